@@ -16,7 +16,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from telemetry.agent.command import follow
+from telemetry.agent.settings import follow
 from ui.cli.main import COMMANDS, load_command
 
 FOLDER = "reference/cli"

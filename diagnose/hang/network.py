@@ -12,7 +12,7 @@ from diagnose.model.outages import LINK_EVENTS, Outage, Patience, find_outages, 
 from diagnose.settings import USUAL, DetectorSettings
 from telemetry.errors import UnreadableError
 from telemetry.evidence import journal
-from telemetry.evidence.owned_process import is_alive
+from telemetry.evidence.rank_state import is_alive
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks

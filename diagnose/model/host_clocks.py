@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from diagnose.model.operations import Floats, Ints
-from telemetry.clocks.align_evidence import REFERENCE, HostClock
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import REFERENCE, ClockTable, HostClock
 from telemetry.clocks.windows import estimate_newest
 from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader

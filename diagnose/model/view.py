@@ -20,7 +20,7 @@ from diagnose.model.fleet import NO_FLEET, Fleet
 from diagnose.model.operations import Floats, Ints, Operations
 from diagnose.model.outages import Effect
 from diagnose.settings import USUAL, DetectorSettings
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import ClockTable
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 

@@ -28,7 +28,7 @@ from diagnose.trace.draw import Draughtsman, Flights, Told, flights
 from diagnose.trace.drawing import Instant, Process, RankDrawing, RunDrawing, Words
 from diagnose.trace.json_trace import JsonTrace
 from diagnose.trace.survey import Survey, rank_by_rank, survey
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import ClockTable
 from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader
 from telemetry.topology import MAX_RANKS

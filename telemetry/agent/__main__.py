@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 
-from telemetry.agent.command import follow
+from telemetry.agent.settings import follow
 from telemetry.errors import RankscopeError
 from telemetry.files.private_modes import private_umask
 from telemetry.printable import write_lines

@@ -1,17 +1,37 @@
-"""The ranks of this host that the agent follows. A fault of one rank does not stop the others."""
+"""The ranks of this host: those that the agent follows, and old rank files that it deletes.
+
+A fault of one rank does not affect other ranks. Deleted are the files of ranks that are stored completely and have not
+changed for days:
+
+    SPOOL/<run_id>/<attempt>/rank-*     ended, every record acknowledged, unchanged for that many days  -->  deleted
+                            /hosts      with the last rank of the attempt
+
+A killed rank leaves one or two segments, its state page and the evidence of its end, for inspection. Records that no
+collector has acknowledged are never deleted here; the size limit of the rank bounds them. The age is measured with the
+monotonic clock if the machine has not rebooted since. A wall clock that is wrong for a moment must not delete the
+record numbers of a rank that restarts.
+"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from telemetry.agent.settings import KEEP_DAYS
 from telemetry.agent.tail import Chunk, RankTail
 from telemetry.errors import RefusedRowsError, UnreadableError
-from telemetry.evidence.owned_process import check_owner, heartbeat, is_alive
+from telemetry.evidence.journal import FOLDER as HOSTS
+from telemetry.evidence.rank_state import check_owner, heartbeat, is_alive
+from telemetry.files.private_files import open_folder
 from telemetry.printable import log
+from telemetry.process.parent_death import BORN, is_of_this_boot
+from telemetry.record.clocks.host import Anchor, measure_anchor
+from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs
 
 Owner = tuple[str, int]
@@ -19,20 +39,21 @@ Owner = tuple[str, int]
 SURE_AFTER = 3
 """Consecutive failures after which a file counts as unreadable and is logged."""
 WRONG = (UnreadableError, OSError, ValueError, OverflowError, pa.ArrowException)
-"""What a file that is not as it should be may raise."""
+"""Errors of damaged files."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class FollowedRank:
-    """A rank and how far it has come."""
+    """A rank and its progress."""
 
     tail: RankTail
     announced: bool = False
     """Its row of ``ranks`` is stored."""
     over: bool = False
-    """Its process has ended: what is on the disk is all there will be."""
+    """Its process has ended, so its files do not change any more."""
     done: bool = False
-    """Over, and all of it is stored; or its run is refused."""
+    """Over and stored completely; or its run is refused."""
 
     @property
     def owner(self) -> Owner:
@@ -57,89 +78,83 @@ class Host:
         self._failures: Counter[tuple[Path, str]] = Counter()
         self._logged: set[tuple[Path, str]] = set()
         self.refused_runs: dict[Owner, RefusedRowsError] = {}
-        """Nothing of them is read or announced; their files stay."""
+        """They are not read or announced, and their files stay."""
 
     @property
     def refused(self) -> list[Path]:
-        """Folders that are not a rank's, or hold a file that is not: they were tried often enough to be sure."""
+        """Folders that are unreadable, or contain an unreadable file, after ``SURE_AFTER`` attempts."""
         return sorted({folder for (folder, _), count in self._failures.items() if count >= SURE_AFTER})
 
     def openings(self, owner: Owner) -> dict[int, int]:
         """When the folder of each followed rank of ``owner`` was first opened."""
-        own = [rank.tail.identity for rank in self.ranks.values() if rank.owner == owner]
-        return {identity.rank: identity.folder_opened_ns for identity in own}
+        tails = (rank.tail for rank in self.ranks.values() if rank.owner == owner)
+        return {tail.identity.rank: tail.identity.folder_opened_ns for tail in tails}
 
     def refuse(self, owner: Owner, error: RefusedRowsError) -> None:
-        """Follow a run no longer: the collector refuses it, for instance because its name is taken."""
+        """Stop following a run that the collector refuses, e.g. because its name is taken."""
         self.refused_runs[owner] = error
         log(f"rankscope agent: {error.message}. Its files are kept")
 
     def finish(self, *, drained: bool) -> None:
-        """After a round in which all was shipped that could be read: note which ranks are done for good. What a rank
-        that is not announced has recorded is not read yet."""
+        """End a round. Sets which ranks are done, if all readable records were shipped (``drained``)."""
         in_doubt = {folder for (folder, _), count in self._failures.items() if count < SURE_AFTER}
         for folder, rank in self.ranks.items():
             shipped = rank.over and rank.announced and drained and folder not in in_doubt
             rank.done = shipped or rank.owner in self.refused_runs
 
     def find_ranks(self) -> None:
-        """Take up ranks that have appeared, and those that began again after they were over."""
+        """Follow new ranks, and ranks that began again after they were over."""
         for folder in find_rank_dirs(self._spool, self._run_id, self._attempt):
             known = self.ranks.get(folder)
-            if known is not None and not (known.done and known.began_again()):
-                continue
-            try:
-                tail = RankTail(folder)
-                check_owner(tail.identity)
-                self.ranks[folder] = FollowedRank(tail=tail)
-            except WRONG as error:
-                self._fail(folder, "identity", error)
-            else:
-                self._failures.pop((folder, "identity"), None)
+            if known is None or (known.done and known.began_again()):
+                tail = self._try(folder, "identity", partial(_opened_tail, folder))
+                if tail is not None:
+                    self.ranks[folder] = FollowedRank(tail=tail)
 
     def read(self, max_records: int) -> Iterator[tuple[FollowedRank, Chunk]]:
-        """New records of all announced ranks, at most so many together; the rest comes next time."""
+        """New records of all announced ranks, at most ``max_records`` in total. The rest follows in the next call."""
         for folder, rank in self.ranks.items():
             if max_records <= 0:
                 return
             if rank.done or not rank.announced or rank.owner in self.refused_runs:
                 continue
-            chunk = self._read_rank(folder, rank, max_records)
+            chunk = self._try(folder, "records", partial(rank.tail.read, max_records))
             if chunk is not None:
                 max_records -= chunk.num_records
                 yield rank, chunk
 
     def beats(self) -> dict[Owner, list[dict[str, Any]]]:
-        """A heartbeat of each rank that is not done. Also notices which are over."""
+        """A heartbeat of each rank that is not done. Also detects which ranks are over."""
         rows: dict[Owner, list[dict[str, Any]]] = {}
         for folder, rank in self.ranks.items():
             if rank.done or rank.owner in self.refused_runs:
                 continue
-            try:
-                rows.setdefault(rank.owner, []).append(_beat(rank))
-            except WRONG as error:
+            row = self._try(folder, "state", partial(_beat, rank))
+            if row is None:
                 rank.over = not is_alive(rank.tail.identity)
-                self._fail(folder, "state", error)
             else:
-                self._failures.pop((folder, "state"), None)
+                rows.setdefault(rank.owner, []).append(row)
         return rows
 
-    def _read_rank(self, folder: Path, rank: FollowedRank, max_records: int) -> Chunk | None:
+    def _try(self, folder: Path, what: str, work: Callable[[], T]) -> T | None:
+        """The result of ``work``; None after an error, which is logged once if it persists."""
         try:
-            chunk = rank.tail.read(max_records)
+            result = work()
         except WRONG as error:
-            self._fail(folder, "records", error)
+            self._failures[folder, what] += 1
+            # Once: later records of a live rank reset the count, although one of its segments is damaged.
+            if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._logged:
+                self._logged.add((folder, what))
+                log(f"rankscope agent: cannot read {folder}: {error}")
             return None
-        self._failures.pop((folder, "records"), None)
-        return chunk
+        self._failures.pop((folder, what), None)
+        return result
 
-    def _fail(self, folder: Path, what: str, error: Exception) -> None:
-        """The others are followed on, and this one is tried again: a file may be in the making, or just deleted."""
-        self._failures[folder, what] += 1
-        # Once each: what a live rank goes on to record is read, and clears the count, beside a segment that cannot be.
-        if self._failures[folder, what] == SURE_AFTER and (folder, what) not in self._logged:
-            self._logged.add((folder, what))
-            log(f"rankscope agent: cannot read {folder}: {error}")
+
+def _opened_tail(folder: Path) -> RankTail:
+    tail = RankTail(folder)
+    check_owner(tail.identity)
+    return tail
 
 
 def _beat(rank: FollowedRank) -> dict[str, Any]:
@@ -152,3 +167,54 @@ def _beat(rank: FollowedRank) -> dict[str, Any]:
         state = rank.tail.reader.live()  # it may have ended cleanly since the page was first read
     rank.over = state.ended or not alive
     return heartbeat(rank.tail.identity, state, alive=alive)
+
+
+DAY_NS = 86_400 * 10**9
+
+
+def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now: Anchor | None = None) -> list[Path]:
+    """Delete the folders of ranks that are stored completely and unchanged for ``keep_days``. Returns these folders.
+
+    Folders that cannot be read or deleted stay. ``now``: None: the current time.
+    """
+    now = now or measure_anchor()
+    gone: list[Path] = []
+    for folder in find_rank_dirs(spool):
+        with suppress(UnreadableError, OSError, ValueError, OverflowError):
+            if _is_stored(folder, now, keep_days * DAY_NS):
+                _remove(folder)
+                gone.append(folder)
+    return gone
+
+
+def _is_stored(folder: Path, now: Anchor, silent_ns: float) -> bool:
+    tail = RankTail(folder, from_seq=0)
+    identity, reader = tail.identity, tail.reader  # a folder of that name, and nothing else's
+    state, acked = reader.live(), reader.acked()
+    if is_of_this_boot(identity.meta.get(BORN, "")):
+        age_ns = now.monotonic_ns - state.beat_ns
+    else:
+        age_ns = now.wall_ns - state.anchor.to_wall_ns(state.beat_ns)
+    over = state.ended or not is_alive(identity)
+    return over and age_ns > silent_ns and 0 < acked == reader.end_seq(acked)
+
+
+def _remove(rank_folder: Path) -> None:
+    """Delete a rank's folder. Also delete the attempt if no rank is left, and the run if no attempt is left.
+
+    Raises:
+        OSError: the rank's folder cannot be deleted.
+    """
+    rank, attempt, run = rank_folder.name, rank_folder.parent.name, rank_folder.parent.parent
+    with open_folder(run, below=1) as run_folder:
+        with run_folder.folder(attempt) as attempt_folder:
+            attempt_folder.remove_folder(rank, with_content=True)
+            if any(name.startswith("rank-") for name in attempt_folder.names()):
+                return
+            with suppress(OSError):
+                attempt_folder.remove_folder(HOSTS, with_content=True)
+            with suppress(OSError):
+                attempt_folder.remove(AGENT_LOG_NAME)
+        with suppress(OSError):
+            run_folder.remove_folder(attempt, with_content=False)
+            run.rmdir()

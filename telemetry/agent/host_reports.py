@@ -12,8 +12,7 @@ dropped, and their number is logged. Events stay in the journal.
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +22,7 @@ import pyarrow as pa
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.samplers.interface import Event
 from telemetry.agent.sampling import HostWatch
-from telemetry.errors import AheadError, RankscopeError, UsageError
+from telemetry.errors import AheadError, UsageError
 from telemetry.evidence import journal
 from telemetry.host_metrics import Happening, Metric
 from telemetry.printable import log
@@ -50,27 +49,24 @@ MAX_EVENTS = 20_000
 BATCH_ROWS = 20_000
 TAKE_S = 1.0
 _LOSSES = (Happening.LINK_DOWN, Happening.LINK_TAKEN_DOWN, Happening.DEVICE_GONE)
-"""What holds until the device has its link again."""
+"""They hold until the device has its link again."""
 _UP = (Metric.NIC_UP, Metric.RDMA_UP)
 SURE_NS = 2 * round(WINDOW_S * 1e9)
-"""After a loss: a level is the mean of a window."""
-_OF_RANKS = "rank"
-"""How devices begin that are processes of ranks."""
+"""A level is the mean of a window, so it counts as recovery only after this time."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """Of one attempt with ranks here: what is still to be shipped."""
+    """The rows to ship for one attempt with ranks on this host."""
 
     folder: Path
     host: str
     samples: deque[HostSample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     num_dropped: int = 0
-    """Rows that were not shipped: newer ones had taken their place. Not told yet."""
+    """Rows that newer ones replaced before they were shipped, since the last log line."""
 
     def add(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
-        """Behind those that wait."""
         too_many = len(self.samples) + len(samples) - MAX_SAMPLES, len(self.events) + len(events) - MAX_EVENTS
         self.num_dropped += sum(max(0, count) for count in too_many)
         self.samples.extend(samples)
@@ -78,23 +74,23 @@ class _Job:
 
 
 class LivingRanks:
-    """Which processes train here now. One thread sets them, others read."""
+    """The current training processes. One thread sets them, others read."""
 
     def __init__(self) -> None:
         self._pids: Mapping[int, int] = {}
 
     def pids(self) -> Mapping[int, int]:
-        """Rank -> pid. Of several jobs on one host those of the newest: to it the others are strangers."""
+        """Rank -> pid, of the newest job on this host."""
         return self._pids
 
     def become(self, pids: Mapping[int, int]) -> None:
-        """Replaced, never changed: so a reader always has a consistent set."""
+        """The mapping is replaced, never changed, so a reader always has a consistent set."""
         self._pids = pids
 
 
 class HostReports:
-    """``follow`` and ``ship`` are for the agent's loop; a thread between ``start`` and ``stop`` takes and writes down,
-    however long shipping takes."""
+    """The agent's loop calls ``follow`` and ``ship``. A thread from ``start`` to ``stop`` takes rows and writes the
+    journal, so it does not wait for shipping."""
 
     def __init__(self, watch: HostWatch, living: LivingRanks, *, own_host: str) -> None:
         self._watch = watch
@@ -104,9 +100,7 @@ class HostReports:
         self._jobs: dict[Owner, _Job] = {}
         self._newest: Owner | None = None
         self._lost: dict[str, Event] = {}
-        """By device: how it was lost."""
-        self._devices_seen: dict[str, Event] = {}
-        """By device: that a GPU was seen."""
+        self._gpus: dict[str, Event] = {}
         self._complained = False
         self._unwanted = False
         self._ahead = False
@@ -117,7 +111,7 @@ class HostReports:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and take in what the samplers left. Safe to repeat."""
+        """End the thread, and take the last rows of the samplers. Safe to repeat."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -127,11 +121,10 @@ class HostReports:
         """Set the current ranks. For a new job, events of an earlier agent are read from the journal."""
         living = [rank for rank in ranks if not rank.done]
         if not living:
-            return  # the last seconds are still theirs
+            return  # the last rows belong to the ranks that just ended
         newest = max(living, key=lambda rank: rank.tail.identity.started_ns).owner
         current = [rank.tail.identity for rank in living if rank.owner == newest and not rank.over]
-        own = {identity.rank: identity.pid for identity in current}
-        self._living.become(own)
+        self._living.become({identity.rank: identity.pid for identity in current})
         owners = {rank.owner for rank in living}
         with self._lock:
             self._newest = newest
@@ -141,22 +134,27 @@ class HostReports:
                     self._jobs[rank.owner] = self._joined(rank, living)
 
     def take_in(self) -> None:
-        """What was seen since the last time, for all jobs: events are on the disk when this returns."""
+        """Take the rows since the last call, for all jobs. Events are on the disk when this returns."""
         samples, events = self._watch.take()
         with self._lock:
             for event in events:
                 self._remember(event)
-            back = self._links_back(samples)
-            events = [*events, *back]
+            for sample in samples:
+                lost = self._lost.get(sample.device)
+                is_up = sample.metric in _UP and sample.value == 1.0
+                if is_up and lost is not None and lost.at_ns < sample.at_ns - SURE_NS:
+                    # The link recovered unobserved: it was up for a whole window after the loss.
+                    events.append(
+                        Event(at_ns=sample.at_ns, device=sample.device, name=Happening.LINK_UP, text="unseen")
+                    )
+                    self._remember(events[-1])
             for owner, job in self._jobs.items():
                 own = owner == self._newest
-                job.add([sample for sample in samples if own or not sample.device.startswith(_OF_RANKS)], events)
+                job.add([sample for sample in samples if own or not sample.device.startswith("rank")], events)
                 self._write_down(job, events)
 
     def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Post all waiting rows.
-
-        A collector that knows no such rows (an older one) is not sent any more of them: the journal has the events.
+        """Post all waiting rows. They are not sent any more to an old collector without these tables.
 
         Raises:
             UnreachableError: retry later; the rows keep waiting.
@@ -168,9 +166,15 @@ class HostReports:
                 self._post(poster, "host_events", labelled(journal.event_rows(job.host, events), *owner))
                 self._drop(job.events, events)
             for samples in self._batches(job.samples):
-                self._post(poster, "host_samples", labelled(_sample_rows(job.host, samples), *owner))
+                columns = [{"host": job.host, **asdict(sample)} for sample in samples]
+                rows = pa.Table.from_pylist(columns, schema=HOST_SAMPLES)
+                self._post(poster, "host_samples", labelled(rows, *owner))
                 self._drop(job.samples, samples)
-            self._tell_of_dropped(owner, job)
+            with self._lock:
+                num_dropped, job.num_dropped = job.num_dropped, 0
+            if num_dropped:
+                lost = f"{num_dropped} rows of this host for run {owner[0]}/{owner[1]} are lost"
+                log(f"rankscope agent: the collector did not answer for long: {lost}")
 
     def _post(self, poster: Poster, table: str, rows: pa.Table) -> None:
         try:
@@ -184,36 +188,16 @@ class HostReports:
                 self._unwanted = True
                 log(f"rankscope agent: rows of this host are not sent: {error.message}")
 
-    def ship_the_last(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Ship once when the agent ends. Without an answer some seconds of samples are lost; events are on disk."""
-        with suppress(RankscopeError):
-            self.ship(poster, refused)
-
-    def _run(self) -> None:
-        while not self._stop.wait(TAKE_S):
-            self.take_in()
-
     def _joined(self, rank: FollowedRank, living: list[FollowedRank]) -> _Job:
         hosts = {other.tail.identity.host for other in living if other.owner == rank.owner}
         job = _Job(folder=rank.tail.reader.folder.parent, host=hosts.pop() if len(hosts) == 1 else self._own_host)
         known = journal.read_host(job.folder, job.host)
         for event in known:
             self._remember(event)
-        lasting = [event for event in (*self._devices_seen.values(), *self._lost.values()) if event not in known]
+        lasting = [event for event in (*self._gpus.values(), *self._lost.values()) if event not in known]
         job.add((), [*known, *lasting])
         self._write_down(job, lasting)
         return job
-
-    def _links_back(self, samples: list[HostSample]) -> list[Event]:
-        """Links that recovered unobserved: they were up for a whole window after the loss."""
-        back: list[Event] = []
-        for sample in samples:
-            lost = self._lost.get(sample.device)
-            is_up = sample.metric in _UP and sample.value == 1.0
-            if is_up and lost is not None and lost.at_ns < sample.at_ns - SURE_NS:
-                back.append(Event(at_ns=sample.at_ns, device=sample.device, name=Happening.LINK_UP, text="unseen"))
-                self._remember(back[-1])
-        return back
 
     def _remember(self, event: Event) -> None:
         if event.name in _LOSSES:
@@ -221,7 +205,7 @@ class HostReports:
         elif event.name == Happening.LINK_UP:
             self._lost.pop(event.device, None)
         elif event.name == Happening.GPU_SEEN:
-            self._devices_seen[event.device] = event
+            self._gpus[event.device] = event
             self._lost.pop(event.device, None)
 
     def _write_down(self, job: _Job, events: list[Event]) -> None:
@@ -232,16 +216,12 @@ class HostReports:
                 self._complained = True
                 log(f"rankscope agent: cannot write events to the journal: {error}")
 
-    def _tell_of_dropped(self, owner: Owner, job: _Job) -> None:
-        with self._lock:
-            num_dropped, job.num_dropped = job.num_dropped, 0
-        if num_dropped:
-            run = f"run {owner[0]}/{owner[1]}"
-            lost = f"{num_dropped} rows of this host for {run} are lost"
-            log(f"rankscope agent: the collector did not answer for long: {lost}")
+    def _run(self) -> None:
+        while not self._stop.wait(TAKE_S):
+            self.take_in()
 
     def _batches(self, rows: deque) -> Iterator[list]:  # type: ignore[type-arg]
-        """What waits, in parts; each is to be dropped before the next is asked for."""
+        """The waiting rows in parts. Each part must be dropped before the next is taken."""
         while True:
             with self._lock:
                 batch = list(islice(rows, BATCH_ROWS))
@@ -250,16 +230,8 @@ class HostReports:
             yield batch
 
     def _drop(self, rows: deque, batch: list) -> None:  # type: ignore[type-arg]
-        """Those of ``batch`` that still stand in front: rows that overflowed went by themselves."""
+        """Remove the rows of ``batch`` that are still in front: others were replaced by newer rows."""
         with self._lock:
             sent = {id(row) for row in batch}
             while rows and id(rows[0]) in sent:
                 rows.popleft()
-
-
-def _sample_rows(host: str, samples: list[HostSample]) -> pa.Table:
-    rows = [
-        {"host": host, "device": sample.device, "metric": sample.metric, "at_ns": sample.at_ns, "value": sample.value}
-        for sample in samples
-    ]
-    return pa.Table.from_pylist(rows, schema=HOST_SAMPLES)

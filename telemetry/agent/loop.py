@@ -6,31 +6,54 @@ every second   find new ranks -> announce them
                -> records, until few are left -> acknowledge -> heartbeats
 on a failure   nothing is acknowledged: wait longer after each failure, then read the same records again
 at the end     the agent exits once every rank has ended and all its records are stored
+
+failures in a row      1       2       3       4       5 ...
+seconds                0.5     1       2       4       8, 10, 10 ...    or Retry-After, if that is longer
+random factor          1 to 2, so that thousands of agents do not retry at the same moment
 """
 
+import random
 import threading
 import time
+from contextlib import suppress
 
-from telemetry.agent.back_off import BackOff
-from telemetry.agent.host import Host
+from telemetry.agent.host import Host, sweep
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
 from telemetry.agent.sampling import HostWatch, open_clock_ping, open_samplers
 from telemetry.agent.settings import AgentSettings
 from telemetry.agent.shipping import Shipper
-from telemetry.agent.sweep import sweep
 from telemetry.agent.watch import EvidenceWatch
-from telemetry.errors import (
-    RankscopeError,
-    UnreachableError,
-    UnreadableError,
-    UsageError,
-)
+from telemetry.errors import RankscopeError, UnreachableError, UnreadableError, UsageError
 from telemetry.evidence.evidence import evidence_rows
-from telemetry.evidence.owned_process import heartbeat_rows
+from telemetry.evidence.rank_state import heartbeat_rows
 from telemetry.settings import host_of
 from telemetry.wire.client import CollectorClient
 
-GLANCE_S = 0.25
+FIRST_S = 0.5
+MAX_S = 10.0
+MAX_RETRY_AFTER_S = 120.0
+"""Upper limit for Retry-After, e.g. from a proxy."""
+
+
+class BackOff:
+    """Seconds to wait before the next attempt; 0 after a success."""
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self._chance = chance or random.Random()
+        self._usual_s = 0.0
+        self.seconds = 0.0
+
+    def failed(self, error: UnreachableError) -> None:
+        """Wait longer than the last time, and at least as long as ``error`` requires."""
+        self._usual_s = min(max(2 * self._usual_s, FIRST_S), MAX_S)
+        required_s = min(error.retry_after_s or 0.0, MAX_RETRY_AFTER_S)
+        self.seconds = max(self._usual_s, required_s) * self._chance.uniform(1, 2)
+
+    def succeeded(self) -> None:
+        self._usual_s = self.seconds = 0.0
+
+
+POLL_S = 0.25
 
 
 class Agent:
@@ -58,9 +81,9 @@ class Agent:
         Raises:
             UsageError: no rank appeared, or the collector refuses what is sent.
             RefusedRowsError: the collector refused a run, e.g. because its name is taken; all else is stored.
-            UnreachableError: the collector does not answer, and ``stop`` is set, or every rank is over and it has been
-                so for too long; the files are kept.
-            AheadError: by the collector's clock a rank began in the future, for too long likewise.
+            UnreachableError: the collector does not answer, and ``stop`` is set, or every rank has been over for
+                longer than ``patience_s``; the files are kept.
+            AheadError: a rank began in the future of the collector's clock, for longer than ``patience_s`` likewise.
             UnreadableError: a rank's files could not be read; everything else is stored.
         """
         began = time.monotonic()
@@ -80,11 +103,16 @@ class Agent:
             if stopping or self._finished(began):
                 break
             self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
-        self._raise_refused()
+        for refusal in [*self._host.refused_runs.values(), *self._shipper.ahead.values()]:
+            raise refusal
+        if refused := self._host.refused:
+            raise UnreadableError(
+                f"could not read {', '.join(map(str, refused))}", hint="everything else is stored; these files are kept"
+            )
 
     def _check_patience(self, error: RankscopeError | None) -> None:
         """Raise ``error`` if every rank is over and an error has lasted for too long."""
-        if error is None or not self._all_over():
+        if error is None or not all(rank.over or rank.done for rank in self._host.ranks.values()):
             self._over_since_s = None
             return
         self._over_since_s = self._over_since_s or time.monotonic()
@@ -92,69 +120,55 @@ class Agent:
             raise error
 
     def _rest(self, stop: threading.Event, seconds: float, *, may_wake: bool) -> None:
-        """Wait for the next round. New evidence ends the wait, unless the collector does not answer."""
+        """Wait for the next round. With ``may_wake``, new evidence ends the wait."""
         until_s = time.monotonic() + seconds
-        while (left_s := until_s - time.monotonic()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
+        while (left_s := until_s - time.monotonic()) > 0 and not stop.wait(min(POLL_S, left_s)):
             if may_wake and self._watch is not None and self._watch.queue.news.is_set():
                 self._watch.queue.news.clear()
                 return
 
     def turn(self) -> None:
-        """One round: stores all that was on disk when it began; of living ranks up to a limit."""
+        """One round: stores all records that were on disk when it began; of living ranks up to a limit."""
         self._host.find_ranks()
         refused = self._host.refused_runs
         if self._reports is not None:
             self._reports.follow([rank for rank in self._host.ranks.values() if rank.owner not in refused])
-        # Ends are read before the records: so no record can follow the last read.
+        # Ends are detected before records are read, so no record can follow the last read.
         beats = self._host.beats()
         self._shipper.announce()
         if self._reports is not None:  # before evidence: its diagnosis needs the lost links
             self._reports.ship(self._poster, refused)
         self._ship_evidence()
         drained = self._shipper.ship_records(dry=any(rank.over and not rank.done for rank in self._host.ranks.values()))
-        for (run_id, attempt), rows in beats.items():
-            if (run_id, attempt) not in refused and (run_id, attempt) not in self._shipper.ahead:
-                self._shipper.post("heartbeats", heartbeat_rows(rows), (run_id, attempt))
+        for owner, rows in beats.items():
+            if owner not in refused and owner not in self._shipper.ahead:
+                self._shipper.post("heartbeats", heartbeat_rows(rows), owner)
         self._host.finish(drained=drained)
 
     def _ship_evidence(self) -> None:
         if self._watch is None:
             return
-        queue = self._watch.queue
-        for (run_id, attempt), evidence in queue.batches():
-            if (run_id, attempt) in self._shipper.ahead:
+        for owner, evidence in self._watch.queue.batches():
+            if owner in self._shipper.ahead:
                 continue
-            if (run_id, attempt) not in self._host.refused_runs:
-                self._shipper.post("evidence", evidence_rows(evidence), (run_id, attempt))
-            queue.sent((run_id, attempt), evidence)
-
-    def _all_over(self) -> bool:
-        return all(rank.over or rank.done for rank in self._host.ranks.values())
-
-    def _all_evidence_stored(self) -> bool:
-        """Whether the evidence of how the ranks ended is collected and stored."""
-        if self._watch is None:
-            return True
-        self._watch.last_check()
-        return not len(self._watch.queue)
+            if owner not in self._host.refused_runs:
+                self._shipper.post("evidence", evidence_rows(evidence), owner)
+            self._watch.queue.sent(owner, evidence)
 
     def _finished(self, began: float) -> bool:
         if self._host.ranks:
-            return all(rank.done for rank in self._host.ranks.values()) and self._all_evidence_stored()
+            if not all(rank.done for rank in self._host.ranks.values()):
+                return False
+            if self._watch is None:
+                return True
+            self._watch.last_check()
+            return not len(self._watch.queue)  # the evidence of how the ranks ended is stored
         if time.monotonic() - began < self._settings.appear_s:
             return False
         raise UsageError(
             f"no rank file under {self._settings.spool}",
             hint="check the folder: ranks write to telemetry.start(spool=...) or RANKSCOPE_SPOOL",
         )
-
-    def _raise_refused(self) -> None:
-        for error in [*self._host.refused_runs.values(), *self._shipper.ahead.values()]:
-            raise error
-        if refused := self._host.refused:
-            raise UnreadableError(
-                f"could not read {', '.join(map(str, refused))}", hint="everything else is stored; these files are kept"
-            )
 
 
 def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> None:
@@ -185,7 +199,10 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
             finally:
                 samplers.stop()
                 reports.stop()
-                reports.ship_the_last(client, host.refused_runs)
+                with suppress(
+                    RankscopeError
+                ):  # without an answer, some seconds of samples are lost; events are on disk
+                    reports.ship(client, host.refused_runs)
     finally:
         samplers.stop()
         reports.stop()

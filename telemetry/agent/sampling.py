@@ -18,8 +18,8 @@ from time import monotonic_ns, time_ns
 
 import pynvml
 
-from telemetry.agent.samplers.host import open_host_sampler
-from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, Sampler
+from telemetry.agent.samplers.host import HostSampler
+from telemetry.agent.samplers.interface import Event, GoneError, Sample, Sampler, level
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.agent.settings import SamplerSettings
@@ -31,9 +31,9 @@ from telemetry.thinning import WINDOW_S, HostSample, Thinning
 from telemetry.wire.client import CollectorClient, TimeTold
 
 MAX_ROWS = 100_000
-"""Rows that wait; beyond this the oldest are dropped."""
-SURE_AFTER = 3
-"""Looks in a row that went wrong after which a sampler is closed."""
+"""Waiting rows. If there are more, the oldest are dropped."""
+MAX_FAILURES = 3
+"""Consecutive failures after which a sampler is closed."""
 JOIN_S = 2.0
 
 
@@ -48,7 +48,7 @@ class Paced:
 
 
 class HostWatch:
-    """From :meth:`start` to :meth:`stop` a thread a sampler; another thread takes what they saw."""
+    """One thread for each sampler, from :meth:`start` to :meth:`stop`. Another thread takes the rows."""
 
     def __init__(self, samplers: Sequence[Paced], *, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
@@ -66,7 +66,8 @@ class HostWatch:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads and let what their windows hold wait too; one that hangs is left behind. Safe to repeat."""
+        """End the threads. Open windows are closed, so their rows can be taken. A thread that hangs is left. Safe to
+        repeat."""
         self._stop.set()
         deadline = time.monotonic() + JOIN_S
         for thread in self._threads:
@@ -74,7 +75,7 @@ class HostWatch:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def take(self) -> tuple[list[HostSample], list[Event]]:
-        """What was seen since the last time, the oldest first."""
+        """The rows since the last call, the oldest first."""
         with self._lock:
             taken = list(self._samples), list(self._events)
             self._samples.clear()
@@ -82,54 +83,49 @@ class HostWatch:
         return taken
 
     def _run(self, paced: Paced) -> None:
-        sampler, thinning, wrong = paced.sampler, Thinning(window_s=paced.window_s), 0
+        sampler, thinning, failures = paced.sampler, Thinning(window_s=paced.window_s), 0
         next_s = time.monotonic()
+        reason: str | None = None
         while not self._stop.is_set():
             at_ns = self._clock()
             try:
                 sample = sampler.sample(at_ns)
-                wrong = 0
+                failures = 0
                 self._put(thinning.add(at_ns, sample.readings), sample.events)
             except GoneError as error:
-                return self._retire(sampler, thinning, str(error))
+                reason = str(error)
+                break
             except Exception as error:
-                wrong += 1
-                if wrong >= SURE_AFTER:
-                    return self._retire(sampler, thinning, f"{type(error).__name__}: {error}")
+                failures += 1
+                if failures >= MAX_FAILURES:
+                    reason = f"{type(error).__name__}: {error}"
+                    break
             next_s = max(next_s + paced.interval_s, time.monotonic())
             self._stop.wait(next_s - time.monotonic())
         self._put(thinning.end(), ())
-        with suppress(Exception):
-            sampler.close()
-
-    def _retire(self, sampler: Sampler, thinning: Thinning, reason: str) -> None:
-        self._put(thinning.end(), ())
-        log(f"rankscope agent: {sampler.name} is no longer sampled: {reason}")
+        if reason is not None:
+            log(f"rankscope agent: {sampler.name} is no longer sampled: {reason}")
         with suppress(Exception):
             sampler.close()
 
     def _put(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
         with self._lock:
-            self._samples.extend(map(_spelled_sample, samples))
-            self._events.extend(map(_spelled_event, events))
-
-
-def _spelled_sample(row: HostSample) -> HostSample:
-    if row.device.isascii() and row.metric.isascii():
-        return row
-    return replace(row, device=storable(row.device), metric=storable(row.metric))
-
-
-def _spelled_event(row: Event) -> Event:
-    return replace(row, device=storable(row.device), name=storable(row.name), text=storable(row.text))
+            for sample in samples:
+                if not (sample.device.isascii() and sample.metric.isascii()):
+                    sample = replace(sample, device=storable(sample.device), metric=storable(sample.metric))
+                self._samples.append(sample)
+            self._events.extend(
+                replace(event, device=storable(event.device), name=storable(event.name), text=storable(event.text))
+                for event in events
+            )
 
 
 INTERVAL_S = 30.0
 TRIES = 5
-"""The quickest of several tells the most: what delays a ping delays one way more than the other."""
+"""The quickest ping is the most exact: delays affect one direction more than the other."""
 
 Ask = Callable[[], TimeTold]
-"""Asks for the time. Raises RankscopeError or ValueError."""
+"""Requests the time. Raises RankscopeError or ValueError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +134,17 @@ class Ping:
 
     collector: str
     offset_ns: int
-    """The collector's clock less this host's."""
+    """The collector's clock minus this host's."""
     round_trip_ns: int
-    """Less what the collector took to answer."""
+    """Without the time in the collector."""
 
 
 def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[], int] = monotonic_ns) -> Ping:
-    """One exchange. Durations are of the monotonic clock: a wall clock that is set meanwhile does no harm.
+    """One exchange. Durations are measured with the monotonic clock, so setting the wall clock does not matter.
 
     Raises:
         RankscopeError: no answer.
-        ValueError: one that makes no sense.
+        ValueError: an invalid answer.
     """
     sent_ns, began_ns = wall(), monotonic()
     clock = ask()
@@ -192,30 +188,25 @@ class ClockPing:
         if not pings:
             return Sample()
         best = min(pings, key=lambda answer: answer.round_trip_ns)
-        values = {Metric.CLOCK_OFFSET_NS: best.offset_ns, Metric.CLOCK_ROUND_TRIP_NS: best.round_trip_ns}
-        return Sample(
-            readings=tuple(
-                Reading(metric=str(metric), device=best.collector, value=float(value), is_counter=False)
-                for metric, value in values.items()
-            )
-        )
+        offset = level(str(Metric.CLOCK_OFFSET_NS), best.offset_ns, best.collector)
+        return Sample(readings=(offset, level(str(Metric.CLOCK_ROUND_TRIP_NS), best.round_trip_ns, best.collector)))
 
     def close(self) -> None:
         self._close()
 
 
 def open_clock_ping(collector: str, token: str | None) -> Paced:
-    """Pings of a collector, as often as is good.
+    """Pings of a collector.
 
     Raises:
-        UsageError: it is no address of one.
+        UsageError: the address is invalid.
     """
     client = CollectorClient(collector, token)
     return Paced(sampler=ClockPing(client.time, client.close), interval_s=INTERVAL_S, window_s=0)
 
 
 def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int, int]]) -> list[Paced]:
-    """Those that have something to read on this host. ``ranks`` tells rank -> pid of who trains here."""
+    """The samplers with a data source on this host. ``ranks``: rank -> pid of the current training processes."""
     if not settings.interval_s:
         return []
     fine = _opened("traffic", lambda: open_network_samplers(fine=True)) if settings.network_s else []
@@ -227,17 +218,15 @@ def open_samplers(settings: SamplerSettings, *, ranks: Callable[[], Mapping[int,
 
 def _found(ranks: Callable[[], Mapping[int, int]]) -> Iterator[Sampler]:
     yield from _opened("network", open_network_samplers)
-    yield from _opened("host", lambda: [open_host_sampler(ranks=ranks)])
+    yield from _opened("host", lambda: [HostSampler(ranks=ranks)])
     yield from _opened("nvml", lambda: [sampler for sampler in (open_nvml_sampler(pynvml),) if sampler is not None])
 
 
 def _opened(name: str, open_them: Callable[[], Iterable[Sampler]]) -> list[Sampler]:
-    """What there is to read; nothing, and a line on stderr, where a driver or its library does what nobody expects."""
     try:
         return list(open_them())
     except GoneError:
         return []
-    except Exception as error:  # a sampler's failure must not affect the ranks
-        reason = f"{type(error).__name__}: {error}"
-        log(f"rankscope agent: {name} is not sampled: {reason}")
+    except Exception as error:  # a failure of a driver or its library must not affect the ranks
+        log(f"rankscope agent: {name} is not sampled: {type(error).__name__}: {error}")
         return []

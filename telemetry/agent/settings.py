@@ -1,4 +1,4 @@
-"""What an agent follows and when it acts, and the command line that says so. It loads nothing that takes long."""
+"""The agent as a command (``rankscope agent``, ``python -m telemetry.agent``) and its settings. Loads nothing slow."""
 
 import argparse
 import os
@@ -9,28 +9,45 @@ from math import isfinite
 from pathlib import Path
 
 from telemetry.errors import UsageError
+from telemetry.process.signals import ended_by_signals
 
-SAYS = "Send the rank files of this host to a collector. Take evidence when ranks make no progress or die."
+
+def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str | None = None) -> None:
+    """Run the agent until its ranks have ended and are stored. SIGTERM, SIGHUP or Ctrl-C end it after a last round.
+
+    ``collector``: the default address. Exits with status 2 and the usage on stderr if the arguments are invalid.
+
+    Raises:
+        UsageError: no rank appeared, settings that cannot work, or the collector refuses what is sent.
+        UnreachableError: no collector answered; the files stay.
+        UnreadableError: a rank's files could not be read; all else is stored.
+    """
+    settings = parse_settings(prog, arguments, collector=collector)
+    from telemetry.agent.loop import run_agent  # noqa: PLC0415 - `--help` needs none of what an agent loads
+
+    run_agent(settings, ended_by_signals())
+
+
 MAX_INTERVAL_S = 3600.0
 KEEP_DAYS = 14.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallSettings:
-    """When a job counts as standing still.
+    """When a job is stalled.
 
     Raises:
-        UsageError: values that cannot work.
+        UsageError: invalid values.
     """
 
     factor: float = 5.0
-    """Times the usual step."""
+    """Of the usual step time."""
     floor_s: float = 10.0
     ceiling_s: float = 300.0
     confirm_s: float = 1.0
-    """Between the two samples that must show the same."""
+    """Between the two samples that must be equal."""
     refresh_s: float = 30.0
-    """Evidence is taken again this often while the stall lasts."""
+    """Between two collections of evidence in one stall."""
 
     def __post_init__(self) -> None:
         if self.factor <= 1:
@@ -49,13 +66,13 @@ class SamplerSettings:
     """How often the host is sampled.
 
     Raises:
-        UsageError: values that cannot work.
+        UsageError: invalid values.
     """
 
     interval_s: float = 1.0
     """Between two samples; 0: the host is not sampled."""
     network_s: float = 0.0
-    """Bytes of the network cards in windows of this length, each shipped: 0.01 shows bursts; 0: not so."""
+    """Length of the windows of NIC byte counts: 0.01 shows bursts; 0: no windows."""
 
     def __post_init__(self) -> None:
         if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
@@ -69,7 +86,7 @@ class SamplerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What an agent follows, and where it sends it."""
+    """Which ranks an agent follows, and its collector."""
 
     spool: Path
     collector: str
@@ -79,11 +96,11 @@ class AgentSettings:
     attempt: int | None = None
     interval_s: float = 1.0
     patience_s: float = 60.0
-    """How long to wait for a collector that does not answer once every rank is over."""
+    """Waiting time for a collector that does not answer, after every rank is over."""
     appear_s: float = 10.0
-    """How long to wait for a first rank."""
+    """Waiting time for the first rank."""
     keep_days: float = KEEP_DAYS
-    """How long completely stored rank files are kept; 0: for ever."""
+    """For completely stored rank files; 0: for ever."""
     stall: StallSettings = field(default_factory=StallSettings)
     samplers: SamplerSettings = field(default_factory=SamplerSettings)
 
@@ -92,8 +109,8 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     """The settings that a command line asks for.
 
     Raises:
-        SystemExit: status 2, what is wrong is told on stderr.
-        UsageError: values that cannot work together.
+        SystemExit: status 2, with an error on stderr.
+        UsageError: values that contradict each other.
     """
     parser = _parser(prog, os.environ.get("RANKSCOPE_COLLECTOR") or collector)
     given = parser.parse_args(arguments)
@@ -118,7 +135,7 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
 
 
 def _number(text: str) -> float:
-    """A finite number: ``nan`` would pass every bound."""
+    """Rejects ``nan``, which would pass every bound."""
     with suppress(ValueError):
         if isfinite(number := float(text)):
             return number
@@ -129,11 +146,14 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
 
     def setting(name: str, otherwise: float) -> str | float:
-        """From the environment: an agent that a rank starts gets no arguments for it."""
+        """From the environment, for agents that a rank starts."""
         return os.environ.get(f"RANKSCOPE_{name}") or otherwise
 
     parser = argparse.ArgumentParser(
-        prog=prog, description=SAYS, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        prog=prog,
+        description="Send the rank files of this host to a collector. Take evidence when ranks make no progress or "
+        "die.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--spool", type=Path, required=True, help="folder that ranks write into")
     parser.add_argument("--run", help="follow this run only")

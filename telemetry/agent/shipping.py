@@ -5,7 +5,6 @@ ship_records   marks -> spans -> samples -> acknowledge; a refused table leaves 
 """
 
 import time
-from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
@@ -17,29 +16,33 @@ from telemetry.printable import log
 from telemetry.wire.codec import labelled
 
 MAX_RECORDS = 100_000
-"""Records of one round over all ranks: large inserts are cheap."""
+"""Of all ranks in one round: large inserts are cheap."""
 MAX_BATCHES = 20
 """Rounds before heartbeats are sent."""
 FEW_RECORDS = 5_000
-"""A round with fewer records is the last of this second. So a slow store does not get many tiny inserts."""
+"""A round with fewer records is the last one, so that a slow store does not get many small inserts."""
 TABLES_IN_ORDER = ("marks", "spans", "samples")
 """Marks first: a mark of lost records explains why the numbers of the other rows jump."""
 
 
 class Shipper:
-    """Ships the ranks of one host. ``ahead``: runs with a rank that is not announced, because a clock is wrong."""
+    """Ships the ranks of one host. ``ahead``: runs with a rank that is not announced because of a wrong clock."""
 
     def __init__(self, host: Host, poster: Poster) -> None:
         self._host = host
         self._poster = poster
         self.ahead: dict[Owner, AheadError] = {}
         self._left_out: set[tuple[Owner, str]] = set()
-        """Runs and tables whose rows of the future were left out."""
+        """Runs and tables with rows of the future, which were left out."""
 
     def announce(self) -> None:
         """Announce new ranks to the collector."""
         known, self.ahead = self.ahead, {}
-        for owner, ranks in _by_owner(self._host.ranks.values(), self._is_unannounced).items():
+        unannounced: dict[Owner, list[FollowedRank]] = {}
+        for rank in self._host.ranks.values():
+            if not rank.announced and rank.owner not in self._host.refused_runs:
+                unannounced.setdefault(rank.owner, []).append(rank)
+        for owner, ranks in unannounced.items():
             for rank in ranks:
                 rank.tail.correct_clock(time.time_ns())
             try:
@@ -51,9 +54,6 @@ class Shipper:
                 continue
             for rank in ranks:
                 rank.announced = stored
-
-    def _is_unannounced(self, rank: FollowedRank) -> bool:
-        return not rank.announced and rank.owner not in self._host.refused_runs
 
     def forget_announcements(self) -> None:
         """Announce every rank again: another collector, or another store, may answer next time."""
@@ -67,17 +67,14 @@ class Shipper:
             chunks = list(self._host.read(MAX_RECORDS))
             if not chunks:
                 return True
-            self._ship_chunks(chunks)
+            for owner in dict.fromkeys(rank.owner for rank, _ in chunks):
+                own = [(rank, chunk) for rank, chunk in chunks if rank.owner == owner]
+                if all(self._ship_table(table, own, owner) for table in TABLES_IN_ORDER):
+                    for rank, chunk in own:
+                        rank.tail.shipped(chunk)
             if not dry and sum(chunk.num_records for _, chunk in chunks) < FEW_RECORDS:
                 return False
         return False
-
-    def _ship_chunks(self, chunks: list[tuple[FollowedRank, Chunk]]) -> None:
-        for owner in _by_owner((rank for rank, _ in chunks), lambda _: True):
-            own = [(rank, chunk) for rank, chunk in chunks if rank.owner == owner]
-            if all(self._ship_table(table, own, owner) for table in TABLES_IN_ORDER):
-                for rank, chunk in own:
-                    rank.tail.shipped(chunk)
 
     def _ship_table(self, table: str, chunks: list[tuple[FollowedRank, Chunk]], owner: Owner) -> bool:
         """Whether the rows of ``table`` are stored. If not, the run is refused, or its gap is reported next time."""
@@ -87,12 +84,8 @@ class Shipper:
         try:
             return self.post(table, pa.concat_tables(parts), owner)
         except JumpError as error:
-            holes = [
-                rank.tail.report_hole(error.stored[rank.tail.identity.rank])
-                for rank, _ in chunks
-                if rank.tail.identity.rank in error.stored
-            ]
-            if not any(holes):
+            tails = {rank.tail.identity.rank: rank.tail for rank, _ in chunks}
+            if not any([tails[rank].report_hole(stored) for rank, stored in error.stored.items() if rank in tails]):
                 self._host.refuse(owner, error)
             return False
 
@@ -101,7 +94,7 @@ class Shipper:
 
         Raises:
             JumpError: the record numbers jump too far.
-            AheadError: a rank began in the future, by the collector's clock. Other rows of the future are left out.
+            AheadError: a rank began in the future of the collector's clock. Other rows of the future are left out.
         """
         try:
             self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))
@@ -118,11 +111,3 @@ class Shipper:
             self._host.refuse(owner, error)
             return False
         return True
-
-
-def _by_owner(ranks: Iterable[FollowedRank], wanted: Callable[[FollowedRank], bool]) -> dict[Owner, list[FollowedRank]]:
-    groups: dict[Owner, list[FollowedRank]] = {}
-    for rank in ranks:
-        if wanted(rank):
-            groups.setdefault(rank.owner, []).append(rank)
-    return groups

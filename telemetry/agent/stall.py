@@ -64,19 +64,19 @@ class StallDetector:
     settings: StallSettings
     phase: Phase = Phase.GOING
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBER))
-    """Nanoseconds a step, one number for each sample that saw one begin."""
+    """Nanoseconds of a step, one number for each sample with a new step."""
     _num_learned: int = 0
     _front: RankSample | None = None
-    """The rank that is ahead, as it began its step."""
+    """The rank that is ahead, at the start of its step."""
     _since_ns: int = 0
-    """The last step began, or the first sample was taken."""
+    """Start of the last step, or time of the first sample."""
     _excused_ns: int = 0
-    """When a rank last had a reason for a long step."""
+    """The last time at which a rank had a reason for a long step."""
     _suspicion: tuple[int, dict[int, Hashable]] | None = None
 
     @property
     def threshold_ns(self) -> int:
-        """How long a step may take now."""
+        """Current limit of a step."""
         ceiling_ns = self.settings.ceiling_s * SECOND_NS
         if self._num_learned < LEARN_STEPS:
             return round(ceiling_ns)
@@ -84,8 +84,8 @@ class StallDetector:
         return round(min(max(wanted, self.settings.floor_s * SECOND_NS), ceiling_ns))
 
     def learn(self, steps_ns: Sequence[int]) -> None:
-        """Take over what steps took before the first sample: of what ranks recorded, the most steps. Later it has seen
-        steps itself; what they took is taken over only as long as none was seen."""
+        """Use the recorded durations of steps before the first sample, from the rank with the most steps. Later, use
+        them only until a step was observed."""
         if len(steps_ns) > self._num_learned and (self._front is None or not self._num_learned):
             self._usual.clear()
             self._usual.extend(steps_ns)
@@ -96,21 +96,18 @@ class StallDetector:
         return self._front is not None
 
     def update(self, now_ns: int, ranks: Mapping[int, RankSample]) -> Phase:
-        """Take in how the living ranks stand at ``now_ns``."""
+        """Add a sample of the living ranks at ``now_ns``."""
         if not ranks:
-            self._go_on()
+            self.phase, self._suspicion = Phase.GOING, None
         elif self._steps_on(now_ns, ranks):
             self._excuse(now_ns, ranks)
-            self._go_on()
+            self.phase, self._suspicion = Phase.GOING, None
         elif self.phase is not Phase.STALLED:
             self._doubt(now_ns, ranks)
         return self.phase
 
-    def _go_on(self) -> None:
-        self.phase, self._suspicion = Phase.GOING, None
-
     def _steps_on(self, now_ns: int, ranks: Mapping[int, RankSample]) -> bool:
-        """Whether the rank that is ahead stands elsewhere than before: further, or back where the job began again."""
+        """Whether the rank that is ahead is in another step: a later one, or an earlier one if the job began again."""
         ahead = max(ranks.values(), key=lambda rank: (rank.step, -rank.step_started_ns))
         before = self._front
         if before is not None and ahead.step == before.step:
@@ -135,7 +132,7 @@ class StallDetector:
         usual_over = not excused and now_ns - max(self._since_ns, self._excused_ns) > self.threshold_ns
         all_over = now_ns - self._since_ns > self.settings.ceiling_s * SECOND_NS
         if not (usual_over or all_over):
-            self._go_on()
+            self.phase, self._suspicion = Phase.GOING, None
             return
         counters = {rank: sample.counters for rank, sample in ranks.items()}
         if self._suspicion is None or self._suspicion[1] != counters:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,70 +31,66 @@ from telemetry.record.state_page import LiveState
 from telemetry.records import MAX_AHEAD_NS, RECORDS_LOST, RankIdentity
 from telemetry.tables import MARKS, RANKS, TABLES
 
-CAUSE_WORDS = {
+CAUSE_TEXTS = {
     LossCause.CAP: "rank files reached their size limit before the collector stored these records",
     LossCause.DISK_FULL: "the disk was full before the collector stored these records",
 }
 MAX_NS = 2**63 - 1
-UNREADABLE_WORDS = "their file was damaged or deleted"
-NOT_STORED_WORDS = "they were acknowledged, but the collector's store does not have them"
+UNREADABLE_TEXT = "their file was damaged or deleted"
+NOT_STORED_TEXT = "they were acknowledged, but the collector's store does not have them"
 _DECODERS = {"spans": decode_spans, "marks": decode_marks, "samples": decode_samples}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Rows of consecutive records of one rank."""
+    """Rows of consecutive records of one rank. ``next_seq``: one past the last record."""
 
     num_records: int
     next_seq: int
-    """One past the last record."""
     tables: dict[str, pa.Table]
-    """Rows by table; tables without any are left out."""
+    """Rows by table, without empty tables."""
     last_ns: int = 0
     """Wall clock of the last record."""
 
 
 class RankTail:
-    """Follows one rank file. What was read counts as shipped only when :meth:`shipped` says so. With ``from_seq`` it
-    only looks: nothing is written into the folder.
+    """Follows one rank file. Records count as shipped after :meth:`shipped`. With ``from_seq``, nothing is written into
+    the folder.
 
     Raises:
-        UnreadableError: from every method, when the folder holds something else than a rank's files.
-        OSError: likewise, when a file went away in between.
+        UnreadableError: from every method, if the folder does not contain valid files of a rank.
+        OSError: likewise, if a file was deleted in between.
     """
 
     def __init__(self, folder: Path, *, from_seq: int | None = None) -> None:
         self.reader = RankReader(folder)
         self._written = _identity_of(self.reader)
         self._next_seq = self.reader.acked() if from_seq is None else from_seq
-        self._page = _page_of(folder) if from_seq is None else None
+        self._page = self._open_page() if from_seq is None else None
         self.identity = _corrected(self._written, self._page)
         self._stored_below: int | None = None
         """One past the last stored number, as the collector reports it when it refuses a jump of the numbers."""
 
     def read(self, max_records: int = MAX_RECORDS) -> Chunk | None:
-        """The next committed records, about so many at most; None when there are none yet."""
+        """The next committed records, about ``max_records`` at most; None if there are none yet."""
         block = self._pinned_block(max_records)
         if not len(block.records):
             return None
-        rows = block_rows(block, self.identity.rank)
+        tables = {name: _table(name, block, self.identity.rank) for name in _DECODERS}
+        rows = {name: table for name, table in tables.items() if table.num_rows}
         lost = block.lost if self._stored_below is None else max(block.lost, block.first_seq - self._stored_below)
         if lost and self._page is not None:
-            hole = loss_row(block, self.identity.rank, self._page, lost)
+            hole = _loss_row(block, self.identity.rank, self._page, lost)
             rows["marks"] = pa.concat_tables([hole, rows["marks"]]) if "marks" in rows else hole
-        return Chunk(
-            num_records=len(block.records),
-            next_seq=block.next_seq,
-            tables=rows,
-            last_ns=_stamps(block)[-1],
-        )
+        last_ns = _stamps(block)[-1]
+        return Chunk(num_records=len(block.records), next_seq=block.next_seq, tables=rows, last_ns=last_ns)
 
     def passed(self, chunk: Chunk) -> None:
         """Read on after ``chunk``."""
         self._next_seq = chunk.next_seq
 
     def shipped(self, chunk: Chunk) -> None:
-        """``chunk`` is stored: read on after it, and let go of segments that are no longer needed."""
+        """``chunk`` is stored: read on after it, and delete segments that are no longer needed."""
         self.passed(chunk)
         self._stored_below = None
         with suppress(OSError):
@@ -118,7 +113,7 @@ class RankTail:
         before, self._written = self._written, now
         if now.folder_opened_ns != before.folder_opened_ns:
             self._next_seq, self._stored_below = self.reader.acked(), None
-            self._page = _page_of(self.reader.folder)
+            self._page = self._open_page()
         self.identity = _corrected(now, self._page)
 
     def correct_clock(self, now_ns: int) -> None:
@@ -133,12 +128,18 @@ class RankTail:
             self.identity = replace(self.identity, started_ns=now_ns, opened_ns=opened_ns)
 
     def is_rewritten(self, state: LiveState) -> bool:
-        """Whether the rank has said anew who it is since :attr:`identity` was read: another process writes, or the rank
-        has learned its mesh."""
+        """Whether the identity changed since it was read: another process writes, or the rank has learned its mesh."""
         return state.pid != self._written.pid or state.identity_ns > self._written.started_ns
 
+    def _open_page(self) -> ShippingPage | None:
+        """None if the folder is not writable: then each agent sends everything again, and the collector drops it."""
+        try:
+            return ShippingPage(self.reader.folder)
+        except OSError:
+            return None
+
     def _pinned_block(self, max_records: int) -> RecordBlock:
-        """What comes next, of a segment that the rank does not delete any more."""
+        """The next records, of a segment that the rank does not delete any more."""
         if self._page is None:
             return self.reader.read(self._next_seq, max_records)
         self._next_seq = max(self._next_seq, self._page.acked)
@@ -152,17 +153,9 @@ class RankTail:
             if block.lost in (0, sure):
                 self._page.pin(max(sent, block.next_seq))
                 return block
-            # What was pinned may be gone already, or be on its way out and come back: a hole is believed that is still
-            # there, behind a new pin, when nothing is on its way out any more.
+            # The rank may be deleting the pinned segment, and put it back. So a hole counts only if it is still there
+            # with a new pin, and no segment is being deleted.
             sure = 0 if self.reader.take_back() else block.lost
-
-
-def _page_of(folder: Path) -> ShippingPage | None:
-    """None where nothing can be written: then everything is sent again by each agent, and trimmed."""
-    try:
-        return ShippingPage(folder)
-    except OSError:
-        return None
 
 
 def _corrected(written: RankIdentity, page: ShippingPage | None) -> RankIdentity:
@@ -170,7 +163,7 @@ def _corrected(written: RankIdentity, page: ShippingPage | None) -> RankIdentity
 
 
 def _stamps(block: RecordBlock) -> tuple[int, int]:
-    """Wall clock of the first and the last thing that a block tells; 0 where it tells nothing."""
+    """Wall clock of the first and the last record with a time; 0 without such a record."""
     times = block.records["start_ns"][block.records["kind"] != RecordKind.TEXT]
     if not len(times):
         return 0, 0
@@ -178,13 +171,13 @@ def _stamps(block: RecordBlock) -> tuple[int, int]:
     return first, last
 
 
-def loss_row(block: RecordBlock, rank: int, page: ShippingPage, lost: int) -> pa.Table:
+def _loss_row(block: RecordBlock, rank: int, page: ShippingPage, lost: int) -> pa.Table:
     """The mark of the ``lost`` records that are missing in front of ``block``."""
     causes = page.causes(block.first_seq - block.lost) if block.lost else []
     resumed_ns, _ = _stamps(block)
     at_ns = min(page.acked_ns or resumed_ns, resumed_ns)
-    causes_text = [CAUSE_WORDS[cause] for cause in causes] or [UNREADABLE_WORDS] * bool(block.lost)
-    why = "; ".join([*causes_text, *[NOT_STORED_WORDS] * (lost > block.lost)])
+    causes_text = [CAUSE_TEXTS[cause] for cause in causes] or [UNREADABLE_TEXT] * bool(block.lost)
+    why = "; ".join([*causes_text, *[NOT_STORED_TEXT] * (lost > block.lost)])
     row = {
         "rank": rank,
         "seq": block.first_seq - 1,
@@ -197,7 +190,7 @@ def loss_row(block: RecordBlock, rank: int, page: ShippingPage, lost: int) -> pa
 
 
 def _identity_of(reader: RankReader) -> RankIdentity:
-    """Who writes in a folder; its name must agree, or two folders would pass for one rank."""
+    """The identity in a folder. The name of the folder must agree, so that two folders are never the same rank."""
     identity = reader.identity()
     attempt, rank = str(identity.attempt), f"rank-{identity.rank:05d}"
     if reader.folder.parts[-3:] != (identity.run_id, attempt, rank):
@@ -205,12 +198,6 @@ def _identity_of(reader: RankReader) -> RankIdentity:
             f"{reader.folder} holds {identity.run_id}/{attempt}/{rank}", hint="rename the folder to its original name"
         )
     return identity
-
-
-def block_rows(block: RecordBlock, rank: int) -> dict[str, pa.Table]:
-    """A block's rows by table, stamped with wall time."""
-    tables = {name: _table(name, block, rank) for name in _DECODERS}
-    return {name: rows for name, rows in tables.items() if rows.num_rows}
 
 
 def rank_rows(identities: list[RankIdentity]) -> pa.Table:
@@ -238,11 +225,11 @@ def _table(name: str, block: RecordBlock, rank: int) -> pa.Table:
     columns = _DECODERS[name](block.records, block.first_seq, block.anchor.to_wall_ns)
     columns["rank"] = np.full(len(columns["seq"]), rank, np.uint32)
     if "size_bytes" in columns:
-        # Signed in the file: nonsense below zero must not become an enormous size.
+        # Signed in the file: an invalid negative size must not become a huge one.
         columns["size_bytes"] = np.maximum(columns["size_bytes"], 0).astype(np.uint64)
-    arrays = [_array(columns[field.name], field.type) for field in TABLES[name]]
+    arrays = []
+    for field in TABLES[name]:
+        values = columns[field.name]
+        contiguous = np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values
+        arrays.append(pa.array(contiguous, field.type))
     return pa.Table.from_arrays(arrays, schema=TABLES[name])
-
-
-def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    return pa.array(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values, kind)

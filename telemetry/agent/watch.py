@@ -13,24 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from telemetry.agent.deaths import DeathWatch
+from telemetry.agent.host import Owner
 from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector
-from telemetry.agent.watched_job import EvidenceQueue, Owner, WatchedJob, WatchedRank, failed, leave_logs, standing
+from telemetry.agent.watched_job import (
+    DeathWatch,
+    EvidenceQueue,
+    WatchedJob,
+    WatchedRank,
+)
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
-from telemetry.evidence.evidence import (
-    Evidence,
-    died_ns_of,
-    discard_other_steps,
-    ended_by_of,
-    keep,
-    kept,
-    living_of,
-    step_of,
-)
-from telemetry.evidence.owned_process import belongs_to, check_owner
-from telemetry.evidence.rank_state import live_state
+from telemetry.evidence.evidence import Evidence, discard_other_steps, keep, kept, kept_state
+from telemetry.evidence.rank_state import belongs_to, check_owner, live_state
 from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -77,13 +72,13 @@ class EvidenceWatch:
         self._deaths.close()
 
     def close(self) -> None:
-        """End as :meth:`stop` does, and let go of the logs."""
+        """End as :meth:`stop` does, and close the logs."""
         self.stop()
         for job in self._jobs.values():
             job.logs.close()
 
     def last_check(self) -> None:
-        """Once every rank is over: see that nothing about their ends is missing."""
+        """Once every rank is over: check for missing evidence of their ends."""
         if not self._stop.is_set():
             self.stop()
             self.check()
@@ -96,7 +91,7 @@ class EvidenceWatch:
                 self._guarded(self._update, job, rank)
             self._guarded(job.logs.read_on)
             self._guarded(self._judge, owner, job)
-            self._guarded(leave_logs, job)
+            self._guarded(job.leave_logs)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -132,6 +127,7 @@ class EvidenceWatch:
         state, process = live_state(reader, identity)
         job = self._jobs.setdefault(owner, WatchedJob(StallDetector(self._settings)))
         before = kept(folder, identity.rank)
+        earlier = kept_state(before)
         is_reported = process == "ended" or (process == "dead" and bool(before))
         rank = WatchedRank(
             reader=reader,
@@ -141,10 +137,10 @@ class EvidenceWatch:
             process=process,
             is_reported=is_reported,
         )
-        rank.living, rank.died_ns, rank.ended_by = living_of(before), died_ns_of(before), ended_by_of(before)
+        rank.living, rank.died_ns, rank.ended_by = earlier.living, earlier.died_ns, earlier.ended_by
         if not rank.over:
             self._follow(job, rank)
-            if step_of(before) == state.step:
+            if earlier.step == state.step:
                 job.taken_step = max(state.step, job.taken_step or 0)
         job.ranks[folder] = rank
         rank.operations.read_on()
@@ -152,7 +148,7 @@ class EvidenceWatch:
         self.queue.put(owner, before)  # an agent before this one may not have shipped it
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
-        """From now on its end is stamped, and what it prints is read."""
+        """Record the end of its process from now on, and read its logs."""
         identity = rank.identity
         rank.stamped = False
         with suppress(OSError):
@@ -180,7 +176,7 @@ class EvidenceWatch:
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
-        """The stamp may arrive after the check that found the process ended."""
+        """The time of death may arrive after the check that found the process ended."""
         died_ns = self._deaths.died_ns(rank.identity.pid)
         if died_ns and died_ns != rank.died_ns:
             rank.died_ns, rank.stamp_is_late = died_ns, rank.is_reported
@@ -203,19 +199,27 @@ class EvidenceWatch:
         return False
 
     def _judge(self, owner: Owner, job: WatchedJob) -> None:
-        """Is there a reason to take evidence now?"""
+        """Collect evidence if there is a reason."""
         living = {rank.identity.rank: RankSample.of(rank.state) for rank in job.ranks.values() if not rank.over}
         step = max((rank.state.step for rank in job.ranks.values()), default=-1)
-        ended = self._new_ends(job)
-        if job.step not in (None, step) and not ended:
+        new_ends = [rank for rank in job.ranks.values() if rank.over and not rank.is_reported]
+        for rank in new_ends:
+            rank.is_reported = True
+        failed = any(job.failed(rank) for rank in new_ends)
+        if job.step not in (None, step) and not failed:
             job.logs.step_went_by()
         job.step = step
         # When a stall is ended, pages lose information with each rank that unwinds: keep earlier evidence.
         job.taken_step = step if job.taken_step == step else None
-        if self._stall_is_due(job, living) or (ended and job.taken_step is None):
-            self._take(owner, job)
-        elif ended:
-            self._take_flight_files(owner, job)
+        if self._stall_is_due(job, living) or (failed and job.taken_step is None):
+            # Of all ranks of the job: stalled ranks show which ranks they wait for.
+            ranks = [job.standing(rank) for rank in job.ranks.values()]
+            self._keep(owner, ranks, [item for standing in ranks for item in standing.at_once()])
+            self._keep(owner, ranks, take_in_time(ranks))
+        elif failed:
+            # A collective has timed out: torch wrote its flight recorder, and then ended the process.
+            ranks = [job.standing(rank) for rank in job.ranks.values() if rank.over]
+            self._keep(owner, ranks, take_flight_files(ranks))
         self._keep_late_stamps(owner, job)
 
     def _stall_is_due(self, job: WatchedJob, living: dict[int, RankSample]) -> bool:
@@ -231,53 +235,29 @@ class EvidenceWatch:
         job.taken_ns, job.taken_step, job.taken_over = now, job.step, num_over
         return True
 
-    def _new_ends(self, job: WatchedJob) -> bool:
-        """Whether a rank has failed since the last check: it was killed, or its log shows a fault."""
-        new = [rank for rank in job.ranks.values() if rank.over and not rank.is_reported]
-        for rank in new:
-            rank.is_reported = True
-        return any(failed(job, rank) for rank in new)
-
-    def _take(self, owner: Owner, job: WatchedJob) -> None:
-        """Of all ranks of the job: stalled ranks show which ranks they wait for."""
-        stands_still = job.detector.phase is Phase.STALLED
-        ranks = [standing(rank, job.logs, stands_still=stands_still) for rank in job.ranks.values()]
-        self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
-        self._keep_by_rank(owner, ranks, take_in_time(ranks))
-
-    def _take_flight_files(self, owner: Owner, job: WatchedJob) -> None:
-        """A collective has timed out: torch wrote its flight recorder, and then ended the process."""
-        ranks = [standing(rank, job.logs) for rank in job.ranks.values() if rank.over]
-        self._keep_by_rank(owner, ranks, take_flight_files(ranks))
-
     def _keep_late_stamps(self, owner: Owner, job: WatchedJob) -> None:
         """Write the states of ended ranks again with new stamps. No rank is queried again."""
         late = [rank for rank in job.ranks.values() if rank.stamp_is_late]
         for rank in late:
             rank.stamp_is_late = False
         if job.taken_step is None:
-            ranks = [standing(rank, job.logs) for rank in late if failed(job, rank)]
-            self._keep(owner, [(rank, rank.at_once()) for rank in ranks])
+            ranks = [job.standing(rank) for rank in late if job.failed(rank)]
+            self._keep(owner, ranks, [item for standing in ranks for item in standing.at_once()])
 
-    def _keep_by_rank(self, owner: Owner, ranks: list[Standing], evidence: list[Evidence]) -> None:
-        by_rank: dict[int, list[Evidence]] = {}
-        for item in evidence:
-            by_rank.setdefault(item.rank, []).append(item)
-        self._keep(owner, [(rank, by_rank.get(rank.identity.rank, [])) for rank in ranks])
-
-    def _keep(self, owner: Owner, by_rank: list[tuple[Standing, list[Evidence]]]) -> None:
-        """Write to disk first: it is all there is if the collector is gone, too. Then ship all ranks in one piece. No
-        verdict rests on the new state of some ranks and the old state of others."""
+    def _keep(self, owner: Owner, ranks: list[Standing], evidence: list[Evidence]) -> None:
+        """Write to disk first, in case the collector is gone, too. Then ship all ranks together, so that no verdict
+        uses the new state of some ranks and the old state of others."""
         news: list[Evidence] = []
-        for rank, evidence in by_rank:
-            if not evidence:
+        for rank in ranks:
+            own = [item for item in evidence if item.rank == rank.identity.rank]
+            if not own:
                 continue
             gone = discard_other_steps(rank.folder, rank.identity.rank, rank.state.step)
-            kinds = {item.kind for item in evidence}
+            kinds = {item.kind for item in own}
             try:
-                keep(rank.folder, evidence)
+                keep(rank.folder, own)
             except OSError as error:
                 self._complain(error)
-            news += [*(item for item in gone if item.kind not in kinds), *evidence]
+            news += [*(item for item in gone if item.kind not in kinds), *own]
         if news:
             self.queue.put(owner, news)

@@ -32,6 +32,7 @@ from telemetry.clocks.align_evidence import (
     ORDER,
     PINGS,
     REFERENCE,
+    Bools,
     Evidence,
     Gathering,
     HostClock,
@@ -39,62 +40,63 @@ from telemetry.clocks.align_evidence import (
     Piece,
     Pings,
     Sights,
+    Source,
     Transfers,
 )
 from telemetry.clocks.align_pair import pieces_of
 
 GOOD_NS = 100_000.0
-"""A host is not tried by single transfers and pings, too, where they could gain no more than this."""
+"""Single transfers and pings are not used for a host if they can improve its bound by no more than this."""
 _WEAKER = {REFERENCE: 0, ENDS: 1, ORDER: 2, PINGS: 3}
-"""An offset rests on the weakest link of its way."""
+"""The method of an offset is the weakest one along its path."""
 _ALWAYS = Piece(
     first_ns=-(2**62), last_ns=2**62, at_ns=0, offset_ns=0.0, drift=0.0, bound_ns=0.0, num_events=0, method=REFERENCE
 )
 
+NOTHING_SHARED = "no collective, transfer or ping shared with an aligned host"
 Node = str
-"""A host; or a collector, behind a mark that no host begins with."""
-_COLLECTOR = "\0"
-Source = Gathering | Transfers | Pings
+"""A host or a collector: see ``Pings.hosts``."""
 Pieces = Mapping[Node, Sequence[Piece]]
 
 
 def align(evidence: Evidence) -> list[HostClock]:
-    """The clock of every host, in their order: one or several windows of what is bound, one refusal of what is not."""
+    """The clocks of all hosts, in their order: one or several windows of each aligned host, one refusal of others."""
     if not evidence.hosts:
         return []
     reference = evidence.reference
-    everything = _tree(reference, (*evidence.gatherings, *evidence.transfers, *evidence.pings))
-    by_pings = _tree(reference, evidence.pings)
-    clocks_found: list[HostClock] = []
+    everything, by_pings = _tree(reference, evidence.sources), _tree(reference, evidence.pings)
+    clocks: list[HostClock] = []
     for host in evidence.hosts:
         if host == reference:
-            clocks_found.append(_of_reference(evidence, reference))
+            clocks.append(_of_reference(evidence, reference))
         elif pieces := everything.get(host):
-            clocks = [_clock(host, reference, piece) for piece in sorted(pieces, key=lambda piece: piece.first_ns)]
-            clocks_found += [_held_against(clock, by_pings.get(host, ())) for clock in clocks]
+            for piece in sorted(pieces, key=lambda piece: piece.first_ns):
+                clocks.append(_checked_by_pings(_clock(host, reference, piece), by_pings.get(host, ())))
         else:
-            clocks_found.append(HostClock(host=host, reference=reference, reason=_why_not(evidence, host)))
-    return clocks_found
+            shares = any(host in source.hosts for source in evidence.sources)
+            reason = "its events shared with aligned hosts do not bound its clock" if shares else NOTHING_SHARED
+            clocks.append(HostClock(host=host, reference=reference, reason=reason))
+    return clocks
 
 
 def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
-    """Pieces of every node that can be reached, each by the way that bounds it best."""
+    """Pieces of every node that can be reached, each along the path with the best bound (Dijkstra)."""
     graph = _Graph(sources)
-    ways: list[tuple[float, int, Node, Sequence[Piece]]] = [(0.0, 0, reference, [_ALWAYS])]
+    paths: list[tuple[float, int, Node, Sequence[Piece]]] = [(0.0, 0, reference, [_ALWAYS])]
     known = {reference: 0.0}
     settled: dict[Node, Sequence[Piece]] = {}
     numbers = count(1)
-    while ways:
-        _, _, node, pieces = heapq.heappop(ways)
+    while paths:
+        _, _, node, pieces = heapq.heappop(paths)
         if node in settled:
             continue
         settled[node] = pieces
-        for other, seen in graph.around(node, settled, known).items():
-            found = [piece_found for piece in pieces for piece_found in _beyond(piece, node, other, seen)]
-            cost = max((piece_found.bound_ns for piece_found in found), default=np.inf)
+        for other, shared in graph.around(node, settled, known).items():
+            found = [further for piece in pieces for further in _beyond(piece, node, other, shared)]
+            cost = max((further.bound_ns for further in found), default=np.inf)
             if cost < known.get(other, np.inf):
                 known[other] = cost
-                heapq.heappush(ways, (cost, next(numbers), other, found))
+                heapq.heappush(paths, (cost, next(numbers), other, found))
     return settled
 
 
@@ -104,50 +106,47 @@ class _Graph:
     def __init__(self, sources: Iterable[Source]) -> None:
         self._groups: dict[Node, list[Gathering]] = defaultdict(list)
         self._pairs: dict[Node, dict[Node, list[Source]]] = defaultdict(lambda: defaultdict(list))
-        self._seen: set[int] = set()
+        self._used: set[int] = set()
         for source in sources:
             if isinstance(source, Gathering):
                 for host in source.hosts:
                     self._groups[host].append(source)
             else:
-                a, b = _sides(source)
+                a, b = source.hosts
                 self._pairs[a][b].append(source)
                 self._pairs[b][a].append(source)
 
     def around(
         self, node: Node, settled: Mapping[Node, object], known: Mapping[Node, float]
     ) -> dict[Node, list[Source]]:
-        """Nodes that are still open, with all that they share with ``node``. A group is asked once: of the member that
-        is known best; the others would say the same, less exactly."""
+        """Nodes that are not settled, with the events that they share with ``node``. A group is used once, from its
+        member with the best bound: other members would give the same offsets with wider bounds."""
         found: dict[Node, list[Source]] = defaultdict(list)
         for group in self._groups[node]:
-            if id(group) not in self._seen:
-                self._seen.add(id(group))
+            if id(group) not in self._used:
+                self._used.add(id(group))
                 for other in group.hosts:
                     if other not in settled:
                         found[other].append(group)
-        for other, seen in self._pairs[node].items():
+        for other, shared in self._pairs[node].items():
             if other not in settled and (other in found or known.get(other, np.inf) > known[node] + GOOD_NS):
-                found[other] += seen
+                found[other] += shared
         return found
 
 
-def _sides(source: Transfers | Pings) -> tuple[Node, Node]:
-    return (
-        (source.sender, source.receiver)
-        if isinstance(source, Transfers)
-        else (source.host, _COLLECTOR + source.collector)
-    )
-
-
 def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) -> list[Piece]:
-    """Pieces of ``other`` as long as ``piece`` of ``node`` holds."""
-    parts = [_sights(piece, node, other, source) for source in sources]
-    step = np.concatenate([part[0] for part in parts])
-    columns = [[getattr(part[1], name) for part in parts] for name in Sights.__slots__]
-    reading, *values = (np.concatenate(column) for column in columns)
-    order = np.lexsort((reading, step))
-    sights = Sights(**dict(zip(Sights.__slots__, (column[order] for column in (reading, *values)), strict=True)))
+    """Pieces of ``other`` during the time in which ``piece`` of ``node`` holds."""
+    parts: list[Sights] = []
+    for source in sources:
+        if isinstance(source, Gathering):
+            parts.append(_of_gathering(piece, source.hosts.index(node), source.hosts.index(other), source))
+        elif isinstance(source, Transfers):
+            parts.append(_of_transfers(piece, source, forwards=source.sender == node))
+        else:
+            parts.append(_of_pings(piece, source, outwards=source.host == node))
+    rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Sights.__slots__}
+    order = np.lexsort((rows["reading_ns"], rows["step"]))
+    sights = Sights(**{name: column[order] for name, column in rows.items()})
     if not len(sights):
         return []
     method = PINGS if isinstance(sources[0], Pings) else ORDER
@@ -161,63 +160,57 @@ def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) ->
     ]
 
 
-def _sights(piece: Piece, node: Node, other: Node, source: Source) -> tuple[Int64s, Sights]:
-    """Step of each row, and what ``one`` says of the clock of ``other``."""
-    if isinstance(source, Gathering):
-        return _of_gathering(piece, source.hosts.index(node), source.hosts.index(other), source)
-    if isinstance(source, Transfers):
-        return _of_transfers(piece, source, forwards=source.sender == node)
-    return _of_pings(piece, source, outwards=source.host == node)
-
-
-def _of_gathering(piece: Piece, mine: int, its: int, source: Gathering) -> tuple[Int64s, Sights]:
+def _of_gathering(piece: Piece, mine: int, its: int, source: Gathering) -> Sights:
     began, ended = source.start_ns[:, mine], source.end_ns[:, mine]
     both = (began >= 0) & (source.start_ns[:, its] >= 0) & _within(piece, ended)
     began, ended = _true(piece, began[both]), _true(piece, ended[both])
     its_begin, its_end = source.start_ns[both, its], source.end_ns[both, its]
     step = source.step[both]
-    nothing = np.full(len(step), np.nan)
-    return np.concatenate([step, step]), Sights(
+    nothing = np.full(len(step), np.inf)
+    return Sights(
+        step=np.concatenate([step, step]),
         reading_ns=np.concatenate([its_begin, its_end]),
-        ends_ns=np.concatenate([nothing, its_end - ended]),
-        low_ns=np.concatenate([its_begin - ended, np.full(len(step), -np.inf)]),
-        high_ns=np.concatenate([np.full(len(step), np.inf), its_end - began]),
+        ends_ns=np.concatenate([np.full(len(step), np.nan), its_end - ended]),
+        low_ns=np.concatenate([its_begin - ended, -nothing]),
+        high_ns=np.concatenate([nothing, its_end - began]),
     )
 
 
-def _of_transfers(piece: Piece, source: Transfers, *, forwards: bool) -> tuple[Int64s, Sights]:
+def _of_transfers(piece: Piece, source: Transfers, *, forwards: bool) -> Sights:
     mine, its = (source.sent_ns, source.received_ns) if forwards else (source.received_ns, source.sent_ns)
     known = _within(piece, mine)
-    mine, its = _true(piece, mine[known]), its[known]
-    bound, none = (its - mine).astype(np.float64), np.full(len(its), np.inf)
-    return source.step[known], Sights(
+    its = its[known]
+    bound, nothing = (its - _true(piece, mine[known])).astype(np.float64), np.full(len(its), np.inf)
+    return Sights(
+        step=source.step[known],
         reading_ns=its,
         ends_ns=np.full(len(its), np.nan),
-        low_ns=-none if forwards else bound,
-        high_ns=bound if forwards else none,
+        low_ns=-nothing if forwards else bound,
+        high_ns=bound if forwards else nothing,
     )
 
 
-def _of_pings(piece: Piece, source: Pings, *, outwards: bool) -> tuple[Int64s, Sights]:
+def _of_pings(piece: Piece, source: Pings, *, outwards: bool) -> Sights:
     by_collector = source.at_ns + source.offset_ns
     mine, its = (source.at_ns, by_collector) if outwards else (by_collector, source.at_ns)
     known = _within(piece, mine)
-    between = (its[known] - _true(piece, mine[known])).astype(np.float64)
-    half = source.round_trip_ns[known] / 2
-    return np.zeros(len(half), dtype=np.int64), Sights(
-        reading_ns=its[known],
-        ends_ns=np.full(len(half), np.nan),
+    its, half = its[known], source.round_trip_ns[known] / 2
+    between = (its - _true(piece, mine[known])).astype(np.float64)
+    return Sights(
+        step=np.zeros(len(its), dtype=np.int64),
+        reading_ns=its,
+        ends_ns=np.full(len(its), np.nan),
         low_ns=between - half,
         high_ns=between + half,
     )
 
 
-def _within(piece: Piece, reading_ns: Int64s) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _within(piece: Piece, reading_ns: Int64s) -> Bools:
     return (reading_ns >= piece.first_ns) & (reading_ns <= piece.last_ns)
 
 
 def _true(piece: Piece, reading_ns: Int64s) -> Int64s:
-    """What the reference read then."""
+    """Readings of the reference at the same moments."""
     return reading_ns - piece.offsets_ns(reading_ns)
 
 
@@ -237,24 +230,24 @@ def _clock(host: str, reference: str, piece: Piece) -> HostClock:
 
 
 def _of_reference(evidence: Evidence, reference: str) -> HostClock:
-    """Right by definition, as long as anything is known of it."""
+    """Correct by definition, from its first event to its last."""
     ends = [times.end_ns[:, times.hosts.index(reference)] for times in evidence.gatherings if reference in times.hosts]
     ends += [times.sent_ns for times in evidence.transfers if times.sender == reference]
     ends += [times.at_ns for times in evidence.pings if times.host == reference]
-    seen = np.concatenate([np.zeros(0, dtype=np.int64), *(times[times >= 0] for times in ends)])
+    stamps = np.concatenate([np.zeros(0, dtype=np.int64), *(times[times >= 0] for times in ends)])
     return HostClock(
         host=reference,
         reference=reference,
-        first_ns=int(seen.min()) if len(seen) else 0,
-        last_ns=int(seen.max()) if len(seen) else 0,
+        first_ns=int(stamps.min()) if len(stamps) else 0,
+        last_ns=int(stamps.max()) if len(stamps) else 0,
         bound_ns=0,
-        num_events=len(seen),
+        num_events=len(stamps),
         method=REFERENCE,
     )
 
 
-def _held_against(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
-    """What pings say beside it: where they contradict, the bound reaches to the farther end of theirs."""
+def _checked_by_pings(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
+    """If pings contradict the clock, its bound is widened to include theirs."""
     if clock.method == PINGS:
         return clock
     middle = (clock.first_ns + clock.last_ns) // 2
@@ -269,14 +262,3 @@ def _held_against(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
                     reason=f"pings lie {apart_ns / 1e6:.3f} ms apart from the offset of its collectives",
                 )
     return clock
-
-
-def _why_not(evidence: Evidence, host: str) -> str:
-    met = (
-        any(host in source.hosts for source in evidence.gatherings)
-        or any(host in (source.sender, source.receiver) for source in evidence.transfers)
-        or any(host == source.host for source in evidence.pings)
-    )
-    if met:
-        return "its events shared with aligned hosts do not bound its clock"
-    return "no collective, transfer or ping shared with an aligned host"

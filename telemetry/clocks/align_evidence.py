@@ -1,5 +1,13 @@
-"""Input and result of clock alignment: see ``align.py``."""
+"""Input and result of clock alignment (see ``align.py``), and the conversion of stored stamps to one clock.
 
+    windows of a host   |-- offset, drift, bound --|-- offset, drift, bound --|        ?
+    stamp                         ^ inside: used as stored                             ^ outside: nearest window, and
+                                                                                         a wider bound
+
+Stored stamps are not changed: each reader that draws or compares them converts them here.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,24 +15,26 @@ import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 ABSENT = -1
 REFERENCE, ENDS, ORDER, PINGS, DISPUTED, UNALIGNED = "reference", "ends", "order", "pings", "disputed", "unaligned"
-"""Methods: what an offset rests on. ``disputed``: pings say something else, and the bound reaches to what they say."""
+"""Methods of an offset. ``disputed``: pings contradict it, and the bound includes the offset of the pings."""
 REFUSED_NS = -1
-"""Bound of what is not aligned."""
+"""Bound of a clock that is not aligned."""
+MAX_BOUND_NS = 1_000_000_000
+"""An offset with a wider bound is not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
-    """Collectives of one group, by one rank on each of its hosts. Rows are collectives in the order of their issue."""
+    """Collectives of one group, from one rank on each of its hosts. Rows are collectives in the order of issue."""
 
     hosts: tuple[str, ...]
     """Distinct, one a column."""
     start_ns: Int64s
-    """Wall clock of each host, raw, [collectives, hosts]; -1 where a rank has no such span."""
+    """Raw wall clock of each host, [collectives, hosts]; -1 if a rank has no such span. The same for ``end_ns``."""
     end_ns: Int64s
-    """Likewise."""
     step: Int64s
     """[collectives], ascending."""
 
@@ -36,67 +46,80 @@ class Transfers:
     sender: str
     receiver: str
     sent_ns: Int64s
-    """When sending began, by the sender's clock."""
+    """Start of the send, by the sender's clock."""
     received_ns: Int64s
-    """When receiving ended, by the receiver's."""
+    """End of the receive, by the receiver's clock."""
     step: Int64s
+
+    @property
+    def hosts(self) -> tuple[str, str]:
+        return self.sender, self.receiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pings:
-    """What an agent found out about its collector's clock."""
+    """The clock of a collector, measured by an agent."""
 
     host: str
     collector: str
     at_ns: Int64s
     """By the host's clock, ascending."""
     offset_ns: Int64s
-    """The collector's clock less the host's."""
+    """The collector's clock minus the host's."""
     round_trip_ns: Int64s
+
+    @property
+    def hosts(self) -> tuple[str, str]:
+        """The host and the collector, which has a mark that no name of a host begins with."""
+        return self.host, f"\0{self.collector}"
+
+
+Source = Gathering | Transfers | Pings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known of the clocks of a job's hosts over one window."""
+    """The events of one window that relate the clocks of a job's hosts."""
 
     hosts: tuple[str, ...]
-    """All of them, the preferred reference first."""
+    """All hosts, the preferred reference first."""
     gatherings: tuple[Gathering, ...] = ()
     transfers: tuple[Transfers, ...] = ()
     pings: tuple[Pings, ...] = ()
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        return (*self.gatherings, *self.transfers, *self.pings)
+
+    @property
     def reference(self) -> str:
-        """The first host; where that met nobody, the one that met most."""
-        met = dict.fromkeys(self.hosts, 0)
-        groups = [source.hosts for source in self.gatherings]
-        groups += [(source.sender, source.receiver) for source in self.transfers]
-        groups += [(source.host, "") for source in self.pings]
-        for group in groups:
-            for host in set(group) & met.keys():
-                met[host] += len(group) - 1
+        """The first host. If it shares no event with another host: the host that shares most."""
+        shared = dict.fromkeys(self.hosts, 0)
+        for source in self.sources:
+            for host in set(source.hosts) & shared.keys():
+                shared[host] += len(source.hosts) - 1
         first = self.hosts[0]
-        return first if met[first] else max(self.hosts, key=lambda host: met[host])
+        return first if shared[first] else max(self.hosts, key=lambda host: shared[host])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostClock:
-    """The clock of one host over one window. Times are what that clock itself reads."""
+    """The clock of one host over one window. Times are readings of that clock."""
 
     host: str
     reference: str
     first_ns: int = 0
     last_ns: int = 0
     offset_ns: int = 0
-    """What it reads less what the reference reads, in the middle of the window."""
+    """Its reading minus that of the reference, in the middle of the window."""
     drift_ppm: float = 0.0
-    """By how much it runs fast against the reference."""
+    """Its rate minus that of the reference."""
     bound_ns: int = REFUSED_NS
-    """The true offset lies within this, all through the window; -1: refused."""
+    """Largest error of the offset in the whole window; -1: refused."""
     num_events: int = 0
     method: str = UNALIGNED
     reason: str = ""
-    """Why it was refused, or what disagrees."""
+    """Why it was refused, or which evidence disagrees."""
 
     @property
     def aligned(self) -> bool:
@@ -105,12 +128,12 @@ class HostClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A clock against the reference's as long as one line holds."""
+    """One line: a clock relative to the reference, over the time in which the line holds."""
 
     first_ns: int
     last_ns: int
     at_ns: int
-    """Where ``offset_ns`` holds."""
+    """Reading at which ``offset_ns`` holds."""
     offset_ns: float
     drift: float
     bound_ns: float
@@ -125,28 +148,101 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sights:
-    """One clock as seen from another, whose readings are turned into the reference's already. One row an event.
+    """Events that relate one clock to the reference, one row each.
 
-    ``low_ns`` <= offset of the clock <= ``high_ns`` whenever stamps are right; ``ends_ns`` is near it.
+    ``low_ns`` <= offset of the clock <= ``high_ns`` if stamps are right; ``ends_ns`` is near the offset.
     """
 
+    step: Int64s
     reading_ns: Int64s
     """Of the clock itself."""
     ends_ns: Floats
-    """NaN where no collective ended."""
+    """NaN if the event is not the end of a collective."""
     low_ns: Floats
-    """-inf where nothing bounds it from below."""
+    """-inf without a lower bound."""
     high_ns: Floats
-    """inf likewise."""
+    """inf without an upper bound."""
 
     def __len__(self) -> int:
         return len(self.reading_ns)
 
     def between(self, first: int, stop: int) -> "Sights":
-        rows = slice(first, stop)
-        return Sights(
-            reading_ns=self.reading_ns[rows],
-            ends_ns=self.ends_ns[rows],
-            low_ns=self.low_ns[rows],
-            high_ns=self.high_ns[rows],
-        )
+        return Sights(**{name: getattr(self, name)[first:stop] for name in Sights.__slots__})
+
+
+WANDER = 1e-6
+"""By how much a drift may change outside of its window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """The number to subtract from a host's stamps near one instant."""
+
+    offset_ns: int
+    bound_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aligned:
+    """Stamps as the reference would have read them."""
+
+    at_ns: Int64s
+    bound_ns: int
+    """Largest error of all stamps."""
+
+
+class ClockTable:
+    """The clocks of a job's hosts, as far as they are known."""
+
+    def __init__(self, clocks: Iterable[HostClock] = ()) -> None:
+        aligned = [clock for clock in clocks if clock.aligned]
+        self.reference = aligned[-1].reference if aligned else ""
+        self._clocks: dict[str, list[HostClock]] = {}
+        for clock in aligned:
+            if clock.reference == self.reference:
+                self._clocks.setdefault(clock.host, []).append(clock)
+
+    def __bool__(self) -> bool:
+        return len(self._clocks) > 1
+
+    def shift(self, host: str, at_ns: int) -> Shift | None:
+        """For stamps of ``host`` near ``at_ns`` of its clock. None if nothing bounds the clock."""
+        if host == self.reference and host:
+            return Shift(offset_ns=0, bound_ns=0)
+        shifts = [_shift(clock, at_ns) for clock in self._clocks.get(host, ())]
+        best = min(shifts, key=lambda shift: shift.bound_ns, default=None)
+        return best if best is not None and best.bound_ns <= MAX_BOUND_NS else None
+
+    def aligned(self, at_ns: Int64s, host: str) -> Aligned | None:
+        """Stamps of one host that are close together (a step). None if nothing bounds its clock."""
+        if not len(at_ns):
+            return Aligned(at_ns=at_ns, bound_ns=0)
+        first_ns, length_ns = int(at_ns.min()), int(np.ptp(at_ns))
+        first, last = self.shift(host, first_ns), self.shift(host, first_ns + length_ns)
+        if first is None or last is None:
+            return None
+        turn = (last.offset_ns - first.offset_ns) / length_ns if length_ns else 0.0
+        offset = first.offset_ns + np.rint((at_ns - first_ns) * turn).astype(np.int64)
+        return Aligned(at_ns=at_ns - offset, bound_ns=max(first.bound_ns, last.bound_ns))
+
+    def between(self, host: str, other: str, at_ns: int) -> Shift | None:
+        """The clock of ``other`` minus that of ``host``, at ``at_ns`` of the clock of ``host``."""
+        if host == other:
+            return Shift(offset_ns=0, bound_ns=0)
+        here = self.shift(host, at_ns)
+        there = None if here is None else self.shift(other, at_ns - here.offset_ns)
+        if here is None or there is None:
+            return None
+        there = self.shift(other, at_ns - here.offset_ns + there.offset_ns) or there
+        return Shift(offset_ns=there.offset_ns - here.offset_ns, bound_ns=there.bound_ns + here.bound_ns)
+
+
+def _shift(clock: HostClock, at_ns: int) -> Shift:
+    """From one window. Outside the window, the bound grows by the uncertainty of the drift and by ``WANDER``."""
+    middle = (clock.first_ns + clock.last_ns) // 2
+    outside = max(clock.first_ns - at_ns, at_ns - clock.last_ns, 0)
+    turn = WANDER + 2 * clock.bound_ns / max(clock.last_ns - clock.first_ns, 1)
+    return Shift(
+        offset_ns=clock.offset_ns + round(clock.drift_ppm * 1e-6 * (at_ns - middle)),
+        bound_ns=clock.bound_ns + (int(np.ceil(outside * turn)) if outside else 0),
+    )

@@ -1,42 +1,42 @@
 """A robust line through points with many outliers, or several lines one after another if one does not fit.
 
-    y   . .  .        .          a clock that jumps or begins to be slewed bends the points: they are split there.
-         . ' .  .               A few outliers at an end may be the beginning of such a change: they are left out.
-                  . ' . .       What a line does not explain within its segment is its *misfit*.
+    y   . .  .        .          If a clock jumps, or NTP begins to slew it, the points are split there.
+         . ' .  .               A few outliers at an end can be the beginning of such a change: they are left out.
+                  . ' . .       The deviation that scatter does not explain is the *misfit* of a line.
 
 Slope by the median of slopes (Theil 1950, on pairs a third of the rows apart), then least squares with Tukey's biweight
 (Huber, Robust Statistics, 1981).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from telemetry.clocks.align_evidence import Floats
 
 MIN_POINTS = 8
-"""Fewer carry no line: their scatter is not known."""
+"""With fewer points, the scatter is unknown."""
 MAX_DEPTH = 4
-"""Of cuts within cuts."""
+"""Of recursive cuts."""
 TO_SIGMA = 1.4826
-"""From the median of absolute deviations of a normal distribution."""
+"""Standard deviation over the median absolute deviation, for a normal distribution."""
 MEDIAN_EFFICIENCY = 1.2533
 """Standard error of a median over that of a mean."""
 USUAL_SLOPE = 100e-6
-"""By so much two clocks usually run apart, at most."""
+"""Usual largest drift between two clocks."""
 _ROUNDS = 5
 _FAR = 6.0
-"""Standard deviations beyond which a point says nothing of the line."""
+"""Standard deviations beyond which a point has no weight."""
 _BENT = 6.0
-"""Standard errors by which the median of a block lies off a line that does not do."""
+"""Standard errors between the median of a block and a line that does not fit."""
 _WORTH = 0.7
-"""Two lines must bring the deviations down to this part."""
+"""Two lines must reduce the deviations to this part."""
 _BLOCKS = 8
 _CANDIDATES = 24
 _LEAST_SIGMA = 1.0
 _FEW = 12
-"""So many points tell their scatter to within its double; it is taken for as much."""
+"""Up to this number of points, the estimated scatter is doubled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,13 @@ class Line:
     level: float
     slope: float
     sigma: float
-    """Robust standard deviation of a point, made larger where few points tell it."""
+    """Robust standard deviation of a point, larger for few points."""
     weight: float
-    """How many points count."""
+    """Sum of the weights of the points."""
     slope_error: float
     """Standard error of the slope."""
     misfit: float
-    """By how much the medians of blocks lie off, beyond what scatter explains."""
+    """Largest deviation of the median of a block, beyond what scatter explains."""
 
     def at(self, x: Floats) -> Floats:
         return self.level + self.slope * (x - self.centre)
@@ -64,13 +64,15 @@ class Line:
 
 
 def fit(x: Floats, y: Floats) -> Line:
-    """The line through some points; ``x`` ascends, but for where a clock was set back.
+    """The line through points. ``x`` ascends, except where a clock was set back.
 
-    Where the points lie so close together that they tell less of the slope than :data:`USUAL_SLOPE` does, it is level.
+    The line is level if the points are too close together to determine the slope better than :data:`USUAL_SLOPE`.
     """
-    found = _fit(x, y, turns=True)
-    found = found if found.slope_error < USUAL_SLOPE else _fit(x, y, turns=False)
-    return _with_misfit(found, x, y)
+    line = _fit(x, y, turns=True)
+    line = line if line.slope_error < USUAL_SLOPE else _fit(x, y, turns=False)
+    medians, size = _block_medians(y - line.at(x))
+    by_chance = 3.5 * MEDIAN_EFFICIENCY * line.sigma / np.sqrt(size)
+    return replace(line, misfit=max(0.0, float(np.abs(medians).max()) - by_chance))
 
 
 def _fit(x: Floats, y: Floats, *, turns: bool) -> Line:
@@ -109,7 +111,7 @@ class Stretch:
 
 
 def stretches(x: Floats, y: Floats) -> list[Stretch]:
-    """In order; rows between them say nothing."""
+    """In order; rows between them are not used."""
     return [part for whole in _cut(x, y, 0, len(x), 0) for part in _trimmed(x, y, whole)]
 
 
@@ -129,23 +131,15 @@ def _weighted(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     return float(y0 - slope * x0), slope
 
 
-def _with_misfit(line: Line, x: Floats, y: Floats) -> Line:
-    medians, size = _block_medians(y - line.at(x))
-    by_chance = 3.5 * MEDIAN_EFFICIENCY * line.sigma / np.sqrt(size)
-    misfit = max(0.0, float(np.abs(medians).max()) - by_chance)
-    return replace(line, misfit=misfit)
-
-
 def _block_medians(off: Floats) -> tuple[Floats, int]:
     blocks = np.array_split(off, max(1, min(_BLOCKS, len(off) // MIN_POINTS)))
     return np.array([np.median(block) for block in blocks]), len(blocks[-1])
 
 
 def _noise(x: Floats, y: Floats) -> float:
-    """Standard deviation of a point by its neighbours alone: bends and jumps do not count."""
+    """Standard deviation of a point from its neighbours, so that bends and jumps do not count."""
     run = x[2:] - x[:-2]
-    part = np.where(run > 0, (x[1:-1] - x[:-2]) / np.where(run > 0, run, 1.0), 0.5)
-    part = np.clip(part, 0.0, 1.0)
+    part = np.clip(np.where(run > 0, (x[1:-1] - x[:-2]) / np.where(run > 0, run, 1.0), 0.5), 0.0, 1.0)
     off = y[1:-1] - (y[:-2] * (1 - part) + y[2:] * part)
     sigma = TO_SIGMA * float(np.median(np.abs(off / np.sqrt(1 + part**2 + (1 - part) ** 2))))
     return max(sigma, _LEAST_SIGMA)
@@ -171,27 +165,25 @@ def _cut(x: Floats, y: Floats, first: int, stop: int, depth: int) -> list[Stretc
 
 
 def _best_cut(x: Floats, y: Floats, noise: float) -> tuple[int, float]:
-    """Where two lines leave least, and how much: roughly first, then exactly."""
+    """The row at which two lines fit best, and their cost: first a coarse search, then a fine one."""
+
+    def best_of(rows: Iterable[int]) -> tuple[float, int]:
+        return min((_cost(x[:row], y[:row], noise) + _cost(x[row:], y[row:], noise), row) for row in rows)
+
     low, high = MIN_POINTS, len(x) - MIN_POINTS
-    roughly = np.unique(np.linspace(low, high, _CANDIDATES).astype(np.int64)).tolist()
-    cost, at = min((_cost_of_cut(x, y, at, noise), at) for at in roughly)
+    _, near = best_of(np.unique(np.linspace(low, high, _CANDIDATES).astype(np.int64)).tolist())
     apart = (high - low) // _CANDIDATES + 1
-    nearby = range(max(low, at - apart), min(high, at + apart) + 1)
-    cost, at = min((_cost_of_cut(x, y, at, noise), at) for at in nearby)
+    cost, at = best_of(range(max(low, near - apart), min(high, near + apart) + 1))
     return at, cost
 
 
-def _cost_of_cut(x: Floats, y: Floats, at: int, noise: float) -> float:
-    return _cost(x[:at], y[:at], noise) + _cost(x[at:], y[at:], noise)
-
-
 def _cost(x: Floats, y: Floats, noise: float) -> float:
-    """Absolute deviations, those of far points counted as far and no more."""
+    """Sum of absolute deviations, each limited to ``_FAR`` standard deviations."""
     return float(np.minimum(np.abs(y - fit(x, y).at(x)), _FAR * noise).sum())
 
 
 def _trimmed(x: Floats, y: Floats, whole: Stretch) -> list[Stretch]:
-    """The stretch without the far points at its ends; such an end may be a stretch of its own."""
+    """The stretch without the outliers at its ends. Such an end can be a stretch of its own."""
     first, stop, line = whole.first, whole.stop, whole.line
     near = np.flatnonzero(np.abs(y[first:stop] - line.at(x[first:stop])) <= _FAR * line.sigma)
     if not len(near):

@@ -2,6 +2,7 @@
 
     POST /v1/batches/{table}   Arrow in, {"rows", "duplicates"} out, once stored
     POST /v1/query             JSON in, Arrow out
+    GET  /v1/clock             the collector's time, in JSON
     GET  /healthz  /metrics
 
 Errors are JSON {"error", "hint"}:
@@ -14,33 +15,42 @@ Errors are JSON {"error", "hint"}:
     429, 503    retry after Retry-After seconds
 
 ``guard.py`` rejects other requests earlier. Refused batches are logged with one line each, up to a limit per minute.
+
+With ``/v1/clock``, agents measure the offset of their host's clock (NTP, RFC 5905, section 8):
+
+    agent      t0 ------->                  -------> t3        offset = ((t1 - t0) + (t2 - t3)) / 2
+    collector           t1 --- answers --- t2                  exact to half of (t3 - t0) - (t2 - t1)
 """
 
 import asyncio
+import os
+import socket
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from telemetry.collector.answers import refuse
 from telemetry.collector.counters import Counters
-from telemetry.collector.group_queue import QueueFullError
-from telemetry.collector.ingest import Ingest
+from telemetry.collector.gates import refuse
+from telemetry.collector.ingest import Ingest, QueueFullError
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
 from telemetry.printable import log
 from telemetry.stores.interface import Query, Reader, Store
-from telemetry.wire.client import STATUS_OF
+from telemetry.wire.client import STATUS_OF, TimeTold
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
 
+NAME = f"{socket.gethostname()}/{os.getpid()}"
+"""Several collectors may answer at one address: each has a clock of its own."""
 LINES_A_MINUTE = 20
 MAX_LENGTH = 400
 _MINUTE_S = 60.0
 
 
 class RefusalLog:
-    """Not for several threads."""
+    """For one thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -49,9 +59,11 @@ class RefusalLog:
         self._left_out = 0
 
     def refused(self, what: str) -> None:
-        """Write a line about one batch, or count it where too many came within this minute."""
+        """Write a line about one batch, or count it if this minute has too many."""
         if self._clock() - self._began_s >= _MINUTE_S:
-            self._begin_minute()
+            if self._left_out:
+                _write(f"refused {self._left_out} more batches")
+            self._began_s, self._lines, self._left_out = self._clock(), 0, 0
         if self._lines >= LINES_A_MINUTE:
             self._left_out += 1
             return
@@ -60,54 +72,44 @@ class RefusalLog:
         if self._lines == LINES_A_MINUTE:
             _write("further refusals in this minute are only counted: see rankscope_batches_rejected_total")
 
-    def _begin_minute(self) -> None:
-        if self._left_out:
-            _write(f"refused {self._left_out} more batches")
-        self._began_s, self._lines, self._left_out = self._clock(), 0, 0
-
 
 def _write(line: str) -> None:
     log(f"rankscope collect: {line}")
 
 
-MAX_QUESTION_BYTES = 2**17
-"""As SQL it stays below what an engine reads (256 KiB)."""
-QUESTIONS_AT_ONCE = 8
+MAX_QUERY_BYTES = 2**17
+"""Its SQL is shorter than an engine's limit (256 KiB)."""
+QUERIES_AT_ONCE = 8
 """Further queries wait: a large query must not block threads that receive rows."""
 MAX_WAITING = 256
 """Waiting queries; further ones get 429."""
 
 
-class TooBigError(Exception):
-    """The question is larger than this collector takes."""
+class RejectedError(UsageError):
+    """A request that is answered with ``status``."""
+
+    def __init__(self, status: int, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
 
 
-class WrongTypeError(UsageError):
-    """The declared type of the body is not accepted by this route."""
-
-
-class TooManyError(Exception):
-    """More questions wait than this collector keeps."""
-
-
-class Questions:
-    """Answers them a few at a time."""
+class _Queries:
+    """Answers queries, a few at a time."""
 
     def __init__(self, reader: Reader, *, max_answer_bytes: int) -> None:
         self._reader = reader
         self._max_answer_bytes = max_answer_bytes
-        self._threads = CapacityLimiter(QUESTIONS_AT_ONCE)
+        self._threads = CapacityLimiter(QUERIES_AT_ONCE)
 
     async def answer(self, query: Query) -> bytes:
         """An Arrow IPC stream.
 
         Raises:
-            UsageError: the answer is too large, or the query takes too long.
-            TooManyError: too many queries at once.
+            UsageError: the answer is too large, the query takes too long, or too many queries wait.
             UnreachableError: the store does not answer.
         """
         if self._threads.statistics().tasks_waiting >= MAX_WAITING:
-            raise TooManyError
+            raise RejectedError(429, "too many queries are waiting", hint="retry after Retry-After seconds")
         return await to_thread.run_sync(self._answer, query, limiter=self._threads)
 
     def _answer(self, query: Query) -> bytes:
@@ -125,9 +127,9 @@ def make_router(
 ) -> APIRouter:
     """Routes for a store, its reader, and its writer."""
     router = APIRouter()
-    questions = Questions(reader, max_answer_bytes=max_answer_bytes)
-    looks = CapacityLimiter(1)
-    log = RefusalLog()
+    queries = _Queries(reader, max_answer_bytes=max_answer_bytes)
+    health_threads = CapacityLimiter(1)
+    refusals = RefusalLog()
 
     @router.post("/v1/batches/{table}")
     async def take_batch(table: str, request: Request) -> Response:
@@ -137,31 +139,37 @@ def make_router(
         except (UsageError, QueueFullError, UnreachableError) as error:
             answer = refusal(error)
             counters.rejected(answer.status_code)
-            log.refused(f"{table}: HTTP status {answer.status_code}: {error}")
+            refusals.refused(f"{table}: HTTP status {answer.status_code}: {error}")
             return answer
         return JSONResponse({"rows": ack.rows, "duplicates": ack.duplicates})
 
     @router.post("/v1/query")
     async def answer_query(request: Request) -> Response:
         try:
-            query = decode_query(await _body(request, JSON_TYPE, MAX_QUESTION_BYTES))
-            answer = await questions.answer(query)
-        except (UsageError, TooBigError, TooManyError, UnreachableError) as error:
+            query = decode_query(await _body(request, JSON_TYPE, MAX_QUERY_BYTES))
+            answer = await queries.answer(query)
+        except (UsageError, UnreachableError) as error:
             return refusal(error)
         counters.answered(type(query).__name__)
         return Response(answer, media_type=ARROW_TYPE)
 
     @router.get("/healthz")
-    async def tell_health() -> Response:
+    async def answer_health() -> Response:
         try:
-            await to_thread.run_sync(store.query, "SELECT 1", limiter=looks)
+            await to_thread.run_sync(store.query, "SELECT 1", limiter=health_threads)
         except UnreachableError as error:
             return refusal(error)
         return JSONResponse({"status": "ok"})
 
     @router.get("/metrics")
-    async def tell_metrics() -> Response:
+    async def answer_metrics() -> Response:
         return PlainTextResponse(counters.as_text(), media_type="text/plain; version=0.0.4")
+
+    @router.get("/v1/clock")
+    async def answer_time() -> Response:
+        received_ns = time.time_ns()
+        clock = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
+        return JSONResponse(asdict(clock))
 
     return router
 
@@ -172,15 +180,15 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
     The type is checked because a page in a browser can send any bytes to loopback, but not with this type.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != content_type:
-        raise WrongTypeError("wrong content type", hint=f"send Content-Type: {content_type}")
+        raise RejectedError(415, "wrong content type", hint=f"send Content-Type: {content_type}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise WrongTypeError("the body is compressed", hint="send it uncompressed, without Content-Encoding")
+        raise RejectedError(415, "the body is compressed", hint="send it uncompressed, without Content-Encoding")
     chunks, size_bytes = [], 0
     async for chunk in request.stream():
         chunks.append(chunk)
         size_bytes += len(chunk)
         if limit_bytes is not None and size_bytes > limit_bytes:
-            raise TooBigError(f"more than {limit_bytes} bytes")
+            raise RejectedError(413, f"more than {limit_bytes} bytes", hint="query fewer ranks or names at a time")
     return b"".join(chunks)
 
 
@@ -194,13 +202,7 @@ def refusal(error: Exception) -> JSONResponse:
             return refuse(STATUS_OF[type(error)], error.message, error.hint)
         case UnreachableError():
             return refuse(503, error.message, error.hint)
-        case WrongTypeError():
-            return refuse(415, error.message, error.hint)
         case UsageError():
-            return refuse(400, error.message, error.hint)
-        case TooBigError():
-            return refuse(413, str(error), "query fewer ranks or names at a time")
-        case TooManyError():
-            return refuse(429, "too many queries are waiting", "retry after Retry-After seconds")
+            return refuse(error.status if isinstance(error, RejectedError) else 400, error.message, error.hint)
         case _:
             return refuse(429, "too many rows wait to be stored", "retry after Retry-After seconds")

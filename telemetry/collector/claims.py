@@ -24,14 +24,14 @@ Attempt = tuple[str, int]
 """Run, attempt."""
 
 MAX_NAMED_RANKS = 4096
-"""More ranks than these are not spelt out in a question: all of the attempt are read."""
+"""If there are more ranks, a query reads all ranks of the attempt."""
 MAX_ATTEMPTS = 256
 """Attempts whose claims are cached. Ranks of the least recently used attempt are claimed again."""
 _NUMBER = 2**NUMBER_BITS - 1
 
 
 class LostClaimError(Exception):
-    """Another collector has claimed ``ranks``: trust no mark of theirs."""
+    """Another collector has claimed ``ranks``: their cached marks are not valid."""
 
     def __init__(self, ranks: set[Rank]) -> None:
         super().__init__(f"{len(ranks)} ranks, {min(ranks)} the first")
@@ -39,10 +39,10 @@ class LostClaimError(Exception):
 
 
 class Claims:
-    """The ranks that this collector holds. Not for several threads.
+    """The ranks that this collector holds. For one thread.
 
     Raises:
-        UnreachableError: from every method but :meth:`drop`, when the store does not answer.
+        UnreachableError: from every method but :meth:`drop`, if the store does not answer.
     """
 
     def __init__(self, store: Store, reader: Reader) -> None:
@@ -58,10 +58,16 @@ class Claims:
         new = {rank for rank in ranks if rank[2] not in self._held.get(rank[:2], ())}
         if not new:
             return
-        rounds = {rank: newest >> NUMBER_BITS for rank, newest in self._newest(new).items()}
-        self._store.insert(
-            "claims", _rows((rank, (rounds.get(rank, 0) + 1) << NUMBER_BITS | self._number) for rank in new)
-        )
+        newest = self._newest(new)
+        run_ids, attempts, ranks_of_new = zip(*new, strict=True)
+        ballots = [((newest.get(rank, 0) >> NUMBER_BITS) + 1) << NUMBER_BITS | self._number for rank in new]
+        rows = {
+            "rank": np.array(ranks_of_new, np.uint32),
+            "ballot": np.array(ballots, np.uint64),
+            "run_id": pa.array(run_ids, pa.string()),
+            "attempt": np.array(attempts, np.uint32),
+        }
+        self._store.insert("claims", pa.table(rows))
         self._store.settle()
         # A larger ballot that arrived meanwhile is noticed before the first row is sent.
         for run_id, attempt, rank in new:
@@ -77,12 +83,12 @@ class Claims:
             raise LostClaimError(lost)
 
     def drop(self, ranks: Iterable[Rank]) -> None:
-        """They are another's: claim them again before the next row."""
+        """Another collector has them: claim them again before the next row."""
         for run_id, attempt, rank in ranks:
             self._held.get((run_id, attempt), set()).discard(rank)
 
     def prune(self) -> list[Attempt]:
-        """Let go of the attempts not used for longest: which."""
+        """Drop the least recently used attempts beyond ``MAX_ATTEMPTS``. Returns them."""
         return [self._held.popitem(last=False)[0] for _ in range(len(self._held) - MAX_ATTEMPTS)]
 
     def _newest(self, ranks: set[Rank], **not_by: int) -> dict[Rank, int]:
@@ -97,15 +103,3 @@ class Claims:
         answer = self._reader.read(query)
         columns = (answer[name].to_pylist() for name in ("run_id", "attempt", "rank", "newest"))
         return {rank: newest for *key, newest in zip(*columns, strict=True) if (rank := tuple(key)) in ranks}
-
-
-def _rows(ballots: Iterable[tuple[Rank, int]]) -> pa.Table:
-    run_ids, attempts, ranks, numbers = zip(*((*rank, ballot) for rank, ballot in ballots), strict=True)
-    return pa.table(
-        {
-            "rank": np.array(ranks, np.uint32),
-            "ballot": np.array(numbers, np.uint64),
-            "run_id": pa.array(run_ids, pa.string()),
-            "attempt": np.array(attempts, np.uint32),
-        }
-    )

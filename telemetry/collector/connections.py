@@ -18,13 +18,13 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0
-"""From the connection, or the end of the answer before, to the end of a request's head."""
+"""From the connection, or the end of the previous answer, to the end of a request's head."""
 STALL_S = 30.0
 MIN_READ_BYTES = 2**20
-"""What a reader takes of an answer in each ``STALL_S``, at least."""
+"""Least bytes that a client must read in each ``STALL_S``."""
 MAX_CONNECTIONS = 4096
 OTHER_FILES = 512
-"""What the process opens beside connections, at most: the files of an embedded store, most of all."""
+"""Other open files of the process, mostly those of an embedded store."""
 
 
 class BoundedListener(socket.socket):
@@ -36,7 +36,7 @@ class BoundedListener(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Raises:
-        ConnectionAbortedError: it was one too many, and is cut off.
+        ConnectionAbortedError: there are too many connections, and this one is closed.
         """
         plain, address = super().accept()
         if len(self.held) >= max_connections():
@@ -46,8 +46,6 @@ class BoundedListener(socket.socket):
 
 
 class _Accepted(socket.socket):
-    """Counts until it is closed."""
-
     def __init__(self, plain: socket.socket, held: "WeakSet[_Accepted]") -> None:
         super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
         self._held = held
@@ -59,7 +57,7 @@ class _Accepted(socket.socket):
 
 
 class BoundedConnection(H11Protocol):
-    """One HTTP connection, in the hands of the server's loop."""
+    """One HTTP connection, used by the server's loop only."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -79,7 +77,7 @@ class BoundedConnection(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         if self.transport.get_write_buffer_size():
-            self.transport.abort()  # an answer before it has not been read: no browser does so
+            self.transport.abort()  # an earlier answer was not read: browsers do not do this
             return
         _cancel(self._head_due)
         super().handle_websocket_upgrade(event)
@@ -105,7 +103,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        # An answer may be under way already: then there is no place for another.
+        # An answer may have begun already: then no other can be sent.
         with suppress(Exception):
             super().send_400_response(msg)
         self.transport.close()
@@ -125,13 +123,13 @@ class BoundedConnection(H11Protocol):
 
 
 def max_connections() -> int:
-    """As many as the process may have files open, with room for its own."""
+    """From the limit of open files, minus the files of the process itself."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(MAX_CONNECTIONS, soft - OTHER_FILES))
 
 
 def allow_files() -> None:
-    """Let this process open as many files as it may: the usual 1024 are few for a fleet of agents."""
+    """Raise the limit of open files: the usual 1024 are too few for many agents."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

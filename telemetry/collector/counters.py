@@ -10,10 +10,7 @@ _HELP = {
     "rankscope_rows_stored_total": ("counter", "Rows inserted into the store."),
     "rankscope_rows_duplicate_total": ("counter", "Rows dropped because they were already stored."),
     "rankscope_records_lost_total": ("counter", "Records that ranks lost, from the marks stored here."),
-    "rankscope_otlp_records_rejected_total": (
-        "counter",
-        "OpenTelemetry records rejected; the other records of their requests are stored.",
-    ),
+    "rankscope_otlp_records_rejected_total": ("counter", "OpenTelemetry records rejected; other records are stored."),
     "rankscope_batches_rejected_total": ("counter", "Batches refused, by HTTP status."),
     "rankscope_requests_refused_total": ("counter", "Requests rejected before they reached a route, by status."),
     "rankscope_batches_failed_total": ("counter", "Batches whose insert failed; agents retry them."),

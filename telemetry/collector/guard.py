@@ -1,11 +1,11 @@
 """All checks that a request passes before it reaches a route, for the collector and the dashboard.
 
-    connections.py      rates.py       settings.py       guard.py        guard.py
+    connections.py      gates.py       gates.py          guard.py        guard.py
     too many, too slow  429 too often  421, 403 foreign  401, 403 token  400, 408, 413, 429 body    -> routes
 
 Access, for a server with tokens:
 
-    token    may                                                    else
+    token    allows                                                 otherwise
     full     everything
     write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics, /v1/logs   403
     read     everything else: queries, metrics, the dashboard            403
@@ -18,7 +18,7 @@ Bodies of requests:
     declared length above max_body_bytes           413, before any byte of it is read
     more bytes than that arrive                    413
     not complete after body_seconds                408, and the connection is closed
-    all bodies in memory exceed max_total_bytes    429, retry later
+    all bodies in memory exceed max_bodies_bytes   429, retry later
     two lengths, or an invalid length              400, and the connection is closed
 
 Bytes count from their arrival to the end of the request. So this includes bodies that wait for the store.
@@ -30,36 +30,26 @@ import binascii
 import hmac
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
 from enum import Flag, auto
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from telemetry.collector.answers import Refused, ignore, refuse, turn_away
-from telemetry.collector.rates import RateGate
-from telemetry.collector.settings import OriginGate, ServerSettings
+from telemetry.collector.gates import OriginGate, RateGate, Refused, ignore, refuse, turn_away
+from telemetry.collector.settings import ServerSettings
 from telemetry.credentials import Tokens
 
 MALFORMED = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BodyBounds:
-    """What bodies may take."""
-
-    max_body_bytes: int
-    max_total_bytes: int
-    body_seconds: float
-
-
 class BodyGate:
-    """ASGI middleware: limits on what is received, for every route."""
+    """ASGI middleware: limits the bytes that are received, on every route."""
 
-    def __init__(self, app: ASGIApp, bounds: BodyBounds, refused: Refused = ignore) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, refused: Refused = ignore) -> None:
         self._app = app
-        self._bounds = bounds
+        self._settings = settings
         self._refused = refused
         self._total_bytes = 0
 
@@ -69,19 +59,19 @@ class BodyGate:
             return
         declared = declared_length(scope["headers"])
         if declared == MALFORMED:
-            await self.turn_away(scope, send, 400, "the length of the body is given twice, or is invalid")
-        elif declared > self._bounds.max_body_bytes:
-            await self.turn_away(scope, send, 413, self._too_big())
+            await self.turn_away(scope, receive, send, 400)
+        elif declared > self._settings.max_body_bytes:
+            await self.turn_away(scope, receive, send, 413)
         else:
             await self._pass(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = _Body(self, scope, receive, send, until=asyncio.get_running_loop().time() + self._bounds.body_seconds)
+        until_s = asyncio.get_running_loop().time() + self._settings.body_seconds
+        body = _Body(self, scope, receive, send, until_s=until_s)
         try:
             await self._app(scope, body.receive, body.send)
         except Exception:
-            # What a route makes of a body that broke off is no news.
-            if not body.broken_off:
+            if not body.broken_off:  # an error of a route that got only a part of the body is expected
                 raise
         finally:
             self._total_bytes -= body.size_bytes
@@ -89,41 +79,40 @@ class BodyGate:
     def take(self, size_bytes: int, body_bytes: int) -> int:
         """Count ``size_bytes`` more of a body that then has ``body_bytes``. The status to refuse it with, or 0."""
         self._total_bytes += size_bytes
-        if body_bytes > self._bounds.max_body_bytes:
+        if body_bytes > self._settings.max_body_bytes:
             return 413
-        return 429 if self._total_bytes > self._bounds.max_total_bytes else 0
+        return 429 if self._total_bytes > self._settings.max_bodies_bytes else 0
 
-    async def turn_away(self, scope: Scope, send: Send, status: int, error: str = "") -> None:
-        """Answer for the route."""
+    async def turn_away(self, scope: Scope, receive: Receive, send: Send, status: int) -> None:
+        """Answer instead of the route."""
+        seconds, most = self._settings.body_seconds, self._settings.max_body_bytes
         refusals = {
-            400: (error, "send either Content-Length, once, or Transfer-Encoding: chunked"),
-            408: (f"the body took longer than {self._bounds.body_seconds:g} s", "send fewer bytes at a time"),
-            413: (self._too_big(), "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"),
+            400: (
+                "the length of the body is given twice, or is invalid",
+                "send either Content-Length, once, or Transfer-Encoding: chunked",
+            ),
+            408: (f"the body took longer than {seconds:g} s", "send fewer bytes at a time"),
+            413: (f"more than {most} bytes", "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"),
             429: ("too many rows wait to be stored", "retry after Retry-After seconds"),
         }
         closing = {"Connection": "close"} if status in (400, 408) else {}
         self._refused(status)
-        await refuse(status, *refusals[status], **closing)(scope, _nothing, send)
-
-    def _too_big(self) -> str:
-        return f"more than {self._bounds.max_body_bytes} bytes"
+        await refuse(status, *refusals[status], **closing)(scope, receive, send)
 
 
 class BodyError(Exception):
-    """This body is refused; the answer is on its way already."""
+    """This body is refused, and the answer is sent already."""
 
 
 class _Body:
-    """The body of one request as it comes in, and the answer to it."""
+    """The body of one request while it arrives, and the answer to it."""
 
-    def __init__(self, gate: BodyGate, scope: Scope, receive: Receive, send: Send, *, until: float) -> None:
+    def __init__(self, gate: BodyGate, scope: Scope, receive: Receive, send: Send, *, until_s: float) -> None:
         self.size_bytes = 0
         self.broken_off = False
         self._gate = gate
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._until = until
+        self._scope, self._receive, self._send = scope, receive, send
+        self._until_s = until_s
         self._whole = False
         self._answering = False
 
@@ -131,7 +120,7 @@ class _Body:
         if self._whole:
             return await self._receive()
         try:
-            async with asyncio.timeout_at(self._until):
+            async with asyncio.timeout_at(self._until_s):
                 message = await self._receive()
         except TimeoutError:
             await self._break_off(408)
@@ -153,14 +142,14 @@ class _Body:
     async def _break_off(self, status: int) -> None:
         self.broken_off = True
         if not self._answering:
-            await self._gate.turn_away(self._scope, self._send, status)
+            await self._gate.turn_away(self._scope, self._receive, self._send, status)
         raise BodyError(status)
 
 
 def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """The length that the head tells, 0 where it tells none.
+    """The length in the head; 0 without a length, ``MALFORMED`` for several.
 
-    A server and a proxy before it that take different ones of two lengths see different requests.
+    A server and a proxy that read different lengths would see different requests.
     """
     lengths = [value for name, value in headers if name == b"content-length"]
     chunked = any(name == b"transfer-encoding" for name, _ in headers)
@@ -169,10 +158,6 @@ def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     if len(lengths) > 1 or chunked or not lengths[0].isdigit():
         return MALFORMED
     return int(lengths[0][:20])
-
-
-async def _nothing() -> Message:
-    return {"type": "http.disconnect"}
 
 
 OPEN_PATHS = frozenset({"/healthz"})
@@ -191,7 +176,7 @@ class Access(Flag):
 class TokenGate:
     """ASGI middleware: rejects requests without the right token, as Bearer or as a Basic password.
 
-    Browsers ask their user for a password by themselves, so the dashboard behind the same gate needs no login page.
+    Browsers ask for a Basic password, so the dashboard needs no login page.
     """
 
     def __init__(self, app: ASGIApp, tokens: Tokens, refused: Refused = ignore) -> None:
@@ -204,18 +189,13 @@ class TokenGate:
         if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
-        granted = self._granted(presented(Headers(scope=scope)))
+        token, granted = presented(Headers(scope=scope)), Access(0)
+        for known, access in self._grants:  # all of them, in constant time, so that the duration reveals nothing
+            granted |= access if hmac.compare_digest(token, known) else Access(0)
         if _needed(scope) & granted:
             await self._app(scope, receive, send)
         else:
             await self._turn_away(granted, scope, receive, send)
-
-    def _granted(self, token: bytes) -> Access:
-        """Compare with all tokens, each in constant time, so that the duration reveals nothing."""
-        granted = Access(0)
-        for known, access in self._grants:
-            granted |= access if hmac.compare_digest(token, known) else Access(0)
-        return granted
 
     async def _turn_away(self, granted: Access, scope: Scope, receive: Receive, send: Send) -> None:
         if granted:
@@ -231,7 +211,7 @@ class TokenGate:
 
 
 def _variable(scope: Scope) -> str:
-    """What holds the least token that is enough."""
+    """The variable of the token with the fewest rights that is enough."""
     return "RANKSCOPE_WRITE_TOKEN" if Access.WRITE in _needed(scope) else "RANKSCOPE_READ_TOKEN"
 
 
@@ -243,20 +223,13 @@ def presented(headers: Headers) -> bytes:
         case "bearer":
             return credentials
         case "basic":
-            return _basic_password(credentials)
-        case _:
-            return b""
-
-
-def _basic_password(value: bytes) -> bytes:
-    try:
-        return base64.b64decode(value, validate=True).partition(b":")[2]
-    except binascii.Error:
-        return b""
+            with suppress(binascii.Error):
+                return base64.b64decode(credentials, validate=True).partition(b":")[2]
+    return b""
 
 
 def _needed(scope: Scope) -> Access:
-    """The scopes of which one is enough. The path is decoded, as routes match it."""
+    """The rights of which one is enough. The path is decoded, as routes match it."""
     if scope["path"] == CLOCK_PATH:
         return Access.READ | Access.WRITE
     writes = scope["type"] == "http" and scope["method"] == "POST" and WRITE_PATHS.fullmatch(scope["path"])
@@ -265,15 +238,10 @@ def _needed(scope: Scope) -> Access:
 
 def guard(app: FastAPI, settings: ServerSettings, refused: Refused = ignore) -> None:
     """Put the gates before ``app``. What is added last is passed first."""
-    bounds = BodyBounds(
-        max_body_bytes=settings.max_body_bytes,
-        max_total_bytes=settings.max_bodies_bytes,
-        body_seconds=settings.body_seconds,
-    )
-    app.add_middleware(BodyGate, bounds=bounds, refused=refused)
+    app.add_middleware(BodyGate, settings=settings, refused=refused)
     if settings.tokens:
         app.add_middleware(TokenGate, tokens=settings.tokens, refused=refused)
-    # A name that resolves to loopback gets no further than a token; without one it would see everything.
+    # A foreign name that resolves to loopback is stopped by the token. Without a token, the names are checked.
     hosts = None if settings.tokens and not settings.allowed_hosts else settings.allowed_hosts
     app.add_middleware(OriginGate, hosts=hosts, refused=refused)
     if settings.requests_per_second:

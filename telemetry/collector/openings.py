@@ -35,10 +35,10 @@ class Opening:
 
 @dataclass(slots=True)
 class Openings:
-    """Announced folders by attempt and rank. Not for several threads.
+    """Announced folders by attempt and rank. For one thread.
 
     Raises:
-        UnreachableError: from :meth:`announce` and :meth:`refusal`, when the store does not answer.
+        UnreachableError: from :meth:`announce` and :meth:`refusal`, if the store does not answer.
     """
 
     reader: Reader
@@ -46,7 +46,7 @@ class Openings:
     _known: dict[Attempt, dict[int, Opening | None]] = field(default_factory=dict)
 
     def announce(self, batch: Batch) -> pa.Table:
-        """The rows of ``ranks`` to store for ``batch``. They count as stored from now on: see :meth:`forget`.
+        """The rows of ``ranks`` to store for ``batch``. They count as stored until :meth:`forget`.
 
         Raises:
             TakenNameError: records of a rank are stored already, from another folder.
@@ -59,9 +59,14 @@ class Openings:
             for rank, opened_ns, _ in rows
             if (before := known[rank]) is not None and before.opened_ns != opened_ns
         }
-        if taken := self._with_records(batch, changed):
+        folders = {rank: before.opened_ns for rank, before in changed.items() if before.opened_ns != NO_FOLDER}
+        if taken := self.numbers.with_records(batch, folders):
             raise _taken(batch, min(taken), "already stored, from another folder")
-        started = [_after(changed.get(rank), started_ns) for rank, _, started_ns in rows]
+        # The announcement that started last counts, so a replacement must be later.
+        started = [
+            max(started_ns, changed[rank].started_ns + 1) if rank in changed else started_ns
+            for rank, _, started_ns in rows
+        ]
         self._known[batch.run_id, batch.attempt].update(
             (rank, Opening(opened_ns=opened_ns, started_ns=started_ns))
             for (rank, opened_ns, _), started_ns in zip(rows, started, strict=True)
@@ -70,11 +75,8 @@ class Openings:
         return batch.rows.set_column(column, batch.rows.schema.field(column), pa.array(started, pa.int64()))
 
     def refusal(self, batch: Batch, *, claimed: bool) -> RankscopeError | None:
-        """Why the rows of ``batch``, of any other table, must not be stored; None if they may.
-
-        Args:
-            claimed: this collector holds the ranks, so what is known of them stays true.
-        """
+        """Why the rows of ``batch``, of any other table, must not be stored; None if they may. ``claimed``: this
+        collector holds the ranks, so their cached state stays valid."""
         ranks = np.unique(batch.rows["rank"].to_numpy()).tolist()
         known = self._of(batch, ranks, keep=claimed)
         for rank in ranks:
@@ -91,27 +93,20 @@ class Openings:
         self._known.pop(attempt, None)
 
     def _of(self, batch: Batch, ranks: list[int], *, keep: bool) -> dict[int, Opening | None]:
-        """The openings of ``ranks``; None of a rank that is not announced."""
+        """The openings of ``ranks``; None for a rank that is not announced."""
         kept = self._known.get((batch.run_id, batch.attempt), {})
         known = {rank: kept[rank] for rank in ranks if rank in kept}
         if missing := [rank for rank in ranks if rank not in known]:
-            found = self._read(batch, missing)
+            named = tuple(missing) if len(missing) <= MAX_NAMED_RANKS else ()
+            query = RankOpenings(run_id=batch.run_id, attempt=batch.attempt, ranks=named)
+            found = {
+                row["rank"]: Opening(opened_ns=row["newest_opened_ns"], started_ns=row["newest_started_ns"])
+                for row in self.reader.read(query).to_pylist()
+            }
             known.update((rank, found.get(rank)) for rank in missing)
         if keep:
             self._known.setdefault((batch.run_id, batch.attempt), {}).update(known)
         return known
-
-    def _read(self, batch: Batch, ranks: list[int]) -> dict[int, Opening]:
-        named = tuple(ranks) if len(ranks) <= MAX_NAMED_RANKS else ()
-        rows = self.reader.read(RankOpenings(run_id=batch.run_id, attempt=batch.attempt, ranks=named)).to_pylist()
-        return {
-            row["rank"]: Opening(opened_ns=row["newest_opened_ns"], started_ns=row["newest_started_ns"]) for row in rows
-        }
-
-    def _with_records(self, batch: Batch, changed: dict[int, Opening]) -> set[int]:
-        """Those ranks of which records are stored that came from the folder announced before."""
-        named = {rank: before.opened_ns for rank, before in changed.items() if before.opened_ns != NO_FOLDER}
-        return self.numbers.with_records(batch, named)
 
 
 def _refusal(batch: Batch, rank: int, known: Opening | None) -> RankscopeError | None:
@@ -123,11 +118,6 @@ def _refusal(batch: Batch, rank: int, known: Opening | None) -> RankscopeError |
     if folder == NO_FOLDER:
         return _taken(batch, rank, "recorded from a folder that these rows do not name")
     return _unannounced(batch, rank)
-
-
-def _after(before: Opening | None, started_ns: int) -> int:
-    """Of a rank's announcements the one that started last counts: where one replaces another, it is this one."""
-    return started_ns if before is None else max(started_ns, before.started_ns + 1)
 
 
 def _taken(batch: Batch, rank: int, why: str) -> TakenNameError:

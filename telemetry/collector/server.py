@@ -1,27 +1,15 @@
-"""The collector: one HTTP server that owns the store. One process, one worker, never forked.
+"""The collector: one HTTP server that owns the store. One process, one worker, never forked."""
 
-``GET /v1/clock`` returns the collector's time, so that agents can measure the offset of their host's clock:
-
-    agent      t0 ------->                  -------> t3        offset = ((t1 - t0) + (t2 - t3)) / 2
-    collector           t1 --- answers --- t2                  exact to half of (t3 - t0) - (t2 - t1)
-
-(NTP, RFC 5905, section 8.)
-"""
-
-import os
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
 
+from telemetry.clocks.windows import ClockKeeper
 from telemetry.collector.api import make_router
-from telemetry.collector.clock_keeper import ClockKeeper
 from telemetry.collector.connections import BoundedConnection, BoundedListener, allow_files
 from telemetry.collector.counters import Counters
 from telemetry.collector.guard import guard
@@ -33,38 +21,20 @@ from telemetry.process.process_memory import limit_arenas
 from telemetry.process.signals import ended_by_signals
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.open import open_store
-from telemetry.wire.client import TimeTold
 from telemetry.wire.tls import LEAST_TLS
-
-NAME = f"{socket.gethostname()}/{os.getpid()}"
-"""Several collectors may answer at one address: each has a clock of its own."""
-
-
-def make_clock_router() -> APIRouter:
-    """Answers with a :class:`telemetry.wire.client.TimeTold` in JSON."""
-    router = APIRouter()
-
-    @router.get("/v1/clock")
-    async def tell_time() -> JSONResponse:
-        received_ns = time.time_ns()
-        clock = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
-        return JSONResponse(asdict(clock))
-
-    return router
-
 
 BACKLOG = 2048
 SHUTDOWN_S = 1
-"""Time for requests under way once the server ends. What is not acknowledged by then is sent again."""
+"""Time for active requests when the server ends. Unacknowledged requests are sent again."""
 SOCKETS = {"interval": "none", "websocket": "telemetry.collector.sockets:BoundedSocket"}
-"""By name: what speaks WebSocket comes with the dashboard, and not every collector has one."""
+"""As text: the package for WebSockets is installed with the dashboard, not with every collector."""
 MAX_MESSAGE_BYTES = 2**16
 Extend = Callable[[FastAPI, Reader], None]
-"""Adds routes of its own (the dashboard's) to the collector's server."""
+"""Adds routes of the dashboard to the collector's server."""
 
 
 def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
-    """The server over an open store. Its end stores what was queued; the store stays open."""
+    """The server over an open store. Its shutdown stores queued rows; the store stays open."""
     counters = Counters()
     ingest = Ingest(store, counters, queue_bytes=settings.queue_bytes, linger_s=settings.linger_s)
     clocks = ClockKeeper(store, every_s=settings.clocks_s)
@@ -82,7 +52,6 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
     app = FastAPI(title="rankscope collector", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     reader = answering(store, settings)
     app.include_router(make_router(store, reader, ingest, counters, max_answer_bytes=settings.max_answer_bytes))
-    app.include_router(make_clock_router())
     app.include_router(make_otlp_router(store, counters, settings))
     guard(app, settings, counters.refused)
     return app
@@ -101,7 +70,7 @@ def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) 
         UnreachableError: the store does not answer, or another process holds it.
     """
     limit_arenas()
-    # The port first: a second collector must fail before it touches the first one's store.
+    # The port first: a second collector must fail before it opens the store of the first.
     with listen(settings.host, settings.port) as listener:
         store = open_store(settings.store, retention_days=settings.retention_days)
         try:
@@ -138,7 +107,7 @@ def listen(host: str, port: int) -> BoundedListener:
 
 
 class _Server(uvicorn.Server):
-    """Ends in order when ``stop`` is set. The signal handlers of uvicorn would end it in disorder on the second one."""
+    """Shuts down when ``stop`` is set. The signal handlers of uvicorn would end it at once on the second signal."""
 
     def __init__(self, config: uvicorn.Config, stop: threading.Event) -> None:
         super().__init__(config)
@@ -168,9 +137,9 @@ def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,  # a small message may unpack to a large one
         lifespan="on",
-        log_level="error",  # what a stranger sends must not fill the log
+        log_level="error",  # untrusted requests must not fill the log
         access_log=False,
-        proxy_headers=False,  # anybody can write them
+        proxy_headers=False,  # any client can write them
         server_header=False,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,

@@ -15,16 +15,16 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from telemetry.collector import connections
-from telemetry.collector.rates import Buckets
+from telemetry.collector.gates import Buckets
 
 MAX_SOCKETS = 1024
-"""Browsers: all pages in one share a socket. They count as connections, too."""
+"""All pages of a browser share a socket. Sockets also count as connections."""
 FRAMES_PER_SECOND = 400.0
-"""Of one socket, pings and parts of messages included; a page sends four."""
+"""Of one socket, including pings and parts of messages; a page sends four."""
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
-    """One WebSocket, in the hands of the server's loop."""
+    """One WebSocket, used by the server's loop only."""
 
     def __init__(self, *arguments: object, **settings: object) -> None:
         super().__init__(*arguments, **settings)  # type: ignore[arg-type]
@@ -59,20 +59,20 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._let_be()
+        self._cancel_stall()
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self.transport.abort()  # who answers no ping reads no farewell
+        self.transport.abort()  # a client that answers no ping reads no close frame
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._let_be()
+        self._cancel_stall()
         super().connection_lost(exc)
 
     def _count(self) -> None:
         if not self._frames.take("", self.loop.time()):
             self.transport.abort()
 
-    def _let_be(self) -> None:
+    def _cancel_stall(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()

@@ -34,7 +34,7 @@ from telemetry.tables import NO_FOLDER, OLDER_FOLDER
 from telemetry.wire.codec import Batch, rank_runs
 
 _NUMBER = r"^(?P<records>\d{1,12}) "
-"""A batch of the largest ones still has a sum of 64 bits."""
+"""Short enough that the sum of a batch fits 64 bits."""
 
 
 def records_lost(marks: pa.Table) -> int:
@@ -51,7 +51,7 @@ def lost_in(marks: pa.Table) -> npt.NDArray[np.uint64]:
 
 
 MAX_JUMP = MAX_SEGMENTS * SEGMENT_RECORDS
-"""Records that a spool holds of a rank, as it is usually set."""
+"""Records of a rank in a spool of the usual size."""
 
 
 def far_jumps(
@@ -60,12 +60,8 @@ def far_jumps(
     starts: npt.NDArray[np.intp],
     stored_below: npt.NDArray[np.uint64],
 ) -> npt.NDArray[np.intp]:
-    """The rows that jump too far, and are no mark of the records that were lost in between.
-
-    Args:
-        starts: where runs of equal ranks start.
-        stored_below: for each run, one past the last number that is known before it.
-    """
+    """The rows that jump too far, except marks of the records that were lost in between. ``starts``: starts of runs of
+    equal ranks. ``stored_below``: for each run, one past the last known number before it."""
     before = np.empty_like(seq)
     before[1:] = seq[:-1] + np.uint64(1)
     before[starts] = stored_below
@@ -77,7 +73,7 @@ def far_jumps(
 
 
 def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, int]) -> JumpError:
-    """``far``: the rows of ``batch`` that jump; ``position``: of each rank, one past the last number that is stored."""
+    """``far``: rows of ``batch`` that jump. ``position``: one past the last stored number of each rank."""
     ranks = batch.rows["rank"].to_numpy()[far].tolist()
     stored = {rank: position[rank] for rank in ranks}
     rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
@@ -97,65 +93,55 @@ Marks = dict[int, dict[int, int]]
 
 @dataclass(slots=True)
 class StoredNumbers:
-    """High-water marks by attempt, table, rank and folder. Not for several threads.
+    """High-water marks by attempt, table, rank and folder. For one thread.
 
     Raises:
-        UnreachableError: from :meth:`trim` and :meth:`with_records`, when the store must be read and does not answer.
+        UnreachableError: from :meth:`trim` and :meth:`with_records`, if the store must be read and does not answer.
     """
 
     reader: Reader
     _marks: dict[Attempt, dict[str, Marks]] = field(default_factory=dict)
 
     def trim(self, batch: Batch) -> pa.Table:
-        """The rows of ``batch`` that are not stored yet. They count as stored from now on: see :meth:`forget`.
+        """The rows of ``batch`` that are not stored yet. They count as stored until :meth:`forget`.
 
         Raises:
-            JumpError: their numbers are too far from those that are stored. Nothing counts as stored.
+            JumpError: the numbers are too far from the stored ones. Nothing counts as stored.
         """
         rank_of_row, seq = batch.rows["rank"].to_numpy(), batch.rows["seq"].to_numpy()
         starts, lengths = rank_runs(rank_of_row)
         ranks, rank_of_run = np.unique(rank_of_row[starts], return_inverse=True)
         folders = [(rank, batch.openings.get(rank, NO_FOLDER)) for rank in ranks.tolist()]
         stored_below = self._stored_below(batch.table, batch, folders)
-        self._check_jumps(batch, seq, starts, stored_below[rank_of_run], folders)
+        if len(far_jumps(batch.rows, seq, starts, stored_below[rank_of_run])):
+            # Numbers that this table skips are mostly in another table. The other tables are read only now.
+            position = self._position(batch, folders)
+            if len(far := far_jumps(batch.rows, seq, starts, position[rank_of_run])):
+                raise jump_error(batch, far, dict(zip(ranks.tolist(), position.tolist(), strict=True)))
         top = stored_below.copy()
         np.maximum.at(top, rank_of_run, seq[starts + lengths - 1] + np.uint64(1))
         for (rank, opened_ns), mark in zip(folders, top.tolist(), strict=True):
             self._marks[batch.run_id, batch.attempt][batch.table][rank][opened_ns] = mark
-        return _at_least(batch.rows, seq, starts, lengths, stored_below[rank_of_run])
+        marks = stored_below[rank_of_run]
+        if bool((seq[starts] >= marks).all()):
+            return batch.rows  # runs ascend, so this is the usual case
+        return batch.rows.filter(pa.array(seq >= np.repeat(marks, lengths)))
 
     def with_records(self, batch: Batch, folders: Mapping[int, int]) -> set[int]:
-        """Those ranks of ``folders`` (rank -> when it was first opened) of which records are stored."""
+        """The ranks of ``folders`` (rank -> time of first opening) with stored records."""
         if not folders:
             return set()
         position = self._position(batch, list(folders.items()))
         return {rank for rank, below in zip(folders, position.tolist(), strict=True) if below}
 
     def forget(self, ranks: Iterable[Rank]) -> None:
-        """What is stored of them must be read again: an insert failed, or another may have stored more."""
+        """Read their marks again: an insert failed, or another collector may have stored more."""
         for run_id, attempt, rank in ranks:
             for marks in self._marks.get((run_id, attempt), {}).values():
                 marks.pop(rank, None)
 
     def forget_attempt(self, attempt: Attempt) -> None:
         self._marks.pop(attempt, None)
-
-    def _check_jumps(
-        self,
-        batch: Batch,
-        seq: npt.NDArray[np.uint64],
-        starts: npt.NDArray[np.intp],
-        stored_below: npt.NDArray[np.uint64],
-        folders: list[Folder],
-    ) -> None:
-        """Numbers that this table skips are mostly in another one: the others are read only for a far jump."""
-        if not len(far_jumps(batch.rows, seq, starts, stored_below)):
-            return
-        position = dict(zip([rank for rank, _ in folders], self._position(batch, folders).tolist(), strict=True))
-        of_run = batch.rows["rank"].to_numpy()[starts].tolist()
-        below = np.maximum(stored_below, np.array([position[rank] for rank in of_run], np.uint64))
-        if len(far := far_jumps(batch.rows, seq, starts, below)):
-            raise jump_error(batch, far, position)
 
     def _position(self, batch: Batch, folders: list[Folder]) -> npt.NDArray[np.uint64]:
         """One past the largest seq of each folder that is stored in any table."""
@@ -164,31 +150,15 @@ class StoredNumbers:
         return position
 
     def _stored_below(self, table: str, batch: Batch, folders: list[Folder]) -> npt.NDArray[np.uint64]:
-        """The mark of each of ``folders`` in one table; read from the store where it is not at hand."""
+        """The mark of each of ``folders`` in one table, read from the store if it is not cached."""
         marks = self._marks.setdefault((batch.run_id, batch.attempt), {}).setdefault(table, {})
         if missing := [(rank, opened_ns) for rank, opened_ns in folders if opened_ns not in marks.get(rank, {})]:
-            found = self._read(table, batch, [rank for rank, _ in missing])
+            named = tuple(rank for rank, _ in missing) if len(missing) <= MAX_NAMED_RANKS else ()
+            query = HighWater(table=table, run_id=batch.run_id, attempt=batch.attempt, ranks=named)  # type: ignore[arg-type]
+            rows = self.reader.read(query)
+            columns = (rows[name].to_pylist() for name in ("rank", "opened_ns", "next_seq"))
+            found = {(rank, opened_ns): next_seq for rank, opened_ns, next_seq in zip(*columns, strict=True)}
             for rank, opened_ns in missing:
                 older = found.get((rank, OLDER_FOLDER), 0)
                 marks.setdefault(rank, {})[opened_ns] = max(found.get((rank, opened_ns), 0), older)
         return np.array([marks[rank][opened_ns] for rank, opened_ns in folders], np.uint64)
-
-    def _read(self, table: str, batch: Batch, ranks: list[int]) -> dict[Folder, int]:
-        named = tuple(ranks) if len(ranks) <= MAX_NAMED_RANKS else ()
-        query = HighWater(table=table, run_id=batch.run_id, attempt=batch.attempt, ranks=named)  # type: ignore[arg-type]
-        rows = self.reader.read(query)
-        columns = (rows[name].to_pylist() for name in ("rank", "opened_ns", "next_seq"))
-        return {(rank, opened_ns): next_seq for rank, opened_ns, next_seq in zip(*columns, strict=True)}
-
-
-def _at_least(
-    rows: pa.Table,
-    seq: npt.NDArray[np.uint64],
-    starts: npt.NDArray[np.intp],
-    lengths: npt.NDArray[np.intp],
-    marks: npt.NDArray[np.uint64],
-) -> pa.Table:
-    """The rows whose ``seq`` is not below the mark of their run. Runs ascend, so most of the time all are."""
-    if bool((seq[starts] >= marks).all()):
-        return rows
-    return rows.filter(pa.array(seq >= np.repeat(marks, lengths)))

@@ -35,22 +35,21 @@ from telemetry.stores.interface import Reader, Store
 from telemetry.tables import NO_FOLDER, owned
 from telemetry.wire.codec import Ack, Batch, rank_runs
 
-MAX_WORDS = 300
-"""Of an error, which may repeat what was sent."""
+MAX_MESSAGE = 300
+"""Characters of an error, which may contain received text."""
 
 
 def storing_failed(error: Exception) -> UnreachableError:
-    """The error that a sender gets. A defect is also logged by the collector. It must not end the thread
-    that writes, and the sender must be able to retry."""
+    """The error for a sender, who can retry. A defect is also logged, and does not end the writing thread."""
     if isinstance(error, UnreachableError):
         return error
-    message = f"storing failed: {type(error).__name__}: {str(error)[:MAX_WORDS]}"
+    message = f"storing failed: {type(error).__name__}: {str(error)[:MAX_MESSAGE]}"
     log(f"rankscope collect: {message}")
     return UnreachableError(message, hint="see the collector's log; nothing is lost")
 
 
 SORTED_BY = ("stage", "step", "rank")
-"""The key of ``spans`` behind run and attempt; within it a rank's records come in the order of time."""
+"""The key of ``spans`` after run and attempt. Within it, the records of a rank are in the order of time."""
 _NARROW = 2**16
 
 
@@ -67,27 +66,24 @@ def one_block(table: str, parts: Iterable[tuple[Batch, pa.Table]]) -> pa.Table:
 
 
 def as_stored(spans: pa.Table) -> pa.Table:
-    """Spans of one attempt by stage, step and rank; otherwise in the order they come in."""
+    """Spans of one attempt by stage, step and rank; otherwise in their given order."""
     spans = spans.combine_chunks()
     order = np.arange(spans.num_rows)
     for name in reversed(SORTED_BY):
-        values = _narrowed(spans[name].to_numpy())
+        values: npt.NDArray[Any] = spans[name].to_numpy()
+        values = values - values.min(initial=np.iinfo(values.dtype).max)
+        if values.max(initial=0) < _NARROW:
+            values = values.astype(np.uint16)  # sorted digit by digit
         order = order[np.argsort(values[order], kind="stable")]
     return spans.take(pa.array(order))
 
 
-def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same order in numbers of 16 bits where that is possible: those are sorted digit by digit."""
-    above: npt.NDArray[Any] = values - values.min(initial=np.iinfo(values.dtype).max)
-    return above.astype(np.uint16) if above.max(initial=0) < _NARROW else above
-
-
 Outcome = Ack | RankscopeError
-"""What became of a batch; an UnreachableError: send it again."""
+"""The result for a batch. UnreachableError: send it again."""
 
 
 class RowWriter:
-    """Stores batches. Not for several threads; any number of writers may share a database."""
+    """Stores batches. For one thread; several writers may share a database."""
 
     def __init__(self, store: Store, reader: Reader, counters: Counters) -> None:
         self._store = store
@@ -97,7 +93,7 @@ class RowWriter:
         self._counters = counters
 
     def store(self, table: str, batches: Sequence[Batch]) -> list[Outcome]:
-        """What became of each of ``batches``, all of ``table``, in their order."""
+        """The outcome of each of ``batches``, all of ``table``, in their order."""
         ranks = [_ranks_of(batch) for batch in batches]
         outcomes: dict[int, Outcome] = {}
         while left := [number for number in range(len(batches)) if number not in outcomes]:
@@ -109,7 +105,10 @@ class RowWriter:
                 self._claims.drop(lost.ranks)
                 self._forget(wanted)
                 self._counters.claims_lost(len(lost.ranks))
-                outcomes.update((number, _served_elsewhere()) for number in left if ranks[number] & lost.ranks)
+                reason = UnreachableError(
+                    "another collector has claimed these ranks", hint="retry with either collector; nothing is lost"
+                )
+                outcomes.update((number, reason) for number in left if ranks[number] & lost.ranks)
             except Exception as error:
                 # The rows may or may not be there, now or later: a new claim waits until that is decided.
                 self._claims.drop(wanted)
@@ -122,7 +121,7 @@ class RowWriter:
         return [outcomes[number] for number in range(len(batches))]
 
     def _store_all(self, table: str, batches: list[Batch], ranks: set[Rank]) -> list[Outcome]:
-        """All of ``batches``, but for those that are refused, in one insert.
+        """Store all of ``batches`` that are not refused, in one insert.
 
         Raises:
             LostClaimError: another collector has claimed some of ``ranks``; nothing is stored.
@@ -136,16 +135,21 @@ class RowWriter:
             if isinstance(rows, pa.Table) and rows.num_rows
         ]
         if parts:
-            self._insert(table, one_block(table, parts), ranks)
+            began_s = time.perf_counter()
+            confirm = (lambda: self._claims.check(ranks)) if ranks else None
+            self._store.insert(table, one_block(table, parts), confirm=confirm)
+            self._counters.inserted(table, time.perf_counter() - began_s)
         if table == "marks":
             self._counters.records_lost(sum(records_lost(rows) for _, rows in parts))
         return [
-            _ack(batch, rows) if isinstance(rows, pa.Table) else rows
+            Ack(rows=rows.num_rows, duplicates=batch.rows.num_rows - rows.num_rows)
+            if isinstance(rows, pa.Table)
+            else rows
             for batch, rows in zip(batches, found, strict=True)
         ]
 
     def _fresh(self, batch: Batch) -> pa.Table | RankscopeError:
-        """The rows of ``batch`` that are to be stored, or why none of them is."""
+        """The rows of ``batch`` to store, or the reason for storing none."""
         if "rank" not in batch.rows.column_names or not batch.rows.num_rows:
             return batch.rows
         numbered = _is_numbered(batch)
@@ -162,18 +166,13 @@ class RowWriter:
         self._numbers.forget(ranks)
         self._openings.forget(ranks)
 
-    def _insert(self, table: str, rows: pa.Table, ranks: set[Rank]) -> None:
-        began = time.perf_counter()
-        self._store.insert(table, rows, confirm=(lambda: self._claims.check(ranks)) if ranks else None)
-        self._counters.inserted(table, time.perf_counter() - began)
-
 
 def _is_numbered(batch: Batch) -> bool:
     return "seq" in batch.rows.column_names
 
 
 def _ranks_of(batch: Batch) -> set[Rank]:
-    """The ranks that must be held to store ``batch``. Of other tables, a row that is stored twice counts once."""
+    """The ranks to hold while ``batch`` is stored. In other tables, duplicate rows count once."""
     if not batch.rows.num_rows or not (_is_numbered(batch) or batch.table == "ranks"):
         return set()
     rank = batch.rows["rank"].to_numpy()
@@ -182,18 +181,7 @@ def _ranks_of(batch: Batch) -> set[Rank]:
 
 
 def _with_folders(rows: pa.Table, batch: Batch) -> pa.Table:
-    """``rows`` with a column for the folder that each came from."""
     rank_of_row = rows["rank"].to_numpy()
     starts, lengths = rank_runs(rank_of_row)
     opened_ns = [batch.openings.get(rank, NO_FOLDER) for rank in rank_of_row[starts].tolist()]
     return rows.append_column("opened_ns", pa.array(np.repeat(np.array(opened_ns, np.int64), lengths)))
-
-
-def _ack(batch: Batch, stored: pa.Table) -> Ack:
-    return Ack(rows=stored.num_rows, duplicates=batch.rows.num_rows - stored.num_rows)
-
-
-def _served_elsewhere() -> UnreachableError:
-    return UnreachableError(
-        "another collector has claimed these ranks", hint="retry with either collector; nothing is lost"
-    )

@@ -8,42 +8,40 @@
 One deadline bounds the whole collection, however many ranks do not answer.
 """
 
+import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns
+from typing import Any
+
+import numpy as np
 
 from telemetry.errors import UnreadableError
-from telemetry.evidence.evidence import (
-    Evidence,
-    Kind,
-    died_ns_of,
-    ended_by_of,
-    habits_of,
-    kept,
-    living_of,
-    next_stamp_ns,
-    step_of,
-)
+from telemetry.evidence.evidence import Evidence, Kind, kept, kept_state, next_stamp_ns
 from telemetry.evidence.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.evidence.logs import JobLogs
-from telemetry.evidence.rank_state import LIVING, ProcessWord, live_state, state_body
+from telemetry.evidence.rank_state import LIVING, ProcessState, live_state
 from telemetry.evidence.stacks import take_stack
 from telemetry.evidence.usual import Habit, RecentOperations
 from telemetry.record.reader import RankReader, find_rank_dirs
-from telemetry.record.state_page import LiveState
+from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import LOG_OFFSETS, RankIdentity
+from telemetry.topology import AXES, Topology
 
 DEADLINE_S = 8.0
 SPARE_S = 0.5
-"""Before the deadline, to put an answer together."""
+"""Before the deadline, to assemble an answer."""
 STILL_NS = 10_000_000_000
-"""Where no agent has found a stall: a rank stands still if its page has not changed, and an operation has not
-completed, for so long. A long first step alone is no stall: it may compile or capture a graph."""
+"""Without an agent, a rank is stalled if its page has not changed, and an operation has not completed, for this long. A
+long first step alone is no stall: it may compile or capture a graph."""
 MAX_THREADS = 16
+MAX_NAMED_MEMBERS = 256
+"""Larger groups are not listed in the text of each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,56 +51,46 @@ class Standing:
     folder: Path
     identity: RankIdentity
     state: LiveState
-    process: ProcessWord
-    living: ProcessWord = "alive"
-    """What the process did when it was last seen alive."""
+    process: ProcessState
+    living: ProcessState = "alive"
+    """The last state of the process before it ended."""
     died_ns: int = 0
-    """Wall clock; 0 where the end was not seen."""
+    """Wall clock; 0 if the end was not observed."""
     ended_by: str = ""
-    """``SIGKILL``, ``exit 1`` ...; empty where that was not seen."""
+    """``SIGKILL``, ``exit 1`` ...; empty if that was not observed."""
     habits: tuple[Habit, ...] = ()
-    """Of each operation of the page, in order; empty where none is known."""
+    """Of each operation of the page, in order; empty if unknown."""
     log: str | None = None
-    """The ``log`` text; None where nothing can be read."""
+    """The ``log`` text; None if nothing can be read."""
     stands_still: bool = False
-    """Nothing is under way that a question could disturb, such as a graph capture."""
+    """The rank is stalled: a query cannot disturb it, for example during a graph capture."""
 
     def at_once(self) -> list[Evidence]:
-        """What takes no time: ``state`` and ``log``."""
-        body = state_body(
-            self.identity,
-            self.state,
-            self.process,
-            living=self.living,
-            died_ns=self.died_ns,
-            ended_by=self.ended_by,
-            habits=self.habits,
-        )
-        found = [self._evidence("state", body)]
+        """Evidence that takes no time: ``state`` and ``log``."""
+        found = [self._evidence("state", self._state_body())]
         return found if self.log is None else [*found, self._evidence("log", self.log)]
 
     def questions(self, by_s: float) -> Iterator[Callable[[], Evidence | None]]:
         """Evidence that the rank must answer, or that is read from its memory. Each waits a bounded time.
 
-        ``by_s`` (``time.monotonic``): what needs several answers returns those that it has by then.
+        ``by_s`` (``time.monotonic``): after this time, the answers that have arrived are returned.
         """
         ask = partial(ask_flight_recorder, stands_still=self.stands_still, folder=self.folder)
         flight = ask if self.process == "alive" else read_flight_files
         yield partial(self._answer, "flight-recorder", partial(flight, since_ns=self._step_began_ns(), by_s=by_s))
-        if self.process in ("alive", "stopped"):
+        if self.process in LIVING:
             yield partial(self._answer, "stack", partial(take_stack, folder=self.folder))
 
     def flight_files(self, by_s: float) -> Evidence | None:
         """The dump that torch wrote for an ended rank, if it has more than earlier evidence."""
-        before = [item for item in kept(self.folder, self.identity.rank) if item.kind == "flight-recorder"]
-        known = before[0].body if before else None
+        known = next(
+            (item.body for item in kept(self.folder, self.identity.rank) if item.kind == "flight-recorder"), None
+        )
         ask = partial(read_flight_files, since_ns=self._step_began_ns(), before=known, by_s=by_s)
         return self._answer("flight-recorder", ask)
 
     def _step_began_ns(self) -> int:
-        """Wall clock; 0 before the first step."""
-        began = self.state.step_started_ns
-        return self.state.anchor.to_wall_ns(began) if began else 0
+        return _wall(self.state, self.state.step_started_ns)
 
     def _answer(self, kind: Kind, ask: Callable[[RankIdentity], str | None]) -> Evidence | None:
         body = ask(self.identity)
@@ -111,24 +99,89 @@ class Standing:
     def _evidence(self, kind: Kind, body: str) -> Evidence:
         return Evidence(rank=self.identity.rank, at_ns=next_stamp_ns(), kind=kind, body=body)
 
+    def _state_body(self) -> str:
+        """One JSON object; times are wall clock nanoseconds, or 0."""
+        identity, state, topology = self.identity, self.state, self.identity.topology
+        habits = self.habits or (Habit(),) * len(state.operations)
+        return json.dumps(
+            {
+                "rank": identity.rank,
+                "host": identity.host,
+                "pid": identity.pid,
+                "device": identity.meta.get("device", ""),
+                "process": self.process,
+                "living": self.living,
+                "died_ns": self.died_ns,
+                "ended_by": self.ended_by,
+                "at_ns": time.time_ns(),
+                "step": state.step,
+                "step_started_ns": self._step_began_ns(),
+                "beat_ns": _wall(state, state.beat_ns),
+                "recorded": state.recorded,
+                "topology": {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)},
+                "open": [
+                    {"stage": span.stage.label, "since_ns": _wall(state, span.since_ns)} for span in state.open_spans
+                ],
+                "operations": [
+                    _operation(state, operation, habit, identity)
+                    for operation, habit in zip(state.operations, habits, strict=True)
+                ],
+            }
+        )
 
-def take_in_time(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
-    """What the ranks answer before the deadline; an answer that comes later is left out."""
-    by_s = monotonic() + deadline_s - SPARE_S
-    return _in_time([question for rank in ranks for question in rank.questions(by_s)], deadline_s)
+
+def _operation(state: LiveState, operation: Operation, habit: Habit, identity: RankIdentity) -> dict[str, Any]:
+    topology = identity.topology
+    mask = topology.known_mask(operation.mask)
+    grid = {"dp": topology.replica_mask, "pp": topology.mask("pp"), "tp": topology.mask("tp")}
+    return {
+        "axis": next((axis for axis in AXES if mask and grid[axis] == mask), None),  # for older readers
+        "mask": mask,
+        "axes": topology.axes_of(mask),
+        "ranks": _group(topology, mask, identity.rank),
+        "stage": operation.stage.label if operation.stage is not None else None,
+        "peer": operation.peer,
+        "issued": operation.issued,
+        "completed": operation.completed,
+        "issued_ns": _wall(state, operation.issued_ns),
+        "completed_ns": _wall(state, operation.completed_ns),
+        "size_bytes": operation.size_bytes,
+        **asdict(habit),
+    }
 
 
-def take_flight_files(ranks: Sequence[Standing], *, deadline_s: float = DEADLINE_S) -> list[Evidence]:
+def _group(topology: Topology, mask: int, rank: int) -> list[int]:
+    """The members of the group; none if unknown. Those of a large group follow from its axes."""
+    if not mask or topology.world_size <= rank:
+        return []
+    groups = topology.members(mask)
+    if groups.shape[1] > MAX_NAMED_MEMBERS:
+        return []
+    members: list[int] = groups[int(np.flatnonzero((groups == rank).any(axis=1))[0])].tolist()
+    return members
+
+
+def _wall(state: LiveState, at_ns: int) -> int:
+    return state.anchor.to_wall_ns(at_ns) if at_ns else 0
+
+
+def take_in_time(ranks: Sequence[Standing]) -> list[Evidence]:
+    """The answers of the ranks before the deadline. Later answers are left out."""
+    by_s = monotonic() + DEADLINE_S - SPARE_S
+    return _in_time([question for rank in ranks for question in rank.questions(by_s)])
+
+
+def take_flight_files(ranks: Sequence[Standing]) -> list[Evidence]:
     """The dumps that torch wrote for ended ranks, if they have more than earlier evidence."""
-    by_s = monotonic() + deadline_s - SPARE_S
-    return _in_time([partial(rank.flight_files, by_s) for rank in ranks], deadline_s)
+    by_s = monotonic() + DEADLINE_S - SPARE_S
+    return _in_time([partial(rank.flight_files, by_s) for rank in ranks])
 
 
-def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: float) -> list[Evidence]:
+def _in_time(questions: Sequence[Callable[[], Evidence | None]]) -> list[Evidence]:
     if not questions:
         return []
     pool = ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(questions)), thread_name_prefix="rankscope-evidence")
-    done, _ = wait([pool.submit(question) for question in questions], timeout=deadline_s)
+    done, _ = wait([pool.submit(question) for question in questions], timeout=DEADLINE_S)
     pool.shutdown(wait=False, cancel_futures=True)
     answers = [future.result() for future in done if future.exception() is None]
     return sorted((item for item in answers if item is not None), key=lambda item: (item.rank, item.kind))
@@ -137,27 +190,21 @@ def _in_time(questions: Sequence[Callable[[], Evidence | None]], deadline_s: flo
 def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:
     """Current evidence of every rank under ``spool``, without an agent, and without writing anything.
 
-    Of ranks that live it is taken anew. Of the others it is what an agent has left of the step they ended in, as it
-    stands: a rank that unwinds in good order overwrites its page. Without that it is the page.
-    Ranks that cannot be read are left out. Name run and attempt where the spool holds several.
+    Of living ranks, it is collected now. Of other ranks, it is the evidence that an agent left of their last step,
+    because a rank that ends normally overwrites its page. Without such evidence, it is the page.
+    Ranks that cannot be read are left out. Give run and attempt if the spool holds several.
     """
-    folders = find_rank_dirs(spool, run_id, attempt)
-    standing = [item for item in map(_standing, folders) if item is not None]
-    left = {rank.folder: _left_behind(rank) for rank in standing}
-    evidence = [item for rank in standing for item in _now(rank, left[rank.folder])] + take_in_time(standing)
+    ranks = [item for item in map(_standing, find_rank_dirs(spool, run_id, attempt)) if item is not None]
+    evidence, left = [], []
+    for rank in ranks:
+        before = kept(rank.folder, rank.identity.rank)
+        before = before if kept_state(before).step == rank.state.step else []
+        left += before
+        if not before or rank.process in LIVING:
+            evidence += rank.at_once()
+    evidence += take_in_time(ranks)
     taken = {(item.rank, item.kind) for item in evidence}
-    return evidence + [item for found in left.values() for item in found if (item.rank, item.kind) not in taken]
-
-
-def _now(rank: Standing, left: list[Evidence]) -> list[Evidence]:
-    """Evidence of a rank that is available at once, given what an agent left."""
-    return [] if left and rank.process not in LIVING else rank.at_once()
-
-
-def _left_behind(rank: Standing) -> list[Evidence]:
-    """What an agent has taken of the step that the rank is still in."""
-    found = kept(rank.folder, rank.identity.rank)
-    return found if step_of(found) == rank.state.step else []
+    return evidence + [item for item in left if (item.rank, item.kind) not in taken]
 
 
 def _standing(folder: Path) -> Standing | None:
@@ -165,36 +212,29 @@ def _standing(folder: Path) -> Standing | None:
     with suppress(UnreadableError):
         identity = reader.identity()
         state, process = live_state(reader, identity)
+        now = monotonic_ns()
         logs = JobLogs()
         if process in LIVING:
             logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
             logs.read_on()
             logs.close()
-        before = kept(folder, identity.rank)
+        before = kept_state(kept(folder, identity.rank))
+        operations = RecentOperations(reader)
+        operations.read_on()
+        habits = tuple(operations.habits(state))
+        if before.step == state.step and not any(habit.recent for habit in habits):
+            habits = before.habits  # the records are shipped and reclaimed
+        pending_ns = [now - item.issued_ns for item in state.operations if item.issued > item.completed]
         return Standing(
             folder=folder,
             identity=identity,
             state=state,
             process=process,
-            living=process if process in LIVING else living_of(before),
-            died_ns=died_ns_of(before),
-            ended_by=ended_by_of(before),
-            habits=_habits(reader, state, before),
+            living=process if process in LIVING else before.living,
+            died_ns=before.died_ns,
+            ended_by=before.ended_by,
+            habits=habits,
             log=logs.body(identity.rank),
-            stands_still=_stands_still(state, monotonic_ns()),
+            stands_still=max(pending_ns, default=0) > STILL_NS and now - state.beat_ns > STILL_NS,
         )
     return None
-
-
-def _stands_still(state: LiveState, now_ns: int) -> bool:
-    pending = any(item.issued > item.completed and now_ns - item.issued_ns > STILL_NS for item in state.operations)
-    return pending and now_ns - state.beat_ns > STILL_NS
-
-
-def _habits(reader: RankReader, state: LiveState, before: list[Evidence]) -> tuple[Habit, ...]:
-    """By the records; where they have been shipped and reclaimed, as an agent has kept them."""
-    operations = RecentOperations(reader)
-    operations.read_on()
-    habits = tuple(operations.habits(state))
-    known = any(item.recent for item in habits)
-    return habits if known or step_of(before) != state.step else habits_of(before)

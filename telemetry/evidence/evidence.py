@@ -25,9 +25,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -46,16 +46,13 @@ class Stamps:
         self._last_ns = 0
 
     def __call__(self, *, after_ns: int = 0) -> int:
-        """Now; later than ``after_ns``, too, which is not remembered: it may be any number that a file holds."""
+        """Now, and later than ``after_ns``. That number comes from a file, so it does not affect later stamps."""
         with self._lock:
             self._last_ns = max(self._clock_ns(), self._last_ns + 1)
             return max(self._last_ns, after_ns + 1)
 
 
 next_stamp_ns = Stamps()
-"""Of this process."""
-
-
 Kind = Literal["state", "flight-recorder", "stack", "log"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FOLDER_NAME = "evidence"
@@ -72,11 +69,11 @@ class Evidence:
     """Wall clock at which it was taken."""
     kind: Kind
     body: str
-    """Empty: there is none any more."""
+    """Empty: the evidence was removed."""
 
 
 def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
-    """Write it beside the rank's files, each whole or not at all.
+    """Write evidence next to the rank's files, each text atomically.
 
     Raises:
         OSError: it cannot be written.
@@ -100,9 +97,9 @@ def kept(folder: Path, rank: int) -> list[Evidence]:
 
 
 def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
-    """Remove what was taken of another step; what to send so that the store forgets it too."""
+    """Remove the evidence of another step. Returns the rows that remove it from the store."""
     before = kept(folder, rank)
-    if not before or step_of(before) == step:
+    if not before or kept_state(before).step == step:
         return []
     with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
         for item in before:
@@ -112,54 +109,47 @@ def discard_other_steps(folder: Path, rank: int, step: int) -> list[Evidence]:
     return [Evidence(rank=rank, at_ns=now, kind=item.kind, body="") for item in before]
 
 
-def step_of(evidence: Iterable[Evidence]) -> int | None:
-    """The step in ``state``; None if it has none."""
-    value = _state(evidence).get("step")
-    return value if isinstance(value, int) else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptState:
+    """The parts of a ``state`` text that later evidence needs. Invalid parts have the default."""
+
+    step: int | None = None
+    living: Literal["alive", "stopped"] = "alive"
+    """The last state of the process before it ended."""
+    died_ns: int = 0
+    """When the process ended; 0 if that was not observed."""
+    ended_by: str = ""
+    """What ended the process; empty if that was not observed."""
+    habits: tuple[Habit, ...] = ()
+    """Of each operation, in order."""
 
 
-def died_ns_of(evidence: Iterable[Evidence]) -> int:
-    """When the rank's process was seen to end; 0 where it was not."""
-    value = _state(evidence).get("died_ns")
-    return value if isinstance(value, int) else 0
-
-
-def ended_by_of(evidence: Iterable[Evidence]) -> str:
-    """What ended the rank's process; empty where that was not seen."""
-    value = _state(evidence).get("ended_by")
-    return value if isinstance(value, str) else ""
-
-
-def habits_of(evidence: Iterable[Evidence]) -> tuple[Habit, ...]:
-    """Of each operation that ``state`` tells, in order; empty where it makes no sense."""
-    try:
-        return tuple(_habit(row) for row in _state(evidence).get("operations", ()))  # type: ignore[attr-defined]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return ()
-
-
-def _habit(row: dict[str, Any]) -> Habit:
-    usual = row["usual"]
-    return Habit(
-        usual=None if usual is None else Issued(**usual), recent=tuple(Issued(**each) for each in row["recent"])
+def kept_state(evidence: Iterable[Evidence]) -> KeptState:
+    """The ``state`` text among ``evidence``."""
+    state: object = None
+    with suppress(ValueError, RecursionError):
+        state = json.loads(next((item.body for item in evidence if item.kind == "state"), "null"))
+    if not isinstance(state, dict):
+        return KeptState()
+    step, died_ns, ended_by = state.get("step"), state.get("died_ns"), state.get("ended_by")
+    habits: tuple[Habit, ...] = ()
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        habits = tuple(
+            Habit(
+                usual=None if row["usual"] is None else Issued(**row["usual"]),
+                recent=tuple(Issued(**issued) for issued in row["recent"]),
+            )
+            for row in state.get("operations", ())
+        )
+    return KeptState(
+        step=step if isinstance(step, int) else None,
+        living="stopped" if state.get("living") == "stopped" else "alive",
+        died_ns=died_ns if isinstance(died_ns, int) else 0,
+        ended_by=ended_by if isinstance(ended_by, str) else "",
+        habits=habits,
     )
-
-
-def living_of(evidence: Iterable[Evidence]) -> Literal["alive", "stopped"]:
-    """What the rank's process did when it was last seen alive."""
-    return "stopped" if _state(evidence).get("living") == "stopped" else "alive"
-
-
-def _state(evidence: Iterable[Evidence]) -> dict[str, object]:
-    for item in evidence:
-        if item.kind == "state":
-            with suppress(ValueError, RecursionError):
-                value = json.loads(item.body)
-                return value if isinstance(value, dict) else {}
-    return {}
 
 
 def evidence_rows(evidence: Iterable[Evidence]) -> pa.Table:
     """Rows of the ``evidence`` table."""
-    rows = [{"rank": item.rank, "at_ns": item.at_ns, "kind": item.kind, "body": item.body} for item in evidence]
-    return pa.Table.from_pylist(rows, schema=EVIDENCE)
+    return pa.Table.from_pylist([asdict(item) for item in evidence], schema=EVIDENCE)

@@ -30,7 +30,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -45,16 +45,14 @@ from telemetry.records import RankIdentity
 MAX_PLACES = 16
 MAX_DUMP_BYTES = 64 * 2**20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
 _MAX_WAIT_S = 60.0
 _of_user: dict[int, threading.Lock] = {}
 
 
 def dump_files(identity: RankIdentity, since_ns: int, by_s: float = math.inf) -> Iterator[tuple[str, str]]:
-    """Path and JSON text of each dump that was written since then (wall clock) and can be read. Never raises.
+    """Path and JSON text of each readable dump that was written after ``since_ns`` (wall clock). Never raises.
 
-    ``by_s`` (``time.monotonic``): what takes longer is left out, unless the file system itself does not answer.
+    ``by_s`` (``time.monotonic``): later files are left out, unless the file system itself does not answer.
     """
     for path in _places(identity):
         with suppress(OSError):
@@ -64,35 +62,25 @@ def dump_files(identity: RankIdentity, since_ns: int, by_s: float = math.inf) ->
 
 
 def seconds_until(by_s: float) -> float:
-    """From now on, bounded."""
     return min(max(by_s - monotonic(), 0.0), _MAX_WAIT_S)
 
 
 def _text_of(path: str, identity: RankIdentity, since_ns: int, by_s: float) -> str | None:
-    """Raises:
-    OSError: there is no such file, it must not be read, or it is too late.
+    """Reads one file of an owner at a time.
+
+    Raises:
+        OSError: there is no such file, it must not be read, or it is too late.
     """
     owner = os.geteuid() if identity.uid < 0 else identity.uid
-    with _alone(owner, by_s):
+    lock = _of_user.setdefault(owner, threading.Lock())
+    if not lock.acquire(timeout=seconds_until(by_s)):
+        raise TimeoutError(f"another dump of user {owner} takes too long")
+    try:
         data = _read(path, owner, since_ns)
         if data.lstrip()[:1] == b"{":
             return data.decode(errors="replace")
         user = owner if os.geteuid() == 0 != owner else None
         return json_of_pickle(data, within_s=min(CONVERT_S, seconds_until(by_s)), user=user)
-
-
-@contextmanager
-def _alone(owner: int, by_s: float) -> Iterator[None]:
-    """No other file of the owner is read meanwhile.
-
-    Raises:
-        TimeoutError: another one takes too long.
-    """
-    lock = _of_user.setdefault(owner, threading.Lock())
-    if not lock.acquire(timeout=seconds_until(by_s)):
-        raise TimeoutError(f"another dump of user {owner} takes too long")
-    try:
-        yield
     finally:
         lock.release()
 
@@ -101,18 +89,12 @@ def _places(identity: RankIdentity) -> list[str]:
     with suppress(ValueError, RecursionError):
         paths = json.loads(identity.meta.get(META_KEY, "[]"))
         if isinstance(paths, list):
-            return [path for path in paths[:MAX_PLACES] if _is_path(path)]
+            texts = [path for path in paths[:MAX_PLACES] if isinstance(path, str)]
+            return [path for path in texts if os.path.isabs(path) and "\0" not in path]
     return []
 
 
-def _is_path(paths: object) -> bool:
-    return isinstance(paths, str) and os.path.isabs(paths) and "\0" not in paths
-
-
 def _read(path: str, owner: int, since_ns: int) -> bytes:
-    """Raises:
-    OSError: there is no such file, or it must not be read.
-    """
     with rights_of(owner):
         descriptor = os.open(path, _OPEN)
     with os.fdopen(descriptor, "rb") as file:
@@ -134,14 +116,14 @@ _LATER = ("torch_comms_fr_trace_json", "torchcomms_fr_trace_json", GLOO)
 HANDLERS = (NCCL, *_LATER)
 SOURCE, BESIDE = "source", "beside"
 MAX_ENTRIES = 200
-"""Of one recorder, in all."""
+"""Of one recorder."""
 MAX_FILES = 2
 """Of NCCL and of torchcomms."""
 KEPT_A_GROUP = 3
-"""The last ones of each process group, done or not."""
+"""The last entries of each process group, completed or not."""
 Dump = dict[str, Any]
 _one_at_a_time = threading.Lock()
-"""A dump of many entries takes hundreds of megabytes until it is cut, and the agent has a limit."""
+"""A large dump takes hundreds of megabytes until it is cut, and the memory of the agent is limited."""
 
 
 def ask_flight_recorder(
@@ -152,11 +134,11 @@ def ask_flight_recorder(
     folder: Path | None = None,
     by_s: float = math.inf,
 ) -> str | None:
-    """The text of a rank that lives; None where no recorder answers and no dump was written ``since_ns`` (wall clock).
+    """The text of a living rank. None if no recorder answers and no dump was written after ``since_ns`` (wall clock).
 
-    All handlers are asked at once, and files are read meanwhile: one that hangs costs the others nothing. Of a rank
-    that may be capturing a graph (``stands_still`` is False) only gloo's is asked. ``folder``: the rank's. What is
-    known at ``by_s`` (``time.monotonic``) is returned.
+    All handlers are queried in parallel while files are read, so one that hangs does not delay others. If the rank may
+    be capturing a graph (``stands_still`` is False), only gloo is queried. ``folder``: the folder of the rank. Answers
+    after ``by_s`` (``time.monotonic``) are left out.
     """
     from_files: list[Dump] = []
     pool = ThreadPoolExecutor(max_workers=len(HANDLERS) + 1, thread_name_prefix="rankscope-recorder")
@@ -176,13 +158,16 @@ def ask_flight_recorder(
 def read_flight_files(
     identity: RankIdentity, since_ns: int, before: str | None = None, *, by_s: float = math.inf
 ) -> str | None:
-    """The text of a rank that answers no more: what torch wrote, and beside it what is known from ``before``.
+    """The text of a rank that does not answer: the dumps that torch wrote, and those of the text ``before``.
 
-    None where nothing was written ``since_ns``, or where ``before`` counts more. ``by_s``: as above.
+    None if nothing was written after ``since_ns``, or if ``before`` counts more. ``by_s``: as above.
     """
     files: list[Dump] = []
     _read_files(identity, since_ns, by_s, files)
-    known = _known(before) if before else []
+    known: list[Dump] = []
+    with suppress(ValueError, RecursionError):
+        first = json.loads(before or "")
+        known = [{SOURCE: "", **first}, *first.pop(BESIDE, [])]
     text = _together([*known, *files]) if files else None
     return None if text == before else text
 
@@ -192,30 +177,23 @@ def _answer_of(identity: RankIdentity, name: str, folder: Path | None) -> list[D
 
 
 def _read_files(identity: RankIdentity, since_ns: int, by_s: float, found: list[Dump]) -> None:
-    """Add each file to ``found`` as soon as it is read."""
     for path, text in islice(dump_files(identity, since_ns, by_s), MAX_FILES):
         found += _parsed(FILE + path, text)
 
 
 def _parsed(source: str, text: str | None) -> list[Dump]:
-    """The dump in ``text``, cut; none where it is no dump."""
+    """The dump in ``text``, cut to the relevant part; empty if it is no dump."""
     with suppress(ValueError, RecursionError), _one_at_a_time:
         dump = json.loads(text or "")
         if isinstance(dump, dict):
-            return [{**_cut(dump), SOURCE: source}]
-    return []
-
-
-def _known(text: str) -> list[Dump]:
-    """The dumps that a text was put together of."""
-    with suppress(ValueError, RecursionError):
-        first = json.loads(text)
-        return [{SOURCE: "", **first}, *first.pop(BESIDE, [])]
+            if isinstance(entries := dump.get("entries"), list):
+                dump["entries"] = _relevant_entries(entries)
+            return [{**dump, SOURCE: source}]
     return []
 
 
 def _together(dumps: Iterable[Dump]) -> str | None:
-    """One text of all; those that recorded anything come before those that did not."""
+    """One text of all dumps. Dumps with content come first."""
     by_source = {dump[SOURCE]: dump for dump in dumps}
     ordered = sorted(by_source.values(), key=lambda dump: (not _has_content(dump), _place(dump[SOURCE])))
     if not ordered:
@@ -225,7 +203,7 @@ def _together(dumps: Iterable[Dump]) -> str | None:
 
 
 def _place(source: str) -> int:
-    """Lower counts more."""
+    """The order of dumps."""
     if source.startswith(FILE):
         return 1
     return 0 if source == NCCL else 2 + (_LATER.index(source) if source in _LATER else len(_LATER))
@@ -235,31 +213,19 @@ def _has_content(dump: Dump) -> bool:
     return bool(dump.get("entries") or dump.get("pg_status"))
 
 
-def _cut(dump: Dump) -> Dump:
-    entries = dump.get("entries")
-    return {**dump, "entries": _relevant_entries(entries)} if isinstance(entries, list) else dump
-
-
 def _relevant_entries(entries: list[Any]) -> list[Any]:
-    """What has not ended and the last of each group, in their order; of too many, the last of each group first."""
-    seen: Counter[str] = Counter()
+    """Pending operations and the last ones of each group, in order, without their large stacks. If there are too many,
+    the last ones of each group have priority."""
+    num_later: Counter[str] = Counter()
     found: list[tuple[int, int]] = []
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if not isinstance(entry, dict):
             continue
         group = str(entry.get("process_group"))
-        if seen[group] < KEPT_A_GROUP or not _has_ended(entry):
-            found.append((seen[group], index))
-        seen[group] += 1
-    chosen = sorted(found, key=lambda path: path[0])[:MAX_ENTRIES]
-    return [_without_frames(entries[index]) for index in sorted(index for _, index in chosen)]
-
-
-def _without_frames(entry: Dump) -> Dump:
-    """Stacks of the moment of the call make most of a dump that torch wrote to a file."""
-    return {name: value for name, value in entry.items() if name != "frames"}
-
-
-def _has_ended(entry: Dump) -> bool:
-    return entry.get("state") == "completed" or bool(entry.get("retired"))
+        has_ended = entry.get("state") == "completed" or bool(entry.get("retired"))
+        if num_later[group] < KEPT_A_GROUP or not has_ended:
+            found.append((num_later[group], index))
+        num_later[group] += 1
+    chosen = sorted(index for _, index in sorted(found, key=lambda item: item[0])[:MAX_ENTRIES])
+    return [{name: value for name, value in entries[index].items() if name != "frames"} for index in chosen]

@@ -36,10 +36,10 @@ MAX_EVENTS = 20_000
 
 
 def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
-    """Write ``events`` down.
+    """Append ``events`` to the file of ``host``.
 
     Raises:
-        OSError: the disk does not take them, or something else than a file is in the way.
+        OSError: the disk is full, or the path is not a file.
     """
     lines = "".join(json.dumps(asdict(event)) + "\n" for event in events)
     if not lines:
@@ -59,12 +59,14 @@ def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
 
 
 def read(attempt_folder: Path) -> Iterator[tuple[str, list[Event]]]:
-    """Each host and its events, in the order in which they were written; what is torn or foreign is left out.
+    """Each host and its events, in the order of writing. Invalid lines are left out.
 
-    Holds one file at a time. What is beyond ``MAX_FILES`` or ``MAX_READ_BYTES`` is left out: any user can write here.
+    Holds one file at a time. ``MAX_FILES`` and ``MAX_READ_BYTES`` limit the result: any user can write here.
     """
-    room = MAX_READ_BYTES
-    for name in _names(attempt_folder):
+    room, names = MAX_READ_BYTES, list[str]()
+    with suppress(OSError), _opened(attempt_folder) as folder:
+        names = sorted(name for name in folder.names() if name.endswith(SUFFIX))[:MAX_FILES]
+    for name in names:
         content = _content(attempt_folder, name, min(MAX_BYTES, room))
         room -= len(content)
         if content:
@@ -76,15 +78,7 @@ def read_host(attempt_folder: Path, host: str) -> list[Event]:
     return _events(_content(attempt_folder, _file_name(host), MAX_BYTES))
 
 
-def _names(attempt_folder: Path) -> list[str]:
-    """The files, in order."""
-    with suppress(OSError), _opened(attempt_folder) as folder:
-        return sorted(name for name in folder.names() if name.endswith(SUFFIX))[:MAX_FILES]
-    return []
-
-
 def _content(attempt_folder: Path, name: str, max_bytes: int) -> bytes:
-    """Nothing where there is no such file."""
     with suppress(OSError), _opened(attempt_folder) as folder:
         return folder.read(name, max_bytes)
     return b""
@@ -92,11 +86,8 @@ def _content(attempt_folder: Path, name: str, max_bytes: int) -> bytes:
 
 @contextmanager
 def _opened(attempt_folder: Path) -> Iterator[Folder]:
-    """Not for the whole of a generator: the rights of the folder's owner would last as long as that."""
-    with (
-        open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt,
-        attempt.folder(FOLDER) as folder,
-    ):
+    """Not for the whole of a generator: it would keep the rights of the folder's owner."""
+    with open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt, attempt.folder(FOLDER) as folder:
         yield folder
 
 
@@ -123,8 +114,4 @@ def _event(line: str) -> list[Event]:
 
 def event_rows(host: str, events: Iterable[Event]) -> pa.Table:
     """Rows of ``host_events``."""
-    rows = [
-        {"host": host, "device": event.device, "at_ns": event.at_ns, "name": event.name, "text": event.text}
-        for event in events
-    ]
-    return pa.Table.from_pylist(rows, schema=HOST_EVENTS)
+    return pa.Table.from_pylist([{"host": host, **asdict(event)} for event in events], schema=HOST_EVENTS)

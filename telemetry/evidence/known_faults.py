@@ -9,7 +9,7 @@ _NCCL_DOCS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFault:
-    """A sign of something broken. The first in the table that fits a line names it."""
+    """A pattern of a fault. The first match in the table gives the name of a line's fault."""
 
     name: str
     pattern: re.Pattern[str]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from telemetry.evidence.known_faults import fault_of
-from telemetry.evidence.owned_process import open_process
+from telemetry.evidence.rank_state import open_process
 from telemetry.files.owner_rights import rights_of
 
 Stream = Literal["stdout", "stderr"]
@@ -32,11 +32,11 @@ READ_BYTES = 256 * 1024
 KEEP_LINES = 200
 MAX_LINE = 500
 MAX_REST = 4 * MAX_LINE
-"""Bytes of a line that has not ended; as many characters as are told have room, whatever they are."""
+"""Bytes of an incomplete line: enough for ``MAX_LINE`` characters of any kind."""
 MAX_PATTERNS = 4000
 MAX_OFFSET_DIGITS = 19
-SAID_OFTEN = 3
-"""A line that one rank alone says (progress, say) is usual once steps went by after it so many times."""
+USUAL_AFTER = 3
+"""A line of one rank (such as progress) is usual after this number of completed steps."""
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
 _LINE_END = re.compile(rb"[\r\n]")
 """A progress bar ends its lines with a carriage return alone."""
@@ -48,14 +48,14 @@ class LogLine:
     """One line of one rank."""
 
     at_ns: int
-    """When it was in the file at the latest: the file's last change, or our look."""
+    """The time of the file's last change, or of the read."""
     stream: Stream
     fault: str
     text: str
 
     @property
     def pattern(self) -> str:
-        """The line with what changes from time to time taken out."""
+        """The line without numbers and addresses."""
         return _CHANGING.sub("#", self.text)
 
 
@@ -67,28 +67,27 @@ FileKey = tuple[int, int]
 class LogFile:
     """A file that grows, read on from the last place."""
 
-    descriptor: int
-    """-1: closed."""
+    descriptor: int  # -1: closed
     key: FileKey
     stream: Stream
     _offset: int = 0
-    """Nothing before it is read: an earlier attempt may have printed into the same file."""
+    """Earlier bytes are not read: an earlier attempt may have printed into the same file."""
     _rest: bytes = b""
 
     def read_on(self) -> Iterator[LogLine]:
-        """Whole lines that have come since."""
+        """Complete lines since the last call."""
         if self.descriptor < 0:
             return
         try:
-            size, changed_ns = self._stat()
-            if size == self._offset:
+            status = os.fstat(self.descriptor)
+            if status.st_size == self._offset:
                 return
-            raw = self._read(size)
+            raw = self._read(status.st_size)
         except OSError:
             return
         *lines, rest = _LINE_END.split(self._rest + raw)
         self._rest = rest[:MAX_REST]
-        at_ns = min(time.time_ns(), changed_ns)
+        at_ns = min(time.time_ns(), status.st_mtime_ns)
         for line in lines:
             text = line.decode(errors="replace").rstrip()[:MAX_LINE]
             if text:
@@ -99,10 +98,6 @@ class LogFile:
         if self.descriptor >= 0:
             os.close(self.descriptor)
         self.descriptor = -1
-
-    def _stat(self) -> tuple[int, int]:
-        found = os.fstat(self.descriptor)
-        return found.st_size, found.st_mtime_ns
 
     def _read(self, size: int) -> bytes:
         if size < self._offset:
@@ -115,13 +110,13 @@ class LogFile:
 
 
 def log_files_of(pid: int, offsets: str = "", uid: int = -1) -> list[LogFile]:
-    """The regular files that a process of user ``uid`` prints into. Close them.
+    """The regular files that a process of user ``uid`` prints into. The caller closes them.
 
-    They are read from where the process began (``offsets``, as the identity's meta says). A file for both streams comes
-    once.
+    Reading starts at ``offsets``, from the identity's meta. A file for both streams is returned once.
     """
     numbers = offsets.split()
-    begin = dict(zip(STREAMS, map(int, numbers), strict=False)) if all(map(_is_offset, numbers)) else {}
+    valid = all(number.isascii() and number.isdecimal() and len(number) < MAX_OFFSET_DIGITS for number in numbers)
+    begin = dict(zip(STREAMS, map(int, numbers), strict=False)) if valid else {}
     found: dict[FileKey, LogFile] = {}
     with suppress(OSError), open_process(pid, uid) as process:
         user = os.fstat(process)
@@ -131,12 +126,8 @@ def log_files_of(pid: int, offsets: str = "", uid: int = -1) -> list[LogFile]:
     return list(found.values())
 
 
-def _is_offset(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) < MAX_OFFSET_DIGITS
-
-
 def _open_log(process: int, number: int, stream: Stream, offset: int, found: dict[FileKey, LogFile]) -> None:
-    """The file is looked at before it is opened: opening a pipe or a device has effects."""
+    """The file is checked before it is opened: opening a pipe or a device has effects."""
     with suppress(OSError):
         place = os.open(f"fd/{number}", os.O_PATH | os.O_CLOEXEC, dir_fd=process)
         try:
@@ -155,20 +146,13 @@ class RankLog:
 
     files: list[LogFile]
     followed: bool = False
-    """The rank may print more."""
     lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=KEEP_LINES))
-    fresh: list[LogLine] = field(default_factory=list)
-    """Since the last step began."""
+    fresh: deque[LogLine] = field(default_factory=lambda: deque(maxlen=KEEP_LINES))
 
     def take(self, lines: Iterable[LogLine]) -> None:
         taken = list(lines)[-KEEP_LINES:]
         self.lines.extend(taken)
-        self.fresh = [*self.fresh, *taken][-KEEP_LINES:]
-
-    @property
-    def shows_fault(self) -> bool:
-        """Whether a known fault has shown since the last step began."""
-        return any(line.fault for line in self.fresh)
+        self.fresh.extend(taken)
 
 
 class JobLogs:
@@ -177,8 +161,8 @@ class JobLogs:
     def __init__(self) -> None:
         self._ranks: dict[int, RankLog] = {}
         self._open: dict[FileKey, LogFile] = {}
-        self._said: OrderedDict[str, Counter[int]] = OrderedDict()
-        """Pattern -> rank -> how often steps went by after it."""
+        self._usual: OrderedDict[str, Counter[int]] = OrderedDict()
+        """Pattern -> rank -> number of steps that completed after it."""
 
     def follow(self, rank: int, pid: int, offsets: str = "", uid: int = -1) -> None:
         """Read what a process of user ``uid`` prints. Lines of an earlier life of the rank stay."""
@@ -215,44 +199,41 @@ class JobLogs:
         """Mark all lines so far as usual: healthy ranks print them."""
         for rank, log in self._ranks.items():
             for pattern in {line.pattern for line in log.fresh if not line.fault}:
-                self._said.setdefault(pattern, Counter())[rank] += 1
-                self._said.move_to_end(pattern)
-            log.fresh = []
-        while len(self._said) > MAX_PATTERNS:
-            self._said.popitem(last=False)
+                self._usual.setdefault(pattern, Counter())[rank] += 1
+                self._usual.move_to_end(pattern)
+            log.fresh.clear()
+        while len(self._usual) > MAX_PATTERNS:
+            self._usual.popitem(last=False)
 
     def shows_fault(self, rank: int) -> bool:
         """Whether a rank has printed a known fault since its last step began."""
         log = self._ranks.get(rank)
-        return log is not None and log.shows_fault
+        return log is not None and any(line.fault for line in log.fresh)
 
     def body(self, rank: int) -> str | None:
         """The ``log`` text: a JSON list, oldest first; None where nothing can be read of this rank."""
         log = self._ranks.get(rank)
         if log is None or not log.files:
             return None
-        lines = [line for line in log.lines if line.fault or not self._is_usual(line.pattern)]
-        return json.dumps(
-            [{"at_ns": line.at_ns, "stream": line.stream, "fault": line.fault, "text": line.text} for line in lines]
-        )
+        rows = []
+        for line in log.lines:
+            ranks = self._usual.get(line.pattern, Counter())
+            is_usual = 2 * len(ranks) > len(self._ranks) or max(ranks.values(), default=0) >= USUAL_AFTER
+            if line.fault or not is_usual:
+                rows.append({"at_ns": line.at_ns, "stream": line.stream, "fault": line.fault, "text": line.text})
+        return json.dumps(rows)
 
     def _known(self, file: LogFile) -> LogFile:
-        """The same file as another rank reads it, or ``file`` itself. Ranks that share a file read each line once."""
-        known = self._open.get(file.key)
-        if known is None:
-            self._open[file.key] = file
-            return file
-        file.close()
+        """The open file with the same key, or ``file`` itself. Ranks that share a file read each line once."""
+        known = self._open.setdefault(file.key, file)
+        if known is not file:
+            file.close()
         return known
 
     def _close_unread(self) -> None:
         wanted = {file.key for log in self._ranks.values() if log.followed for file in log.files}
         for key in self._open.keys() - wanted:
             self._open.pop(key).close()
-
-    def _is_usual(self, pattern: str) -> bool:
-        said = self._said.get(pattern)
-        return said is not None and (2 * len(said) > len(self._ranks) or max(said.values()) >= SAID_OFTEN)
 
     def _take(self, key: FileKey, ranks: list[int]) -> None:
         """Lines of one file; if ranks share it, only lines with a rank prefix."""

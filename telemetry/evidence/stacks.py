@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from telemetry.evidence.owned_process import is_there, open_process
-from telemetry.evidence.worker_client import ask_traceback
+from telemetry.evidence.rank_state import is_there, open_process
+from telemetry.evidence.worker_client import ask_handler
 from telemetry.records import RankIdentity
 
 PY_SPY_S = 5.0
@@ -27,19 +27,12 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<functio
 
 def take_stack(identity: RankIdentity, folder: Path | None = None) -> str | None:
     """The ``stack`` text of the rank in ``folder``, or None. Waits a bounded time."""
-    found = _from_memory(identity)
-    if found is None:
-        answer = ask_traceback(identity, folder)
-        found = _found("worker-server", threads_of_traceback(answer)) if answer else None
-    return found
-
-
-def _from_memory(identity: RankIdentity) -> str | None:
-    """None where the process is not the rank's, or ended meanwhile: its number may belong to another process by now."""
     with suppress(OSError), open_process(identity.pid, identity.uid) as process:
         found = _by_py_spy(identity.pid)
-        return found if is_there(process) else None
-    return None
+        if found is not None and is_there(process):  # otherwise another process may have the number by now
+            return found
+    answer = ask_handler(identity, "dump_traceback", folder)
+    return _found("worker-server", threads_of_traceback(answer)) if answer else None
 
 
 def py_spy() -> str | None:
@@ -73,7 +66,7 @@ def threads_of_py_spy(answer: list[dict[str, Any]], pid: int) -> list[dict[str, 
     """Threads with frames, the main one first. Linux gives the main thread the number of the process.
 
     Raises:
-        KeyError, TypeError: not the output of py-spy.
+        KeyError, TypeError: invalid output.
     """
     threads = [
         {
@@ -86,9 +79,8 @@ def threads_of_py_spy(answer: list[dict[str, Any]], pid: int) -> list[dict[str, 
         }
         for thread in answer
     ]
-    return sorted((thread for thread in threads if thread["frames"]), key=lambda thread: not thread["main"])[
-        :MAX_THREADS
-    ]
+    with_frames = [thread for thread in threads if thread["frames"]]
+    return sorted(with_frames, key=lambda thread: not thread["main"])[:MAX_THREADS]
 
 
 def threads_of_traceback(answer: str) -> list[dict[str, Any]]:

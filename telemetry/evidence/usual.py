@@ -7,6 +7,7 @@ is the one that left the usual order:
               step 8   ... #318 reduce-scatter                           usually all-gather: this rank skipped one
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +17,11 @@ from telemetry.errors import UnreadableError
 from telemetry.named_groups import settled
 from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
-from telemetry.record.state_page import LiveState, Operation
+from telemetry.record.state_page import LiveState
 from telemetry.stages import STAGE_BY_CODE, Stage, Stream
 from telemetry.topology import NO_PEER, Topology, peer_of_mask
 
-LOOK_BACK_RECORDS = 50_000
+MAX_OLDER_RECORDS = 50_000
 KEEP_RECORDS = 8_192
 NUM_RECENT = 6
 STREAM_OF = {1 << 0: Stream.DP, 1 << 2: Stream.TP}
@@ -29,23 +30,22 @@ STREAM_OF = {1 << 0: Stream.DP, 1 << 2: Stream.TP}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """A collective as it was recorded."""
+    """A recorded collective. ``stage``: its label."""
 
     seq: int
     stage: str
-    """Its label."""
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habit:
-    """What stands around an operation of the live page in the rank's records. A JSON object of its fields stands beside
-    the operation in the ``state`` evidence."""
+    """The recorded operations around an operation of the live page. Its fields are stored with the operation in the
+    ``state`` evidence."""
 
     usual: Issued | None = None
-    """What was issued at the same place a step or more before."""
+    """The operation at the same place one or more steps before."""
     recent: tuple[Issued, ...] = ()
-    """The newest that have ended, ascending."""
+    """The newest completed operations, ascending."""
 
 
 class RecentOperations:
@@ -57,43 +57,40 @@ class RecentOperations:
         self._spans: NDArray[np.void] = np.zeros(0, RECORD)
 
     def read_on(self) -> None:
-        """Take in what was recorded since. What cannot be read is passed over."""
-        try:
-            at = self._first_seq() if self._next_seq is None else self._next_seq
+        """Add the records since the last call. Unreadable files are ignored."""
+        with suppress(UnreadableError, OSError):
+            at = self._next_seq
+            if at is None:
+                at = max(0, self._reader.end_seq(self._reader.acked()) - MAX_OLDER_RECORDS)
             while len((block := self._reader.read(at)).records):
                 at = block.next_seq
-                self._take(block.records)
+                spans = block.records[block.records["kind"] == RecordKind.SPAN]
+                wanted = spans[(spans["op_seq"] > 0) | (spans["stage"] == Stage.STEP)]
+                self._spans = np.concatenate([self._spans, wanted])[-KEEP_RECORDS:]
             self._next_seq = at
-        except (UnreadableError, OSError):
-            return
 
     def habits(self, state: LiveState) -> list[Habit]:
         """For each operation of the page, in order."""
-        return [self._habit(operation) for operation in state.operations]
+        found: list[Habit] = []
+        for operation in state.operations:
+            if not operation.mask or operation.peer >= 0:
+                found.append(Habit())
+                continue
+            own = self._of_group(operation.mask)
+            recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
+            found.append(Habit(usual=_usual(own, operation.issued), recent=tuple(_issued(span) for span in recent)))
+        return found
 
     def steps_ns(self) -> list[int]:
         """How long the newest steps took, without the very first, which is always long."""
         steps = self._spans[(self._spans["stage"] == Stage.STEP) & (self._spans["step"] > 0)]
         return [int(duration_ns) for duration_ns in steps["duration_ns"]]
 
-    def _first_seq(self) -> int:
-        return max(0, self._reader.end_seq(self._reader.acked()) - LOOK_BACK_RECORDS)
-
-    def _take(self, records: NDArray[np.void]) -> None:
-        spans = records[records["kind"] == RecordKind.SPAN]
-        wanted = spans[(spans["op_seq"] > 0) | (spans["stage"] == Stage.STEP)]
-        self._spans = np.concatenate([self._spans, wanted])[-KEEP_RECORDS:]
-
-    def _habit(self, operation: Operation) -> Habit:
-        if not operation.mask or operation.peer >= 0:
-            return Habit()
-        own = self._of_group(operation.mask)
-        recent = own[np.argsort(own["op_seq"])][-NUM_RECENT:]
-        return Habit(usual=_usual(own, operation.issued), recent=tuple(_issued(span) for span in recent))
-
     def _of_group(self, mask: int) -> NDArray[np.void]:
         """The collectives of a group, of the kinds that the rank records."""
-        topology = self._topology()
+        topology: Topology | None = None
+        with suppress(UnreadableError, OSError):
+            topology = self._reader.identity().topology
         peer, numbered = self._spans["peer"], self._spans["op_seq"] > 0
         if topology is not None:
             peer = settled(peer, topology)
@@ -104,15 +101,9 @@ class RecentOperations:
         unnamed: NDArray[np.void] = self._spans[np.isin(self._spans["stage"], codes) & (peer == NO_PEER) & numbered]
         return unnamed
 
-    def _topology(self) -> Topology | None:
-        try:
-            return self._reader.identity().topology
-        except (UnreadableError, OSError):
-            return None
-
 
 def _usual(own: NDArray[np.void], seq: int) -> Issued | None:
-    """The newest operation that lies whole steps before ``seq``."""
+    """The newest operation that is a whole number of steps before ``seq``."""
     period = _operations_a_step(own)
     if period is None:
         return None

@@ -73,21 +73,20 @@ def checked_place(path: Path, *, user: int, folder: Path | None) -> tuple[Path, 
 ANSWER_S = 2.0
 MAX_BYTES = 64 * 2**20
 MOST_SILENT = 2
-"""So often a handler may leave a process unanswered before it is asked no more. Each such request keeps one of the
-few threads of the server for ever: the other handlers need them."""
+"""Requests without an answer after which a handler is not queried any more. Each such request occupies one of the few
+threads of the server for ever."""
 _PEER = struct.Struct("3i")
 """Process, user, group."""
 MAX_SILENT_KEYS = 4096
 _silent: Counter[tuple[str, int, str]] = Counter()
-"""By socket, process and request: how often there was no answer in time. The oldest are forgotten."""
+"""Number of requests without an answer in time, by socket, process and path. The oldest are removed."""
 _changing_silent = threading.Lock()
 
 
 def handler_names(identity: RankIdentity, folder: Path | None = None) -> frozenset[str] | None:
-    """What the rank's server can be asked for; none where it does not answer, None where it does not tell.
+    """The handlers of the rank's server; empty if it does not answer, None if its answer is no list.
 
-    ``folder``, here and below: the rank's folder, as this process knows it. Without it a server that listens there
-    answers its own user only.
+    ``folder``, here and below: the rank's folder. Without it, only a socket of this user is used there.
     """
     body = _ask(identity, folder, "GET", "/handler/")
     if body is None:
@@ -100,17 +99,12 @@ def handler_names(identity: RankIdentity, folder: Path | None = None) -> frozens
 
 
 def ask_handler(identity: RankIdentity, name: str, folder: Path | None = None) -> str | None:
-    """The answer of a handler; None where there is none. Waits ``ANSWER_S`` at most."""
+    """The answer of a handler; None without an answer. Waits ``ANSWER_S`` at most."""
     return _ask(identity, folder, "POST", f"/handler/{name}") or None
 
 
-def ask_traceback(identity: RankIdentity, folder: Path | None = None) -> str | None:
-    """The stacks of a rank's Python threads, as faulthandler writes them; None where there is no answer."""
-    return ask_handler(identity, "dump_traceback", folder)
-
-
 def _ask(identity: RankIdentity, folder: Path | None, method: str, place: str) -> str | None:
-    """The body of the answer, empty where the server refuses. None: no server, or no answer in time."""
+    """The body of the answer; empty if the server refuses, None without a server or an answer in time."""
     path = identity.meta.get(META_KEY)
     key = (path or "", identity.pid, place)
     if not path or _silent[key] >= MOST_SILENT:
@@ -127,17 +121,13 @@ def _ask(identity: RankIdentity, folder: Path | None, method: str, place: str) -
         return body.decode(errors="replace") if answer.status == OK and len(body) <= MAX_BYTES else ""
     except (OSError, HTTPException):
         if late.is_set():
-            _note_silence(key)
+            with _changing_silent:
+                if key not in _silent and len(_silent) >= MAX_SILENT_KEYS:
+                    del _silent[next(iter(_silent))]
+                _silent[key] += 1
         return None
     finally:
         connection.close()
-
-
-def _note_silence(key: tuple[str, int, str]) -> None:
-    with _changing_silent:
-        if key not in _silent and len(_silent) >= MAX_SILENT_KEYS:
-            del _silent[next(iter(_silent))]
-        _silent[key] += 1
 
 
 @contextmanager
@@ -173,9 +163,6 @@ class _RankConnection(HTTPConnection):
         self._folder = folder
 
     def connect(self) -> None:
-        """Raises:
-        OSError: no socket of the rank.
-        """
         user = os.geteuid() if self._rank.uid < 0 else self._rank.uid
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)

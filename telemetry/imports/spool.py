@@ -9,7 +9,7 @@ from telemetry.agent.host import WRONG
 from telemetry.agent.tail import RankTail, rank_rows
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.evidence.evidence import evidence_rows, kept
-from telemetry.evidence.owned_process import heartbeat, heartbeat_rows, is_alive
+from telemetry.evidence.rank_state import heartbeat, heartbeat_rows, is_alive
 from telemetry.printable import log
 from telemetry.record.reader import find_rank_dirs
 from telemetry.settings import spool_of

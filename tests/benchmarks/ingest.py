@@ -26,7 +26,7 @@ import pyarrow as pa
 from clickhouse_driver import Client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from telemetry.collector.otlp.traces import decode_traces
+from telemetry.collector.otlp.spans_and_logs import decode_traces
 from telemetry.stages import Stage
 from telemetry.stores.queries import HighWater
 from telemetry.wire.client import CollectorClient

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from telemetry.agent.back_off import BackOff
+from telemetry.agent.loop import BackOff
 from telemetry.errors import UnreachableError
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import labelled

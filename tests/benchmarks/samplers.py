@@ -19,11 +19,11 @@ from typing import Any
 import psutil
 import pynvml
 
-from telemetry.agent.samplers.host import open_host_sampler
+from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from tests.benchmarks.figures import Figure, report
-from tests.telemetry.samplers.scripted_nvml import ScriptedNvml, h100s
+from tests.telemetry.agent.samplers.scripted_nvml import ScriptedNvml, h100s
 
 BOUND_US = 1_000.0
 LOOKS = 200
@@ -58,7 +58,7 @@ def _figure(name: str, values: list[float], **fields: Any) -> Figure:
 
 
 def _looks(pids: Mapping[int, int]) -> dict[str, Look]:
-    samplers = [*open_network_samplers(), open_host_sampler(ranks=lambda: pids)]
+    samplers = [*open_network_samplers(), HostSampler(ranks=lambda: pids)]
     gpus = open_nvml_sampler(pynvml)
     found: dict[str, Look] = {one.name: lambda one=one: one.sample(time.time_ns()) for one in samplers}
     if gpus is not None:

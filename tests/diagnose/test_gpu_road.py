@@ -24,8 +24,8 @@ from telemetry.thinning import HostSample, Thinning
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
 from tests.memory_store import memory_store
+from tests.telemetry.agent.samplers.scripted_nvml import ScriptedNvml, Throttled, h100s
 from tests.telemetry.made_rows import insert
-from tests.telemetry.samplers.scripted_nvml import ScriptedNvml, Throttled, h100s
 
 SECOND_NS = 1_000_000_000
 CULPRIT = 5

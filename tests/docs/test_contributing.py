@@ -40,7 +40,7 @@ def made(path: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ("path", "test"),
     [
         ("diagnose/detectors/zero_gradient.py", "tests/diagnose/detectors/test_zero_gradient.py"),
-        ("telemetry/agent/samplers/open_files.py", "tests/telemetry/samplers/test_open_files.py"),
+        ("telemetry/agent/samplers/open_files.py", "tests/telemetry/agent/samplers/test_open_files.py"),
         ("diagnose/alerts/hooks/google_chat.py", "tests/diagnose/alerts/hooks/test_google_chat.py"),
     ],
 )

@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 import telemetry
-from telemetry.agent.host import SURE_AFTER, Host
+from telemetry.agent.host import SURE_AFTER, Host, sweep
 from telemetry.agent.samplers.interface import Event
-from telemetry.agent.sweep import sweep
 from telemetry.agent.tail import RankTail
 from telemetry.agent.watch import EvidenceWatch
 from telemetry.errors import UnsafeFolderError
@@ -28,7 +27,7 @@ from telemetry.evidence.evidence import Evidence, discard_other_steps, keep, kep
 from telemetry.evidence.flight_recorder import read_flight_files
 from telemetry.evidence.logs import JobLogs
 from telemetry.evidence.stacks import take_stack
-from telemetry.evidence.worker_client import ask_traceback
+from telemetry.evidence.worker_client import ask_handler
 from telemetry.files import mounts
 from telemetry.files.owner_rights import rights_of
 from telemetry.files.private_files import make_folder, open_folder
@@ -229,7 +228,7 @@ def test_a_socket_of_another_process_is_not_asked(machine: Machine) -> None:
         server.listen()
         server.settimeout(0.2)
         named = replace(identity, pid=os.getpid(), meta={**identity.meta, META_KEY: str(path)})
-        assert ask_traceback(named) is None
+        assert ask_handler(named, "dump_traceback") is None
         with pytest.raises(TimeoutError):
             server.accept()
 

@@ -26,10 +26,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from starlette.datastructures import Headers
 
+from telemetry.collector.gates import without_port
 from telemetry.collector.guard import declared_length, presented
 from telemetry.collector.otlp.api import SIGNALS
 from telemetry.collector.otlp.message import JSON_TYPE, PROTOBUF_TYPE, Encoding, TooBigError, decode
-from telemetry.collector.settings import without_port
 from telemetry.errors import UsageError
 from telemetry.stores.queries import HeatCells, Spans
 from telemetry.tables import TABLES

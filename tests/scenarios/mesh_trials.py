@@ -30,7 +30,7 @@ from statistics import median
 from diagnose.findings import Finding, Kind, Severity
 from diagnose.hang.stored import stored_verdict
 from diagnose.pipeline import diagnose_run
-from telemetry.agent.command import follow
+from telemetry.agent.settings import follow
 from telemetry.stages import STAGE_BY_CODE
 from telemetry.stored_topology import topology_of
 from telemetry.stores.interface import Reader
@@ -268,7 +268,7 @@ def _row(mesh: str, kind: str, found: Sequence[Found]) -> tuple[str, ...]:
 
 def main() -> int:
     given = _arguments()
-    FORKED.set_forkserver_preload(["tests.scenarios.mesh_job", "telemetry.agent.command"])
+    FORKED.set_forkserver_preload(["tests.scenarios.mesh_job", "telemetry.agent.settings"])
     with tempfile.TemporaryDirectory(prefix="rankscope-meshes-") as temporary:
         folder = given.out or Path(temporary)
         found = [one for mesh in given.mesh for one in run_mesh(mesh, given.seed, folder, given.only)]

@@ -10,7 +10,7 @@ import pytest
 
 import telemetry
 from telemetry.agent.tail import RankTail
-from telemetry.evidence.owned_process import is_alive
+from telemetry.evidence.rank_state import is_alive
 from telemetry.record.rank_file import SEGMENT_RECORDS
 from telemetry.record.reader import RankReader
 from telemetry.stages import Stage

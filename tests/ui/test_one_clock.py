@@ -1,7 +1,6 @@
 """Spans of several hosts on one clock, and what is said beside them."""
 
-from telemetry.clocks.align_evidence import REFERENCE, HostClock
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import REFERENCE, ClockTable, HostClock
 from telemetry.stages import Stage
 from tests.ui.few_spans import made_spans
 from ui.dashboard.one_clock import on_one_clock

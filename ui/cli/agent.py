@@ -1,6 +1,6 @@
 """The work of `rankscope agent`: ship the rank files of this host."""
 
-from telemetry.agent.command import follow
+from telemetry.agent.settings import follow
 from telemetry.settings import DEFAULT_COLLECTOR
 from ui.cli.commands.agent import AgentOptions
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from diagnose.model.host_clocks import UNKNOWN, Alignment, ReferenceClock
 from diagnose.model.operations import Ints, SpanColumns
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import ClockTable
 from ui.dashboard.wording import count, duration
 
 

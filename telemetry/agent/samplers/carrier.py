@@ -27,6 +27,7 @@ from telemetry.agent.samplers.link_events import LinkLedger, LinkMessage, LinkSt
 Numbers = tuple[int | None, int | None, int | None]
 """Number of losses, of gains, and of both together; None if not reported."""
 _IFF_UP = 0x1
+_FILES = ("carrier", "flags", "operstate", "carrier_down_count", "carrier_up_count", "carrier_changes")
 _OPERSTATES = {"up": LinkState.UP, "down": LinkState.DOWN, "lowerlayerdown": LinkState.DOWN}
 
 
@@ -34,13 +35,8 @@ class CarrierFiles:
     """Files of one interface, each read at the moment of the call."""
 
     def __init__(self, interface: Path, descriptors: Descriptors) -> None:
-        def file(name: str) -> KeptFile:
-            return KeptFile(interface / name, descriptors)
-
-        self._carrier, self._flags, self._operstate = file("carrier"), file("flags"), file("operstate")
-        self._downs, self._ups = file("carrier_down_count"), file("carrier_up_count")
-        self._changes = file("carrier_changes")
-        self._files = (self._carrier, self._flags, self._operstate, self._downs, self._ups, self._changes)
+        self._files = tuple(KeptFile(interface / name, descriptors) for name in _FILES)
+        self._carrier, self._flags, self._operstate, self._downs, self._ups, self._changes = self._files
 
     def numbers(self) -> Numbers:
         """Never raises: what cannot be read is None."""
@@ -66,11 +62,10 @@ class CarrierFiles:
         return self._state_otherwise()
 
     def operstate(self) -> str:
-        """Empty where it cannot be read."""
-        return self._operstate.word()
+        """Empty if it cannot be read."""
+        return self._operstate.text()
 
     def try_again(self) -> None:
-        """Read retired files again."""
         for file in self._files:
             file.try_again()
 
@@ -80,7 +75,7 @@ class CarrierFiles:
 
     def _state_otherwise(self) -> LinkState | None:
         with suppress(ValueError):
-            if not int(self._flags.word(), 16) & _IFF_UP:
+            if not int(self._flags.text(), 16) & _IFF_UP:
                 return LinkState.TAKEN_DOWN
         return _OPERSTATES.get(self.operstate())
 
@@ -90,7 +85,7 @@ _WHY = {LinkState.UP: "carrier", LinkState.DOWN: "no carrier", LinkState.TAKEN_D
 
 
 class CarrierSource(Protocol):
-    """What is asked at a sample: ``CarrierFiles``, or a made kernel. It may change between any two calls."""
+    """``CarrierFiles``, or a simulated kernel. The values may change between any two calls."""
 
     def numbers(self) -> Numbers: ...
 
@@ -101,29 +96,30 @@ class CarrierSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierCounts:
-    """How often it was lost and came, as the kernel counts since the interface began."""
+    """Losses and gains since the interface exists, counted by the kernel."""
 
     downs: int
     ups: int
 
 
 class Carrier:
-    """One interface. Not begun before its first sample: what the kernel counted until then is nobody's news."""
+    """One interface. Losses before its first sample are not reported."""
 
     def __init__(self, device: str, source: CarrierSource) -> None:
         self.state: LinkState | None = None
-        """As last read; None if no file reports it."""
+        """The last state; None if no file reports it."""
         self.counts: CarrierCounts | None = None
-        """As last observed; None where the kernel does not count."""
+        """The last counts; None if the kernel does not count."""
         self._source = source
         self._ledger = LinkLedger(device)
         self._read: tuple[Numbers, LinkState | None] | None = None
-        """At the last sample that settled; None before the first."""
+        """Of the last consistent sample; None before the first."""
         self._balance: int | None = None
-        """``downs - ups`` while the carrier is there."""
+        """``downs - ups`` with carrier."""
 
     def sample(self, at_ns: int) -> list[Event]:
-        """Read it, and tell what nobody told yet. A link that changes faster than it can be read waits for the next.
+        """Read the files, and return new events. A link that changes faster than it can be read waits for the next
+        sample.
 
         Raises:
             OSError: ENODEV, the interface is gone.
@@ -136,22 +132,23 @@ class Carrier:
         return []
 
     def take(self, message: LinkMessage) -> list[Event]:
-        """What the kernel said. Of no use before the first sample, without counts, or told already: nothing."""
+        """Events of a netlink message. None before the first sample, without counts, or if they were reported."""
         if self._read is None or message.has_carrier is None:
             return []
         state = LinkState.UP if message.has_carrier else LinkState.DOWN
         counts = _as_counts((message.downs, message.ups, message.changes), state)
-        if counts is None or self._is_old(counts) or not self._is_of_one_moment(counts, state):
-            return []
+        if counts is None or (self._balance is not None and _balance(counts, state) != self._balance):
+            return []  # the state and the counts are not from the same moment
+        if self.counts is not None and (counts.downs < self.counts.downs or counts.ups < self.counts.ups):
+            return []  # older than the last counts
         return self._observe(message.at_ns, state if message.is_put_up else LinkState.TAKEN_DOWN, counts)
 
     def _settle(self, at_ns: int, numbers: Numbers, state: LinkState | None) -> list[Event]:
-        """Take for true what was read."""
         self._read = numbers, state
         self.state = state
         counts = _as_counts(numbers, state)
         if counts is not None and state in (LinkState.UP, LinkState.DOWN):
-            self._balance = counts.downs - counts.ups - (state is LinkState.DOWN)
+            self._balance = _balance(counts, state)
         operstate = "" if state is self._ledger.state else self._source.operstate()
         return self._observe(at_ns, state, counts, f", operstate {operstate}" if operstate else "")
 
@@ -163,15 +160,13 @@ class Carrier:
             return []
         return self._ledger.observe(at_ns, state, None if counts is None else counts.downs, _WHY[state] + more)
 
-    def _is_old(self, counts: CarrierCounts) -> bool:
-        return self.counts is not None and (counts.downs < self.counts.downs or counts.ups < self.counts.ups)
 
-    def _is_of_one_moment(self, counts: CarrierCounts, state: LinkState) -> bool:
-        return self._balance is None or counts.downs - counts.ups - (state is LinkState.DOWN) == self._balance
+def _balance(counts: CarrierCounts, state: LinkState | None) -> int:
+    return counts.downs - counts.ups - (state is LinkState.DOWN)
 
 
 def _as_counts(numbers: Numbers, state: LinkState | None) -> CarrierCounts | None:
-    """Where the kernel counts changes alone (before 4.16), they alternate and the state says which was last."""
+    """Before Linux 4.16, the kernel counts changes only: they alternate, and the state shows the last one."""
     downs, ups, changes = numbers
     if downs is not None and ups is not None:
         return CarrierCounts(downs=downs, ups=ups)

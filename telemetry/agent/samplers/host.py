@@ -14,25 +14,25 @@ from pathlib import Path
 
 from telemetry.agent.samplers.host_processes import ProcessWatch
 from telemetry.agent.samplers.host_ranks import Quotas, RankProcess, follow
-from telemetry.agent.samplers.host_resources import HostResources, Resources
-from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, Sampler
+from telemetry.agent.samplers.host_resources import HostResources
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 
 MOST_FILES = 256
-"""Held open: three of each rank, eight of the host, those of its cgroups; what goes beyond is opened at each sample."""
+"""Open files: three for each rank, eight for the host, and those of cgroups. Other files are opened in each sample."""
 MIN_WAITING = 0.1
-"""Share of the time that somebody must have waited for a core, or for memory, for others to be looked at."""
+"""Other processes are scanned if a process waited for a core or for memory for this share of the time."""
 MIN_SWITCHES_A_SECOND = 20.0
-"""That a rank is made to leave its core, where the kernel does not tell how long it waited."""
+"""Involuntary switches of a rank, if the kernel does not report how long it waited."""
 MIN_AVAILABLE = 0.03
-"""Share of memory, where the kernel does not tell who waits for it."""
+"""Share of memory, if the kernel does not report waiting for memory."""
 _WAITING: dict[str, float] = {
     Metric.HOST_PRESSURE_CPU_NS: MIN_WAITING * 1e9,
     Metric.RANK_RUN_DELAY_NS: MIN_WAITING * 1e9,
     Metric.RANK_INVOLUNTARY_SWITCHES: MIN_SWITCHES_A_SECOND,
 }
-"""Counters, and by how much a second they grow when somebody waits for a core."""
+"""Counters, and their growth a second while a process waits for a core."""
 _SHORT: dict[str, float] = {
     Metric.HOST_PRESSURE_MEMORY_NS: MIN_WAITING * 1e9,
     Metric.HOST_SWAP_IN_BYTES: 1e6,
@@ -46,31 +46,24 @@ Key = tuple[str, str]
 """Metric, device."""
 
 
-def open_host_sampler(
-    *,
-    ranks: Callable[[], Mapping[int, int]],
-    proc: Path = Path("/proc"),
-    cgroups: Path = Path("/sys/fs/cgroup"),
-) -> Sampler:
-    """A sampler of this host.
-
-    Args:
-        ranks: rank -> pid of the training processes that live on this host now.
+class HostSampler:
+    """A sampler of this host. ``ranks``: rank -> pid of the current training processes.
 
     Raises:
         GoneError: there is no ``/proc``.
     """
-    if not (proc / "stat").exists():
-        raise GoneError(f"{proc}/stat does not exist")
-    return HostSampler(ranks, proc, cgroups)
-
-
-class HostSampler:
-    """See the head of the file."""
 
     name = "host"
 
-    def __init__(self, ranks: Callable[[], Mapping[int, int]], proc: Path, cgroups: Path) -> None:
+    def __init__(
+        self,
+        *,
+        ranks: Callable[[], Mapping[int, int]],
+        proc: Path = Path("/proc"),
+        cgroups: Path = Path("/sys/fs/cgroup"),
+    ) -> None:
+        if not (proc / "stat").exists():
+            raise GoneError(f"{proc}/stat does not exist")
         self._ranks = ranks
         self._proc, self._cgroups = proc, cgroups
         self._descriptors = Descriptors(MOST_FILES)
@@ -91,7 +84,11 @@ class HostSampler:
         if not readings and not (self._proc / "stat").exists():
             raise GoneError(f"{self._proc} is gone")
         events = [event for sample in samples for event in sample.events]
-        events += self._kills(at_ns, resources)
+        if (kills := resources.oom_kills) is not None:
+            if self._oom_kills is not None and kills > self._oom_kills:
+                text = str(kills - self._oom_kills)
+                events.append(Event(at_ns=at_ns, device="", name=Happening.OOM_KILL, text=text))
+            self._oom_kills = kills
         events += self._busy_others(at_ns, readings, resources.num_cores)
         return Sample(readings=readings, events=tuple(events))
 
@@ -100,13 +97,6 @@ class HostSampler:
         self._quotas.close()
         self._followed = follow(self._followed, {}, self._proc, self._cgroups, self._descriptors)
 
-    def _kills(self, at_ns: int, resources: Resources) -> list[Event]:
-        if resources.oom_kills is None:
-            return []
-        new = 0 if self._oom_kills is None else resources.oom_kills - self._oom_kills
-        self._oom_kills = resources.oom_kills
-        return [Event(at_ns=at_ns, device="", name=Happening.OOM_KILL, text=str(new))] if new > 0 else []
-
     def _busy_others(self, at_ns: int, readings: Sequence[Reading], num_cores: int) -> list[Event]:
         now = {(reading.metric, reading.device): reading.value for reading in readings if reading.metric in _WITNESSES}
         seconds = (at_ns - self._before_ns) / 1e9
@@ -114,20 +104,16 @@ class HostSampler:
             key: (now[key] - self._before[key]) / seconds for key in now.keys() & self._before.keys() if seconds > 0
         }
         self._before, self._before_ns = now, at_ns
-        waiting = now.get((Metric.HOST_RUN_QUEUE, ""), 0) - 1 > num_cores > 0  # this sample runs, too
+        waiting = now.get((Metric.HOST_RUN_QUEUE, ""), 0) - 1 > num_cores > 0  # the sampler runs, too
+        total = now.get((Metric.HOST_MEMORY_TOTAL_BYTES, ""), 0.0)
+        available = now.get((Metric.HOST_MEMORY_AVAILABLE_BYTES, ""), total)
         return self._others.sample(
             at_ns,
             crowded=waiting or _any_grew(grown, _WAITING),
-            memory_short=_any_grew(grown, _SHORT) or _nothing_left(now),
+            memory_short=_any_grew(grown, _SHORT) or available < MIN_AVAILABLE * total,
             roots={os.getpid(), *(process.pid for process in self._followed.values())},
         )
 
 
 def _any_grew(grown: Mapping[Key, float], bounds: Mapping[str, float]) -> bool:
     return any(rate > bounds[metric] for (metric, _), rate in grown.items() if metric in bounds)
-
-
-def _nothing_left(now: Mapping[Key, float]) -> bool:
-    total = now.get((Metric.HOST_MEMORY_TOTAL_BYTES, ""), 0.0)
-    available = now.get((Metric.HOST_MEMORY_AVAILABLE_BYTES, ""), total)
-    return available < MIN_AVAILABLE * total

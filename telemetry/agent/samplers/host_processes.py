@@ -19,7 +19,6 @@ from telemetry.agent.samplers.kept_files import read_once
 from telemetry.host_metrics import Happening
 
 MIN_SHARE = 0.5
-"""Minimum share of a core for a process to be reported."""
 MAX_REPORTED = 8
 FIRST_GAP_NS = 2_000_000_000
 GAP_NS = 10_000_000_000
@@ -44,14 +43,14 @@ class Process:
     cpu_ns: int
     num_threads: int
     started: int
-    """Ticks since the machine started: with the pid, who it is for good."""
+    """Ticks since the machine started: identifies a process together with its pid."""
     resident_bytes: int
     core: int
     """Core on which its main thread last ran; -1 on old kernels."""
 
 
 def parse_stat(stat: bytes) -> Process | None:
-    """None where it makes no sense. A name may hold spaces and brackets: it ends at the last one."""
+    """None if the text is invalid. A name may contain spaces and brackets: it ends at the last bracket."""
     head, _, tail = stat.rpartition(b")")
     pid, _, name = head.partition(b" (")
     fields = tail.split()
@@ -75,37 +74,23 @@ def parse_stat(stat: bytes) -> Process | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """All processes at one time."""
+    """All processes at one time, without those that ended during the scan."""
 
     at_ns: int
     processes: dict[int, Process]
 
 
 def scan(proc: Path, at_ns: int) -> Scan:
-    """Processes that end during the scan are left out."""
     root = str(proc)
     found = (parse_stat(read_once(f"{root}/{name}/stat")) for name in os.listdir(root) if name.isdigit())
     return Scan(at_ns=at_ns, processes={process.pid: process for process in found if process is not None})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Busy:
-    """A process and the share of a core that it took between two scans."""
+def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[tuple[Process, float]]:
+    """Processes that used more than half of a core since the last scan, with their shares of a core, the busiest
+    first, without ``family``.
 
-    process: Process
-    share: float
-
-    def event(self, at_ns: int) -> Event:
-        """Without a core where it took several, or the core is not known."""
-        where = "" if self.share > SEVERAL_CORES or self.process.core < 0 else f"core{self.process.core}"
-        text = f"{self.process.pid} {self.process.name} {self.share:.2f}"
-        return Event(at_ns=at_ns, device=where, name=Happening.BUSY_PROCESS, text=text)
-
-
-def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
-    """Processes that used more than half of a core since the last scan, the busiest first, without ``family``.
-
-    Small processes of one name on one core are added up: together they can fill that core.
+    Small processes with the same name and core are added up: together they can fill that core.
     """
     elapsed_ns = now.at_ns - before.at_ns
     shares: dict[int, float] = {}
@@ -123,18 +108,12 @@ def busiest(before: Scan, now: Scan, family: Collection[int]) -> list[Busy]:
         together = sum(shares[pid] for pid in pids)
         if together > MIN_SHARE:
             busy_shares[max(pids, key=lambda pid: (shares[pid], -pid))] = min(1.0, together)
-    busy = [Busy(process=now.processes[pid], share=share) for pid, share in busy_shares.items()]
-    return sorted(busy, key=lambda busy_process: -busy_process.share)[:MAX_REPORTED]
-
-
-def largest(now: Scan, family: Collection[int]) -> Process | None:
-    """The process outside ``family`` with the most memory."""
-    others = (process for pid, process in now.processes.items() if pid not in family and process.resident_bytes)
-    return max(others, key=lambda process: process.resident_bytes, default=None)
+    ordered = sorted(busy_shares.items(), key=lambda item: -item[1])
+    return [(now.processes[pid], share) for pid, share in ordered[:MAX_REPORTED]]
 
 
 def family_of(roots: Collection[int], processes: dict[int, Process]) -> set[int]:
-    """``roots`` and all that descend from them."""
+    """``roots`` and all their descendants."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for pid, process in processes.items():
         children[process.parent].append(pid)
@@ -153,7 +132,7 @@ class ProcessWatch:
         self._proc = proc
         self._clock = clock
         self._before: Scan | None = None
-        """The last scan: kept while a rank waits, and for one scan after that."""
+        """The last scan, while a rank waits, and for one scan after that."""
         self._last_ns = 0
         self._pause_ns = 0
 
@@ -164,17 +143,26 @@ class ProcessWatch:
         began_ns = self._clock()
         now, before = scan(self._proc, at_ns), self._before
         family = family_of(roots, now.processes)
-        events = [_short(now, family)] if memory_short else []
+        events = [_memory_short(now, family)] if memory_short else []
         measured = before is not None and before.at_ns < at_ns
         if before is not None and measured:
-            events.extend(busy.event(at_ns) for busy in busiest(before, now, family))
+            events += [_busy_process(process, share, at_ns) for process, share in busiest(before, now, family)]
         self._before = now if crowded or memory_short else None
         self._last_ns = at_ns
         self._pause_ns = max(GAP_NS if measured else FIRST_GAP_NS, PAUSES_PER_COST * (self._clock() - began_ns))
         return events
 
 
-def _short(now: Scan, family: Collection[int]) -> Event:
-    holder = largest(now, family)
-    text = f"{holder.pid} {holder.name} {holder.resident_bytes}" if holder is not None else ""
+def _memory_short(now: Scan, family: Collection[int]) -> Event:
+    """Names the process outside ``family`` with the most memory."""
+    others = (process for pid, process in now.processes.items() if pid not in family and process.resident_bytes)
+    largest = max(others, key=lambda process: process.resident_bytes, default=None)
+    text = f"{largest.pid} {largest.name} {largest.resident_bytes}" if largest is not None else ""
     return Event(at_ns=now.at_ns, device="", name=Happening.MEMORY_SHORT, text=text)
+
+
+def _busy_process(process: Process, share: float, at_ns: int) -> Event:
+    """The device is empty if the process used several cores, or its core is unknown."""
+    device = "" if share > SEVERAL_CORES or process.core < 0 else f"core{process.core}"
+    text = f"{process.pid} {process.name} {share:.2f}"
+    return Event(at_ns=at_ns, device=device, name=Happening.BUSY_PROCESS, text=text)

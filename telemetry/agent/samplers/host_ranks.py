@@ -9,16 +9,14 @@ A stop that begins and ends between two samples is not visible.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from telemetry.agent.samplers.host_processes import Process, parse_stat
-from telemetry.agent.samplers.interface import Event, Reading
+from telemetry.agent.samplers.interface import Event, Reading, Sample, counter, level
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile, read_once
 from telemetry.host_metrics import Happening, Metric
 
-STOPPED = frozenset("Tt")
-"""Stopped by a signal, or by a debugger."""
+STOPPED = frozenset("Tt")  # by a signal, or by a debugger
 MOVED_AFTER_SAMPLES = 60
 """Number of samples after which the cgroup of a process is read again."""
 _SWITCHES = (
@@ -27,14 +25,6 @@ _SWITCHES = (
 )
 _QUOTA_UNITS_NS = {b"throttled_usec": 1000, b"throttled_time": 1}
 """Version 2 of cgroups, version 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSample:
-    """One sample at the process of a rank."""
-
-    readings: tuple[Reading, ...]
-    events: tuple[Event, ...]
 
 
 class RankProcess:
@@ -50,43 +40,39 @@ class RankProcess:
         self._status = KeptFile(self._folder / "status", descriptors)
         self._started: int | None = None
         self._stopped_at: int | None = None
-        """Switches when it was seen stopped; None while it runs."""
+        """The number of switches when it was found stopped; None while it runs."""
         self._samples = 0
         self._quota_paths: tuple[Path, ...] = ()
 
-    def sample(self, at_ns: int, quotas: "Quotas") -> RankSample:
-        """Nothing once it has ended."""
+    def sample(self, at_ns: int, quotas: "Quotas") -> Sample:
         process = parse_stat(self._stat.content())
         if process is None or self._started not in (None, process.started):
-            return RankSample(readings=(), events=())
+            return Sample()
         self._started = process.started
         switches = dict(_switches(self._status.content()))
         readings = [
             *self._of_process(process),
-            *(self._counter(metric, count) for metric, count in switches.items()),
-            *self._run_delay(),
+            *(counter(metric, count, self._device) for metric, count in switches.items()),
             *self._throttled(quotas),
         ]
+        fields = self._schedstat.content().split()
+        if len(fields) == 3 and fields[1].isdigit():
+            readings.append(counter(Metric.RANK_RUN_DELAY_NS, int(fields[1]), self._device))
         events = self._stops(at_ns, process.state in STOPPED, int(sum(switches.values())))
-        return RankSample(readings=tuple(readings), events=tuple(events))
+        return Sample(readings=tuple(readings), events=tuple(events))
 
     def close(self) -> None:
         for file in (self._stat, self._schedstat, self._status):
             file.close()
 
     def _of_process(self, process: Process) -> Iterator[Reading]:
-        yield self._counter(Metric.RANK_CPU_NS, process.cpu_ns)
-        yield self._counter(Metric.RANK_PAGE_FAULTS, process.page_faults)
-        yield self._counter(Metric.RANK_MAJOR_FAULTS, process.major_faults)
-        yield self._level(Metric.RANK_RESIDENT_BYTES, process.resident_bytes)
-        yield self._level(Metric.RANK_THREADS, process.num_threads)
+        yield counter(Metric.RANK_CPU_NS, process.cpu_ns, self._device)
+        yield counter(Metric.RANK_PAGE_FAULTS, process.page_faults, self._device)
+        yield counter(Metric.RANK_MAJOR_FAULTS, process.major_faults, self._device)
+        yield level(Metric.RANK_RESIDENT_BYTES, process.resident_bytes, self._device)
+        yield level(Metric.RANK_THREADS, process.num_threads, self._device)
         if process.core >= 0:
-            yield self._level(Metric.RANK_CORE, process.core)
-
-    def _run_delay(self) -> Iterator[Reading]:
-        fields = self._schedstat.content().split()
-        if len(fields) == 3 and fields[1].isdigit():
-            yield self._counter(Metric.RANK_RUN_DELAY_NS, int(fields[1]))
+            yield level(Metric.RANK_CORE, process.core, self._device)
 
     def _throttled(self, quotas: "Quotas") -> Iterator[Reading]:
         if self._samples % MOVED_AFTER_SAMPLES == 0:
@@ -94,7 +80,7 @@ class RankProcess:
         self._samples += 1
         throttled_ns = quotas.throttled_ns(self._quota_paths)
         if throttled_ns is not None:
-            yield self._counter(Metric.RANK_THROTTLED_NS, throttled_ns)
+            yield counter(Metric.RANK_THROTTLED_NS, throttled_ns, self._device)
 
     def _stops(self, at_ns: int, stopped: bool, switches: int) -> Iterator[Event]:
         """A process that was stopped at two samples has run in between if it was switched meanwhile."""
@@ -104,12 +90,6 @@ class RankProcess:
         if stopped and self._stopped_at is None:
             yield Event(at_ns=at_ns, device=self._device, name=Happening.RANK_STOPPED, text=f"process {self.pid}")
             self._stopped_at = switches
-
-    def _counter(self, metric: Metric, value: int) -> Reading:
-        return Reading(metric=metric, device=self._device, value=float(value), is_counter=True)
-
-    def _level(self, metric: Metric, value: int) -> Reading:
-        return Reading(metric=metric, device=self._device, value=float(value), is_counter=False)
 
 
 def _switches(status: bytes) -> Iterator[tuple[Metric, int]]:
@@ -121,7 +101,7 @@ def _switches(status: bytes) -> Iterator[tuple[Metric, int]]:
 
 
 class Quotas:
-    """``cpu.stat`` of every cgroup that ranks are in, each read once a sample however many ranks share it."""
+    """``cpu.stat`` of the cgroups of ranks, each read once in a sample."""
 
     def __init__(self, descriptors: Descriptors) -> None:
         self._descriptors = descriptors
@@ -129,25 +109,23 @@ class Quotas:
         self._throttled: dict[Path, int | None] = {}
 
     def begin(self) -> None:
-        """A new sample. Files that the one before had no use for are closed."""
+        """A new sample. Files that the previous sample did not use are closed."""
         for path in self._files.keys() - self._throttled.keys():
             self._files.pop(path).close()
         self._throttled = {}
 
     def throttled_ns(self, paths: tuple[Path, ...]) -> int | None:
-        """Of these cgroups together; None where none of them has a quota to speak of."""
-        known = [nanoseconds for nanoseconds in map(self._read, paths) if nanoseconds is not None]
+        """The sum for these cgroups; None if none of them reports it."""
+        for path in paths:
+            if path not in self._throttled:
+                file = self._files.setdefault(path, KeptFile(path, self._descriptors))
+                self._throttled[path] = _throttled_ns(file.content())
+        known = [throttled for path in paths if (throttled := self._throttled[path]) is not None]
         return sum(known) if known else None
 
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-
-    def _read(self, path: Path) -> int | None:
-        if path not in self._throttled:
-            file = self._files.setdefault(path, KeptFile(path, self._descriptors))
-            self._throttled[path] = _throttled_ns(file.content())
-        return self._throttled[path]
 
 
 def _throttled_ns(stat: bytes) -> int | None:
@@ -159,10 +137,10 @@ def _throttled_ns(stat: bytes) -> int | None:
 
 
 def _quota_paths(cgroup: bytes, cgroups: Path) -> Iterator[Path]:
-    """``cpu.stat`` of the cgroup and of all above it, as ``/proc/PID/cgroup`` tells where it is.
+    """``cpu.stat`` of a process's cgroup and of all its parents, from ``/proc/PID/cgroup``.
 
-    ``0::/pod/container`` in version 2, ``4:cpu,cpuacct:/pod/container`` in version 1. In a container the path may be
-    the host's, while only what is below the container's own cgroup is mounted: its top is the container.
+    ``0::/pod/container`` in version 2, ``4:cpu,cpuacct:/pod/container`` in version 1. In a container, the path may be
+    that of the host, although only the part below the container's cgroup is mounted.
     """
     for line in cgroup.decode(errors="replace").splitlines():
         number, _, rest = line.partition(":")
@@ -176,7 +154,7 @@ def _quota_paths(cgroup: bytes, cgroups: Path) -> Iterator[Path]:
 
 
 def _mounted(number: str, controllers: list[str], cgroups: Path) -> Path | None:
-    """Where the hierarchy is, if it knows of processor quotas."""
+    """The folder of the hierarchy, if it has processor quotas."""
     if number == "0":
         return cgroups
     if "cpu" not in controllers:
@@ -187,7 +165,7 @@ def _mounted(number: str, controllers: list[str], cgroups: Path) -> Path | None:
 def follow(
     followed: dict[int, RankProcess], wanted: Mapping[int, int], proc: Path, cgroups: Path, descriptors: Descriptors
 ) -> dict[int, RankProcess]:
-    """The processes of these ranks; those that are followed and no longer wanted are let go."""
+    """The processes of the ``wanted`` ranks. Other processes are closed."""
     kept = {rank: process for rank, process in followed.items() if wanted.get(rank) == process.pid}
     for rank in followed.keys() - kept.keys():
         followed[rank].close()

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import Reading, WrappingCounter
+from telemetry.agent.samplers.interface import Reading, WrappingCounter, counter, level
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.host_metrics import Metric
 
 CORES_A_SAMPLE = 16
-"""With more cores than this, single cores are told every so many samples, as shares since they were last told."""
+"""With more cores, single cores are reported less often, as shares since their previous report."""
 MAX_DISKS = 32
 SECTOR_BYTES = 512
 """The unit of ``diskstats``, independent of the disk's own."""
@@ -45,12 +45,12 @@ _MEMORY = re.compile(rb"\n(MemTotal|MemAvailable|MemFree|Buffers|Cached): +(\d+)
 _NO_DISK = re.compile(rb"(?:loop|ram|zram)\d")
 
 Ticks = tuple[int, int, int]
-"""Of a core, or of all: used, stolen, all there were."""
+"""Of a core, or of all cores: used, stolen, total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """One sample at a host."""
+    """One sample of a host."""
 
     readings: tuple[Reading, ...]
     num_cores: int
@@ -59,7 +59,7 @@ class Resources:
 
 
 class HostResources:
-    """Reads the files of one ``/proc``, and remembers what shares and sums are measured from."""
+    """Reads the files of one ``/proc``. Shares are relative to the previous sample."""
 
     def __init__(self, proc: Path, descriptors: Descriptors) -> None:
         self._stat = KeptFile(proc / "stat", descriptors)
@@ -73,18 +73,22 @@ class HostResources:
         self._busy_ms: defaultdict[str, WrappingCounter] = defaultdict(WrappingCounter)
 
     def sample(self) -> Resources:
-        """Everything there is to read; no readings where ``/proc`` is not there."""
+        """All readings; none without a ``/proc``."""
         stat = self._stat.content()
         num_cores = stat.count(b"\ncpu")
         pages = _numbers(self._pages.content(), _PAGES)
         readings = [
             *self._shares(stat, num_cores),
-            *_run_queue(stat),
             *_memory(_numbers(self._memory.content(), _MEMORY)),
-            *_page_counters(pages),
+            *(counter(metric, pages[name] * unit) for metric, name, unit in _PAGE_COUNTERS if name in pages),
             *self._disk_counters(),
-            *self._pressure(),
         ]
+        running = stat.rpartition(b"\nprocs_running ")[2].partition(b"\n")[0]
+        if running.isdigit():
+            readings.append(level(Metric.HOST_RUN_QUEUE, int(running)))
+        for metric, file in self._pressures:
+            if found := re.match(rb"some [^\n]*total=(\d+)", file.content()):
+                readings.append(counter(metric, int(found[1]) * 1000))
         return Resources(readings=tuple(readings), num_cores=num_cores, oom_kills=pages.get(b"oom_kill"))
 
     def close(self) -> None:
@@ -92,41 +96,24 @@ class HostResources:
             file.close()
 
     def _shares(self, stat: bytes, num_cores: int) -> Iterator[Reading]:
-        """Of all cores together each time, of single ones in their turn."""
-        first = stat[: stat.find(b"\n") + 1]
-        yield from self._shares_of(first, self._ticks)
-        if self._samples % max(1, -(-num_cores // CORES_A_SAMPLE)) == 0:
-            yield from self._shares_of(stat[len(first) :], self._core_ticks)
+        """Of all cores together in each sample, of single cores less often if there are many."""
+        first, _, cores = stat.partition(b"\n")
+        due = self._samples % max(1, -(-num_cores // CORES_A_SAMPLE)) == 0
         self._samples += 1
-
-    def _shares_of(self, lines: bytes, before: dict[str, Ticks]) -> Iterator[Reading]:
-        for device, now in _ticks(lines):
-            yield from _share(before.get(device), now, device)
-            before[device] = now
+        for lines, before in ((first, self._ticks), (cores if due else b"", self._core_ticks)):
+            for device, now in _ticks(lines):
+                yield from _share(before.get(device), now, device)
+                before[device] = now
 
     def _disk_counters(self) -> Iterator[Reading]:
         for name, (read, written, busy_ms) in _disks(self._disks.content()):
-            yield _counter(Metric.HOST_DISK_READ_BYTES, read * SECTOR_BYTES, name)
-            yield _counter(Metric.HOST_DISK_WRITE_BYTES, written * SECTOR_BYTES, name)
-            yield _counter(Metric.HOST_DISK_BUSY_NS, self._busy_ms[name].unwrapped(busy_ms) * 1_000_000, name)
-
-    def _pressure(self) -> Iterator[Reading]:
-        for metric, file in self._pressures:
-            found = re.match(rb"some [^\n]*total=(\d+)", file.content())
-            if found:
-                yield _counter(metric, int(found[1]) * 1000)
-
-
-def _counter(metric: Metric, value: float, device: str = "") -> Reading:
-    return Reading(metric=metric, device=device, value=float(value), is_counter=True)
-
-
-def _level(metric: Metric, value: float, device: str = "") -> Reading:
-    return Reading(metric=metric, device=device, value=float(value), is_counter=False)
+            yield counter(Metric.HOST_DISK_READ_BYTES, read * SECTOR_BYTES, name)
+            yield counter(Metric.HOST_DISK_WRITE_BYTES, written * SECTOR_BYTES, name)
+            yield counter(Metric.HOST_DISK_BUSY_NS, self._busy_ms[name].unwrapped(busy_ms) * 1_000_000, name)
 
 
 def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
-    """By device: empty for all cores. Old kernels know no steal."""
+    """By device: empty for all cores. Old kernels do not report steal."""
     for line in lines.split(b"\n"):
         if not line.startswith(b"cpu"):
             return
@@ -145,46 +132,34 @@ def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
     if before is None or now[2] <= before[2]:
         return
     used, stolen = ((now[place] - before[place]) / (now[2] - before[2]) for place in (0, 1))
-    yield _level(Metric.HOST_CPU_BUSY, min(1.0, max(0.0, used)), device)
+    yield level(Metric.HOST_CPU_BUSY, min(1.0, max(0.0, used)), device)
     if not device:
-        yield _level(Metric.HOST_CPU_STEAL, min(1.0, max(0.0, stolen)))
-
-
-def _run_queue(stat: bytes) -> Iterator[Reading]:
-    count = stat[stat.rfind(b"\nprocs_running ") + 15 :].split(b"\n", 1)[0]
-    if b"\nprocs_running " in stat and count.isdigit():
-        yield _level(Metric.HOST_RUN_QUEUE, int(count))
+        yield level(Metric.HOST_CPU_STEAL, min(1.0, max(0.0, stolen)))
 
 
 def _numbers(content: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:
-    """A few lines of a name and a number, of hundreds."""
+    """The numbers of some lines, by name."""
     return {name: int(number) for name, number in lines.findall(b"\n" + content)}
 
 
 def _memory(kib: dict[bytes, int]) -> Iterator[Reading]:
-    """Before Linux 3.14 what is available is what is free, or could be."""
+    """Before Linux 3.14, available memory is computed from free memory and caches."""
     available = kib.get(b"MemAvailable")
     if available is None and b"MemFree" in kib:
         available = sum(kib.get(part, 0) for part in (b"MemFree", b"Buffers", b"Cached"))
     if available is not None:
-        yield _level(Metric.HOST_MEMORY_AVAILABLE_BYTES, available * 1024)
+        yield level(Metric.HOST_MEMORY_AVAILABLE_BYTES, available * 1024)
     if b"MemTotal" in kib:
-        yield _level(Metric.HOST_MEMORY_TOTAL_BYTES, kib[b"MemTotal"] * 1024)
-
-
-def _page_counters(pages: dict[bytes, int]) -> Iterator[Reading]:
-    for metric, name, unit in _PAGE_COUNTERS:
-        if name in pages:
-            yield _counter(metric, pages[name] * unit)
+        yield level(Metric.HOST_MEMORY_TOTAL_BYTES, kib[b"MemTotal"] * 1024)
 
 
 def _disks(content: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """Whole disks that ever did something: sectors read, sectors written, milliseconds busy."""
+    """Whole disks with any activity: sectors read, sectors written, milliseconds busy."""
     disk, count = b"", 0
     for line in content.split(b"\n"):
         fields = line.split()
         if len(fields) < 14 or _NO_DISK.match(fields[2]) or _is_part(fields[2], disk):
-            continue  # partitions had fewer columns once
+            continue  # partitions have fewer columns on old kernels
         disk = fields[2]
         if not all(field.isdigit() for field in fields[3:14]) or not int(fields[3]) + int(fields[7]):
             continue

@@ -48,8 +48,17 @@ class Reading:
     """``eth0``, ``mlx5_0/1``, ``gpu3``, ``core17``, ``rank5``; empty: the host itself."""
     value: float
     is_counter: bool
-    """Whether it is told as it stands: it only grows, or is a state. Else it is a level, of which the mean over a while
-    tells."""
+    """True: the value only grows, or is a state, and is sent unchanged. False: a level, of which the mean is sent."""
+
+
+def counter(metric: str, value: float, device: str = "") -> Reading:
+    """A reading that only grows, or is a state."""
+    return Reading(metric=metric, device=device, value=float(value), is_counter=True)
+
+
+def level(metric: str, value: float, device: str = "") -> Reading:
+    """A reading of which the mean is sent."""
+    return Reading(metric=metric, device=device, value=float(value), is_counter=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +66,7 @@ class Event:
     """Something that happened on a host."""
 
     at_ns: int
-    """Wall clock: when it happened, or when it was noticed."""
+    """Wall clock of the event, or of its detection."""
     device: str
     name: str
     """Of ``telemetry.host_metrics``."""
@@ -67,16 +76,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What one sample saw."""
+    """The result of one sample. Events are those since the previous sample, in order of time."""
 
     readings: tuple[Reading, ...] = ()
     events: tuple[Event, ...] = ()
-    """Since the sample before, in order of time."""
 
 
 class GoneError(Exception):
-    """What a sampler reads is gone for good: it is closed and not asked again. What is gone for a while only makes a
-    sample shorter."""
+    """The data source of a sampler is gone for good: the sampler is closed and not called again. If a source is gone
+    for a while, a sample is only shorter."""
 
 
 class Sampler(Protocol):
@@ -92,4 +100,4 @@ class Sampler(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of files, sockets and libraries. Safe to repeat."""
+        """Close files, sockets and libraries. Safe to repeat."""

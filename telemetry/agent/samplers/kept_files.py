@@ -16,19 +16,18 @@ from pathlib import Path
 
 TRIES = 3
 LONGEST = 16_384
-"""Bytes of a file that are read at once. A number takes twenty, ``/proc/net/snmp`` two thousand."""
+"""Bytes that are read at once. A number takes 20, ``/proc/net/snmp`` 2000."""
 _CHUNK_BYTES = 65_536
 _TOO_LARGE = 1 << 64
 
 
 class Descriptors:
-    """How many files may be kept open, shared by the samplers of a process."""
+    """The number of files that may be kept open, shared by the samplers of a process."""
 
     def __init__(self, at_most: int | None = None) -> None:
         self._left = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 if at_most is None else at_most
 
     def take(self) -> bool:
-        """Whether one more may be kept."""
         if self._left <= 0:
             return False
         self._left -= 1
@@ -39,38 +38,37 @@ class Descriptors:
 
 
 class KeptFile:
-    """One file. It need not exist, and may come and go."""
+    """One file. It may be missing, and may appear and disappear."""
 
-    __slots__ = ("_descriptor", "_descriptors", "_fails", "_held", "last", "path")
+    __slots__ = ("_content", "_descriptor", "_descriptors", "_fails", "last", "path")
 
     def __init__(self, path: Path, descriptors: Descriptors) -> None:
         self.path = str(path)
         self._descriptors = descriptors
         self._descriptor = -1
         self._fails = 0
-        self._held = b""
+        self._content = b""
         self.last: int | None = None
-        """The number that it held when it held one."""
+        """The last number that was read."""
 
     def read(self, *, whole: bool = False) -> bytes:
         """Its current content; only the beginning of a long file, unless ``whole``.
 
         Raises:
-            OSError: what the kernel says; ENODEV where the device behind an open file is gone.
+            OSError: an error of the kernel; ENODEV if the device of an open file is gone.
         """
-        read = _read_all if whole else _read_some
         if self._descriptor >= 0:
-            return read(self._descriptor)
+            return _read(self._descriptor, whole=whole)
         descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         kept = False
         try:
-            held = read(descriptor)
+            content = _read(descriptor, whole=whole)
             kept = self._descriptors.take()
         finally:
             if not kept:
                 os.close(descriptor)
         self._descriptor = descriptor if kept else -1
-        return held
+        return content
 
     def content(self) -> bytes:
         """Its whole content; empty if it cannot be read. The next call then opens it again."""
@@ -81,35 +79,32 @@ class KeptFile:
             return b""
 
     def number(self) -> int | None:
-        """The whole number that it holds; None where it holds none or cannot be read. Retired after some tries."""
+        """The integer in the file; None if there is none or the file cannot be read. Retired after some tries."""
         if self._fails >= TRIES:
             return None
-        try:
-            held = self.read()
-            value = self.last if held == self._held and self.last is not None else int(held)
-        except (OSError, ValueError):
-            self._fails += 1
-            return None
-        if not -_TOO_LARGE < value < _TOO_LARGE:
-            self._fails += 1
-            return None
-        self._fails = 0
-        self._held, self.last = held, value
-        return value
+        with suppress(OSError, ValueError):
+            content = self.read()
+            value = self.last if content == self._content and self.last is not None else int(content)
+            if -_TOO_LARGE < value < _TOO_LARGE:
+                self._fails = 0
+                self._content, self.last = content, value
+                return value
+        self._fails += 1
+        return None
 
-    def word(self) -> str:
-        """Its text without the line's end; empty where it cannot be read."""
+    def text(self) -> str:
+        """Its text without the end of the line; empty if it cannot be read."""
         with suppress(OSError):
             return self.read().decode(errors="replace").strip()
         return ""
 
     def try_again(self) -> None:
-        """Ask a retired file once more: what failed may have been a device that began anew."""
+        """Read a retired file once more: its device may have been reset."""
         if self._fails:
             self._fails = TRIES - 1
 
     def close(self) -> None:
-        """Safe to repeat, and it may be read again."""
+        """Safe to repeat. The file can be read again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptors.give_back()
@@ -121,13 +116,18 @@ def read_once(path: str) -> bytes:
     return KeptFile(Path(path), Descriptors(0)).content()
 
 
-def _read_some(descriptor: int) -> bytes:
-    return os.pread(descriptor, LONGEST, 0)
-
-
-def _read_all(descriptor: int) -> bytes:
-    """The kernel hands out a page or so at a time."""
+def _read(descriptor: int, *, whole: bool) -> bytes:
+    if not whole:
+        return os.pread(descriptor, LONGEST, 0)
     content = os.pread(descriptor, _CHUNK_BYTES, 0)
-    while more := os.pread(descriptor, _CHUNK_BYTES, len(content)):
+    while more := os.pread(descriptor, _CHUNK_BYTES, len(content)):  # the kernel returns about a page at a time
         content += more
     return content
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder; none if it cannot be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

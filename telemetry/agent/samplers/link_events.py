@@ -51,7 +51,7 @@ class LinkState(Enum):
 
 
 class LinkLedger:
-    """One link. Observations come in the order in which they were true."""
+    """One link. Observations are made in the order of time."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -62,34 +62,37 @@ class LinkLedger:
         """Whether a loss was reported that the kernel had not counted yet."""
 
     def observe(self, at_ns: int, state: LinkState, downs: int | None, why: str) -> list[Event]:
-        """What is new. ``downs``: how often the link was lost, as the kernel counts; None where it does not say.
+        """New events. ``downs``: the kernel's count of losses; None if it does not report it.
 
-        A count that falls began anew with its device: nothing is told of what it lost by that.
+        A count that falls was reset with its device. Losses in the reset are not reported.
         """
-        unseen = self._growth(downs)
+        unobserved = self._growth(downs)
         before, self.state = self.state, state
+        if before is None and state is LinkState.UP:
+            return []
         if before is None:
-            return self._begin(at_ns, state, why)
-        if before is LinkState.UP and state is LinkState.UP and not unseen:
-            self._is_ahead = False  # a link that is still up after a loss that nobody counted: none is coming
+            name = Happening.LINK_DOWN if state is LinkState.DOWN else Happening.LINK_TAKEN_DOWN
+            return [self._event(at_ns, name, f"{LINK_ALREADY_DOWN} when sampling began: {why}")]
+        if before is LinkState.UP and state is LinkState.UP and not unobserved:
+            self._is_ahead = False  # the kernel did not count the reported loss
             return []
         if state is LinkState.UP:
             came = [] if before is state else [self._event(at_ns, Happening.LINK_UP, why)]
-            return self._flaps(at_ns, unseen) + came
-        if before is LinkState.UP and not unseen:
+            return self._flaps(at_ns, unobserved) + came
+        if before is LinkState.UP and not unobserved:
             self._is_ahead = True
             return [self._lost(at_ns, state, why, counted=True)]
-        return self._stays_lost(at_ns, before, state, unseen, why)
+        return self._stays_lost(at_ns, before, state, unobserved, why)
 
-    def _stays_lost(self, at_ns: int, before: LinkState, state: LinkState, unseen: int, why: str) -> list[Event]:
-        """Not up now; it was up before or in between, or never."""
+    def _stays_lost(self, at_ns: int, before: LinkState, state: LinkState, unobserved: int, why: str) -> list[Event]:
+        """The link is not up now. It was up before, or in between, or never."""
         if before is state:
-            return self._flaps(at_ns, unseen)
-        if unseen:
-            return [*self._flaps(at_ns, unseen - 1), self._lost(at_ns, state, why, counted=True)]
+            return self._flaps(at_ns, unobserved)
+        if unobserved:
+            return [*self._flaps(at_ns, unobserved - 1), self._lost(at_ns, state, why, counted=True)]
         if state is LinkState.TAKEN_DOWN:
             return [self._lost(at_ns, state, why, counted=False)]
-        self.state = before  # put up again by its owner, still without a link: it was not lost anew
+        self.state = before  # set up again by its owner, still without a carrier: not a new loss
         return []
 
     def _growth(self, downs: int | None) -> int:
@@ -105,20 +108,14 @@ class LinkLedger:
             self._is_ahead = False
         return max(growth, 0)
 
-    def _begin(self, at_ns: int, state: LinkState, why: str) -> list[Event]:
-        if state is LinkState.UP:
-            return []
-        name = Happening.LINK_DOWN if state is LinkState.DOWN else Happening.LINK_TAKEN_DOWN
-        return [self._event(at_ns, name, f"{LINK_ALREADY_DOWN} when sampling began: {why}")]
-
     def _lost(self, at_ns: int, state: LinkState, why: str, *, counted: bool) -> Event:
         if state is LinkState.DOWN:
             return self._event(at_ns, Happening.LINK_DOWN, why)
         cost = "this removed its carrier" if counted else "it had no carrier"
         return self._event(at_ns, Happening.LINK_TAKEN_DOWN, f"taken down by its owner; {cost}")
 
-    def _flaps(self, at_ns: int, unseen: int) -> list[Event]:
-        return [self._event(at_ns, Happening.LINK_FLAPS, str(unseen))] if unseen else []
+    def _flaps(self, at_ns: int, unobserved: int) -> list[Event]:
+        return [self._event(at_ns, Happening.LINK_FLAPS, str(unobserved))] if unobserved else []
 
     def _event(self, at_ns: int, name: Happening, text: str) -> Event:
         return Event(at_ns=at_ns, device=self.device, name=name, text=text)
@@ -141,41 +138,37 @@ _AT_MOST_WAITING = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkMessage:
-    """One link as it was when the kernel spoke of it."""
+    """The state of one link in a netlink message. ``at_ns``: wall clock of arrival."""
 
     at_ns: int
-    """Wall clock of arrival."""
     index: int
     name: str
     address: str
-    """``02:42:...``; empty where it has none."""
+    """``02:42:...``; empty without an address."""
     is_deleted: bool
     is_put_up: bool
-    """By its owner."""
     has_carrier: bool | None
     """None, like the numbers below, if the kernel is too old to report it."""
     downs: int | None
     ups: int | None
     changes: int | None
-    """Both together."""
 
 
 class LinkNews(Protocol):
     """Source of link messages. Neither call blocks. Lost messages are not reported."""
 
     def drain(self) -> list[LinkMessage]:
-        """Since the call before, in order of arrival."""
+        """The messages since the last call, in order of arrival."""
 
     def close(self) -> None:
         """Safe to repeat."""
 
 
 class LinkListener:
-    """Follows the links of the network namespace of the thread that makes it. What a storm of news takes past
-    ``buffer_bytes`` before the thread comes to read is lost.
+    """Follows the links of the network namespace of the creating thread. Messages beyond ``buffer_bytes`` are lost.
 
     Raises:
-        OSError: no netlink here.
+        OSError: netlink is not available.
     """
 
     def __init__(self, *, buffer_bytes: int = BUFFER_BYTES) -> None:
@@ -231,7 +224,7 @@ def _listening_socket(buffer_bytes: int) -> socket.socket:
 
 
 def read_messages(data: bytes, at_ns: int) -> Iterator[LinkMessage]:
-    """The links that a datagram speaks of. What is cut short or of another kind is left out."""
+    """The links in a datagram. Truncated messages and other kinds are left out."""
     start = 0
     while start + _HEADER.size <= len(data):
         length, kind, _, _, _ = _HEADER.unpack_from(data, start)
@@ -240,7 +233,7 @@ def read_messages(data: bytes, at_ns: int) -> Iterator[LinkMessage]:
             return
         if kind in (_NEWLINK, _DELLINK) and length >= _HEADER.size + _LINK.size:
             family, _, index, flags, _ = _LINK.unpack_from(data, start + _HEADER.size)
-            if family == socket.AF_UNSPEC:  # bridges and IPv6 speak of the same links in messages of their own
+            if family == socket.AF_UNSPEC:  # bridges and IPv6 send separate messages about the same links
                 attributes = _attributes(data, start + _HEADER.size + _LINK.size, end)
                 yield _message(at_ns, index, kind == _DELLINK, bool(flags & _IFF_UP), attributes)
         start += _padded(length)

@@ -16,11 +16,10 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import GoneError, Reading, Sample, Sampler
-from telemetry.agent.samplers.interfaces import InterfaceChoice
+from telemetry.agent.samplers.interface import GoneError, Sample, Sampler, counter
 from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.agent.samplers.link_events import LinkListener
-from telemetry.agent.samplers.nic import NicSampler
+from telemetry.agent.samplers.nic import InterfaceChoice, NicSampler
 from telemetry.agent.samplers.rdma import DATA_FILES, WORD_BYTES, RdmaSampler, ports
 from telemetry.host_metrics import Metric
 
@@ -46,9 +45,9 @@ class TrafficSampler:
         self._choice = choice or InterfaceChoice()
         self._descriptors = descriptors or Descriptors()
         self._rescan_every = rescan_every
-        self._num_looks = 0
+        self._num_samples = 0
         self._files: dict[tuple[str, str], tuple[KeptFile, int]] = {}
-        """By metric and device; with bytes for each unit."""
+        """By metric and device, with the bytes of a unit."""
         self._rescan()
 
     @property
@@ -56,18 +55,17 @@ class TrafficSampler:
         return tuple(dict.fromkeys(device for _, device in self._files))
 
     def sample(self, at_ns: int) -> Sample:
-        self._num_looks += 1
-        if self._num_looks % self._rescan_every == 0:
+        self._num_samples += 1
+        if self._num_samples % self._rescan_every == 0:
             self._rescan()
             if not self._files and not self._net.is_dir() and not self._infiniband.is_dir():
                 raise GoneError(f"{self._net} is gone")
-        return Sample(
-            readings=tuple(
-                Reading(metric=metric, device=device, value=float(number * unit_bytes), is_counter=True)
-                for (metric, device), (file, unit_bytes) in self._files.items()
-                if (number := file.number()) is not None
-            )
+        readings = (
+            counter(metric, number * unit_bytes, device)
+            for (metric, device), (file, unit_bytes) in self._files.items()
+            if (number := file.number()) is not None
         )
+        return Sample(readings=tuple(readings))
 
     def close(self) -> None:
         for file, _ in self._files.values():
@@ -81,10 +79,9 @@ class TrafficSampler:
             for metric, file in _NIC_FILES:
                 self._add(metric, name, self._net / name / "statistics" / file, 1)
         for port in ports(self._infiniband):
+            device = f"{port.parent.parent.name}/{port.name}"
             for file in DATA_FILES:
-                self._add(
-                    f"rdma-{file}", f"{port.parent.parent.name}/{port.name}", port / "counters" / file, WORD_BYTES
-                )
+                self._add(f"rdma-{file}", device, port / "counters" / file, WORD_BYTES)
 
     def _add(self, metric: str, device: str, path: Path, unit_bytes: int) -> None:
         if path.is_file():
@@ -106,29 +103,17 @@ class TcpSampler:
         retransmits = self.retransmits()
         if retransmits is None:
             return Sample()
-        reading = Reading(metric=Metric.TCP_RETRANSMITS, device="", value=float(retransmits), is_counter=True)
-        return Sample(readings=(reading,))
+        return Sample(readings=(counter(Metric.TCP_RETRANSMITS, retransmits),))
 
     def close(self) -> None:
         self._file.close()
 
     def retransmits(self) -> int | None:
         """None if the kernel does not report it at the moment."""
-        try:
-            return _retransmits(self._file.read())
-        except (OSError, ValueError):
-            return None
-
-
-def _retransmits(table: bytes) -> int | None:
-    """Raises:
-    ValueError: what stands there is no number.
-    """
-    rows = [line.split() for line in table.splitlines() if line.startswith(b"Tcp:")]
-    if len(rows) != 2 or _NAME not in rows[0]:
+        with suppress(OSError, ValueError, IndexError):
+            names, values = (line.split() for line in self._file.read().splitlines() if line.startswith(b"Tcp:"))
+            return int(values[names.index(_NAME)])
         return None
-    column = rows[0].index(_NAME)
-    return int(rows[1][column]) if column < len(rows[1]) else None
 
 
 def open_network_samplers(
@@ -139,10 +124,10 @@ def open_network_samplers(
     fine: bool = False,
     interfaces: tuple[str, ...] = (),
 ) -> list[Sampler]:
-    """Probe once. With ``fine`` the one that reads bytes alone, else all the others.
+    """Probe once. With ``fine``: only the sampler of byte counters. Otherwise: all others.
 
-    ``listen``: follow the kernel's news of links too, where ``sysfs`` shows the links of this network namespace.
-    ``interfaces``: glob patterns of those wanted; empty: ``InterfaceChoice`` decides.
+    ``listen``: use netlink, too, if ``sysfs`` shows the links of this network namespace.
+    ``interfaces``: glob patterns; empty: the default of ``InterfaceChoice``.
     """
     choice = InterfaceChoice(wanted=interfaces)
     descriptors = Descriptors()
@@ -163,7 +148,7 @@ def open_network_samplers(
 
 
 def _listener(sysfs: Path) -> LinkListener | None:
-    """None where netlink is not to be had, or ``sysfs`` is no picture of this network namespace."""
+    """None without netlink, or if ``sysfs`` shows another network namespace."""
     with suppress(OSError, ValueError):
         for index, name in socket.if_nameindex():
             if int((sysfs / "class" / "net" / name / "ifindex").read_text()) != index:

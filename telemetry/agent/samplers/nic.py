@@ -1,4 +1,4 @@
-"""Ethernet interfaces: carrier, speed, bytes, errors, and every loss of a link exactly once.
+"""Network interfaces: carrier, speed, bytes, errors, and every loss of a link exactly once.
 
     netlink --messages--> Carrier.take ---.
                                           +--> events       one sample: messages first, then the files, so that the
@@ -7,17 +7,86 @@
 A new interface is added at once if netlink reports it, otherwise within ``rescan_every`` samples. One that vanishes is
 reported as DEVICE_GONE. Speed is read after a change and every ``rescan_every`` samples, because some drivers query
 their firmware for it.
+
+Sampled is every Ethernet or InfiniBand interface of the network namespace that carries traffic of its own: NICs, bonds,
+and veth pairs that a container or a test uses as its NIC. Left out are
+
+- names of loopbacks, bridges, tunnels, and a container's end on the host (``LEFT_OUT``),
+- bridges, VLANs and tunnels by their type: they repeat the traffic of the link below,
+- ports of a bridge without hardware: veth pairs of containers,
+
+unless the interface is selected by name. If there are more than ``at_most``, hardware comes first, then order by name.
 """
 
+import fnmatch
+import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from telemetry.agent.samplers.carrier import Carrier, CarrierFiles
-from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
-from telemetry.agent.samplers.interfaces import InterfaceChoice
-from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, counter, level
+from telemetry.agent.samplers.kept_files import Descriptors, KeptFile, names_in
 from telemetry.agent.samplers.link_events import LinkMessage, LinkNews, LinkState
+from telemetry.errors import UsageError
 from telemetry.host_metrics import Happening, Metric
+
+LEFT_OUT = (
+    *("lo", "docker*", "br-*", "virbr*", "lxc*", "lxd*", "veth*", "cali*", "cni*", "cilium*", "flannel*", "weave*"),
+    *("kube-*", "nodelocaldns", "ovs-*", "vxlan*", "geneve*", "gre*", "sit*", "tunl*", "ip6tnl*", "erspan*", "wg*"),
+    *("tun*", "tap*", "vnet*", "ifb*", "dummy*", "bonding_masters"),
+)
+_ETHERNET, _INFINIBAND = "1", "32"
+_REPEATS_ANOTHER = frozenset({"bridge", "vlan", "macvlan", "ipvlan", "macvtap", "vxlan", "geneve", "gre", "gretap"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceChoice:
+    """The rule above, or selected names.
+
+    Raises:
+        UsageError: ``at_most`` is below 1.
+    """
+
+    wanted: tuple[str, ...] = ()
+    """Glob patterns. If given, only these are used."""
+    at_most: int = 64
+
+    def __post_init__(self) -> None:
+        if self.at_most < 1:
+            raise UsageError(f"at most {self.at_most} network interfaces", hint="select at least 1")
+
+    def admits(self, name: str) -> bool:
+        """Whether the name alone allows the interface."""
+        if self.wanted:
+            return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.wanted)
+        return not _IS_LEFT_OUT(name)
+
+    def found(self, net: Path) -> list[str]:
+        """Names under ``<sysfs>/class/net`` to sample."""
+        names = [name for name in names_in(net) if self.admits(name) and (net / name).is_dir()]
+        chosen = names if self.wanted else [name for name in names if _carries_its_own(net / name)]
+        return sorted(chosen, key=lambda name: (not (net / name / "device").exists(), name))[: self.at_most]
+
+
+def _carries_its_own(interface: Path) -> bool:
+    if _text(interface / "type") not in ("", _ETHERNET, _INFINIBAND) or (interface / "tun_flags").exists():
+        return False
+    kind = re.search(r"^DEVTYPE=(\S+)", _text(interface / "uevent"), re.MULTILINE)
+    if kind and kind[1] in _REPEATS_ANOTHER:
+        return False
+    return (interface / "device").exists() or not (interface / "brport").exists()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+_IS_LEFT_OUT = re.compile("|".join(map(fnmatch.translate, LEFT_OUT))).match
+
 
 RESCAN_EVERY = 30
 _UNKNOWN_SPEED = 0xFFFF_FFFF
@@ -30,7 +99,7 @@ _STATISTICS = (
 
 
 class NicSampler:
-    """The interfaces of a network namespace. ``news`` is closed with it; without any, samples alone tell."""
+    """The interfaces of a network namespace. ``news`` are closed with it; without news, samples alone are used."""
 
     name = "nic"
 
@@ -48,19 +117,18 @@ class NicSampler:
         self._news = news
         self._descriptors = descriptors or Descriptors()
         self._rescan_every = rescan_every
-        self._num_looks = 0
+        self._num_samples = 0
         self._interfaces: dict[str, _Interface] = {}
         self._rescan(0)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of what is looked at."""
         return tuple(self._interfaces)
 
     def sample(self, at_ns: int) -> Sample:
-        self._num_looks += 1
+        self._num_samples += 1
         events, wants_rescan = self._take_news()
-        if wants_rescan or self._num_looks % self._rescan_every == 0:
+        if wants_rescan or self._num_samples % self._rescan_every == 0:
             events += self._rescan(at_ns)
         readings: list[Reading] = []
         for interface in tuple(self._interfaces.values()):
@@ -81,7 +149,7 @@ class NicSampler:
         self._interfaces.clear()
 
     def _take_news(self) -> tuple[list[Event], bool]:
-        """Events, and whether interfaces came, went or changed their names."""
+        """Events, and whether interfaces appeared, disappeared or changed their names."""
         if self._news is None:
             return [], False
         by_index = {interface.index: interface for interface in self._interfaces.values()}
@@ -89,7 +157,7 @@ class NicSampler:
         wants_rescan = False
         for message in self._news.drain():
             interface = by_index.get(message.index)
-            if interface is not None and interface.is_meant_by(message):
+            if interface is not None and interface.matches(message):
                 events += interface.take(message)
                 wants_rescan |= message.is_deleted
             else:
@@ -109,17 +177,11 @@ class NicSampler:
     def _retire(self, interface: "_Interface", at_ns: int) -> Event:
         interface.close()
         del self._interfaces[interface.name]
-        return Event(
-            at_ns=interface.gone_ns or at_ns,
-            device=interface.name,
-            name=Happening.DEVICE_GONE,
-            text="the interface no longer exists",
-        )
+        gone_ns, text = interface.gone_ns or at_ns, "the interface no longer exists"
+        return Event(at_ns=gone_ns, device=interface.name, name=Happening.DEVICE_GONE, text=text)
 
 
 class _Interface:
-    """One interface, by the kernel's index."""
-
     def __init__(self, folder: Path, descriptors: Descriptors) -> None:
         self.name = folder.name
         self.index = 0
@@ -139,8 +201,8 @@ class _Interface:
             for metric, names in _STATISTICS
         ]
 
-    def is_meant_by(self, message: LinkMessage) -> bool:
-        """An index alone may be another's: files may show another network namespace than netlink."""
+    def matches(self, message: LinkMessage) -> bool:
+        """An index alone is not enough: files may show another network namespace than netlink."""
         return (message.name, message.address) == (self.name, self._address) and bool(self._address)
 
     def is_still_there(self) -> bool:
@@ -161,28 +223,25 @@ class _Interface:
         OSError: it is gone.
         """
         was = self._carrier.state
-        events = self._carrier.sample(max(at_ns, self._last_ns))  # news of after the sample began came first
+        events = self._carrier.sample(max(at_ns, self._last_ns))  # a message may be newer than the sample
         if events or self._carrier.state is not was:
             self._wants_speed = True
         return events
 
     def readings(self) -> list[Reading]:
-        found = [(Metric.NIC_UP, float(self._carrier.state is LinkState.UP), False)] if self._carrier.state else []
+        found = [level(Metric.NIC_UP, self._carrier.state is LinkState.UP, self.name)] if self._carrier.state else []
         if (counts := self._carrier.counts) is not None:
-            found.append((Metric.NIC_CARRIER_DOWNS, float(counts.downs), True))
-            found.append((Metric.NIC_CARRIER_UPS, float(counts.ups), True))
+            found.append(counter(Metric.NIC_CARRIER_DOWNS, counts.downs, self.name))
+            found.append(counter(Metric.NIC_CARRIER_UPS, counts.ups, self.name))
         if (speed := self._current_speed()) is not None:
-            found.append((Metric.NIC_SPEED_MBPS, float(speed), False))
+            found.append(level(Metric.NIC_SPEED_MBPS, speed, self.name))
         for metric, files in self._statistics:
             for file in files:
                 file.number()
             numbers = [file.last for file in files if file.last is not None]
             if numbers:
-                found.append((metric, float(sum(numbers)), True))
-        return [
-            Reading(metric=metric, device=self.name, value=value, is_counter=is_counter)
-            for metric, value, is_counter in found
-        ]
+                found.append(counter(metric, sum(numbers), self.name))
+        return found
 
     def try_again(self) -> None:
         self._wants_speed = True

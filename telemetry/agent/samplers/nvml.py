@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
-from telemetry.agent.samplers.nvml_device import Gpu, LostError, address_of, probe_gpu
+from telemetry.agent.samplers.nvml_device import Gpu, LostError, address_of, probe_gpu, text_of
 from telemetry.agent.samplers.nvml_fields import NvmlLibrary
 from telemetry.host_metrics import Happening
 from telemetry.xid import meaning_of
 
 MAX_EVENTS = 200
-"""Taken at one sample: an application in a loop can make more than anybody reads."""
+"""In one sample: an application in a loop can cause very many."""
 _TEXTS = {
     "nvmlEventTypeDoubleBitEccError": "uncorrectable memory error",
     "nvmlEventTypeFatalPoisonError": "poisoned data was used, and the error is fatal",
@@ -36,22 +36,13 @@ _TEXTS = {
     "nvmlEventTypeGpuUnavailableError": "the GPU is not available",
 }
 _SILENT = ("nvmlEventTypeDramRetirementEvent", "nvmlEventTypeGpuRecoveryAction")
-"""Seen in the counters that are read after any event."""
+"""Visible in the counters, which are read after any event."""
 _XID = "nvmlEventTypeXidCriticalError"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drained:
-    """Events since the last sample."""
-
-    events: tuple[Event, ...] = ()
-    stirred: frozenset[int] = frozenset()
-    """Addresses of the GPUs that had any event: worth a sample at their health."""
 
 
 @dataclass(kw_only=True)
 class EventSet:
-    """Events of some GPUs; always empty if the driver offers none."""
+    """Events of some GPUs; always empty if the driver has none."""
 
     library: NvmlLibrary
     _handle: Any = None
@@ -59,7 +50,6 @@ class EventSet:
 
     @classmethod
     def of(cls, library: NvmlLibrary, gpus: Sequence[Gpu]) -> "EventSet":
-        """Watch what each of them supports."""
         events = cls(library=library, _device_of={gpu.address: gpu.device for gpu in gpus})
         with suppress(library.NVMLError, AttributeError):
             events._handle = library.nvmlEventSetCreate()
@@ -76,21 +66,24 @@ class EventSet:
                 return True
         return False
 
-    def drain(self, at_ns: int) -> Drained:
-        """All that happened, without waiting."""
+    def drain(self, at_ns: int) -> tuple[list[Event], set[int]]:
+        """The events since the last call, and the addresses of GPUs with any event. Does not wait."""
         events: list[Event] = []
-        stirred: set[int] = set()
+        addresses: set[int] = set()
         for _ in range(MAX_EVENTS if self._handle is not None else 0):
             try:
                 data = self.library.nvmlEventSetWait_v2(self._handle, 0)
-            except (self.library.NVMLError, AttributeError):  # nothing more; or lost, which the readings tell
+            except (
+                self.library.NVMLError,
+                AttributeError,
+            ):  # no further event, or a lost GPU: its readings report that
                 break
             address = address_of(data.device)
-            stirred.add(address)
+            addresses.add(address)
             if address in self._device_of and (described := self._described(data)) is not None:
                 name, text = described
                 events.append(Event(at_ns=at_ns, device=self._device_of[address], name=name, text=text))
-        return Drained(events=tuple(events), stirred=frozenset(stirred))
+        return events, addresses
 
     def _described(self, data: Any) -> tuple[Happening, str] | None:
         if data.eventType == getattr(self.library, _XID, None):
@@ -114,9 +107,9 @@ SAMPLES_A_HEALTH_CHECK = 10
 def open_nvml_sampler(
     library: NvmlLibrary, *, samples_a_health_check: int = SAMPLES_A_HEALTH_CHECK
 ) -> "NvmlSampler | None":
-    """A sampler of all GPUs that answer; None where there is no driver, or no such GPU.
+    """A sampler of all GPUs that answer; None without a driver or without such a GPU.
 
-    ``library`` is the module ``pynvml`` or behaves like it. Every so many samples a GPU is asked for its errors too.
+    ``library`` is the module ``pynvml`` or behaves like it. Errors are read once in ``samples_a_health_check``.
     """
     try:
         library.nvmlInit()
@@ -132,24 +125,15 @@ def open_nvml_sampler(
 
 def _probe_all(library: NvmlLibrary) -> list[Gpu]:
     try:
-        count, driver = library.nvmlDeviceGetCount(), _driver(library)
+        count = library.nvmlDeviceGetCount()
     except library.NVMLError:
         return []
+    driver = text_of(library, "nvmlSystemGetDriverVersion")
     found = (probe_gpu(library, index, driver) for index in range(count))
     return [gpu for gpu in found if gpu is not None]
 
 
-def _driver(library: NvmlLibrary) -> str:
-    try:
-        version = library.nvmlSystemGetDriverVersion()
-    except (library.NVMLError, AttributeError):
-        return ""
-    return version.decode() if isinstance(version, bytes) else str(version)
-
-
 class NvmlSampler:
-    """See ``telemetry.agent.samplers.interface.Sampler``."""
-
     name = "nvml"
 
     def __init__(self, library: NvmlLibrary, gpus: list[Gpu], *, samples_a_health_check: int) -> None:
@@ -161,32 +145,31 @@ class NvmlSampler:
         self._closed = False
 
     def sample(self, at_ns: int) -> Sample:
-        """Read every GPU that is still there. A GPU that is lost is told once, and then left alone.
+        """Read every GPU. A lost GPU is reported once, and then not read again.
 
         Raises:
-            GoneError: none is there any more.
+            GoneError: all GPUs are lost.
         """
         if not self._gpus:
             raise GoneError("no GPU answers any more")
-        drained = self._events.drain(at_ns)
-        events = [*self._gpus_seen(at_ns), *drained.events]
+        events, addresses = self._events.drain(at_ns)
+        if not self._samples:
+            found = (
+                Event(at_ns=at_ns, device=gpu.device, name=Happening.GPU_SEEN, text=gpu.uuid) for gpu in self._gpus
+            )
+            events = [*found, *events]
         readings: list[Reading] = []
         checked = self._samples % self._samples_a_health_check == 0
         for gpu in tuple(self._gpus):
             try:
-                readings += gpu.read(health=checked or gpu.address in drained.stirred)
+                readings += gpu.read(health=checked or gpu.address in addresses)
             except LostError as lost:
-                events += [*self._events.drain(at_ns).events, self._retire(gpu, at_ns, str(lost))]
+                events += [*self._events.drain(at_ns)[0], self._retire(gpu, at_ns, str(lost))]
         self._samples += 1
         return Sample(readings=tuple(readings), events=tuple(events))
 
-    def _gpus_seen(self, at_ns: int) -> list[Event]:
-        if self._samples:
-            return []
-        return [Event(at_ns=at_ns, device=gpu.device, name=Happening.GPU_SEEN, text=gpu.uuid) for gpu in self._gpus]
-
     def _retire(self, gpu: Gpu, at_ns: int, why: str) -> Event:
-        """Watch the others alone: waiting for events fails for all while one is lost."""
+        """Watch only the others: reading events fails for all GPUs of a set if one is lost."""
         self._gpus.remove(gpu)
         self._events.close()
         self._events = EventSet.of(self._library, self._gpus)

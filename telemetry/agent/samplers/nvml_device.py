@@ -11,7 +11,8 @@ That is 4 NVML calls a GPU for most samples, and 6 for a sample of its health.
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from telemetry.agent.samplers.interface import Reading
 from telemetry.agent.samplers.nvml_fields import (
@@ -37,15 +38,17 @@ _LEVELS = frozenset(
         Metric.GPU_MEMORY_TOTAL_BYTES,
     }
 )
-"""Metrics whose mean tells. All others count, or are states: between asking for nothing and for a reboot lies a reset,
-for which nobody asked."""
+"""Metrics of which the mean is sent. Other metrics are counters or states, whose mean has no meaning."""
+
+
+K = TypeVar("K", Field, Metric)
 
 
 class LostError(Exception):
     """The GPU is lost, or unusable until it is reset. The text says which."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Call:
     """One NVML function, and the metrics in its answer."""
 
@@ -54,51 +57,36 @@ class Call:
 
 
 PULSE_CALLS = (
+    Call((Metric.GPU_SM_CLOCK_MHZ,), lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),)),
     Call(
-        metrics=(Metric.GPU_SM_CLOCK_MHZ,),
-        ask=lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),),
+        (Metric.GPU_TEMPERATURE_C,),
+        lambda nvml, gpu: (nvml.nvmlDeviceGetTemperatureV(gpu, nvml.NVML_TEMPERATURE_GPU),),
     ),
-    Call(
-        metrics=(Metric.GPU_TEMPERATURE_C,),
-        ask=lambda nvml, gpu: (nvml.nvmlDeviceGetTemperatureV(gpu, nvml.NVML_TEMPERATURE_GPU),),
+    Call(  # deprecated since CUDA 13, for drivers without the function above
+        (Metric.GPU_TEMPERATURE_C,),
+        lambda nvml, gpu: (nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),),
     ),
-    Call(  # deprecated since CUDA 13, for drivers that know no other
-        metrics=(Metric.GPU_TEMPERATURE_C,),
-        ask=lambda nvml, gpu: (nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),),
-    ),
-    Call(
-        metrics=(Metric.GPU_UTILIZATION,),
-        ask=lambda nvml, gpu: (nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100.0,),
-    ),
-    Call(metrics=(Metric.GPU_POWER_W,), ask=lambda nvml, gpu: (nvml.nvmlDeviceGetPowerUsage(gpu) / MW_PER_W,)),
+    Call((Metric.GPU_UTILIZATION,), lambda nvml, gpu: (nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100.0,)),
+    Call((Metric.GPU_POWER_W,), lambda nvml, gpu: (nvml.nvmlDeviceGetPowerUsage(gpu) / MW_PER_W,)),
 )
-"""In order of preference: a call whose metrics another one tells already is not made."""
+"""In order of preference: a call without new metrics is not made."""
 HEALTH_CALLS = (
+    Call((Metric.GPU_MEMORY_CLOCK_MHZ,), lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),)),
     Call(
-        metrics=(Metric.GPU_MEMORY_CLOCK_MHZ,),
-        ask=lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),),
+        (Metric.GPU_MEMORY_USED_BYTES, Metric.GPU_MEMORY_TOTAL_BYTES),
+        lambda nvml, gpu: attrgetter("used", "total")(nvml.nvmlDeviceGetMemoryInfo(gpu)),
     ),
+    Call((Metric.GPU_ECC_CORRECTED,), lambda nvml, gpu: (_ecc(nvml, gpu, "CORRECTED"),)),
+    Call((Metric.GPU_ECC_UNCORRECTED,), lambda nvml, gpu: (_ecc(nvml, gpu, "UNCORRECTED"),)),
     Call(
-        metrics=(Metric.GPU_MEMORY_USED_BYTES, Metric.GPU_MEMORY_TOTAL_BYTES),
-        ask=lambda nvml, gpu: _memory(nvml.nvmlDeviceGetMemoryInfo(gpu)),
-    ),
-    Call(metrics=(Metric.GPU_ECC_CORRECTED,), ask=lambda nvml, gpu: (_ecc(nvml, gpu, "CORRECTED"),)),
-    Call(metrics=(Metric.GPU_ECC_UNCORRECTED,), ask=lambda nvml, gpu: (_ecc(nvml, gpu, "UNCORRECTED"),)),
-    Call(
-        metrics=(
-            Metric.GPU_REMAPPED_ROWS_CORRECTED,
-            Metric.GPU_REMAPPED_ROWS_UNCORRECTED,
-            Metric.GPU_REMAP_PENDING,
-            Metric.GPU_REMAP_FAILED,
+        (
+            *(Metric.GPU_REMAPPED_ROWS_CORRECTED, Metric.GPU_REMAPPED_ROWS_UNCORRECTED),
+            *(Metric.GPU_REMAP_PENDING, Metric.GPU_REMAP_FAILED),
         ),
-        ask=lambda nvml, gpu: tuple(nvml.nvmlDeviceGetRemappedRows(gpu)),
+        lambda nvml, gpu: tuple(nvml.nvmlDeviceGetRemappedRows(gpu)),
     ),
-    Call(metrics=(Metric.GPU_PCIE_REPLAYS,), ask=lambda nvml, gpu: (nvml.nvmlDeviceGetPcieReplayCounter(gpu),)),
+    Call((Metric.GPU_PCIE_REPLAYS,), lambda nvml, gpu: (nvml.nvmlDeviceGetPcieReplayCounter(gpu),)),
 )
-
-
-def _memory(info: Any) -> tuple[float, ...]:
-    return (info.used, info.total)
 
 
 def _ecc(nvml: NvmlLibrary, gpu: Any, kind: str) -> float:
@@ -108,7 +96,7 @@ def _ecc(nvml: NvmlLibrary, gpu: Any, kind: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked at a sample."""
+    """The queries of a sample."""
 
     fields: tuple[Field, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -135,7 +123,7 @@ class Gpu:
         return address_of(self.handle)
 
     def read(self, *, health: bool) -> list[Reading]:
-        """Its current values. Calls that fail this time are left out.
+        """Its current values, without those of failed calls.
 
         Raises:
             LostError: it will never answer again.
@@ -145,7 +133,7 @@ class Gpu:
         for field, value in self._fields(fields).items():
             values[field.metric] = values.get(field.metric, 0.0) + value
         for call in (*self.pulse.calls, *self.health.calls) if health else self.pulse.calls:
-            values.update(_asked(self.library, self.handle, call))
+            values.update(_metrics_of(self.library, self.handle, call))
         return [
             Reading(metric=metric, device=self.device, value=value, is_counter=metric not in _LEVELS)
             for metric, value in values.items()
@@ -156,7 +144,7 @@ class Gpu:
         links = sum(field.metric is Metric.GPU_NVLINK_ERRORS for field in fields)
         if links == sum(field.metric is Metric.GPU_NVLINK_ERRORS for field in answers):
             return answers
-        return {  # a sum of fewer links than before would be taken for a new beginning
+        return {  # the sum of fewer links would look like a reset
             field: value for field, value in answers.items() if field.metric is not Metric.GPU_NVLINK_ERRORS
         }
 
@@ -167,42 +155,46 @@ def address_of(handle: Any) -> int:
 
 
 def probe_gpu(library: NvmlLibrary, index: int, driver: str) -> Gpu | None:
-    """The GPU, with all that it answers; None where it may not be asked (a MIG device without privilege, say)."""
+    """The GPU with the queries that it supports. None if it refuses (e.g. a MIG device without privilege)."""
     try:
         handle = library.nvmlDeviceGetHandleByIndex(index)
-        pulse, health = _probe_plan(library, handle, pulse_fields(driver)), _probe_health(library, handle)
+        pulse_found = tuple(_fields_or_none(library, handle, pulse_fields(driver)))
+        # The newest way to count link errors that the GPU supports.
+        links = next((tuple(found) for way in link_fields() if (found := _fields_or_none(library, handle, way))), ())
+        health_found = (*_fields_or_none(library, handle, HEALTH), *links)
     except (library.NVMLError, LostError):
         return None
-    covered = {field.metric for field in pulse.fields + health.fields}
-    pulse = Plan(fields=pulse.fields, calls=_answered(library, handle, PULSE_CALLS, covered))
-    health = Plan(fields=health.fields, calls=_answered(library, handle, HEALTH_CALLS, covered))
+    covered = {field.metric for field in pulse_found + health_found}
+    pulse = Plan(fields=pulse_found, calls=_answered(library, handle, PULSE_CALLS, covered))
+    health = Plan(fields=health_found, calls=_answered(library, handle, HEALTH_CALLS, covered))
     if not any((pulse.fields, pulse.calls, health.fields, health.calls)):
         return None
-    return Gpu(
-        library=library,
-        handle=handle,
-        index=index,
-        uuid=_uuid(library, handle),
-        pulse=pulse,
-        health=health,
-    )
-
-
-def _probe_plan(library: NvmlLibrary, handle: Any, fields: tuple[Field, ...]) -> Plan:
-    return Plan(fields=tuple(_fields_or_none(library, handle, fields)))
-
-
-def _probe_health(library: NvmlLibrary, handle: Any) -> Plan:
-    """Its health fields, with the newest way to count link errors that it answers."""
-    links = next((tuple(found) for way in link_fields() if (found := _fields_or_none(library, handle, way))), ())
-    return Plan(fields=(*_probe_plan(library, handle, HEALTH).fields, *links))
+    uuid = text_of(library, "nvmlDeviceGetUUID", handle)
+    return Gpu(library=library, handle=handle, index=index, uuid=uuid, pulse=pulse, health=health)
 
 
 def _fields_or_none(library: NvmlLibrary, handle: Any, fields: tuple[Field, ...]) -> dict[Field, float]:
+    return _or_empty(library, lambda: ask_fields(library, handle, fields))
+
+
+def _metrics_of(library: NvmlLibrary, handle: Any, call: Call) -> dict[Metric, float]:
+    return _or_empty(library, lambda: dict(zip(call.metrics, call.ask(library, handle), strict=True)))
+
+
+def _or_empty(library: NvmlLibrary, ask: Callable[[], dict[K, float]]) -> dict[K, float]:
+    """Empty if the call fails: not supported, no permission, or an unexpected answer of another version.
+
+    Raises:
+        LostError: the GPU is lost.
+    """
     try:
-        return ask_fields(library, handle, fields)
-    except Exception as error:  # what a library of another version makes of this call costs this call alone
-        _raise_if_lost(library, error)
+        return ask()
+    except Exception as error:  # a library of another version may raise anything: only this call fails
+        value = getattr(error, "value", None)
+        if value == library.NVML_ERROR_GPU_IS_LOST:
+            raise LostError("the GPU is lost: it fell off the bus or does not answer") from error
+        if value == library.NVML_ERROR_RESET_REQUIRED:
+            raise LostError("the GPU does not work until it is reset") from error
         return {}
 
 
@@ -210,32 +202,16 @@ def _answered(library: NvmlLibrary, handle: Any, calls: tuple[Call, ...], covere
     """The calls that report new metrics; these are added to ``covered``."""
     found: list[Call] = []
     for call in calls:
-        if not covered.issuperset(call.metrics) and _asked(library, handle, call):
+        if not covered.issuperset(call.metrics) and _metrics_of(library, handle, call):
             found.append(call)
             covered.update(call.metrics)
     return tuple(found)
 
 
-def _asked(library: NvmlLibrary, handle: Any, call: Call) -> dict[Metric, float]:
-    """A call's metrics; nothing where it fails: not supported, no permission, another answer than expected."""
+def text_of(library: NvmlLibrary, function: str, *arguments: Any) -> str:
+    """The text that an NVML function returns; empty if it fails."""
     try:
-        return dict(zip(call.metrics, call.ask(library, handle), strict=True))
-    except Exception as error:  # likewise
-        _raise_if_lost(library, error)
-        return {}
-
-
-def _raise_if_lost(library: NvmlLibrary, error: Exception) -> None:
-    value = getattr(error, "value", None)
-    if value == library.NVML_ERROR_GPU_IS_LOST:
-        raise LostError("the GPU is lost: it fell off the bus or does not answer") from error
-    if value == library.NVML_ERROR_RESET_REQUIRED:
-        raise LostError("the GPU does not work until it is reset") from error
-
-
-def _uuid(library: NvmlLibrary, handle: Any) -> str:
-    try:
-        uuid = library.nvmlDeviceGetUUID(handle)
+        text = getattr(library, function)(*arguments)
     except (library.NVMLError, AttributeError):
         return ""
-    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+    return text.decode() if isinstance(text, bytes) else str(text)

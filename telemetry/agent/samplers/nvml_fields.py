@@ -8,7 +8,7 @@ Throttle counters are in nanoseconds, power in milliwatts. Source: NVIDIA's refe
 ``DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS`` exports them unchanged.
 
 Three throttle counters have other numbers in newer drivers. Their old numbers now mean power smoothing, whose small
-values would look like counters. Seen in nvidia-ml-py, which has the version numbers of the drivers:
+values would look like counters. Source: nvidia-ml-py, which has the version numbers of the drivers:
 
     driver      below 575     575 to 580.65     from 580.82 on
     ids         none          251 252 253       269 270 271
@@ -29,12 +29,11 @@ MAX_LINKS = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field value: what it is counted under, and by what it is divided."""
+    """One field value, its metric and its divisor. ``link``: for fields of one NVLink."""
 
     metric: Metric
     field_id: int
     link: int = 0
-    """The scope of fields that belong to one NVLink each."""
     divisor: float = 1.0
 
     @property
@@ -50,7 +49,7 @@ PULSE = (
     Field(metric=Metric.GPU_THROTTLE_BOARD_NS, field_id=77),
     Field(metric=Metric.GPU_POWER_W, field_id=186, divisor=MW_PER_W),
 )
-"""Asked at every sample."""
+"""Read in every sample."""
 HEALTH = (
     Field(metric=Metric.GPU_MEMORY_TEMPERATURE_C, field_id=82),
     Field(metric=Metric.GPU_ECC_CORRECTED, field_id=3),
@@ -62,7 +61,7 @@ HEALTH = (
     Field(metric=Metric.GPU_PCIE_REPLAYS, field_id=94),
     Field(metric=Metric.GPU_RECOVERY_ACTION, field_id=230),
 )
-"""Asked now and then, and when the GPU reports an event."""
+"""Read in every tenth sample, and when the GPU reports an event."""
 _RENUMBERED = (
     Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS,
     Metric.GPU_THROTTLE_HARDWARE_THERMAL_NS,
@@ -81,25 +80,19 @@ _LINK_TOTALS = (38, 45, 52, 59)  # NVLink 2 and 3, all links together: CRC of fl
 
 
 def pulse_fields(driver: str) -> tuple[Field, ...]:
-    """What is asked at every sample under a driver (``580.95.05``); of an unreadable version, what all agree on."""
-    first = _first_renumbered(driver)
-    if first is None:
-        return PULSE
-    return (*PULSE, *(Field(metric=metric, field_id=first + place) for place, metric in enumerate(_RENUMBERED)))
-
-
-def _first_renumbered(driver: str) -> int | None:
+    """The fields of every sample with a driver (``580.95.05``). With an unreadable version: those of all drivers."""
     try:
         version = tuple(int(part) for part in driver.split(".")[:2])
     except ValueError:
-        return None
+        return PULSE
     if version < _FIRST_WITH_THEM:
-        return None
-    return 251 if version < _FIRST_RENUMBERED else 269
+        return PULSE
+    first = 251 if version < _FIRST_RENUMBERED else 269
+    return (*PULSE, *(Field(metric=metric, field_id=first + place) for place, metric in enumerate(_RENUMBERED)))
 
 
 def link_fields() -> tuple[tuple[Field, ...], ...]:
-    """Ways to count NVLink errors, the newest first: the first that a GPU answers is its own."""
+    """Ways to count NVLink errors, the newest first. The first that a GPU answers is used."""
     per_link = tuple(
         tuple(
             Field(metric=Metric.GPU_NVLINK_ERRORS, field_id=field_id, link=link)
@@ -113,8 +106,7 @@ def link_fields() -> tuple[tuple[Field, ...], ...]:
 
 
 def ask_fields(library: NvmlLibrary, handle: Any, fields: Iterable[Field]) -> dict[Field, float]:
-    """The fields that were answered, in the units of their metrics; a value of a type that is not known is none. One
-    NVML call.
+    """The fields with an answer of a known type, in the units of their metrics. One NVML call.
 
     Raises:
         library.NVMLError: the call itself failed, or the GPU is gone.

@@ -16,14 +16,13 @@ reported once, from whichever of the two shows it first.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, WrappingCounter
-from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
+from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample, WrappingCounter, counter, level
+from telemetry.agent.samplers.kept_files import Descriptors, KeptFile, names_in
 from telemetry.agent.samplers.link_events import LinkLedger, LinkState
 from telemetry.host_metrics import Happening, Metric
 
@@ -53,7 +52,7 @@ class RdmaSampler:
         self._descriptors = descriptors or Descriptors()
         self._rescan_every = rescan_every
         self._clock = clock
-        self._num_looks = 0
+        self._num_samples = 0
         self._next = 0
         self._ports: dict[str, _Port] = {}
         self._counters: list[_Counter] = []
@@ -61,13 +60,12 @@ class RdmaSampler:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """``mlx5_0/1`` and so on."""
         return tuple(self._ports)
 
     def sample(self, at_ns: int) -> Sample:
         began_ns = self._clock()
-        self._num_looks += 1
-        is_time = self._num_looks % self._rescan_every == 0
+        self._num_samples += 1
+        is_time = self._num_samples % self._rescan_every == 0
         events = self._rescan(at_ns) if is_time or any(port.is_lost for port in self._ports.values()) else []
         readings: list[Reading] = []
         for port in self._ports.values():
@@ -85,7 +83,7 @@ class RdmaSampler:
         self._counters.clear()
 
     def _read_counters(self, until_ns: int) -> Iterator[Reading]:
-        """Each once at most, from where the sample before had to stop; some at every sample, whatever it takes."""
+        """Continues where the previous sample stopped. Reads each counter at most once, and at least some."""
         for num_read in range(len(self._counters)):
             if num_read % 16 == 15 and self._clock() > until_ns:
                 return
@@ -96,7 +94,7 @@ class RdmaSampler:
 
     def _rescan(self, at_ns: int) -> list[Event]:
         found = {f"{folder.parent.parent.name}/{folder.name}": folder for folder in ports(self._root)}
-        gone = [name for name in self._ports if name not in found]
+        gone = sorted(self._ports.keys() - found.keys())
         for name in gone:
             self._ports.pop(name).close()
         for port in self._ports.values():
@@ -104,18 +102,15 @@ class RdmaSampler:
         for name, folder in found.items():
             if name not in self._ports:
                 self._ports[name] = _Port(name, folder, self._descriptors)
-        self._counters = [counter for port in self._ports.values() for counter in port.counters]
+        self._counters = [item for port in self._ports.values() for item in port.counters]
         self._next = self._next % len(self._counters) if self._counters else 0
         text = "the port no longer exists"
         return [Event(at_ns=at_ns, device=name, name=Happening.DEVICE_GONE, text=text) for name in gone]
 
 
 class _Port:
-    """One port of one device."""
-
     def __init__(self, device: str, folder: Path, descriptors: Descriptors) -> None:
         self._device = device
-        self._folder = folder
         self._ledger = LinkLedger(device)
         self._state = KeptFile(folder / "state", descriptors)
         self._phys_state = KeptFile(folder / "phys_state", Descriptors(0))
@@ -125,14 +120,17 @@ class _Port:
         self._is_up: bool | None = None
         self.is_lost = False
         """Whether its state was readable and no longer is: the port may be removed."""
-        self._descriptors = descriptors
         self.counters: list[_Counter] = []
-        self._find_counters()
-        self._downed = next((counter for counter in self.counters if counter.file_name == "link_downed"), None)
+        for kind in ("counters", "hw_counters"):
+            known = {item.file_name for item in self.counters} | _NO_COUNTERS
+            for name in sorted(set(names_in(folder / kind)) - known):
+                file = KeptFile(folder / kind / name, descriptors)
+                self.counters.append(_Counter(device, name, file, wraps=kind == "hw_counters"))
+        self._downed = next((item for item in self.counters if item.file_name == "link_downed"), None)
 
     def sample(self, at_ns: int) -> list[Event]:
-        word = self._state.word()
-        number, _, name = word.partition(":")
+        state = self._state.text()
+        number, _, name = state.partition(":")
         if not number.strip().isdigit():
             self.is_lost = self._is_up is not None
             self._is_up = None
@@ -142,7 +140,7 @@ class _Port:
         self._wants_rate |= is_up is not self._is_up
         downs = None if self._downed is None else self._downed.file.number()
         why = f"port {name.strip()}"
-        if is_up is not self._is_up and (physical := self._phys_state.word().partition(":")[2].strip()):
+        if is_up is not self._is_up and (physical := self._phys_state.text().partition(":")[2].strip()):
             why += f", {physical}"
         self._is_up = is_up
         return self._ledger.observe(at_ns, LinkState.UP if is_up else LinkState.DOWN, downs, why)
@@ -150,44 +148,32 @@ class _Port:
     def readings(self) -> Iterator[Reading]:
         if self._is_up is None:
             return
-        yield Reading(metric=Metric.RDMA_UP, device=self._device, value=float(self._is_up), is_counter=False)
+        yield level(Metric.RDMA_UP, self._is_up, self._device)
         if (rate := self._current_rate()) is not None:
-            yield Reading(metric=Metric.RDMA_RATE_GBPS, device=self._device, value=rate, is_counter=False)
+            yield level(Metric.RDMA_RATE_GBPS, rate, self._device)
 
     def try_again(self) -> None:
-        """Ask retired files once more, and for the rate."""
         self._wants_rate = True
-        for counter in self.counters:
-            counter.file.try_again()
+        for item in self.counters:
+            item.file.try_again()
 
     def close(self) -> None:
         self._state.close()
-        for counter in self.counters:
-            counter.file.close()
+        for item in self.counters:
+            item.file.close()
 
     def _current_rate(self) -> float | None:
-        """``400 Gb/sec (4X NDR)`` as 400; of a port that is down it says nothing."""
+        """``400 Gb/sec (4X NDR)`` as 400; None if the port is down."""
         if self._wants_rate:
             self._wants_rate = False
             self._rate_gbps = None
             with suppress(ValueError):
-                rate = float(self._rate.word().partition(" ")[0])
+                rate = float(self._rate.text().partition(" ")[0])
                 self._rate_gbps = rate if self._is_up and 0 < rate < math.inf else None
         return self._rate_gbps
 
-    def _find_counters(self) -> None:
-        names: set[str] = set()
-        for kind in ("counters", "hw_counters"):
-            for name in sorted(_listed(self._folder / kind)):
-                if name not in names and name not in _NO_COUNTERS:
-                    names.add(name)
-                    file = KeptFile(self._folder / kind / name, self._descriptors)
-                    self.counters.append(_Counter(self._device, name, file, wraps=kind == "hw_counters"))
-
 
 class _Counter:
-    """One file and what it is called."""
-
     __slots__ = ("_device", "_metric", "_number", "_reading", "_unit", "_wrapping", "file", "file_name")
 
     def __init__(self, device: str, file_name: str, file: KeptFile, *, wraps: bool) -> None:
@@ -204,27 +190,18 @@ class _Counter:
         number = self.file.number()
         if number is None or number < 0:
             return None
-        if number != self._number:  # most stand still: what was told of them is told again
-            self._number, self._reading = number, self._make_reading(number)
+        if number != self._number:  # most counters do not change
+            self._number = number
+            value = number if self._wrapping is None else self._wrapping.unwrapped(number)
+            self._reading = counter(self._metric, value * self._unit, self._device)
         return self._reading
-
-    def _make_reading(self, number: int) -> Reading:
-        value = number if self._wrapping is None else self._wrapping.unwrapped(number)
-        return Reading(metric=self._metric, device=self._device, value=float(value * self._unit), is_counter=True)
 
 
 def ports(root: Path) -> list[Path]:
     """Folders of the ports under ``<sysfs>/class/infiniband``."""
     return [
         root / device / "ports" / port
-        for device in sorted(_listed(root))
-        for port in sorted(_listed(root / device / "ports"))
+        for device in sorted(names_in(root))
+        for port in sorted(names_in(root / device / "ports"))
         if port.isdigit()
     ]
-
-
-def _listed(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

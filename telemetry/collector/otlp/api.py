@@ -12,11 +12,14 @@ once the rows are stored. Invalid records are counted in its ``partial_success``
     413         too large                            429, 503    retry later (Retry-After)
     415         wrong content type
 
-The module also converts log records to the columns of ``otel_logs``.
+OTLP is at-least-once: a sender without an answer sends again, and then the rows are stored twice. Rows of ranks must be
+stored once, so they use another path (``telemetry/collector/ingest.py``).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,11 +37,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from telemetry.collector.answers import RETRY_AFTER
 from telemetry.collector.counters import Counters
-from telemetry.collector.group_queue import QueueFullError
+from telemetry.collector.gates import RETRY_AFTER
+from telemetry.collector.ingest import GroupWriter, QueueFullError, Waiting
 from telemetry.collector.otlp.message import (
     PROTOBUF_TYPE,
     Encoding,
@@ -50,88 +52,73 @@ from telemetry.collector.otlp.message import (
     refusal,
 )
 from telemetry.collector.otlp.metrics import decode_metrics
-from telemetry.collector.otlp.scopes import LAST_NS, Decoded, Records, as_text, maps, moments, scopes_of
-from telemetry.collector.otlp.traces import SPAN_ID_BYTES, TRACE_ID_BYTES, decode_traces
-from telemetry.collector.otlp.writer import OtlpWriter
+from telemetry.collector.otlp.scopes import Decoded
+from telemetry.collector.otlp.spans_and_logs import decode_logs, decode_traces
 from telemetry.collector.settings import CollectorSettings
+from telemetry.collector.writer import storing_failed
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores.dialect import is_modern, parse_version
 from telemetry.stores.interface import Store
+from telemetry.wire.codec import Ack
 
-TABLE = "otel_logs"
-MAX_SEVERITY = 24
-_TRACE_FLAGS = 0xFF
-_SCOPE_COLUMNS = (
-    "ServiceName",
-    "ResourceSchemaUrl",
-    "ResourceAttributes",
-    "ScopeSchemaUrl",
-    "ScopeName",
-    "ScopeVersion",
-    "ScopeAttributes",
-)
+GROUP_BYTES = 64 * 2**20
+"""Largest group of requests, unless one request is larger."""
+Rows = Mapping[str, pa.Table]
+"""Table -> rows."""
 
 
-def decode_logs(request: ExportLogsServiceRequest) -> Decoded:
-    """A request as rows of ``otel_logs``. Ids that are none are left out, as the protocol asks; their records stay."""
-    found: Records[LogRecord] = Records(fault=_fault, num_parts=_num_parts)
-    for resource in request.resource_logs:
-        for scope, logs in scopes_of(resource, resource.scope_logs):
-            found.add(scope, logs.log_records)
-    tables = {TABLE: _table(found)} if found.records else {}
-    return Decoded(tables=tables, rejected=found.rejected, reason=found.reason)
+class OtlpWriter(GroupWriter[Rows]):
+    """Stores rows of the ``otel_*`` tables."""
 
+    def __init__(self, store: Store, counters: Counters, *, queue_bytes: int, linger_s: float) -> None:
+        super().__init__("rankscope-otlp", queue_bytes=queue_bytes, group_bytes=GROUP_BYTES, linger_s=linger_s)
+        self._store = store
+        self._counters = counters
 
-def _fault(record: LogRecord) -> str:
-    return "a log record beyond the year 2262" if _at_ns(record) > LAST_NS else ""
+    def submit(self, tables: Rows) -> "Future[None]":
+        """Queue rows, table by table. The future ends when they are stored, or with an UnreachableError: send again.
 
+        Raises:
+            QueueFullError: at once, if the queue is full or closed.
+        """
+        done = self._enqueue(tables, sum(rows.nbytes for rows in tables.values()))
+        for table, rows in tables.items():
+            self._counters.received(table, rows.num_rows)
+        return done
 
-def _num_parts(record: LogRecord) -> int:
-    return len(record.attributes)
+    def _store_group(self, group: list[Waiting[Rows]]) -> None:
+        failure: UnreachableError | None = None
+        try:
+            self._insert([waiting.item for waiting in group])
+        except Exception as error:
+            failure = storing_failed(error)
+        for waiting in group:
+            waiting.finish(failure)
 
-
-def _at_ns(record: LogRecord) -> int:
-    """When it happened; where that is not known, when it was seen."""
-    return record.time_unix_nano or record.observed_time_unix_nano
-
-
-def _table(found: Records[LogRecord]) -> pa.Table:
-    records = found.records
-    return pa.table(
-        {
-            "Timestamp": moments(map(_at_ns, records)),
-            "TraceId": pa.array([_id(record.trace_id, TRACE_ID_BYTES) for record in records], pa.string()),
-            "SpanId": pa.array([_id(record.span_id, SPAN_ID_BYTES) for record in records], pa.string()),
-            "TraceFlags": pa.array([record.flags & _TRACE_FLAGS for record in records], pa.uint8()),
-            "SeverityText": pa.array([record.severity_text for record in records], pa.string()),
-            "SeverityNumber": pa.array([_severity(record.severity_number) for record in records], pa.uint8()),
-            **found.scope_columns(_SCOPE_COLUMNS),
-            "Body": pa.array([as_text(record.body) for record in records], pa.string()),
-            "LogAttributes": maps(record.attributes for record in records),
-            "EventName": pa.array([record.event_name for record in records], pa.string()),
-        }
-    )
-
-
-def _id(number: bytes, size_bytes: int) -> str:
-    return number.hex() if len(number) == size_bytes and any(number) else ""
-
-
-def _severity(number: int) -> int:
-    return number if 0 <= number <= MAX_SEVERITY else 0
+    def _insert(self, group: Sequence[Rows]) -> None:
+        blocks: dict[str, list[pa.Table]] = {}
+        for tables in group:
+            for table, rows in tables.items():
+                blocks.setdefault(table, []).append(rows)
+        for table, parts in blocks.items():
+            rows = pa.concat_tables(parts)
+            began = time.perf_counter()
+            self._store.insert(table, rows)
+            self._counters.inserted(table, time.perf_counter() - began)
+            self._counters.stored(table, Ack(rows=rows.num_rows, duplicates=0))
 
 
 MAX_BODY_BYTES = 8 * 2**20
-"""Of a request, packed and unpacked: what is parsed of a hostile one takes a hundred times as much."""
+"""Of a request, before and after decompression: a parsed hostile request takes a hundred times as much memory."""
 DECODERS = 1
-"""Requests that are parsed at the same time: bounds that memory, and more than one thread would gain nothing."""
+"""Requests that are parsed at the same time: this bounds the memory, and more threads are not faster."""
 
 
 class OldServerError(Exception):
-    """The server knows no Map and no DateTime64."""
+    """The server has no Map and no DateTime64."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Signal:
     """One of the three kinds of telemetry: its messages, and how they become rows."""
 
@@ -139,33 +126,20 @@ class Signal:
     response: type[Message]
     rows: Callable[[Any], Decoded]
     rejected_field: str
-    """Where the answer counts what was not understood."""
+    """The field of the response that counts rejected records."""
 
 
 SIGNALS = {
-    "traces": Signal(
-        request=ExportTraceServiceRequest,
-        response=ExportTraceServiceResponse,
-        rows=decode_traces,
-        rejected_field="rejected_spans",
-    ),
+    "traces": Signal(ExportTraceServiceRequest, ExportTraceServiceResponse, decode_traces, "rejected_spans"),
     "metrics": Signal(
-        request=ExportMetricsServiceRequest,
-        response=ExportMetricsServiceResponse,
-        rows=decode_metrics,
-        rejected_field="rejected_data_points",
+        ExportMetricsServiceRequest, ExportMetricsServiceResponse, decode_metrics, "rejected_data_points"
     ),
-    "logs": Signal(
-        request=ExportLogsServiceRequest,
-        response=ExportLogsServiceResponse,
-        rows=decode_logs,
-        rejected_field="rejected_log_records",
-    ),
+    "logs": Signal(ExportLogsServiceRequest, ExportLogsServiceResponse, decode_logs, "rejected_log_records"),
 }
 
 
 def make_otlp_router(store: Store, counters: Counters, settings: CollectorSettings) -> APIRouter:
-    """The three routes over a store. What they write is stored before the server has ended."""
+    """The three routes over a store. Queued rows are stored before the server ends."""
     writer = OtlpWriter(store, counters, queue_bytes=settings.queue_bytes, linger_s=settings.linger_s)
     receiver = _Receiver(store, writer, limit_bytes=min(settings.max_body_bytes, MAX_BODY_BYTES))
 
@@ -189,21 +163,24 @@ def _route(receiver: "_Receiver", name: str, counters: Counters) -> Callable[[Re
     async def take(request: Request) -> Response:
         encoding = Encoding(content_type=PROTOBUF_TYPE)
         try:
-            encoding = _encoding(request)
+            headers = request.headers
+            encoding = encoding_of(headers.get("content-type", ""), headers.get("content-encoding", ""))
             decoded = await receiver.take(signal, request, encoding)
         except Exception as error:
-            answer = _refused(error, encoding)
-            counters.rejected(answer.status_code)
-            return answer
+            refused = _refused(error, encoding)
+            counters.rejected(refused.status_code)
+            return refused
         counters.records_rejected(name, decoded.rejected)
-        return Response(encode(_answer(signal, decoded), encoding), media_type=encoding.content_type)
+        answer = signal.response()
+        if decoded.rejected:
+            rejected = {signal.rejected_field: decoded.rejected, "error_message": decoded.reason}
+            answer = signal.response(partial_success=rejected)
+        return Response(encode(answer, encoding), media_type=encoding.content_type)
 
     return take
 
 
 class _Receiver:
-    """From a request's body to rows that are stored."""
-
     def __init__(self, store: Store, writer: OtlpWriter, *, limit_bytes: int) -> None:
         self._store = store
         self._writer = writer
@@ -227,37 +204,22 @@ class _Receiver:
         return bytes(body)
 
     def _decode(self, signal: Signal, body: bytes, encoding: Encoding) -> Decoded:
-        self._refuse_old_server()
+        if not self._modern:
+            version = self._store.query("SELECT version() AS version")["version"][0].as_py()
+            if not is_modern(parse_version(version)):
+                raise OldServerError(f"the store is ClickHouse {version}: the OpenTelemetry tables need 22 or newer")
+            self._modern = True
         return signal.rows(decode(body, encoding, signal.request, limit_bytes=self._limit_bytes))
-
-    def _refuse_old_server(self) -> None:
-        if self._modern:
-            return
-        version = self._store.query("SELECT version() AS version")["version"][0].as_py()
-        if not is_modern(parse_version(version)):
-            raise OldServerError(f"the store is ClickHouse {version}: the OpenTelemetry tables need 22 or newer")
-        self._modern = True
-
-
-def _encoding(request: Request) -> Encoding:
-    return encoding_of(request.headers.get("content-type", ""), request.headers.get("content-encoding", ""))
-
-
-def _answer(signal: Signal, decoded: Decoded) -> Message:
-    if not decoded.rejected:
-        return signal.response()
-    return signal.response(partial_success={signal.rejected_field: decoded.rejected, "error_message": decoded.reason})
 
 
 def _refused(error: Exception, encoding: Encoding) -> Response:
-    status, words = _status_and_words(error)
+    status, reason = _status_and_reason(error)
     headers = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
-    return Response(
-        refusal(status, words, encoding), status_code=status, media_type=encoding.content_type, headers=headers
-    )
+    body, content_type = refusal(status, reason, encoding), encoding.content_type
+    return Response(body, status_code=status, media_type=content_type, headers=headers)
 
 
-def _status_and_words(error: Exception) -> tuple[int, str]:
+def _status_and_reason(error: Exception) -> tuple[int, str]:
     match error:
         case UnreachableError():
             return 503, str(error)

@@ -11,6 +11,7 @@ import base64
 import json
 import zlib
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 
 from google.protobuf import json_format
@@ -26,7 +27,7 @@ TYPES = (PROTOBUF_TYPE, JSON_TYPE)
 _WBITS = {"gzip": 31, "deflate": 15}
 """Content-Encoding -> the framing that zlib expects."""
 MAX_OBJECTS = 500_000
-"""In one JSON document: an empty one has three bytes, and what is made of it takes hundreds."""
+"""In one JSON document: an empty object takes three bytes in the document, and hundreds in memory."""
 _ID_FIELDS = ("traceId", "spanId", "parentSpanId")
 _RPC_CODES = {400: 3, 413: 8, 415: 3, 429: 8, 501: 12, 503: 14}
 """HTTP status -> google.rpc.Code."""
@@ -35,16 +36,16 @@ Request = TypeVar("Request", bound=Message)
 
 
 class TooBigError(Exception):
-    """The body, packed or unpacked, is larger than this collector takes."""
+    """The body is larger than this collector accepts, before or after decompression."""
 
 
 class UnknownEncodingError(Exception):
-    """The body is written in a way that this collector does not read."""
+    """This collector does not support the content type or encoding of the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How a body is written: ``content_type`` is one of ``TYPES``, ``packing`` a Content-Encoding or empty."""
+    """The format of a body: ``content_type`` is one of ``TYPES``, ``packing`` a Content-Encoding or empty."""
 
     content_type: str
     packing: str = ""
@@ -56,7 +57,7 @@ def encoding_of(content_type: str, packing: str) -> Encoding:
     A page in a browser can send any bytes to loopback, but not with these types.
 
     Raises:
-        UnknownEncodingError: one of them is not understood.
+        UnknownEncodingError: one of them is not supported.
     """
     kind, packed = content_type.partition(";")[0].strip().lower(), packing.strip().lower()
     if kind not in TYPES:
@@ -67,11 +68,11 @@ def encoding_of(content_type: str, packing: str) -> Encoding:
 
 
 def decode(body: bytes, encoding: Encoding, kind: type[Request], *, limit_bytes: int) -> Request:
-    """The message of a body. No more than ``limit_bytes`` are ever unpacked.
+    """The message of a body. At most ``limit_bytes`` are decompressed.
 
     Raises:
-        TooBigError: the body is larger, unpacked.
-        UsageError: it is no message of this kind.
+        TooBigError: the decompressed body is larger.
+        UsageError: the body is not a message of this kind.
     """
     plain = unpacked(body, encoding.packing, limit_bytes) if encoding.packing else body
     message: Request = kind()
@@ -80,7 +81,7 @@ def decode(body: bytes, encoding: Encoding, kind: type[Request], *, limit_bytes:
             message.ParseFromString(plain)
         else:
             json_format.ParseDict(_read_json(plain), message, ignore_unknown_fields=True)
-    # Besides errors of its own, the parser lets out what odd values make its conversions raise.
+    # The parser raises its own errors, and those of its conversions of unusual values.
     except (DecodeError, json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         text = " ".join(str(error).split())[:200]
         raise UsageError(f"not an OTLP request: {text}", hint=f"the body must be a {kind.__name__}") from error
@@ -88,11 +89,11 @@ def decode(body: bytes, encoding: Encoding, kind: type[Request], *, limit_bytes:
 
 
 def unpacked(body: bytes, packing: str, limit_bytes: int) -> bytes:
-    """What ``body`` was before gzip or deflate. A bomb is let go of as soon as it exceeds the limit.
+    """The body without gzip or deflate. Decompression stops as soon as it exceeds the limit.
 
     Raises:
         TooBigError: more than ``limit_bytes``.
-        UsageError: it is broken, ends too early, or more follows it.
+        UsageError: the body is damaged, truncated, or has trailing bytes.
     """
     unpacker = zlib.decompressobj(_WBITS[packing])
     try:
@@ -109,36 +110,31 @@ def unpacked(body: bytes, packing: str, limit_bytes: int) -> bytes:
 
 
 def encode(message: Message, encoding: Encoding) -> bytes:
-    """An answer in the form in which its request came."""
+    """An answer in the format of its request."""
     if encoding.content_type == JSON_TYPE:
         return str(json_format.MessageToJson(message, indent=None)).encode()
     body: bytes = message.SerializeToString()
     return body
 
 
-def refusal(status: int, words: str, encoding: Encoding) -> bytes:
-    """The body of an answer that refuses: a ``google.rpc.Status``."""
-    return encode(Status(code=_RPC_CODES.get(status, 2), message=words), encoding)
+def refusal(status: int, reason: str, encoding: Encoding) -> bytes:
+    """The body of an error response: a ``google.rpc.Status``."""
+    return encode(Status(code=_RPC_CODES.get(status, 2), message=reason), encoding)
 
 
 def _read_json(body: bytes) -> dict[str, Any]:
-    fields = json.loads(body, object_hook=_Objects().take)
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object")
-    return fields
+    """Limits the number of objects, and converts hexadecimal ids to base64."""
+    numbers = count(1)
 
-
-class _Objects:
-    """Counts the objects of a document as they are read, and turns ids in hexadecimal into base64."""
-
-    def __init__(self) -> None:
-        self._number = 0
-
-    def take(self, fields: dict[str, Any]) -> dict[str, Any]:
-        self._number += 1
-        if self._number > MAX_OBJECTS:
+    def convert(fields: dict[str, Any]) -> dict[str, Any]:
+        if next(numbers) > MAX_OBJECTS:
             raise TooBigError(f"more than {MAX_OBJECTS} JSON objects")
         for name in _ID_FIELDS:
             if name in fields:
                 fields[name] = base64.b64encode(bytes.fromhex(fields[name])).decode()
         return fields
+
+    fields = json.loads(body, object_hook=convert)
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    return fields

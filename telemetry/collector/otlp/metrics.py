@@ -11,14 +11,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric
 from telemetry.collector.otlp.scopes import LAST_NS, Decoded, Records, check_parts, lists, maps, moments, scopes_of
 
 _SCOPE_COLUMNS = (
-    "ResourceAttributes",
-    "ResourceSchemaUrl",
-    "ScopeName",
-    "ScopeVersion",
-    "ScopeAttributes",
-    "ScopeDroppedAttrCount",
-    "ScopeSchemaUrl",
-    "ServiceName",
+    *("ResourceAttributes", "ResourceSchemaUrl", "ScopeName", "ScopeVersion"),
+    *("ScopeAttributes", "ScopeDroppedAttrCount", "ScopeSchemaUrl", "ServiceName"),
 )
 _UINT64S, _FLOAT64S = pa.list_(pa.uint64()), pa.list_(pa.float64())
 
@@ -84,19 +78,26 @@ KINDS: dict[str, tuple[Column, ...]] = {
         Column("ValueAtQuantiles.Value", _FLOAT64S, lambda point: [q.value for q in point.point.quantile_values]),
     ),
 }
-"""Kind of metric, as protobuf names it -> what its points have that others have not."""
-TABLES = {kind: f"otel_metrics_{kind}" for kind in KINDS}
+"""Kind of metric in protobuf -> columns that not all kinds have."""
 
 
 def decode_metrics(request: ExportMetricsServiceRequest) -> Decoded:
-    """A request as rows of ``otel_metrics_*``. Points out of all time are rejected; a metric without data has none."""
-    found: dict[str, Records[DataPoint]] = {kind: Records(fault=_fault, num_parts=_num_parts) for kind in KINDS}
+    """A request as rows of ``otel_metrics_*``. Points with an invalid time are rejected."""
+
+    def num_parts(point: DataPoint) -> int:
+        return len(point.point.attributes) + len(getattr(point.point, "exemplars", ()))  # summaries have none
+
+    def fault(point: DataPoint) -> str:
+        last_ns = max(point.point.time_unix_nano, point.point.start_time_unix_nano)
+        return "a data point beyond the year 2262" if last_ns > LAST_NS else ""
+
+    found: dict[str, Records[DataPoint]] = {kind: Records(fault=fault, num_parts=num_parts) for kind in KINDS}
     for resource in request.resource_metrics:
         for scope, metrics in scopes_of(resource, resource.scope_metrics):
             for kind, points in _by_kind(metrics.metrics).items():
                 found[kind].add(scope, points)
     return Decoded(
-        tables={TABLES[kind]: _table(kind, records) for kind, records in found.items() if records.records},
+        tables={f"otel_metrics_{kind}": _table(kind, records) for kind, records in found.items() if records.records},
         rejected=sum(records.rejected for records in found.values()),
         reason=next((records.reason for records in found.values() if records.reason), ""),
     )
@@ -120,32 +121,22 @@ def _by_kind(metrics: Sequence[Metric]) -> dict[str, list[DataPoint]]:
     return points
 
 
-def _num_parts(point: DataPoint) -> int:
-    exemplars = getattr(point.point, "exemplars", ())  # summaries have none
-    return len(point.point.attributes) + len(exemplars)
-
-
-def _fault(point: DataPoint) -> str:
-    last_ns = max(point.point.time_unix_nano, point.point.start_time_unix_nano)
-    return "a data point beyond the year 2262" if last_ns > LAST_NS else ""
-
-
 def _table(kind: str, found: Records[DataPoint]) -> pa.Table:
-    every = found.records
+    points = found.records
     columns = {
         **found.scope_columns(_SCOPE_COLUMNS),
-        "MetricName": pa.array([point.metric.name for point in every], pa.string()),
-        "MetricDescription": pa.array([point.metric.description for point in every], pa.string()),
-        "MetricUnit": pa.array([point.metric.unit for point in every], pa.string()),
-        "Attributes": maps(point.point.attributes for point in every),
-        "StartTimeUnix": moments(point.point.start_time_unix_nano for point in every),
-        "TimeUnix": moments(point.point.time_unix_nano for point in every),
-        "Flags": pa.array([point.point.flags for point in every], pa.uint32()),
+        "MetricName": pa.array([point.metric.name for point in points], pa.string()),
+        "MetricDescription": pa.array([point.metric.description for point in points], pa.string()),
+        "MetricUnit": pa.array([point.metric.unit for point in points], pa.string()),
+        "Attributes": maps(point.point.attributes for point in points),
+        "StartTimeUnix": moments(point.point.start_time_unix_nano for point in points),
+        "TimeUnix": moments(point.point.time_unix_nano for point in points),
+        "Flags": pa.array([point.point.flags for point in points], pa.uint32()),
     }
     for column in KINDS[kind]:
-        columns[column.name] = pa.array([column.of(point) for point in every], column.type)
+        columns[column.name] = pa.array([column.of(point) for point in points], column.type)
     if kind != "summary":  # summaries have no exemplars
-        columns |= _exemplars([point.point.exemplars for point in every])
+        columns |= _exemplars([point.point.exemplars for point in points])
     return pa.table(columns)
 
 

@@ -13,7 +13,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from telemetry.collector.otlp.message import TooBigError
 
-MAP = pa.map_(pa.string(), pa.string())
-
 
 def as_text(value: AnyValue) -> str:
-    """A value as the text that is stored."""
+    """The stored text of a value."""
     kind = value.WhichOneof("value")
     if kind == "string_value":
         return value.string_value
@@ -48,7 +46,7 @@ def maps(attributes_of_each: Iterable[Iterable[KeyValue]]) -> pa.MapArray:
         for attribute in attributes:
             value = attribute.value
             keys.append(attribute.key)
-            values.append(value.string_value or as_text(value))  # nearly all are strings; asking for the kind is dear
+            values.append(value.string_value or as_text(value))  # almost all are strings, and WhichOneof is slow
         offsets.append(len(keys))
     return pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
@@ -63,7 +61,7 @@ def lists(lengths: Sequence[int], items: pa.Array) -> pa.ListArray:
 
 
 def _plain(value: AnyValue) -> Any:
-    """A value as JSON knows it."""
+    """A value in the types of JSON."""
     match value.WhichOneof("value"):
         case "array_value":
             return [_plain(item) for item in value.array_value.values]
@@ -78,18 +76,18 @@ def _plain(value: AnyValue) -> Any:
 
 
 LAST_NS = 2**63 - 1
-"""The last moment that fits a column of nanoseconds: in the year 2262."""
+"""The last time that fits a column of nanoseconds, in the year 2262."""
 MAX_PARTS = 1_000_000
-"""Records of a request, with the attributes, events, links and exemplars on them: two bytes are enough for one, and
-what is made of it takes hundreds."""
+"""Records of a request, with their attributes, events, links and exemplars: a part takes at least two bytes in the
+request, and hundreds in memory."""
 MAX_SCOPE_BYTES = 256 * 2**20
-"""What resources and scopes say, written out for each of their records, in one request."""
+"""Bytes of the attributes of resources and scopes, repeated for each record of a request."""
 Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """A request as rows: table -> rows. What could not be understood is counted, and why, for the first of them."""
+    """A request as rows by table, the number of rejected records, and the reason of the first rejection."""
 
     tables: dict[str, pa.Table]
     rejected: int = 0
@@ -98,7 +96,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Identity of the recorder: a library within a service."""
+    """The source of records: a library within a service."""
 
     resource: Resource
     resource_url: str
@@ -107,53 +105,32 @@ class Scope:
 
     @property
     def size_bytes(self) -> int:
-        """Of what each of its records is told to be of."""
-        said: int = self.resource.ByteSize() + self.scope.ByteSize()
-        return said + len(self.resource_url) + len(self.scope_url)
+        """Bytes that are stored with each record."""
+        messages: int = self.resource.ByteSize() + self.scope.ByteSize()
+        return messages + len(self.resource_url) + len(self.scope_url)
 
 
-class OfResource(Protocol):
-    """A ``ResourceSpans``, ``ResourceLogs`` or ``ResourceMetrics``."""
-
-    @property
-    def resource(self) -> Resource: ...
-    @property
-    def schema_url(self) -> str: ...
+ScopeRecords = TypeVar("ScopeRecords")
+"""A ``ScopeSpans``, ``ScopeLogs`` or ``ScopeMetrics``."""
 
 
-class OfScope(Protocol):
-    """A ``ScopeSpans``, ``ScopeLogs`` or ``ScopeMetrics``."""
-
-    @property
-    def scope(self) -> InstrumentationScope: ...
-    @property
-    def schema_url(self) -> str: ...
-
-
-AnyScope = TypeVar("AnyScope", bound=OfScope)
-
-
-def scopes_of(resource: OfResource, scopes: Iterable[AnyScope]) -> Iterator[tuple[Scope, AnyScope]]:
-    """Each of a resource's scopes, with what it says together with its resource."""
-    for of_scope in scopes:
-        yield (
-            Scope(
-                resource=resource.resource,
-                resource_url=resource.schema_url,
-                scope=of_scope.scope,
-                scope_url=of_scope.schema_url,
-            ),
-            of_scope,
+def scopes_of(resource: Any, scopes: Iterable[ScopeRecords]) -> Iterator[tuple[Scope, ScopeRecords]]:
+    """Each scope of a ``ResourceSpans``, ``ResourceLogs`` or ``ResourceMetrics``, with its identity."""
+    urls: Any
+    for urls in scopes:
+        scope = Scope(
+            resource=resource.resource, resource_url=resource.schema_url, scope=urls.scope, scope_url=urls.schema_url
         )
+        yield scope, urls
 
 
 @dataclass(slots=True, kw_only=True)
 class Records(Generic[Record]):
-    """Records of one kind, as they come.
+    """Records of one kind, in the order of arrival.
 
     Args:
-        fault: what is wrong with a record, in words; empty: nothing. Those with a fault stay out and are counted.
-        num_parts: how many attributes and the like hang on a record.
+        fault: why a record is invalid; empty if it is valid. Invalid records are left out and counted.
+        num_parts: the number of attributes and similar parts of a record.
     """
 
     fault: Callable[[Record], str]
@@ -193,9 +170,9 @@ class Records(Generic[Record]):
         check_parts(self.parts)
 
     def scope_columns(self, names: Iterable[str]) -> dict[str, pa.Array]:
-        """Columns of what the scopes say, a row a record."""
+        """Columns of the scopes, one row for each record."""
         scope_of: npt.NDArray[np.int64] = np.repeat(np.arange(len(self.scopes)), self.lengths)
-        said = {
+        columns = {
             "ServiceName": _texts(_service(scope.resource.attributes) for scope in self.scopes),
             "ResourceAttributes": maps(scope.resource.attributes for scope in self.scopes),
             "ResourceSchemaUrl": _texts(scope.resource_url for scope in self.scopes),
@@ -207,21 +184,21 @@ class Records(Generic[Record]):
             ),
             "ScopeSchemaUrl": _texts(scope.scope_url for scope in self.scopes),
         }
-        return {name: said[name].take(pa.array(scope_of)) for name in names}
+        return {name: columns[name].take(pa.array(scope_of)) for name in names}
 
 
 def check_parts(number: int) -> None:
-    """Called before anything is made of so many parts.
+    """Call before parts are converted.
 
     Raises:
-        TooBigError: they are too many for one request.
+        TooBigError: there are too many parts for one request.
     """
     if number > MAX_PARTS:
         raise TooBigError(f"more than {MAX_PARTS} records and attributes")
 
 
 def moments(stamps_ns: Iterable[int]) -> pa.Array:
-    """Nanoseconds since 1970 as the engine takes a DateTime64(9)."""
+    """Nanoseconds since 1970 in the engine's type of a DateTime64(9)."""
     return pa.array(list(stamps_ns), pa.int64()).cast(pa.timestamp("ns"))
 
 

@@ -8,8 +8,7 @@ import numpy.typing as npt
 from diagnose.model.outage_effect import with_effects
 from diagnose.model.outages import Effect
 from diagnose.model.view import RunView
-from telemetry.clocks.align_evidence import REFERENCE, HostClock
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import REFERENCE, ClockTable, HostClock
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
 from telemetry.topology import Topology

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.model.host_clocks import ReferenceClock
-from telemetry.clocks.align_evidence import REFERENCE, HostClock
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import REFERENCE, ClockTable, HostClock
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.feather
 from numpy.typing import NDArray
 
-from telemetry.agent.tail import CAUSE_WORDS
+from telemetry.agent.tail import CAUSE_TEXTS
 from telemetry.files.private_files import Folder, open_folder
 from telemetry.record.clocks.host import Anchor
 from telemetry.record.decode import decode_marks, decode_samples, decode_spans
@@ -25,7 +25,7 @@ from telemetry.record.reader import RecordBlock
 from telemetry.record.segments import list_segments, read_header, read_records
 from telemetry.records import RECORDS_LOST
 
-CAUSES = tuple(CAUSE_WORDS.values())
+CAUSES = tuple(CAUSE_TEXTS.values())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pyarrow.feather
 
 import telemetry
 import telemetry.record.recording
-from telemetry.agent.command import follow
+from telemetry.agent.settings import follow
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
 from telemetry.record.decode import text_pieces

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from telemetry.clocks.align_evidence import HostClock
-from telemetry.clocks.align_pair import MAX_BOUND_NS
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import MAX_BOUND_NS, ClockTable, HostClock
 from tests.telemetry.clocks.made_clocks import ZERO_NS
 
 SECOND = 1_000_000_000

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from diagnose.model.host_clocks import load_clocks
 from diagnose.model.load import load_view
-from telemetry.collector.clock_keeper import ClockKeeper
+from telemetry.clocks.windows import ClockKeeper
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import HostClocks, MeetingSpans

@@ -2,8 +2,7 @@
 
 import pytest
 
-from telemetry.clocks.places import choose_places
-from telemetry.clocks.stored_evidence import Window, read_evidence
+from telemetry.clocks.stored_evidence import Window, choose_places, read_evidence
 from telemetry.named_groups import peer_of_axes
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore

@@ -12,7 +12,7 @@ from diagnose.model.host_clocks import load_clocks
 from diagnose.model.load import load_view
 from diagnose.model.run_state import Heard, state_of
 from diagnose.model.view import RunView
-from telemetry.clocks.align_table import ClockTable
+from telemetry.clocks.align_evidence import ClockTable
 from telemetry.errors import UnknownRunError
 from telemetry.printable import one_line
 from telemetry.stages import STAGE_BY_CODE, Stage

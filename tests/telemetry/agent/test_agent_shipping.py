@@ -1,0 +1,319 @@
+"""The agent over real rank files and a real collector: what it ships, what it lets go of, and when it ends."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import telemetry
+from telemetry.agent.host import Host
+from telemetry.agent.loop import Agent
+from telemetry.agent.settings import AgentSettings
+from telemetry.errors import UnreachableError, UnreadableError, UsageError
+from telemetry.evidence.evidence import Stamps
+from telemetry.evidence.rank_state import is_alive
+from telemetry.imports.spool import store_from_spool
+from telemetry.record.reader import RankReader
+from telemetry.records import RankIdentity
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.queries import Heartbeats, HighWater, Marks, Ranks, Samples, Spans
+from telemetry.tables import ENDED_WELL
+from telemetry.topology import Topology
+from telemetry.wire.client import CollectorClient
+from telemetry.wire.codec import Ack
+from tests.telemetry.faulty_store import FaultyStore
+from tests.telemetry.recording import session
+from tests.telemetry.served import collecting
+
+RUN = {"run_id": "run", "attempt": 0}
+LONG_TEXT = "überlang " * 30
+STEPS = 5
+RECORDS = STEPS * 3
+"""A step span, a forward span and a sample each."""
+
+
+def record(spool: Path, *, rank: int = 0, steps: int = STEPS, end: bool = True) -> Path:
+    """Record as one of two ranks in this process; its folder."""
+    session = telemetry.start(
+        "run", topology=Topology(dp=2), rank=rank, local_rank=rank, host="host", attempt=0, spool=spool, agent=False
+    )
+    assert session.folder is not None
+    for number in range(steps):
+        with telemetry.step(number), telemetry.span("forward-compute", microbatch=1, size_bytes=8):
+            pass
+        telemetry.sample("loss", 1.5)
+    if end:
+        telemetry.stop()
+    return session.folder
+
+
+@pytest.fixture
+def faulty(embedded: EmbeddedStore) -> FaultyStore:
+    return FaultyStore(embedded)
+
+
+@pytest.fixture
+def collector(faulty: FaultyStore) -> Iterator[CollectorClient]:
+    with collecting(faulty) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def counted() -> Iterator[None]:
+    """A collection of garbage is recorded, too: without any, records can be counted beforehand."""
+    gc.disable()
+    yield
+    telemetry.stop()
+    gc.enable()
+
+
+def agent(spool: Path, collector: CollectorClient, *, patience_s: float = 0.0) -> Agent:
+    settings = AgentSettings(spool=spool, collector=collector.url, interval_s=0.02, patience_s=patience_s, appear_s=0.0)
+    return Agent(Host(spool), collector, settings)
+
+
+def run(spool: Path, collector: CollectorClient) -> None:
+    agent(spool, collector).run(threading.Event())
+
+
+def spans(collector: CollectorClient) -> list[dict[str, int]]:
+    rows: list[dict[str, int]] = collector.read(Spans(**RUN, first_step=0, last_step=2**31)).to_pylist()
+    return rows
+
+
+def test_all_that_was_recorded_is_stored_with_wall_time(tmp_path: Path, collector: CollectorClient) -> None:
+    before_ns = time.time_ns()
+    record(tmp_path)
+    telemetry.stop()
+    after_ns = time.time_ns()
+    run(tmp_path, collector)
+    stored = spans(collector)
+    assert len(stored) == 2 * STEPS
+    assert all(before_ns - 1_000_000 <= row["start_ns"] <= after_ns + 1_000_000 for row in stored)
+    forward = [row for row in stored if row["microbatch"] == 1]
+    assert [row["step"] for row in forward] == list(range(STEPS))
+    assert {row["size_bytes"] for row in forward} == {8}
+    assert collector.read(Samples(**RUN))["value"].to_pylist() == [1.5] * STEPS
+
+
+def test_a_mark_keeps_a_text_longer_than_a_record(tmp_path: Path, collector: CollectorClient) -> None:
+    record(tmp_path, end=False)
+    telemetry.mark("note", LONG_TEXT)
+    telemetry.stop()
+    run(tmp_path, collector)
+    (text,) = collector.read(Marks(**RUN))["text"].to_pylist()
+    assert text.startswith(LONG_TEXT[:100])
+
+
+def test_the_rank_is_announced_and_its_end_is_told(tmp_path: Path, collector: CollectorClient) -> None:
+    record(tmp_path, rank=1)
+    run(tmp_path, collector)
+    (rank,) = collector.read(Ranks(**RUN)).to_pylist()
+    assert (rank["rank"], rank["host"], rank["dp_size"], rank["pid"]) == (1, "host", 2, os.getpid())
+    (beat,) = collector.read(Heartbeats(**RUN)).to_pylist()
+    assert (beat["ended"], beat["step"], beat["recorded"]) == (1, STEPS - 1, RECORDS)
+
+
+def test_the_last_heartbeat_is_the_newest_though_the_clock_was_set_back(
+    tmp_path: Path, collector: CollectorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_ns = iter([10**18, 10**18 - 3600 * 10**9])
+    monkeypatch.setattr("telemetry.evidence.rank_state.next_stamp_ns", Stamps(lambda: next(clock_ns)))
+    record(tmp_path, end=False)
+    following = agent(tmp_path, collector)
+    following.turn()
+    telemetry.stop()
+    following.turn()
+    (beat,) = collector.read(Heartbeats(**RUN)).to_pylist()
+    assert beat["ended"] == 1
+
+
+def test_a_live_rank_is_followed_while_it_records(tmp_path: Path, collector: CollectorClient) -> None:
+    folder = record(tmp_path, end=False)
+    following = agent(tmp_path, collector)
+    following.turn()
+    assert len(spans(collector)) == 2 * STEPS
+    (beat,) = collector.read(Heartbeats(**RUN)).to_pylist()
+    assert (beat["alive"], beat["ended"]) == (1, 0)
+    assert list(folder.glob("*.rec"))
+
+
+class SlowCollector:
+    """In the time that it takes to store rows, a rank records the next ones."""
+
+    def __init__(self) -> None:
+        self.tables: list[str] = []
+
+    def post(self, table: str, rows: pa.Table) -> Ack:
+        self.tables.append(table)
+        with telemetry.step(len(self.tables)):
+            pass
+        return Ack(rows=rows.num_rows, duplicates=0)
+
+
+def test_the_little_that_comes_while_a_slow_store_works_waits_for_the_next_round(tmp_path: Path) -> None:
+    record(tmp_path, end=False)
+    slow = SlowCollector()
+    following = Agent(Host(tmp_path), slow, AgentSettings(spool=tmp_path, collector=""))
+    following.turn()
+    assert slow.tables == ["ranks", "spans", "samples", "heartbeats"]
+    telemetry.stop()
+    following.turn()
+    assert slow.tables[4:] == ["spans", "heartbeats"]
+
+
+def test_segments_are_deleted_only_when_stored(tmp_path: Path, collector: CollectorClient, faulty: FaultyStore) -> None:
+    folder = record(tmp_path)
+    faulty.down = True
+    with pytest.raises(UnreachableError):
+        run(tmp_path, collector)
+    assert list(folder.glob("*.rec"))
+    assert RankReader(folder).acked() == 0
+    faulty.down = False
+    run(tmp_path, collector)
+    assert not list(folder.glob("*.rec"))
+    assert RankReader(folder).acked() == RECORDS
+
+
+def test_a_lost_confirmation_doubles_nothing(tmp_path: Path, collector: CollectorClient, faulty: FaultyStore) -> None:
+    record(tmp_path)
+    faulty.drop_answers = True
+    with pytest.raises(UnreachableError):
+        run(tmp_path, collector)
+    faulty.drop_answers = False
+    run(tmp_path, collector)
+    assert len(spans(collector)) == 2 * STEPS
+
+
+def test_a_rank_recorded_again_in_place_goes_on_counting(tmp_path: Path, collector: CollectorClient) -> None:
+    """Even when all it had recorded was shipped and deleted."""
+    record(tmp_path)
+    run(tmp_path, collector)
+    record(tmp_path)
+    run(tmp_path, collector)
+    assert len(spans(collector)) == 4 * STEPS
+    assert collector.read(HighWater(**RUN, table="samples"))["next_seq"].to_pylist() == [2 * RECORDS]
+
+
+def test_ranks_are_announced_again_when_the_collector_was_away(
+    tmp_path: Path, collector: CollectorClient, faulty: FaultyStore, embedded: EmbeddedStore
+) -> None:
+    record(tmp_path, end=False)
+    following = agent(tmp_path, collector)
+    following.turn()
+    embedded.query("SELECT 1")
+    faulty.down = True
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(UnreachableError):
+        following.run(stop)
+    faulty.down = False
+    following.turn()
+    assert embedded.query("SELECT count() AS n FROM ranks")["n"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize("name", ["000000.rec", "meta.json", "state"])
+def test_garbage_in_one_rank_s_file_stops_no_other(
+    tmp_path: Path, collector: CollectorClient, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    record(tmp_path, rank=0)
+    spoiled = record(tmp_path, rank=1)
+    (spoiled / name).write_bytes(b"garbage" * 1000)
+    following = agent(tmp_path, collector)
+    for _ in range(5):
+        following.turn()
+    assert [row["rank"] for row in spans(collector)].count(0) == 2 * STEPS
+    assert str(spoiled) in capsys.readouterr().err
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(UnreadableError, match="hint: everything else is stored"):
+        following.run(stop)
+
+
+def test_a_copied_folder_does_not_pass_for_a_second_rank(tmp_path: Path, collector: CollectorClient) -> None:
+    folder = record(tmp_path)
+    folder.with_name("rank-00001").mkdir()
+    (folder.with_name("rank-00001") / "meta.json").write_text((folder / "meta.json").read_text())
+    following = agent(tmp_path, collector)
+    for _ in range(4):
+        following.turn()
+    assert len(spans(collector)) == 2 * STEPS
+
+
+def test_no_rank_file_is_the_users_error(tmp_path: Path, collector: CollectorClient) -> None:
+    with pytest.raises(UsageError, match=r"hint: check the folder.*telemetry\.start"):
+        run(tmp_path / "nothing", collector)
+
+
+def test_the_command_says_what_it_needs(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RANKSCOPE_COLLECTOR"}
+    told = subprocess.run(
+        [sys.executable, "-m", "telemetry.agent", "--spool", str(tmp_path)],
+        capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+    assert told.returncode == 2
+    assert "--collector" in told.stderr
+
+
+def identity(pid: int, started_ns: int) -> RankIdentity:
+    return RankIdentity(
+        run_id="run", attempt=0, rank=0, host="host", local_rank=0, pid=pid, topology=Topology(), started_ns=started_ns
+    )
+
+
+def test_a_pid_that_another_process_inherited_is_not_the_rank() -> None:
+    born_ns = int(psutil.Process().create_time() * 1e9)
+    assert is_alive(identity(os.getpid(), born_ns))
+    assert not is_alive(identity(os.getpid(), born_ns - 3600 * 10**9))
+    assert not is_alive(identity(2**22 + 1, born_ns))
+
+
+def test_rank_files_can_be_asked_without_a_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path, rank=0)
+    (record(tmp_path, rank=1) / "meta.json").write_text("{")
+    store = store_from_spool(tmp_path)
+    assert store.query("SELECT count() AS n FROM spans")["n"].to_pylist() == [2 * STEPS]
+    assert "left out" in capsys.readouterr().err
+    store.close()
+    with pytest.raises(UsageError, match="hint: name the folder"):
+        store_from_spool(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("state", [None, b"", b"torn" * 10])
+def test_rank_files_without_a_state_keep_their_spans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: bytes | None
+) -> None:
+    page = record(tmp_path) / "state"
+    page.unlink()
+    if state is not None:
+        page.write_bytes(state)
+    store = store_from_spool(tmp_path)
+    assert store.query("SELECT count() AS n FROM spans")["n"].to_pylist() == [2 * STEPS]
+    assert "left out" in capsys.readouterr().err
+    store.close()
+
+
+def test_a_rank_that_ends_while_it_is_looked_at_has_ended_in_good_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as recording:
+        recording.enter_context(session(tmp_path))
+        host = Host(tmp_path)
+        host.find_ranks()
+
+        def ends_and_is_gone(_: RankIdentity) -> bool:
+            recording.close()
+            return False
+
+        monkeypatch.setattr("telemetry.agent.host.is_alive", ends_and_is_gone)
+        ((beat,),) = host.beats().values()
+    assert (beat["alive"], beat["ended"]) == (0, ENDED_WELL)

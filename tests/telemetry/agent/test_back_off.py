@@ -1,0 +1,99 @@
+"""What a client makes of a collector that cannot take rows now, and how long an agent then waits."""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from telemetry.agent.loop import MAX_RETRY_AFTER_S, MAX_S, BackOff
+from telemetry.errors import UnreachableError
+from telemetry.stores.queries import Runs
+from telemetry.wire.client import CollectorClient
+from tests.telemetry.made_rows import numbered_spans, of_run
+
+SPANS = of_run(numbered_spans(0, 3))
+
+
+@contextmanager
+def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
+    """The address of whoever gives one answer to everything: a proxy before a collector that is away."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def away(retry_after_s: float | None = None) -> UnreachableError:
+    return UnreachableError("away", hint="later", retry_after_s=retry_after_s)
+
+
+@pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"{}", b"[]", b'{"rows": "many", "duplicates": 0}', b"null"])
+def test_a_page_that_is_no_answer_of_a_collector_stores_nothing_and_may_be_tried_again(body: bytes) -> None:
+    with answering(200, body) as url, CollectorClient(url) as client:
+        with pytest.raises(UnreachableError, match="hint: check that this is the address of a rankscope collector"):
+            client.post("spans", SPANS)
+        with pytest.raises(UnreachableError, match="no collector answers"):
+            client.read(Runs())
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize(
+    ("told", "understood"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("", None)]
+)
+def test_the_client_hands_on_when_to_come_back(status: int, told: str, understood: float | None) -> None:
+    with (
+        answering(status, b"{}", Retry_After=told) as url,
+        CollectorClient(url) as client,
+        pytest.raises(UnreachableError) as refused,
+    ):
+        client.post("spans", SPANS)
+    assert refused.value.retry_after_s == understood
+
+
+def test_an_agent_waits_longer_after_each_failure_and_not_at_all_after_a_success() -> None:
+    back_off = BackOff(random.Random(1))
+    assert back_off.seconds == 0
+    for usual_s in (0.5, 1, 2, 4, 8, MAX_S, MAX_S):
+        back_off.failed(away())
+        assert usual_s <= back_off.seconds <= 2 * usual_s
+    back_off.succeeded()
+    assert back_off.seconds == 0
+    back_off.failed(away())
+    assert back_off.seconds <= 1
+
+
+def test_an_agent_does_not_come_back_before_it_was_told_to_however_late_within_reason() -> None:
+    back_off = BackOff(random.Random(1))
+    back_off.failed(away(30))
+    assert 30 <= back_off.seconds <= 60
+    back_off.failed(away(10**9))
+    assert back_off.seconds <= 2 * MAX_RETRY_AFTER_S
+
+
+def test_agents_sent_away_together_come_back_one_by_one() -> None:
+    waits = []
+    for seed in range(1536):
+        back_off = BackOff(random.Random(seed))
+        back_off.failed(away(2))
+        waits.append(back_off.seconds)
+    busiest = max(sum(at <= one < at + 0.1 for one in waits) for at in (2 + tenth / 10 for tenth in range(20)))
+    assert busiest < 2 * 1536 / 20

@@ -1,0 +1,117 @@
+"""Old spools are deleted once they are stored, and only then."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import telemetry
+from telemetry.agent.host import DAY_NS, sweep
+from telemetry.agent.tail import RankTail
+from telemetry.record.clocks.host import Anchor, measure_anchor
+from telemetry.topology import Topology
+
+
+def after(*, monotonic_days: float, wall_days: float) -> Anchor:
+    """What the two clocks read so many days after now."""
+    now = measure_anchor()
+    return Anchor(
+        monotonic_ns=now.monotonic_ns + round(monotonic_days * DAY_NS), wall_ns=now.wall_ns + round(wall_days * DAY_NS)
+    )
+
+
+LATER = after(monotonic_days=15, wall_days=15)
+
+KILLED = """
+import os, signal, sys
+import telemetry
+from telemetry.topology import Topology
+telemetry.start("run", topology=Topology(), rank=0, local_rank=0, attempt=0, spool=sys.argv[1], agent=False)
+with telemetry.span("optimizer"):
+    pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def record(spool: Path, *, end: bool = True) -> Path:
+    session = telemetry.start("run", topology=Topology(), rank=0, local_rank=0, attempt=0, spool=spool, agent=False)
+    assert session.folder is not None
+    with telemetry.span("optimizer"):
+        pass
+    if end:
+        telemetry.stop()
+    return session.folder
+
+
+def ship(folder: Path) -> None:
+    tail = RankTail(folder)
+    while chunk := tail.read():
+        tail.shipped(chunk)
+
+
+def test_what_is_stored_and_old_is_deleted_with_its_run(tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    (folder.parent / "hosts").mkdir()
+    (folder.parent / "agent.log").touch()
+    ship(folder)
+    assert sweep(tmp_path, now=LATER) == [folder]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_rank_s_last_segment_goes_too(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60)
+    assert ran.returncode == -signal.SIGKILL
+    folder = tmp_path / "run" / "0" / "rank-00000"
+    ship(folder)
+    assert list(folder.glob("*.rec"))
+    assert sweep(tmp_path, now=LATER) == [folder]
+
+
+def test_what_is_young_stays(tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    ship(folder)
+    assert sweep(tmp_path, now=after(monotonic_days=13, wall_days=13)) == []
+    assert folder.exists()
+
+
+def test_a_wall_clock_that_is_wrong_for_a_moment_deletes_nothing(tmp_path: Path) -> None:
+    """The rank may come back, and count its records on."""
+    folder = record(tmp_path)
+    ship(folder)
+    assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=40)) == []
+    assert sweep(tmp_path, now=after(monotonic_days=15, wall_days=-40)) == [folder]
+
+
+def test_of_another_boot_the_wall_clock_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = record(tmp_path)
+    ship(folder)
+    monkeypatch.setattr("telemetry.agent.host.is_of_this_boot", lambda _: False)
+    assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=13)) == []
+    assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=15)) == [folder]
+
+
+def test_what_nobody_has_acknowledged_stays(tmp_path: Path) -> None:
+    record(tmp_path)
+    assert sweep(tmp_path, now=LATER) == []
+
+
+def test_a_rank_that_lives_stays_however_long_it_is_silent(tmp_path: Path) -> None:
+    ship(record(tmp_path, end=False))
+    assert sweep(tmp_path, now=LATER) == []
+    telemetry.stop()
+
+
+@pytest.mark.parametrize("spoiled", ["meta.json", "state"])
+def test_what_is_no_rank_s_folder_stays(tmp_path: Path, spoiled: str) -> None:
+    folder = record(tmp_path)
+    ship(folder)
+    (folder / spoiled).unlink()
+    (tmp_path / "photos" / "2").mkdir(parents=True)
+    made_ahead = shutil.ignore_patterns("*.new")
+    shutil.copytree(folder, tmp_path / "photos" / "2" / "rank-00000", ignore=made_ahead)
+    assert sweep(tmp_path, now=LATER) == []
+    assert os.listdir(tmp_path / "photos" / "2")
