@@ -79,7 +79,7 @@ class Trainer:
         )
 
     def step(self, number: int, loader: Loader, signals: Signals) -> Tensor:
-        """One step. Returns sums over all ranks, still on the device: the squared gradient norm, the loss, ``signals``."""
+        """One step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, ``signals``."""
         self.hook.at_step(number)
         batch = self._load(loader)
         loss = self._forward_backward(batch)

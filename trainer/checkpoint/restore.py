@@ -104,7 +104,7 @@ def _report(root: Path, step: int, reason: str) -> None:
     write_lines(message)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, CheckpointException):
         return next((str(failure[0]).partition("\n")[0] for failure in error.failures.values()), str(error))
     return str(error).partition("\n")[0] if isinstance(error, RankscopeError) else str(error)

@@ -125,6 +125,8 @@ class CheckpointWriter:
         self._keep = keep
         self._thread: threading.Thread | None = None
         self._abandoned = threading.Event()
+        if rank == 0:
+            self._tidy()
         self.failure: str | None = None
         """Why the newest checkpoint could not be written by this rank."""
 
@@ -194,5 +196,8 @@ class CheckpointWriter:
             writer_into(folder).finish(self._plan.metadata, results)
         commit(self._root, about, self._plan.life)
         telemetry.mark("checkpoint", f"complete after step {about.step - 1}")
+        self._tidy()
+
+    def _tidy(self) -> None:
         with suppress(OSError):
             remove_old(self._root, keep=self._keep, life=self._plan.life)
