@@ -13,7 +13,9 @@ RankscopeError                  always: what, where, and a hint
     └── UnannouncedError        the rank must be announced first            -> exit 3
 """
 
+import copyreg
 import errno
+from typing import Any
 
 from telemetry.printable import printable
 
@@ -30,6 +32,10 @@ class RankscopeError(Exception):
         self.message = printable(message)
         self.hint = printable(hint)
         super().__init__(f"{self.message}\n\nhint: {self.hint}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors are sent between ranks, so they can be pickled."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return f"{self.message}\n\nhint: {self.hint}"

@@ -4,7 +4,8 @@ TrainConfig
 ├── ModelConfig        the transformer's shape
 ├── ParallelConfig     the grid and the pipeline's microbatches
 ├── DataConfig         the text and the size of a microbatch
-└── OptimConfig        AdamW, its schedule, clipping
+├── OptimConfig        AdamW, its schedule, clipping
+└── CheckpointConfig   how often to checkpoint, how many to keep
 RunOptions             what this launch does with it: name, place, collector, fault
 
 Torch is not imported here, so that a command line can show its settings at once. Every class raises ``UsageError``
@@ -159,6 +160,25 @@ class OptimConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """How often to checkpoint. Where: ``RunOptions.checkpoints``."""
+
+    every: int = 0
+    """Steps; 0: as often as pays (Young and Daly), by the measured cost of a snapshot and ``failure_every_s``."""
+    failure_every_s: float = 3 * 3600.0
+    """Mean time between failures of the whole job."""
+    keep: int = 2
+    """Complete checkpoints that stay on disk."""
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise UsageError(f"a checkpoint every {self.every} steps", hint="1 or more; 0 for as often as pays")
+        if not 0 < self.failure_every_s < inf:
+            raise UsageError(f"failure_every_s is {self.failure_every_s}", hint="use seconds above 0")
+        _positive(self, "keep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """A whole training, the same on every rank."""
 
@@ -166,6 +186,7 @@ class TrainConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     recipe: str = "custom"
     device: DeviceName = "cpu"
     precision: Precision = "float32"
@@ -223,3 +244,6 @@ class RunOptions:
     """Handed on to that agent, such as ``("--stall-floor", "5")``."""
     spool: Path | None = None
     telemetry: bool = True
+    checkpoints: Path | None = None
+    """Folder of checkpoints, on storage that all ranks share. Training continues with the newest complete one in it.
+    None: nothing is saved."""

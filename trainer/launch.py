@@ -29,8 +29,9 @@ import torch.optim
 
 from telemetry.printable import printable_lines
 from telemetry.process.parent_death import tie_to_parent
-from telemetry.process.signals import SIGNAL_BASE, on_first_ending
+from telemetry.process.signals import LIMIT_S, SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
+from trainer.checkpoint.folder import complete_steps
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens
 from trainer.progress import FILE_NAME
@@ -42,11 +43,12 @@ EVERY_STEPS = 10
 class ProgressLine:
     """One line, rewritten on a terminal; elsewhere a line every ten steps."""
 
-    def __init__(self, out: Path, num_steps: int) -> None:
+    def __init__(self, out: Path, num_steps: int, *, resumes: bool = False) -> None:
         self._path = out / FILE_NAME
-        self._path.unlink(missing_ok=True)
         self._num_steps = num_steps
-        self._offset = 0
+        if not resumes:
+            self._path.unlink(missing_ok=True)
+        self._offset = self._path.stat().st_size if self._path.exists() else 0
         self._terminal = sys.stderr.isatty()
 
     def update(self) -> None:
@@ -82,6 +84,8 @@ LOOK_EVERY_S = 0.2
 GRACE_S = 1.0
 SETTLE_S = 0.5
 LINGER_S = 1.0
+SAVE_S = 60.0
+"""How long ranks may take to save a checkpoint after SIGTERM."""
 UNASKED_S = 0.1
 """For so long nobody asks for the status of a dead rank: until then it can be read by others, too."""
 
@@ -99,9 +103,10 @@ class _Interrupt:
 def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
     """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n."""
     interrupt = _Interrupt()
-    on_first_ending(interrupt.note)
+    on_first_ending(interrupt.note, limit_s=LIMIT_S + SAVE_S if options.checkpoints else LIMIT_S)
     with _rendezvous() as init_method:
-        line = ProgressLine(options.out, config.num_steps)  # before a rank writes what it follows
+        resumes = options.checkpoints is not None and bool(complete_steps(options.checkpoints))
+        line = ProgressLine(options.out, config.num_steps, resumes=resumes)  # before a rank writes what it follows
         processes = _start(config, options, tokens, init_method)
         try:
             return _watch(processes, line, options, interrupt)
@@ -149,6 +154,8 @@ def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOpt
             line.update()
             agent.look_after()
             if interrupt.number:
+                if options.checkpoints and interrupt.number == signal.SIGTERM:
+                    _let_save(processes)
                 _end_all(processes)
                 return SIGNAL_BASE + interrupt.number
             if any(process.exitcode not in (None, 0) for process in processes):
@@ -158,6 +165,20 @@ def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOpt
                 return FAILED
         line.finish()
     return 0
+
+
+def _let_save(processes: Sequence[BaseProcess]) -> None:
+    """Ask all ranks to end after the step and a checkpoint, and give them time for it."""
+    for process in processes:
+        if process.exitcode is None:
+            process.terminate()
+    deadline = time.monotonic() + SAVE_S
+    while time.monotonic() < deadline:
+        if not any(process.exitcode is None for process in processes):
+            return
+        wait_for_any([process.sentinel for process in processes if process.exitcode is None], LOOK_EVERY_S)
+        if any(process.exitcode for process in processes):
+            return
 
 
 def _linger(processes: Sequence[BaseProcess]) -> None:

@@ -12,6 +12,9 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 import telemetry
 from telemetry import Stage, span
+from trainer.checkpoint.checkpoints import Checkpoints
+from trainer.checkpoint.schedule import Signals
+from trainer.checkpoint.state import TrainingState
 from trainer.config import TrainConfig
 from trainer.data.batches import Batch, Batches, Loader
 from trainer.data.tokens import Tokens
@@ -42,31 +45,45 @@ class Trainer:
         self.optimiser = ShardedAdamW(self.stages, config.optim)
         self.schedule = make_schedule(self.stages, config, grid, hook)
 
-    def run(self, tokens: Tokens, progress: Progress) -> None:
-        """All steps. Automatic garbage collection is off; every rank collects in the same steps."""
+    def run(self, tokens: Tokens, progress: Progress, checkpoints: Checkpoints) -> None:
+        """Do the steps that are left, or end earlier where the job is asked to.
+
+        Automatic garbage collection is off; every rank collects in the same steps.
+        """
         batches = Batches(tokens, self.config, dp_index=self.grid.place.dp)
         readout = DeviceReadout() if self.grid.device.type == "cuda" else HostReadout()
+        steps = range(checkpoints.restore(self.training_state()), self.config.num_steps)
         gc.collect()
         gc.freeze()
         gc.disable()
         with Loader(
             self.hook.source(batches.at),
-            num_steps=self.config.num_steps,
+            steps=steps,
             depth=self.config.data.queue_depth,
             device=self.grid.device,
         ) as loader:
-            for number in range(self.config.num_steps):
+            for number in steps:
                 with telemetry.step(number):
-                    readout.put(number, self.step(number, loader))
+                    totals = self.step(number, loader, checkpoints.signals())
+                    readout.put(number, totals[:2])
+                    ended = checkpoints.after(number, totals[2:])
                     progress.report(readout.ready())
+                if ended:
+                    break
             progress.report(readout.ready(wait=True))
 
-    def step(self, number: int, loader: Loader) -> Tensor:
-        """One step; the squared gradient norm and the loss of the whole job, still on the device."""
+    def training_state(self) -> TrainingState:
+        """What a checkpoint saves of this rank."""
+        return TrainingState(
+            rank=self.grid.rank, device=self.grid.device, modules=self.stages, optimiser=self.optimiser
+        )
+
+    def step(self, number: int, loader: Loader, signals: Signals) -> Tensor:
+        """One step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, ``signals``."""
         self.hook.at_step(number)
         batch = self._load(loader)
         loss = self._forward_backward(batch)
-        totals = self._clip(loss)
+        totals = self._clip(loss, signals)
         self.hook.before(Stage.OPTIMIZER)
         with span(Stage.OPTIMIZER):
             self.optimiser.step(number)
@@ -93,11 +110,12 @@ class Trainer:
             return torch.stack([loss.detach() for loss in losses]).mean() / topology.dp
         return torch.zeros((), device=self.grid.device)
 
-    def _clip(self, loss: Tensor) -> Tensor:
-        """One sum over all ranks brings both the norm to clip to and the loss to report."""
+    def _clip(self, loss: Tensor, signals: Signals) -> Tensor:
+        """One sum over all ranks brings the norm to clip to, the loss to report, and the signals of checkpoints."""
         self.hook.before(Stage.OPTIMIZER_CLIP)
         with span(Stage.OPTIMIZER_CLIP):
-            totals = add_over_ranks(torch.stack((self.optimiser.square_sum(), loss)))
+            figures = torch.stack((self.optimiser.square_sum(), loss))
+            totals = add_over_ranks(torch.cat((figures, torch.tensor(signals, device=self.grid.device))))
             self.optimiser.clip(totals[0].sqrt())
         return totals
 

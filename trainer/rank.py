@@ -16,6 +16,7 @@ from torch.distributed import distributed_c10d
 import telemetry
 from telemetry.printable import write_lines
 from telemetry.record.collectives.process_group import register_traced_backend
+from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.act import hook_for
@@ -55,7 +56,9 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tok
         fuse = Fuse(path=options.out / FIRED_NAME, rank=seat.rank)
         trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, fuse=fuse))
         progress = Progress(config, _progress_path(grid, options))
-        trainer.run(tokens, progress)
+        checkpoints = Checkpoints(config, options, rank=seat.rank, device=device)
+        trainer.run(tokens, progress, checkpoints)
+        checkpoints.finish()
         progress.close()
 
 

@@ -28,16 +28,17 @@ SIGNAL_BASE = 128
 """Exit status of a process that ended on signal n: 128 + n."""
 
 
-def on_first_ending(act: Callable[[int], None]) -> None:
+def on_first_ending(act: Callable[[int], None], *, limit_s: float = LIMIT_S) -> None:
     """Have ``act(number)`` called in the main thread on the first ending signal; further ones are ignored.
 
+    ``limit_s``: how long the process may take to end after SIGTERM.
     A SIGHUP that is ignored already (``nohup``) stays ignored. Main thread only.
     """
 
     def end(number: int, _: object) -> None:
         for other in ENDING:
             signal.signal(other, _ignore)
-        _limit_the_end(number)
+        _limit_the_end(number, limit_s)
         act(number)
 
     for number in ENDING:
@@ -78,10 +79,11 @@ def _raise(number: int) -> None:
     sys.exit(SIGNAL_BASE + number)
 
 
-def _limit_the_end(number: int) -> None:
+def _limit_the_end(number: int, limit_s: float) -> None:
     """A thread of the lowest kind takes no lock to start: the code that was interrupted may hold one of threading's.
     The kernel's timer also ends a process whose threads do not return to Python."""
-    limit_s = LIMIT_S if number == signal.SIGTERM else SHORT_LIMIT_S
+    if number != signal.SIGTERM:
+        limit_s = SHORT_LIMIT_S
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_AFTER_LIMIT_S)
     with suppress(RuntimeError):  # no room for a thread: the alarm is left

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.record.decode import decode_samples
+from telemetry.record.decode import decode_marks, decode_samples
 from telemetry.record.layout import RecordKind
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.stages import Stage
@@ -26,6 +26,13 @@ def samples_of(out: Path, rank: int) -> dict[str, dict[int, float]]:
     for metric, step, value in zip(columns["metric"], columns["step"], columns["value"], strict=True):
         found.setdefault(metric, {})[int(step)] = float(value)
     return found
+
+
+def marks_of(out: Path, rank: int) -> list[tuple[str, str]]:
+    """Marks of a rank in all attempts: name and text."""
+    folders = [folder for folder in find_rank_dirs(out / "spool") if folder.name == f"rank-{rank:05d}"]
+    columns = [decode_marks(_records(RankReader(folder)), 0, lambda at_ns: at_ns) for folder in folders]
+    return [(str(name), str(text)) for each in columns for name, text in zip(each["name"], each["text"], strict=True)]
 
 
 def of_stage(spans: Records, stage: Stage) -> Records:

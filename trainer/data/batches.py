@@ -52,9 +52,9 @@ class Batches:
 class Loader:
     """Has the next batches ready in a thread of its own, at most ``depth`` of them."""
 
-    def __init__(self, batch_at: Callable[[int], Batch], *, num_steps: int, depth: int, device: torch.device) -> None:
+    def __init__(self, batch_at: Callable[[int], Batch], *, steps: range, depth: int, device: torch.device) -> None:
         self._batch_at = batch_at
-        self._num_steps = num_steps
+        self._steps = steps
         self._device = device
         self._ready: queue.Queue[Batch | BaseException] = queue.Queue(depth)
         self._closed = threading.Event()
@@ -88,7 +88,7 @@ class Loader:
 
     def _produce(self) -> Iterator[Batch | BaseException]:
         try:
-            for step in range(self._num_steps):
+            for step in self._steps:
                 batch = self._batch_at(step)
                 yield Batch(*(side.pin_memory() for side in batch)) if self._device.type == "cuda" else batch
         except Exception as error:  # the training thread raises it, where it is seen

@@ -28,6 +28,7 @@ def learning_rate_at(step: int, config: OptimConfig) -> float:
 
 
 SMALL = 1e-6
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class ShardedAdamW:
@@ -39,7 +40,9 @@ class ShardedAdamW:
 
     def __init__(self, modules: Sequence[nn.Module], config: OptimConfig) -> None:
         self.config = config
-        self._parameters = [parameter for module in modules for parameter in module.parameters()]
+        named = [pair for module in modules for pair in module.named_parameters()]
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
         self._shards = [nn.Parameter(_local(parameter).detach()) for parameter in self._parameters]
         groups = [
             {"params": [shard for shard in self._shards if shard.ndim > 1], "weight_decay": config.weight_decay},
@@ -76,6 +79,24 @@ class ShardedAdamW:
         for parameter, shard in zip(self._parameters, self._shards, strict=True):
             parameter.grad = shard.grad = None
 
+    def moments(self) -> dict[str, Tensor]:
+        """``NAME.exp_avg`` and ``NAME.exp_avg_sq`` of every parameter, cut like the parameter.
+
+        The tensors are those that AdamW updates. They are 0 before the first step.
+        """
+        moments = {}
+        for name, parameter, shard in zip(self._names, self._parameters, self._shards, strict=True):
+            state = self._adamw.state[shard]
+            for key in MOMENTS:
+                moments[f"{name}.{key}"] = _cut_like(parameter, state.setdefault(key, torch.zeros_like(shard)))
+            state.setdefault("step", torch.zeros((), device=shard.device))
+        return moments
+
+    def resume_at(self, step: int) -> None:
+        """Continue after ``step`` steps. The moments are those of that step already."""
+        for shard in self._shards:
+            self._adamw.state[shard]["step"].fill_(step)
+
     def _take_gradients(self) -> None:
         for parameter, shard in zip(self._parameters, self._shards, strict=True):
             gradient = parameter.grad
@@ -98,6 +119,20 @@ def add_over_ranks(values: Tensor) -> Tensor:
 
 def _local(parameter: Tensor) -> Tensor:
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+def _cut_like(parameter: Tensor, shard: Tensor) -> Tensor:
+    """``shard`` as the local part of a DTensor with the placements of ``parameter``."""
+    if not isinstance(parameter, DTensor):
+        return shard
+    return DTensor.from_local(
+        shard,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
 
 
 def _copies(parameter: Tensor) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from telemetry.process.parent_death import end_with_torchrun
 from telemetry.run_names import checked_run_name
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import CheckpointConfig, RunOptions, TrainConfig
 from trainer.faults.inject import parse_fault
 from trainer.recipes import recipe_named
 from ui.cli.commands.train import TrainOptions
@@ -13,12 +13,13 @@ from ui.cli.commands.train import TrainOptions
 
 def train(options: TrainOptions) -> int:
     end_with_torchrun()
-    degrees = {"dp": options.dp, "pp": options.pp, "tp": options.tp}
+    parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
     config = replace(
-        _configured(recipe_named(options.recipe), options.data, options.steps, degrees),
+        _configured(recipe_named(options.recipe), options.data, options.steps, parallel),
         seed=options.seed,
         peak_tflops=options.peak_tflops,
         collective_timeout_s=options.collective_timeout,
+        checkpoint=CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep),
     )
     parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -30,15 +31,16 @@ def train(options: TrainOptions) -> int:
         fault=options.fault,
         collector=options.collector,
         telemetry=options.telemetry,
+        checkpoints=None if options.checkpoints is None else options.checkpoints.resolve(),
     )
     return launch(config, run)
 
 
 def _configured(
-    config: TrainConfig, data: Path | None, steps: int | None, degrees: dict[str, int | None]
+    config: TrainConfig, data: Path | None, steps: int | None, parallel: dict[str, int | None]
 ) -> TrainConfig:
     """The recipe with what the command line changes."""
-    chosen = {axis: degree for axis, degree in degrees.items() if degree is not None}
+    chosen = {name: value for name, value in parallel.items() if value is not None}
     return replace(
         config,
         parallel=replace(config.parallel, **chosen),

@@ -42,6 +42,26 @@ TimeoutOption = Annotated[
 TelemetryOption = Annotated[bool, typer.Option("--telemetry/--no-telemetry", help="Record spans.")]
 
 
+CheckpointsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for checkpoints. Training continues with the newest complete one. Default: no checkpoints.",
+        show_default=False,
+    ),
+]
+EveryOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Steps between checkpoints. Default: the interval that costs the least time, from the measured cost.",
+        show_default=False,
+    ),
+]
+MicrobatchesOption = Annotated[
+    int | None, typer.Option(min=1, help="Microbatches in a step. Default: the recipe's.", show_default=False)
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
     """Train a recipe. Starts all ranks on this machine; under torchrun this process is one rank."""
@@ -52,12 +72,16 @@ class TrainOptions:
     dp: DegreeOption = None
     pp: DegreeOption = None
     tp: DegreeOption = None
+    microbatches: MicrobatchesOption = None
     seed: Annotated[int, typer.Option(help="The same seed gives the same loss.")] = 0
     peak_tflops: PeakOption = None
     collective_timeout: TimeoutOption = None
     run: RunOption = None
     out: OutOption = Path("rankscope-out/train")
     collector: CollectorOption = None
+    checkpoints: CheckpointsOption = None
+    checkpoint_every: EveryOption = None
+    keep: Annotated[int, typer.Option(min=1, help="Complete checkpoints that stay on disk.")] = 2
     fault: FaultOption = "none"
     telemetry: TelemetryOption = True
 

@@ -1,0 +1,116 @@
+"""A job that ended continues with the losses that it would have had."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from telemetry.stages import Stage
+from tests.deadline import until
+from tests.trainer.jobs import figures, run_job, small_config, start_job
+from tests.trainer.recorded import marks_of, of_stage, spans_of
+from trainer.checkpoint.folder import complete_name, complete_steps
+from trainer.config import CheckpointConfig, TrainConfig
+
+pytestmark = pytest.mark.gloo
+
+NUM_STEPS = 8
+TOLERANCE = 1e-5
+"""Relative: another grid adds in another order."""
+FOREVER = 100_000
+
+
+def config(*, num_steps: int = NUM_STEPS, every: int = 1, keep: int = 2, **parallel: int) -> TrainConfig:
+    checkpoint = CheckpointConfig(every=every, keep=keep)
+    return replace(small_config(num_steps=num_steps, **parallel), checkpoint=checkpoint)
+
+
+def losses(out: Path) -> dict[int, float]:
+    """By step; the newest where a step was repeated."""
+    return {step["step"]: step["loss"] for step in figures(out)}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    out = tmp_path_factory.mktemp("undisturbed")
+    run_job(small_config(num_steps=NUM_STEPS, dp=2, tp=2), out)
+    return losses(out)
+
+
+def test_a_killed_job_continues_bit_by_bit(undisturbed: dict[int, float], tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    job = start_job(config(dp=2, tp=2), tmp_path, checkpoints=root)
+    until(lambda: bool(complete_steps(root)), seconds=60, what="a checkpoint")
+    os.kill(job.rank_pids()[1], signal.SIGKILL)
+    assert job.finish().status == 1
+    newest = complete_steps(root)[0]
+    run_job(config(dp=2, tp=2), tmp_path, checkpoints=root, attempt=1)
+    assert losses(tmp_path) == undisturbed
+    assert figures(tmp_path)[-(NUM_STEPS - newest)]["step"] == newest
+
+
+def test_an_ended_job_has_saved_its_last_step_and_keeps_the_newest(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    run_job(config(num_steps=5, every=2, keep=2, dp=2), tmp_path, checkpoints=root)
+    assert complete_steps(root) == [5, 4]
+    assert {path.name for path in root.iterdir()} == {complete_name(5), complete_name(4)}
+    spans = np.concatenate([of_stage(each, Stage.CHECKPOINT_SNAPSHOT) for each in spans_of(tmp_path).values()])
+    assert sorted(spans["step"]) == [1, 1, 3, 3, 4, 4]
+
+
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    run_job(config(num_steps=4, dp=2), tmp_path, checkpoints=root)
+    shard = root / complete_name(4) / "__1_0.distcp"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    run_job(config(num_steps=5, dp=2), tmp_path, checkpoints=root, attempt=1)
+    assert [step["step"] for step in figures(tmp_path)] == [0, 1, 2, 3, 3, 4]
+    assert f"cannot load {root / complete_name(4)}" in (tmp_path / "logs" / "rank-00000.log").read_text()
+
+
+def test_sigterm_saves_the_step_that_is_under_way(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    job = start_job(config(num_steps=FOREVER, every=FOREVER, dp=2), tmp_path, checkpoints=root)
+    until(lambda: job.steps_done() >= 2, seconds=60, what="two steps")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish().status == 128 + signal.SIGTERM
+    assert complete_steps(root) == [len(figures(tmp_path))]
+
+
+def test_another_training_is_refused_with_a_hint(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    run_job(config(num_steps=1), tmp_path, checkpoints=root)
+    other = start_job(replace(config(num_steps=2), seed=1), tmp_path, checkpoints=root, attempt=1)
+    assert other.finish().status == 1
+    assert "are of seed 0, not 1" in other.log(0)
+    smaller = start_job(config(num_steps=2, global_microbatches=4), tmp_path, checkpoints=root, attempt=2)
+    assert smaller.finish().status == 1
+    assert "change --microbatches" in smaller.log(0)
+    assert complete_steps(root) == [1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("grid", [{"dp": 4, "pp": 1, "tp": 2}, {"dp": 1, "pp": 2, "tp": 4}], ids=["4x1x2", "1x2x4"])
+def test_another_grid_continues_within_rounding(grid: dict[str, int], tmp_path: Path) -> None:
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    run_job(config(dp=2, pp=2, tp=2), whole)
+    run_job(config(num_steps=NUM_STEPS // 2, dp=2, pp=2, tp=2), half, checkpoints=half / "checkpoints")
+    run_job(config(**grid), half, checkpoints=half / "checkpoints", attempt=1)
+    assert losses(half) == pytest.approx(losses(whole), rel=TOLERANCE)
+
+
+@pytest.mark.long
+def test_four_replicas_read_one_copy(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    run_job(config(num_steps=2, dp=4), tmp_path, checkpoints=root)
+    stored = sum(path.stat().st_size for path in (root / complete_name(2)).glob("*.distcp"))
+    run_job(config(num_steps=3, dp=4), tmp_path, checkpoints=root, attempt=1)
+    resumed = [text for rank in range(4) for name, text in marks_of(tmp_path, rank) if name == "resumed"]
+    read = sum(int(text.rpartition("read ")[2].split()[0]) for text in resumed)
+    assert len(resumed) == 4
+    assert 0.9 * stored < read <= 1.05 * stored

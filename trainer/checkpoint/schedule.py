@@ -1,0 +1,79 @@
+"""When to checkpoint, decided by all ranks together.
+
+After each step every rank adds five numbers to the sum over all ranks that clips the gradients:
+
+    busy      1 if its last checkpoint is not written yet
+    failed    1 if its last checkpoint could not be written
+    ended     1 if it was asked to end (SIGTERM)
+    cost_s    seconds that its last snapshot took
+    step_s    seconds that its last step took
+
+So all ranks come to the same decision, without a message of their own.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trainer.config import CheckpointConfig
+
+
+class Signals(NamedTuple):
+    """Of one rank, or the sum over all ranks."""
+
+    busy: float = 0.0
+    failed: float = 0.0
+    ended: float = 0.0
+    cost_s: float = 0.0
+    step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What all ranks do after a step."""
+
+    snapshot: bool
+    end: bool
+    """Leave when the snapshot is written."""
+    abandon: bool
+    """The last checkpoint will not become complete."""
+
+
+class Schedule:
+    """Every so many steps, or as often as pays. The same on every rank."""
+
+    def __init__(self, config: CheckpointConfig, *, done: int, num_steps: int, world_size: int) -> None:
+        self._config = config
+        self._num_steps = num_steps
+        self._world_size = world_size
+        self._last = done
+        """Steps that were done at the newest snapshot."""
+        self._every = config.every or 1
+
+    def due(self, done: int) -> bool:
+        """Whether a snapshot is due when ``done`` steps are done."""
+        return done - self._last >= self._every or done == self._num_steps
+
+    def decide(self, done: int, totals: Signals) -> Decision:
+        """What to do when ``done`` steps are done. ``totals``: the sum over all ranks."""
+        if not self._config.every and totals.step_s > 0:
+            self._every = paying_interval(
+                totals.cost_s / self._world_size,
+                step_s=totals.step_s / self._world_size,
+                failure_every_s=self._config.failure_every_s,
+            )
+        end = totals.ended > 0
+        last = done == self._num_steps
+        snapshot = end or last or (self.due(done) and not totals.busy)
+        if snapshot:
+            self._last = done
+        return Decision(snapshot=snapshot, end=end, abandon=totals.failed > 0)
+
+
+def paying_interval(cost_s: float, *, step_s: float, failure_every_s: float) -> int:
+    """Steps between checkpoints that cost the least time in all (Young 1974; Daly 2006, first order).
+
+    A checkpoint costs ``cost_s`` of training. A failure comes every ``failure_every_s`` and costs half of an interval.
+    The sum is least at an interval of ``sqrt(2 cost_s failure_every_s)`` seconds.
+    """
+    return max(1, round(math.sqrt(2 * cost_s * failure_every_s) / step_s))

@@ -1,0 +1,59 @@
+"""What a checkpoint contains, by name. Names do not depend on the grid, so any grid can load it.
+
+    model.blocks.3.norm.weight              parameters
+    optimizer.blocks.3.norm.weight.exp_avg  moments, cut like their parameter
+    random.5                                state of the random generators of rank 5
+
+The data position is the number of the step: batches are chosen by seed and step alone. The learning rate follows from
+the step as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainer.optim.adamw import ShardedAdamW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """The state of one rank: its parts of the model and of the optimiser, and its random generators."""
+
+    rank: int
+    device: torch.device
+    modules: Sequence[nn.Module]
+    optimiser: ShardedAdamW
+
+    @property
+    def random_name(self) -> str:
+        return f"random.{self.rank}"
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name to tensor: the live tensors, or DTensors over them. Writing into them changes the training."""
+        parameters = {
+            f"model.{name}": parameter.detach()
+            for module in self.modules
+            for name, parameter in module.named_parameters()
+        }
+        moments = {f"optimizer.{name}": moment for name, moment in self.optimiser.moments().items()}
+        return parameters | moments | self.random()
+
+    def adopt(self, tensors: Mapping[str, Tensor], *, step: int) -> None:
+        """Take over what was loaded into ``tensors``, after ``step`` steps. Parameters and moments are in place."""
+        self.optimiser.resume_at(step)
+        random = tensors.get(self.random_name)
+        if random is None:
+            return
+        size = torch.get_rng_state().numel()
+        torch.set_rng_state(random[:size])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(random[size:], self.device)
+
+    def random(self) -> dict[str, Tensor]:
+        """The state of the random generators, a copy: bytes of the CPU's, then of the GPU's."""
+        states = [torch.get_rng_state()]
+        if self.device.type == "cuda":
+            states.append(torch.cuda.get_rng_state(self.device))
+        return {self.random_name: torch.cat(states)}
