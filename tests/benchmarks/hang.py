@@ -53,7 +53,7 @@ def _real_cases(command: str) -> Figure:
     if not cases:
         return Figure(name=name, value=None, unit="", note="no real data here: ../shared/data or RANKSCOPE_REAL_DATA")
     section, exact = beside_torch(cases)
-    write_section("Real dumps, beside torch's analyzer", command, section)
+    write_section("Real flight-recorder dumps, compared with torch's analyzer", command, section)
     return Figure(name=name, value=0.0 if exact else 1.0, unit="", bound=0.0, note=f"{len(cases)} cases")
 
 
