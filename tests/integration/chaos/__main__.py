@@ -44,8 +44,8 @@ NOTES = """\
 - Disturbances begin at random times within three seconds, and may overlap.
 - Ranks and agent share one wall clock. The collectors share another one. The stores use the clock of the machine.
 - After the disturbances, the trial waits until the agent has sent everything. Every stored row is then compared with
-  copies of the rank files by rank, number, start and duration. A schedule has a fault if a row is missing or duplicated,
-  or if a stored row is reported as lost.
+  copies of the rank files by rank, number, start and duration. A schedule has a fault if a row is missing or
+  duplicated, or if a stored row is reported as lost.
 - *Lost*: the oldest segment was deleted. The rank files were at their limit (4 to 64 segments of 1,024 records in this
   test), or the disk was full.
 - *Without space*: the disk was full and no old segment could be deleted. These records got no number."""
