@@ -4,7 +4,7 @@
                                    newest row
                                    ranks, marks, heartbeats, evidence, host_events, claims ...: kept
 
-See ``docs/adr/0013-raw-rows-go-by-the-part.md``.
+See ``docs/adr/0013-retention-deletes-whole-parts.md``.
 """
 
 import re

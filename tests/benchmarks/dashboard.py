@@ -113,7 +113,7 @@ def views() -> Iterator[Timed]:
             name=f"{name}, by a link", search=f"?view={another}&run={run}", bound_ms=bound_ms, link=f"?{search}"
         )
         yield from_there
-        yield replace(from_there, name=f"{name}, by its address", is_pasted=True)
+        yield replace(from_there, name=f"{name}, by its URL", is_pasted=True)
         yield Timed(name=f"{name}, in a new tab", search=f"?{search}", bound_ms=bound_ms)
     for name, search in pages.items():
         if name not in ("heat map", "timeline", "what if", "hang"):
@@ -218,7 +218,7 @@ def _figures(view: Timed, looks: list[Look]) -> Iterator[Figure]:
     median, low, high = np.percentile([one.ms for one in looks], (50, 10, 90)).tolist()
     yield Figure(name=view.name, value=median, low=low, high=high, unit="ms", bound=view.bound_ms)
     most = max(one.megabytes for one in looks)
-    yield Figure(name=f"{view.name}: what travels", value=most, unit="MB", bound=MAX_MB)
+    yield Figure(name=f"{view.name}: data sent", value=most, unit="MB", bound=MAX_MB)
 
 
 BENCHMARK = DashboardBenchmark()

@@ -55,7 +55,7 @@ class Benchmark(Protocol):
 
 WIDTH = 160
 """Columns of a table that goes to a file."""
-HEADINGS = ("figure", "median", "p10..p90", "unit", "rival", "its median", "ratio", "bound", "note")
+HEADINGS = ("figure", "median", "p10..p90", "unit", "compared with", "its median", "ratio", "bound", "note")
 
 
 def report(title: str, figures: Sequence[Figure], *, as_json: bool) -> int:
@@ -80,7 +80,7 @@ def as_markdown(figures: Sequence[Figure]) -> str:
 def cells(figure: Figure) -> tuple[str, ...]:
     """A figure as a row under ``HEADINGS``."""
     spread = "" if figure.low is None or figure.high is None else f"{_number(figure.low)}..{_number(figure.high)}"
-    bound = "" if figure.bound is None else f"<= {_number(figure.bound)}{'' if figure.holds else ' BROKEN'}"
+    bound = "" if figure.bound is None else f"<= {_number(figure.bound)}{'' if figure.holds else ' EXCEEDED'}"
     return (
         figure.name,
         _number(figure.value),

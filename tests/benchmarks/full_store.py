@@ -135,7 +135,7 @@ def _cost_of(work: Callable[[], object], collector: psutil.Process) -> Cost:
 
 
 def _cost(name: str, cost: Cost, bound_s: float) -> Figure:
-    note = f"{cost.wall_s:.2f} s by the wall"
+    note = f"wall time {cost.wall_s:.2f} s"
     return Figure(name=name, value=cost.processor_s, unit="s", bound=bound_s, note=note)
 
 

@@ -31,7 +31,7 @@ NOTE_CHARACTERS = 100
 TURNS_S = 1200
 MAX_RATIO = 1.01
 NUM_RESAMPLES = 2_000
-READINESS = "worker server, flight recorder of 2000 entries, the agent's watch; spread: of the median"
+READINESS = "worker server, flight recorder of 2000 entries, agent; spread of the median"
 MIB = 2**20
 LOOK_S = 0.02
 
@@ -39,7 +39,7 @@ LOOK_S = 0.02
 class HangBenchmark:
     """The dumps of two real jobs, those of a job of 12,288 ranks, and the cost of standing ready."""
 
-    title = "Verdict over a hang"
+    title = "Hang verdict"
     command = "python -m tests.benchmarks.hang"
 
     def run(self) -> list[Figure]:
@@ -48,12 +48,12 @@ class HangBenchmark:
 
 def _real_cases(command: str) -> Figure:
     """Cases of which the verdict is not exact; the accuracy page has the details."""
-    name = "labelled real hangs not exact"
+    name = "labelled real hangs without exact verdict"
     cases = labelled_cases()
     if not cases:
         return Figure(name=name, value=None, unit="", note="no real data here: ../shared/data or RANKSCOPE_REAL_DATA")
     section, exact = beside_torch(cases)
-    write_section("Real dumps, beside torch's analyzer", command, section)
+    write_section("Real flight-recorder dumps, compared with torch's analyzer", command, section)
     return Figure(name=name, value=0.0 if exact else 1.0, unit="", bound=0.0, note=f"{len(cases)} cases")
 
 
@@ -75,7 +75,7 @@ def _large_job() -> list[Figure]:
     wrong = [finding["ranks"] for finding in verdict["findings"]] != [[LARGE.behind]]
     note = f"{LARGE.world_size} dumps: tp {LARGE.tp}, pp {LARGE.pp}, dp {LARGE.dp}"
     return [
-        Figure(name="verdict over a large job", value=ran.seconds, unit="s", bound=MAX_SECONDS, note=note),
+        Figure(name="verdict for a large job", value=ran.seconds, unit="s", bound=MAX_SECONDS, note=note),
         Figure(name="its peak memory", value=ran.peak_mib, unit="MiB", bound=MAX_MIB),
         Figure(name="its verdict is not exact", value=float(wrong), unit="", bound=0.0, note=_headline(verdict)),
     ]
@@ -88,8 +88,8 @@ def _readiness() -> list[Figure]:
     spent = np.array(json.loads(done.stdout))
     wall, processor = spent[0, :, :, 0], spent[:, :, :, 1].sum(axis=0)
     return [
-        _ratio("step with evidence at hand / without, tp 2, wall", wall, bound=None),
-        _ratio("the same, processor time of all ranks", processor, bound=MAX_RATIO),
+        _ratio("step with / without evidence collection, tp 2, wall", wall, bound=None),
+        _ratio("step with / without evidence collection, processor time of all ranks", processor, bound=MAX_RATIO),
     ]
 
 

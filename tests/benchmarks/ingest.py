@@ -88,12 +88,12 @@ class Ingest:
 
 def _figures(store: str, taken: Taken, *, otlp_ns: float, driver_ns: float | None = None) -> list[Figure]:
     cpu = ", ".join(f"{name} {ns:.0f}" for name, ns in taken.cpu_ns.items())
-    note = f"{1e9 / taken.ns:,.0f} spans/s; {taken.rows_an_insert:,} rows an insert; CPU ns a span: {cpu}"
-    figures = [Figure(name=f"{store}: a span", value=taken.ns, unit="ns", bound=BOUND_NS, note=note)]
+    note = f"{1e9 / taken.ns:,.0f} spans/s; {taken.rows_an_insert:,} rows per insert; CPU ns per span: {cpu}"
+    figures = [Figure(name=f"{store}: time per span", value=taken.ns, unit="ns", bound=BOUND_NS, note=note)]
     rivals = [("clickhouse-driver alone", driver_ns, BOUND_DRIVER), ("OTLP/protobuf decoding", otlp_ns, BOUND_OTLP)]
     for rival, ns, bound in rivals:
         if ns is not None:
-            name, said = f"{store}: in times of {rival}", f"{rival}: {ns:,.0f} ns, {1e9 / ns:,.0f} spans/s"
+            name, said = f"{store}: relative to {rival}", f"{rival}: {ns:,.0f} ns, {1e9 / ns:,.0f} spans/s"
             figures.append(Figure(name=name, value=taken.ns / ns, unit="times", bound=bound, note=said))
     return figures
 

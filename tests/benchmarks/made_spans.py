@@ -55,7 +55,7 @@ class Recorded(Enum):
 
     TIMES = "times alone"
     PROCESSOR_TIME = "processor time of compute and host spans"
-    ON_DEVICE = "the stamp at which the host issued each span"
+    ON_DEVICE = "the issue time of each span"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

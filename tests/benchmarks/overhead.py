@@ -18,7 +18,7 @@ BOUND = 1.01
 NUM_PAIRS = {(1, 1, 2): 80, (2, 2, 2): 40}
 NUM_RESAMPLES = 2_000
 LIMIT_S = 900
-SPREAD = "spread: of the median, bootstrapped over pairs of neighbours"
+SPREAD = "spread of the median, bootstrapped over neighbouring pairs"
 Columns = npt.NDArray[np.float64]
 
 
@@ -43,7 +43,7 @@ def _whole_grid() -> list[Figure]:
     return [
         _seconds("step, 2x2x2 on two cores, traced", wall),
         _ratio("traced / untraced, 2x2x2, wall", wall, bound=None),
-        _seconds("its processor time, all ranks", processor),
+        _seconds("processor time of all ranks, traced", processor),
         _ratio("traced / untraced, 2x2x2, processor time", processor, bound=BOUND),
     ]
 

@@ -50,8 +50,8 @@ BOUNDS_MS = {
     "heat map: rank by step": 200.0,
     "heat map: rank by stage": 200.0,
     "timeline of one step: 64 ranks": 50.0,
-    "timeline of one step: all ranks, the longest": 50.0,
-    "straggler scan": 500.0,
+    "timeline of one step: all ranks, longest spans": 50.0,
+    "scan for slow ranks": 500.0,
     "newest ten steps": 50.0,
 }
 
@@ -59,7 +59,7 @@ BOUNDS_MS = {
 class QueryBenchmark:
     """One run in one store; it grows, and the same questions are asked of all of it."""
 
-    title = "Questions over 10 to 300 million spans"
+    title = "Queries over 10 to 300 million spans"
     command = "python -m tests.benchmarks.queries"
 
     def run(self, sizes: tuple[int, ...] = SIZES) -> list[Figure]:
@@ -99,9 +99,9 @@ def questions(num_steps: int) -> dict[str, Query]:
         "heat map: rank by step": HeatCells(**everything, **cells),
         "heat map: rank by stage": RankStageMeans(**everything),
         "timeline of one step: 64 ranks": Spans(**middle, ranks=SHOWN_RANKS, longest=2000),
-        "timeline of one step: all ranks, the longest": Spans(**middle, longest=3),
-        "how full the lanes of a step are": Lanes(**middle),
-        "straggler scan": StragglerScan(**everything),
+        "timeline of one step: all ranks, longest spans": Spans(**middle, longest=3),
+        "number of spans in each lane of a step": Lanes(**middle),
+        "scan for slow ranks": StragglerScan(**everything),
         "newest ten steps": Steps(**run, newest=10),
         "all steps": Steps(**run),
         "stages and their sums": StageCounts(**run),

@@ -29,14 +29,14 @@ BOUND_US = 1_000.0
 LOOKS = 200
 WARM_UP = 20
 NUM_RANKS = 8
-RIVAL = "psutil, the same of host and ranks"
+RIVAL = "psutil, same values of host and ranks"
 Look = Callable[[], object]
 
 
 class SamplerCost:
     """All take turns, so that what the machine does meanwhile falls on each alike."""
 
-    title = "Cost of a look at a host"
+    title = "Cost of one sample of a host"
     command = "python -m tests.benchmarks.samplers"
 
     def run(self) -> list[Figure]:
@@ -66,7 +66,7 @@ def _looks(pids: Mapping[int, int]) -> dict[str, Look]:
     else:
         scripted = open_nvml_sampler(ScriptedNvml(h100s(NUM_RANKS)))
         assert scripted is not None
-        found["nvml, eight GPUs in memory"] = lambda: scripted.sample(time.time_ns())
+        found["nvml, eight simulated GPUs"] = lambda: scripted.sample(time.time_ns())
     processes = [psutil.Process(pid) for pid in pids.values()]
     return {**found, RIVAL: lambda: _by_psutil(processes)}
 

@@ -46,7 +46,7 @@ class Soak:
                 sizes = _watch(running)
                 assert running.agent.wait(120) == 0, running.agent.said()
                 _check_complete(running, self._num_steps)
-        size = f"{self._num_steps} steps, {NUM_RANKS} ranks, {SPANS_PER_STEP + 1} spans a step"
+        size = f"{self._num_steps} steps, {NUM_RANKS} ranks, {SPANS_PER_STEP + 1} spans per step"
         note = f"{size}; spread: smallest and largest"
         return [_figure(name, values, note) for name, values in sizes.items()]
 

@@ -49,7 +49,7 @@ class AtRest:
 class StorageBenchmark:
     """Runs that differ in what their clocks record, stored and merged."""
 
-    title = "Bytes a span at rest"
+    title = "Stored bytes per span"
     command = "python -m tests.benchmarks.storage"
 
     def run(self) -> list[Figure]:
@@ -57,7 +57,7 @@ class StorageBenchmark:
         plain = [*made[Recorded.TIMES].blocks(STEPS_A_BLOCK)]
         stored = _stored(plain)
         figures = [
-            _whole("a span, roll-ups included", stored, plain, bound=BOUND_BYTES),
+            _whole("one span, including roll-ups", stored, plain, bound=BOUND_BYTES),
             *_parts(stored),
             Figure(name="Parquet with delta-packed integers", value=_parquet(plain, delta=True), unit="B"),
         ]

@@ -111,14 +111,14 @@ def _frames(browser: Browser, spans: SpanColumns) -> Iterator[Figure]:
     for name, make in makers.items():
         text = make(spans).to_json()
         rivals[name] = text, _measure(browser, PLOT, text, SLOW_TURNS if size >= SLOW_FROM else TURNS // 4)
-    for what, words in (("first", "first picture"), ("zoom", "zoom, a frame"), ("pan", "pan, a frame")):
+    for what, words in (("first", "first picture"), ("zoom", "zoom, one frame"), ("pan", "pan, one frame")):
         for name, (_, theirs) in rivals.items():
             yield _figure(
                 f"{size:,} spans: {words}", ours[what], name, theirs[what], None if what == "first" else BOUND_MS
             )
     for name, (text, _) in rivals.items():
         yield Figure(
-            name=f"{size:,} spans: what travels",
+            name=f"{size:,} spans: data sent",
             value=len(canvas) / 1e6,
             unit="MB",
             rival=name,

@@ -81,10 +81,11 @@ def _run(module: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
 
 
-HEADINGS = ("case", "injected", "program", "ranks accused", "exact", "verdicts", "lines", "exit status")
-NOTES = """`fr_trace` accuses whoever it calls missing from a collective; a set that it repeats is counted once. It
-exits with 0 whatever it finds. It reads the rank out of the file name: `-p {prefix}` must be given whole. With
-`-p {short}` it ends with `{short_says}` (exit status {short_status}).
+HEADINGS = ("case", "faulty ranks", "program", "ranks named", "exact", "verdicts", "lines", "exit status")
+NOTES = """\
+`fr_trace` names all ranks that it reports as missing from a collective. A repeated set of ranks is counted once. The
+exit status is always 0. It reads the rank from the file name, so `-p {prefix}` must be complete. With `-p {short}` it
+ends with `{short_says}` (exit status {short_status}).
 """
 
 
@@ -101,7 +102,14 @@ def beside_torch(cases: list[Case]) -> tuple[str, bool]:
         prefix=PREFIX, short=PREFIX.rstrip("_"), short_says=short.first_line, short_status=short.status
     )
     return "\n".join(
-        [as_table(HEADINGS, rows), "", notes, "Our first line:", "", *(f"- {head}" for head in heads)]
+        [
+            as_table(HEADINGS, rows),
+            "",
+            notes,
+            "First line of `rankscope diagnose hang`:",
+            "",
+            *(f"- {head}" for head in heads),
+        ]
     ), exact
 
 

@@ -78,7 +78,7 @@ def _published() -> list[Figure]:
     rival_ms = median(theirs) * 1e3
     return [
         Figure(name=name, value=value, low=low, high=high, unit="ms", rival=RIVAL, rival_value=rival_ms, note=note),
-        Figure(name="its time / the analyzer's", value=value / rival_ms, unit="", bound=MAX_RATIO),
+        Figure(name="time divided by the analyzer's", value=value / rival_ms, unit="", bound=MAX_RATIO),
     ]
 
 
@@ -118,11 +118,11 @@ def _large() -> list[Figure]:
     """In a process of its own, so that its memory is its own."""
     command = [sys.executable, "-m", "tests.benchmarks.large_whatif", str(LARGE_STEPS)]
     done = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=LIMIT_S).stdout)
-    note = f"{done['operations']:,} operations: dp 192, pp 8, tp 8, {LARGE_STEPS} steps; a rank slow by 1.3"
+    note = f"{done['operations']:,} operations: dp 192, pp 8, tp 8, {LARGE_STEPS} steps; one rank slow, factor 1.3"
     return [
         Figure(name="12,288 ranks, all figures", value=done["seconds"], unit="s", bound=MAX_SECONDS, note=note),
-        Figure(name="its peak memory, the run's own included", value=done["peak_mib"], unit="MiB", bound=MAX_MIB),
-        Figure(name="its worst worker is not the slow one", value=float(not done["exact"]), unit="", bound=0.0),
+        Figure(name="peak memory, including the run", value=done["peak_mib"], unit="MiB", bound=MAX_MIB),
+        Figure(name="worst worker is not the slow one", value=float(not done["exact"]), unit="", bound=0.0),
     ]
 
 

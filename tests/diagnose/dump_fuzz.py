@@ -1,4 +1,4 @@
-"""Feeds the reader of flight-recorder dumps what it should refuse, and watches it.
+"""Fuzzes the reader of flight-recorder dumps.
 
 python -m tests.diagnose.dump_fuzz --count 100000 [--seed 0] [--only INDEX] [--write]
 
@@ -125,7 +125,7 @@ def main() -> int:
     print(json.dumps(asdict(outcome), indent=1))
     if given.write:
         command = f"python -m tests.diagnose.dump_fuzz --count {given.count} --seed {given.seed}"
-        write_section("Dumps that are none", command, as_section(outcome, given.count))
+        write_section("Invalid flight-recorder dumps", command, as_section(outcome, given.count))
     return int(bool(outcome.failures))
 
 

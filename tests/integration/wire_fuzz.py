@@ -233,14 +233,14 @@ def main() -> int:
     print(json.dumps(asdict(outcome), indent=1))
     if given.write:
         command = f"python -m tests.integration.wire_fuzz --count {given.count} --http {given.http} --seed {given.seed}"
-        write_section("What strangers send", command, as_section(outcome, given.count, given.http))
+        write_section("Untrusted network input", command, as_section(outcome, given.count, given.http))
     return int(bool(outcome.failures))
 
 
 def as_section(outcome: Outcome, count: int, sent: int) -> str:
     """Damaged batches, questions and OpenTelemetry requests, and what became of them."""
     headings = ("inputs", "read", "refused", "crashed, hung or grew", "slowest", "peak memory", "sent to a collector",
-                "its answers", "it grew by")  # fmt: skip
+                "answers", "memory growth")  # fmt: skip
     answers = ", ".join(f"{number} x {status}" for status, number in sorted(outcome.over_http.items()))
     counts = map(str, (count, outcome.read, outcome.refused, len(outcome.failures)))
     rest = (

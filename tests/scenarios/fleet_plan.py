@@ -40,7 +40,7 @@ class Trial:
 
     @property
     def num_steps(self) -> int:
-        if self.kind in ("cut for good", "stalled rank"):
+        if self.kind in ("permanent link loss", "stalled rank"):
             return 5_000
         if self.rate or self.fault != "none":
             return SLOW_STEPS
@@ -48,10 +48,10 @@ class Trial:
         return SETTLE_STEPS + 12 + (BETWEEN_STEPS + 2) * len(self.flaps_s) + told_steps
 
 
-KINDS = ("healthy", "one flap", "three flaps", "cut for good", "slow link", "stalled rank", "slow rank")
+KINDS = ("healthy", "one flap", "three flaps", "permanent link loss", "slow link", "stalled rank", "slow rank")
 ALERTED = {
     "three flaps": "nic-flap",
-    "cut for good": "nic-flap",
+    "permanent link loss": "nic-flap",
     "stalled rank": "hung-collective",
     "slow rank": "compute-straggler",
 }
@@ -60,7 +60,7 @@ ALERTED = {
 
 def plan(seed: int, *, flaps: int = 30, healthy: int = 10, cuts: int = 4, slow: int = 6) -> list[Trial]:
     """What verdicts are held against: ``flaps`` jobs with a flap or three, and the others."""
-    kinds = ["one flap", "three flaps"] * (flaps // 2) + ["healthy"] * healthy + ["cut for good"] * cuts
+    kinds = ["one flap", "three flaps"] * (flaps // 2) + ["healthy"] * healthy + ["permanent link loss"] * cuts
     return _drawn(random.Random(seed), kinds + ["slow link"] * slow, watched=False)
 
 

@@ -77,7 +77,7 @@ class Seen:
     def innocent(self) -> bool:
         """Whether nobody else was accused, and nothing was called a hang that was none."""
         others = [one for one in self.findings if one["hosts"] and one["hosts"] != [self.host]]
-        ends = self.trial.kind in ("cut for good", "stalled rank")
+        ends = self.trial.kind in ("permanent link loss", "stalled rank")
         return not others and (ends or not set(self.verdicts) & set(HANGS))
 
     @property
@@ -94,7 +94,7 @@ class Seen:
                 return not accusing and all(mark["lasts"] is False for mark in self.marks)
             case "three flaps":
                 return accusing == ["nic-flap"]
-            case "cut for good":
+            case "permanent link loss":
                 hung = self.of_kind("hung-collective")
                 return bool(hung) and hung[0]["evidence"].get("device") == DATA_LINK
             case "slow link":
@@ -127,7 +127,7 @@ def stand_trial(trial: Trial, ground: Ground) -> Seen:
         ground.folder / run_id,
         run_id=run_id,
         config=_config(trial),
-        collective_timeout_s=CUT_TIMEOUT_S if trial.kind == "cut for good" else TIMEOUT_S,
+        collective_timeout_s=CUT_TIMEOUT_S if trial.kind == "permanent link loss" else TIMEOUT_S,
         fault=trial.fault,
         zygote=ground.zygote,
     )
@@ -167,7 +167,7 @@ def _disturb(trial: Trial, job: Job, ground: Ground, seen: Seen) -> None:
         job.wait_for_steps(BETWEEN_STEPS)
     if trial.rate:
         ground.cluster.slow(trial.host, trial.rate)
-    elif trial.kind == "cut for good":
+    elif trial.kind == "permanent link loss":
         seen.faults_ns.append(ground.cluster.link_down(trial.host))
     elif trial.fault != "none":
         job.wait_for_step(FAULT_STEP)

@@ -26,16 +26,22 @@ from tests.scenarios.fleet_trial import Ground, Seen, stand_trial
 TITLE, ALERTS_TITLE = "Disturbed networks", "Time to the alert"
 MAX_ALERT_S = 15.0
 MAX_ALERT_STEPS = 20
-HEADINGS = ("what happened", "jobs", "exact", "flaps by the kernel", "flaps told", "others accused")
-ALERTS_HEADINGS = ("what happened", "jobs", "exact", "seconds, median (worst)", "steps, median (worst)", "bound")
-NOTES = """Four hosts (network namespaces, veth pairs, a bridge) of two ranks each train dp2 x pp2 x tp2 under gloo; a
-host's link is taken down at the switch for 0.5, 3 or 8 s at a random moment, or for good, or throttled by `tbf` in the
-midst of the run. Exact: each flap that the kernel counted is told, on the right card, and nothing else is accused;
-three flaps are a finding, one is none; no flap is ever called a hang; a link that stays down is a hung collective with
-that card as its cause; a slow link is that host's."""
-ALERTS_NOTES = """Jobs as above, and `rankscope alerts run` beside them on the same two cores: from the third flap, the
-cut, the moment a rank stopped, or the step from which it was slow (3 times) to the line of the alert. Exact: as above;
-the rank that stopped or was slow is named, and no other."""
+HEADINGS = ("fault", "jobs", "exact", "link losses counted by the kernel", "link losses reported", "others named")
+ALERTS_HEADINGS = ("fault", "jobs", "exact", "seconds, median (worst)", "steps, median (worst)", "bound")
+NOTES = """\
+Four hosts (network namespaces, veth pairs, a bridge) with two ranks each train dp2 x pp2 x tp2 under gloo. The link
+of one host is taken down at the switch, for 0.5, 3 or 8 s at a random moment or permanently. Or `tbf` limits its rate
+during the run. *Exact* means:
+
+- Each link loss that the kernel counted is reported on the right card, and nothing else is named.
+- Three flaps are a finding, one flap is not.
+- A flap is never reported as a hang.
+- A permanent link loss is a hung collective with this card as its cause.
+- A slow link is reported with its host."""
+ALERTS_NOTES = """\
+The jobs are those of "Disturbed networks". `rankscope alerts run` runs on the same two cores. The time ends at the
+line of the alert. It begins at the third flap, the permanent link loss, the stop of the rank, or the first slow step
+(factor 3). *Exact* means the same. The rank that stopped or was slow is named, and no other."""
 
 
 @contextmanager

@@ -66,7 +66,7 @@ KINDS: dict[str, Callable[[random.Random, int, Topology], str]] = {
     "interpreter locked in C": _hang("gil"),
     "skipped collective": _skip,
     "wrong shape": _shape,
-    "data that never comes": _drought,
+    "data loader that never returns": _drought,
 }
 IN_EVERY_RUN = {
     "stopped (SIGSTOP)": EIGHT,

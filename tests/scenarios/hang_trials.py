@@ -27,13 +27,15 @@ MAX_BEYOND_S = 10.0
 MANY_STEPS = 5_000
 """More than a trial comes to."""
 HEADINGS = (
-    *("fault", "trials", "8 / 16 ranks", "exact", "exact from the spool alone", "accused others on the way"),
-    *("seconds to the verdict, median (worst)", "beyond the stall threshold, median (worst)"),
+    *("fault", "trials", "8 / 16 ranks", "exact", "exact from the spool alone", "other ranks named earlier"),
+    *("seconds to the verdict, median (worst)", "seconds after the stall threshold, median (worst)"),
 )
-NOTES = """Seconds run from the moment at which the fault began to the first verdict in the store that did not change
-any more; the threshold is what the agent had learned of the usual step ({settings}). A rank that dies is told at once.
-The spool is what is left when the job was ended (half of them by `kill -9` of the launcher) and the collector was
-killed.
+NOTES = """\
+Seconds are counted from the start of the fault to the first verdict in the store that did not change later.
+The stall threshold is learned from the usual step time ({settings}). The death of a rank is reported immediately.
+
+"From the spool alone": the job has ended, and the collector was killed. Half of the jobs ended by `kill -9` of the
+launcher.
 """
 
 
@@ -89,9 +91,9 @@ def as_section(found: Sequence[Found], healthy: dict[str, list[tuple[int, ...]]]
     """The section of docs/accuracy.md."""
     rows = [kind_row(kind, [one for one in found if one.trial.kind == kind]) for kind in KINDS]
     quiet = [(kind, "nothing" if not wrong else str(wrong)) for kind, wrong in healthy.items()]
-    tables = as_table(HEADINGS, [*rows, kind_row("all", found)]), as_table(("healthy job", "raised"), quiet)
+    tables = as_table(HEADINGS, [*rows, kind_row("all", found)]), as_table(("healthy job", "reported"), quiet)
     return "\n\n".join(
-        (tables[0], NOTES.format(settings=f"floor {FLOOR_S:g} s, {FACTOR:g} usual steps").strip(), tables[1])
+        (tables[0], NOTES.format(settings=f"{FACTOR:g} usual steps, at least {FLOOR_S:g} s").strip(), tables[1])
     )
 
 

@@ -43,7 +43,7 @@ from tests.forkserver import FORKED
 from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, UNTOLD, accused_now, collecting
 from tests.scenarios.mesh_job import HEALTHY, LOOPING, MESHES, NUM_RANKS, SLOW, STOPPED, Trial, in_own_session, launch
 
-TITLE = "Meshes that are learned"
+TITLE = "Learned meshes"
 COMMAND = "python -m tests.scenarios.mesh_trials"
 NUM_STEPS = 36
 MANY_STEPS = 2_000
@@ -70,16 +70,23 @@ EXPECTED: dict[str, tuple[str, set[tuple[str, str]]]] = {
 """The mesh that is to be learned; stage and axes of every operation. Axes of degree 1 have no groups to learn from. The
 sum of the losses is over all ranks: among experts it lies along the axes of data parallelism."""
 HEADINGS = (
-    *("mesh", "trial", "trials", "mesh learned, operations under stage and axes", "exact", "other findings above info"),
+    *("mesh", "trial", "trials", "mesh, stages and axes right", "exact", "other findings above info"),
     "seconds from the fault to the verdict, median (worst)",
 )
-NOTE = """Eight gloo ranks on the two cores of one machine. `telemetry.start()` is not given the mesh: each rank
-learns it from its process groups. A slowed rank works 1.5 to 2 times as long in each forward from step 8 on, of
-{num_steps} steps; exact means that `rankscope diagnose` names it, and it alone, as compute-straggler. A stopped rank
-stops in a forward of step 8; exact means that `rankscope diagnose hang` names it and it alone. Seconds to that verdict
-include the stall threshold of 3 s. The meshes are of torchtitan's DeviceMesh with pipelining, FSDP2 and tensor
-parallelism; of Megatron's group descriptions with the same; with context parallelism; and of Megatron's expert
-parallelism, whose experts exchange tokens among four ranks.
+NOTE = """\
+- Eight gloo ranks run on the two cores of one machine. `telemetry.start()` does not get the mesh. Each rank learns it
+  from its process groups.
+- A slowed rank computes 1.5 to 2 times as long in each forward, from step 8 of {num_steps} steps. *Exact* means that
+  `rankscope diagnose` reports this rank, and no other, as compute-straggler.
+- A stopped rank stops in a forward of step 8. *Exact* means that `rankscope diagnose hang` names this rank and no
+  other. The seconds to this verdict include the stall threshold of 3 s.
+
+| mesh | group names of | parallelism |
+| --- | --- | --- |
+| torchtitan | torchtitan's DeviceMesh | pipelining, FSDP2, tensor |
+| megatron | Megatron's group descriptions | pipelining, FSDP2, tensor |
+| context | DeviceMesh | context, FSDP2, tensor |
+| experts | Megatron's group descriptions | FSDP2, experts that exchange tokens among four ranks |
 """
 
 
@@ -249,7 +256,7 @@ def as_section(found: Sequence[Found]) -> str:
     ]
     parts = [as_table(HEADINGS, rows), NOTE.format(num_steps=NUM_STEPS).strip()]
     if wrong := [f"- {one.trial.run_id}: {one.told}" for one in found if not one.holds]:
-        parts += ["Not right:", "\n".join(wrong)]
+        parts += ["All misses:", "\n".join(wrong)]
     return "\n\n".join(parts)
 
 

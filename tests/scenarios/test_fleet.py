@@ -63,6 +63,6 @@ def words_of(stretched: str) -> list[str]:
 
 @pytest.mark.long
 def test_a_link_that_stays_down_is_a_hung_collective_with_the_card_as_its_cause(ground: Ground, tmp_path: Path) -> None:
-    seen = stand_trial(Trial(number=1, kind="cut for good", host=2), replace(ground, folder=tmp_path))
+    seen = stand_trial(Trial(number=1, kind="permanent link loss", host=2), replace(ground, folder=tmp_path))
     assert only_of(seen, "hung-collective")["evidence"]["device"] == DATA_LINK
     assert [mark["lasts"] for mark in seen.marks] == [True]

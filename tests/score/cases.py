@@ -143,9 +143,9 @@ def _fit(name: str, run: SimulatedRun) -> SimulatedRun:
     """The run made such that the fault can happen in it."""
     if name == "heavy stage" and run.topology.pp == 1:
         run = replace(run, topology=Topology(dp=4, pp=4), num_microbatches=8)
-    if name == "contention":
+    if name == "host contention":
         run = replace(run, device="cpu", noise=ON_CPU)
-    if name == "unplanned collections":
+    if name == "garbage collection":
         run = replace(run, collects_by_plan=False)
     if name == "slow checkpoint":
         run = replace(run, checkpoint_every=10 if run.topology.pp > 1 else 25, num_steps=100)
@@ -265,13 +265,13 @@ FAULTS: Mapping[str, Callable[[Random, SimulatedRun], Fault]] = {
     "slow host": _slow_host,
     "heavy stage": _heavy_stage,
     "long sequences": _sequences,
-    "unplanned collections": _collections,
+    "garbage collection": _collections,
     "launch drift": _drift,
     "slow link": _slow_link,
     "data stall": _data_stall,
-    "contention": _contention,
+    "host contention": _contention,
     "communication decline": _decline,
-    "loss": _loss,
+    "loss anomaly": _loss,
     "slow checkpoint": _slow_writer,
     "flapping card": _flap,
     "throttled GPU": _throttle,

@@ -12,14 +12,18 @@ HEADINGS = (
     *("fault", "runs", "found, exact suspect", "recall", "right kind, other suspect", "wrong findings", "precision"),
     "steps to the verdict, median (worst)",
 )
-NOTE = """Recall: of the runs with the fault, those in which it is named with exactly its ranks, host or stage. Wrong is
-every finding that is not that, of any severity; in a healthy run every one above `info`. Every third run is healthy.
-Noise is what a published production trace has; in a quarter of the runs it is five times that, but for those of slow
-ranks by 1.05 and 1.10, and of thousands of ranks. Hosts' clocks are off by up to 10 ms and drift in half of the runs.
-Seeds from {first} on; thresholds were tuned on seeds below 1,000,000 only. Hosts of
-a flapping card or a throttled GPU tell of it as their agents would, those around a throttled GPU likewise. Not asked:
-throttling in waves of less than 20 steps, declines below 8 times the communication, contention below 3 times the wall
-time, slow links of hosts that share all groups.
+NOTE = """\
+- *Recall*: the share of runs in which the fault is named with exactly its ranks, host or stage.
+- *Wrong findings*: all other findings, of any severity. In healthy runs only findings above `info` count.
+- Every third run is healthy.
+- The noise is that of a published production trace. In a quarter of the runs it is five times as strong. The rows of
+  slow ranks by factor and of large runs do not contain such runs.
+- In half of the runs the clocks of hosts are wrong by up to 10 ms and drift.
+- Seeds begin at {first}. Thresholds were tuned on seeds below 1,000,000 only.
+- Hosts of a flapping card or a throttled GPU send the samples that their agents would send. Hosts around a throttled
+  GPU do the same.
+- Not tested: throttling in waves of less than 20 steps, declines below 8 times the communication time. Also not tested:
+  contention below 3 times the wall time, slow links of hosts that share all groups.
 """
 
 
@@ -48,15 +52,15 @@ def as_section(board: Board) -> str:
     names = list(dict.fromkeys(one.case.name for one in board.small if one.truth))
     rows = [row(name, [one for one in board.small if one.case.name == name]) for name in names]
     rows += [row("all of these", [one for one in board.small if one.truth])]
-    rows += [row("slow rank by 1.05", _by(board.stragglers, 1.05, 1.06))]
-    rows += [row("slow rank by 1.10 and above", _by(board.stragglers, 1.1, 99.0))]
-    rows += [row("slow rank among 2,048 and 12,288", [one for one in board.large if one.truth])]
+    rows += [row("slow rank, factor 1.05", _by(board.stragglers, 1.05, 1.06))]
+    rows += [row("slow rank, factor 1.10 and above", _by(board.stragglers, 1.1, 99.0))]
+    rows += [row("slow rank among 2,048 and 12,288 ranks", [one for one in board.large if one.truth])]
     wrong = str(sum(len(one.wrong) for one in board.healthy))
     rows += [("healthy", str(len(board.healthy)), "", "", "", wrong, "", "")]
     misses = [describe(one) for one in board.everything if one.wrong or (one.truth and not one.right)]
     note = NOTE.format(first=f"{board.small[0].case.seed:,}")
     listed = "\n".join(f"- {one}" for one in misses) or "None."
-    return "\n\n".join((as_table(HEADINGS, rows), note.strip(), f"Misses, all of them:\n\n{listed}"))
+    return "\n\n".join((as_table(HEADINGS, rows), note.strip(), f"All misses:\n\n{listed}"))
 
 
 def _by(verdicts: Sequence[Verdict], least: float, below: float) -> list[Verdict]:

@@ -18,9 +18,10 @@ from tests.scenarios.slowed_from_outside import crowded, slow_down, stopped_and_
 
 TITLE = "Slow runs, real"
 COMMAND = "python -m tests.score.real"
-HEADINGS = ("run", "should be told", "was told", "exact")
-NOTE = """Eight ranks (dp 2, pp 2, tp 2) of the demo's training on the cores of one machine. What is done from outside
-begins after eight healthy steps; what is told is what `rankscope diagnose` says of the steps up to twenty later.
+HEADINGS = ("run", "expected", "reported", "exact")
+NOTE = """\
+Eight ranks (dp 2, pp 2, tp 2) run the demo's training on the cores of one machine. Faults from outside begin
+after eight healthy steps. *Reported*: the findings of `rankscope diagnose` up to twenty steps later.
 """
 
 Told = list[tuple[str, list[int]]]
@@ -69,8 +70,8 @@ RUNS = (
         truth=[("host-contention", [0])],
         ask=_outside(0, stopped_and_continued),
     ),
-    Real(name="six loads on the core of rank 2", truth=[("host-contention", [2])], ask=_outside(2, crowded)),
-    Real(name="six loads on the core of rank 7", truth=[("host-contention", [7])], ask=_outside(7, crowded)),
+    Real(name="six busy processes on the core of rank 2", truth=[("host-contention", [2])], ask=_outside(2, crowded)),
+    Real(name="six busy processes on the core of rank 7", truth=[("host-contention", [7])], ask=_outside(7, crowded)),
 )
 
 
@@ -94,7 +95,7 @@ def main() -> int:
 
 
 def _words(told: Told) -> str:
-    return "; ".join(f"{kind} {', '.join(map(str, ranks)) or 'of nobody'}" for kind, ranks in told) or "nothing"
+    return "; ".join(f"{kind} {', '.join(map(str, ranks)) or 'without a rank'}" for kind, ranks in told) or "nothing"
 
 
 def _arguments() -> argparse.Namespace:

@@ -89,4 +89,4 @@ def describe(one: Verdict) -> str:
     fault = one.truth[0].fault if one.truth else "healthy"
     topology = plan.topology
     grid = f"dp{topology.dp} pp{topology.pp} tp{topology.tp}" if topology.is_plain else str(topology)
-    return f"seed {one.case.seed}, {grid}, {plan.num_steps} steps, {plan.device}: {fault}: said {said}"
+    return f"seed {one.case.seed}, {grid}, {plan.num_steps} steps, {plan.device}: {fault}: reported {said}"

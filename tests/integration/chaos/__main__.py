@@ -1,4 +1,4 @@
-"""Schedule after schedule: is every record accounted for?
+"""Random disturbances of real processes: is every record stored once, or reported as lost?
 
 python -m tests.integration.chaos [--seeds 0:200] [--only server|embedded|collectors] [--write]
 
@@ -25,26 +25,30 @@ from tests.integration.chaos.trial import KEPT, Ground, Seen, stand_trial
 
 TITLE = "Chaos"
 HEADINGS = (
-    *("store", "schedules", "disturbances", "records", "rows stored", "lost, told and explained", "no room at all"),
+    *("store", "schedules", "disturbances", "records", "rows stored", "lost, reported with a reason", "without space"),
     *("schedules with a fault", "seconds, median (worst)"),
 )
 WORDS = {
-    "kill": "`kill -9` and a new start",
+    "kill": "`kill -9` and restart",
     "pause": "SIGSTOP and SIGCONT",
     "cut": "network cut",
     "halve": "answer cut in half",
     "slow": "slow store (stopped every other 0.1 s)",
     "fill": "full disk",
-    "move": "another agent, told another address",
-    "jump": "wall clock set forwards or back, by up to 40 days, and set right again",
+    "move": "another agent with another collector address",
+    "jump": "wall clock set forward or back by up to 40 days, then corrected",
 }
-NOTES = """Two ranks record; an agent, collectors behind two relays and the store (Debian's ClickHouse server behind
-a relay of its own, or chdb) are real processes. Disturbances begin within three seconds at random instants, and may
-overlap. Ranks and agent share one wall clock, the collectors another; the stores keep the machine's. Then all is
-let run until the agent has shipped everything, and every stored row is held against copies of the rank files by
-rank, number, start and duration: nothing is missing, nothing is doubled, nothing is there that was told as lost.
-Lost: the oldest segment had to go because rank files were at their cap (4 to 64 segments of 1,024 records here) or
-the disk was full. No room at all: a full disk with no old segment to give; these records got no number."""
+NOTES = """\
+- Two ranks record. The agent, the collectors behind two relays, and the store are real processes. The store is
+  Debian's ClickHouse server behind another relay, or chdb.
+- Disturbances begin at random times within three seconds, and may overlap.
+- Ranks and agent share one wall clock. The collectors share another one. The stores use the clock of the machine.
+- After the disturbances, the trial waits until the agent has sent everything. Every stored row is then compared with
+  copies of the rank files by rank, number, start and duration. A schedule has a fault if a row is missing or
+  duplicated, or if a stored row is reported as lost.
+- *Lost*: the oldest segment was deleted. The rank files were at their limit (4 to 64 segments of 1,024 records in this
+  test), or the disk was full.
+- *Without space*: the disk was full and no old segment could be deleted. These records got no number."""
 
 
 def main() -> int:
@@ -63,7 +67,7 @@ def main() -> int:
         }
         grounds = [found[given.only]] if given.only else list(found.values())
         seen = [_told(stand_trial(seed, grounds[seed % len(grounds)])) for seed in seeds]
-    text = "\n\n".join([_table(seen), _kinds(seen), " ".join(NOTES.split())])
+    text = "\n\n".join([_table(seen), _kinds(seen), NOTES])
     print(text)
     if given.write:
         write_section(TITLE, f"python -m tests.integration.chaos --seeds {given.seeds}", text)
@@ -116,7 +120,7 @@ def _kinds(seen: Sequence[Seen]) -> str:
         for kind in WORDS
         if any(of == kind for of, _ in counts)
     ]
-    return as_table(("disturbance", "of what, how often"), rows)
+    return as_table(("disturbance", "process, number of times"), rows)
 
 
 if __name__ == "__main__":
