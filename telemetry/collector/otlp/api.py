@@ -55,7 +55,7 @@ from telemetry.collector.otlp.traces import SPAN_ID_BYTES, TRACE_ID_BYTES, decod
 from telemetry.collector.otlp.writer import OtlpWriter
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.stores.dialect import is_modern, parse_version
+from telemetry.stores.cluster import is_modern, parse_version
 from telemetry.stores.interface import Store
 
 TABLE = "otel_logs"
