@@ -19,8 +19,7 @@ from trainer.config import TrainConfig
 from trainer.data.batches import Batch, Batches, Loader
 from trainer.data.tokens import Tokens
 from trainer.faults.act import Healthy
-from trainer.faults.collectives import stand_in_groups
-from trainer.faults.places import stand_before_collectives
+from trainer.faults.collectives import stand_before_collectives, stand_in_groups
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.adamw import ShardedAdamW, add_over_ranks
 from trainer.parallel.mesh import Grid, shard_parameters

@@ -1,7 +1,7 @@
-"""A short-lived process group, and collectives repeated until one of its members has had enough.
+"""A process group for a short test, and collectives that repeat until the time of one member is over.
 
 iteration    [ own work ] [ collective, element 0: "my time is over" ]
-             all members see the same sum, so all stop after the same iteration
+             all members get the same sum, so all stop after the same iteration
 """
 
 import os
@@ -28,39 +28,39 @@ class Member:
     world_size: int
     device: str
     interface: str | None
-    """What gloo and NCCL are to use; None: they choose."""
+    """The network interface for gloo and NCCL; None: their default."""
     timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeated:
-    """What the iterations took, the first left out."""
+class Repetitions:
+    """Durations of the iterations, without the first."""
 
     own_s: list[float]
-    """Own work of each iteration."""
+    """The own work of each iteration."""
     whole_s: list[float]
-    """Own work and the collective, in which one waits for the others."""
+    """Own work and collective, with the waiting time for other members."""
     is_right: bool
-    """Whether each result was what it must be."""
+    """Whether every result was correct."""
 
 
 def host_store(listener: socket.socket) -> Any:
-    """The store's server, on a socket that listens already."""
+    """The store's server, on a socket that already listens."""
     host, port = listener.getsockname()[:2]
     return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
-def reach_store(host: str, port: int, timeout_s: float) -> Any:
+def connect_store(host: str, port: int, timeout_s: float) -> Any:
     """A client of the store.
 
     Raises:
-        torch.distributed.DistError: nobody answers in time.
+        torch.distributed.DistError: no answer in time.
     """
     return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
 
 
 def join(store: Any, member: Member) -> None:
-    """Make this process a member of the default group: gloo on CPUs, NCCL on GPUs. It ends with the process."""
+    """Make this process a member of the default group: gloo on CPUs, NCCL on GPUs. The group ends with the process."""
     if member.interface:
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = member.interface
     if is_gpu(member.device):
@@ -75,9 +75,9 @@ def join(store: Any, member: Member) -> None:
 
 
 def all_reduce_for(
-    measure_s: float, member: Member, size_bytes: int, compute_time: Callable[[], object] = lambda: None
-) -> Repeated:
-    """``compute_time``, then an all-reduce of ``size_bytes``, again and again."""
+    measure_s: float, member: Member, size_bytes: int, own_work: Callable[[], object] = lambda: None
+) -> Repetitions:
+    """Repeat ``own_work`` and an all-reduce of ``size_bytes``."""
     own = torch.full((size_bytes // 4,), float(member.rank + 1), device=member.device)
     shared = torch.empty_like(own)
     right = member.world_size * (member.world_size + 1) / 2
@@ -88,11 +88,11 @@ def all_reduce_for(
         dist.all_reduce(shared)
         return bool(shared[0] > 0), bool((shared[1:] == right).all())
 
-    return _repeat(measure_s, member, compute_time, collective)
+    return _repeat(measure_s, member, own_work, collective)
 
 
-def all_to_all_for(measure_s: float, member: Member, size_bytes: int) -> Repeated:
-    """An all-to-all in which each sends ``size_bytes`` to each, again and again."""
+def all_to_all_for(measure_s: float, member: Member, size_bytes: int) -> Repetitions:
+    """Repeat an all-to-all in which each member sends ``size_bytes`` to each."""
     world, length = member.world_size, size_bytes // 4
     marks = torch.arange(world, device=member.device, dtype=torch.float32)
     sent = (member.rank * world + marks).repeat_interleave(length).reshape(world, length)
@@ -110,14 +110,14 @@ def all_to_all_for(measure_s: float, member: Member, size_bytes: int) -> Repeate
 def _repeat(
     measure_s: float,
     member: Member,
-    compute_time: Callable[[], object],
+    own_work: Callable[[], object],
     collective: Callable[[bool], tuple[bool, bool]],
-) -> Repeated:
+) -> Repetitions:
     own_s, whole_s = list[float](), list[float]()
     is_right, ends, deadline = True, False, None
     while not ends:
         begun = time.perf_counter()
-        compute_time()
+        own_work()
         synchronize(member.device)
         worked = time.perf_counter()
         ends, was_right = collective(deadline is not None and worked > deadline)
@@ -125,4 +125,4 @@ def _repeat(
         whole_s.append(time.perf_counter() - begun)
         is_right = is_right and was_right
         deadline = deadline or time.perf_counter() + measure_s
-    return Repeated(own_s=own_s[WARM_UP:], whole_s=whole_s[WARM_UP:], is_right=is_right)
+    return Repetitions(own_s=own_s[WARM_UP:], whole_s=whole_s[WARM_UP:], is_right=is_right)

@@ -1,69 +1,187 @@
-"""The process that runs the checks of a node: ``python -m``, by :func:`diagnose.nodecheck.node.check_node` alone.
+"""The process that tests a node: ``python -m``, started by ``check_node`` and ``run_paired_test`` only.
 
-It imports torch once and forks for each check, so it never touches a device itself.
+check_node         memory .. products .. copies .. network .. collectives .. disk .. shared memory
+run_paired_test    the rounds of ``pairs/rounds.py``
+
+A round contains the checks that run at once: the same check on equal devices that share nothing that is measured. The
+process imports torch once and forks for each check, so it never uses a device itself.
 """
 
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 
-from diagnose.nodecheck.answers import Tell, serve
-from diagnose.nodecheck.bounded import Outcome, run_bounded
-from diagnose.nodecheck.network import interface_named
+from diagnose.nodecheck.checks.host import (
+    DISK,
+    HOST_COPIES,
+    HOST_MEMORY,
+    SHARED_MEMORY,
+    SHARED_MEMORY_ROOM,
+    SHM,
+    disk,
+    host_copies,
+    host_memory,
+    shared_memory,
+    shared_memory_room,
+)
+from diagnose.nodecheck.checks.tcp import LOOPBACK, NIC_PAIR, loopback, nic_pair
+from diagnose.nodecheck.child_processes import Report, first_line, run_bounded, serve
+from diagnose.nodecheck.network import find_address, interface_named, interfaces
 from diagnose.nodecheck.node import Begun, NodeChecks
-from diagnose.nodecheck.occupied import in_words, recording_ranks, spools
-from diagnose.nodecheck.result import CheckResult, Task, failed
-from diagnose.nodecheck.suite import rounds_of
-from telemetry.errors import UsageError
+from diagnose.nodecheck.pairs.paired_test import PairedTest
+from diagnose.nodecheck.result import CheckResult, Task, failed, skipped
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.records import RankIdentity
 
+NEEDS_TORCH = ("gemm", "device-memory", "device-copies", "all-to-all", "neighbours")
+INSTALL_TORCH = "pip install 'rankscope[train]'"
+START_SLACK_S = 10.0
+"""A process that began more than this after the rank is a later process with the same pid."""
 
-def examine(checks: NodeChecks, tell: Tell) -> None:
-    """Tell what is checked and how each check came out.
+Rounds = Iterator[Sequence[Task]]
+
+
+def examine(request: NodeChecks | PairedTest, report: Report) -> None:
+    """Run what is requested.
 
     Raises:
-        UsageError: no such folder or interface, or ranks are recording on this host.
+        UsageError: as of ``check_node`` and ``run_paired_test``.
+        UnreachableError: as of ``run_paired_test``.
     """
-    _find_folder(checks)
+    if isinstance(request, PairedTest):
+        _join_paired_test(request, report)
+    else:
+        _run_checks(request, report)
+
+
+def _run_checks(checks: NodeChecks, report: Report) -> None:
+    _require_folder(checks)
     if not checks.beside_others:
-        _find_nobody(checks)
+        _refuse_training_host(checks)
     if checks.interface:
         interface_named(checks.interface)
-    for tasks in rounds_of(checks, tell):
-        tell(Begun(check=tasks[0].check))
+    for tasks in _rounds(checks, report):
+        report(Begun(check=tasks[0].check))
         outcomes = run_bounded([task.call for task in tasks], max(task.deadline_s for task in tasks))
-        for result in _results(tasks, outcomes):
-            tell(result)
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            result = failed(task.check, task.subject, outcome.error) if outcome.error else outcome.value
+            report(replace(result, seconds=outcome.seconds))
 
 
-def _find_folder(checks: NodeChecks) -> None:
-    """Looked for from a process of its own: a dead mount holds whoever asks. The check of the disk then says so."""
+def _join_paired_test(test: PairedTest, report: Report) -> None:
+    if test.rendezvous.interface:
+        interface_named(test.rendezvous.interface)
+    if test.rendezvous.index == 0:
+        find_address(test.rendezvous)
+    try:
+        from diagnose.nodecheck.pairs.rounds import take_part  # noqa: PLC0415 - torch is an optional extra
+    except ImportError as error:
+        raise UsageError(f"the paired test needs torch ({first_line(error)})", hint=INSTALL_TORCH) from error
+    take_part(test, report)
+
+
+def _rounds(checks: NodeChecks, report: Report) -> Rounds:
+    """All checks that this machine can run. Reports the others as skipped."""
+    yield from (
+        _task(checks, check, "memory", run) for check, run in ((HOST_MEMORY, host_memory), (HOST_COPIES, host_copies))
+    )
+    yield from _with_torch(checks, report)
+    yield from _network(checks, report)
+    yield _task(checks, DISK, str(checks.folder), partial(disk, folder=checks.folder))
+    yield _task(checks, SHARED_MEMORY_ROOM, str(SHM), shared_memory_room)
+    yield _task(checks, SHARED_MEMORY, str(SHM), shared_memory)
+
+
+def _with_torch(checks: NodeChecks, report: Report) -> Rounds:
+    try:
+        from diagnose.nodecheck.torch_suite import torch_rounds  # noqa: PLC0415 - torch is an optional extra
+    except ImportError as error:
+        for check in NEEDS_TORCH:
+            report(skipped(check, "", f"torch cannot be imported ({first_line(error)}); {INSTALL_TORCH}"))
+        return
+    yield from torch_rounds(checks, report)
+
+
+def _network(checks: NodeChecks, report: Report) -> Rounds:
+    """Each interface, then each pair of neighbours in the ring of interfaces."""
+    found = [interface_named(checks.interface)] if checks.interface else interfaces()
+    for interface in found:
+        yield _task(checks, LOOPBACK, interface.name, partial(loopback, interface=interface))
+    if len(found) < 2:
+        report(skipped(NIC_PAIR, "", f"needs two interfaces, found {len(found)}"))
+        return
+    for source, target in [*pairwise(found), (found[-1], found[0])]:
+        yield _task(
+            checks, NIC_PAIR, f"{source.name} -> {target.name}", partial(nic_pair, source=source, target=target)
+        )
+
+
+def _task(checks: NodeChecks, check: str, subject: str, run: Callable[..., CheckResult]) -> Sequence[Task]:
+    """A round of one check."""
+    call = partial(run, measure_s=checks.measure_s)
+    return [Task(check=check, subject=subject, call=call, deadline_s=checks.deadline_s)]
+
+
+def _require_folder(checks: NodeChecks) -> None:
+    """In a separate process: a dead mount blocks the process that reads it. The check of the disk then reports it."""
     (found,) = run_bounded([checks.folder.is_dir], checks.deadline_s)
     if found.value is False:
-        raise UsageError(f"no folder {checks.folder}", hint="--folder takes a folder of the disk to be tried")
+        raise UsageError(f"no folder {checks.folder}", hint="--folder needs a folder of the disk to check")
 
 
-def _find_nobody(checks: NodeChecks) -> None:
-    """Likewise from a process of its own: a spool may lie on a dead mount."""
-    (found,) = run_bounded([_recording_here], checks.deadline_s)
+def _refuse_training_host(checks: NodeChecks) -> None:
+    """In a separate process: a spool may be on a dead mount."""
+    (found,) = run_bounded([lambda: recording_ranks(spools())], checks.deadline_s)
     if found.value:
         raise UsageError(
-            in_words(found.value),
-            hint="checks would take memory and cores from them: drain this host first, then check it",
+            describe_ranks(found.value),
+            hint="checks would take memory and cores from them: drain this host first, then check it; or use --force",
         )
 
 
-def _recording_here() -> list[RankIdentity]:
-    return recording_ranks(spools())
+def spools(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Spools of this host: the folder in the environment, else the folders of all users."""
+    if named := environment.get("RANKSCOPE_SPOOL"):
+        return [Path(named)]
+    return sorted(Path(tempfile.gettempdir()).glob("rankscope-*/spool"))
 
 
-def _results(tasks: Sequence[Task], outcomes: Sequence[Outcome]) -> list[CheckResult]:
-    return [
-        replace(
-            failed(task.check, task.subject, outcome.error) if outcome.error else outcome.value,
-            seconds=outcome.seconds,
-        )
-        for task, outcome in zip(tasks, outcomes, strict=True)
-    ]
+def recording_ranks(folders: list[Path], proc: Path = Path("/proc")) -> list[RankIdentity]:
+    """Ranks below these spools whose processes exist and have not ended their recording. Skips unreadable folders."""
+    found: list[RankIdentity] = []
+    for folder in folders:
+        with suppress(OSError):
+            for rank_dir in find_rank_dirs(folder):
+                with suppress(UnreadableError, OSError, ValueError, OverflowError):
+                    reader = RankReader(rank_dir)
+                    identity = reader.identity()
+                    if not reader.live().ended and _exists(identity, proc):
+                        found.append(identity)
+    return found
+
+
+def describe_ranks(ranks: list[RankIdentity]) -> str:
+    """``8 ranks of run llama are recording on this host (pid 4711 and others)``."""
+    runs = ", ".join(sorted({rank.run_id for rank in ranks}))
+    many = f"{len(ranks)} ranks of run {runs} are" if len(ranks) > 1 else f"rank {ranks[0].rank} of run {runs} is"
+    return f"{many} recording on this host (pid {ranks[0].pid}{' and others' if len(ranks) > 1 else ''})"
+
+
+def _exists(identity: RankIdentity, proc: Path) -> bool:
+    """Whether the process that wrote this identity still exists."""
+    try:
+        fields = (proc / str(identity.pid) / "stat").read_text().rpartition(")")[2].split()
+        boot_s = next(line for line in (proc / "stat").read_text().splitlines() if line.startswith("btime")).split()[1]
+        began_s = int(boot_s) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, StopIteration):
+        return False
+    return fields[0] not in "ZX" and began_s <= identity.started_ns / 1e9 + START_SLACK_S
 
 
 if __name__ == "__main__":

@@ -1,12 +1,8 @@
-"""What a check says.
+"""The result of a check, and the check as a task.
 
-measured --- expectation or peers? ---> ok | slow
-failed       it broke, gave wrong data, or did not finish in time
-skipped      nothing here to be checked, or no library to do it with
-
-A check that is to be made.
-
-Repeating something for a while, and the rates that come out.
+measured --- expectation, or similar parts? ---> ok | slow
+failed       an error, wrong data, or not finished in time
+skipped      this machine lacks what the check needs
 """
 
 import time
@@ -19,27 +15,12 @@ MIN_SAMPLES = 3
 GB = 1e9
 
 
-def rates(action: Callable[[], object], amount: float, measure_s: float) -> list[float]:
-    """``amount`` per second of each call: at least three calls, then until ``measure_s`` have passed.
-
-    The first call warms up and does not count.
-    """
-    action()
-    samples: list[float] = []
-    deadline = time.perf_counter() + measure_s
-    while len(samples) < MIN_SAMPLES or time.perf_counter() < deadline:
-        begun = time.perf_counter()
-        action()
-        samples.append(amount / (time.perf_counter() - begun))
-    return samples
-
-
 class Verdict(StrEnum):
-    """How a check came out."""
+    """The verdict of a check."""
 
     OK = "ok"
     MEASURED = "measured"
-    """In order, and there is nothing to compare its value with."""
+    """No error, and no value to compare with."""
     SLOW = "slow"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -47,26 +28,26 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One check of one thing."""
+    """One check of one part of the machine."""
 
     check: str
     subject: str
-    """What was checked: cpu, cuda:0, eth0, a folder."""
+    """The part: cpu, cuda:0, eth0, a folder."""
     verdict: Verdict
     measured: str = ""
-    """What ``value`` is, with its unit: an expectation of that name may be given (:class:`Expectations`)."""
+    """Name of ``value``, with its unit. An expectation has the same name."""
     value: float | None = None
-    """Median of the repetitions; more is better."""
+    """Median of the repetitions. More is better."""
     spread: float = 0.0
     """Median absolute deviation of the repetitions, in the unit of ``value``."""
     expected: float | None = None
-    """What it was compared with."""
+    """The value that it was compared with."""
     alike: str = ""
-    """Results of the same check and the same word are of equal parts, and may be compared; empty: a part of its own."""
+    """Kind of the part. Results of the same check and kind are compared; empty: a part without peers."""
     seconds: float = 0.0
-    """What the check took, its process included."""
+    """Duration of the check, its process included."""
     detail: str = ""
-    """Why it failed or was skipped; else what the value rests on."""
+    """Reason of a failure or a skip; otherwise how the value was measured."""
 
     @property
     def is_amiss(self) -> bool:
@@ -74,10 +55,20 @@ class CheckResult:
         return self.verdict in (Verdict.SLOW, Verdict.FAILED)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A check to run: the call, and the names for a result if the call does not return."""
+
+    check: str
+    subject: str
+    call: Callable[[], CheckResult]
+    deadline_s: float
+
+
 def measured(
     check: str, subject: str, name: str, samples: Sequence[float], *, alike: str = "", detail: str = ""
 ) -> CheckResult:
-    """A check that went well, with what its repetitions gave."""
+    """The result of a check without errors, from the values of its repetitions."""
     middle = median(samples)
     return CheckResult(
         check=check,
@@ -92,20 +83,25 @@ def measured(
 
 
 def failed(check: str, subject: str, reason: str) -> CheckResult:
-    """A check that broke, or found wrong data."""
+    """A check that ended with an error or found wrong data."""
     return CheckResult(check=check, subject=subject, verdict=Verdict.FAILED, detail=reason)
 
 
 def skipped(check: str, subject: str, reason: str) -> CheckResult:
-    """A check that could not be made here."""
+    """A check that this machine cannot run."""
     return CheckResult(check=check, subject=subject, verdict=Verdict.SKIPPED, detail=reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What to call, and what to say of it should it not return."""
+def rates(action: Callable[[], object], amount: float, measure_s: float) -> list[float]:
+    """``amount`` per second of each call: at least three calls, then until ``measure_s`` have passed.
 
-    check: str
-    subject: str
-    call: Callable[[], CheckResult]
-    deadline_s: float
+    The first call is a warm-up and does not count.
+    """
+    action()
+    samples: list[float] = []
+    deadline = time.perf_counter() + measure_s
+    while len(samples) < MIN_SAMPLES or time.perf_counter() < deadline:
+        begun = time.perf_counter()
+        action()
+        samples.append(amount / (time.perf_counter() - begun))
+    return samples

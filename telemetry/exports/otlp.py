@@ -4,7 +4,7 @@ OTEL_SDK_DISABLED                                              nothing is sent
 OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER = none             nothing of the kind is sent
 OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]ENDPOINT, HEADERS, TIMEOUT, COMPRESSION, CERTIFICATE, ...
 OTEL_BSP_MAX_EXPORT_BATCH_SIZE                                 spans in one request
-OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                    see resources.py
+OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                    see trace_spans.py
 
 Each metric of a run is a gauge with one point a step, at the time of the step:
 
@@ -42,12 +42,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.exports.resources import Attempt, of_attempt
-from telemetry.exports.trace_spans import SCOPE, batches, trace_spans
+from telemetry.exports.trace_spans import SCOPE, Attempt, batches, of_attempt, trace_spans
 from telemetry.stores.address import without_password
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Samples, Steps
-from telemetry.stores.queries.traces import Detail
+from telemetry.stores.queries.spans import Detail
 
 POINTS_AT_ONCE = 5_000
 STEP_DURATION = "rankscope.step.duration"

@@ -1,20 +1,90 @@
-"""Spans of a run in the form of the OpenTelemetry SDK, with the ids of the view ``otel_traces``."""
+"""Spans and resources of a run in the form of the OpenTelemetry SDK, with the ids of the view ``otel_traces``.
 
+A run is a service. Each rank of an attempt is an instance of it:
+
+    service.name         the run                 } stable semantic conventions
+    service.instance.id  a UUID of the rank      }
+    rankscope.*          attributes without a stable name: attempt, rank, place in the grid, host
+
+``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` override these.
+"""
+
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.semconv.attributes.service_attributes import SERVICE_NAME
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
-from telemetry.exports.resources import Attempt, of_rank, of_ranks
 from telemetry.named_groups import axes_of_peer
 from telemetry.stages import STAGE_BY_CODE, SpanClock, Stream
+from telemetry.stored_topology import topology_in
 from telemetry.stores.interface import Reader
-from telemetry.stores.queries import TraceSpans
-from telemetry.stores.queries.traces import Detail
+from telemetry.stores.queries import Ranks, TraceSpans
+from telemetry.stores.queries.spans import Detail
 from telemetry.topology import mask_of_peer
+
+SERVICE_INSTANCE_ID = "service.instance.id"
+_INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
+"""The namespace that the conventions name for ids of instances that follow from something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What is exported."""
+
+    run_id: str
+    attempt: int
+
+
+def of_attempt(who: Attempt) -> Resource:
+    """The resource of all ranks together."""
+    return _resource(who, "attempt", {})
+
+
+def of_ranks(reader: Reader, who: Attempt) -> dict[int, Resource]:
+    """The resource of each stored rank."""
+    return {
+        row["rank"]: _resource(who, f"rank {row['rank']}", _attributes(row))
+        for row in reader.read(Ranks(run_id=who.run_id, attempt=who.attempt)).to_pylist()
+    }
+
+
+def of_rank(who: Attempt, rank: int) -> Resource:
+    """The resource of a rank of which only spans are known."""
+    return _resource(who, f"rank {rank}", {"rankscope.rank": rank})
+
+
+def _attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
+    topology = topology_in(row)
+    rank = int(row["rank"])
+    known = rank < topology.world_size
+    place = topology.place(rank)._asdict() | topology.coordinates(rank) if known else {}
+    return {
+        "rankscope.rank": rank,
+        "rankscope.local_rank": row["local_rank"],
+        "rankscope.host.name": row["host"],
+        "rankscope.mesh": str(topology),
+        **{f"rankscope.{axis}": index for axis, index in place.items()},
+    }
+
+
+def _resource(who: Attempt, instance: str, more: Mapping[str, int | str]) -> Resource:
+    named = Resource(
+        {
+            SERVICE_NAME: who.run_id,
+            SERVICE_INSTANCE_ID: str(uuid.uuid5(_INSTANCES, f"{who.run_id}/{who.attempt}/{instance}")),
+            "rankscope.run.id": who.run_id,
+            "rankscope.attempt": who.attempt,
+            **more,
+        }
+    )
+    return named.merge(OTELResourceDetector().detect())
+
 
 SCOPE = InstrumentationScope("rankscope")
 SPANS_AT_ONCE = 200_000
@@ -55,7 +125,7 @@ def _span(row: Mapping[str, int | str], resource: Resource) -> ReadableSpan:
         context=_context(trace_id, str(row["span_id"])),
         parent=_context(trace_id, str(row["parent_id"])) if row["parent_id"] else None,
         resource=resource,
-        attributes=_attributes(row),
+        attributes=_span_attributes(row),
         kind=SpanKind.INTERNAL,
         start_time=start_ns,
         end_time=start_ns + int(row["duration_ns"]),
@@ -67,7 +137,7 @@ def _context(trace_id: int, span_id: str) -> SpanContext:
     return SpanContext(trace_id, int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
+def _span_attributes(row: Mapping[str, int | str]) -> dict[str, int | str]:
     attributes = {f"rankscope.{name}": row[name] for name in ("microbatch", "chunk") if row[name] != _NONE}
     if int(row["peer"]) >= 0:
         attributes["rankscope.peer"] = row["peer"]

@@ -9,8 +9,14 @@ from clickhouse_driver.errors import NetworkError, SocketTimeoutError
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores import migrations, retention
 from telemetry.stores.address import ServerAddress
-from telemetry.stores.cluster import CLUSTER_SETTINGS, FIRST_VERSION, running_on_cluster
-from telemetry.stores.dialect import Version, is_modern, parse_version
+from telemetry.stores.cluster import (
+    CLUSTER_SETTINGS,
+    FIRST_VERSION,
+    Version,
+    is_modern,
+    parse_version,
+    running_on_cluster,
+)
 from telemetry.stores.driver import Connection, UnconfirmedError, native
 from telemetry.stores.inserts import INSERT_MARK, RunningInserts, render
 from telemetry.stores.interface import Parameter

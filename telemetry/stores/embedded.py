@@ -26,12 +26,11 @@ from chdb.session import Session
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log
 from telemetry.stores import inserts, migrations, retention
-from telemetry.stores.embedded_folder import check_free, check_room
 from telemetry.stores.engine_memory import release_memory, with_small_caches
 from telemetry.stores.inserts import render
 from telemetry.stores.interface import Parameter
 from telemetry.stores.pool import Pool, bounded, fault_of_question
-from telemetry.stores.whole_parts import WholeParts, set_aside
+from telemetry.stores.whole_parts import WholeParts, check_free, check_room, set_aside
 
 DATABASE = "rankscope"
 IN_MEMORY = ":memory:"

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.stages import Stage, Stream
-from telemetry.stores.cluster import clustered
-from telemetry.stores.dialect import Version, parse_version, statements
+from telemetry.stores.cluster import Version, clustered, parse_version, statements
 
 SCHEMA = Path(__file__).with_name("schema")
 VIEWS = SCHEMA / "views.sql"

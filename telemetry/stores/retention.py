@@ -10,8 +10,7 @@ See ``docs/adr/0013-retention-deletes-whole-parts.md``.
 import re
 
 from telemetry.errors import UsageError
-from telemetry.stores.cluster import LOCAL
-from telemetry.stores.dialect import is_modern
+from telemetry.stores.cluster import LOCAL, is_modern
 from telemetry.stores.migrations import Database, version_of
 
 OTEL_TABLES = (

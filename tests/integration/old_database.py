@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.stores import migrations
-from telemetry.stores.dialect import is_modern, statements
+from telemetry.stores.cluster import is_modern, statements
 from telemetry.stores.interface import Store
 from telemetry.stores.open import MigratingStore, find_store
 from telemetry.tables import TABLES

@@ -117,13 +117,13 @@ def test_nothing_lives_on_when_the_command_is_ended(how: signal.Signals, without
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--node", "--seconds", "1"), "too few"),
+        (("--node", "--seconds", "1"), "is too low"),
         (("--node", "--interface", "eth99"), "no network interface 'eth99'"),
         (("--node", "--folder", "/nowhere"), "no folder /nowhere"),
         (("--node", "--expect", "/nowhere.toml"), "cannot read expectations"),
         (("--node", "--pairs"), "two tests"),
         (("--node", "--node-rank", "1"), "belong together"),
-        (("--pairs",), "where nodes meet"),
+        (("--pairs",), "needs a rendezvous"),
     ],
 )
 def test_wrong_use_is_told(

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.exports.otlp import Sent, export_run
-from telemetry.exports.resources import Attempt
+from telemetry.exports.trace_spans import Attempt
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.queries import TraceSpans
-from telemetry.stores.queries.traces import Detail
+from telemetry.stores.queries.spans import Detail
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import SECOND_NS, insert, made
 from tests.telemetry.served import collecting

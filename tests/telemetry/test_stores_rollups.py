@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from telemetry.stages import Stage
-from telemetry.stores.dialect import FIRST_MODERN, statements
+from telemetry.stores.cluster import FIRST_MODERN, statements
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, StoreReader
 from telemetry.stores.migrations import SCHEMA

@@ -16,18 +16,42 @@ skip, the same kind next, fewer bytes   the rank itself aborts
 
 Whoever aborts is a victim as often as not: only sizes and numbers of operations tell. The launcher ends all ranks when
 one dies.
+
+Collectives that no code of ours issues (DTensor's and ``fully_shard``'s) are reached through module hooks:
+
+    stage pre-hook -> params-all-gather      branches pre-hook -> tp-all-gather .. compute .. hook -> tp-reduce-scatter
+
+These hooks run first, so a rank that is stopped in one has not issued the collective.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from telemetry import Stage
 from telemetry.record.collectives.process_group import TracedGroup
 from telemetry.record.collectives.stage_names import Operation
 from telemetry.topology import AXES
 from trainer.faults.act import Healthy, Wrong
+from trainer.model.block import ParallelBlock
+from trainer.model.transformer import TransformerStage
 from trainer.parallel.mesh import Grid
+
+
+def stand_before_collectives(stages: Sequence[TransformerStage], hook: Healthy) -> None:
+    """Call ``hook.before`` ahead of the forward's collectives. To be done after the stages have been parallelised."""
+
+    def before(stage: Stage) -> Any:
+        return lambda *_: hook.before(stage)
+
+    for stage in stages:
+        stage.register_forward_pre_hook(before(Stage.PARAMS_ALL_GATHER), prepend=True)
+        for block in stage.blocks.values():
+            assert isinstance(block, ParallelBlock)
+            block.branches.register_forward_pre_hook(before(Stage.TP_ALL_GATHER), prepend=True)
+            block.branches.register_forward_hook(before(Stage.TP_REDUCE_SCATTER), prepend=True)
+
 
 Issue = Callable[[str, Operation, tuple[Any, ...], dict[str, Any]], Any]
 

@@ -1,17 +1,45 @@
 """The work of `rankscope diagnose [RUN]`: what slows a run, which rank causes it, since when, and what it costs."""
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 from diagnose.findings import StepWindow
 from diagnose.model.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from diagnose.report import report_object, report_text
-from telemetry.errors import UsageError
+from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores.queries import LAST_STEP
 from ui.cli.commands.diagnose import DiagnoseOptions
 from ui.cli.output import out
 from ui.cli.readers import open_reader, open_spool
-from ui.cli.watching import watch
+
+Result = TypeVar("Result")
+
+
+def watch(
+    first: Result,
+    read: Callable[[], Result],
+    verdict: Callable[[Result], object],
+    show: Callable[[Result], None],
+    every_s: float,
+) -> Result:
+    """For ``--watch``: read again and again, and show each result whose verdict differs from the one before.
+
+    Returns the last result on Ctrl-C. Retries if the store does not answer.
+    """
+    try:
+        while True:
+            time.sleep(every_s)
+            with suppress(UnreachableError):
+                newer = read()
+                if verdict(newer) != verdict(first):
+                    show(newer)
+                first = newer
+    except KeyboardInterrupt:
+        return first
 
 
 def diagnose(options: DiagnoseOptions) -> int:
@@ -23,8 +51,8 @@ def diagnose(options: DiagnoseOptions) -> int:
         report = diagnose_run(reader, run_id, number, window)
         _print(report, options.json)
         if options.again:
-            look = partial(diagnose_run, reader, run_id, number, window)
-            report = watch(report, look, _verdict, lambda newer: _print(newer, options.json), options.every)
+            read = partial(diagnose_run, reader, run_id, number, window)
+            report = watch(report, read, _verdict, lambda newer: _print(newer, options.json), options.every)
     return report.exit_status
 
 

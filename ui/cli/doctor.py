@@ -1,24 +1,45 @@
 """The work of `rankscope doctor`: check this machine, this node, nodes in pairs, or the clocks of a run."""
 
-from diagnose.nodecheck.expectations import Expectations, read_expectations
-from diagnose.nodecheck.node import NodeChecks
+import importlib.metadata
+import importlib.util
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from diagnose.nodecheck.network import HINT, Rendezvous
+from diagnose.nodecheck.node import NodeChecks, read_expectations
 from diagnose.nodecheck.pairs.paired_test import PairedTest
-from diagnose.nodecheck.rendezvous import HINT, Rendezvous
 from telemetry.errors import UsageError
+from telemetry.settings import spool_of
 from ui.cli.clocks import tell_clocks
 from ui.cli.commands.doctor import DoctorOptions
-from ui.cli.fitness import fitness, fitness_object, fitness_table
-from ui.cli.node_checks import check_this_node
+from ui.cli.node_checks import check_this_node, pair_this_node
 from ui.cli.output import out
-from ui.cli.paired_nodes import pair_this_node
+
+PACKAGES = ("rankscope", "telemetry", "trainer", "diagnose", "ui")
+LIBRARIES = {
+    "torch": "the trainer and GPU clocks; pip install 'rankscope[train]'",
+    "pyarrow": "the agent; pip install 'rankscope[agent]'",
+    "psutil": "the agent; pip install 'rankscope[agent]'",
+    "chdb": "the embedded store; pip install 'rankscope[store]'",
+    "clickhouse-driver": "a ClickHouse server; pip install 'rankscope[store]'",
+    "dash": "the dashboard; pip install 'rankscope[ui]'",
+}
+MIN_SPOOL_BYTES = 2 * 2**30
 
 
 def doctor(options: DoctorOptions) -> int:
     rendezvous = _rendezvous(options)
     if options.node and options.pairs:
-        raise UsageError("--node and --pairs are two tests", hint="one after the other")
+        raise UsageError("--node and --pairs are two tests", hint="run one, then the other")
     if options.run is not None and (options.node or options.pairs):
-        raise UsageError("--run asks a store, --node and --pairs try this machine", hint="one after the other")
+        raise UsageError("--run queries a store, --node and --pairs test this machine", hint="run one, then the other")
     if options.run is not None:
         return int(tell_clocks(options.store, options.run, options.attempt, json=options.json))
     if options.node:
@@ -37,18 +58,18 @@ def _check_node(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
         beside_others=options.force,
         **place,
     )
-    expectations = read_expectations(options.expect) if options.expect else Expectations()
+    expectations = read_expectations(options.expect) if options.expect else {}
     return check_this_node(checks, expectations, json=options.json)
 
 
 def _test_pairs(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
     if rendezvous is None:
-        raise UsageError("--pairs needs to know where nodes meet", hint=HINT)
+        raise UsageError("--pairs needs a rendezvous of the nodes", hint=HINT)
     return pair_this_node(PairedTest(rendezvous=rendezvous, deadline_s=options.seconds), json=options.json)
 
 
 def _rendezvous(options: DoctorOptions) -> Rendezvous | None:
-    """Where the nodes meet: all three of its options, or none."""
+    """Where the nodes find each other: all three options, or none."""
     endpoint, index, nodes = options.rdzv_endpoint, options.node_rank, options.nnodes
     if endpoint is None and index is None and nodes is None:
         return None
@@ -64,3 +85,78 @@ def _check_fitness(*, json: bool) -> bool:
     else:
         out.print(fitness_table(checks))
     return not all(check.fit for check in checks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The result of one check of this machine."""
+
+    name: str
+    fit: bool
+    found: str
+    hint: str = ""
+
+
+def fitness() -> list[Check]:
+    """All checks of this machine, in order."""
+    return [*_names(), *_libraries(), _python(), _spool_space(), _gpu()]
+
+
+def fitness_object(checks: list[Check]) -> dict[str, Any]:
+    """As JSON."""
+    return {"schema": 1, "checks": [asdict(check) for check in checks]}
+
+
+def fitness_table(checks: list[Check]) -> Table:
+    """For people."""
+    table = Table("", "check", "found", "hint", box=None, header_style="bold")
+    for check in checks:
+        table.add_row("[green]ok[/]" if check.fit else "[red]no[/]", check.name, escape(check.found), check.hint)
+    return table
+
+
+def _names() -> Iterator[Check]:
+    """Most package names are general words: another distribution or a file of the user can shadow them."""
+    home = Path(__file__).resolve().parents[2]
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        origin = Path(spec.origin or "").resolve() if spec else None
+        ours = origin is not None and home in origin.parents
+        yield Check(
+            name=f"package {package}",
+            fit=ours,
+            found=str(origin.parent if origin else "missing"),
+            hint="" if ours else "another package or folder of this name comes first on sys.path: start elsewhere",
+        )
+
+
+def _libraries() -> Iterator[Check]:
+    for name, needed_by in LIBRARIES.items():
+        try:
+            yield Check(name=name, fit=True, found=importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Check(name=name, fit=False, found="not installed", hint=f"needed by {needed_by}")
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    fit = sys.version_info >= (3, 11)
+    return Check(name="Python", fit=fit, found=version, hint="" if fit else "3.11 or newer")
+
+
+def _spool_space() -> Check:
+    """Of the folder that ranks of this user write into, or of its nearest parent that exists."""
+    folder = spool_of().absolute()
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(there).free
+    return Check(
+        name="room for rank files",
+        fit=free >= MIN_SPOOL_BYTES,
+        found=f"{free / 2**30:.1f} GiB free in {folder}",
+        hint="" if free >= MIN_SPOOL_BYTES else "set RANKSCOPE_SPOOL to a local disk with 2 GiB or more",
+    )
+
+
+def _gpu() -> Check:
+    """A GPU is optional."""
+    return Check(name="NVIDIA driver", fit=True, found=shutil.which("nvidia-smi") or "none: ranks run on the CPU")

@@ -2,7 +2,7 @@
 
 from diagnose.model.load import newest_attempt
 from telemetry.exports.otlp import Sent, export_run
-from telemetry.exports.resources import Attempt
+from telemetry.exports.trace_spans import Attempt
 from telemetry.printable import printable
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs

@@ -19,9 +19,9 @@ from diagnose.report import hang_object, hang_text
 from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader
 from ui.cli.commands.diagnose import HangOptions
+from ui.cli.diagnose import watch
 from ui.cli.output import out
 from ui.cli.readers import open_reader
-from ui.cli.watching import watch
 
 Look = Callable[[], HangVerdict]
 

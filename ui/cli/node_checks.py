@@ -1,15 +1,20 @@
-"""`rankscope doctor --node`: every self-check of this machine, as a table."""
+"""`rankscope doctor --node`: all checks of this node, as a table.
+
+`rankscope doctor --pairs`: the part of this node in the paired test, and the verdict.
+"""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from rich.markup import escape
 from rich.table import Table
 
-from diagnose.nodecheck.expectations import Expectations, compared
-from diagnose.nodecheck.node import Begun, NodeChecks, check_node
+from diagnose.nodecheck.node import Begun, NodeChecks, check_node, compared
+from diagnose.nodecheck.pairs.paired_test import PairedTest, RoundBegun, run_paired_test
+from diagnose.nodecheck.pairs.records import BadNode, PairedVerdict, verdict_object
 from diagnose.nodecheck.result import CheckResult, Verdict
+from telemetry.printable import printable
 from ui.cli.output import out, progress
 
 STYLES = {
@@ -22,8 +27,8 @@ STYLES = {
 NUMBERS = ("value", "expected", "s")
 
 
-def check_this_node(checks: NodeChecks, expectations: Expectations, *, json: bool) -> bool:
-    """Run, print; whether something is amiss."""
+def check_this_node(checks: NodeChecks, expectations: Mapping[str, float], *, json: bool) -> bool:
+    """Run all checks and print them. Returns whether there is a problem."""
     begun = time.monotonic()
     results = compared(_run(checks), expectations)
     seconds = time.monotonic() - begun
@@ -31,18 +36,18 @@ def check_this_node(checks: NodeChecks, expectations: Expectations, *, json: boo
         out.print_json(data={"schema": 1, "checks": [asdict(one) for one in results], "seconds": round(seconds, 3)})
     else:
         out.print(_table(results))
-        out.print(_sum(results, seconds), highlight=False)
+        out.print(_summary(results, seconds), highlight=False)
     return any(result.is_amiss for result in results)
 
 
 def _run(checks: NodeChecks) -> list[CheckResult]:
     results = []
     with progress.status("starting") as status:
-        for told in check_node(checks):
-            if isinstance(told, Begun):
-                status.update(f"checking {told.check}")
+        for report in check_node(checks):
+            if isinstance(report, Begun):
+                status.update(f"checking {report.check}")
             else:
-                results.append(told)
+                results.append(report)
     return results
 
 
@@ -51,11 +56,16 @@ def _table(results: Sequence[CheckResult]) -> Table:
     for heading in ("", "check", "of", "value", "expected", "s"):
         table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=True)
     table.add_column("")
-    for one in results:
-        verdict = f"[{STYLES[one.verdict]}]{one.verdict}[/]"
-        value, expected = _number(one.value, one.measured), _number(one.expected, one.measured)
-        words = (one.check, escape(one.subject), value, expected, f"{one.seconds:.1f}", escape(one.detail))
-        table.add_row(verdict, *words)
+    for result in results:
+        table.add_row(
+            f"[{STYLES[result.verdict]}]{result.verdict}[/]",
+            result.check,
+            escape(result.subject),
+            _number(result.value, result.measured),
+            _number(result.expected, result.measured),
+            f"{result.seconds:.1f}",
+            escape(result.detail),
+        )
     return table
 
 
@@ -69,6 +79,54 @@ def _unit(measured: str) -> str:
     return next((unit for ending, unit in units.items() if measured.endswith(ending)), "")
 
 
-def _sum(results: Sequence[CheckResult], seconds: float) -> str:
+def _summary(results: Sequence[CheckResult], seconds: float) -> str:
     amiss = [f"{one.check} {one.subject}".strip() + f" {one.verdict}" for one in results if one.is_amiss]
-    return f"{', '.join(amiss) if amiss else 'nothing amiss'} ({seconds:.0f} s)"
+    return f"{', '.join(amiss) if amiss else 'no problem found'} ({seconds:.0f} s)"
+
+
+def pair_this_node(test: PairedTest, *, json: bool) -> bool:
+    """Take part and print the verdict. Returns whether there is a problem."""
+    verdict = _take_part(test)
+    if json:
+        out.print_json(data={"schema": 1} | verdict_object(verdict))
+    else:
+        out.print("\n".join(_lines(verdict)), markup=False, highlight=False)
+    return verdict.is_amiss
+
+
+def _take_part(test: PairedTest) -> PairedVerdict:
+    with progress.status(f"waiting for {test.rendezvous.nodes} nodes at {test.rendezvous.endpoint}") as status:
+        for report in run_paired_test(test):
+            if isinstance(report, RoundBegun):
+                status.update(f"round {report.round + 1}: {' '.join(f'{a}-{b}' for a, b in report.pairs)}")
+            else:
+                return report
+    raise AssertionError("the test ended without a verdict")
+
+
+def _lines(verdict: PairedVerdict) -> Iterator[str]:
+    for bad in verdict.judgement.bad:
+        yield f"{_named(bad.node, verdict)} is bad: {_how(bad)}; {verdict.cause_of(bad)}"
+    if verdict.absent:
+        yield f"missing: node {_listed(verdict.absent)}"
+    if verdict.judgement.undecided:
+        yield f"undecided, because no partner was fast with another node: node {_listed(verdict.judgement.undecided)}"
+    elif not verdict.judgement.bad and not verdict.absent:
+        yield "no bad node"
+    if verdict.is_insufficient:
+        yield "fewer than three nodes: a slow or failed pair does not show which node is the cause"
+    usual = verdict.judgement.usual_s
+    speed = "" if usual is None else f"; usual iteration {usual * 1e3:.3g} ms"
+    yield f"{len(verdict.hosts)} nodes, {verdict.num_rounds} rounds{speed}"
+
+
+def _named(node: int, verdict: PairedVerdict) -> str:
+    return f"node {node} ({printable(verdict.hosts[node])})"
+
+
+def _listed(nodes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, nodes))
+
+
+def _how(bad: BadNode) -> str:
+    return "failed with every partner" if bad.failed else f"{bad.ratio:.1f}x the usual time or more with every partner"

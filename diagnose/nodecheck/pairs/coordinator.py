@@ -1,11 +1,12 @@
-"""Node 0's side of the paired test: wait for the nodes, plan each round from what the last one gave, judge.
+"""What node 0 does in the paired test: wait for the nodes, plan each round from the results, judge.
 
-What nodes write for each other in the store. JSON: whoever reaches the port could put anything there.
+Nodes exchange JSON through the store. Anyone who reaches the port can write to the store, so
+nothing is unpickled.
 
-seat/I       how often node I has come (once)
-here/I       its host and devices
+seat/I       how often node I has joined (must be once)
+here/I       its host and number of devices
 plan/R       the pairs of round R, or the verdict
-share/R/I    what node I did in it
+share/R/I    the result of node I in round R
 read/I       node I has read the verdict
 """
 
@@ -18,47 +19,39 @@ from typing import Any
 
 import torch.distributed as dist
 
-from diagnose.nodecheck.pairs.judge import judge
+from diagnose.nodecheck.network import HINT, Rendezvous
 from diagnose.nodecheck.pairs.paired_test import MARGIN_S, PairedTest
-from diagnose.nodecheck.pairs.plan import Pair, pairs
-from diagnose.nodecheck.pairs.records import PairedVerdict, PairRun
-from diagnose.nodecheck.pairs.wire import verdict_object
-from diagnose.nodecheck.rendezvous import HINT, Rendezvous
+from diagnose.nodecheck.pairs.plan import Pair, judge, pairs
+from diagnose.nodecheck.pairs.records import PairedVerdict, PairRun, verdict_object
 from telemetry.errors import UnreachableError
+
+READ_S = 5.0
+"""Time for the nodes to read the verdict before the store ends."""
+GRACE_S = 1.0
+"""Time for a node that did not answer in an earlier round, after its partner has answered."""
 
 
 class Board:
-    """Words by key, over one connection."""
+    """JSON values by key, over one connection to the store. Every method raises UnreachableError if it is gone."""
 
     def __init__(self, store: Any, rendezvous: Rendezvous) -> None:
         self._store = store
         self._endpoint = rendezvous.endpoint
 
     def put(self, key: str, value: object) -> None:
-        """Raises:
-        UnreachableError: the store is gone.
-        """
-        with self._answering():
+        with self._translated():
             self._store.set(key, json.dumps(value))
 
     def get(self, key: str, wait_s: float) -> Any:
-        """The value, as soon as there is one; None when none came in time.
-
-        Raises:
-            UnreachableError: the store is gone.
-        """
+        """The value as soon as it exists; None if it does not exist in time."""
         if not self.wait([key], wait_s):
             return None
-        with self._answering():
+        with self._translated():
             return json.loads(self._store.get(key))
 
     def wait(self, keys: Sequence[str], wait_s: float) -> bool:
-        """Whether all keys are there before the time is over.
-
-        Raises:
-            UnreachableError: the store is gone.
-        """
-        with self._answering():
+        """Whether all keys exist before the time is over."""
+        with self._translated():
             try:
                 self._store.wait(list(keys), timedelta(seconds=max(wait_s, 0.01)))
             except dist.DistStoreError:
@@ -66,34 +59,25 @@ class Board:
         return True
 
     def take_seat(self, index: int) -> bool:
-        """False when somebody sits there.
-
-        Raises:
-            UnreachableError: the store is gone.
-        """
-        with self._answering():
+        """False if another node has this index."""
+        with self._translated():
             return int(self._store.add(f"seat/{index}", 1)) == 1
 
     def gone(self) -> UnreachableError:
-        """What to raise when node 0 is silent."""
-        return UnreachableError(f"node 0 at {self._endpoint} stopped answering", hint=f"is it alive? {HINT}")
+        """The error if node 0 does not answer."""
+        message = f"node 0 at {self._endpoint} stopped answering"
+        return UnreachableError(message, hint=f"check that node 0 runs; {HINT}")
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except dist.DistError as error:
             raise self.gone() from error
 
 
-READ_S = 5.0
-"""Nodes have so long to read the verdict before the store goes."""
-GRACE_S = 1.0
-"""Who gave no answer in an earlier round is waited for no longer than this, once his partner has answered."""
-
-
 class Coordinator:
-    """Keeps what is known so far."""
+    """Plans the rounds from the results so far."""
 
     def __init__(self, board: Board, test: PairedTest) -> None:
         self._board = board
@@ -105,9 +89,9 @@ class Coordinator:
         self._silent: set[int] = set()
 
     def plan(self, round: int) -> None:
-        """Put up the plan of ``round``: its pairs, or the verdict."""
+        """Publish the plan of ``round``: its pairs, or the verdict."""
         if round == 0:
-            self._welcome()
+            self._wait_for_nodes()
         self._gather(round - 1)
         present = sorted(self._here)
         self._pairs = pairs(present, round, self._runs)
@@ -121,13 +105,12 @@ class Coordinator:
         self._due = time.monotonic() + self._test.deadline_s + MARGIN_S
 
     def wait_for_readers(self) -> None:
-        """The store goes when this process does."""
+        """The store ends with this process."""
         deadline = time.monotonic() + READ_S
         for node in self._here.keys() - self._silent:
             self._board.wait([f"read/{node}"], deadline - time.monotonic())
 
-    def _welcome(self) -> None:
-        """Who has not come in time is absent."""
+    def _wait_for_nodes(self) -> None:
         deadline = time.monotonic() + self._test.rendezvous.patience_s
         for node in range(self._test.rendezvous.nodes):
             here = self._board.get(f"here/{node}", deadline - time.monotonic())
@@ -142,11 +125,10 @@ class Coordinator:
             self._runs.append(as_run(round, pair, [shares[node] for node in pair]))
 
     def _share(self, round: int, node: int, pair: Pair) -> dict[str, Any] | None:
-        left_s = self._due - time.monotonic()
-        is_gone = node in self._silent and not self._silent.issuperset(pair)
-        share: dict[str, Any] | None = self._board.get(
-            f"share/{round}/{node}", min(left_s, GRACE_S) if is_gone else left_s
-        )
+        wait_s = self._due - time.monotonic()
+        if node in self._silent and not self._silent.issuperset(pair):
+            wait_s = min(wait_s, GRACE_S)
+        share: dict[str, Any] | None = self._board.get(f"share/{round}/{node}", wait_s)
         return share
 
     def _verdict(self) -> PairedVerdict:
@@ -159,10 +141,12 @@ class Coordinator:
 
 
 def as_run(round: int, pair: Pair, shares: list[dict[str, Any] | None]) -> PairRun:
-    """The pair is as slow as the slower of the two, and has failed when one has, or gave no answer."""
-    told = [share or {"seconds": None, "own_s": 0.0, "reason": "gave no answer"} for share in shares]
-    if any(share["seconds"] is None for share in told):
-        reasons = [f"node {node}: {share['reason']}" for node, share in zip(pair, told, strict=True) if share["reason"]]
+    """A pair is as slow as its slower member. It has failed if a member failed or did not answer."""
+    answers = [share or {"seconds": None, "own_s": 0.0, "reason": "did not answer"} for share in shares]
+    if any(share["seconds"] is None for share in answers):
+        reasons = [
+            f"node {node}: {share['reason']}" for node, share in zip(pair, answers, strict=True) if share["reason"]
+        ]
         return PairRun(round=round, members=pair, seconds=None, reason="; ".join(reasons))
-    seconds = max(share["seconds"] for share in told)
-    return PairRun(round=round, members=pair, seconds=seconds, own_s=(told[0]["own_s"], told[1]["own_s"]))
+    seconds = max(share["seconds"] for share in answers)
+    return PairRun(round=round, members=pair, seconds=seconds, own_s=(answers[0]["own_s"], answers[1]["own_s"]))

@@ -57,7 +57,7 @@ from telemetry.collector.otlp.spans_and_logs import decode_logs, decode_traces
 from telemetry.collector.settings import CollectorSettings
 from telemetry.collector.writer import storing_failed
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.stores.dialect import is_modern, parse_version
+from telemetry.stores.cluster import is_modern, parse_version
 from telemetry.stores.interface import Store
 from telemetry.wire.codec import Ack
 

@@ -5,10 +5,9 @@ SQL uses only what ClickHouse 18.16 and today's engine both know: no window func
 
     runs      runs, their ranks, and lists of runs       heat_map  many ranks over many steps, at most a cell a pixel
     steps     durations of steps                         reports   samples, marks, heartbeats, evidence, alerts
-    spans     single spans                               claims    who writes each rank, and how far it is stored
+    spans     single spans, also as OpenTelemetry's      claims    who writes each rank, and how far it is stored
     totals    sums by rank, stage, step                  windows   windows of steps, and the roll-up of each
     hosts     readings and events of hosts               clocks    alignment of hosts' clocks
-    traces    spans with OpenTelemetry ids
 """
 
 from telemetry.stores.interface import Query
@@ -40,10 +39,9 @@ from telemetry.stores.queries.runs import (
     StoredRuns,
     in_portions,
 )
-from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans
+from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans, TraceSpans
 from telemetry.stores.queries.steps import InterruptedSteps, LastSteps, RankSteps, Steps
 from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
-from telemetry.stores.queries.traces import TraceSpans
 from telemetry.stores.queries.windows import LAST_STEP
 
 QUERIES: dict[str, type[Query]] = {

@@ -9,25 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from diagnose.nodecheck.bounded import run_bounded
-from diagnose.nodecheck.checks import (
-    all_to_all,
-    device_copies,
-    device_memory,
-    disk,
-    gemm,
-    host_copies,
-    host_memory,
-    loopback,
-    neighbours,
-    nic_pair,
-    shared_memory,
-    shared_memory_room,
-)
-from diagnose.nodecheck.checks.pattern import base_words
-from diagnose.nodecheck.expectations import Expectations
-from diagnose.nodecheck.network import Interface
-from diagnose.nodecheck.rendezvous import Rendezvous
+from diagnose.nodecheck.checks import device, host
+from diagnose.nodecheck.checks.collectives import all_to_all, neighbours
+from diagnose.nodecheck.checks.tcp import loopback, nic_pair
+from diagnose.nodecheck.child_processes import run_bounded
+from diagnose.nodecheck.network import Interface, Rendezvous
+from diagnose.nodecheck.node import EXPECTABLE
 from diagnose.nodecheck.result import CheckResult, Verdict
 from tests.integration.processes import free_port
 
@@ -56,58 +43,58 @@ def in_process(call: object) -> CheckResult:
 @pytest.mark.parametrize(
     "call",
     [
-        partial(host_memory.run, **SMALL),
-        partial(host_copies.run, **SMALL),
-        partial(device_memory.run, device="cpu", **SMALL),
-        partial(gemm.run, device="cpu", size=128, **SHORT),
-        partial(shared_memory.run, **SMALL),
-        partial(shared_memory_room.run, **SHORT),
-        partial(disk.run, folder=Path("/dev/shm"), **SMALL),
-        partial(loopback.run, interface=LOOPBACK, measure_s=0.2),
-        partial(nic_pair.run, source=LOOPBACK, target=LOOPBACK, measure_s=0.2),
-        partial(all_to_all.run, devices=["cpu", "cpu"], deadline_s=LONG_S, measure_s=0.05, size_bytes=1 << 16),
+        partial(host.host_memory, **SMALL),
+        partial(host.host_copies, **SMALL),
+        partial(device.device_memory, device="cpu", **SMALL),
+        partial(device.gemm, device="cpu", size=128, **SHORT),
+        partial(host.shared_memory, **SMALL),
+        partial(host.shared_memory_room, **SHORT),
+        partial(host.disk, folder=Path("/dev/shm"), **SMALL),
+        partial(loopback, interface=LOOPBACK, measure_s=0.2),
+        partial(nic_pair, source=LOOPBACK, target=LOOPBACK, measure_s=0.2),
+        partial(all_to_all, devices=["cpu", "cpu"], deadline_s=LONG_S, measure_s=0.05, size_bytes=1 << 16),
     ],
-    ids=lambda call: call.func.__module__.rpartition(".")[2],
+    ids=lambda call: call.func.__name__,
 )
 def test_a_check_measures_what_may_be_expected_of_it(call: object) -> None:
     result = in_process(call)
     assert result.verdict is Verdict.MEASURED, result.detail
     assert result.value is not None
     assert result.value > 0
-    assert result.measured in {*Expectations.__dataclass_fields__}
+    assert result.measured in EXPECTABLE
 
 
 def test_copies_between_devices_arrive() -> None:
-    assert device_copies.run(source="cpu", target="cpu", **SMALL).verdict is Verdict.MEASURED
+    assert device.device_copies(source="cpu", target="cpu", **SMALL).verdict is Verdict.MEASURED
 
 
 @pytest.mark.parametrize("turn", [0, 1, 2])
 def test_one_flipped_bit_of_host_memory_is_found(turn: int) -> None:
-    base = base_words()
+    base = host.base_words()
     memory = np.empty((2, len(base)), dtype=np.uint64)
-    host_memory.write(memory, base, turn)
-    host_memory.verify(memory, base, turn)
+    host.write(memory, base, turn)
+    host.verify(memory, base, turn)
     memory[1, 12345] ^= np.uint64(1 << 40)
-    with pytest.raises(host_memory.WrongDataError, match="block 1, word 12345"):
-        host_memory.verify(memory, base, turn)
+    with pytest.raises(host.WrongDataError, match="block 1, word 12345"):
+        host.verify(memory, base, turn)
 
 
 def test_a_block_in_the_place_of_another_is_found() -> None:
-    base = base_words()
+    base = host.base_words()
     memory = np.empty((2, len(base)), dtype=np.uint64)
-    host_memory.write(memory, base, 0)
+    host.write(memory, base, 0)
     memory[1] = memory[0]
-    with pytest.raises(host_memory.WrongDataError, match="block 1, word 0"):
-        host_memory.verify(memory, base, 0)
+    with pytest.raises(host.WrongDataError, match="block 1, word 0"):
+        host.verify(memory, base, 0)
 
 
 def test_one_flipped_bit_of_device_memory_is_found() -> None:
     base = torch.arange(1 << 16)
     blocks = [torch.empty_like(base) for _ in range(3)]
-    device_memory.write(blocks, base, 1)
-    assert device_memory.changed(blocks, base, 1) == []
+    device.write(blocks, base, 1)
+    assert device.changed(blocks, base, 1) == []
     blocks[2][77] ^= 1 << 62
-    assert device_memory.changed(blocks, base, 1) == [2]
+    assert device.changed(blocks, base, 1) == [2]
 
 
 def test_a_product_that_is_wrong_now_and_then_is_found() -> None:
@@ -118,40 +105,40 @@ def test_a_product_that_is_wrong_now_and_then_is_found() -> None:
         if next(turns) == 2:
             out[3, 4] = torch.nextafter(out[3, 4], torch.tensor(torch.inf))
 
-    result = gemm.run(device="cpu", size=64, measure_s=0.0, multiply=multiply)
+    result = device.gemm(device="cpu", size=64, measure_s=0.0, multiply=multiply)
     assert result.verdict is Verdict.FAILED
     assert "the same product differed in 1 of" in result.detail
 
 
 def test_a_disk_without_room_fails(tmp_path: Path) -> None:
-    result = in_process(partial(with_files_up_to, 12 << 20, partial(disk.run, folder=tmp_path, **SMALL)))
+    result = in_process(partial(with_files_up_to, 12 << 20, partial(host.disk, folder=tmp_path, **SMALL)))
     assert (result.verdict, result.detail) == (Verdict.FAILED, "File too large")
 
 
 def test_shared_memory_without_room_fails() -> None:
-    result = in_process(partial(with_files_up_to, 8 << 20, partial(shared_memory.run, **SMALL)))
-    assert (result.verdict, result.detail) == (Verdict.FAILED, "File too large: 16 MiB wanted")
+    result = in_process(partial(with_files_up_to, 8 << 20, partial(host.shared_memory, **SMALL)))
+    assert (result.verdict, result.detail) == (Verdict.FAILED, "File too large: 16 MiB needed")
 
 
 def test_a_disk_that_is_not_there_fails(tmp_path: Path) -> None:
-    result = disk.run(folder=tmp_path / "gone", **SMALL)
+    result = host.disk(folder=tmp_path / "gone", **SMALL)
     assert (result.verdict, result.detail) == (Verdict.FAILED, "No such file or directory")
 
 
 def test_nothing_stays_on_the_disk(tmp_path: Path) -> None:
-    assert disk.run(folder=tmp_path, **SMALL).verdict is Verdict.MEASURED
+    assert host.disk(folder=tmp_path, **SMALL).verdict is Verdict.MEASURED
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_address_that_is_not_ours_fails() -> None:
-    result = nic_pair.run(source=LOOPBACK, target=NOT_OURS, **SHORT)
+    result = nic_pair(source=LOOPBACK, target=NOT_OURS, **SHORT)
     assert result.verdict is Verdict.FAILED
     assert "Cannot assign requested address" in result.detail
 
 
 @pytest.mark.gloo
 def test_the_member_that_breaks_a_collective_is_named() -> None:
-    result = in_process(partial(all_to_all.run, devices=["cpu", "broken"], measure_s=0.05, deadline_s=2.0))
+    result = in_process(partial(all_to_all, devices=["cpu", "broken"], measure_s=0.05, deadline_s=2.0))
     assert result.verdict is Verdict.FAILED
     assert "broken (rank 1) RuntimeError" in result.detail
 
@@ -159,10 +146,10 @@ def test_the_member_that_breaks_a_collective_is_named() -> None:
 @pytest.mark.gloo
 def test_neighbours_all_reduce_with_each_other() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
-    meetings = [Rendezvous(endpoint=endpoint, index=index, nodes=2, patience_s=LONG_S) for index in range(2)]
+    nodes = [Rendezvous(endpoint=endpoint, index=index, nodes=2, patience_s=LONG_S) for index in range(2)]
     calls = [
-        partial(neighbours.run, rendezvous=rendezvous, device="cpu", measure_s=0.05, size_bytes=1 << 16)
-        for rendezvous in meetings
+        partial(neighbours, rendezvous=rendezvous, device="cpu", measure_s=0.05, size_bytes=1 << 16)
+        for rendezvous in nodes
     ]
     outcomes = run_bounded(calls, LONG_S)
     assert [outcome.error for outcome in outcomes] == ["", ""]

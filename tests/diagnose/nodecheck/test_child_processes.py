@@ -7,7 +7,7 @@ from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 
-from diagnose.nodecheck.bounded import Outcome, run_bounded
+from diagnose.nodecheck.child_processes import Outcome, run_bounded
 from tests.deadline import until
 from tests.trainer.jobs import alive
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.nodecheck.pairs.plan import MAX_ROUNDS, pairs
 from diagnose.nodecheck.pairs.records import PairRun
-from tests.trainer.selfcheck.made_fleet import run_test
+from tests.diagnose.nodecheck.made_fleet import run_test
 
 SLOW = st.one_of(st.none(), st.floats(3.0, 50.0))
 """None: it fails."""

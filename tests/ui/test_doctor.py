@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.settings import spool_of
-from ui.cli.fitness import fitness
+from ui.cli.doctor import fitness
 
 
 def room() -> str:

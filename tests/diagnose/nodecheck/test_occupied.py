@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from diagnose.nodecheck import torch_suite
-from diagnose.nodecheck.bounded import Outcome
-from diagnose.nodecheck.checks import device_memory
+from diagnose.nodecheck.checks.device import DEVICE_MEMORY, wanted_bytes
+from diagnose.nodecheck.child_processes import Outcome
+from diagnose.nodecheck.devices import GpuUse, Use, use_of_gpu
+from diagnose.nodecheck.examiner import describe_ranks, recording_ranks, spools
 from diagnose.nodecheck.node import NodeChecks, check_node
-from diagnose.nodecheck.occupied import GpuUse, Use, in_words, recording_ranks, spools, use_of_gpu
 from diagnose.nodecheck.result import CheckResult, Task
 from telemetry.errors import UsageError
 from tests.telemetry.recording import session
@@ -22,7 +23,7 @@ from tests.telemetry.recording import session
 GIB = 1 << 30
 FREE = GpuUse(device="cuda:0", use=Use.FREE)
 TAKEN = GpuUse(device="cuda:1", use=Use.TAKEN, why="process 4711 computes on it")
-MAYBE = GpuUse(device="cuda:2", use=Use.UNKNOWN, why="40% of its memory is in use, nobody says by whom")
+MAYBE = GpuUse(device="cuda:2", use=Use.UNKNOWN, why="40% of its memory is in use by an unknown process")
 
 
 class RefusedError(Exception):
@@ -92,7 +93,7 @@ def test_a_gpu_on_which_somebody_computes_is_skipped_with_the_reason(monkeypatch
     assert not [task for task in tasks if "cuda:1" in task.subject]
     assert {task.check for task in tasks if "cuda:0" in task.subject} == {"gemm", "device-memory", "device-copies"}
     reasons = [one.detail for one in told if isinstance(one, CheckResult) and one.subject == "cuda:1"]
-    assert reasons == ["process 4711 computes on it: drain it first; what it has is left to it"]
+    assert reasons == ["process 4711 computes on it: drain it first, then check it"]
 
 
 def test_where_every_gpu_is_taken_nothing_is_tried_in_their_stead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,11 +107,11 @@ def test_who_insists_may_check_beside_others(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_most_of_the_memory_is_tried_only_where_nobody_else_may_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks, _ = planned([FREE, MAYBE], monkeypatch, NodeChecks())
-    alone = {task.subject: task.call.keywords["alone"] for task in tasks if task.check == device_memory.CHECK}  # type: ignore[attr-defined]
+    alone = {task.subject: task.call.keywords["alone"] for task in tasks if task.check == DEVICE_MEMORY}  # type: ignore[attr-defined]
     assert alone == {"cuda:0": True, "cuda:2": False}
-    assert device_memory.wanted_bytes(80 * GIB, alone=True) == 64 * GIB
-    assert device_memory.wanted_bytes(80 * GIB, alone=False) == 2 * GIB
-    assert device_memory.wanted_bytes(GIB, alone=False) <= 0.05 * GIB
+    assert wanted_bytes(80 * GIB, alone=True) == 64 * GIB
+    assert wanted_bytes(80 * GIB, alone=False) == 2 * GIB
+    assert wanted_bytes(GIB, alone=False) <= 0.05 * GIB
 
 
 @pytest.fixture
@@ -154,7 +155,9 @@ def test_a_process_is_the_ranks_if_it_lives_and_began_no_later(
 def test_ranks_are_told_in_few_words(spool: Path) -> None:
     with session(spool):
         (rank,) = recording_ranks(spools())
-    assert in_words([rank, rank]) == f"2 ranks of run test are recording on this host (pid {os.getpid()} and others)"
+    assert (
+        describe_ranks([rank, rank]) == f"2 ranks of run test are recording on this host (pid {os.getpid()} and others)"
+    )
 
 
 def test_what_is_no_rank_is_no_hindrance(spool: Path) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from diagnose.nodecheck.pairs.judge import judge
-from diagnose.nodecheck.pairs.plan import Pair, pairs
+from diagnose.nodecheck.pairs.plan import Pair, judge, pairs
 from diagnose.nodecheck.pairs.records import Judgement, PairRun
 
 Jitter = Callable[[], float]
