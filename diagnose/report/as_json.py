@@ -4,8 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from diagnose.findings import Finding
-from diagnose.hang.finding import hang_finding
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, hang_finding
 from diagnose.model.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.whatif.conclude import Conclusion

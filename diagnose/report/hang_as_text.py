@@ -13,7 +13,8 @@ from rich.text import Text
 
 from diagnose.findings import Kind
 from diagnose.hang.evidence import fold_stacks, recorders_of
-from diagnose.hang.verdict import HangVerdict, State, Wait
+from diagnose.hang.verdict import HangVerdict, State
+from diagnose.hang.waits import Wait
 from diagnose.model.run_state import local_time
 from diagnose.ranges import fold_ranks
 from diagnose.report.as_text import line
@@ -114,13 +115,12 @@ def _distance(waits: list[Wait], initiating: set[int]) -> tuple[bool, bool, int]
 
 def _stacks(verdict: HangVerdict) -> Iterator[Text]:
     initiating = set(verdict.initiating)
-    stacks = sorted(fold_stacks(verdict.evidence), key=lambda stack: not initiating & set(stack.ranks))
-    for stack in stacks[:6]:
+    stacks = sorted(fold_stacks(verdict.evidence), key=lambda stack: not initiating & set(stack[1]))
+    for frames, ranks in stacks[:6]:
         yield Text()
-        mine = initiating & set(stack.ranks)
-        of_ranks = f"{'rank' if len(stack.ranks) == 1 else 'ranks'} {fold_ranks(stack.ranks)}"
-        yield line(f"{INDENT}stack of {of_ranks}", style="bold" if mine else "")
-        for frame in stack.frames[:12]:
+        of_ranks = f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}"
+        yield line(f"{INDENT}stack of {of_ranks}", style="bold" if initiating & set(ranks) else "")
+        for frame in frames[:12]:
             yield line(f"{INDENT}{INDENT}{frame}")
 
 
