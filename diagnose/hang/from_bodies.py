@@ -5,9 +5,9 @@
     stack             JSON: threads and their frames
     log               JSON: lines that a healthy run does not print
 
-State pages count operations by axis of the grid, so they need no names of groups. Torch's record comes first if it lists
-the members of its groups (NCCL), because it shows the device, too. If nothing in it is pending, the job is blocked
-outside of NCCL, and the state pages are used.
+State pages count operations by axis of the grid, so they need no names of groups. Torch's record comes first if it
+lists the members of its groups (NCCL), because it shows the device, too. If nothing in it is pending, the job is
+blocked outside of NCCL, and the state pages are used.
 
 Evidence is also read from the rank files of a job, alive or dead, without agent and collector.
 """

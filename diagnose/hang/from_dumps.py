@@ -1,7 +1,8 @@
 """Flight-recorder dumps of a job's ranks as evidence.
 
-A dump identifies groups twice: by their name, and by a number that is only valid on its rank. Entries connect the two. A
-stuck rank may have no entry at all. Then ranks that hold groups of the same descriptions under the same numbers are used.
+A dump identifies groups twice: by their name, and by a number that is only valid on its rank. Entries connect the two.
+A stuck rank may have no entry at all. Then ranks that hold groups of the same descriptions under the same numbers are
+used.
 """
 
 from collections import Counter, defaultdict

@@ -26,11 +26,11 @@ import numpy as np
 
 from diagnose.model.fleet import NO_FLEET, Fleet, HostEvent, HostSeries
 from diagnose.model.operations import Int64s
-from diagnose.simulate.clocks import Timeline
+from diagnose.simulate.faults import THROTTLING
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.recording import Timeline
 from diagnose.simulate.scene import Conditions, Floats, Silence
-from diagnose.simulate.work_faults import THROTTLING
 from telemetry.host_metrics import Happening, Metric
 from telemetry.thinning import REPEAT_S, WINDOW_S
 

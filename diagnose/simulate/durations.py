@@ -11,8 +11,7 @@ from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Conditions, Floats
 from diagnose.simulate.schedule import Schedule
-from diagnose.simulate.sharded import LAYERS, LayerTimes, layers_of
-from diagnose.simulate.times import ComputeTimes
+from diagnose.simulate.sharded import LAYERS, ComputeTimes, LayerTimes, layers_of
 from telemetry.stages import Stage
 
 TRANSFERS = {

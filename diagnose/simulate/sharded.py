@@ -18,10 +18,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from diagnose.simulate.scene import Floats
-from diagnose.simulate.times import ComputeTimes
 from diagnose.whatif.replay import Lane
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeTimes:
+    """Of one forward or backward in every lane, seconds."""
+
+    wall_s: Floats
+    """From its begin to its collective."""
+    cpu_s: Floats
+    collection_s: Floats
+    """Garbage collection that both include."""
+
 
 LAYERS = 8
 """Of each chunk: each is gathered and reduced by itself."""
