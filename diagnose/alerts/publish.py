@@ -11,10 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from diagnose.alerts.alert import URGENCY, Alert, Phase
+from diagnose.alerts.alert import URGENCY, Alert, Phase, alert_text
 from diagnose.alerts.look import Look
 from diagnose.alerts.notice import Complaints
-from diagnose.alerts.written import alert_text
 from telemetry.errors import RankscopeError
 from telemetry.tables import ALERTS, DROPPED, LOOKED
 

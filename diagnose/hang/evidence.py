@@ -5,7 +5,8 @@
     the same, as the agents stored them  ---'
 
 A rank's *fronts* are its progress in each group: ``entered`` operations were issued by its host, ``completed`` ones
-have ended. The operations between the two are *pending*. Numbers count from 1 within a group and are equal on all members.
+have ended. The operations between the two are *pending*. Numbers count from 1 within a group and are equal on all
+members.
 """
 
 from collections import defaultdict

@@ -25,13 +25,12 @@ from diagnose.model.fleet import Fleet
 from diagnose.model.operations import Operations
 from diagnose.model.view import RunView, Series
 from diagnose.simulate.agents import told_by_agents
-from diagnose.simulate.durations import Durations
+from diagnose.simulate.durations import ComputeTimes, Durations, Groups, Streams, run_layers
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.recording import Book, Timeline, Written, between_steps, clocks_of, ns_of, read_by_hosts
 from diagnose.simulate.scene import Conditions, Floats, healthy
 from diagnose.simulate.schedule import Schedule, schedule
-from diagnose.simulate.sharded import ComputeTimes, Groups, Streams, run_layers
 from diagnose.simulate.truth import Truth, strike
 from diagnose.whatif.replay import Lane, latest_end, replay
 from telemetry.stages import Stage

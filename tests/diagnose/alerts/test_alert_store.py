@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.alerts.alert_store import AlertStore, SpoiledNoticesError, Waiting, default_state_file, read_alert_store
+from diagnose.alerts.alert_store import AlertStore, SpoiledNoticesError, Waiting, read_alert_store, readable_errors
 from diagnose.alerts.life import Outcome, State, advance
 from diagnose.alerts.look import Look, RunSeen, Sighting
+from diagnose.alerts.notice import notice_text
 from diagnose.alerts.rules import Policy
-from diagnose.alerts.written import notice_text, told_of
+from diagnose.alerts.settings import default_state_file
 from diagnose.findings import Finding, Kind
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
@@ -266,7 +267,7 @@ def start(path: Path) -> None:
 def test_a_full_disk_is_told_as_such_and_costs_nobody_the_file(path: Path, code: int) -> None:
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = code
-    with pytest.raises(UnreadableError) as raised, told_of(path):
+    with pytest.raises(UnreadableError) as raised, readable_errors(path):
         raise error
     assert "cannot be used: disk I/O error" in raised.value.message
     assert "the saved alerts are kept" in raised.value.hint

@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnose.alerts.alert import alert_text, read_alert
 from diagnose.alerts.life import State
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import DEFAULTS, Policy
-from diagnose.alerts.written import alert_text, read_alert
 from diagnose.findings import Finding, Kind, Severity
 from tests.diagnose.alerts.made_looks import SECOND_NS, Watched, finding, policy, quick
 

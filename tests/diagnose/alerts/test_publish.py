@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from diagnose.alerts.alert import read_alert
 from diagnose.alerts.life import State
 from diagnose.alerts.look import Look, RunSeen
 from diagnose.alerts.notice import Complaints
 from diagnose.alerts.publish import EVERY_NS, Publisher
-from diagnose.alerts.written import read_alert
 from diagnose.findings import Kind
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
