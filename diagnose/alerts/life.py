@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, Phase, account_of
-from diagnose.alerts.look import Look
+from diagnose.alerts.check import Check
 from diagnose.alerts.notice import Notice, Status, notice_of
 from diagnose.alerts.rules import Causes, Match, Policy, Rule, matches
 
@@ -52,38 +52,38 @@ class Outcome:
     tellings: tuple[Telling, ...]
 
 
-def advance(state: State, look: Look, policy: Policy) -> Outcome:
-    """The state after ``look``, and the notices to send."""
-    alerts = _moved(state.alerts, look, policy)
-    causes = Causes(alerts.values(), policy, look.now_ns)
-    sender = _Sender(policy, look.now_ns, state.next_number)
+def advance(state: State, check: Check, policy: Policy) -> Outcome:
+    """The state after ``check``, and the notices to send."""
+    alerts = _moved(state.alerts, check, policy)
+    causes = Causes(alerts.values(), policy, check.now_ns)
+    sender = _Sender(policy, check.now_ns, state.next_number)
     for fingerprint, alert in alerts.items():
-        moved = not _is_frozen(alert, look)
+        moved = not _is_frozen(alert, check)
         alerts[fingerprint] = sender.sent(_held_back(alert, causes) if moved else alert, moved=moved)
     return Outcome(state=State(alerts=alerts, next_number=sender.next_number), tellings=tuple(sender.tellings))
 
 
-def _moved(alerts: Mapping[str, Alert], look: Look, policy: Policy) -> dict[str, Alert]:
+def _moved(alerts: Mapping[str, Alert], check: Check, policy: Policy) -> dict[str, Alert]:
     """Every alert after the check; new ones come last."""
-    found = {} if look.blind else matches(look, alerts, policy)
-    steps_s = {(run.run_id, run.attempt): run.step_s for run in look.runs}
+    found = {} if check.blind else matches(check, alerts, policy)
+    steps_s = {(run.run_id, run.attempt): run.step_s for run in check.runs}
     moved: dict[str, Alert] = {}
     for fingerprint, before in alerts.items():
         match = found.pop(fingerprint, None)
-        alert = _in_time(before, look.now_ns)
-        if _is_frozen(alert, look):
+        alert = _in_time(before, check.now_ns)
+        if _is_frozen(alert, check):
             moved[fingerprint] = alert
         elif match is not None and (match.sighting.sharp or not alert.sharp):
-            moved[fingerprint] = _found(alert, match, look.now_ns, policy)
-        elif (after := _absent(alert, look, policy, steps_s.get(alert.run))) is not None:
+            moved[fingerprint] = _found(alert, match, check.now_ns, policy)
+        elif (after := _absent(alert, check, policy, steps_s.get(alert.run))) is not None:
             moved[fingerprint] = after
     for fingerprint, match in found.items():
-        moved[fingerprint] = _ripened(_begun(fingerprint, match, look.now_ns), look.now_ns, policy)
+        moved[fingerprint] = _ripened(_begun(fingerprint, match, check.now_ns), check.now_ns, policy)
     return moved
 
 
-def _is_frozen(alert: Alert, look: Look) -> bool:
-    return look.blind or alert.run in look.failed
+def _is_frozen(alert: Alert, check: Check) -> bool:
+    return check.blind or alert.run in check.failed
 
 
 def _in_time(alert: Alert, now_ns: int) -> Alert:
@@ -153,9 +153,9 @@ def _ripened(alert: Alert, now_ns: int, policy: Policy) -> Alert:
     return replace(alert, phase=Phase.FIRING, changed_ns=now_ns, labels=labels)
 
 
-def _absent(alert: Alert, look: Look, policy: Policy, step_s: float | None) -> Alert | None:
+def _absent(alert: Alert, check: Check, policy: Policy, step_s: float | None) -> Alert | None:
     """The alert after a check without it; None if it is forgotten. ``step_s`` of None: the run is over."""
-    now_ns = look.now_ns
+    now_ns = check.now_ns
     if alert.phase is Phase.RESOLVED:
         return alert if now_ns - alert.changed_ns < REMEMBER_NS else None
     alert = replace(alert, absent_ns=alert.absent_ns or now_ns)
@@ -165,18 +165,18 @@ def _absent(alert: Alert, look: Look, policy: Policy, step_s: float | None) -> A
         if quiet_ns < rule.for_s * SECOND_NS:
             return alert
         return _resolved(alert, now_ns) if alert.returns_ns else None
-    return alert if quiet_ns < _quiet_s(alert, rule, look, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
+    return alert if quiet_ns < _quiet_s(alert, rule, check, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
 
 
-def _quiet_s(alert: Alert, rule: Rule, look: Look, policy: Policy, step_s: float | None) -> float:
+def _quiet_s(alert: Alert, rule: Rule, check: Check, policy: Policy, step_s: float | None) -> float:
     """How long it must be absent before it is resolved."""
-    if not look.knows(alert.run):
+    if not check.knows(alert.run):
         return UNKNOWN_S
     if step_s is None:
         return rule.keep_firing_for_s
     usual_s = max(rule.keep_firing_for_s, KEEP_STEPS * step_s)
     # An alert that was never sent needs no damping.
-    flaps = alert.told is not None and len(_recent(alert.returns_ns, look.now_ns, policy)) >= policy.flapping.times
+    flaps = alert.told is not None and len(_recent(alert.returns_ns, check.now_ns, policy)) >= policy.flapping.times
     return max(usual_s, policy.flapping.quiet_s) if flaps else usual_s
 
 

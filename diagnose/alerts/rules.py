@@ -11,14 +11,14 @@ An alert is held back if another alert explains it. The table of causes is ``dia
 
 A cause must reach every hook that the effect would reach. It holds back only what has not been sent yet. A critical
 alert, or an alert about another host, is held back for at most two minutes: a flap may explain why a job stalls, and
-why other hosts look slow, but not forever.
+why other hosts check slow, but not forever.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, fingerprint_of, labels_of
-from diagnose.alerts.look import Look, Sighting
+from diagnose.alerts.check import Check, Sighting
 from diagnose.causes import TABLE, Reach, Relation
 from diagnose.findings import Kind, Severity
 
@@ -111,11 +111,11 @@ class Match:
     sighting: Sighting
 
 
-def matches(look: Look, alerts: Mapping[str, Alert], policy: Policy) -> dict[str, Match]:
-    """Fingerprint -> its finding in ``look``, the worst if there are several."""
+def matches(check: Check, alerts: Mapping[str, Alert], policy: Policy) -> dict[str, Match]:
+    """Fingerprint -> its finding in ``check``, the worst if there are several."""
     found: dict[str, Match] = {}
     unmatched = []
-    for run in look.runs:
+    for run in check.runs:
         for sighting in run.sightings:
             labels = labels_of(sighting.finding, run.run_id, run.attempt)
             match = Match(fingerprint=fingerprint_of(labels), labels=labels, sighting=sighting)

@@ -75,7 +75,7 @@ class SimulatedRun:
     """What spans are measured with. Where it is the device, the host issues a step's work long before it runs."""
     fsdp: bool = False
     """Whether parameters are sharded: gathered layer by layer inside forwards and backwards, and gradients reduced
-    inside backwards (see ``sharded``)."""
+    inside backwards (see ``durations``)."""
     prefetches: bool = True
     """With ``fsdp``: whether the next layer is gathered beside the present one."""
     checkpoint_every: int = 0

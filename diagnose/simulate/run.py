@@ -24,7 +24,7 @@ from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_
 from diagnose.model.fleet import Fleet
 from diagnose.model.operations import Operations
 from diagnose.model.view import RunView, Series
-from diagnose.simulate.agents import told_by_agents
+from diagnose.simulate.agents import fleet_of
 from diagnose.simulate.durations import ComputeTimes, Durations, Groups, Streams, run_layers
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
@@ -111,7 +111,7 @@ def simulate(plan: SimulatedRun) -> Simulation:
         operations=operations,
         step_ns=step_ns,
         samples=samples(plan, conditions, draws, step_ns),
-        fleet=told_by_agents(plan, conditions, draws, timeline),
+        fleet=fleet_of(plan, conditions, draws, timeline),
         truth=truth,
     )
 

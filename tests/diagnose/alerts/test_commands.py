@@ -49,7 +49,7 @@ def test_a_hook_is_tried_with_a_sample_and_its_end_under_a_name_to_look_for(rule
     assert run in is_over.split()
     assert answer.exit_code == 0
     assert answer.stdout.splitlines() == [
-        f"hook lines: took the sample, which fires: look for run {run.removeprefix('run_id=')} there",
+        f"hook lines: took the sample, which fires: check for run {run.removeprefix('run_id=')} there",
         "hook lines: took its end",
     ]
 
@@ -67,7 +67,7 @@ def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules
 @pytest.mark.parametrize(
     ("hook", "kind", "said", "hint"),
     [
-        ("refuses", UsageError, "exit status 65: not like this", "look at [hooks.refuses]"),
+        ("refuses", UsageError, "exit status 65: not like this", "check at [hooks.refuses]"),
         ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "is the receiver running"),
         ("pager", UsageError, "no hook 'pager'", "known: lines, refuses, nobody"),
     ],
@@ -103,8 +103,8 @@ def test_the_list_says_what_each_costs_what_to_do_and_by_what_it_is_held_back() 
     head, *lines, counts = str(state_text(watched.state, {}, START_NS)).splitlines()
     assert head.split()[0] == "state"
     assert [line.rpartition("  ")[2] for line in lines] == [
-        "hung-collective of [3] | look at it | not sent: held back by nic-flap",
-        "nic-flap of [3] | 3.0 s lost so far | look at it",
+        "hung-collective of [3] | check at it | not sent: held back by nic-flap",
+        "nic-flap of [3] | 3.0 s lost so far | check at it",
         "resolved after 5 s: compute-straggler of [40]",
     ]
     assert counts == "2 firing, 1 resolved"
