@@ -1,4 +1,4 @@
-"""A hang's verdict for people: one line, a picture of the grid, who waits for what, stacks, logs, what to do.
+"""The verdict on a hang as text: one line, the next step, a picture of the grid, waits, stacks and logs.
 
             tp0 tp1
 dp0 pp0      .   .        . waits   # behind   X dead   ? left nothing   - unknown
@@ -28,7 +28,7 @@ INDENT = "    "
 
 
 def hang_text(verdict: HangVerdict) -> RenderableType:
-    """The verdict as something rich prints."""
+    """The verdict as a text for rich."""
     if verdict.kind is None:
         return Group(line(verdict.headline, style="green"), *_notes(verdict), *_run(verdict))
     style = "bold yellow" if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else "bold red"
@@ -75,7 +75,7 @@ def _picture(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]:
-    """Label and cells: a row of tp ranks a place in dp and pp, or so many ranks in order."""
+    """Label and cells: the tp ranks of each place in dp and pp, or ranks in order."""
     topology = verdict.evidence.topology
     states = list(verdict.states.items())
     if topology is not None:
@@ -89,7 +89,7 @@ def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]
 
 
 def _waits(verdict: HangVerdict) -> Iterator[Text]:
-    """Who waits in what for whom, ranks that say the same in one line; those nearest to the root first."""
+    """Waits, equal ones in one line; those nearest to the root first."""
     together: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
     for wait in verdict.waits.values():
         together[wait.on, wait.group, wait.op, wait.seq, wait.why].append(wait)
@@ -109,7 +109,7 @@ def _waits(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _distance(waits: list[Wait], initiating: set[int]) -> tuple[bool, bool, int]:
-    """Those that wait for the root come first, in a collective before a transfer, many before few."""
+    """Waits for the root come first, collectives before transfers, many ranks before few."""
     return not initiating & set(waits[0].on), waits[0].op in ("send", "recv"), -len(waits)
 
 
@@ -146,7 +146,7 @@ def _logs(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _run(verdict: HangVerdict) -> Iterator[Text]:
-    """Which run was looked at; dumps do not tell."""
+    """The run. Dumps do not have its name."""
     if run_id := verdict.evidence.run_id:
         ended_ns = verdict.evidence.ended_ns
         ended = f", ended {local_time(ended_ns)}" if ended_ns else ""
