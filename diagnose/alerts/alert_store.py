@@ -109,10 +109,9 @@ class AlertStore:
             UnreadableError: it is unreadable.
         """
         with readable_errors(self._path), self._transaction() as database:
-            alerts = _alerts(database)
             (number,) = database.execute("SELECT next_number FROM numbers").fetchone()
-            state = State(alerts=alerts, next_number=int(number))
-        self._written = dict(alerts)
+            state = State(alerts=_alerts(database), next_number=int(number))
+        self._written = dict(state.alerts)
         return state
 
     def store(self, outcome: Outcome) -> None:
@@ -290,7 +289,6 @@ def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
 
 
 def _readable(body: str) -> Notice | None:
-    """The notice in a row of the outbox; None if it is unreadable."""
     try:
         return read_notice(body)
     except NO_RECORD:
