@@ -49,7 +49,7 @@ def test_a_hook_is_tried_with_a_sample_and_its_end_under_a_name_to_look_for(rule
     assert run in is_over.split()
     assert answer.exit_code == 0
     assert answer.stdout.splitlines() == [
-        f"hook lines: took the sample, which fires: check for run {run.removeprefix('run_id=')} there",
+        f"hook lines: took the sample, which fires: look for run {run.removeprefix('run_id=')} there",
         "hook lines: took its end",
     ]
 
@@ -67,7 +67,7 @@ def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules
 @pytest.mark.parametrize(
     ("hook", "kind", "said", "hint"),
     [
-        ("refuses", UsageError, "exit status 65: not like this", "check at [hooks.refuses]"),
+        ("refuses", UsageError, "exit status 65: not like this", "look at [hooks.refuses]"),
         ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "is the receiver running"),
         ("pager", UsageError, "no hook 'pager'", "known: lines, refuses, nobody"),
     ],
