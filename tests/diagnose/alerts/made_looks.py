@@ -35,7 +35,7 @@ def finding(
         seconds_lost=seconds_lost,
         confidence=0.9,
         summary=f"{kind} of {list(ranks)}",
-        next_step="check at it",
+        next_step="look at it",
         evidence={"device": device} if device else {},
     )
 

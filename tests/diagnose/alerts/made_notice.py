@@ -26,7 +26,7 @@ _NOTICE = Notice(
     severity=Severity.CRITICAL,
     summary="rank 5 (host gpu-003) has not entered all-reduce 812 of dp since 14:13:20",
     cost="12.7 s lost so far",
-    next_step="check at the stack of rank 5: it stands in load_batch",
+    next_step="look at the stack of rank 5: it stands in load_batch",
     link="http://127.0.0.1:8719/hang?run=monday&step=40",
     starts_ns=STARTS_NS,
     ends_ns=0,

@@ -103,8 +103,8 @@ def test_the_list_says_what_each_costs_what_to_do_and_by_what_it_is_held_back() 
     head, *lines, counts = str(state_text(watched.state, {}, START_NS)).splitlines()
     assert head.split()[0] == "state"
     assert [line.rpartition("  ")[2] for line in lines] == [
-        "hung-collective of [3] | check at it | not sent: held back by nic-flap",
-        "nic-flap of [3] | 3.0 s lost so far | check at it",
+        "hung-collective of [3] | look at it | not sent: held back by nic-flap",
+        "nic-flap of [3] | 3.0 s lost so far | look at it",
         "resolved after 5 s: compute-straggler of [40]",
     ]
     assert counts == "2 firing, 1 resolved"

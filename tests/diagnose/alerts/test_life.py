@@ -357,7 +357,7 @@ def test_a_notice_says_who_since_when_what_it_costs_and_what_to_do() -> None:
     }
     assert "since 2026-09-21" in notice.summary
     assert notice.cost == "12.7 s lost so far"
-    assert notice.next_step == "check at it"
+    assert notice.next_step == "look at it"
     assert notice.starts_ns == START_NS + 5_000_000_000
     assert notice.ends_ns == 0
     assert notice.details["steps"] == "100-140"

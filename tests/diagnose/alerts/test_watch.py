@@ -355,7 +355,7 @@ def test_what_stands_is_a_line_an_alert_and_commands_no_terminal() -> None:
     head, line, count = said.getvalue().splitlines()
     assert head.split()[-1] == "what"
     assert line.isprintable()
-    assert line.endswith("x/0  host=gpu-00 rank=5  09-21 14:13:25  dead-rank of [5] | 3.0 s lost so far | check at it")
+    assert line.endswith("x/0  host=gpu-00 rank=5  09-21 14:13:25  dead-rank of [5] | 3.0 s lost so far | look at it")
     assert count == "1 firing"
 
 
