@@ -6,7 +6,7 @@
     any slowdown -------------------------> unlike-host
 
 A report compares steps and costs over one window. Alerts compare times, so they also use rows about a job that stalls.
-Both add their own bounds: see ``without_symptoms`` here and ``alerts/inhibition.py``.
+Both add their own bounds: see ``without_symptoms`` here and ``alerts/rules.py``.
 """
 
 from dataclasses import dataclass

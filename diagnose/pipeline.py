@@ -8,9 +8,8 @@ from diagnose.causes import is_symptom, without_symptoms
 from diagnose.detectors import DETECTORS, Detector
 from diagnose.detectors.evidence import has_tiny_steps, insufficient
 from diagnose.findings import NOT_BY_COST, Finding, Kind, Severity, StepWindow, limit_by_cost
-from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, hang_finding
 from diagnose.model.load import load_view
 from diagnose.model.marks import Loss, Mark, load_losses, marks_of
 from diagnose.model.outage_effect import with_effects

@@ -139,7 +139,7 @@ ALERTS = pa.schema(
         ("began_ns", pa.int64()),  # when this trouble was first seen; 0 of a look
         ("at_ns", pa.int64()),  # wall clock of the watcher: when it said so
         ("phase", pa.string()),  # pending, firing, resolved, or one of the above
-        ("body", pa.string()),  # diagnose/alerts/written.py; empty of a look
+        ("body", pa.string()),  # diagnose/alerts/alert.py; empty of a look
     ]
 )
 

@@ -1,38 +1,42 @@
-"""One alert: whom it is about, and where it stands in its life.
+"""One alert: its subject, its phase, and its text in the alert store.
 
-          seen                seen for `for`              quiet for `keep_firing_for`
+          found               found for `for`             absent for `keep_firing_for`
     o ----------> pending ---------------------> firing ----------------------------> resolved --> forgotten
                      |                           ^    |                                  |
-                     | quiet                     +----+ seen, or quiet for less          | seen again
+                     | absent                    +----+ found, or absent for less        | found again
                      v                                                                   v
                      o                                                                pending
 
-Its identity is a fingerprint over labels that do not change while the trouble lasts: kind, run, attempt, and the place.
-Steps, numbers and the present severity stand beside them.
+Its identity is a fingerprint over labels that do not change while the problem lasts: kind, run, attempt, and the place.
+Steps, numbers and the present severity are no labels.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 from diagnose.findings import Finding, Kind, Severity
 from diagnose.ranges import fold_ranks, list_some, name_some
 
 MOST_RANKS = 8
-"""Named in a label; a wider trouble is known by its hosts or its stage."""
+"""Named in a label. A larger problem is identified by its hosts or its stage."""
 MOST_HOSTS = 4
 MOST_REMEMBERED = 64
-"""Ranks by which a later finding is known to be about the same trouble."""
+"""Ranks that identify later findings of the same problem."""
 URGENCY = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
-"""Kinds of a job that stands still: about ranks as they are now, whatever the steps."""
+"""Kinds of a stalled job: about the present state of ranks, not about steps."""
 OF_HOSTS = frozenset({Kind.NIC_FLAP, Kind.GPU_THROTTLED, Kind.GPU_ERROR, Kind.HOST_CONTENTION, Kind.UNLIKE_HOST})
-"""Kinds that rest on what hosts told: there it shows."""
+"""Kinds based on host data. The page of the hosts shows them."""
+NO_RECORD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""Errors of reading a text that is no record."""
 
 
 class Phase(StrEnum):
-    """Where an alert stands."""
+    """Phase of an alert."""
 
     PENDING = "pending"
     FIRING = "firing"
@@ -41,7 +45,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What the newest finding says of the trouble: all that may change from look to look."""
+    """The newest finding of the problem: everything that may change from check to check."""
 
     severity: Severity
     summary: str
@@ -54,34 +58,34 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert between two looks. Times are wall clock, nanoseconds."""
+    """An alert between two checks. Times are wall clock, nanoseconds."""
 
     fingerprint: str
     labels: Mapping[str, str]
-    """Those of the fingerprint and, while it fires, ``severity``: what it was when firing began."""
+    """Those of the fingerprint and, while it fires, ``severity`` at the begin of firing."""
     phase: Phase
     account: Account
     ranks: tuple[int, ...]
     began_ns: int
-    """When this trouble was first seen."""
+    """When this problem was first found."""
     changed_ns: int
     """When it entered its phase."""
     absent_ns: int = 0
-    """The first of the looks since then that did not show it; 0: the last one did."""
+    """The first check since then that did not find it; 0: the last one found it."""
     returns_ns: tuple[int, ...] = ()
-    """When it came back after looks that did not show it: what flap damping counts."""
+    """When it was found again after checks that did not find it: for flap damping."""
     sharp: bool = False
-    """Whether findings that tell when the trouble was have shown it: then vaguer ones do not keep it alive."""
+    """Whether a finding with a known time has shown it: then vaguer findings do not keep it alive."""
     told: Severity | None = None
-    """The worst severity that people were told of this trouble; None: they were told nothing."""
+    """The worst severity that was sent for this problem; None: nothing was sent."""
     hosts_seen: tuple[str, ...] = ()
-    """All that findings of this trouble named so far; labels keep those that it began with."""
+    """All hosts in findings of this problem so far. The labels keep the first ones."""
     num_hosts_told: int = 0
-    """How many of them there were when people were last told something new."""
+    """Number of them when something new was last sent."""
     told_ns: Mapping[str, int] = field(default_factory=dict)
-    """Hook -> when it was last given a notice of this trouble."""
+    """Hook -> when a notice of this problem was last sent to it."""
     held_back_by: str = ""
-    """Fingerprint of the cause that keeps it from being told."""
+    """Fingerprint of the cause because of which it is not sent."""
 
     @property
     def kind(self) -> str:
@@ -98,7 +102,7 @@ class Alert:
 
     @property
     def has_spread(self) -> bool:
-        """Whether it has come to twice as many hosts as people know of: to hundreds of them in a few notices."""
+        """Whether it affects twice as many hosts as were sent: hundreds of hosts need a few notices only."""
         return len(self.hosts_seen) >= 2 * max(1, self.num_hosts_told)
 
     @property
@@ -107,10 +111,10 @@ class Alert:
 
 
 def labels_of(finding: Finding, run_id: str, attempt: int) -> dict[str, str]:
-    """Who is meant, in labels that stay the same from look to look.
+    """Labels that stay the same from check to check.
 
-    A rank with its host; several ranks of one host are that host, because which of them show varies; ranks on several
-    hosts are named while they are few; the stage stands in where nobody is named.
+    A rank with its host. Several ranks of one host: only the host, because the ranks in findings vary. Ranks on several
+    hosts: the ranks, if they are few. The stage if there is no rank or host.
     """
     labels = {"alertname": str(finding.kind), "run_id": run_id, "attempt": str(attempt)}
     ranks, hosts = finding.ranks, finding.hosts
@@ -133,7 +137,7 @@ def fingerprint_of(labels: Mapping[str, str]) -> str:
 
 
 def account_of(finding: Finding) -> Account:
-    """What a finding says now."""
+    """The changing part of a finding."""
     details = {"detector": finding.detector, "confidence": f"{finding.confidence:.2f}"}
     if len(finding.ranks) > 1:
         details["ranks"] = name_some(finding.ranks)
@@ -150,3 +154,39 @@ def account_of(finding: Finding) -> Account:
         last_step=finding.window.last_step,
         details=details,
     )
+
+
+def alert_text(alert: Alert) -> str:
+    return record_text(values_of(alert) | {"account": values_of(alert.account)})
+
+
+def read_alert(text: str) -> Alert:
+    """The inverse of :func:`alert_text`.
+
+    Raises:
+        Exception: the text is no alert; see ``NO_RECORD``.
+    """
+    values: dict[str, Any] = json.loads(text)
+    account = values["account"]
+    alert = Alert(
+        **{
+            **values,
+            "phase": Phase(values["phase"]),
+            "account": Account(**{**account, "severity": Severity(account["severity"])}),
+            "ranks": tuple(values["ranks"]),
+            "returns_ns": tuple(values["returns_ns"]),
+            "hosts_seen": tuple(values.get("hosts_seen", ())),
+            "told": None if values["told"] is None else Severity(values["told"]),
+        }
+    )
+    _ = alert.kind, alert.run  # missing labels raise here, not at their use
+    return alert
+
+
+def values_of(record: Any) -> dict[str, Any]:
+    """Fields of a record, not copied: a deep copy of ten thousand records would take seconds."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def record_text(values: dict[str, Any]) -> str:
+    return json.dumps(values, separators=(",", ":"))

@@ -15,16 +15,15 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from diagnose.alerts.alert import Alert
+from diagnose.alerts.alert import NO_RECORD, Alert, alert_text, read_alert
 from diagnose.alerts.life import Outcome, State
-from diagnose.alerts.notice import Notice
-from diagnose.alerts.written import MOVE_IT, NO_RECORD, alert_text, notice_text, read_alert, read_notice, told_of
+from diagnose.alerts.notice import Notice, notice_text, read_notice
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import make_folder
 
@@ -40,34 +39,42 @@ CREATE INDEX IF NOT EXISTS of_alert ON outbox (fingerprint);
 CREATE TABLE IF NOT EXISTS numbers (next_number INTEGER NOT NULL);
 INSERT INTO numbers SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM numbers);
 """
+_COUNTS = "SELECT hook, count(*) FROM outbox GROUP BY hook"
+_ROW = "WHERE hook = ? AND number = ?"
 _ASIDE = "CREATE TABLE IF NOT EXISTS aside (hook TEXT NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL)"
 
 
+MOVE_IT = "move it away, or name another file: --state FILE"
+_DISK_HINTS = {
+    sqlite3.SQLITE_FULL: "free disk space; the saved alerts are kept",
+    sqlite3.SQLITE_IOERR: "check whether the disk is full or faulty; the saved alerts are kept",
+    sqlite3.SQLITE_READONLY: "check that this user may write there and that the disk is not mounted read-only",
+    sqlite3.SQLITE_PERM: "check that this user may read and write there",
+    sqlite3.SQLITE_CANTOPEN: "check that it is a file, and that this user may read and write it and its folder",
+    sqlite3.SQLITE_BUSY: "another process uses it: retry",
+}
+"""Errors of SQLite after which the file can be kept -> what to do. After others another file is needed."""
+
+
 class SpoiledNoticesError(Exception):
-    """Notices of the outbox could not be read, and were set aside."""
+    """Notices of the outbox were unreadable, and were set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What a hook has not taken yet."""
+    """Notices that a hook has not accepted yet."""
 
     count: int
     since_ns: int
-    """Wall clock: when the oldest of it was to be told; 0: nobody can read that."""
-
-
-def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """``rankscope/alerts.sqlite`` in this user's folder of state (XDG_STATE_HOME)."""
-    folder = environment.get("XDG_STATE_HOME", "")
-    return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / "rankscope/alerts.sqlite"
+    """Wall clock: when the oldest of them was due; 0: it is unreadable."""
 
 
 class AlertStore:
-    """The file, as one watcher and the threads of its hooks use it. For any thread.
+    """The file, for one watcher and the threads of its hooks. For any thread.
 
     Raises:
-        UsageError: another watcher has it, or it cannot be made there.
-        UnreadableError: it is no alert_store, or one of another version.
+        UsageError: another watcher uses it, or it cannot be created.
+        UnreadableError: it is no alert store, or one of another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,7 +95,7 @@ class AlertStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of it. What a hook takes afterwards is told again next time. Safe to repeat."""
+        """Close the file. Notices that a hook accepts later are sent again next time. Safe to repeat."""
         with self._lock:
             if self._database is not None:
                 self._database.close()
@@ -96,20 +103,19 @@ class AlertStore:
             self._database = None
 
     def load(self) -> State:
-        """What stood after the last look.
+        """The state after the last check.
 
         Raises:
-            UnreadableError: nobody can tell.
+            UnreadableError: it is unreadable.
         """
-        with told_of(self._path), self._transaction() as database:
-            alerts = _alerts(database)
+        with readable_errors(self._path), self._transaction() as database:
             (number,) = database.execute("SELECT next_number FROM numbers").fetchone()
-            state = State(alerts=alerts, next_number=int(number))
-        self._written = dict(alerts)
+            state = State(alerts=_alerts(database), next_number=int(number))
+        self._written = dict(state.alerts)
         return state
 
     def store(self, outcome: Outcome) -> None:
-        """Write what a look led to: all of it, or, where this raises, nothing.
+        """Write the result of a check: all of it, or nothing if this raises.
 
         Raises:
             sqlite3.Error: the disk is full, or the like.
@@ -122,24 +128,33 @@ class AlertStore:
         with self._transaction() as database:
             database.executemany("DELETE FROM alerts WHERE fingerprint = ?", ((name,) for name in gone))
             database.executemany(
-                "INSERT OR REPLACE INTO alerts VALUES (?, ?)", ((one.fingerprint, alert_text(one)) for one in changed)
+                "INSERT OR REPLACE INTO alerts VALUES (?, ?)",
+                ((alert.fingerprint, alert_text(alert)) for alert in changed),
             )
             for telling in outcome.tellings:
-                _put(database, telling.notice, telling.hooks)
+                notice, body = telling.notice, notice_text(telling.notice)
+                for hook in telling.hooks:  # replaces earlier repetitions that the hook has not accepted yet
+                    key = (hook, notice.fingerprint)
+                    database.execute("DELETE FROM outbox WHERE hook = ? AND fingerprint = ? AND repeated", key)
+                    row = (hook, notice.number, notice.fingerprint, notice.repeated, body)
+                    database.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", row)
             database.execute("UPDATE numbers SET next_number = ?", (outcome.state.next_number,))
         self._written = dict(alerts)
 
     def waiting(self, hook: str, most: int) -> list[Notice]:
-        """The oldest notices that ``hook`` has not taken yet.
+        """The oldest notices that ``hook`` has not accepted yet.
 
         Raises:
-            SpoiledNoticesError: some of these cannot be read. They are no longer among those that wait.
+            SpoiledNoticesError: some of these are unreadable. They are removed from the outbox.
         """
         with self._transaction() as database:
             asked = "SELECT number, body FROM outbox WHERE hook = ? ORDER BY number LIMIT ?"
             notices = {number: _readable(body) for number, body in database.execute(asked, (hook, most))}
             spoiled = [number for number, notice in notices.items() if notice is None]
-            _set_aside(database, hook, spoiled)
+            for row in ((hook, number) for number in spoiled):
+                database.execute(_ASIDE)
+                database.execute(f"INSERT INTO aside SELECT hook, number, body FROM outbox {_ROW}", row)
+                database.execute(f"DELETE FROM outbox {_ROW}", row)
         if spoiled:
             numbers = ", ".join(map(str, spoiled))
             raise SpoiledNoticesError(
@@ -148,25 +163,25 @@ class AlertStore:
         return [notice for notice in notices.values() if notice is not None]
 
     def taken(self, hook: str, notices: Iterable[Notice]) -> None:
-        """Strike out what ``hook`` has taken, or never will."""
+        """Remove notices that ``hook`` has accepted, or never will."""
         with self._transaction() as database:
             rows = ((hook, notice.number) for notice in notices)
-            database.executemany("DELETE FROM outbox WHERE hook = ? AND number = ?", rows)
+            database.executemany(f"DELETE FROM outbox {_ROW}", rows)
 
     def num_waiting(self) -> dict[str, int]:
         """Hook -> notices that it has not taken yet."""
         with self._transaction() as database:
-            return _num_waiting(database)
+            return dict(database.execute(_COUNTS).fetchall())
 
     def drop_all_but(self, hooks: Iterable[str]) -> dict[str, int]:
-        """Strike out what waits for hooks that are no longer named: hook -> how many.
+        """Remove the notices of all other hooks: hook -> their number.
 
         Raises:
-            UnreadableError: nobody can tell what waits, or it cannot be written down.
+            UnreadableError: the outbox is unreadable, or cannot be written.
         """
         named = frozenset(hooks)
-        with told_of(self._path), self._transaction() as database:
-            dropped = {name: count for name, count in _num_waiting(database).items() if name not in named}
+        with readable_errors(self._path), self._transaction() as database:
+            dropped = {name: count for name, count in database.execute(_COUNTS).fetchall() if name not in named}
             database.executemany("DELETE FROM outbox WHERE hook = ?", ((name,) for name in dropped))
         return dropped
 
@@ -180,20 +195,39 @@ class AlertStore:
                 yield self._database
 
 
-def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
-    """What stands in an alert store and what waits for each hook, without disturbing its watcher.
+@contextmanager
+def readable_errors(path: Path) -> Iterator[None]:
+    """For a block that uses the file at ``path``.
 
     Raises:
-        UnreadableError: it is no alert_store, or one of another version.
+        UnreadableError: in place of errors of SQLite, or of reading a record.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        # The lowest byte is the error, the others are its place.
+        hint = _DISK_HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")
+        what = "cannot be used" if hint else "is not an alert state file"
+        raise UnreadableError(f"{path} {what}: {error}", hint=hint or MOVE_IT) from error
+    except NO_RECORD as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UnreadableError(f"{path} holds an alert that cannot be read: {reason}", hint=MOVE_IT) from error
+
+
+def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
+    """The state and the waiting notices of each hook, without an effect on the watcher.
+
+    Raises:
+        UnreadableError: it is no alert store, or one of another version.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return State(), {}
-    with closing(_open(path, ours=False)) as database, told_of(path):
+    with closing(_open(path, ours=False)) as database, readable_errors(path):
         return State(alerts=_alerts(database)), _waiting(database)
 
 
 def _hold(path: Path) -> int:
-    """The lock, ours until this process ends."""
+    """Takes the lock until this process ends."""
     lock = path.with_name(path.name + ".lock")
     try:
         with make_folder(path.parent) as folder:
@@ -219,10 +253,10 @@ def _hold(path: Path) -> int:
 def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
     if path.exists() and not path.is_file():
         raise UnreadableError(f"{path} is not a regular file", hint="name another file: --state FILE")
-    with told_of(path), ExitStack() as until_known:
+    with readable_errors(path), ExitStack() as until_known:
         database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         until_known.callback(database.close)
-        if ours:  # SQLite changes this only where nobody else is about to
+        if ours:  # SQLite changes this only if no other process does
             database.execute("PRAGMA journal_mode = WAL")
         version = _set_up(database)
         if version != VERSION:
@@ -232,9 +266,9 @@ def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
 
 
 def _set_up(database: sqlite3.Connection) -> int:
-    """The version of the file; a new one gets its tables."""
+    """The version of the file. A new file gets its tables."""
     database.execute("PRAGMA synchronous = NORMAL")
-    with database:  # one moment of the file: a watcher may be setting it up just now
+    with database:  # one transaction: a watcher may be creating the tables now
         database.execute("BEGIN")
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (num_tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -242,22 +276,6 @@ def _set_up(database: sqlite3.Connection) -> int:
         database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
         return VERSION
     return int(version)
-
-
-def _put(database: sqlite3.Connection, notice: Notice, hooks: Iterable[str]) -> None:
-    """Into the outbox; earlier repetitions that a hook has not taken yet say less than this, and go."""
-    body = notice_text(notice)
-    for hook in hooks:
-        database.execute(
-            "DELETE FROM outbox WHERE hook = ? AND fingerprint = ? AND repeated",
-            (hook, notice.fingerprint),
-        )
-        row = (hook, notice.number, notice.fingerprint, notice.repeated, body)
-        database.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", row)
-
-
-def _num_waiting(database: sqlite3.Connection) -> dict[str, int]:
-    return dict(database.execute("SELECT hook, count(*) FROM outbox GROUP BY hook").fetchall())
 
 
 def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
@@ -271,19 +289,10 @@ def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
 
 
 def _readable(body: str) -> Notice | None:
-    """The notice in a row of the outbox; None where that is anything else."""
     try:
         return read_notice(body)
     except NO_RECORD:
         return None
-
-
-def _set_aside(database: sqlite3.Connection, hook: str, numbers: Iterable[int]) -> None:
-    for number in numbers:
-        database.execute(_ASIDE)
-        row = (hook, number)
-        database.execute("INSERT INTO aside SELECT hook, number, body FROM outbox WHERE hook = ? AND number = ?", row)
-        database.execute("DELETE FROM outbox WHERE hook = ? AND number = ?", row)
 
 
 def _alerts(database: sqlite3.Connection) -> dict[str, Alert]:

@@ -1,30 +1,26 @@
-"""The life of alerts: a pure function from what stood and what was seen to what stands and what is told.
+"""The life of alerts: a pure function from the state and a check to the next state and its notices.
 
-    state, look --matching--> each alert: seen or absent --> its next phase --inhibition--> what is told
-                                                                                               |
-                            notices with the hooks that get them  <----------------------------+
+    state, check --matching--> each alert: found or absent --> its next phase --inhibition--> notices with their hooks
 
-No clock, no store, no thread: time is an argument. A look that failed moves nothing, but what fires is told again to
-hooks that ask for it.
+No clock, no store, no thread: time is an argument. After a failed check, alerts do not change. Hooks that ask for it
+get a firing alert again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, Phase, account_of
-from diagnose.alerts.inhibition import Causes
-from diagnose.alerts.look import Look
-from diagnose.alerts.notice import Notice, Status
-from diagnose.alerts.rules import Match, Policy, Rule, matches
-from diagnose.alerts.wording import notice_of
+from diagnose.alerts.check import Check
+from diagnose.alerts.notice import Notice, Status, notice_of
+from diagnose.alerts.rules import Causes, Match, Policy, Rule, matches
 
 KEEP_STEPS = 10
-"""An alert is not over before so many steps have passed, however long a step takes."""
+"""An alert is not resolved before so many steps have passed."""
 REMEMBER_NS = 86_400_000_000_000
-"""How long a resolved alert is listed."""
+"""How long a resolved alert is kept."""
 UNKNOWN_S = 86_400.0
-"""How long an alert of a run waits that the store knows nothing of: a watcher may look at the wrong one."""
+"""How long an alert of an unknown run is kept: the watcher may use a wrong store."""
 SECOND_NS = 1_000_000_000
 
 T = TypeVar("T")
@@ -32,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What stands between two looks. A value: it can be stored and loaded."""
+    """The state between two checks. A value: it can be stored and loaded."""
 
     alerts: Mapping[str, Alert] = field(default_factory=dict)
     """By fingerprint."""
@@ -50,51 +46,48 @@ class Telling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a look led to."""
+    """The result of a check."""
 
     state: State
     tellings: tuple[Telling, ...]
 
 
-def advance(state: State, look: Look, policy: Policy) -> Outcome:
-    """What stands after ``look``, and what is to be told."""
-    alerts = _moved(state.alerts, look, policy)
-    causes = Causes(alerts.values(), policy, look.now_ns)
-    mouth = _Mouth(policy, look.now_ns, state.next_number)
+def advance(state: State, check: Check, policy: Policy) -> Outcome:
+    """The state after ``check``, and the notices to send."""
+    alerts = _moved(state.alerts, check, policy)
+    causes = Causes(alerts.values(), policy, check.now_ns)
+    sender = _Sender(policy, check.now_ns, state.next_number)
     for fingerprint, alert in alerts.items():
-        moved = not _stands_still(alert, look)
-        alerts[fingerprint] = mouth.told(_held_back(alert, causes) if moved else alert, moved=moved)
-    return Outcome(
-        state=State(alerts=alerts, next_number=mouth.next_number),
-        tellings=tuple(mouth.tellings),
-    )
+        moved = not _is_frozen(alert, check)
+        alerts[fingerprint] = sender.sent(_held_back(alert, causes) if moved else alert, moved=moved)
+    return Outcome(state=State(alerts=alerts, next_number=sender.next_number), tellings=tuple(sender.tellings))
 
 
-def _moved(alerts: Mapping[str, Alert], look: Look, policy: Policy) -> dict[str, Alert]:
-    """Every alert after the look; those that are new come last."""
-    seen = {} if look.blind else matches(look, alerts, policy)
-    steps_s = {(run.run_id, run.attempt): run.step_s for run in look.runs}
+def _moved(alerts: Mapping[str, Alert], check: Check, policy: Policy) -> dict[str, Alert]:
+    """Every alert after the check; new ones come last."""
+    found = {} if check.blind else matches(check, alerts, policy)
+    steps_s = {(run.run_id, run.attempt): run.step_s for run in check.runs}
     moved: dict[str, Alert] = {}
     for fingerprint, before in alerts.items():
-        match = seen.pop(fingerprint, None)
-        alert = _in_time(before, look.now_ns)
-        if _stands_still(alert, look):
+        match = found.pop(fingerprint, None)
+        alert = _in_time(before, check.now_ns)
+        if _is_frozen(alert, check):
             moved[fingerprint] = alert
         elif match is not None and (match.sighting.sharp or not alert.sharp):
-            moved[fingerprint] = _seen(alert, match, look.now_ns, policy)
-        elif (after := _absent(alert, look, policy, steps_s.get(alert.run))) is not None:
+            moved[fingerprint] = _found(alert, match, check.now_ns, policy)
+        elif (after := _absent(alert, check, policy, steps_s.get(alert.run))) is not None:
             moved[fingerprint] = after
-    for fingerprint, match in seen.items():
-        moved[fingerprint] = _ripened(_begun(fingerprint, match, look.now_ns), look.now_ns, policy)
+    for fingerprint, match in found.items():
+        moved[fingerprint] = _ripened(_begun(fingerprint, match, check.now_ns), check.now_ns, policy)
     return moved
 
 
-def _stands_still(alert: Alert, look: Look) -> bool:
-    return look.blind or alert.run in look.failed
+def _is_frozen(alert: Alert, check: Check) -> bool:
+    return check.blind or alert.run in check.failed
 
 
 def _in_time(alert: Alert, now_ns: int) -> Alert:
-    """A wall clock that was set back must not hold an alert up for as long."""
+    """A wall clock that was set back must not delay an alert."""
     stamps_ns = (alert.began_ns, alert.changed_ns, alert.absent_ns, *alert.returns_ns, *alert.told_ns.values())
     if max(stamps_ns) <= now_ns:
         return alert
@@ -123,8 +116,8 @@ def _begun(fingerprint: str, match: Match, now_ns: int) -> Alert:
     )
 
 
-def _seen(alert: Alert, match: Match, now_ns: int, policy: Policy) -> Alert:
-    """The alert after a look that showed it."""
+def _found(alert: Alert, match: Match, now_ns: int, policy: Policy) -> Alert:
+    """The alert after a check that found it."""
     if alert.phase is Phase.RESOLVED:
         fresh = _begun(alert.fingerprint, match, now_ns)
     else:
@@ -146,13 +139,13 @@ def _joined(known: tuple[T, ...], seen: Iterable[T]) -> tuple[T, ...]:
 
 
 def _recent(returns_ns: tuple[int, ...], now_ns: int, policy: Policy) -> tuple[int, ...]:
-    """What still counts; no more of it than is asked for."""
+    """Returns that still count, at most as many as needed."""
     since_ns = now_ns - policy.flapping.within_s * SECOND_NS
     return tuple(at_ns for at_ns in returns_ns if at_ns > since_ns)[-policy.flapping.times :]
 
 
 def _ripened(alert: Alert, now_ns: int, policy: Policy) -> Alert:
-    """Firing, where it was seen for long enough."""
+    """Firing, if it was found for long enough."""
     for_s = policy.rule(alert.kind).for_s
     if alert.phase is not Phase.PENDING or now_ns - alert.began_ns < for_s * SECOND_NS:
         return alert
@@ -160,9 +153,9 @@ def _ripened(alert: Alert, now_ns: int, policy: Policy) -> Alert:
     return replace(alert, phase=Phase.FIRING, changed_ns=now_ns, labels=labels)
 
 
-def _absent(alert: Alert, look: Look, policy: Policy, step_s: float | None) -> Alert | None:
-    """The alert after a look that did not show it; None where it is forgotten. ``step_s`` of None: the run is over."""
-    now_ns = look.now_ns
+def _absent(alert: Alert, check: Check, policy: Policy, step_s: float | None) -> Alert | None:
+    """The alert after a check without it; None if it is forgotten. ``step_s`` of None: the run is over."""
+    now_ns = check.now_ns
     if alert.phase is Phase.RESOLVED:
         return alert if now_ns - alert.changed_ns < REMEMBER_NS else None
     alert = replace(alert, absent_ns=alert.absent_ns or now_ns)
@@ -172,18 +165,18 @@ def _absent(alert: Alert, look: Look, policy: Policy, step_s: float | None) -> A
         if quiet_ns < rule.for_s * SECOND_NS:
             return alert
         return _resolved(alert, now_ns) if alert.returns_ns else None
-    return alert if quiet_ns < _quiet_s(alert, rule, look, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
+    return alert if quiet_ns < _quiet_s(alert, rule, check, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
 
 
-def _quiet_s(alert: Alert, rule: Rule, look: Look, policy: Policy, step_s: float | None) -> float:
-    """How long it must not be seen before it is over."""
-    if not look.knows(alert.run):
+def _quiet_s(alert: Alert, rule: Rule, check: Check, policy: Policy, step_s: float | None) -> float:
+    """How long it must be absent before it is resolved."""
+    if not check.knows(alert.run):
         return UNKNOWN_S
     if step_s is None:
         return rule.keep_firing_for_s
     usual_s = max(rule.keep_firing_for_s, KEEP_STEPS * step_s)
-    # What people were not told needs no damping: when it comes again it is a trouble of its own.
-    flaps = alert.told is not None and len(_recent(alert.returns_ns, look.now_ns, policy)) >= policy.flapping.times
+    # An alert that was never sent needs no damping.
+    flaps = alert.told is not None and len(_recent(alert.returns_ns, check.now_ns, policy)) >= policy.flapping.times
     return max(usual_s, policy.flapping.quiet_s) if flaps else usual_s
 
 
@@ -192,14 +185,14 @@ def _resolved(alert: Alert, now_ns: int) -> Alert:
 
 
 def _held_back(alert: Alert, causes: Causes) -> Alert:
-    """With the cause that explains it, while it fires untold."""
+    """With the cause that explains it, while it fires and was not sent."""
     cause = causes.of(alert) if alert.phase is Phase.FIRING and alert.told is None else None
     held_back_by = cause.fingerprint if cause else ""
     return alert if alert.held_back_by == held_back_by else replace(alert, held_back_by=held_back_by)
 
 
-class _Mouth:
-    """Says what is to be said of each alert, and numbers it."""
+class _Sender:
+    """Makes the notices of alerts, and numbers them."""
 
     def __init__(self, policy: Policy, now_ns: int, next_number: int) -> None:
         self.tellings: list[Telling] = []
@@ -207,22 +200,22 @@ class _Mouth:
         self._policy = policy
         self._now_ns = now_ns
 
-    def told(self, alert: Alert, *, moved: bool) -> Alert:
-        """The alert once what there is to say of it has been said."""
+    def sent(self, alert: Alert, *, moved: bool) -> Alert:
+        """The alert after its notices, if any, were made."""
         if alert.phase is Phase.RESOLVED and alert.told is not None:
             self._say(alert, Status.RESOLVED, tuple(hook for hook in alert.told_ns if hook in self._policy.resend_s))
             return replace(alert, told=None, told_ns={}, num_hosts_told=0)
         if alert.phase is not Phase.FIRING:
             return alert
         hooks = self._policy.rule(alert.kind).hooks
-        is_seen = moved and not alert.absent_ns
+        is_found = moved and not alert.absent_ns
         if alert.told is None:
-            return self._fired(alert, hooks) if is_seen and not alert.held_back_by else alert
+            return self._fired(alert, hooks) if is_found and not alert.held_back_by else alert
         if URGENCY[alert.account.severity] > URGENCY[alert.told] or alert.has_spread:
             return self._fired(alert, hooks)
-        # The file of rules may have changed since it was told.
-        strangers = tuple(hook for hook in hooks if hook not in alert.told_ns)
-        return self._fired(alert, strangers) if is_seen and strangers else self._repeated(alert, hooks)
+        # The file of rules may have changed since it was sent.
+        new_hooks = tuple(hook for hook in hooks if hook not in alert.told_ns)
+        return self._fired(alert, new_hooks) if is_found and new_hooks else self._repeated(alert, hooks)
 
     def _fired(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
         if not hooks:
@@ -237,21 +230,25 @@ class _Mouth:
         )
 
     def _repeated(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
-        due = tuple(hook for hook in self._due(alert) if hook in hooks)
+        resend_s = self._policy.resend_s
+        due = tuple(
+            hook
+            for hook, at_ns in alert.told_ns.items()
+            if hook in hooks and 0 < resend_s.get(hook, 0.0) * SECOND_NS <= self._now_ns - at_ns
+        )
         if not due:
             return alert
         self._say(alert, Status.FIRING, due, repeated=True)
         return replace(alert, told_ns={**alert.told_ns, **dict.fromkeys(due, self._now_ns)})
 
-    def _due(self, alert: Alert) -> Iterator[str]:
-        for hook, at_ns in alert.told_ns.items():
-            resend_s = self._policy.resend_s.get(hook, 0.0)
-            if resend_s > 0 and self._now_ns - at_ns >= resend_s * SECOND_NS:
-                yield hook
-
     def _say(self, alert: Alert, status: Status, hooks: tuple[str, ...], *, repeated: bool = False) -> None:
         notice = notice_of(
-            alert, status, number=self.next_number, repeated=repeated, now_ns=self._now_ns, policy=self._policy
+            alert,
+            status,
+            number=self.next_number,
+            repeated=repeated,
+            now_ns=self._now_ns,
+            dashboard=self._policy.dashboard,
         )
         self.tellings.append(Telling(notice=notice, hooks=hooks))
         self.next_number += 1

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.cells import cell_len
@@ -11,7 +11,7 @@ from rich.text import Text
 from diagnose.alerts.alert import URGENCY, Alert, Phase
 from diagnose.alerts.alert_store import Waiting
 from diagnose.alerts.life import State
-from diagnose.alerts.wording import cost_of, lasting, over_words
+from diagnose.alerts.notice import cost_of, duration_text, resolved_text
 from telemetry.printable import one_line
 
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
@@ -21,11 +21,11 @@ _MOST_CHARACTERS = 500
 _PLACE = ("host", "rank", "device", "stage")
 
 
-def listed(state: State) -> list[Alert]:
-    """Firing ones first, then by severity and age."""
+def _listed(state: State) -> list[Alert]:
+    """Firing alerts first, then by severity and age."""
     return sorted(
         state.alerts.values(),
-        key=lambda one: (_ORDER[one.phase], -URGENCY[one.account.severity], one.began_ns, one.fingerprint),
+        key=lambda alert: (_ORDER[alert.phase], -URGENCY[alert.account.severity], alert.began_ns, alert.fingerprint),
     )
 
 
@@ -37,9 +37,9 @@ def state_object(state: State, waiting: Mapping[str, Waiting]) -> dict[str, Any]
     """``{"schema": 1, "alerts": [...], "waiting": {hook: notices}, "waiting_since_ns": {hook: the oldest's}}``."""
     return {
         "schema": 1,
-        "alerts": [_alert_object(alert) for alert in listed(state)],
-        "waiting": {hook: one.count for hook, one in waiting.items()},
-        "waiting_since_ns": {hook: one.since_ns for hook, one in waiting.items()},
+        "alerts": [_alert_object(alert) for alert in _listed(state)],
+        "waiting": {hook: notices.count for hook, notices in waiting.items()},
+        "waiting_since_ns": {hook: notices.since_ns for hook, notices in waiting.items()},
     }
 
 
@@ -63,24 +63,20 @@ def _alert_object(alert: Alert) -> dict[str, Any]:
 
 
 def state_text(state: State, waiting: Mapping[str, Waiting], now_ns: int) -> Text:
-    """The same as lines: one an alert, as long as it takes, which terminals fold and pipes keep.
-
-    Names come from jobs: control characters in them are written out, not obeyed.
-    """
+    """The list as lines: one for each alert, of any length. Control characters in names are escaped."""
     if not state.alerts:
         return Text("no alerts" + _waiting_text(waiting, now_ns))
-    alerts = listed(state)
-    rows = [_COLUMNS, *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in _cells(one, state)) for one in alerts)]
+    alerts = _listed(state)
+    rows = [_COLUMNS, *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in _cells(alert, state)) for alert in alerts)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    head, *lines = ("  ".join(map(_filled, row, widths)).rstrip() for row in rows)
-    last = _counts(alerts) + _waiting_text(waiting, now_ns)
-    return Text("\n").join([Text(head, style="bold"), *map(Text, lines), Text(last)])
-
-
-def _counts(alerts: Sequence[Alert]) -> str:
-    """``2 firing, 1 resolved``."""
+    head, *lines = (
+        "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
     counts = Counter(alert.phase for alert in alerts)
-    return ", ".join(f"{counts[phase]} {phase}" for phase in _ORDER if counts[phase])
+    counted = ", ".join(f"{counts[phase]} {phase}" for phase in _ORDER if counts[phase])
+    last = counted + _waiting_text(waiting, now_ns)
+    return Text("\n").join([Text(head, style="bold"), *map(Text, lines), Text(last)])
 
 
 def _cells(alert: Alert, state: State) -> tuple[str, ...]:
@@ -92,9 +88,9 @@ def _cells(alert: Alert, state: State) -> tuple[str, ...]:
 
 
 def _what(alert: Alert, state: State) -> Iterator[str]:
-    """What it is, what it costs, what to do, and why nobody is told of it."""
+    """Summary, cost, next step, and why it is not sent."""
     if not alert.is_alive:
-        yield over_words(alert, alert.absent_ns or alert.changed_ns)
+        yield resolved_text(alert, alert.absent_ns or alert.changed_ns)
         return
     yield alert.account.summary
     yield from filter(None, (cost_of(alert.account), alert.account.next_step))
@@ -103,20 +99,10 @@ def _what(alert: Alert, state: State) -> Iterator[str]:
         yield f"not sent: held back by {cause.kind if cause else 'its cause'}"
 
 
-def _filled(cell: str, width: int) -> str:
-    return cell + " " * (width - cell_len(cell))
-
-
 def _waiting_text(waiting: Mapping[str, Waiting], now_ns: int) -> str:
-    return "".join(
-        f"; {_notices(one.count)} for hook {one_line(hook, 64)}{_since(one, now_ns)}"
-        for hook, one in sorted(waiting.items())
-    )
-
-
-def _notices(count: int) -> str:
-    return "1 notice waits" if count == 1 else f"{count} notices wait"
-
-
-def _since(one: Waiting, now_ns: int) -> str:
-    return f", the oldest for {lasting((now_ns - one.since_ns) / 1e9)}" if one.since_ns else ""
+    text = ""
+    for hook, notices in sorted(waiting.items()):
+        number = "1 notice waits" if notices.count == 1 else f"{notices.count} notices wait"
+        age = f", the oldest for {duration_text((now_ns - notices.since_ns) / 1e9)}" if notices.since_ns else ""
+        text += f"; {number} for hook {one_line(hook, 64)}{age}"
+    return text

@@ -1,61 +1,82 @@
-"""A notice: one alert at one moment of its life, in a form that every hook can send.
+"""A notice: one alert at one moment of its life, in a form that every hook can send, and its text.
 
     finding --rules--> alert (state machine) --outbox--> Notice --hook--> Alertmanager, PagerDuty, Slack, a command ...
 
-Labels identify an alert and never change while it lives; numbers and words that change stand beside them.
+Labels identify an alert and never change while it lives. Changing numbers and texts are separate fields.
 
 ``Complaints`` reports errors of the watcher itself once each: when they begin and when they end.
 """
 
+import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+from urllib.parse import urlencode
 
-from diagnose.findings import Severity
+from diagnose.alerts.alert import (
+    OF_HOSTS,
+    STANDING,
+    Account,
+    Alert,
+    Phase,
+    account_of,
+    fingerprint_of,
+    labels_of,
+    record_text,
+    values_of,
+)
+from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+
+NS_PER_S = 1_000_000_000
+LEAST_COST_S = 0.05
+SAMPLE_NS = 60 * NS_PER_S
+"""Age of the test alert."""
 
 Say = Callable[[str], None]
-"""Tells people a line: standard error."""
+"""Shows a line to people: standard error."""
 
 
 class Complaints:
-    """What is wrong now, by its name. For any thread. Where ``say`` raises, nobody can be told of that either."""
+    """Present errors, by name. For any thread. Errors of ``say`` are ignored."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._lock = threading.Lock()
-        self._standing: dict[str, str] = {}
+        self._present: dict[str, str] = {}
 
     def tell(self, text: str) -> None:
-        """Something that happens once."""
+        """Report a single event."""
         with suppress(Exception):
             self._say(text)
 
     def begin(self, name: str, text: str) -> None:
-        """``text`` is wrong. Told unless it was said last time, too."""
+        """Report an error, unless its last report had the same text."""
         with self._lock:
-            if self._standing.get(name) == text:
+            if self._present.get(name) == text:
                 return
-            self._standing[name] = text
+            self._present[name] = text
         self.tell(text)
 
     def end(self, name: str, text: str) -> None:
-        """``name`` is well again. Told if something was wrong."""
+        """Report the end of an error, if there was one."""
         with self._lock:
-            was_wrong = self._standing.pop(name, None) is not None
+            was_wrong = self._present.pop(name, None) is not None
         if was_wrong:
             self.tell(text)
 
     def forget_all_but(self, prefix: str, names: frozenset[str]) -> None:
-        """Those under ``prefix`` that are not among ``names`` are of no interest any more."""
+        """Forget errors under ``prefix`` that are not among ``names``."""
         with self._lock:
-            for name in [name for name in self._standing if name.startswith(prefix) and name not in names]:
-                del self._standing[name]
+            for name in [name for name in self._present if name.startswith(prefix) and name not in names]:
+                del self._present[name]
 
 
 class Status(StrEnum):
-    """What a notice says of its alert."""
+    """State of the alert in a notice."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
@@ -63,31 +84,143 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One thing to tell. Hooks get those of one fingerprint in order of ``number``, each at least once."""
+    """One message. Hooks get those of one fingerprint in order of ``number``, each at least once."""
 
     fingerprint: str
     """16 hexadecimal digits over the labels: the same alert after a restart has the same."""
     number: int
-    """Counts the notices of all alerts upwards: a receiver may tell a repetition by (fingerprint, number)."""
+    """Counts the notices of all alerts upwards: (fingerprint, number) identifies a repetition."""
     status: Status
     repeated: bool
-    """Whether people were told before, and this only says that it lasts."""
+    """Whether the alert was sent before, and this only shows that it lasts."""
     labels: Mapping[str, str]
-    """``alertname`` (kind of finding), ``severity``, ``run_id``, ``attempt``, and where they are known ``host``,
-    ``rank``, ``device``, ``stage``. Values are text, names fit Prometheus."""
+    """``alertname`` (kind of finding), ``severity``, ``run_id``, ``attempt``, and if known ``host``, ``rank``,
+    ``device``, ``stage``. Values are text, names fit Prometheus."""
     severity: Severity
     summary: str
     """One line: what, which rank and host, since when."""
     cost: str
-    """``12.7 s lost so far``; empty where it costs nothing yet."""
+    """``12.7 s lost so far``; empty without a cost."""
     next_step: str
     link: str
-    """Dashboard view of the run and window; empty where no address is set."""
+    """Dashboard view of the run and window; empty if no address is set."""
     starts_ns: int
-    """Wall clock: when the trouble was first seen."""
+    """Wall clock: when the problem was first found."""
     ends_ns: int
-    """Wall clock: when it was over; 0 while it is not."""
+    """Wall clock: when it ended; 0 before that."""
     told_ns: int
-    """Wall clock: when this was to be told. How long it has waited for a hook counts from here."""
+    """Wall clock: when the notice was due. Its waiting time counts from here."""
     details: Mapping[str, str]
-    """Further words by name: steps, victims, what it explains."""
+    """Further texts by name: steps, victims, detector."""
+
+
+def notice_text(notice: Notice) -> str:
+    return record_text(values_of(notice))
+
+
+def read_notice(text: str) -> Notice:
+    """The inverse of :func:`notice_text`.
+
+    Raises:
+        Exception: the text is no notice; see ``diagnose.alerts.alert.NO_RECORD``.
+    """
+    values: dict[str, Any] = json.loads(text)
+    values.setdefault("told_ns", max(values["starts_ns"], values["ends_ns"]))
+    return Notice(**{**values, "status": Status(values["status"]), "severity": Severity(values["severity"])})
+
+
+def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_ns: int, dashboard: str) -> Notice:
+    """The notice of ``alert`` now."""
+    account = alert.account
+    is_over = status is Status.RESOLVED
+    ends_ns = (alert.absent_ns or now_ns) if is_over else 0
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(alert.began_ns // NS_PER_S))
+    return Notice(
+        fingerprint=alert.fingerprint,
+        number=number,
+        status=status,
+        repeated=repeated,
+        labels=alert.labels,
+        severity=account.severity,
+        summary=resolved_text(alert, ends_ns) if is_over else f"{account.summary}; seen since {since}",
+        cost=cost_of(account),
+        next_step="" if is_over else account.next_step,
+        link=_link_to(alert, dashboard),
+        starts_ns=alert.began_ns,
+        ends_ns=ends_ns,
+        told_ns=now_ns,
+        details={**account.details, "steps": f"{account.first_step}-{account.last_step}"},
+    )
+
+
+def _link_to(alert: Alert, dashboard: str) -> str:
+    """The dashboard's view of the run, its steps, and the rank or host if there is one; empty without an address."""
+    if not dashboard:
+        return ""
+    rank = alert.labels.get("rank", "")
+    run_id, attempt = alert.run
+    view, host = view_of(alert)
+    query = {
+        "view": view,
+        "run": run_id,
+        "attempt": str(attempt),
+        "steps": f"{alert.account.first_step}-{alert.account.last_step}",
+        "rank": rank if rank.isdigit() else "",
+        "host": host,
+    }
+    return f"{dashboard.rstrip('/')}/?{urlencode({name: value for name, value in query.items() if value})}"
+
+
+def view_of(alert: Alert) -> tuple[str, str]:
+    """The dashboard's view that shows the alert, and the host to select there."""
+    if alert.kind in STANDING:
+        return "hang", ""
+    host = alert.labels.get("host", "").partition(",")[0] if alert.kind in OF_HOSTS else ""
+    return ("fleet", host) if host else ("overview", "")
+
+
+def cost_of(account: Account) -> str:
+    """``12.7 s lost so far``; empty if it is negligible."""
+    return f"{account.seconds_lost:.1f} s lost so far" if account.seconds_lost >= LEAST_COST_S else ""
+
+
+def resolved_text(alert: Alert, ends_ns: int) -> str:
+    """``resolved after 12 min: rank 5 ...``."""
+    return f"resolved after {duration_text((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
+
+
+def duration_text(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def sample_notices(now_ns: int, dashboard: str) -> tuple[Notice, Notice]:
+    """A test alert that is marked as such, and its end."""
+    finding = Finding(
+        detector="sample",
+        kind=Kind.COMPUTE_STRAGGLER,
+        severity=Severity.INFO,
+        suspects=(Suspect(rank=5, host="sample-host", role=Role.INITIATING),),
+        stage="backward-compute",
+        window=StepWindow(first_step=100, last_step=140),
+        seconds_lost=12.7,
+        confidence=1.0,
+        summary="test alert of `rankscope alerts test`, not a real problem: rank 5 (host sample-host) computes slowly",
+        next_step="none: this is a test alert",
+    )
+    labels = labels_of(finding, f"sample-{now_ns // NS_PER_S}", 0)
+    alert = Alert(
+        fingerprint=fingerprint_of(labels),
+        labels={**labels, "severity": str(finding.severity)},
+        phase=Phase.FIRING,
+        account=account_of(finding),
+        ranks=(5,),
+        began_ns=now_ns - SAMPLE_NS,
+        changed_ns=now_ns,
+    )
+    return (
+        notice_of(alert, Status.FIRING, number=1, repeated=False, now_ns=now_ns, dashboard=dashboard),
+        notice_of(alert, Status.RESOLVED, number=2, repeated=False, now_ns=now_ns, dashboard=dashboard),
+    )

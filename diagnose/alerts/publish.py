@@ -11,10 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from diagnose.alerts.alert import URGENCY, Alert, Phase
-from diagnose.alerts.look import Look
+from diagnose.alerts.alert import URGENCY, Alert, Phase, alert_text
+from diagnose.alerts.check import Check
 from diagnose.alerts.notice import Complaints
-from diagnose.alerts.written import alert_text
 from telemetry.errors import RankscopeError
 from telemetry.tables import ALERTS, DROPPED, LOOKED
 
@@ -50,17 +49,17 @@ class Publisher:
         self._owed = True
         """Whether something may be missing there: then all is told."""
 
-    def publish(self, reader: object, alerts: Mapping[str, Alert], look: Look) -> None:
-        """Tell ``reader``, if it takes rows, what stands after ``look``. Raises nothing."""
+    def publish(self, reader: object, alerts: Mapping[str, Alert], check: Check) -> None:
+        """Tell ``reader``, if it takes rows, what stands after ``check``. Raises nothing."""
         news = {_trouble(alert) for alert in alerts.values() if self._is_news(alert)}
         gone = [alert for trouble, alert in self._told.items() if self._has_gone(trouble, alert, alerts)]
-        due = look.now_ns >= self._next_ns
+        due = check.now_ns >= self._next_ns
         urgent = bool(news or gone) and not self._owed
         if not isinstance(reader, Collector) or not (due or urgent):
             return
-        self._next_ns = look.now_ns + EVERY_NS
+        self._next_ns = check.now_ns + EVERY_NS
         told = [alert for alert in alerts.values() if alert.is_alive or _trouble(alert) in news]
-        rows = [*_rows(_worst(told), look.now_ns), *_rows(gone, look.now_ns, DROPPED), *_looks(look)]
+        rows = [*_rows(_worst(told), check.now_ns), *_rows(gone, check.now_ns, DROPPED), *_looks(check)]
         try:
             for attempt, table in _tables(rows):
                 reader.post("alerts", _labelled(table, attempt))
@@ -102,9 +101,9 @@ def _rows(alerts: Iterable[Alert], at_ns: int, phase: str = "") -> Iterator[tupl
         yield alert.run, name | {"at_ns": at_ns, "phase": phase or str(alert.phase), "body": alert_text(alert)}
 
 
-def _looks(look: Look) -> Iterator[tuple[Attempt, Row]]:
-    for run in look.runs:
-        row = {"fingerprint": "", "began_ns": 0, "at_ns": look.now_ns, "phase": LOOKED, "body": ""}
+def _looks(check: Check) -> Iterator[tuple[Attempt, Row]]:
+    for run in check.runs:
+        row = {"fingerprint": "", "began_ns": 0, "at_ns": check.now_ns, "phase": LOOKED, "body": ""}
         yield (run.run_id, run.attempt), row
 
 

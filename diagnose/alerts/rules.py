@@ -1,34 +1,50 @@
-"""The rules: when findings become alerts, which hooks get them, and which alert a finding belongs to.
+"""The rules: when findings become alerts, which hooks get them, which alert a finding belongs to, and which are held
+back.
 
 A finding belongs to the alert with its fingerprint. Else it belongs to an active alert of the same kind, run and device
 that shares a rank: rank 5 now, and ranks 4 and 5 a moment later, are one problem. Else it starts a new alert.
+
+An alert is held back if another alert explains it. The table of causes is ``diagnose/causes.py``.
+
+    cause   ....FFFFFFFFFFFFFFFF..........       F: firing
+    effect  ......hhhhhhhhhhhhhhhhhhFFFF         h: held back, up to a minute after the cause has ended
+
+A cause must reach every hook that the effect would reach. It holds back only what has not been sent yet. A critical
+alert, or an alert about another host, is held back for at most two minutes: a flap may explain why a job stalls, and
+why other hosts check slow, but not forever.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, fingerprint_of, labels_of
-from diagnose.alerts.look import Look, RunSeen, Sighting
+from diagnose.alerts.check import Check, Sighting
+from diagnose.causes import TABLE, Reach, Relation
 from diagnose.findings import Kind, Severity
+
+AFTERMATH_NS = 60_000_000_000
+"""A cause that has ended explains effects for this long."""
+MAX_URGENT_NS = 120_000_000_000
+"""A critical alert, or one about another host, is held back for at most this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What holds for one kind of finding."""
+    """The rule of one kind of finding."""
 
     for_s: float
-    """Seen so long before it fires. Detectors ask for persistence over steps themselves: this is against flicker."""
+    """How long it must be found before it fires. Detectors check persistence over steps; this is against flicker."""
     keep_firing_for_s: float
-    """Not seen for so long before it is over; ten steps at the least."""
+    """How long it must be absent before it is resolved; at least ten steps."""
     severity: Severity = Severity.WARNING
-    """Findings below it begin no alert. One that lives is not ended by a finding that is less severe today."""
+    """Findings below it begin no alert. An active alert continues with less severe findings."""
     hooks: tuple[str, ...] = ()
-    """Who is told; nobody: neither told, nor does it hold back others."""
+    """Receivers. Without any, it is not sent, and it holds back no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flapping:
-    """Flap damping: what came back ``times`` within ``within_s`` is over only after ``quiet_s``."""
+    """Flap damping: an alert that returned ``times`` within ``within_s`` is resolved only after ``quiet_s``."""
 
     times: int = 3
     within_s: float = 1800.0
@@ -37,34 +53,34 @@ class Flapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All that the state machine goes by."""
+    """Settings of the state machine."""
 
     rules: Mapping[str, Rule]
     """Kind -> its rule."""
     flapping: Flapping = field(default_factory=Flapping)
     resend_s: Mapping[str, float] = field(default_factory=dict)
-    """Every hook there is -> while an alert fires, tell it again after so long; 0: never."""
+    """Each hook -> while an alert fires, send it again after this time; 0: never."""
     dashboard: str = ""
-    """Address that links lead to; empty: no links."""
+    """Address for links; empty: no links."""
 
     def rule(self, kind: str) -> Rule:
-        """The rule of a kind; of one that this version does not know, a cautious one that tells nobody."""
+        """The rule of a kind. An unknown kind has a rule without hooks."""
         return self.rules.get(kind, _UNKNOWN)
 
 
 _UNKNOWN = Rule(for_s=60, keep_firing_for_s=60)
 
 DEFAULTS: Mapping[Kind, Rule] = {
-    # What is certain at once, and dear: no waiting.
+    # Certain at once, and expensive: no waiting.
     Kind.NIC_FLAP: Rule(for_s=0, keep_firing_for_s=300),
     Kind.GPU_ERROR: Rule(for_s=0, keep_firing_for_s=300),
     Kind.DEAD_RANK: Rule(for_s=0, keep_firing_for_s=60),
     Kind.HUNG_COLLECTIVE: Rule(for_s=0, keep_firing_for_s=60),
     Kind.COLLECTIVE_MISMATCH: Rule(for_s=0, keep_firing_for_s=60),
     Kind.LOSS_ANOMALY: Rule(for_s=0, keep_firing_for_s=300),
-    # Seen at a checkpoint, and not again before the next one.
+    # Found at a checkpoint, and not again before the next one.
     Kind.CHECKPOINT_SLOW: Rule(for_s=0, keep_firing_for_s=1800),
-    # Told from six steps on: a second look a little later, and still within 20 steps of a second each.
+    # Found from six steps on: a second check a little later, and still within 20 steps of a second each.
     Kind.COMPUTE_STRAGGLER: Rule(for_s=2, keep_firing_for_s=60),
     Kind.SLOW_LINK: Rule(for_s=2, keep_firing_for_s=60),
     Kind.GPU_THROTTLED: Rule(for_s=5, keep_firing_for_s=120),
@@ -78,7 +94,7 @@ DEFAULTS: Mapping[Kind, Rule] = {
     Kind.UNLIKE_HOST: Rule(for_s=60, keep_firing_for_s=300),
     Kind.INSUFFICIENT_EVIDENCE: Rule(for_s=60, keep_firing_for_s=60),
 }
-"""What holds where the file says nothing."""
+"""Rules without a file."""
 
 
 Place = tuple[str, str, str, str, int]
@@ -87,65 +103,49 @@ Place = tuple[str, str, str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """What a look shows of one alert."""
+    """The finding of one alert in a check."""
 
     fingerprint: str
     labels: Mapping[str, str]
-    """By which the finding would be known; those of the alert stand."""
+    """Labels of the finding; the alert keeps its own."""
     sighting: Sighting
-    step_s: float
 
 
-def matches(look: Look, alerts: Mapping[str, Alert], policy: Policy) -> dict[str, Match]:
-    """Fingerprint -> what was seen of it, the worst finding where there are several."""
+def matches(check: Check, alerts: Mapping[str, Alert], policy: Policy) -> dict[str, Match]:
+    """Fingerprint -> its finding in ``check``, the worst if there are several."""
     found: dict[str, Match] = {}
     unmatched = []
-    for match in _by_labels(look):
-        if match.fingerprint in alerts and alerts[match.fingerprint].is_alive:
-            _keep_worse(found, match)
-        else:
-            unmatched.append(match)
-    places = _places(alert for alert in alerts.values() if alert.is_alive)
+    for run in check.runs:
+        for sighting in run.sightings:
+            labels = labels_of(sighting.finding, run.run_id, run.attempt)
+            match = Match(fingerprint=fingerprint_of(labels), labels=labels, sighting=sighting)
+            if match.fingerprint in alerts and alerts[match.fingerprint].is_alive:
+                _keep_worse(found, match, match.fingerprint)
+            else:
+                unmatched.append(match)
+    places = {
+        place: alert.fingerprint
+        for alert in alerts.values()
+        if alert.is_alive
+        for place in _places(alert.labels, alert.ranks)
+    }
     for match in unmatched:
-        known = next((places[place] for place in _places_of(match) if place in places), None)
+        finding = match.sighting.finding
+        of_match = _places(match.labels, finding.ranks[:MOST_REMEMBERED])
+        known = next((places[place] for place in of_match if place in places), None)
         if known is not None:
             _keep_worse(found, match, known)
-        elif match.fingerprint in found or _may_begin(match, policy):
-            _keep_worse(found, match)
-            places.update(dict.fromkeys(_places_of(match), match.fingerprint))
+        elif match.fingerprint in found or URGENCY[finding.severity] >= URGENCY[policy.rule(finding.kind).severity]:
+            _keep_worse(found, match, match.fingerprint)
+            places.update(dict.fromkeys(of_match, match.fingerprint))
     return found
 
 
-def _by_labels(look: Look) -> Iterator[Match]:
-    for run in look.runs:
-        for sighting in run.sightings:
-            yield _match(run, sighting)
-
-
-def _match(run: RunSeen, sighting: Sighting) -> Match:
-    labels = labels_of(sighting.finding, run.run_id, run.attempt)
-    return Match(fingerprint=fingerprint_of(labels), labels=labels, sighting=sighting, step_s=run.step_s)
-
-
-def _may_begin(match: Match, policy: Policy) -> bool:
-    finding = match.sighting.finding
-    return URGENCY[finding.severity] >= URGENCY[policy.rule(finding.kind).severity]
-
-
-def _keep_worse(found: dict[str, Match], match: Match, fingerprint: str = "") -> None:
-    name = fingerprint or match.fingerprint
-    before = found.get(name)
-    if before is None:
-        found[name] = match
-        return
+def _keep_worse(found: dict[str, Match], match: Match, fingerprint: str) -> None:
+    before = found.get(fingerprint, match)
     worse = match if _weight(match) > _weight(before) else before
     sharp = match.sighting.sharp or before.sighting.sharp
-    found[name] = Match(
-        fingerprint=worse.fingerprint,
-        labels=worse.labels,
-        sighting=Sighting(finding=worse.sighting.finding, sharp=sharp),
-        step_s=worse.step_s,
-    )
+    found[fingerprint] = replace(worse, sighting=replace(worse.sighting, sharp=sharp))
 
 
 def _weight(match: Match) -> tuple[int, float]:
@@ -153,17 +153,64 @@ def _weight(match: Match) -> tuple[int, float]:
     return URGENCY[finding.severity], finding.seconds_lost
 
 
-def _places(alerts: Iterable[Alert]) -> dict[Place, str]:
-    return {
-        (*_owner(alert.labels), rank): alert.fingerprint
-        for alert in alerts
-        for rank in alert.ranks
-    }  # fmt: skip
+def _places(labels: Mapping[str, str], ranks: Iterable[int]) -> list[Place]:
+    owner = labels["alertname"], labels["run_id"], labels["attempt"], labels.get("device", "")
+    return [(*owner, rank) for rank in ranks]
 
 
-def _places_of(match: Match) -> list[Place]:
-    return [(*_owner(match.labels), rank) for rank in match.sighting.finding.ranks[:MOST_REMEMBERED]]
+class Causes:
+    """The alerts that may explain others, indexed by run, kind and host."""
+
+    def __init__(self, alerts: Iterable[Alert], policy: Policy, now_ns: int) -> None:
+        self._policy = policy
+        self._now_ns = now_ns
+        self._of_run: dict[tuple[object, ...], Alert] = {}
+        self._of_host: dict[tuple[object, ...], Alert] = {}
+        for alert in alerts:
+            if alert.is_alive and now_ns - (alert.absent_ns or now_ns) < AFTERMATH_NS:
+                self._add(alert)
+
+    def _add(self, alert: Alert) -> None:
+        key = (alert.run, alert.kind)
+        # An alert that names a place explains more than one that does not.
+        if key not in self._of_run or not _is_named(self._of_run[key]):
+            self._of_run[key] = alert
+        for host in alert.hosts:
+            self._of_host.setdefault((*key, host), alert)
+
+    def of(self, effect: Alert) -> Alert | None:
+        """A cause that holds ``effect`` back now; None if it may be sent."""
+        for row in TABLE:
+            if row.alerts is not None and effect.kind in row.effects:
+                for cause in self._candidates(row, effect):
+                    if self._holds_back(cause, effect):
+                        return cause
+        return None
+
+    def _holds_back(self, cause: Alert, effect: Alert) -> bool:
+        if cause.fingerprint == effect.fingerprint or not self._reaches_all(cause, effect):
+            return False
+        is_elsewhere = bool(effect.hosts) and not effect.hosts & cause.hosts
+        is_urgent = effect.account.severity is Severity.CRITICAL or is_elsewhere
+        return not is_urgent or self._now_ns - effect.changed_ns < MAX_URGENT_NS
+
+    def _candidates(self, row: Relation, effect: Alert) -> list[Alert]:
+        keys = [(effect.run, str(kind)) for kind in sorted(row.causes)]
+        if row.alerts is Reach.HOST:
+            return _known(self._of_host, [(*key, host) for key in keys for host in sorted(effect.hosts)])
+        if row.alerts is not Reach.UNNAMED:
+            return _known(self._of_run, keys)
+        if _is_named(effect):
+            return []
+        return [cause for cause in _known(self._of_run, keys) if cause.kind not in row.effects or _is_named(cause)]
+
+    def _reaches_all(self, cause: Alert, effect: Alert) -> bool:
+        return {*self._policy.rule(effect.kind).hooks} <= {*self._policy.rule(cause.kind).hooks}
 
 
-def _owner(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
-    return labels["alertname"], labels["run_id"], labels["attempt"], labels.get("device", "")
+def _is_named(alert: Alert) -> bool:
+    return "rank" in alert.labels or "host" in alert.labels
+
+
+def _known(alerts: Mapping[tuple[object, ...], Alert], keys: Iterable[tuple[object, ...]]) -> list[Alert]:
+    return [alerts[key] for key in keys if key in alerts]

@@ -10,6 +10,7 @@ A kind's own table goes before ``[rules]``, and that before what is built in. Du
 ``"1h"`` or a number of seconds.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -34,13 +35,13 @@ MAX_BYTES = 2**20
 """Of a file of rules."""
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LOG: Mapping[str, Mapping[str, object]] = {"log": {"type": "log"}}
-"""The hooks of who names none: lines on stderr."""
+"""The hooks without any in the file: lines on stderr."""
 _OF_RULE = ("for", "keep_firing_for", "severity", "hooks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the file says. Its hooks are made by :func:`make_hooks`: they may need secrets that others lack."""
+    """Content of the file. :func:`make_hooks` makes its hooks: they may need secrets."""
 
     rules: Mapping[str, Rule]
     flapping: Flapping = field(default_factory=Flapping)
@@ -50,13 +51,19 @@ class Settings:
     state: Path | None = None
 
     def policy(self, hooks: Iterable[Hook]) -> Policy:
-        """What the state machine goes by."""
+        """Settings of the state machine."""
         resend_s = {hook.name: float(hook.resend_s) for hook in hooks}
         return Policy(rules=self.rules, flapping=self.flapping, resend_s=resend_s, dashboard=self.dashboard)
 
 
+def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """``rankscope/alerts.sqlite`` in this user's folder of state (XDG_STATE_HOME)."""
+    folder = environment.get("XDG_STATE_HOME", "")
+    return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / "rankscope/alerts.sqlite"
+
+
 def default_settings() -> Settings:
-    """Without a file: every kind by its defaults, told on stderr."""
+    """Without a file: the default rule of every kind, and lines on stderr."""
     return parse_settings("", where="defaults")
 
 
@@ -64,7 +71,7 @@ def read_settings(path: Path) -> Settings:
     """The settings in a file.
 
     Raises:
-        UnreadableError: there is none, or it is no TOML.
+        UnreadableError: it is missing, or no TOML.
         UsageError: something in it is unknown, of the wrong form, or out of range.
     """
     try:
@@ -79,7 +86,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def parse_settings(text: str, *, where: str) -> Settings:
-    """The settings in a text; see :func:`read_settings`. ``where`` stands in front of what is wrong."""
+    """The settings in a text; see :func:`read_settings`. Errors begin with ``where``."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of ten thousand digits, and a thousand brackets, too
@@ -106,7 +113,7 @@ def parse_settings(text: str, *, where: str) -> Settings:
 
 
 def make_hooks(settings: Settings) -> tuple[Hook, ...]:
-    """The hooks of the file, each as its type makes it.
+    """The hooks of the file.
 
     Raises:
         UsageError: a hook's table is wrong, or a secret is not where it should be.
@@ -176,7 +183,7 @@ def _rule(table: "_Table", usual: Rule, hooks: Mapping[str, object]) -> Rule:
 
 
 class _Table:
-    """A table of the file, read key by key. Every complaint names file and key."""
+    """A table of the file, read key by key. Every error names file and key."""
 
     def __init__(self, values: Mapping[str, Any], where: str, name: str, known: Iterable[str]) -> None:
         self._values = values
@@ -187,11 +194,11 @@ class _Table:
                 raise UsageError(f"{self._at(key)}: unknown key", hint=_nearest(key, names))
 
     def table(self, key: str, known: Iterable[str]) -> "_Table":
-        """A table in this one; an empty one where there is none."""
+        """A table in this one; an empty one if there is none."""
         return _Table(self._is("a table", dict, key, {}), self._where, self._prefixed(key), known)
 
     def tables(self, key: str, beside: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-        """The tables in the table ``key``, by name; the keys ``beside`` them are left to others."""
+        """The tables in the table ``key``, by name, except the keys ``beside``."""
         named = {name: value for name, value in self._is("a table", dict, key, {}).items() if name not in beside}
         for name, value in named.items():
             if not isinstance(value, dict):
@@ -255,7 +262,7 @@ def _seconds(value: object) -> float | None:
 
 
 def _shown(value: object) -> str:
-    """The start of it as Python writes it; an integer may have too many digits for that."""
+    """The start of its ``repr``. An integer may have too many digits for that."""
     with suppress(ValueError, RecursionError):
         return cut(repr(value), 200)
     return f"of type {type(value).__name__} and too long"

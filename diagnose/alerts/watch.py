@@ -1,9 +1,9 @@
-"""The watcher: look, let the state machine judge, write it down, let the hooks' threads work; again and again.
+"""The watcher: check, let the state machine judge, write it down, let the hooks' threads work; again and again.
 
-    reader --Watching--> Look --advance--> Outcome --one transaction--> alert_store --wake--> a dispatcher for each hook
+   reader --Watching--> Check --advance--> Outcome --one transaction--> alert_store --wake--> a dispatcher of each hook
       |                                                                   |
       |                                                                   `--publish--> collector: the dashboard's page
-      +-- no look: told once; all alerts stand still                      +-- full disk: told once; as if not seen yet
+      +-- no check: told once; all alerts stand still                      +-- full disk: told once; as if not seen yet
 
 It ends when it is told to, and of nothing else.
 """
@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 
 from diagnose.alerts.alert import Phase
 from diagnose.alerts.alert_store import AlertStore
+from diagnose.alerts.check import Check, Watching
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.life import State, advance
-from diagnose.alerts.look import Look, Watching
 from diagnose.alerts.notice import Complaints
 from diagnose.alerts.publish import Publisher
 from diagnose.alerts.rules import Policy
@@ -26,12 +26,12 @@ from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.stores.interface import Reader
 
 MAX_SHARE = 1
-"""Pauses are so many times as long as looks, on average even where they are cut short: a slow store is not looked at
+"""Pauses are so many times as long as checks, on average even where they are cut short: a slow store is not looked at
 without end."""
 FINISH_S = 5.0
 """How long the hooks may take for what is left when the watcher ends."""
 BURST_S = 30.0
-"""So much time looks may take at once where there is news or an alert is pending, before it is paid back."""
+"""So much time checks may take at once where there is news or an alert is pending, before it is paid back."""
 FOLLOW_S = 1.0
 """News is often stored before what it did to the job: it is looked at again this much later, then twice that, ..."""
 GLANCE_S = 0.5
@@ -66,7 +66,7 @@ class Watcher:
         self._publisher = Publisher(complaints, self.state.alerts)
 
     def open(self) -> None:
-        """See whether there is somebody to look at; whoever does not answer yet is asked again by :meth:`look`.
+        """See whether there is somebody to check at; whoever does not answer yet is asked again by :meth:`check`.
 
         Raises:
             UsageError: the address is of no known form, or no store is there.
@@ -76,8 +76,8 @@ class Watcher:
         except UnreachableError as error:
             self._complain(error)
 
-    def look(self, period_s: float) -> None:
-        """Look and write down what follows. Raises nothing: another look may mend whatever goes wrong."""
+    def check(self, period_s: float) -> None:
+        """Check and write down what follows. Raises nothing: another check may mend whatever goes wrong."""
         seen = self._seen(period_s)
         try:
             outcome = advance(self.state, seen, self._policy)
@@ -93,10 +93,10 @@ class Watcher:
             self._publisher.publish(self._source.reader(), outcome.state.alerts, seen)
 
     def news(self) -> Hashable:
-        """Changes when a look should not wait; None where nobody answers."""
+        """Changes when a check should not wait; None where nobody answers."""
         try:
             return self._watching.news(self._source.reader())
-        except Exception:  # the next look meets it too, and tells
+        except Exception:  # the next check meets it too, and tells
             self._source.close()
             return None
 
@@ -113,16 +113,16 @@ class Watcher:
     def close(self) -> None:
         self._source.close()
 
-    def _seen(self, period_s: float) -> Look:
+    def _seen(self, period_s: float) -> Check:
         try:
-            look = self._watching.look(self._source.reader(), period_s)
+            check = self._watching.check(self._source.reader(), period_s)
         except Exception as error:
             # Whatever it is (a token that was changed, another version, a broken answer) may be mended there.
             self._source.close()
             self._complain(error)
-            return Look(now_ns=self._clock_ns(), blind=True)
+            return Check(now_ns=self._clock_ns(), blind=True)
         self._complaints.end("store", "the store answers again")
-        return look
+        return check
 
     def _complain(self, error: Exception) -> None:
         self._complaints.begin("store", f"{_words(error)}; alerts do not change until the store answers")
@@ -157,13 +157,13 @@ def _words(error: Exception) -> str:
 
 
 class NewsBudget:
-    """From when on news may cut a pause short, so that looks stay within their share of the time.
+    """From when on news may cut a pause short, so that checks stay within their share of the time.
 
-        look          pause          look news! look follow look      news ...............: look
+        check          pause          check news! check follow check      news ...............: check
         ====-------------------------====-------====------====---------!...................====
                                             at once, for BURST_S               not before it is free
 
-    What looks before their time have cost is paid back before news counts again.
+    What checks before their time have cost is paid back before news counts again.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class NewsBudget:
         """Seconds, by the clock of :meth:`looked`."""
 
     def looked(self, ended_s: float, took_s: float) -> None:
-        """A look is over."""
+        """A check is over."""
         share_s = (1 + MAX_SHARE) * max(took_s, GLANCE_S / MAX_SHARE)
         burst_s = (1 + MAX_SHARE) * BURST_S
         self.free_at_s = max(self.free_at_s, ended_s - share_s - burst_s) + share_s
@@ -180,12 +180,12 @@ class NewsBudget:
 def watch(
     watcher: Watcher, every_s: float, stop: threading.Event, *, clock_s: Callable[[], float] = time.monotonic
 ) -> None:
-    """Look every ``every_s``, less often where a look takes long, sooner where there is news or an alert is pending;
+    """Check every ``every_s``, less often where a check takes long, sooner where there is news or an alert is pending;
     until ``stop``."""
     pause_s, follow_s, budget = every_s, math.inf, NewsBudget()
     while not stop.is_set():
         began_s, known = clock_s(), watcher.news()
-        watcher.look(pause_s + every_s)
+        watcher.check(pause_s + every_s)
         ended_s = clock_s()
         budget.looked(ended_s, ended_s - began_s)
         pause_s = max(every_s, MAX_SHARE * (ended_s - began_s))
@@ -202,7 +202,7 @@ def _rest(
     stop: threading.Event,
     clock_s: Callable[[], float],
 ) -> bool:
-    """Until the next look is due, or something has happened since ``known`` and it is ``free_at_s``: then True."""
+    """Until the next check is due, or something has happened since ``known`` and it is ``free_at_s``: then True."""
     while (left_s := until_s - clock_s()) > 0 and not stop.wait(min(GLANCE_S, left_s)):
         if watcher.news() != known:
             stop.wait(max(0.0, min(until_s, free_at_s) - clock_s()))

@@ -1,25 +1,31 @@
-"""One flight-recorder dump of PyTorch, JSON or pickle, as checked columns of one rank.
+"""Flight-recorder dumps of PyTorch, JSON or pickle: each as checked columns of one rank; and all dumps in a folder.
 
-Written for versions 2.4 (2024) to 2.10 (torch 2.13); what a version lacks is left empty. Numbers come as numbers or as
-text, ``process_group`` as tuple, list or object, members as a text ``"[0, 2]"``, names with any backend's prefix.
+Written for versions 2.4 (2024) to 2.10 (torch 2.13). Fields that a version lacks are left empty. Numbers are numbers or
+text, ``process_group`` is a tuple, list or object, members are a text ``"[0, 2]"``, names have any backend's prefix.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from telemetry.errors import UnreadableError
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.files.input_file import read_input
 from telemetry.files.plain_pickle import load_plain
 from telemetry.topology import MAX_RANKS
 
+MAX_DUMP_BYTES = 2**30
 MAX_ENTRIES = 1_000_000
 MAX_SOURCE = 200
-_TRANSFER = re.compile(r"^(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)$")
-_MEMBERS: dict[str, tuple[int, ...]] = {}
-"""Texts of members met before: at ten thousand ranks they are long, and mostly the same."""
 MAX_MEMBER_TEXTS = 100_000
+_TRANSFER = re.compile(r"^(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)$")
+_UNEQUAL_SIZES = ("all_to_all", "alltoall", "gather_into", "scatter_from", "coalesced")
+_NO_SIZES = ("gather", "scatter", "reduce", "send", "recv", "barrier")
+_RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +35,12 @@ class DumpGroup:
     name: str
     desc: str
     members: tuple[int, ...]
-    """Global ranks; empty when the dump does not say."""
+    """Global ranks; empty if the dump has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpStatus:
-    """How far a rank has come in a group, by its own count."""
+    """Progress of a rank in a group, by its own count."""
 
     enqueued: int
     completed: int
@@ -57,14 +63,14 @@ class DumpEntry:
     peer: int
     """Place of the other side within the group; -1: a collective."""
     sizes: str
-    """What members must agree on; empty when the dump does not tell."""
+    """Sizes and types that members must agree on; empty if the dump has none."""
     done: bool
     created_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDump:
-    """What one rank's dump says."""
+    """The dump of one rank."""
 
     version: str
     groups: Mapping[str, DumpGroup]
@@ -74,95 +80,153 @@ class RankDump:
     entries: tuple[DumpEntry, ...]
     """By record, ascending."""
     source: str = ""
-    """Which recorder an agent had it from (``telemetry/evidence/flight_recorder.py``); empty for a file of torch's."""
+    """The recorder that an agent read (``telemetry/evidence/flight_recorder.py``); empty for a file of torch."""
 
     @property
     def possible_ranks(self) -> frozenset[int] | None:
-        """Who can have written it: the members of all of its groups; None when it names none."""
+        """Ranks that can have written it: the members of all of its groups; None if it names none."""
         known = [frozenset(group.members) for group in self.groups.values() if group.members]
         return frozenset.intersection(*sorted(known, key=len)) if known else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpSet:
+    """The dumps of one job."""
+
+    by_rank: Mapping[int, RankDump]
+    notes: tuple[str, ...]
+    """Files that were ignored, and why."""
+
+
+def read_dumps(folder: Path) -> DumpSet:
+    """All flight-recorder dumps in ``folder`` and the folders below it, whatever their names.
+
+    Raises:
+        UsageError: there is no such folder, no file in it, or several dumps of one rank that differ.
+        UnreadableError: files, but no dump among them.
+    """
+    paths = _files(folder)
+    by_rank: dict[int, RankDump] = {}
+    notes: list[str] = []
+    for path in paths:
+        try:
+            content = read_input(path, max_bytes=MAX_DUMP_BYTES)
+            if not content:
+                raise UnreadableError(f"{path.name} has 0 bytes", hint="a dump has kilobytes to megabytes")
+            dump = read_dump(content, path.name)
+            rank = _rank_of(path.name, dump)
+        except (UnreadableError, OSError) as error:
+            notes.append(f"ignored: {getattr(error, 'message', None) or error}")
+            continue
+        if by_rank.setdefault(rank, dump) != dump:
+            raise UsageError(
+                f"two different dumps of rank {rank} under {folder}, one of them {path.name}",
+                hint="name the folder of a single job and attempt",
+            )
+    if not by_rank:
+        raise UnreadableError(
+            f"no flight-recorder dump among the {len(paths)} files of {folder}; {notes[0]}",
+            hint="name the folder set in TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE)",
+        )
+    return DumpSet(by_rank=by_rank, notes=tuple(notes))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        paths = [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}", hint="check the read permission") from None
+    paths.sort(key=lambda path: [int(part) for part in _NUMBER.findall(path.name)] or [0])
+    if not paths:
+        what = "is empty" if folder.is_dir() else "is not a file or folder" if folder.exists() else "does not exist"
+        raise UsageError(f"{folder} {what}", hint="name the folder of the dumps: --dumps DIR")
+    return paths
+
+
+def _rank_of(name: str, dump: RankDump) -> int:
+    """By the groups of the dump, else by the name of its file.
+
+    Raises:
+        UnreadableError: neither shows it.
+    """
+    possible = dump.possible_ranks
+    if possible is not None and len(possible) == 1:
+        return next(iter(possible))
+    named = [int(digits) for digits in (*_RANK_IN_NAME.findall(name), *reversed(_NUMBER.findall(name)))]
+    for rank in named:
+        if rank < MAX_RANKS and (possible is None or rank in possible):
+            return rank
+    raise UnreadableError(
+        f"the rank of {name} is unknown: neither its name nor its groups show it", hint="add the rank to the file name"
+    )
+
+
 def read_dump(data: bytes, name: str) -> RankDump:
-    """The dump in ``data``; ``name`` is what errors call it.
+    """The dump in ``data``; errors call it ``name``.
 
     Raises:
         UnreadableError: neither JSON nor a pickle of plain values, or no flight-recorder dump.
     """
     try:
-        found = _parse(data)
-        if not isinstance(found, Mapping) or not ("entries" in found or "pg_status" in found):
+        content = json.loads(data) if data.lstrip()[:1] == b"{" else load_plain(data)
+        if not isinstance(content, Mapping) or not ("entries" in content or "pg_status" in content):
             raise ValueError("it has neither entries nor pg_status")
-        return _dump(found)
+        return _dump(content)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise UnreadableError(
-            f"{name} is not a flight-recorder dump ({_plainly(error)})",
+            f"{name} is not a flight-recorder dump ({reason})",
             hint="a dump is a pickle or JSON written by torch._C._distributed_c10d._dump_fr_trace()",
         ) from None
 
 
-def _plainly(error: Exception) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
-
-
-def _parse(data: bytes) -> Any:
-    text = data.lstrip()[:1]
-    return json.loads(data) if text == b"{" else load_plain(data)
-
-
-def _dump(found: Mapping[str, Any]) -> RankDump:
-    entries = found.get("entries") or []
+def _dump(content: Mapping[str, Any]) -> RankDump:
+    entries = content.get("entries") or []
     if not isinstance(entries, list | tuple) or len(entries) > MAX_ENTRIES:
         raise ValueError("entries is not a list")
+    status = _mapping(content, "pg_status")
     return RankDump(
-        version=_text(found.get("version"))[:32],
-        groups=_groups(found.get("pg_config") or {}),
-        status=_statuses(found.get("pg_status") or {}),
+        version=_text(content.get("version"))[:32],
+        groups=_groups(_mapping(content, "pg_config")),
+        status={
+            _text(local_id): DumpStatus(
+                enqueued=_number(counts.get("last_enqueued_collective"), -1),
+                completed=_number(counts.get("last_completed_collective"), -1),
+            )
+            for local_id, counts in status.items()
+        },
         entries=tuple(sorted((_entry(entry) for entry in entries), key=lambda entry: entry.record)),
-        source=_text(found.get("source"))[:MAX_SOURCE],
+        source=_text(content.get("source"))[:MAX_SOURCE],
     )
 
 
-def _groups(config: Any) -> dict[str, DumpGroup]:
-    if not isinstance(config, Mapping):
-        raise ValueError("pg_config is not an object")
+def _mapping(content: Mapping[str, Any], key: str) -> Mapping[Any, Any]:
+    value = content.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key} is not an object")
+    return value
+
+
+def _groups(config: Mapping[Any, Any]) -> dict[str, DumpGroup]:
     groups: dict[str, DumpGroup] = {}
     for key, value in config.items():
-        name = _text(value.get("name", key))
-        members = _members(value.get("ranks", ""))
+        name, ranks = _text(value.get("name", key)), value.get("ranks", "")
+        members = _listed(ranks) if isinstance(ranks, str) else _checked(tuple(int(rank) for rank in ranks))
         if name or members:
             groups[name] = DumpGroup(name=name, desc=_text(value.get("desc")), members=members)
     return groups
 
 
-def _members(ranks: Any) -> tuple[int, ...]:
-    """``"[0, 2]"`` or a list."""
-    if not isinstance(ranks, str):
-        return _checked(tuple(int(rank) for rank in ranks))
-    known = _MEMBERS.get(ranks)
-    if known is None:
-        if len(_MEMBERS) >= MAX_MEMBER_TEXTS:
-            _MEMBERS.clear()
-        known = _MEMBERS[ranks] = _checked(tuple(int(rank) for rank in ranks.strip("[] ").split(",") if rank.strip()))
-    return known
+@lru_cache(maxsize=MAX_MEMBER_TEXTS)
+def _listed(ranks: str) -> tuple[int, ...]:
+    """``"[0, 2]"``. At ten thousand ranks the texts are long, and mostly the same."""
+    return _checked(tuple(int(rank) for rank in ranks.strip("[] ").split(",") if rank.strip()))
 
 
 def _checked(members: tuple[int, ...]) -> tuple[int, ...]:
     if members and not (min(members) >= 0 and max(members) < MAX_RANKS):
         raise ValueError(f"a member {max(members)} of a group")
     return members
-
-
-def _statuses(status: Any) -> dict[str, DumpStatus]:
-    if not isinstance(status, Mapping):
-        raise ValueError("pg_status is not an object")
-    return {
-        _text(local_id): DumpStatus(
-            enqueued=_number(one.get("last_enqueued_collective"), -1),
-            completed=_number(one.get("last_completed_collective"), -1),
-        )
-        for local_id, one in status.items()
-    }
 
 
 def _entry(entry: Any) -> DumpEntry:
@@ -187,31 +251,28 @@ def _entry(entry: Any) -> DumpEntry:
 
 
 def _group_of(entry: Mapping[str, Any]) -> tuple[str, str]:
-    group = entry.get("process_group", "")
-    match group:
+    match entry.get("process_group", ""):
         case (name, desc, *_):
             return _text(name), _text(desc)
         case {"name": name, **rest}:
             return _text(name), _text(rest.get("desc"))
-        case _:
+        case group:
             return _text(group), ""
 
 
 def _sizes(op: str, entry: Mapping[str, Any]) -> str:
-    """What members must agree on: sizes and types. Pieces of an all-to-all, a gather or a scatter differ lawfully."""
+    """Pieces of an all-to-all, a gather or a scatter may differ: only their types must agree."""
     side = "output_sizes" if "broadcast" in op else "input_sizes"
     if not op or side not in entry:
         return ""
-    types = ",".join(_text(one) for one in entry.get("input_dtypes") or [])
-    if any(word in op for word in ("all_to_all", "alltoall", "gather_into", "scatter_from", "coalesced")) or op in (
-        *("gather", "scatter", "reduce", "send", "recv", "barrier"),
-    ):
+    types = ",".join(_text(dtype) for dtype in entry.get("input_dtypes") or [])
+    if op in _NO_SIZES or any(name in op for name in _UNEQUAL_SIZES):
         return types
-    return f"{[list(map(int, one)) for one in entry.get(side) or []]} {types}"
+    return f"{[list(map(int, shape)) for shape in entry.get(side) or []]} {types}"
 
 
 def _text(value: Any) -> str:
-    """Names, and numbers that stand for one. A container would be told in full, and it may hold itself many times."""
+    """A name, or a number that stands for one. The text of a container could be unbounded: it may contain itself."""
     if value is None:
         return ""
     if not isinstance(value, str | int):

@@ -1,13 +1,12 @@
 """Evidence of a stalled job: one record for each rank, from any source.
 
     flight-recorder dumps  -----------------.
-    state pages, stacks, logs of a spool  --+-->  HangEvidence  --judge.py-->  HangVerdict
+    state pages, stacks, logs of a spool  --+-->  HangEvidence  --judge-->  HangVerdict
     the same, as the agents stored them  ---'
 
-A rank's *fronts* say how far it has come in each group: ``entered`` operations were issued by its host, ``completed``
-ones have ended. What lies between is *pending*. Numbers count from 1 within a group and are the same on all members.
-
-Also here: the flight recorders used, in words, and stacks merged over ranks.
+A rank's *fronts* are its progress in each group: ``entered`` operations were issued by its host, ``completed`` ones
+have ended. The operations between the two are *pending*. Numbers count from 1 within a group and are equal on all
+members.
 """
 
 from collections import defaultdict
@@ -15,25 +14,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from diagnose.hang.network import Network
+from diagnose.model.outages import Outage, Patience
 from diagnose.ranges import fold_ranks
+from diagnose.settings import USUAL, DetectorSettings
 from telemetry.topology import Topology
 
 WHOLE_GROUP = -1
-NO_NEWS = Network()
+NAMELESS = "collective"
+"""An operation of which no more is known."""
 NS_PER_S = 1_000_000_000
+NO_PATIENCE = Patience()
 
 
 class Process(StrEnum):
-    """What the rank's process was doing when it was looked at."""
+    """State of the rank's process when the evidence was taken."""
 
     ALIVE = "alive"
     STOPPED = "stopped"
     """By SIGSTOP or a debugger."""
     DEAD = "dead"
     ENDED = "ended"
-    """It stopped recording in good order."""
+    """It stopped recording normally."""
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Links of the job's hosts. By default, nothing is known of them."""
+
+    outages: tuple[Outage, ...] = ()
+    patience: Patience = NO_PATIENCE
+    settings: DetectorSettings = USUAL
+    seen_ns: int = 0
+    """Wall clock of the newest record of the job; 0: that of the evidence."""
+    gave_up: bool = False
+    """Whether ranks ended with an error, or died, since the stall began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutOff:
+    """A host without its link, and what that means for the job."""
+
+    outage: Outage
+    ranks: tuple[int, ...]
+    """Of the host."""
+    down_s: float
+    """So far, or until it came back."""
+    is_flap: bool
+    """The link may come back, or is back, before the job gives up."""
+
+
+NO_NEWS = Network()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +76,22 @@ class Group:
     members: tuple[int, ...]
     """Global ranks, in the group's order."""
     complete: bool = True
-    """Whether ``members`` is known to be all of them; else only those that were seen."""
+    """Whether ``members`` is known to be all of them; else they are those with records."""
+
+
+@dataclass(slots=True, eq=False)
+class GroupTable:
+    """All groups of a job. A group is added once, by its key."""
+
+    groups: list[Group] = field(default_factory=list)
+    index: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+
+    def add(self, group: Group, key: tuple[str, tuple[int, ...]]) -> int:
+        """Index of the group."""
+        if key not in self.index:
+            self.index[key] = len(self.groups)
+            self.groups.append(group)
+        return self.index[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +107,11 @@ class Pending:
     is_transfer: bool = False
     """Between two ranks, not of the whole group."""
     peer: int = WHOLE_GROUP
-    """Global rank of the other side of a transfer, where it is known."""
+    """Global rank of the other side of a transfer, if known."""
     signature: str = ""
     """Sizes and types, comparable between members; empty when not known."""
     usual: str = ""
-    """The signature of what the rank issued at the same place a step before; empty when not known."""
+    """Signature of the operation at the same place a step before; empty when not known."""
     since_ns: int = 0
     """Wall clock of the issue; 0 when not known."""
 
@@ -81,12 +127,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """How far a rank has come in a group of collectives."""
+    """Progress of a rank in a group of collectives."""
 
     entered: int
     completed: int
     entered_ns: int = 0
-    """Wall clock of the newest issue; 0 when not known. It tells in which order a rank went through its groups."""
+    """Wall clock of the newest issue; 0 when not known. It gives the order of a rank's operations across groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,25 +142,25 @@ class LogLine:
     at_ns: int
     """Wall clock, as near as it is known."""
     fault: str
-    """Which known fault it is a sign of; empty for none."""
+    """The known fault that it indicates; empty for none."""
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEvidence:
-    """What one rank left."""
+    """Evidence of one rank."""
 
     rank: int
     host: str = ""
     process: Process = Process.UNKNOWN
     living: Process = Process.UNKNOWN
-    """The same when it was last seen alive."""
+    """The state when it was last seen alive."""
     died_ns: int = 0
-    """Wall clock at which the process was seen to end; 0 when it was not."""
+    """Wall clock at which the end of the process was noticed; 0 when it was not."""
     ended_by: str = ""
     """``SIGKILL``, ``exit 1`` ...; empty when not known."""
     taken_ns: int = 0
-    """Wall clock of the look; 0 when not known."""
+    """Wall clock at which the evidence was taken; 0 when not known."""
     recorded: int = 0
     """Records written by then."""
     step: int = -1
@@ -124,24 +170,38 @@ class RankEvidence:
     """Label of the innermost open stage."""
     stage_since_ns: int = 0
     on_host: bool | None = None
-    """Whether it stands outside of all communication, though transfers of its may be pending; None: not known."""
+    """Whether it is blocked outside of all communication, although transfers may be pending; None: not known."""
     fronts: Mapping[int, Front] = field(default_factory=dict)
-    """By group; point-to-point traffic is not counted here, it advances unevenly."""
+    """By group. Transfers are not counted here: they advance unevenly."""
     pending: tuple[Pending, ...] = ()
-    """The oldest first: a later one may stand behind it."""
+    """The oldest first: a later one may be queued behind it."""
     ended: Mapping[int, tuple[Ended, ...]] = field(default_factory=dict)
-    """By group: the newest that have ended, as far as they are known."""
+    """By group: the newest that have ended, if known."""
     recorder: str = ""
-    """The flight recorder that fronts and pending operations come from; empty where they come from elsewhere."""
+    """The flight recorder that fronts and pending operations come from; empty for other sources."""
     stack: tuple[str, ...] = ()
     """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
     log: tuple[LogLine, ...] = ()
 
     @property
     def moved_ns(self) -> int:
-        """Wall clock of the newest thing that the rank is known to have begun; 0 when no times are known."""
+        """Wall clock of the newest known begin of anything on the rank; 0 when no times are known."""
         issued = (front.entered_ns for front in self.fronts.values())
         return max([self.stage_since_ns, *issued, *(op.since_ns for op in self.pending)])
+
+    @property
+    def is_dead(self) -> bool:
+        return self.process is Process.DEAD
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has died or ended."""
+        return self.process in (Process.DEAD, Process.ENDED)
+
+    @property
+    def has_fault(self) -> bool:
+        """Whether its log shows a known fault."""
+        return any(line.fault for line in self.log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,71 +209,61 @@ class HangEvidence:
     """All ranks of one attempt at one moment."""
 
     world_size: int
-    """0 when nothing told it: then the ranks that are there are all that is known of."""
+    """0 when not known: then only the ranks with evidence are known."""
     groups: tuple[Group, ...]
     ranks: Mapping[int, RankEvidence]
     topology: Topology | None = None
     run_id: str = ""
     attempt: int = 0
     taken_ns: int = 0
-    """Wall clock of the look; 0 when not known."""
+    """Wall clock at which the evidence was taken; 0 when not known."""
     has_ended: bool = False
-    """Whether no rank of the job lives any more."""
+    """Whether no rank of the job is alive."""
     ended_ns: int = 0
-    """Wall clock at which the last of them was seen to have ended; 0 when not known."""
+    """Wall clock at which the end of the last rank was noticed; 0 when not known."""
     network: Network = NO_NEWS
     notes: tuple[str, ...] = ()
-    """What was wrong with the evidence itself: files that could not be read, versions not met before."""
+    """Problems of the evidence itself: unreadable files, unknown versions."""
 
     def tense(self, present: str, past: str) -> str:
-        """The words for a job that lives, or for one that has ended."""
+        """``past`` for a job that has ended, else ``present``."""
         return past if self.has_ended else present
 
     @property
     def moved_ns(self) -> int:
-        """Wall clock at which the last of all ranks began anything; 0 when no times are known."""
-        return max((one.moved_ns for one in self.ranks.values()), default=0)
+        """Wall clock of the newest begin of anything on any rank; 0 when no times are known."""
+        return max((evidence.moved_ns for evidence in self.ranks.values()), default=0)
 
     @property
     def still_s(self) -> float:
-        """Seconds from then to the look; 0 when no times are known."""
+        """Seconds from then until the evidence was taken; 0 when no times are known."""
         return max(0, self.taken_ns - self.moved_ns) / NS_PER_S if self.taken_ns and self.moved_ns else 0.0
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Ranks of the job that left nothing."""
+        """Ranks of the job without evidence."""
         return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
 
 
-_FILE = "file:"
-MOST_NAMED = 8
-"""There are four; the names come from outside."""
+MAX_RECORDERS = 8
+"""There are four. The names come from outside."""
 
 
 def recorders_of(evidence: HangEvidence) -> list[str]:
-    """One line a recorder: ``dump_nccl_trace_json of ranks 0-15``. Files of torch's count as one."""
+    """One line for each recorder: ``dump_nccl_trace_json of ranks 0-15``. Files of torch count as one recorder."""
     ranks: dict[str, list[int]] = defaultdict(list)
-    for rank, one in evidence.ranks.items():
-        if one.recorder:
-            ranks["torch files" if one.recorder.startswith(_FILE) else one.recorder].append(rank)
-    named = sorted(ranks.items())[:MOST_NAMED]
-    return [f"{name} of {'rank' if len(told) == 1 else 'ranks'} {fold_ranks(told)}" for name, told in named]
+    for rank, of_rank in evidence.ranks.items():
+        if of_rank.recorder:
+            ranks["torch files" if of_rank.recorder.startswith("file:") else of_rank.recorder].append(rank)
+    named = sorted(ranks.items())[:MAX_RECORDERS]
+    return [f"{name} of {'rank' if len(users) == 1 else 'ranks'} {fold_ranks(users)}" for name, users in named]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldedStack:
-    """A stack and who stands in it."""
-
-    frames: tuple[str, ...]
-    """The innermost first."""
-    ranks: tuple[int, ...]
-
-
-def fold_stacks(evidence: HangEvidence) -> tuple[FoldedStack, ...]:
-    """The stacks of ``evidence``, the rarest first: among many that wait, it is the odd one that matters."""
+def fold_stacks(evidence: HangEvidence) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Stacks (the innermost frame first) and their ranks, the rarest stack first: the odd one matters among many."""
     ranks_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for rank, one in sorted(evidence.ranks.items()):
-        if one.stack:
-            ranks_of[one.stack].append(rank)
-    folded = [FoldedStack(frames=frames, ranks=tuple(ranks)) for frames, ranks in ranks_of.items()]
-    return tuple(sorted(folded, key=lambda stack: (len(stack.ranks), stack.ranks)))
+    for rank, of_rank in sorted(evidence.ranks.items()):
+        if of_rank.stack:
+            ranks_of[of_rank.stack].append(rank)
+    stacks = [(stack, tuple(ranks)) for stack, ranks in ranks_of.items()]
+    return sorted(stacks, key=lambda stack: (len(stack[1]), stack[1]))

@@ -1,15 +1,15 @@
 """Records that agents took of a stall, as evidence: four kinds of text for each rank.
 
-    state             JSON: the live state page, and what the process was doing
+    state             JSON: the live state page, and the state of the process
     flight-recorder   JSON: torch's own record of collectives
     stack             JSON: threads and their frames
     log               JSON: lines that a healthy run does not print
 
-State pages count operations by axis of the grid, so they need no names of groups. Where torch's record names the
-members of its groups (NCCL) it knows the device too, and comes first, unless nothing in it is pending: then the job
-stands in what NCCL does not see.
+State pages count operations by axis of the grid, so they need no names of groups. Torch's record comes first if it
+lists the members of its groups (NCCL), because it shows the device, too. If nothing in it is pending, the job is
+blocked outside of NCCL, and the state pages are used.
 
-Evidence also comes straight from the rank files of a job, alive or dead, without agent and collector.
+Evidence is also read from the rank files of a job, alive or dead, without agent and collector.
 """
 
 import json
@@ -19,15 +19,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from diagnose.hang.dump import RankDump, read_dump
-from diagnose.hang.dump_files import DumpSet
-from diagnose.hang.evidence import HangEvidence, LogLine, Process
+from diagnose.hang.dump import DumpSet, RankDump, read_dump
+from diagnose.hang.evidence import HangEvidence, LogLine, Network, Process
 from diagnose.hang.from_dumps import evidence_from_dumps
 from diagnose.hang.from_states import evidence_from_states, stamp
-from diagnose.hang.network import spooled_network
+from diagnose.model.fleet import HostEvent
+from diagnose.model.outages import find_outages, may_carry, patience_of
+from diagnose.settings import DetectorSettings
 from telemetry.errors import RankscopeError, UnreadableError, UsageError
+from telemetry.evidence import journal
 from telemetry.evidence.collect import collect_evidence
-from telemetry.evidence.rank_state import LIVING, live_state
+from telemetry.evidence.rank_state import LIVING, is_alive, live_state
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.settings import spool_of
 from telemetry.stages import Stage
@@ -35,6 +37,9 @@ from telemetry.stages import Stage
 MALFORMED = (
     *(RankscopeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError),
 )
+LEAST_STILL_S, LEAST_STILL_SLOW_S = 10.0, 300.0
+"""A living job is not called stalled if anything began more recently than this."""
+SLOW_STAGES = tuple(stage.label for stage in (Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +52,10 @@ class Body:
 
 
 def evidence_from_bodies(bodies: Iterable[Body], run_id: str = "", attempt: int = 0) -> HangEvidence:
-    """All of it put together. A text that cannot be read is told in ``notes``; the rest counts.
+    """The evidence in all ``bodies``. An unreadable text is mentioned in ``notes``.
 
     Raises:
-        UnreadableError: there is nothing that can be read.
+        UnreadableError: nothing is readable.
     """
     notes: list[str] = []
     found: dict[str, dict[int, Any]] = {"state": {}, "flight-recorder": {}, "stack": {}, "log": {}}
@@ -61,8 +66,8 @@ def evidence_from_bodies(bodies: Iterable[Body], run_id: str = "", attempt: int 
             notes.append(f"ignored {body.kind} of rank {body.rank}: {str(error).splitlines()[0][:120]}")
     evidence = _counted(found["state"], found["flight-recorder"])
     ranks = {
-        rank: replace(one, stack=found["stack"].get(rank, ()), log=found["log"].get(rank, ()))
-        for rank, one in evidence.ranks.items()
+        rank: replace(of_rank, stack=found["stack"].get(rank, ()), log=found["log"].get(rank, ()))
+        for rank, of_rank in evidence.ranks.items()
     }
     return replace(evidence, ranks=ranks, run_id=run_id, attempt=attempt, notes=(*evidence.notes, *notes))
 
@@ -75,10 +80,11 @@ def _read(body: Body) -> Any:
         case "state":
             if int(value["rank"]) != body.rank:
                 raise ValueError(f"it is of rank {value['rank']}")
-            evidence_from_states({body.rank: value})  # one that makes no sense must not take the others with it
+            evidence_from_states({body.rank: value})  # an invalid page must not make the others unreadable
             return value
         case "stack":
-            return _main_stack(value)
+            threads = sorted(value["threads"], key=lambda thread: not thread.get("main"))
+            return tuple(str(frame) for frame in threads[0]["frames"]) if threads else ()
         case "log":
             return tuple(
                 LogLine(at_ns=stamp(line["at_ns"]), fault=str(line["fault"]), text=str(line["text"])) for line in value
@@ -87,13 +93,8 @@ def _read(body: Body) -> Any:
             raise KeyError(body.kind)
 
 
-def _main_stack(value: Mapping[str, Any]) -> tuple[str, ...]:
-    threads = sorted(value["threads"], key=lambda thread: not thread.get("main"))
-    return tuple(str(frame) for frame in threads[0]["frames"]) if threads else ()
-
-
 def _counted(states: Mapping[int, Any], dumps: Mapping[int, RankDump]) -> HangEvidence:
-    """Fronts from whichever source sees more, the rest from the states."""
+    """Fronts from the source that shows more, the rest from the states."""
     if not states and not dumps:
         raise UnreadableError("no readable records of a stall", hint="check that an agent runs on each host")
     by_state = evidence_from_states(states) if states else None
@@ -103,44 +104,41 @@ def _counted(states: Mapping[int, Any], dumps: Mapping[int, RankDump]) -> HangEv
     by_dump = evidence_from_dumps(DumpSet(by_rank=dumps, notes=()))
     if by_state is None:
         return by_dump
-    return _merged(by_state, by_dump) if any(one.pending for one in by_dump.ranks.values()) else by_state
+    return _merged(by_state, by_dump) if any(of_rank.pending for of_rank in by_dump.ranks.values()) else by_state
 
 
 def _merged(by_state: HangEvidence, by_dump: HangEvidence) -> HangEvidence:
-    """Fronts of the dumps; processes, stages and places of the states. A rank without a dump has only entered what its
-    peers have ended: it counts by its process."""
+    """Fronts of the dumps; processes, stages and places of the states. A rank without a dump is used for the state of
+    its process only: nothing shows which operations it entered."""
     ranks = {}
-    for rank, one in by_state.ranks.items():
+    for rank, of_rank in by_state.ranks.items():
         dump = by_dump.ranks.get(rank)
-        if dump is None and one.process in (Process.ALIVE, Process.UNKNOWN):
-            continue
-        fronts = {} if dump is None else dump.fronts
-        told = ("", ()) if dump is None else (dump.recorder, dump.pending)
-        ranks[rank] = replace(one, fronts=fronts, recorder=told[0], pending=told[1], on_host=None)
+        if dump is not None:
+            ranks[rank] = replace(
+                of_rank, fronts=dump.fronts, recorder=dump.recorder, pending=dump.pending, on_host=None
+            )
+        elif of_rank.process not in (Process.ALIVE, Process.UNKNOWN):
+            ranks[rank] = replace(of_rank, fronts={}, recorder="", pending=(), on_host=None)
     return replace(by_state, groups=by_dump.groups, ranks=ranks, notes=(*by_state.notes, *by_dump.notes))
 
 
-LEAST_STILL_S, LEAST_STILL_SLOW_S = 10.0, 300.0
-"""A living job in which something began more recently than that is not said to stand still."""
-TAKE_THEIR_TIME = tuple(stage.label for stage in (Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION))
-
-
 def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | None = None) -> HangEvidence:
-    """Evidence of a run under ``spool``, the newest where none is named: of ranks that live as they stand now, of
-    others what they and their agent have left. No ranks at all where the job still moves.
+    """Evidence of a run under ``spool``, by default the newest: of living ranks as they are now, of others what they
+    and their agent have left. No ranks at all if the job still moves.
 
     Raises:
         UsageError: no rank file there.
-        UnreadableError: nothing that can be read.
+        UnreadableError: nothing is readable.
     """
     run_id, attempt = _newest(spool, run_id, attempt)
-    bodies = [Body(rank=one.rank, kind=one.kind, text=one.body) for one in collect_evidence(spool, run_id, attempt)]
+    collected = collect_evidence(spool, run_id, attempt)
+    bodies = [Body(rank=record.rank, kind=record.kind, text=record.body) for record in collected]
     evidence = evidence_from_bodies(bodies, run_id, attempt)
     lives = _lives(spool, run_id, attempt)
     if lives and _moves(evidence):
         note = f"the last progress was {evidence.still_s:.1f} s ago; run again, or use --watch"
         return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt, notes=(note,))
-    return replace(evidence, network=spooled_network(spool, run_id, attempt), has_ended=not lives)
+    return replace(evidence, network=_network(spool, run_id, attempt), has_ended=not lives)
 
 
 def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, int]:
@@ -159,7 +157,7 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, 
 
 
 def _lives(spool: Path, run_id: str, attempt: int) -> bool:
-    """Whether any rank does. What an agent left of one that does not may say that it did."""
+    """Whether any rank is alive now. The records of an agent may be older."""
     for folder in find_rank_dirs(spool, run_id, attempt):
         with suppress(UnreadableError):
             reader = RankReader(folder)
@@ -170,9 +168,35 @@ def _lives(spool: Path, run_id: str, attempt: int) -> bool:
 
 
 def _moves(evidence: HangEvidence) -> bool:
-    """Without an agent that has learned the usual step, only a long standstill counts; a longer one where a rank does
-    what takes its time."""
-    if any(one.process is Process.DEAD for one in evidence.ranks.values()):
+    """The usual step time is unknown here, so only a long standstill counts; a longer one in a slow stage."""
+    if any(of_rank.is_dead for of_rank in evidence.ranks.values()):
         return False
-    slow = any(one.stage in TAKE_THEIR_TIME for one in evidence.ranks.values())
+    slow = any(of_rank.stage in SLOW_STAGES for of_rank in evidence.ranks.values())
     return evidence.still_s < (LEAST_STILL_SLOW_S if slow else LEAST_STILL_S)
+
+
+def _network(spool: Path, run_id: str, attempt: int) -> Network:
+    """Link events that the agents wrote next to the rank files."""
+    folders = find_rank_dirs(spool, run_id, attempt)
+    events = [
+        HostEvent(host=host, device=event.device, at_ns=event.at_ns, name=event.name, text=event.text)
+        for folder in {folder.parent for folder in folders}
+        for host, of_host in journal.read(folder)
+        for event in of_host
+    ]
+    if not events:
+        return Network()
+    metas, gave_up = [], False
+    for folder in folders:
+        with suppress(UnreadableError):
+            reader = RankReader(folder)
+            identity = reader.identity()
+            alive, state = is_alive(identity), reader.live()  # in this order: it may end normally in between
+            metas.append(identity.meta)
+            gave_up |= state.failed or not (state.ended or alive)
+    return Network(
+        outages=tuple(outage for outage in find_outages(events) if may_carry(metas, outage.device)),
+        patience=patience_of(metas),
+        settings=DetectorSettings.from_environment(),
+        gave_up=gave_up,
+    )

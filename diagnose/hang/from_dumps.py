@@ -1,18 +1,16 @@
 """Flight-recorder dumps of a job's ranks as evidence.
 
-A dump names groups twice: by their name, and by a number that only means something on its rank. Entries tie the two
-together; a stuck rank may have no entry at all, and then ranks that hold groups of the same descriptions under the same
-numbers tell for it.
+A dump identifies groups twice: by their name, and by a number that is only valid on its rank. Entries connect the two.
+A stuck rank may have no entry at all. Then ranks that hold groups of the same descriptions under the same numbers are
+used.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from diagnose.hang.dump import DumpEntry, RankDump
-from diagnose.hang.dump_files import DumpSet
-from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, RankEvidence
-from diagnose.hang.waits import NAMELESS
+from diagnose.hang.dump import DumpEntry, DumpSet, RankDump
+from diagnose.hang.evidence import NAMELESS, WHOLE_GROUP, Front, Group, GroupTable, HangEvidence, Pending, RankEvidence
 
 MAX_DIGITS = 10
 WORLD_NAMES = ("default_pg", "default")
@@ -20,44 +18,36 @@ MOST_MISSING = 64
 KNOWN_VERSIONS = tuple(f"2.{minor}" for minor in range(1, 11))
 
 _Shape = tuple[tuple[str, ...], tuple[str, ...]]
-"""The numbers a rank gave its groups, and the groups' descriptions: ranks of one shape number alike."""
+"""A rank's numbers of its groups, and the groups' descriptions: ranks of one shape use the same numbers."""
 
 
 @dataclass(slots=True, eq=False)
-class _Groups:
-    """All groups of the job, each with its index."""
-
-    groups: list[Group] = field(default_factory=list)
-    index: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+class _Groups(GroupTable):
     with_transfers: set[str] = field(default_factory=set)
-    """Descriptions (names where there is none) of the groups that carry point-to-point traffic."""
-
-    def add(self, group: Group, key: tuple[str, tuple[int, ...]]) -> int:
-        if key not in self.index:
-            self.index[key] = len(self.groups)
-            self.groups.append(group)
-        return self.index[key]
+    """Labels of the groups that carry point-to-point traffic."""
 
 
 def evidence_from_dumps(dumps: DumpSet) -> HangEvidence:
-    """What the dumps say, rank by rank."""
+    """The content of the dumps, rank by rank."""
     by_rank = dumps.by_rank
     groups = _Groups()
-    names = {rank: _index_groups(rank, by_rank, groups) for rank in by_rank}
-    _note_transfers(by_rank, groups)
+    names = {rank: _index_groups(dump, by_rank, groups) for rank, dump in by_rank.items()}
+    entries = (entry for dump in by_rank.values() for entry in dump.entries)
+    groups.with_transfers.update(_label(entry.group, entry.desc) for entry in entries if entry.is_transfer)
     numbers = _numbers_by_shape(by_rank)
     ranks = {rank: _rank(rank, dump, names[rank], numbers, groups) for rank, dump in by_rank.items()}
+    versions = sorted({dump.version for dump in by_rank.values()} - set(KNOWN_VERSIONS))
+    unknown = ", ".join(version or "unknown" for version in versions)
     return HangEvidence(
         world_size=_world_size(by_rank, groups),
         groups=tuple(groups.groups),
         ranks=ranks,
-        notes=(*dumps.notes, *_odd_versions(by_rank)),
+        notes=(*dumps.notes, *([f"dumps of version {unknown}: read as 2.10"] if versions else [])),
     )
 
 
-def _index_groups(rank: int, by_rank: Mapping[int, RankDump], groups: _Groups) -> dict[str, int]:
-    """Index of each group that a rank's dump names; members that no dump tells are those that were seen in it."""
-    dump = by_rank[rank]
+def _index_groups(dump: RankDump, by_rank: Mapping[int, RankDump], groups: _Groups) -> dict[str, int]:
+    """Index of each group that a dump names. If no dump lists the members, they are the ranks with entries of it."""
     named = {
         group.name: groups.add(
             Group(name=_label(group.name, group.desc), members=group.members), (group.name, group.members)
@@ -67,31 +57,24 @@ def _index_groups(rank: int, by_rank: Mapping[int, RankDump], groups: _Groups) -
     }
     for entry in dump.entries:
         if entry.group not in named:
-            named[entry.group] = _index_seen(entry, by_rank, groups)
+            named[entry.group] = _index_unlisted(entry, by_rank, groups)
     return named
 
 
-def _index_seen(entry: DumpEntry, by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
+def _index_unlisted(entry: DumpEntry, by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
     key = (entry.group, ())
     if key in groups.index:
         return groups.index[key]
     world = entry.desc in WORLD_NAMES
-    seen = (
+    members = (
         rank for rank, dump in by_rank.items() if world or any(other.group == entry.group for other in dump.entries)
     )
     label = _label(entry.group, entry.desc)
-    return groups.add(Group(name=label, members=tuple(sorted(seen)), complete=False), key)
+    return groups.add(Group(name=label, members=tuple(sorted(members)), complete=False), key)
 
 
 def _label(name: str, desc: str) -> str:
     return desc if desc and desc != "undefined" else f"group {name}"
-
-
-def _note_transfers(by_rank: Mapping[int, RankDump], groups: _Groups) -> None:
-    for dump in by_rank.values():
-        for entry in dump.entries:
-            if entry.is_transfer:
-                groups.with_transfers.add(_label(entry.group, entry.desc))
 
 
 def _shape(dump: RankDump) -> _Shape:
@@ -115,15 +98,15 @@ def _rank(
     rank: int, dump: RankDump, named: dict[str, int], numbers: dict[_Shape, dict[str, str]], groups: _Groups
 ) -> RankEvidence:
     index_of = _index_by_number(dump, named, numbers.get(_shape(dump), {}))
-    completed = {index_of[one]: status.completed for one, status in dump.status.items() if one in index_of}
+    statuses = {index_of[local_id]: status for local_id, status in dump.status.items() if local_id in index_of}
     fronts = dict(_fronts_by_entries(dump, named, groups))
-    for local_id, status in dump.status.items():
-        index = index_of.get(local_id)
-        if index is not None and groups.groups[index].name not in groups.with_transfers:
-            newest = fronts[index].entered_ns if index in fronts else 0
+    for index, status in statuses.items():
+        if groups.groups[index].name not in groups.with_transfers:
+            newest_ns = fronts[index].entered_ns if index in fronts else 0
             fronts[index] = Front(
-                entered=max(status.enqueued, 0), completed=max(status.completed, 0), entered_ns=newest
+                entered=max(status.enqueued, 0), completed=max(status.completed, 0), entered_ns=newest_ns
             )
+    completed = {index: status.completed for index, status in statuses.items()}
     pending = tuple(_pending(dump, named, completed, groups))
     pending = (*_not_recorded(fronts, pending), *pending)
     return RankEvidence(rank=rank, fronts=fronts, pending=pending, recorder=dump.source)
@@ -140,39 +123,37 @@ def _index_by_number(dump: RankDump, named: dict[str, int], described: dict[str,
         same = by_desc.get(described.get(local_id, ""), [])
         if local_id not in found and len(same) == 1:
             found[local_id] = named[same[0]]
-    return found | {one: index for one, index in _in_order(dump, named).items() if one not in found}
+    return _in_order(dump, named) | found
 
 
 def _in_order(dump: RankDump, named: dict[str, int]) -> dict[str, int]:
-    """Groups are numbered as they are made: where all names are numbers too, both orders are the same, unless the
-    entries say otherwise."""
+    """Groups are numbered in the order of creation. If all names are numbers, too, both orders are the same, unless
+    the entries show otherwise."""
     names, ids = list(dump.groups), list(dump.status)
-    if len(names) != len(ids) or not all(one.isdecimal() and len(one) < MAX_DIGITS for one in (*names, *ids)):
+    if len(names) != len(ids) or not all(text.isdecimal() and len(text) < MAX_DIGITS for text in (*names, *ids)):
         return {}
     pairs = dict(zip(sorted(ids, key=int), sorted(names, key=int), strict=True))
     agrees = all(pairs.get(entry.local_id, entry.group) == entry.group for entry in dump.entries)
-    return {one: named[name] for one, name in pairs.items() if name in named} if agrees else {}
+    return {local_id: named[name] for local_id, name in pairs.items() if name in named} if agrees else {}
 
 
 def _fronts_by_entries(dump: RankDump, named: dict[str, int], groups: _Groups) -> Iterator[tuple[int, Front]]:
-    """What the entries alone tell of the collectives; dumps of old versions have no status."""
+    """By the entries alone: dumps of old versions have no status."""
     entries: dict[int, list[DumpEntry]] = defaultdict(list)
     for entry in dump.entries:
         index = named[entry.group]
         if groups.groups[index].name not in groups.with_transfers:
             entries[index].append(entry)
     for index, rows in entries.items():
-        open_seqs = [entry.seq for entry in rows if not entry.done]
         entered = max(entry.seq for entry in rows)
-        completed = min(open_seqs) - 1 if open_seqs else entered
+        completed = min((entry.seq for entry in rows if not entry.done), default=entered + 1) - 1
         yield index, Front(entered=entered, completed=completed, entered_ns=max(entry.created_ns for entry in rows))
 
 
 def _pending(dump: RankDump, named: dict[str, int], completed: dict[int, int], groups: _Groups) -> Iterator[Pending]:
     for entry in dump.entries:
         index = named[entry.group]
-        over = not entry.is_transfer and entry.seq <= completed.get(index, -1)
-        if entry.done or over:
+        if entry.done or (not entry.is_transfer and entry.seq <= completed.get(index, -1)):
             continue
         members = groups.groups[index].members
         known = entry.is_transfer and groups.groups[index].complete and 0 <= entry.peer < len(members)
@@ -188,7 +169,7 @@ def _pending(dump: RankDump, named: dict[str, int], completed: dict[int, int], g
 
 
 def _not_recorded(fronts: Mapping[int, Front], pending: Sequence[Pending]) -> Iterator[Pending]:
-    """Operations that the status tells are pending and that are older than all entries: the buffer held no more."""
+    """Operations that are pending by the status, and older than all entries: the buffer was too small for them."""
     oldest: dict[int, int] = {}
     for op in pending:
         oldest[op.group] = min(op.seq, oldest.get(op.group, op.seq))
@@ -198,12 +179,7 @@ def _not_recorded(fronts: Mapping[int, Front], pending: Sequence[Pending]) -> It
 
 
 def _world_size(by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
-    """One past the highest rank that is named anywhere; 0 where only names of files tell, and these make no sense."""
+    """One more than the highest rank that is named anywhere; 0 if only file names show it, and they are implausible."""
     named = max((max(group.members, default=-1) for group in groups.groups), default=-1)
     highest = max(named, *by_rank)
     return 1 + highest if named >= 0 or highest < MOST_MISSING * len(by_rank) else 0
-
-
-def _odd_versions(by_rank: Mapping[int, RankDump]) -> list[str]:
-    found = sorted({dump.version for dump in by_rank.values()} - set(KNOWN_VERSIONS))
-    return [f"dumps of version {', '.join(one or 'unknown' for one in found)}: read as 2.10"] if found else []

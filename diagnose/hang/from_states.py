@@ -1,21 +1,30 @@
-"""Live state pages of a job's ranks as evidence: operations counted by the axes of the mesh that their group lies
-along, and the stage that is open.
+"""Live state pages of a job's ranks as evidence: operations by the mesh axes of their group, and the open stage.
 
     a row of operations   "mask"   bit mask of axes of the mesh (bit i: the i-th), 0 or absent: not known
                           "axis"   of older agents: a direction of the plain grid, dp, pp or tp; null: not known
-                          "ranks"  the members, where the page names them
+                          "ranks"  the members, if the page names them
 
-A page says what the host stands in. Where the innermost open stage is compute or host work, transfers that are still
-under way are not what the rank waits for.
+A page shows what the host is blocked in. If the innermost open stage is compute or host work, the rank does not wait
+for pending transfers.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidence, Pending, Process, RankEvidence
-from diagnose.hang.waits import NAMELESS
+from diagnose.hang.evidence import (
+    NAMELESS,
+    WHOLE_GROUP,
+    Ended,
+    Front,
+    Group,
+    GroupTable,
+    HangEvidence,
+    Pending,
+    Process,
+    RankEvidence,
+)
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
 from telemetry.stored_topology import agreed_topology, topology_from
 from telemetry.topology import AXES, Topology
@@ -24,16 +33,15 @@ SENDS = ("forward-send", "backward-send")
 RECEIVES = ("forward-recv", "backward-recv")
 
 
-@dataclass(slots=True, eq=False)
-class _Groups:
-    """Groups of the grid, each with its index, made as they are met."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Groups(GroupTable):
+    """Groups of the grid, added when they occur."""
 
     topology: Topology
-    groups: list[Group] = field(default_factory=list)
-    index: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
 
     def of(self, rank: int, row: Mapping[str, Any], ordinal: int) -> int:
-        """``ordinal`` tells apart what lies along no axis: several groups, each taken to be all ranks."""
+        """Index of a row's group. ``ordinal`` separates groups along no known axis. Each of them is taken to be all
+        ranks."""
         members, mask = _members(row, self.topology), _mask(row, self.topology)
         is_known = bool(members or mask)
         if is_known:
@@ -42,15 +50,11 @@ class _Groups:
         else:
             name = "all ranks" if ordinal == 0 else f"all ranks ({ordinal + 1})"
             members = tuple(range(self.topology.world_size))
-        key = (name, members)
-        if key not in self.index:
-            self.index[key] = len(self.groups)
-            self.groups.append(Group(name=name, members=members, complete=is_known))
-        return self.index[key]
+        return self.add(Group(name=name, members=members, complete=is_known), (name, members))
 
 
 def _mask(row: Mapping[str, Any], topology: Topology) -> int:
-    """The axes of a row's group as a bit mask; 0 where they are not known."""
+    """The axes of a row's group as a bit mask; 0: not known."""
     if mask := topology.known_mask(int(row.get("mask") or 0)):
         return mask
     axis = row.get("axis")
@@ -58,7 +62,7 @@ def _mask(row: Mapping[str, Any], topology: Topology) -> int:
 
 
 def _members(row: Mapping[str, Any], topology: Topology) -> tuple[int, ...]:
-    """The ranks that a row names; empty where it names none, or some that the mesh does not have."""
+    """The ranks that a row names; empty if it names none, or ranks that the mesh does not have."""
     ranks = tuple(sorted({int(rank) for rank in row.get("ranks") or ()}))
     return ranks if ranks and ranks[0] >= 0 and ranks[-1] < topology.world_size else ()
 
@@ -68,10 +72,13 @@ def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidenc
 
     Raises:
         KeyError, ValueError, TypeError: a field is missing or is not what it should be.
-        UsageError: a grid that cannot be.
+        UsageError: an impossible grid.
     """
-    topology = agreed_topology(Counter(_topology(states[rank]["topology"]) for rank in sorted(states)))
-    groups = _Groups(topology)
+    stated = (states[rank]["topology"] for rank in sorted(states))
+    topology = agreed_topology(
+        Counter(topology_from({axis: grid[axis] for axis in AXES}, str(grid.get("mesh") or "")) for grid in stated)
+    )
+    groups = _Groups(topology=topology)
     known = {rank: state for rank, state in states.items() if 0 <= rank < topology.world_size}
     return HangEvidence(
         world_size=topology.world_size,
@@ -80,10 +87,6 @@ def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidenc
         groups=tuple(groups.groups),
         taken_ns=max((int(state["at_ns"]) for state in known.values()), default=0),
     )
-
-
-def _topology(told: Mapping[str, Any]) -> Topology:
-    return topology_from({axis: told[axis] for axis in AXES}, str(told.get("mesh") or ""))
 
 
 def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
@@ -104,7 +107,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         )
         pending.extend(_collective(row, group))
         ended[group] = tuple(_ended(row))
-    stands_in = _standing_in(pending, stage, since_ns)
+    blocked_in = _blocked_in(pending, stage, since_ns)
     return RankEvidence(
         rank=rank,
         host=str(state.get("host", "")),
@@ -115,19 +118,14 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
         taken_ns=stamp(state["at_ns"]),
         recorded=int(state.get("recorded", 0)),
         step=int(state["step"]),
-        step_since_ns=_step_since_ns(state),
+        step_since_ns=next((int(span["since_ns"]) for span in state["open"] if span["stage"] == Stage.STEP.label), 0),
         stage=stage,
         stage_since_ns=since_ns or int(state["beat_ns"]),
         fronts=fronts,
         ended=ended,
-        pending=tuple(sorted(pending, key=lambda op: (op is not stands_in, op.since_ns))),
-        on_host=stands_in is None,
+        pending=tuple(sorted(pending, key=lambda op: (op is not blocked_in, op.since_ns))),
+        on_host=blocked_in is None,
     )
-
-
-def _step_since_ns(state: Mapping[str, Any]) -> int:
-    steps = [span for span in state["open"] if span["stage"] == Stage.STEP.label]
-    return int(steps[0]["since_ns"]) if steps else 0
 
 
 def stamp(value: Any) -> int:
@@ -153,7 +151,7 @@ def _transfer(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
 
 
 def _collective(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
-    """The page tells stage and size of the newest only."""
+    """The page has stage and size of the newest only."""
     if row["issued"] > row["completed"]:
         newest = row["issued"] == row["completed"] + 1
         usual = row.get("usual")
@@ -168,21 +166,21 @@ def _collective(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
 
 
 def _ended(row: Mapping[str, Any]) -> Iterator[Ended]:
-    for one in row.get("recent", ()):
-        yield Ended(seq=int(one["seq"]), signature=_signature(one["stage"], one["size_bytes"]))
+    for call in row.get("recent", ()):
+        yield Ended(seq=int(call["seq"]), signature=_signature(call["stage"], call["size_bytes"]))
     if row["issued"] == row["completed"]:
         yield Ended(seq=int(row["issued"]), signature=_signature(row["stage"], row["size_bytes"]))
 
 
 def _signature(label: str | None, size_bytes: int) -> str:
-    """Empty for what no stage is named after: members of a gather or an all-to-all issue different sizes lawfully."""
+    """Empty for operations without a stage: members of a gather or an all-to-all may issue different sizes."""
     return f"{label} of {size_bytes} bytes" if label else ""
 
 
-def _standing_in(pending: list[Pending], stage: str, since_ns: int) -> Pending | None:
-    """The operation that the host waits for; None when it stands in work of its own.
+def _blocked_in(pending: list[Pending], stage: str, since_ns: int) -> Pending | None:
+    """The operation that the host waits for; None if it is in work of its own.
 
-    Waiting opens the stage of what is waited for; an operation without a stage, such as a barrier, opens none.
+    Waiting opens the stage of the operation. An operation without a stage, such as a barrier, opens none.
     """
     known = STAGE_BY_LABEL.get(stage)
     if known is not None and known.stage_class is StageClass.COMMUNICATION:

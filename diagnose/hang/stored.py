@@ -1,6 +1,6 @@
 """The verdict on a stored attempt: the one function that commands, alerts and pages call.
 
-Whether a job made progress after evidence of a stall was taken. Until it does, the evidence counts.
+Evidence of a stall counts until the job makes progress after it was taken.
 
     step 39 |  step 40: stall   x                  the ranks died: the evidence counts
             |    evidence                          (ranks that unwind write records, and complete no step)
@@ -8,102 +8,42 @@ Whether a job made progress after evidence of a stall was taken. Until it does, 
     step 39 |  step 40: stall        | step 41     a step completed: the stall is over
             |    evidence
 
-Progress is a step that a rank completes after the stall began. Records, an end in good order or the start of another
-step are not: a rank that times out, is interrupted by Ctrl-C or catches the error can produce them.
+Progress is a step that a rank completes after the stall began. Records, a normal end or the start of another step are
+not: a rank that times out, is interrupted by Ctrl-C or catches the error can produce them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from diagnose.hang.deaths import STILL_NS
-from diagnose.hang.evidence import NS_PER_S, HangEvidence, Process, RankEvidence
+from diagnose.hang.evidence import NS_PER_S, HangEvidence, Network, Process, RankEvidence
+from diagnose.hang.first_failure import STILL_NS
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
-from diagnose.hang.judge import judge
-from diagnose.hang.network import stored_network
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, judge
+from diagnose.model.fleet import HostEvent
+from diagnose.model.load import parse_meta
+from diagnose.model.outages import LINK_EVENTS, find_outages, may_carry, patience_of
 from diagnose.settings import DetectorSettings
 from telemetry.stores.interface import Reader
-from telemetry.stores.queries import Evidence, Heartbeats, LastSteps
+from telemetry.stores.queries import Evidence, Heartbeats, LastSteps, Ranks
+from telemetry.stores.queries.hosts import HostEvents
 from telemetry.tables import ENDED_FAILED
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastStep:
-    """How far a rank has completed its steps."""
-
-    step: int
-    """The highest."""
-    end_ns: int
-    """Wall clock at which the newest ended."""
-
-
-def made_progress(
-    evidence: HangEvidence, beats: Mapping[int, Mapping[str, Any]], last_steps: Mapping[int, LastStep]
-) -> bool:
-    """Whether the job did. ``beats``: rows of ``heartbeats`` by rank.
-
-    Where ranks died, only they count: the others may go on for a moment.
-    """
-    dead = {
-        rank: rank_evidence for rank, rank_evidence in evidence.ranks.items() if rank_evidence.process is Process.DEAD
-    }
-    counted = dead or evidence.ranks
-    if _stalled_in_a_step(evidence):
-        return any(
-            _completed_a_step(rank_evidence, beats.get(rank), last_steps.get(rank))
-            for rank, rank_evidence in counted.items()
-        )
-    return any(_moved(rank_evidence, beats[rank]) for rank, rank_evidence in counted.items() if rank in beats)
-
-
-def _stalled_in_a_step(evidence: HangEvidence) -> bool:
-    """Whether the evidence is of a stall in a step. Else it is of ranks that ended while the job moved, perhaps by
-    Ctrl-C, or of a stall between steps."""
-    ranks = evidence.ranks.values()
-    all_lived = all(rank_evidence.process not in (Process.DEAD, Process.ENDED) for rank_evidence in ranks)
-    is_stall = all_lived or evidence.still_s * NS_PER_S > STILL_NS
-    return is_stall and any(rank_evidence.step_since_ns for rank_evidence in ranks)
-
-
-def _completed_a_step(rank_evidence: RankEvidence, beat: Mapping[str, Any] | None, last: LastStep | None) -> bool:
-    if beat is not None and beat["dropped"] and beat["step"] > rank_evidence.step:
-        return True  # the span of a step may be among the lost records
-    if last is None or last.end_ns <= (rank_evidence.step_since_ns or rank_evidence.taken_ns):
-        return False
-    return not _was_interrupted(rank_evidence, beat, last)
-
-
-def _was_interrupted(rank_evidence: RankEvidence, beat: Mapping[str, Any] | None, last: LastStep) -> bool:
-    """Older recorders wrote a span for a step that an error had left."""
-    if beat is None or not last.step == beat["step"] == rank_evidence.step:
-        return False
-    return bool(beat["ended"] == ENDED_FAILED or not (beat["alive"] or beat["ended"]))
-
-
-def _moved(rank_evidence: RankEvidence, beat: Mapping[str, Any]) -> bool:
-    """Whether a rank recorded anything, or ended in good order, after the evidence was taken."""
-    if beat["step"] > max(rank_evidence.step, 0):
-        return True
-    if beat["ended"] == ENDED_FAILED:  # spans that an error unwinds are recorded, too
-        return False
-    ended = beat["ended"] and rank_evidence.process is not Process.ENDED
-    return bool(beat["recorded"] > rank_evidence.recorded or ended)
-
-
 RECORDER = "flight-recorder"
+"""Flight recorders are large. They are read only if state pages cannot show the device, or name no cause."""
 ON_DEVICE = '"device": "cuda"'
-"""Flight recorders are large. They are read where state pages cannot know how far a device is, or name no cause."""
-ONE_STALL_NS = 120_000_000_000
-"""Evidence of one stall is taken within that time; agents take it again every half minute."""
+ONE_STALL_NS = 120 * NS_PER_S
+"""Evidence of one stall is taken within that time. Agents take it again every half minute."""
+
+Row = Mapping[str, Any]
 
 
 def stored_verdict(reader: Reader, run_id: str, attempt: int) -> HangVerdict | None:
-    """Who holds an attempt up, or held it up until it ended. None: no stall, or a step completed after the stall.
+    """The ranks that block an attempt, or blocked it until its end. None: no stall, or a step completed after it.
 
     Raises:
         UnreachableError: the store does not answer.
-        UnreadableError: nothing of what is stored can be read.
+        UnreadableError: nothing of the stored evidence is readable.
     """
     bodies = _bodies(reader, run_id, attempt, ("state", "stack", "log"))
     needed = not any(body.kind == "state" for body in bodies) or any(ON_DEVICE in body.text for body in bodies)
@@ -116,35 +56,89 @@ def stored_verdict(reader: Reader, run_id: str, attempt: int) -> HangVerdict | N
     return _verdict(reader, run_id, attempt, [*bodies, *recorders]) if recorders else verdict
 
 
-def _verdict(reader: Reader, run_id: str, attempt: int, bodies: list[Body]) -> HangVerdict | None:
-    if not bodies:
-        return None
-    evidence = _without_older_stalls(evidence_from_bodies(bodies, run_id, attempt))
-    beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
-    if made_progress(evidence, {row["rank"]: row for row in beats}, _last_steps(reader, run_id, attempt)):
-        return None
-    network = stored_network(reader, run_id, attempt, beats, DetectorSettings.from_environment())
-    return judge(replace(evidence, network=network, **_end(beats)))
-
-
-def _end(beats: list[dict[str, Any]]) -> dict[str, Any]:
-    """Whether the job has ended, and when: fields of the evidence. ``beats``: rows of ``Heartbeats``."""
-    if not beats or any(row["alive"] and not row["ended"] for row in beats):
-        return {}
-    return {"has_ended": True, "ended_ns": max(row["at_ns"] for row in beats)}
-
-
 def _bodies(reader: Reader, run_id: str, attempt: int, kinds: tuple[str, ...]) -> list[Body]:
     rows = reader.read(Evidence(run_id=run_id, attempt=attempt, kinds=kinds)).to_pylist()
     return [Body(rank=row["rank"], kind=row["kind"], text=row["body"]) for row in rows if row["body"]]
 
 
-def _last_steps(reader: Reader, run_id: str, attempt: int) -> dict[int, LastStep]:
-    rows = reader.read(LastSteps(run_id=run_id, attempt=attempt)).to_pylist()
-    return {row["rank"]: LastStep(step=row["step"], end_ns=row["end_ns"]) for row in rows}
+def _verdict(reader: Reader, run_id: str, attempt: int, bodies: list[Body]) -> HangVerdict | None:
+    if not bodies:
+        return None
+    evidence = _newest_stall(evidence_from_bodies(bodies, run_id, attempt))
+    beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
+    last_steps = reader.read(LastSteps(run_id=run_id, attempt=attempt)).to_pylist()
+    if _made_progress(evidence, {row["rank"]: row for row in beats}, {row["rank"]: row for row in last_steps}):
+        return None
+    has_ended = bool(beats) and all(row["ended"] or not row["alive"] for row in beats)
+    ended_ns = max(row["at_ns"] for row in beats) if has_ended else 0
+    network = _network(reader, run_id, attempt, beats)
+    return judge(replace(evidence, network=network, has_ended=has_ended, ended_ns=ended_ns))
 
 
-def _without_older_stalls(evidence: HangEvidence) -> HangEvidence:
-    newest_ns = max((one.taken_ns for one in evidence.ranks.values()), default=0)
+def _newest_stall(evidence: HangEvidence) -> HangEvidence:
+    newest_ns = max((of_rank.taken_ns for of_rank in evidence.ranks.values()), default=0)
     ranks = {rank: one for rank, one in evidence.ranks.items() if newest_ns - one.taken_ns < ONE_STALL_NS}
     return replace(evidence, ranks=ranks)
+
+
+def _made_progress(evidence: HangEvidence, beats: Mapping[int, Row], last_steps: Mapping[int, Row]) -> bool:
+    """``beats`` and ``last_steps``: rows of ``Heartbeats`` and ``LastSteps`` by rank.
+
+    If ranks died, only they count: the others may continue for a moment.
+    """
+    dead = {rank: of_rank for rank, of_rank in evidence.ranks.items() if of_rank.is_dead}
+    counted = dead or evidence.ranks
+    if _stalled_in_a_step(evidence):
+        return any(
+            _completed_a_step(of_rank, beats.get(rank), last_steps.get(rank)) for rank, of_rank in counted.items()
+        )
+    return any(_moved(of_rank, beats[rank]) for rank, of_rank in counted.items() if rank in beats)
+
+
+def _stalled_in_a_step(evidence: HangEvidence) -> bool:
+    """Else ranks ended while the job moved, perhaps by Ctrl-C, or the job stalled between steps."""
+    ranks = evidence.ranks.values()
+    is_stall = not any(of_rank.is_gone for of_rank in ranks) or evidence.still_s * NS_PER_S > STILL_NS
+    return is_stall and any(of_rank.step_since_ns for of_rank in ranks)
+
+
+def _completed_a_step(of_rank: RankEvidence, beat: Row | None, last: Row | None) -> bool:
+    """``last``: number and end of the rank's newest completed step."""
+    if beat is not None and beat["dropped"] and beat["step"] > of_rank.step:
+        return True  # the span of a step may be among the lost records
+    if last is None or last["end_ns"] <= (of_rank.step_since_ns or of_rank.taken_ns):
+        return False
+    # Older recorders wrote a span for a step that an error had left.
+    was_interrupted = beat is not None and last["step"] == beat["step"] == of_rank.step and _has_failed(beat)
+    return not was_interrupted
+
+
+def _has_failed(beat: Row) -> bool:
+    return bool(beat["ended"] == ENDED_FAILED or not (beat["alive"] or beat["ended"]))
+
+
+def _moved(of_rank: RankEvidence, beat: Row) -> bool:
+    """Whether a rank recorded anything, or ended normally, after the evidence was taken."""
+    if beat["step"] > max(of_rank.step, 0):
+        return True
+    if beat["ended"] == ENDED_FAILED:  # spans that an error unwinds are recorded, too
+        return False
+    ended = beat["ended"] and of_rank.process is not Process.ENDED
+    return bool(beat["recorded"] > of_rank.recorded or ended)
+
+
+def _network(reader: Reader, run_id: str, attempt: int, beats: list[dict[str, Any]]) -> Network:
+    """Link events that the agents sent. ``beats``: rows of ``Heartbeats``."""
+    settings = DetectorSettings.from_environment()
+    events = reader.read(HostEvents(run_id=run_id, attempt=attempt, names=tuple(map(str, LINK_EVENTS)))).to_pylist()
+    if not events:
+        return Network(settings=settings)
+    metas = [parse_meta(meta) for meta in reader.read(Ranks(run_id=run_id, attempt=attempt))["meta"].to_pylist()]
+    outages = find_outages(HostEvent(**row) for row in events)
+    return Network(
+        outages=tuple(outage for outage in outages if may_carry(metas, outage.device)),
+        patience=patience_of(metas),
+        settings=settings,
+        seen_ns=max((row["at_ns"] for row in beats), default=0),
+        gave_up=any(map(_has_failed, beats)),
+    )

@@ -1,52 +1,82 @@
-"""Who waits for whom: from each rank's oldest pending operation to the ranks that are late in it.
+"""Which rank waits for which: from the oldest pending operation of each rank to the ranks that are late in it.
 
     rank 8 --all_to_all #20947 of [8..11]--> rank 10     entered 20946 of 20947: never entered
     rank 0 --recv from 12-----------------> rank 12 --all_to_all #20947 of [12..15]--> rank 15
 
-A rank that others wait for and that waits for nobody is a *root*. So is one that stands in an operation which another
-member has ended: it is stuck in its own device. NCCL runs a communicator in order, so the oldest pending operation
-decides. (After the flight-recorder attribution of NVRx: groups in the order of who waits for whom,
-and only the first one's late ranks are suspects.)
+A rank is a *root* if others wait for it and it waits for none. A rank in an operation that another member has ended is
+also a root: its own device is stuck. NCCL runs a communicator in order, so the oldest pending operation decides. (After
+the flight-recorder attribution of NVRx: groups in wait order, and only the late ranks of the first one are suspects.)
+
+A missing rank m is a root for certain if two ranks p are in one collective and m is the only member that can be late in
+it (one p alone may itself be faulty), unless m may wait for another suspect s. It may if a group holds both m and s,
+except if p is in that group, too, and has nothing older pending there: m runs the same program, so it has not either.
+
+    p  ...  all_reduce #6 of [m p s] ended   all_gather #9 of [m p] pending        m is late, and not because of s
+    p  ...  all_reduce #6 of [m p s] pending all_gather #9 of [m p] pending        m may wait for s: not certain
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from diagnose.hang.evidence import WHOLE_GROUP, Front, HangEvidence, Pending, Process, RankEvidence
-from diagnose.hang.verdict import Wait, Why
+from diagnose.hang.evidence import NAMELESS, WHOLE_GROUP, Front, HangEvidence, Pending, Process, RankEvidence
 
 NOT_WAITING = (Process.DEAD, Process.STOPPED, Process.ENDED)
-"""Whatever is pending in such a process, it is not what it waits for."""
-_NOTHING = Front(entered=0, completed=0)
-NAMELESS = "collective"
-"""An operation of which no more is known."""
+"""Such a process does not wait for its pending operations."""
 EARLY_ENDS = ("broadcast", "scatter", "reduce", "gather", NAMELESS)
 """Operations that a member may end before another has entered."""
+LEAST_WITNESSES = 2
+_NOTHING = Front(entered=0, completed=0)
+_Collective = tuple[int, int]
+"""Group and number."""
 
-_Key = tuple[int, int]
-"""A collective: group, number."""
+
+class Why(StrEnum):
+    """Why one rank waits for another."""
+
+    NEVER_ENTERED = "never entered"
+    """The other has not issued the operation."""
+    STUCK_EARLIER = "stuck earlier"
+    """The other issued it after one that has not ended."""
+    NO_PARTNER = "no partner"
+    """The other side of a transfer has not issued its half."""
+    NO_EVIDENCE = "no evidence"
+    """There is no evidence of the other, and it is the only member that can be late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The oldest pending operation of a rank and the ranks that it waits for in it."""
+
+    rank: int
+    on: tuple[int, ...]
+    group: int
+    """Index into the evidence's groups."""
+    op: str
+    seq: int
+    why: Why
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WaitGraph:
-    """Edges between ranks. A rank has one :class:`Wait` or none."""
+    """Edges between ranks. A rank has at most one :class:`Wait`."""
 
     blocked: Mapping[int, Pending]
-    """By rank: the operation it stands in."""
+    """By rank: the operation that it is blocked in."""
     waits: dict[int, Wait] = field(default_factory=dict)
-    stuck: dict[_Key, tuple[int, ...]] = field(default_factory=dict)
-    """Operations in which nobody is late: who has not ended them."""
+    stuck: dict[_Collective, tuple[int, ...]] = field(default_factory=dict)
+    """Operations in which no rank is late: the ranks that have not ended them."""
     device_stuck: set[int] = field(default_factory=set)
-    """Ranks that stand in a collective which another member has ended."""
+    """Ranks blocked in a collective that another member has ended."""
 
     def roots(self) -> set[int]:
-        """Ranks that hold others up and wait for nobody."""
+        """Ranks that others wait for and that wait for none."""
         late = {rank for on, _ in self._waiters() for rank in on}
         return (late - self.waits.keys() - self.blocked.keys()) | self.device_stuck
 
     def reaching(self, roots: Iterable[int]) -> set[int]:
-        """Ranks that wait, directly or over others, for one of ``roots``."""
+        """Ranks that wait, directly or through others, for one of ``roots``."""
         waiting_for: dict[int, list[list[int]]] = defaultdict(list)
         for on, waiters in self._waiters():
             for other in on:
@@ -62,8 +92,8 @@ class WaitGraph:
         return found
 
     def _waiters(self) -> Iterable[tuple[tuple[int, ...], list[int]]]:
-        """Those waited for, and who waits for them. Waits in one collective share their tuple: thousands of ranks may
-        wait for thousands."""
+        """Late ranks, and the ranks that wait for them. Waits in one collective share their tuple: thousands of ranks
+        may wait for thousands."""
         by_identity: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         for rank, wait in self.waits.items():
             by_identity.setdefault(id(wait.on), (wait.on, []))[1].append(rank)
@@ -71,23 +101,26 @@ class WaitGraph:
 
 
 def wait_graph(evidence: HangEvidence, *, without_sends: bool = False) -> WaitGraph:
-    """The graph of ``evidence``. ``without_sends``: a rank whose only pending operations are sends waits for nobody."""
-    blocked = {rank: op for rank, one in evidence.ranks.items() if (op := _standing_in(one, without_sends)) is not None}
-    graph = WaitGraph(blocked=blocked)
-    by_collective: dict[_Key, list[int]] = defaultdict(list)
-    for rank, op in blocked.items():
+    """The graph of ``evidence``. ``without_sends``: a rank whose only pending operations are sends waits for none."""
+    oldest = {rank: _blocked_in(of_rank, without_sends) for rank, of_rank in evidence.ranks.items()}
+    graph = WaitGraph(blocked={rank: op for rank, op in oldest.items() if op is not None})
+    by_collective: dict[_Collective, list[int]] = defaultdict(list)
+    for rank, op in graph.blocked.items():
         if op.is_transfer:
             _add_transfer(graph, evidence, rank, op)
         else:
             by_collective[op.group, op.seq].append(rank)
-    furthest = _furthest(evidence)
+    furthest: dict[int, int] = {}
+    for of_rank in evidence.ranks.values():
+        for group, front in of_rank.fronts.items():
+            furthest[group] = max(furthest.get(group, 0), front.completed)
     for (group, seq), ranks in by_collective.items():
         _add_collective(graph, evidence, group, seq, ranks, furthest)
     return graph
 
 
-def _standing_in(rank: RankEvidence, without_sends: bool) -> Pending | None:
-    """A send seldom holds up its sender, so the oldest of the others comes first."""
+def _blocked_in(rank: RankEvidence, without_sends: bool) -> Pending | None:
+    """A send seldom blocks its sender, so the oldest of the other operations comes first."""
     if rank.process in NOT_WAITING or rank.on_host:
         return None
     first = next((op for op in rank.pending if op.op != "send"), None)
@@ -99,101 +132,129 @@ def _standing_in(rank: RankEvidence, without_sends: bool) -> Pending | None:
 def _add_transfer(graph: WaitGraph, evidence: HangEvidence, rank: int, op: Pending) -> None:
     if op.peer == WHOLE_GROUP:
         return
-    other = evidence.ranks.get(op.peer)
     theirs = graph.blocked.get(op.peer)
-    if other is None:
+    if op.peer not in evidence.ranks:
         why = Why.NO_EVIDENCE
     elif theirs is None:
         why = Why.NO_PARTNER
     elif theirs.is_transfer and theirs.peer == rank and (theirs.op != op.op or op.op == "transfer"):
         graph.stuck[op.group, op.seq] = tuple(sorted((rank, op.peer)))
-        return  # both stand in the two halves of one transfer: it is the way between them that is stuck
+        return  # both are in the two halves of one transfer: the connection between them is stuck
     else:
         why = Why.STUCK_EARLIER
     graph.waits[rank] = Wait(rank=rank, on=(op.peer,), group=op.group, op=op.op, seq=op.seq, why=why)
 
 
 def _add_collective(
-    graph: WaitGraph,
-    evidence: HangEvidence,
-    group: int,
-    seq: int,
-    ranks: list[int],
-    furthest: Mapping[int, int],
+    graph: WaitGraph, evidence: HangEvidence, group: int, seq: int, ranks: list[int], furthest: Mapping[int, int]
 ) -> None:
-    """``ranks`` all stand in the ``seq``-th collective of ``group``."""
+    """``ranks`` are all in the ``seq``-th collective of ``group``. ``furthest``: by group, the largest number that any
+    member has completed."""
     op = next((graph.blocked[rank].op for rank in ranks if graph.blocked[rank].op != NAMELESS), NAMELESS)
-    late = _late(evidence, group, seq, ranks)
-    if late.ended and not late.ranks and _ends_together(op):
+    late, why, has_ended = _late(evidence, group, seq, ranks)
+    if has_ended and not late and _ends_together(op):
         graph.device_stuck |= set(ranks)
         return
-    if late.why is Why.NO_EVIDENCE:
+    if why is Why.NO_EVIDENCE:
         overtaken = {rank for rank in ranks if _is_overtaken(evidence.ranks[rank], furthest)}
         graph.device_stuck |= overtaken
         ranks = [rank for rank in ranks if rank not in overtaken]
-    if not late.ranks:
+    if not late:
         graph.stuck[group, seq] = tuple(sorted(ranks))
         return
-    on = tuple(sorted(late.ranks))
+    on = tuple(sorted(late))
     for rank in ranks:
-        graph.waits[rank] = Wait(rank=rank, on=on, group=group, op=op, seq=seq, why=late.why)
+        graph.waits[rank] = Wait(rank=rank, on=on, group=group, op=op, seq=seq, why=why)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Late:
-    """Members that hold a collective up, and the plainest reason."""
-
-    ranks: frozenset[int]
-    why: Why
-    ended: bool
-    """Some member has ended it."""
-
-
-def _late(evidence: HangEvidence, group: int, seq: int, here: Collection[int]) -> _Late:
-    never, elsewhere, missing, ended = set(), set(), set(), False
+def _late(evidence: HangEvidence, group: int, seq: int, here: Collection[int]) -> tuple[set[int], Why, bool]:
+    """Members that block a collective, the plainest reason, and whether some member has ended it."""
+    never, elsewhere, missing, has_ended = set(), set(), set(), False
     for rank in set(evidence.groups[group].members).difference(here):
-        one = evidence.ranks.get(rank)
-        if one is None:
+        of_rank = evidence.ranks.get(rank)
+        if of_rank is None:
             missing.add(rank)
             continue
-        front = one.fronts.get(group)
+        front = of_rank.fronts.get(group)
         if front is None:
-            # Of a group whose members are guessed, a rank that knows nothing of it may be none.
-            if evidence.groups[group].complete or one.process in NOT_WAITING:
+            # If the members of a group are guessed, a rank that does not know the group may not be a member.
+            if evidence.groups[group].complete or of_rank.process in NOT_WAITING:
                 never.add(rank)
         elif front.entered < seq:
             never.add(rank)
         elif front.completed >= seq:
-            ended = True
+            has_ended = True
         else:
             elsewhere.add(rank)
     if never:
-        return _Late(ranks=frozenset(never | elsewhere), why=Why.NEVER_ENTERED, ended=ended)
-    if elsewhere or ended:
-        return _Late(ranks=frozenset(elsewhere), why=Why.STUCK_EARLIER, ended=ended)
-    return _Late(ranks=frozenset(missing), why=Why.NO_EVIDENCE, ended=False)
+        return never | elsewhere, Why.NEVER_ENTERED, has_ended
+    if elsewhere or has_ended:
+        return elsewhere, Why.STUCK_EARLIER, has_ended
+    return missing, Why.NO_EVIDENCE, False
 
 
-def _furthest(evidence: HangEvidence) -> dict[int, int]:
-    """By group: the largest number that any member has completed."""
-    furthest: dict[int, int] = {}
-    for one in evidence.ranks.values():
-        for group, front in one.fronts.items():
-            furthest[group] = max(furthest.get(group, 0), front.completed)
-    return furthest
-
-
-def _is_overtaken(one: RankEvidence, furthest: Mapping[int, int]) -> bool:
-    """Whether another member has ended an operation that is still pending here: the rank took part in it, so what it
-    stands in is over as well, and only its own device does not say so."""
+def _is_overtaken(of_rank: RankEvidence, furthest: Mapping[int, int]) -> bool:
+    """Whether another member has ended an operation that is still pending here: the rank took part in it, so its
+    present operation is over, too, and only its own device does not report it."""
     return any(
         furthest.get(op.group, 0) >= op.seq
-        and one.fronts.get(op.group, _NOTHING).completed < op.seq
+        and of_rank.fronts.get(op.group, _NOTHING).completed < op.seq
         and not op.is_transfer
         and _ends_together(op.op)
-        for op in one.pending
+        for op in of_rank.pending
     )
 
 
 def _ends_together(op: str) -> bool:
     return op.strip("_").removesuffix("_oop") not in EARLY_ENDS
+
+
+def certain_roots(evidence: HangEvidence, graph: WaitGraph, suspects: Iterable[int]) -> set[int]:
+    """Missing ranks that are behind for certain. ``suspects`` are the visible ranks that are behind."""
+    missing = set(evidence.missing)
+    awaited = {rank for wait in graph.waits.values() for rank in wait.on} & missing
+    if not awaited:
+        return set()
+    suspected = missing | set(suspects)
+    groups: dict[int, set[int]] = {rank: set() for rank in evidence.ranks.keys() | missing}
+    for index, group in enumerate(evidence.groups):
+        for rank in groups.keys() & set(group.members):
+            groups[rank].add(index)
+    return {rank for rank in awaited if _is_certain(evidence, graph, rank, suspected - {rank}, groups)}
+
+
+def _is_certain(
+    evidence: HangEvidence, graph: WaitGraph, rank: int, suspects: set[int], groups: dict[int, set[int]]
+) -> bool:
+    shared = _groups_to_wait_in(evidence, graph, rank, suspects, groups)
+    witnesses = [
+        waiting
+        for waiting, wait in graph.waits.items()
+        if wait.on == (rank,) and graph.blocked[waiting].peer == WHOLE_GROUP
+    ]
+    in_collective = Counter((graph.waits[waiting].group, graph.waits[waiting].seq) for waiting in witnesses)
+    return any(
+        in_collective[graph.waits[waiting].group, graph.waits[waiting].seq] >= LEAST_WITNESSES
+        and all(_is_past(evidence, waiting, graph.blocked[waiting], index) for index in shared)
+        for waiting in witnesses
+    )
+
+
+def _groups_to_wait_in(
+    evidence: HangEvidence, graph: WaitGraph, rank: int, suspects: set[int], groups: dict[int, set[int]]
+) -> set[int]:
+    """Groups in which a missing rank may wait: for a suspect, or in a collective for a rank that waits for a suspect,
+    or in a circle for a rank that waits for it."""
+    circle = {waiting for waiting in graph.reaching({rank}) if graph.waits[waiting].on != (rank,)}
+    between = (graph.reaching(suspects) | circle) - {rank}
+    shared = {index for other in suspects for index in groups[rank] & groups[other]}
+    collectives = {index for of_rank in evidence.ranks.values() for index in of_rank.fronts}
+    return shared | {index for other in between for index in groups[rank] & groups[other] & collectives}
+
+
+def _is_past(evidence: HangEvidence, waiting: int, blocked_in: Pending, group: int) -> bool:
+    """Whether the waiting rank has completed all operations of ``group`` that come before the one it is blocked in."""
+    if waiting not in evidence.groups[group].members or group == blocked_in.group:
+        return False
+    pending = evidence.ranks[waiting].pending
+    return all(op.group != group for op in pending[: pending.index(blocked_in)])

@@ -1,12 +1,10 @@
 """Formats of a report: they render and never decide."""
 
-from diagnose.ranges import fold_ranks
 from diagnose.report.as_json import hang_object, report_object, whatif_object
 from diagnose.report.as_text import report_text, whatif_text
 from diagnose.report.hang_as_text import hang_text
 
 __all__ = [
-    "fold_ranks",
     "hang_object",
     "hang_text",
     "report_object",

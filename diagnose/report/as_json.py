@@ -4,8 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from diagnose.findings import Finding
-from diagnose.hang.finding import hang_finding
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, hang_finding
 from diagnose.model.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.whatif.conclude import Conclusion
@@ -51,7 +50,9 @@ def finding_object(finding: Finding) -> dict[str, Any]:
         "severity": str(finding.severity),
         "ranks": finding.ranks,
         "hosts": finding.hosts,
-        "suspects": [{"rank": one.rank, "host": one.host, "role": str(one.role)} for one in finding.suspects],
+        "suspects": [
+            {"rank": suspect.rank, "host": suspect.host, "role": str(suspect.role)} for suspect in finding.suspects
+        ],
         "stage": finding.stage,
         "window": {"first_step": finding.window.first_step, "last_step": finding.window.last_step},
         "seconds_lost": round(finding.seconds_lost, 6),
@@ -77,20 +78,8 @@ def hang_object(verdict: HangVerdict) -> dict[str, Any]:
 
 
 FIGURES = (
-    *(
-        "step_time_s",
-        "slowdown",
-        "waste",
-        "by_stage",
-        "by_pp",
-        "by_dp",
-        "by_worker",
-        "m_w",
-        "m_s",
-        "per_step",
-        "fixing_workers",
-    ),
-    *("steps_replayed", "steps_left_out", "operations"),
+    *("step_time_s", "slowdown", "waste", "by_stage", "by_pp", "by_dp", "by_worker", "m_w", "m_s", "per_step"),
+    *("fixing_workers", "steps_replayed", "steps_left_out", "operations"),
 )
 
 
@@ -98,9 +87,9 @@ def whatif_object(conclusion: Conclusion) -> dict[str, Any]:
     """The report's object, and the figures: ratios to the ideal step time; ``by_worker`` is [dp][pp].
 
     ``step_time_s``: as measured, over the replayed steps (``diagnose/model/operations.py``).
-    ``fixing_workers``: the slowdown left, and the share of it gone, with the so many worst workers as good as ideal.
-    Figures are null where nothing could be replayed, or the replay misses the measured steps by more than 5%; ``m_w``,
-    ``m_s`` and ``fixing_workers`` also below a slowdown of 1.03.
+    ``fixing_workers``: the remaining slowdown, and the removed share, with ideal times on the worst workers.
+    Figures are null if nothing was replayed, or if the replay differs from the measured steps by more than 5%. ``m_w``,
+    ``m_s`` and ``fixing_workers`` are also null below a slowdown of 1.03.
     """
     return {
         **report_object(conclusion.report),

@@ -5,9 +5,9 @@ Control characters in text from outside are escaped.
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
-import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -24,9 +24,9 @@ from telemetry.printable import printable, printable_lines
 
 
 class Terminal(Console):
-    """A console that writes out what is not printable, in whatever it is given; colours are its own.
+    """A console that escapes all unprintable characters, except its own colours.
 
-    JSON keeps to ASCII: its escapes are exact, so a reader gets the original characters.
+    JSON is written as ASCII: its escapes are exact, so a reader gets the original characters.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -49,11 +49,11 @@ MOST_MARKS = 12
 
 
 def report_text(report: Report) -> RenderableType:
-    """The report as something rich prints."""
+    """The report as a text for rich."""
     heading = _heading(report)
     marks = [line(mark_line(mark), style="dim") for mark in report.marks[-MOST_MARKS:]]
     marks += [line(_loss(loss), style="yellow") for loss in report.losses[-MOST_MARKS:]]
-    marks += [line(words, style="bold yellow") for words in _silence(report.heard)]
+    marks += [line(text, style="bold yellow") for text in _silence(report.heard)]
     if not report.findings:
         return Group(line(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
     return Group(*(part for finding in report.findings for part in _finding_text(finding)), *marks, heading)
@@ -74,7 +74,7 @@ def _loss(loss: Loss) -> str:
 
 
 def _silence(heard: Heard | None) -> Iterator[str]:
-    """For an attempt that has not ended and does not ship: the report may be out of date."""
+    """For an attempt that has not ended and sends no data: the report may be out of date."""
     if silent := not_shipping(heard):
         yield silent.sentence
         yield f"{_INDENT}next: {silent.next_step}"
@@ -99,7 +99,7 @@ def _heading(report: Report) -> Text:
 
 
 def _end(heard: Heard | None) -> str:
-    """When an attempt ended or died; nothing of one that goes on, or that nobody watched."""
+    """End of an attempt; empty if it continues, or if no agent watched it."""
     return f", {heard.state} {local_time(heard.heard_ns)}" if heard is not None and heard.has_ended else ""
 
 
@@ -122,40 +122,30 @@ def _evidence(finding: Finding) -> Iterator[str]:
 
 
 MOST = 8
-"""Rows of a table: the worst come first."""
+"""Rows of a table, the worst first."""
 
 
 def whatif_text(conclusion: Conclusion) -> RenderableType:
-    """The analysis as something rich prints."""
-    return Group(*_parts(conclusion))
-
-
-def _parts(conclusion: Conclusion) -> Iterator[RenderableType]:
-    figures = conclusion.figures
+    """The analysis as a text for rich."""
+    figures, parts = conclusion.figures, list[RenderableType]()
     if figures is not None and conclusion.replay_error is not None and conclusion.holds:
-        yield _headline(conclusion.step_s, figures, conclusion.replay_error)
-        yield Text()
-        yield _shares(figures)
-        if told := _explained(figures):
-            yield line(told)
-        yield Text()
+        headline = (
+            f"a step takes {conclusion.step_s:.3f} s: {figures.slowdown:.3f}x as long as with equally fast workers, "
+            f"{figures.waste:.1%} of the time is lost. "
+            f"The replay differs from the measured steps by {conclusion.replay_error:.1%}"
+        )
+        parts += [line(headline, style="bold"), Text(), _shares(figures)]
+        if figures.m_w is not None and figures.m_s is not None:
+            slowest = f"the slowest 3% of workers explain {figures.m_w:.0%} of the slowdown"
+            parts.append(line(f"{slowest}, the last pipeline stage {figures.m_s:.0%}"))
+        parts.append(Text())
     if conclusion.fixes:
-        yield _gains(conclusion)
-        yield Text()
-    yield report_text(conclusion.report)
-
-
-def _headline(step_s: float, figures: WhatIf, error: float) -> Text:
-    return line(
-        f"a step takes {step_s:.3f} s: {figures.slowdown:.3f}x as long as with equally fast workers, "
-        f"{figures.waste:.1%} of the time is lost. "
-        f"The replay differs from the measured steps by {error:.1%}",
-        style="bold",
-    )
+        parts += [_gains(conclusion), Text()]
+    return Group(*parts, report_text(conclusion.report))
 
 
 def _shares(figures: WhatIf) -> Table:
-    """Times the ideal step that a step takes with one part alone as it was."""
+    """Step time with only one part as recorded, relative to the ideal step."""
     table = Table(
         title="step time with one part as measured and the rest ideal, relative to the ideal step",
         title_justify="left",
@@ -169,25 +159,10 @@ def _shares(figures: WhatIf) -> Table:
     ]
     stages = sorted(figures.by_stage.items(), key=lambda item: -item[1])[:MOST]
     places = sorted(places, key=lambda item: -item[1])[:MOST]
-    for row in range(max(len(places), len(stages))):
-        left = places[row] if row < len(places) else ("", np.nan)
-        right = stages[row] if row < len(stages) else ("", np.nan)
-        table.add_row(left[0], _ratio(left[1]), right[0], _ratio(right[1]))
+    columns = ([(name, f"{ratio:.3f}x") for name, ratio in part] for part in (places, stages))
+    for place, stage in zip_longest(*columns, fillvalue=("", "")):
+        table.add_row(*place, *stage)
     return table
-
-
-def _explained(figures: WhatIf) -> str:
-    """How much of the slowdown is explained by a few; nothing where nothing is slow."""
-    if figures.m_w is None or figures.m_s is None:
-        return ""
-    return (
-        f"the slowest 3% of workers explain {figures.m_w:.0%} of the slowdown, the last pipeline stage "
-        f"{figures.m_s:.0%}"
-    )
-
-
-def _ratio(ratio: float) -> str:
-    return "" if np.isnan(ratio) else f"{ratio:.3f}x"
 
 
 def _gains(conclusion: Conclusion) -> Table:
@@ -195,6 +170,6 @@ def _gains(conclusion: Conclusion) -> Table:
     for name in ("what if", "seconds saved", "of step time"):
         table.add_column(name, justify="left" if name == "what if" else "right")
     for fix in conclusion.fixes:
-        told = (f"{fix.saved_s:.2f}", f"{fix.share:.1%}") if fix.gains else ("none", "")
-        table.add_row(fix.change, *told)
+        gain = (f"{fix.saved_s:.2f}", f"{fix.share:.1%}") if fix.gains else ("none", "")
+        table.add_row(fix.change, *gain)
     return table

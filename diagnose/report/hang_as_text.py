@@ -1,4 +1,4 @@
-"""A hang's verdict for people: one line, a picture of the grid, who waits for what, stacks, logs, what to do.
+"""The verdict on a hang as text: one line, the next step, a picture of the grid, waits, stacks and logs.
 
             tp0 tp1
 dp0 pp0      .   .        . waits   # behind   X dead   ? left nothing   - unknown
@@ -13,7 +13,8 @@ from rich.text import Text
 
 from diagnose.findings import Kind
 from diagnose.hang.evidence import fold_stacks, recorders_of
-from diagnose.hang.verdict import HangVerdict, State, Wait
+from diagnose.hang.verdict import HangVerdict, State
+from diagnose.hang.waits import Wait
 from diagnose.model.run_state import local_time
 from diagnose.ranges import fold_ranks
 from diagnose.report.as_text import line
@@ -27,7 +28,7 @@ INDENT = "    "
 
 
 def hang_text(verdict: HangVerdict) -> RenderableType:
-    """The verdict as something rich prints."""
+    """The verdict as a text for rich."""
     if verdict.kind is None:
         return Group(line(verdict.headline, style="green"), *_notes(verdict), *_run(verdict))
     style = "bold yellow" if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else "bold red"
@@ -74,7 +75,7 @@ def _picture(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]:
-    """Label and cells: a row of tp ranks a place in dp and pp, or so many ranks in order."""
+    """Label and cells: the tp ranks of each place in dp and pp, or ranks in order."""
     topology = verdict.evidence.topology
     states = list(verdict.states.items())
     if topology is not None:
@@ -88,7 +89,7 @@ def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]
 
 
 def _waits(verdict: HangVerdict) -> Iterator[Text]:
-    """Who waits in what for whom, ranks that say the same in one line; those nearest to the root first."""
+    """Waits, equal ones in one line; those nearest to the root first."""
     together: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
     for wait in verdict.waits.values():
         together[wait.on, wait.group, wait.op, wait.seq, wait.why].append(wait)
@@ -108,19 +109,18 @@ def _waits(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _distance(waits: list[Wait], initiating: set[int]) -> tuple[bool, bool, int]:
-    """Those that wait for the root come first, in a collective before a transfer, many before few."""
+    """Waits for the root come first, collectives before transfers, many ranks before few."""
     return not initiating & set(waits[0].on), waits[0].op in ("send", "recv"), -len(waits)
 
 
 def _stacks(verdict: HangVerdict) -> Iterator[Text]:
     initiating = set(verdict.initiating)
-    stacks = sorted(fold_stacks(verdict.evidence), key=lambda stack: not initiating & set(stack.ranks))
-    for stack in stacks[:6]:
+    stacks = sorted(fold_stacks(verdict.evidence), key=lambda stack: not initiating & set(stack[1]))
+    for frames, ranks in stacks[:6]:
         yield Text()
-        mine = initiating & set(stack.ranks)
-        of_ranks = f"{'rank' if len(stack.ranks) == 1 else 'ranks'} {fold_ranks(stack.ranks)}"
-        yield line(f"{INDENT}stack of {of_ranks}", style="bold" if mine else "")
-        for frame in stack.frames[:12]:
+        of_ranks = f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}"
+        yield line(f"{INDENT}stack of {of_ranks}", style="bold" if initiating & set(ranks) else "")
+        for frame in frames[:12]:
             yield line(f"{INDENT}{INDENT}{frame}")
 
 
@@ -146,7 +146,7 @@ def _logs(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _run(verdict: HangVerdict) -> Iterator[Text]:
-    """Which run was looked at; dumps do not tell."""
+    """The run. Dumps do not have its name."""
     if run_id := verdict.evidence.run_id:
         ended_ns = verdict.evidence.ended_ns
         ended = f", ended {local_time(ended_ns)}" if ended_ns else ""

@@ -1,7 +1,4 @@
-"""Faults of hosts beside the work: collections, cores, data, launches, checkpoints.
-
-Faults of what goes between hosts.
-"""
+"""Faults of hosts and of the network between them: links, garbage collection, cores, data, launches, checkpoints."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -9,8 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from diagnose.findings import Kind
-from diagnose.model.operations import Bools, Int64s
-from diagnose.simulate.faults import Blame, Lasting, Placed, check_least, check_network, check_share, check_somewhere
+from diagnose.simulate.faults import Blame, Lasting, Placed, check_least, check_network, check_share
 from diagnose.simulate.scene import Conditions, Scene, Silence
 from telemetry.errors import UsageError
 
@@ -19,48 +15,48 @@ HOST_CARD = "eth0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLink(Placed):
-    """All that goes over a rank's or a host's network takes ``factor`` times as long, for whoever takes part."""
+    """Transfers over the network of a rank or host take ``factor`` times as long, for all members."""
 
     kind: ClassVar[Kind] = Kind.SLOW_LINK
     factor: float
     axis: Literal["all", "dp", "pp"] = "all"
 
     def check(self, scene: Scene) -> None:
-        check_somewhere(self, scene, "link:host=gpu-000,factor=3")
+        self.check_somewhere(scene, "link:host=gpu-000,factor=3")
         check_least(1.0, factor=self.factor)
         check_network(scene, self.axis)
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
-        rows, ranks = self.rows(conditions.scene), self.ranks(conditions.scene)
+        cells = self.cells(conditions.scene)
         if self.axis != "pp":
-            conditions.dp_link[rows, ranks] *= self.factor
+            conditions.dp_link[cells] *= self.factor
         if self.axis != "dp":
-            conditions.pp_link[rows, ranks] *= self.factor
+            conditions.pp_link[cells] *= self.factor
         return self.blame(conditions.scene)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flap(Placed):
-    """A network card that loses its link and has it again, ``times`` in the run: ``eth0`` of a host, or the one beside
-    a rank's GPU. Its host is to blame, with all its ranks."""
+    """A network card that loses its link for a while, ``times`` in the run: ``eth0`` of a host, or the card next to a
+    rank's GPU. Its host is to blame, with all its ranks."""
 
     kind: ClassVar[Kind] = Kind.NIC_FLAP
     seconds: float = 4.0
     times: int = 3
 
     def check(self, scene: Scene) -> None:
-        check_somewhere(self, scene, "flap:host=gpu-000,seconds=4")
+        self.check_somewhere(scene, "flap:host=gpu-000,seconds=4")
         check_least(0.0, seconds=self.seconds)
         check_least(1, times=self.times)
         check_network(scene, "all")
-        if not self._struck(scene):
+        if not self._affected(scene):
             raise UsageError(
                 "the flap is on a card that carries no traffic", hint="another place, or fewer --ranks-per-host"
             )
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         scene = conditions.scene
-        ranks = self._struck(scene)
+        ranks = self._affected(scene)
         host = scene.hosts[ranks[0]]
         home = scene.ranks_on(host)
         device = HOST_CARD if self.host else f"mlx5_{home.index(self.rank)}/1"
@@ -70,8 +66,8 @@ class Flap(Placed):
             conditions.silences.append(Silence(row=row, ranks=tuple(ranks), host=host, device=device, seconds=seconds))
         return Blame(ranks=tuple(home))
 
-    def _struck(self, scene: Scene) -> list[int]:
-        """Ranks that feel it: of a lone replica those whose gradients leave the host, or else come from another."""
+    def _affected(self, scene: Scene) -> list[int]:
+        """Affected ranks. With one replica: those whose gradients leave the host, or else come from another host."""
         ranks = self.ranks(scene)
         if scene.topology.dp > 1:
             return ranks if len(set(scene.hosts)) > 1 else []
@@ -81,7 +77,7 @@ class Flap(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decline(Lasting):
-    """Communication of all ranks that grows, up to ``factor`` times in the last step."""
+    """Communication time of all ranks that grows, up to ``factor`` times in the last step."""
 
     kind: ClassVar[Kind] = Kind.MFU_DECLINE
     factor: float
@@ -100,7 +96,7 @@ class Decline(Lasting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collections(Placed):
-    """Bursts of garbage collection inside a forward: on a ``share`` of the ranks, each ``every`` so many steps."""
+    """Garbage collection inside a forward: on a ``share`` of the ranks, on average ``every`` so many steps."""
 
     kind: ClassVar[Kind] = Kind.LATE_LAUNCH
     every: float = 8.0
@@ -119,7 +115,9 @@ class Collections(Placed):
         scene = conditions.scene
         ranks = np.array(self.ranks(scene))
         chosen = np.sort(random.permutation(ranks)[: max(1, round(len(ranks) * self.share))])
-        hit = _cells(conditions, self.rows(scene), chosen) & (random.random(conditions.work.shape) < 1 / self.every)
+        hit = np.zeros(conditions.work.shape, dtype=bool)
+        hit[self.rows(scene), chosen] = True
+        hit &= random.random(conditions.work.shape) < 1 / self.every
         burst = self.ms / 1e3 * np.exp(random.normal(0.0, 0.3, hit.shape))
         conditions.collection_s[hit] += burst[hit]
         forwards = scene.num_microbatches * scene.num_chunks
@@ -129,25 +127,25 @@ class Collections(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention(Placed):
-    """Somebody else on the cores of a host: compute takes ``factor`` times the wall time, no more processor time."""
+    """Other processes on the cores of a host: ``factor`` times the wall time of compute, the same processor time."""
 
     kind: ClassVar[Kind] = Kind.HOST_CONTENTION
     factor: float
 
     def check(self, scene: Scene) -> None:
-        check_somewhere(self, scene, "contention:host=gpu-000,factor=1.5")
+        self.check_somewhere(scene, "contention:host=gpu-000,factor=1.5")
         check_least(1.0, factor=self.factor)
         if not scene.on_cpu:
             raise UsageError("host contention needs compute on the CPU", hint="add --device cpu")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
-        conditions.wall[self.rows(conditions.scene), self.ranks(conditions.scene)] *= self.factor
+        conditions.wall[self.cells(conditions.scene)] *= self.factor
         return self.blame(conditions.scene)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataStall(Placed):
-    """Data that comes ``seconds`` late in a ``share`` of the steps."""
+    """Data that arrives ``seconds`` late in a ``share`` of the steps."""
 
     kind: ClassVar[Kind] = Kind.DATA_STALL
     seconds: float
@@ -170,7 +168,7 @@ class DataStall(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift(Placed):
-    """Gradients launched later and later: delays of each rank fluctuate and grow, up to ``ms``; compute is as ever."""
+    """Gradients that are launched late: delays of each rank vary and grow, up to ``ms``. Compute does not change."""
 
     kind: ClassVar[Kind] = Kind.LATE_LAUNCH
     ms: float = 100.0
@@ -192,7 +190,7 @@ class Drift(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowWriter(Placed):
-    """A rank, or a host, whose checkpoints take ``factor`` times as long to write."""
+    """A rank or host whose checkpoints take ``factor`` times as long to write."""
 
     kind: ClassVar[Kind] = Kind.CHECKPOINT_SLOW
     factor: float
@@ -204,11 +202,5 @@ class SlowWriter(Placed):
             raise UsageError("a slow checkpoint needs a run with checkpoints", hint="add --checkpoint-every 10")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
-        conditions.write[self.rows(conditions.scene), self.ranks(conditions.scene)] *= self.factor
+        conditions.write[self.cells(conditions.scene)] *= self.factor
         return self.blame(conditions.scene)
-
-
-def _cells(conditions: Conditions, rows: slice, ranks: Int64s) -> Bools:
-    chosen = np.zeros(conditions.work.shape, dtype=bool)
-    chosen[rows, ranks] = True
-    return chosen

@@ -8,7 +8,6 @@ from diagnose.simulate.faults import Fault
 from diagnose.simulate.noise import RECORDED, Noise
 from diagnose.simulate.scene import Scene
 from diagnose.simulate.schedule import Layout
-from diagnose.simulate.sharded import LAYERS
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -20,6 +19,9 @@ MAX_STEP = 2**31
 MAX_NUMBERED = 2**15 - 1
 MAX_SPANS = 200_000_000
 """That many take 40 GB of memory."""
+
+LAYERS = 8
+"""Layers of each chunk. With ``fsdp``, each is gathered and reduced separately."""
 
 Device = Literal["cuda", "cpu"]
 Clock = Literal["host", "device"]
@@ -73,7 +75,7 @@ class SimulatedRun:
     """What spans are measured with. Where it is the device, the host issues a step's work long before it runs."""
     fsdp: bool = False
     """Whether parameters are sharded: gathered layer by layer inside forwards and backwards, and gradients reduced
-    inside backwards (see ``sharded``)."""
+    inside backwards (see ``durations``)."""
     prefetches: bool = True
     """With ``fsdp``: whether the next layer is gathered beside the present one."""
     checkpoint_every: int = 0

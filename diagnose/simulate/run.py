@@ -24,18 +24,15 @@ from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_
 from diagnose.model.fleet import Fleet
 from diagnose.model.operations import Operations
 from diagnose.model.view import RunView, Series
-from diagnose.simulate.agents import told_by_agents
-from diagnose.simulate.clocks import Timeline, clocks_of, read_by_hosts
-from diagnose.simulate.durations import Durations
+from diagnose.simulate.agents import fleet_of
+from diagnose.simulate.durations import ComputeTimes, Durations, Groups, Streams, run_layers
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.recording import Book, Timeline, Written, between_steps, clocks_of, ns_of, read_by_hosts
 from diagnose.simulate.scene import Conditions, Floats, healthy
 from diagnose.simulate.schedule import Schedule, schedule
-from diagnose.simulate.sharded import Groups, Streams, run_layers
-from diagnose.simulate.times import ComputeTimes
 from diagnose.simulate.truth import Truth, strike
-from diagnose.simulate.written import Book, Written, between_steps, ns_of
-from diagnose.whatif.replay import Lane, replay
+from diagnose.whatif.replay import Lane, latest_end, replay
 from telemetry.stages import Stage
 
 SAMPLES_DRAW = 4
@@ -114,7 +111,7 @@ def simulate(plan: SimulatedRun) -> Simulation:
         operations=operations,
         step_ns=step_ns,
         samples=samples(plan, conditions, draws, step_ns),
-        fleet=told_by_agents(plan, conditions, draws, timeline),
+        fleet=fleet_of(plan, conditions, draws, timeline),
         truth=truth,
     )
 
@@ -208,11 +205,8 @@ class _Recording:
         return np.asarray(np.maximum(begin + launch_s, self._streams[pp].reductions) - begin)
 
     def _begin(self, slot: int) -> Lane:
-        """When all has ended that a slot follows."""
-        begin: Lane = np.zeros((1, 1, 1, 1))
-        for earlier in self._program.before[slot]:
-            begin = np.maximum(begin, self._ends[earlier])
-        return begin
+        """When all dependencies of a slot have ended."""
+        return latest_end(self._program.before[slot], self._ends)
 
     def _compute(self, slot: int) -> Lane:
         """Duration of a compute: all of a tensor-parallel group end together, whenever each began."""

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.whatif.program import Program, link
+from diagnose.whatif.program import ALONE, DIRECTIONS, Direction, Program, Transfers, link
 from diagnose.whatif.slots import Slots
-from diagnose.whatif.transfers import ALONE, DIRECTIONS, Direction, Transfers
 from telemetry.stages import Stage
 
 

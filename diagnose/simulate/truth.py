@@ -32,13 +32,12 @@ from typing import Any, get_args
 import numpy as np
 
 from diagnose.ranges import fold_ranks
-from diagnose.simulate.clocks import clocks_of
-from diagnose.simulate.faults import Fault
+from diagnose.simulate.faults import Fault, HeavyStage, Loss, Sequences, Slow, Throttle
 from diagnose.simulate.host_faults import Collections, Contention, DataStall, Decline, Drift, Flap, SlowLink, SlowWriter
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.recording import clocks_of
 from diagnose.simulate.scene import Conditions
-from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow, Throttle
 from telemetry.errors import UsageError
 from telemetry.files.private_modes import file_mode
 

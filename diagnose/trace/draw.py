@@ -28,7 +28,7 @@ MAX_MARKS = 1_000_000
 """Of a window, the newest."""
 
 
-class Told:
+class SamplesAndMarks:
     """Samples and marks in the steps of a window, asked for once.
 
     Samples are of the whole run, marks of the chosen ranks.
@@ -147,7 +147,7 @@ def _aligned(at_ns: Ints, rank: Ints, clock: ReferenceClock, hosts: Sequence[str
     return aligned
 
 
-class Draughtsman:
+class RankPainter:
     """Draws one rank after another.
 
     Args:

@@ -24,7 +24,7 @@ import numpy as np
 from diagnose.model.host_clocks import Alignment, ReferenceClock, load_clocks
 from diagnose.ranges import fold_ranks
 from diagnose.trace.choice import Choice
-from diagnose.trace.draw import Draughtsman, Flights, Told, flights
+from diagnose.trace.draw import Flights, RankPainter, SamplesAndMarks, flights
 from diagnose.trace.drawing import Instant, Process, RankDrawing, RunDrawing, Words
 from diagnose.trace.json_trace import JsonTrace
 from diagnose.trace.survey import Survey, rank_by_rank, survey
@@ -177,7 +177,7 @@ def export_trace(
     scene = _scene(reader, choice, note_of)
     choice, seen, arrows = scene.choice, scene.seen, scene.arrows
     path = path or folder / (_file_name(choice.run_id, seen) + ENDINGS[form])
-    painter = Draughtsman(choice, scene.clock, arrows, scene.marks)
+    painter = RankPainter(choice, scene.clock, arrows, scene.marks)
     num_spans, ranks = 0, []
     with whole_file(path) as file:
         trace = begun(file, scene.run.about)
@@ -219,7 +219,7 @@ class _Scene:
 def _scene(reader: Reader, choice: Choice, note_of: Callable[[Alignment], str]) -> _Scene:
     seen = survey(reader, choice)
     choice = replace(choice, last_step=seen.last_step, newest_step=min(choice.newest_step, seen.last_step))
-    told = Told(reader, choice, seen)
+    told = SamplesAndMarks(reader, choice, seen)
     beside = told.reach()
     clock = ReferenceClock(_clocks(reader, choice, seen), seen.reach, beside)
     arrows = flights(seen.ends, clock, choice.hosts)

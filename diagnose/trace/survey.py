@@ -1,9 +1,14 @@
-"""The first reading of a window: who meets whom, and where each host's stamps lie. Some steps at a time.
+"""The first reading of a window: arrows between operations, and the time range of each host. Some steps at a time.
 
-Spans of a window, as many at once as make one good answer: by steps, then by ranks.
+Arrows lead from each send to its receive, and from the member that entered a collective last to the others.
+
+    send   |--->                      last    |===|           the members of a collective wait for the last one: the
+    recv |-----v-|                    other |-^===|           arrow shows which one it was
+
+If the two sides have different numbers of operations in a step, a record is missing and their arrows are not drawn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
@@ -11,19 +16,73 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.model.operations import Ints, SpanColumns, columns_of
-from diagnose.trace.arrows import Arrows, collectives, transfers
+from diagnose.model.partners import COLLECTIVES, TRANSFERS, operation_places, whole_operations
 from diagnose.trace.choice import Choice
 from telemetry.stages import Stage
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Spans
+from telemetry.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrows:
+    """Rows of the spans that each arrow leads from and to, [arrows]."""
+
+    source: Ints
+    target: Ints
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def transfers(spans: SpanColumns, topology: Topology) -> Arrows:
+    """From each send to its receive. Without a recorded peer, it is the neighbour along the pipeline."""
+    pairs = whole_operations(spans, operation_places(spans, topology, TRANSFERS))
+    return _concatenated([Arrows(source=rows[:, 0], target=rows[:, 1]) for rows in pairs])
+
+
+def collectives(spans: SpanColumns, topology: Topology, hosts: Sequence[str]) -> Arrows:
+    """From the member that entered last to each other one, for groups with all members in ``spans``.
+
+    The last member has the latest start if all members share a host, else the shortest duration: all members end
+    together. Stamps of different hosts are not compared.
+
+    Args:
+        hosts: of each rank.
+    """
+    host_number = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+    places = [host_number[host] if host else -1 - rank for rank, host in enumerate(hosts)]
+    place_of_host = np.array(places, dtype=np.int64)
+    met = whole_operations(spans, operation_places(spans, topology, COLLECTIVES))
+    return _concatenated([_from_the_last(spans, members, place_of_host) for members in met])
+
+
+def _concatenated(parts: list[Arrows]) -> Arrows:
+    nothing = np.zeros(0, dtype=np.int64)
+    return Arrows(
+        source=np.concatenate([nothing, *(one.source for one in parts)]),
+        target=np.concatenate([nothing, *(one.target for one in parts)]),
+    )
+
+
+def _from_the_last(spans: SpanColumns, members: Ints, place_of_host: Ints) -> Arrows:
+    host = place_of_host[spans.rank[members]]
+    same_host = (host == host[:, :1]).all(axis=1)
+    late = np.where(same_host[:, None], spans.start_ns[members], -spans.duration_ns[members])
+    last = late.argmax(axis=1)
+    others = np.ones(members.shape, dtype=np.bool_)
+    others[np.arange(len(members)), last] = False
+    source = members[np.arange(len(members)), last]
+    return Arrows(source=np.repeat(source, members.shape[1] - 1), target=members[others])
+
 
 SPANS_AT_ONCE = 200_000
-"""What one question should find, about."""
+"""Approximate result size of one query."""
 NO_LIMIT = 2**31
 
 
 def step_by_step(reader: Reader, choice: Choice) -> Iterator[SpanColumns]:
-    """All chosen ranks in some steps, ordered by rank; never nothing."""
+    """All chosen ranks in some steps, ordered by rank; never empty."""
     num_steps = choice.newest_step - choice.first_step + 1
     at_once = max(1, SPANS_AT_ONCE * num_steps // choice.num_spans)
     for first in range(choice.first_step, choice.newest_step + 1, at_once):
@@ -34,7 +93,7 @@ def step_by_step(reader: Reader, choice: Choice) -> Iterator[SpanColumns]:
 
 
 def rank_by_rank(reader: Reader, choice: Choice) -> Iterator[SpanColumns]:
-    """The whole window of one rank after another, ascending; never nothing."""
+    """The whole window of one rank after another, ascending; never empty."""
     for ranks in _batches(choice):
         spans = _read(reader, choice, choice.first_step, choice.last_step, ranks)
         bounds = np.flatnonzero(np.diff(spans.rank, prepend=-1, append=-1)).tolist()
@@ -76,7 +135,7 @@ USUAL_STEP_NS = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """Both ends of each arrow, [arrows]: which span, and when by the clock of its host, raw."""
+    """Both ends of each arrow, [arrows]: the span, and its raw time by the clock of its host."""
 
     source_rank: Ints
     source_seq: Ints
@@ -97,20 +156,20 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What has to be known of a window before its first span is written."""
+    """Facts about a window that are needed before its first span is written."""
 
     first_step: int
     last_step: int
-    """Those in which there are spans."""
+    """Steps with spans."""
     step_ns: float
-    """How long a step takes, about."""
+    """Approximate step time."""
     reach: dict[str, tuple[int, int]]
     """Of each host the first and the last stamp, by its own clock."""
     ends: Ends
 
 
 def survey(reader: Reader, choice: Choice) -> Survey:
-    """Read the window once. What is kept of it are its arrows, some sixty bytes each."""
+    """Read the window once. Only its arrows are kept, about sixty bytes each."""
     steps: set[int] = set()
     reach: dict[str, tuple[int, int]] = {}
     step_ns: list[float] = []

@@ -1,135 +1,38 @@
-"""What a slowdown costs, and who is to blame: the figures of a what-if analysis.
+"""The figures of a what-if analysis: the cost of a slowdown, and the workers that cause it.
 
-    T        replay with the operations' own times       T_ideal   replay with everyone alike
+    T        replay with the operations' own times       T_ideal   replay with all workers alike
     S        T / T_ideal                                 waste     1 - 1 / S
-    S_X      replay with only X as it was / T_ideal      X: a stage, a pp rank, a dp replica
+    S_X      replay with only X as recorded / T_ideal    X: a stage, a pp rank, a dp replica
     S_w      min(S_dp, S_pp) of a worker (dp, pp)
-    M_W      share of T - T_ideal that ideal times on the worst 3% of workers take away; M_S: on the last pp rank
+    M_W      share of T - T_ideal that ideal times on the worst 3% of workers remove; M_S: on the last pp rank
 
 Source: What-if analysis, arXiv 2505.05713, section 4.
 
-One clock for all hosts: what must coincide tells how far they are apart.
+The replay with ideal times is also a timeline. All replicas and all steps are alike then, so there is one timeline for
+each pipeline rank.
 
-    host a   ...... clip |           the gradient norm of all ranks ends on all of them at once: what their stamps of
-    host b   ........ clip |         that end differ by is what their clocks differ by
-                     -->| |<-- offset of b
-
-A host's offset is a line over the window (offset and drift) through the medians of its ranks. Differences below what
-ranks of one host differ by among themselves are left as they are: they are no clocks.
-
-What operations took by themselves, and what they would take if nobody were slow.
-
-    transfer = end - latest begin of the members     waiting is stripped from everything that meets
-
-    ideal    = mean over all ranks and steps         compute: work is moved, not removed
-             = median transfer                       communication: one bad transfer is no norm
-
-Source: What-if analysis, arXiv 2505.05713, section 3.2.
+    recorded    pp0   |== F0 ==|== F1 ==|          |=== B0 ===|   ...
+    ideal       pp0   |= F0 =|= F1 =|     |== B0 ==|  ...              |<- lost ->|
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.model.operations import Bools, Int64s, Operations
-from diagnose.model.view import Work
-from diagnose.whatif.program import Across, Program, link
-from diagnose.whatif.replay import Assumptions, StepSeconds
-from diagnose.whatif.slots import NO_WORK, Lanes, StepTimes, step_times
-from diagnose.whatif.transfers import match_transfers
-from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
+from diagnose.model.view import RunView, Work
+from diagnose.whatif.program import CircularProgramError, link, match_transfers
+from diagnose.whatif.replay import Assumptions, Lane, StepSeconds, ideal_times, own_times, replay
+from diagnose.whatif.slots import NO_WORK, FloatVector, StepTimes, step_times
+from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
-
-ORDER_S = 1e-2
-"""A member that seems to have ended before the last one began by more than this is taken to have needed no time."""
-
-
-def own_times(times: StepTimes, program: Program) -> Lanes:
-    """What each slot took in each lane, waiting left out: seconds, [slots, steps, dp, tp]."""
-    own = times.duration_s
-    for one in program.rounds:
-        if not one.meets:
-            if one.across is not Across.NONE and times.work_s is not None:
-                own[one.slots[0]] = _gathering(times, one.slots[0])
-            continue
-        members = list(one.slots)
-        latest = times.begin_s[members].max(axis=0)
-        if one.across is not Across.NONE:
-            latest = latest.max(axis=1 if one.across is Across.DP else (1, 2), keepdims=True)
-        own[members] = times.end_s[members] - latest
-    own[own <= -ORDER_S] = 0.0
-    return own
-
-
-def _gathering(times: StepTimes, slot: int) -> npt.NDArray[np.float64]:
-    """Of a compute that gathers parameters inside: own work, and what the last lane took beyond, [steps, dp, tp]."""
-    assert times.work_s is not None
-    work, begin, end = times.work_s[slot], times.begin_s[slot], times.end_s[slot]
-    last = end.max(axis=(1, 2), keepdims=True) - (begin + work).max(axis=(1, 2), keepdims=True)
-    return np.asarray(work + last)
-
-
-def ideal_times(own: Lanes, program: Program) -> npt.NDArray[np.float64]:
-    """What each slot would take: seconds, [slots]."""
-    ideal = np.zeros(len(own))
-    for code in np.unique(program.slots.stage).tolist():
-        same = program.slots.stage == code
-        ideal[same] = np.median(own[same]) if _is_communication(STAGE_BY_CODE[code]) else own[same].mean()
-    return ideal
-
-
-def _is_communication(stage: Stage) -> bool:
-    """The norm of all gradients is a collective in all but its class."""
-    return stage.stage_class is StageClass.COMMUNICATION or stage is Stage.OPTIMIZER_CLIP
-
-
-SMALLEST_S = 5e-4
-"""Offsets of all hosts below this are not worth a correction."""
-
-
-def on_one_clock(times: StepTimes, hosts: Sequence[str], topology: Topology) -> StepTimes:
-    """``times`` with the difference between hosts' clocks taken away."""
-    offsets = clock_offsets(times, hosts, topology)[times.slots.pp]
-    return replace(times, begin_s=times.begin_s - offsets, end_s=times.end_s - offsets)
-
-
-def clock_offsets(times: StepTimes, hosts: Sequence[str], topology: Topology) -> Lanes:
-    """How far each rank's clock is ahead of the others': seconds, [pp, steps, dp, tp].
-
-    Zero everywhere where one host holds all ranks, where they agree closely, or where nothing in a step ends on all of
-    them at once.
-    """
-    clips = [slot for pp in range(topology.pp) for slot in times.slots.of(pp, Stage.OPTIMIZER_CLIP)[-1:]]
-    offsets = np.zeros((topology.pp, *times.begin_s.shape[1:]))
-    if len(clips) < topology.pp or len(set(hosts)) < 2:
-        return offsets
-    ends = times.end_s[clips]
-    ahead = ends - np.median(ends, axis=(0, 2, 3), keepdims=True)
-    host_of = topology.arranged(np.array(hosts)).transpose(1, 0, 2)
-    for host in np.unique(host_of):
-        mine = host_of == host
-        by_step = np.median(ahead.transpose(1, 0, 2, 3)[:, mine], axis=1)
-        offsets.transpose(0, 2, 3, 1)[mine] = _line(times.step_s, by_step)
-    return offsets if np.abs(offsets).max() >= SMALLEST_S else np.zeros_like(offsets)
-
-
-def _line(at_s: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Least squares; the median where there are too few points for a slope."""
-    if len(values) < 3:
-        return np.full(len(values), np.median(values))
-    slope, base = np.polyfit(at_s - at_s[0], values, 1)
-    return np.asarray(base + slope * (at_s - at_s[0]))
-
-
-FloatVector = npt.NDArray[np.float64]
 
 WORST_WORKERS = 0.03
 WORTH_EXPLAINING = 1.03
-"""Below this there is no slowdown to take apart."""
-
+"""A smaller slowdown is not explained."""
+MAX_REPLAY_ERROR = 0.05
 _MERGED = {
     Stage.FORWARD_SEND: "forward-pp-comm",
     Stage.FORWARD_RECV: "forward-pp-comm",
@@ -144,7 +47,7 @@ class WhatIf:
     """Figures of one window. Ratios are of mean step times."""
 
     topology: Topology
-    rows: npt.NDArray[np.int64]
+    rows: Int64s
     """Rows of the window that were replayed."""
     num_left_out: int
     num_operations: int
@@ -156,7 +59,7 @@ class WhatIf:
     by_dp: FloatVector
     m_w: float | None
     m_s: float | None
-    """None where there is no slowdown to take apart."""
+    """None if the slowdown is too small to explain."""
 
     @property
     def slowdown(self) -> float:
@@ -167,19 +70,19 @@ class WhatIf:
         return 1 - 1 / self.slowdown
 
     @property
-    def by_worker(self) -> npt.NDArray[np.float64]:
+    def by_worker(self) -> FloatVector:
         """[dp, pp]."""
         return np.minimum(self.by_dp[:, None], self.by_pp[None, :])
 
     @property
     def worst_first(self) -> Int64s:
-        """Workers (dp, pp), the slowest first; of equals, that of the lowest rank: [workers, 2]."""
-        return worst_first(self.by_worker)
+        """Workers (dp, pp), the slowest first; of equal ones, that of the lowest rank: [workers, 2]."""
+        return _worst_first(self.by_worker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """A run ready for questions."""
+    """A run that can be replayed under assumptions."""
 
     times: StepTimes
     assumptions: Assumptions
@@ -191,23 +94,35 @@ def replayed(
     hosts: Sequence[str] = (),
     work: Mapping[Stage, Work] = NO_WORK,
 ) -> Replayed | None:
-    """The dependency graph of a run and its operations' own times; None where no step is complete.
+    """The dependency graph of a run and its operations' own times; None if no step is complete.
 
-    ``hosts``: of each rank, where their clocks may differ. ``work``: own work in the computes, for runs that gather
-    parameters inside them: there a replica that is done waits inside its compute for the slowest.
+    ``hosts``: of each rank, if their clocks may differ. ``work``: compute times, for runs that gather parameters inside
+    computes: there a replica that has finished waits inside its compute for the slowest.
 
     Raises:
-        CircularProgramError: the operations cannot have happened in this order.
+        CircularProgramError: the operations cannot have run in this order.
     """
-    times = step_times(operations, topology, work)
+    times = step_times(operations, topology, hosts, work)
     if times is None:
         return None
-    if hosts:
-        times = on_one_clock(times, hosts, topology)
     transfers, in_step = match_transfers(times.slots, topology.pp), times.work_s is not None
     program = link(times.slots, transfers, topology.pp, topology.dp, in_step=in_step)
     own = own_times(times, program)
     return Replayed(times=times, assumptions=Assumptions(program=program, own_s=own, ideal_s=ideal_times(own, program)))
+
+
+def replay_of(view: RunView) -> tuple[Replayed | None, str]:
+    """The replay of a view, or None and the reason."""
+    try:
+        run = replayed(view.operations, view.topology, view.hosts, view.work)
+    except CircularProgramError:
+        return None, "the recorded operations wait for each other in a cycle: some are missing or have a wrong name"
+    return run, "no step has the same operations on every rank"
+
+
+def missed(error: float) -> str:
+    """Why there is no conclusion from a replay with such an error, as a share of the measured time."""
+    return f"the replay differs from the measured step times by {error:.1%}: important operations are not recorded"
 
 
 def analyse(run: Replayed, topology: Topology) -> WhatIf:
@@ -228,7 +143,10 @@ def analyse(run: Replayed, topology: Topology) -> WhatIf:
     own, ideal = all_times[0], all_times[1]
     ratios = all_times[2:].mean(axis=1) / ideal.mean()
     by_pp, by_dp = ratios[len(names) :], assume.keeping_replica().mean(axis=1) / ideal.mean()
-    worth = own.mean() / ideal.mean() >= WORTH_EXPLAINING
+    is_worth = own.mean() / ideal.mean() >= WORTH_EXPLAINING
+    workers = _worst_first(np.minimum(by_dp[:, None], by_pp[None, :]))
+    worst = slots_of(workers[: math.ceil(len(workers) * WORST_WORKERS)], slots.pp, len(by_dp))
+    last_stage = np.broadcast_to((slots.pp == topology.pp - 1)[:, None], (len(slots), topology.dp))
     return WhatIf(
         topology=topology,
         rows=run.times.rows,
@@ -239,12 +157,12 @@ def analyse(run: Replayed, topology: Topology) -> WhatIf:
         by_stage=dict(zip(names, ratios[: len(names)].tolist(), strict=True)),
         by_pp=by_pp,
         by_dp=by_dp,
-        m_w=_explained(assume, own, ideal, _worst_workers(by_dp, by_pp, slots.pp)) if worth else None,
-        m_s=_explained(assume, own, ideal, _last_stage(slots.pp, topology)) if worth else None,
+        m_w=_explained(assume, own, ideal, worst) if is_worth else None,
+        m_s=_explained(assume, own, ideal, last_stage) if is_worth else None,
     )
 
 
-def worst_first(by_worker: FloatVector) -> Int64s:
+def _worst_first(by_worker: FloatVector) -> Int64s:
     """Places in [dp, pp] by falling value: [workers, 2]."""
     order = np.argsort(-by_worker, axis=None, kind="stable")
     return np.stack(np.unravel_index(order, by_worker.shape), axis=1)
@@ -258,14 +176,100 @@ def slots_of(workers: Int64s, pp_of_slot: Int64s, num_dp: int) -> Bools:
 
 
 def _explained(assume: Assumptions, own: StepSeconds, ideal: StepSeconds, where: Bools) -> float:
-    """Share of the slowdown that goes away with ideal times ``where``: [slots, dp]."""
+    """Share of the slowdown that ideal times ``where`` remove: [slots, dp]."""
     return float((own.mean() - assume.fixing(where).mean()) / (own.mean() - ideal.mean()))
 
 
-def _worst_workers(by_dp: FloatVector, by_pp: FloatVector, pp_of_slot: Int64s) -> Bools:
-    score = np.minimum(by_dp[:, None], by_pp[None, :])
-    return slots_of(worst_first(score)[: math.ceil(score.size * WORST_WORKERS)], pp_of_slot, len(by_dp))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdealOperations:
+    """Operations of every pipeline rank, columns of one length. Nanoseconds since the begin of the step's first
+    operation."""
+
+    pp: Int64s
+    stage: Int64s
+    occurrence: Int64s
+    """Number of the operation among those of its stage on its rank in the step, from 0."""
+    microbatch: Int64s
+    begin_ns: Int64s
+    duration_ns: Int64s
+    waited_ns: Int64s
+    """The first part of the duration: waiting for other ranks."""
 
 
-def _last_stage(pp_of_slot: npt.NDArray[np.int64], topology: Topology) -> Bools:
-    return np.broadcast_to((pp_of_slot == topology.pp - 1)[:, None], (len(pp_of_slot), topology.dp))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdealSteps:
+    """The ideal timeline, and the steps that it is replayed from."""
+
+    operations: IdealOperations
+    ideal_ns: int
+    """End of its last operation."""
+    steps: Int64s
+    """Numbers of the steps."""
+    replayed_ns: FloatVector
+    """Time of each step, replayed with its own times."""
+    measured_ns: FloatVector
+
+    def cost_of(self, step: int) -> tuple[float, float]:
+        """Measured time of a step, and its time with all ranks alike: shorter by the share that its replay loses.
+        Nanoseconds."""
+        at = int(np.searchsorted(self.steps, step))
+        took_ns = float(self.measured_ns[at])
+        return took_ns, took_ns * self.ideal_ns / float(self.replayed_ns[at])
+
+    def refusal_of(self, step: int) -> str:
+        """Why the timeline does not cover a step; empty if it does."""
+        if step not in self.steps:
+            return f"step {step} does not have the same operations on every rank"
+        at = int(np.searchsorted(self.steps, step))
+        error = abs(float(self.replayed_ns[at] / self.measured_ns[at]) - 1)
+        return missed(error) if error > MAX_REPLAY_ERROR else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReplayed:
+    """There is no ideal timeline, and why."""
+
+    why: str
+
+
+def ideal_steps(view: RunView) -> IdealSteps | NotReplayed:
+    """The ideal timeline of the steps of a view."""
+    run, refusal = replay_of(view)
+    if run is None:
+        return NotReplayed(why=refusal)
+    assume, rows = run.assumptions, run.times.rows
+    operations = _ideal_operations(run)
+    return IdealSteps(
+        operations=operations,
+        ideal_ns=int((operations.begin_ns + operations.duration_ns).max()),
+        steps=view.steps[rows],
+        replayed_ns=1e9 * assume.with_times(assume.own_s)[0],
+        measured_ns=view.step_ns[rows],
+    )
+
+
+def _ideal_operations(run: Replayed) -> IdealOperations:
+    """All lanes are alike, so the first one is used."""
+    slots, ideal_s = run.times.slots, run.assumptions.ideal_s
+    begin_s, end_s = np.zeros(len(slots)), np.zeros(len(slots))
+
+    def note(slot: int, begin: Lane, end: Lane) -> None:
+        begin_s[slot], end_s[slot] = begin.flat[0], end.flat[0]
+
+    replay(run.assumptions.program, lambda slot: np.full((1, 1, 1, 1), ideal_s[slot]), watch=note)
+    # If clocks differ, an own time may be slightly negative, and so may a median.
+    duration_s = np.maximum(end_s - begin_s, 0)
+    waited_s = np.clip(duration_s - ideal_s, 0, duration_s)
+    return IdealOperations(
+        pp=slots.pp,
+        stage=slots.stage,
+        occurrence=slots.occurrence,
+        microbatch=slots.microbatch,
+        begin_ns=_nanoseconds(begin_s),
+        duration_ns=_nanoseconds(duration_s),
+        waited_ns=_nanoseconds(waited_s),
+    )
+
+
+def _nanoseconds(seconds: FloatVector) -> Int64s:
+    return np.rint(1e9 * seconds).astype(np.int64)

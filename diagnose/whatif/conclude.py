@@ -1,17 +1,24 @@
-"""From figures to findings: what the detectors say, with the cost that a replay gives it.
+"""From figures to findings: the findings of the detectors, with the cost that a replay gives them.
 
-Nothing is concluded from a replay that does not meet the measured step times: then the graph misses something that
-matters.
+There is no conclusion from a replay that differs from the measured step times: then important operations are missing
+in the graph.
 
-What would be gained: the run replayed with one thing put right.
+The gain of a fix is computed by a replay with one thing changed:
 
-a rank like its peers     the computes of its worker, all tp ranks, take what they take on the other replicas
+a rank like its peers     the computes of its worker, all tp ranks, take their time on the other replicas
 balanced stages           every pp rank has the same mean compute
-equal microbatches        every microbatch takes what a microbatch of its worker takes on average
+equal microbatches        every microbatch takes the mean time of a microbatch of its worker
 planned collections       all ranks collect garbage at the same time
+
+So is the gain of fixing the worst worker, the two worst, and so on:
+
+step time |*                            a steep fall: a few workers are slow
+          |  *   *    *       *         a flat line: all workers are slow
+ideal     |- - - - - - - - - - - -
+           0 1   2    4       8         workers with ideal times
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,38 +28,53 @@ import numpy.typing as npt
 from diagnose.detectors.evidence import insufficient
 from diagnose.findings import Finding, Kind, limit_by_cost
 from diagnose.model.compute_time import WORK_STAGES
-from diagnose.model.operations import Ints, Operations, step_time_ns
+from diagnose.model.operations import Int64s, Ints, Operations, step_time_ns
 from diagnose.model.self_time import without_inner
 from diagnose.model.view import RunView
 from diagnose.pipeline import Report, diagnose_view, worst_first
-from diagnose.whatif.analysis import Replayed, WhatIf, analyse, replayed
-from diagnose.whatif.program import CircularProgramError
-from diagnose.whatif.slots import Lanes, Slots
-from diagnose.whatif.worst_workers import WorstWorkers, fix_the_worst
+from diagnose.whatif.analysis import (
+    MAX_REPLAY_ERROR,
+    WORTH_EXPLAINING,
+    Replayed,
+    WhatIf,
+    analyse,
+    missed,
+    replay_of,
+    slots_of,
+)
+from diagnose.whatif.slots import FloatVector, Lanes, Slots
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 Array = npt.NDArray[Any]
+NUMBERS_FIXED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MOST_SUSPECTS = 8
+"""Fixes are computed for the worst ranks only."""
+NO_STEPS = np.zeros(0, dtype=np.int64)
+_RECORD = (
+    "record compute, pipeline and data-parallel stages on every rank, or choose steps without checkpoint and "
+    "evaluation (--first-step, --last-step). `rankscope diagnose` works without"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """One thing put right, and what that gains over the replayed steps."""
+    """One change, and what it saves over the replayed steps."""
 
     change: str
     saved_s: float
-    """Of all replayed steps together; below zero where it would cost."""
+    """Of all replayed steps together; negative if it would cost time."""
     share: float
     """Of their time."""
 
     @property
     def gains(self) -> bool:
-        """Whether there is a gain to be told: below zero the noise of the steps is larger than it."""
+        """A negative value is smaller than the noise of the steps."""
         return self.saved_s > 0
 
 
 def rank_like_peers(run: Replayed, topology: Topology, rank: int) -> Fix | None:
-    """None where no other replica does the same work."""
+    """None if no other replica does the same work."""
     place = topology.place(rank)
     if topology.dp < 2:
         return None
@@ -79,47 +101,34 @@ def balanced_stages(run: Replayed) -> Fix | None:
 
 
 def equal_microbatches(run: Replayed) -> Fix:
-    """Lasting differences between workers stay: only what differs from one microbatch to the next goes."""
+    """Removes differences between microbatches. Lasting differences between workers stay."""
     slots, own = run.times.slots, run.assumptions.own_s.copy()
-    for same in _alike(slots):
+    of_compute = _is_compute(slots)
+    for key in np.unique(np.stack([slots.stage, slots.pp, slots.chunk])[:, of_compute], axis=1).T:
+        same = (slots.stage == key[0]) & (slots.pp == key[1]) & (slots.chunk == key[2])
         own[same] = own[same].mean(axis=(0, 1), keepdims=True)
     return _fix(run, own, "equal microbatches")
 
 
 def planned_collections(run: Replayed, operations: Mapping[Stage, Operations], topology: Topology) -> Fix | None:
-    """None where no garbage was collected within a compute, or computes gather parameters inside."""
+    """None if no garbage was collected within a compute, or if computes gather parameters inside."""
+    slots, rows = run.times.slots, run.times.rows
     compute = {stage: operations[stage] for stage in WORK_STAGES if stage in operations}
-    if Stage.GC not in operations or not compute or run.times.work_s is not None:  # own work has no collections in it
+    if Stage.GC not in operations or not compute or run.times.work_s is not None:  # compute time excludes collections
         return None
-    collecting = {
+    collecting_ns = {
         stage: operations[stage].duration_ns - left
         for stage, left in without_inner(compute, {Stage.GC: operations[Stage.GC]}).items()
     }
     own = run.assumptions.own_s.copy()
-    for slot in np.flatnonzero(_is_compute(run.times.slots)).tolist():
-        own[slot] -= _lanes(collecting, run, topology, slot) / 1e9
-    each_rank_ns = sum(float(ns[run.times.rows].sum()) for ns in collecting.values()) / topology.world_size
+    for slot in np.flatnonzero(_is_compute(slots)).tolist():
+        stage = next(stage for stage in collecting_ns if stage == slots.stage[slot])
+        of_slot_ns = topology.arranged(collecting_ns[stage][rows][:, slots.occurrence[slot]])[:, :, slots.pp[slot]]
+        own[slot] -= of_slot_ns / 1e9
+    each_rank_ns = sum(float(ns[rows].sum()) for ns in collecting_ns.values()) / topology.world_size
     if each_rank_ns == 0:
         return None
     return _fix(run, np.maximum(own, 0), "garbage collection in the same step on all ranks", costs_s=each_rank_ns / 1e9)
-
-
-def _lanes(collecting: Mapping[Stage, Array], run: Replayed, topology: Topology, slot: int) -> Array:
-    """Nanoseconds of collection in a slot: [steps, dp, tp]."""
-    slots = run.times.slots
-    stage = next(stage for stage in collecting if stage == slots.stage[slot])
-    ns = collecting[stage][run.times.rows][:, slots.occurrence[slot]]
-    return np.asarray(topology.arranged(ns)[:, :, slots.pp[slot]])
-
-
-def _alike(slots: Slots) -> Iterator[Array]:
-    """Computes that differ in the microbatch alone."""
-    for stage in WORK_STAGES:
-        for pp in np.unique(slots.pp):
-            for chunk in np.unique(slots.chunk):
-                same = (slots.stage == stage) & (slots.pp == pp) & (slots.chunk == chunk)
-                if same.any():
-                    yield same
 
 
 def _is_compute(slots: Slots) -> Array:
@@ -132,11 +141,32 @@ def _fix(run: Replayed, own: Lanes, change: str, costs_s: float = 0.0) -> Fix:
     return Fix(change=change, saved_s=saved, share=saved / float(before))
 
 
-NAME = "what-if"
-MAX_REPLAY_ERROR = 0.05
-MOST_SUSPECTS = 8
-"""Of which the remedy is priced: the worst."""
-NO_STEPS = np.zeros(0, dtype=np.int64)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstWorkers:
+    """Mean step times with ideal times on the worst workers."""
+
+    workers: Int64s
+    """(dp, pp), the worst first, [workers, 2]."""
+    num_fixed: Int64s
+    """Number of them with ideal times, from 0."""
+    step_s: FloatVector
+
+    def share_gone(self, ideal_s: float) -> FloatVector:
+        """Share of the slowdown that is removed. ``ideal_s``: mean step time with all workers ideal."""
+        return np.asarray((self.step_s[0] - self.step_s) / (self.step_s[0] - ideal_s))
+
+
+def fix_the_worst(run: Replayed, figures: WhatIf) -> WorstWorkers | None:
+    """None if the slowdown is too small to explain."""
+    if figures.slowdown < WORTH_EXPLAINING:
+        return None
+    workers = figures.worst_first
+    num_fixed = [0, *(number for number in NUMBERS_FIXED if number <= len(workers))]
+    pp, num_dp = run.assumptions.program.slots.pp, figures.topology.dp
+    means = [float(run.assumptions.fixing(slots_of(workers[:number], pp, num_dp)).mean()) for number in num_fixed]
+    return WorstWorkers(
+        workers=workers[: num_fixed[-1]], num_fixed=np.array(num_fixed, dtype=np.int64), step_s=np.array(means)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,25 +175,25 @@ class Conclusion:
 
     report: Report
     figures: WhatIf | None
-    """None where nothing could be replayed; the first finding says why."""
+    """None if the run could not be replayed; the first finding has the reason."""
     steps: Ints
     """Numbers of the steps that were replayed."""
     replay_error: float | None
-    """By how much the replayed step times miss the measured ones; None where nothing was replayed."""
+    """Relative difference between replayed and measured step times; None if nothing was replayed."""
     fixes: tuple[Fix, ...]
     step_s: float = np.nan
-    """Step time over the replayed steps, as measured; NaN where nothing was replayed."""
+    """Measured step time over the replayed steps; NaN if nothing was replayed."""
     worst_workers: WorstWorkers | None = None
-    """None also where there is no slowdown to take apart."""
+    """None also if the slowdown is too small to explain."""
 
     @property
     def holds(self) -> bool:
-        """Whether the replay meets the measured steps, so that its figures mean something."""
+        """Whether the replay agrees with the measured steps: else its figures mean nothing."""
         return self.replay_error is not None and self.replay_error <= MAX_REPLAY_ERROR
 
     @property
     def ideal_step_s(self) -> float:
-        """What a step would take with all workers alike: the step time over the slowdown."""
+        """Step time with all workers alike: the step time over the slowdown."""
         return np.nan if self.figures is None else self.step_s / self.figures.slowdown
 
 
@@ -188,63 +218,44 @@ def conclude(view: RunView) -> Conclusion:
             fixes=(),
             step_s=measured_s,
         )
-    cures = _cures(run, view, report)
-    priced = tuple(worst_first(limit_by_cost(_priced(finding, cures)) for finding in report.findings))
+    fixes = _fixes(run, view, report)
+    priced = tuple(worst_first(limit_by_cost(_priced(finding, fixes)) for finding in report.findings))
     return Conclusion(
         report=replace(report, findings=priced),
         figures=figures,
         steps=steps,
         replay_error=error,
-        fixes=tuple(cures.values()),
+        fixes=tuple(fixes.values()),
         step_s=measured_s,
         worst_workers=fix_the_worst(run, figures),
     )
 
 
-def replay_of(view: RunView) -> tuple[Replayed | None, str]:
-    """A view ready for questions, and why it is not where it is None."""
-    try:
-        return replayed(
-            view.operations, view.topology, view.hosts, view.work
-        ), "no step has the same operations on every rank"
-    except CircularProgramError:
-        return None, "the recorded operations wait for each other in a cycle: some are missing or have a wrong name"
-
-
-def missed(error: float) -> str:
-    """Why nothing is concluded from a replay that is so far off, as a share of the measured time."""
-    return f"the replay differs from the measured step times by {error:.1%}: important operations are not recorded"
-
-
 def _refused(report: Report, view: RunView, why: str) -> Report:
-    finding = insufficient(view, f"no what-if: {why}", _RECORD, detector=NAME)
+    finding = insufficient(view, f"no what-if: {why}", _RECORD, detector="what-if")
     return replace(report, findings=(finding, *report.findings))
 
 
-_RECORD = (
-    "record compute, pipeline and data-parallel stages on every rank, or choose steps without checkpoint and "
-    "evaluation (--first-step, --last-step). `rankscope diagnose` works without"
-)
-
-
-def _cures(run: Replayed, view: RunView, report: Report) -> dict[int | Kind, Fix]:
-    """What each remedy gains, by the rank or the kind of finding that it cures; each is replayed once."""
-    compute = (one for one in report.findings if one.kind in (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION))
-    suspects = [*dict.fromkeys(rank for one in compute for rank in one.ranks)][:MOST_SUSPECTS]
-    cures: dict[int | Kind, Fix | None] = {
+def _fixes(run: Replayed, view: RunView, report: Report) -> dict[int | Kind, Fix]:
+    """The gain of each fix, by the rank or the kind of finding that it is for. Each is replayed once."""
+    of_ranks = (
+        finding for finding in report.findings if finding.kind in (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION)
+    )
+    suspects = [*dict.fromkeys(rank for finding in of_ranks for rank in finding.ranks)][:MOST_SUSPECTS]
+    fixes: dict[int | Kind, Fix | None] = {
         **{rank: rank_like_peers(run, view.topology, rank) for rank in suspects},
         Kind.STAGE_IMBALANCE: balanced_stages(run),
         Kind.DATA_IMBALANCE: equal_microbatches(run),
         Kind.LATE_LAUNCH: planned_collections(run, view.operations, view.topology),
     }
-    return {what: fix for what, fix in cures.items() if fix is not None}
+    return {target: fix for target, fix in fixes.items() if fix is not None}
 
 
-def _priced(finding: Finding, cures: Mapping[int | Kind, Fix]) -> Finding:
-    """With what putting it right would gain in place of the detector's estimate."""
+def _priced(finding: Finding, fixes: Mapping[int | Kind, Fix]) -> Finding:
+    """With the gain of its fix in place of the detector's estimate."""
     alone = finding.kind is Kind.COMPUTE_STRAGGLER and len(finding.ranks) == 1
     by_kind = finding.kind in (Kind.STAGE_IMBALANCE, Kind.DATA_IMBALANCE)
-    fix = cures.get(finding.ranks[0]) if alone else cures.get(finding.kind) if by_kind else None
+    fix = fixes.get(finding.ranks[0]) if alone else fixes.get(finding.kind) if by_kind else None
     if fix is None:
         return finding
     saved = f"{fix.share:.1%} of step time" if fix.gains else "too small to measure"

@@ -5,18 +5,23 @@
     end   = latest begin of the members + own transfer        a collective
     end   = latest begin + duration of the lanes              a compute that gathers parameters inside
 
-One pass over the rounds; each round is a few array operations over all lanes at once. Lanes are
-[assumptions, steps, dp, tp]: every step under each of several assumptions about durations.
-Source: algorithm of What-if analysis, arXiv 2505.05713, section 3.3.
+One pass over the rounds. Each round is a few array operations over all lanes at once. Lanes are
+[assumptions, steps, dp, tp]: every step under each of several assumptions about durations. An assumption about one dp
+replica needs two of them only: the replica as it was, and any of the others, which are all equal when ideal.
 
-Step times under assumptions: each slot as it was, or as if nobody were slow there.
+Own and ideal times of operations:
 
-An assumption about slots holds in all lanes. An assumption about one dp replica needs no more than two of them: the
-replica as it was, and any of the others, which are all alike once they are ideal.
+    transfer = end - latest begin of the members     excludes waiting
+
+    ideal    = mean over all ranks and steps         compute: work is moved, not removed
+             = median transfer                       communication: one bad transfer does not count
+
+Source: algorithm of What-if analysis, arXiv 2505.05713, sections 3.2 and 3.3.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,35 +29,47 @@ import numpy.typing as npt
 
 from diagnose.model.operations import Bools
 from diagnose.whatif.program import Across, Program
-from diagnose.whatif.slots import Lanes
+from diagnose.whatif.slots import FloatVector, Lanes, StepTimes
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
 
+ORDER_S = 1e-2
+"""If a member ended before the last one began by more than this, its own time is taken to be zero."""
 Lane = npt.NDArray[np.float64]
 """Seconds, [assumptions, steps, dp, tp]; an axis of length one stands for all its lanes."""
 
 Durations = Callable[[int], Lane]
-"""Slot -> what it takes: its own duration, or its transfer where it is in a collective."""
+"""Slot -> its own duration, or its transfer if it is in a collective."""
 Watch = Callable[[int, Lane, Lane], None]
-"""Told of each slot, its begin and its end."""
+"""Receives each slot, its begin and its end."""
+StepSeconds = npt.NDArray[np.float64]
+"""[assumptions, steps]."""
+CACHED = 65_536
+"""Values of one slot that are computed at a time: half a megabyte fits into a core's cache."""
 
 
 def replay(
     program: Program, durations: Durations, *, gaps: Durations | None = None, watch: Watch | None = None
 ) -> Lane:
-    """When the last operation of each step ends, seconds from the step's begin: [assumptions, steps].
+    """End of the last operation of each step, seconds from the step's begin: [assumptions, steps].
 
-    ``gaps`` delay a slot after all that it depends on has ended.
+    ``gaps`` delay a slot after the end of all its dependencies.
     """
-    uses = _uses(program)
+    uses = [0] * len(program.slots)  # how often the end of each slot is needed
+    for before in program.before:
+        for slot in before:
+            uses[slot] += 1
     ends: dict[int, Lane] = {}
     last: Lane = np.zeros((1, 1))
-    for one in program.rounds:
-        begins = [_begin(program.before[slot], ends, gaps(slot) if gaps else None) for slot in one.slots]
-        if one.meets:
-            latest = _latest(begins, one.across)
-            collective_ends = [latest + durations(slot) for slot in one.slots]
+    for round_ in program.rounds:
+        begins = [latest_end(program.before[slot], ends) for slot in round_.slots]
+        if gaps:
+            begins = [begin + gaps(slot) for slot, begin in zip(round_.slots, begins, strict=True)]
+        if round_.meets:
+            latest = _across(reduce(np.maximum, begins), round_.across)
+            round_ends = [latest + durations(slot) for slot in round_.slots]
         else:
-            collective_ends = [_latest([begins[0] + durations(one.slots[0])], one.across)]
-        for slot, begin, end in zip(one.slots, begins, collective_ends, strict=True):
+            round_ends = [_across(begins[0] + durations(round_.slots[0]), round_.across)]
+        for slot, begin, end in zip(round_.slots, begins, round_ends, strict=True):
             if watch:
                 watch(slot, begin, end)
             if uses[slot]:
@@ -66,45 +83,58 @@ def replay(
     return last
 
 
-def _uses(program: Program) -> list[int]:
-    """How often each slot's end is asked for."""
-    uses = [0] * len(program.slots)
-    for earlier in program.before:
-        for slot in earlier:
-            uses[slot] += 1
-    return uses
+def latest_end(slots: tuple[int, ...], ends: dict[int, Lane]) -> Lane:
+    """When all of ``slots`` have ended; zero without any."""
+    latest: Lane = np.zeros((1, 1, 1, 1))
+    for slot in slots:
+        latest = np.maximum(latest, ends[slot])
+    return latest
 
 
-def _begin(before: tuple[int, ...], ends: dict[int, Lane], gap: Lane | None) -> Lane:
-    begin: Lane = np.zeros((1, 1, 1, 1))
-    for earlier in before:
-        begin = np.maximum(begin, ends[earlier])
-    return begin if gap is None else begin + gap
-
-
-def _latest(begins: list[Lane], across: Across) -> Lane:
-    latest = begins[0]
-    for begin in begins[1:]:
-        latest = np.maximum(latest, begin)
+def _across(lanes: Lane, across: Across) -> Lane:
+    """The latest of the lanes in ``across``; as given if lanes do not wait for each other."""
     if across is Across.NONE:
-        return latest
-    return np.asarray(latest.max(axis=-2 if across is Across.DP else (-2, -1), keepdims=True))
+        return lanes
+    return np.asarray(lanes.max(axis=-2 if across is Across.DP else (-2, -1), keepdims=True))
 
 
-StepSeconds = npt.NDArray[np.float64]
-"""[assumptions, steps]."""
+def own_times(times: StepTimes, program: Program) -> Lanes:
+    """Time of each slot in each lane, without waiting: seconds, [slots, steps, dp, tp]."""
+    own = times.end_s - times.begin_s
+    for round_ in program.rounds:
+        if not round_.meets:
+            if round_.across is not Across.NONE and times.work_s is not None:
+                slot = round_.slots[0]
+                work, begin, end = times.work_s[slot], times.begin_s[slot], times.end_s[slot]
+                # Compute time, and the time of the last lane beyond it.
+                last = end.max(axis=(1, 2), keepdims=True) - (begin + work).max(axis=(1, 2), keepdims=True)
+                own[slot] = work + last
+            continue
+        members = list(round_.slots)
+        latest = _across(times.begin_s[members].max(axis=0), round_.across)
+        own[members] = times.end_s[members] - latest
+    own[own <= -ORDER_S] = 0.0
+    return own
 
-CACHED = 65_536
-"""Values of one slot that are computed on at a time: half a megabyte stays in a core's cache."""
+
+def ideal_times(own: Lanes, program: Program) -> FloatVector:
+    """Ideal time of each slot: seconds, [slots]."""
+    ideal = np.zeros(len(own))
+    for code in np.unique(program.slots.stage).tolist():
+        stage, same = STAGE_BY_CODE[code], program.slots.stage == code
+        # The norm of all gradients is a collective, although its class is another one.
+        communicates = stage.stage_class is StageClass.COMMUNICATION or stage is Stage.OPTIMIZER_CLIP
+        ideal[same] = np.median(own[same]) if communicates else own[same].mean()
+    return ideal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """A program with its slots' own times, and their ideal."""
+    """A program with the own and ideal times of its slots."""
 
     program: Program
     own_s: Lanes
-    ideal_s: npt.NDArray[np.float64]
+    ideal_s: FloatVector
 
     @property
     def num_steps(self) -> int:
@@ -115,7 +145,7 @@ class Assumptions:
         return int(self.own_s.shape[2])
 
     def keeping(self, kept: Bools) -> StepSeconds:
-        """Step times when only ``kept`` [assumptions, slots] stays as it was and all else is ideal."""
+        """Step times if only ``kept`` [assumptions, slots] is as recorded, and all else is ideal."""
         return _in_batches(self._keep, kept, int(np.prod(self.own_s.shape[1:])))
 
     def _keep(self, kept: Bools) -> StepSeconds:
@@ -130,20 +160,20 @@ class Assumptions:
         return np.broadcast_to(replay(self.program, durations), (len(kept), self.num_steps))
 
     def keeping_replica(self) -> StepSeconds:
-        """Step times when only one dp replica stays as it was: [dp, steps]."""
+        """Step times if only one dp replica is as recorded: [dp, steps]."""
         return _in_batches(self._keep_replicas, np.arange(self.num_dp), 2 * self.num_steps * self.own_s.shape[3])
 
     def _keep_replicas(self, replicas: npt.NDArray[np.int64]) -> StepSeconds:
         def durations(slot: int) -> Lane:
-            as_it_was = self.own_s[slot][:, replicas].transpose(1, 0, 2)[:, :, None, :]
+            recorded = self.own_s[slot][:, replicas].transpose(1, 0, 2)[:, :, None, :]
             if self.num_dp == 1:
-                return np.asarray(as_it_was)
-            return np.concatenate([as_it_was, np.full_like(as_it_was, self.ideal_s[slot])], axis=2)
+                return np.asarray(recorded)
+            return np.concatenate([recorded, np.full_like(recorded, self.ideal_s[slot])], axis=2)
 
         return np.broadcast_to(replay(self.program, durations), (len(replicas), self.num_steps))
 
     def fixing(self, where: Bools) -> StepSeconds:
-        """Step times with ideal times ``where`` [slots, dp], all else as it was: [1, steps]."""
+        """Step times with ideal times ``where`` [slots, dp], all else as recorded: [1, steps]."""
 
         def durations(slot: int) -> Lane:
             return np.asarray(np.where(where[slot][:, None], self.ideal_s[slot], self.own_s[slot])[None])

@@ -1,14 +1,22 @@
-"""The slots of a step: what happens in it, written down once for one pipeline.
+"""The slots of a step: its operations, listed once for one pipeline.
 
     pp0   params-all-gather  forward 0  send 0  forward 1  ...  backward 0  ...  optimizer
     pp1   params-all-gather  recv 0  forward 0  ...
 
-A training step repeats the same operations in every step and in every dp and tp replica; only their times differ. A
-*slot* is one of those operations: (pp, stage, occurrence). A *lane* is one place where a slot happens: (step, dp, tp).
+A training step repeats the same operations in every step and in every dp and tp replica. Only their times differ. A
+*slot* is one of those operations: (pp, stage, occurrence). A *lane* is one place where a slot occurs: (step, dp, tp).
+
+One clock for all hosts: simultaneous events show the offsets between clocks.
+
+    host a   ...... clip |           the gradient norm of all ranks ends on all of them at once: the difference of their
+    host b   ........ clip |         stamps of that end is the difference of their clocks
+                     -->| |<-- offset of b
+
+The offset of a host is a line over the window (offset and drift) through the medians of its ranks.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +28,7 @@ from diagnose.model.view import Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
+FloatVector = npt.NDArray[np.float64]
 Lanes = npt.NDArray[np.float64]
 """Seconds in every lane of every slot, [slots, steps, dp, tp]."""
 
@@ -42,10 +51,12 @@ REPLAYED = (
     Stage.GC,
 )
 """Stages that are part of a step's dependency graph. The others (tensor-parallel collectives, checkpoints, evaluation)
-happen inside or beside these."""
+run inside or beside these."""
 NO_WORK: Mapping[Stage, Work] = {}
 INSIDE_COMPUTES = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
-"""Where each layer gathers its parameters and reduces its gradients by itself."""
+"""For runs in which each layer gathers its parameters and reduces its gradients."""
+SMALLEST_OFFSET_S = 5e-4
+"""If the offsets of all hosts are below this, they are not corrected: ranks of one host differ as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +67,12 @@ class Slots:
     stage: Int64s
     """Codes of ``telemetry.stages.Stage``."""
     occurrence: Int64s
-    """The how-many-th operation of that stage on that pipeline rank in a step."""
+    """Number of the operation among those of its stage on its pipeline rank in a step, from 0."""
     chunk: Int64s
     microbatch: Int64s
-    begin_s: npt.NDArray[np.float64]
-    """When it began and ended in the lane that was read, seconds from that step's begin: the order of things."""
-    end_s: npt.NDArray[np.float64]
+    begin_s: FloatVector
+    """Begin and end in the first lane, seconds from the step's begin: they give the order."""
+    end_s: FloatVector
 
     def __len__(self) -> int:
         return len(self.pp)
@@ -78,50 +89,57 @@ class StepTimes:
     slots: Slots
     begin_s: Lanes
     end_s: Lanes
-    step_s: npt.NDArray[np.float64]
-    """When each step began, seconds since the first one: what ``begin_s`` counts from."""
+    step_s: FloatVector
+    """Begin of each step, seconds since the first one. ``begin_s`` counts from here."""
     rows: Int64s
     """Rows of the window that are complete: the lanes' steps."""
     work_s: Lanes | None = None
-    """Where parameters are gathered inside computes: own work of each compute, without what it waited for inside; NaN
-    for other slots."""
+    """For runs that gather parameters inside computes: compute time of each compute, without its waiting; NaN for other
+    slots."""
     num_left_out: int
-    """Steps in which some rank lacks an operation, or has one more."""
-
-    @property
-    def duration_s(self) -> Lanes:
-        return self.end_s - self.begin_s
+    """Steps in which some rank lacks an operation, or has an additional one."""
 
 
 def step_times(
-    operations: Mapping[Stage, Operations], topology: Topology, work: Mapping[Stage, Work] = NO_WORK
+    operations: Mapping[Stage, Operations],
+    topology: Topology,
+    hosts: Sequence[str] = (),
+    work: Mapping[Stage, Work] = NO_WORK,
 ) -> StepTimes | None:
-    """The slots of a run and their times; None where no step is complete on all ranks. ``work``: own work of computes,
-    as far as it is known.
+    """The slots of a run and their times; None if no step is complete on all ranks.
 
-    What most replicas do in most steps is taken for the step's programme.
+    The operations of most replicas in most steps are the program of the step.
+
+    Args:
+        hosts: of each rank, if their clocks may differ.
+        work: compute times, as far as they are known.
     """
     chosen = {stage: operations[stage] for stage in REPLAYED if stage in operations}
     if Stage.GC in chosen and not _is_regular(chosen[Stage.GC], topology):
         del chosen[Stage.GC]
-    if Stage.DATA_LOAD in chosen and not _is_alike_along_tp(chosen[Stage.DATA_LOAD], topology):
-        del chosen[Stage.DATA_LOAD]
+    if Stage.DATA_LOAD in chosen:
+        loads = topology.arranged(chosen[Stage.DATA_LOAD].present)
+        if not (loads == loads[..., :1]).all():  # in many jobs only the first rank of a tensor group loads data
+            del chosen[Stage.DATA_LOAD]
     inside = gathers_by_layer(chosen)
-    if inside:  # they happen inside computes, as tensor-parallel collectives do
-        chosen = {stage: one for stage, one in chosen.items() if stage not in INSIDE_COMPUTES}
+    if inside:  # they run inside computes, as tensor-parallel collectives do
+        chosen = {stage: of_stage for stage, of_stage in chosen.items() if stage not in INSIDE_COMPUTES}
     if not any(stage in WORK_STAGES for stage in chosen):
         return None
-    usual = {stage: _usual(one.present, topology) for stage, one in chosen.items()}
+    usual = {stage: _usual(topology.arranged(of_stage.present)) for stage, of_stage in chosen.items()}
     complete = np.logical_and.reduce(
-        [(_grid(one.present, topology) == usual[stage]).all(axis=(1, 2, 3, 4)) for stage, one in chosen.items()]
+        [
+            (topology.arranged(of_stage.present) == usual[stage]).all(axis=(1, 2, 3, 4))
+            for stage, of_stage in chosen.items()
+        ]
     )
     rows = np.flatnonzero(complete)
     if not len(rows):
         return None
     zero = _first_start(chosen, rows)
-    parts = [_part(stage, one, usual[stage], topology, rows, zero) for stage, one in chosen.items()]
+    parts = [_part(stage, of_stage, usual[stage], topology, rows, zero) for stage, of_stage in chosen.items()]
     slots, begin, end = _joined(parts)
-    return StepTimes(
+    times = StepTimes(
         slots=slots,
         begin_s=begin,
         end_s=end,
@@ -130,44 +148,38 @@ def step_times(
         work_s=_work_lanes(slots, work, topology, rows) if inside else None,
         num_left_out=int(len(complete) - len(rows)),
     )
+    return _on_one_clock(times, hosts, topology) if hosts else times
 
 
 def _work_lanes(slots: Slots, work: Mapping[Stage, Work], topology: Topology, rows: Int64s) -> Lanes | None:
-    """None where some compute's own work is not known operation by operation."""
-    each = {int(stage): one.each_ns for stage, one in work.items() if one.each_ns is not None}
+    """None if the compute time of some operation is unknown."""
+    each_ns = {int(stage): of_stage.each_ns for stage, of_stage in work.items() if of_stage.each_ns is not None}
     lanes = np.full((len(slots), len(rows), topology.dp, topology.tp), np.nan)
     for slot in np.flatnonzero(np.isin(slots.stage, WORK_STAGES)).tolist():
-        if (ns := each.get(int(slots.stage[slot]))) is None:
+        if (ns := each_ns.get(int(slots.stage[slot]))) is None:
             return None
         lanes[slot] = topology.arranged(ns[rows, slots.occurrence[slot]])[:, :, slots.pp[slot]] / 1e9
     return lanes
 
 
-def _is_regular(one: Operations, topology: Topology) -> bool:
-    """Whether every rank does it in every step; a collection that strikes here and there is part of what it strikes."""
-    return bool((_grid(one.present, topology) == _usual(one.present, topology)).all()) and bool(one.present.any())
+def _is_regular(operations: Operations, topology: Topology) -> bool:
+    """Whether every rank has them in every step. Irregular garbage collection is part of the operation around it."""
+    present = topology.arranged(operations.present)
+    return bool((present == _usual(present)).all() and present.any())
 
 
-def _is_alike_along_tp(one: Operations, topology: Topology) -> bool:
-    """Whether all of a tensor group do it; in many jobs only the first of them loads data."""
-    present = _grid(one.present, topology)
-    return bool((present == present[..., :1]).all())
-
-
-def _grid(values: npt.NDArray[np.bool_], topology: Topology) -> Bools:
-    """[steps, occurrences, ranks] as [steps, occurrences, dp, pp, tp]."""
-    return topology.arranged(values)
-
-
-def _usual(present: Bools, topology: Topology) -> Bools:
-    """What most lanes hold, [1, occurrences, 1, pp, 1]."""
-    return np.asarray(_grid(present, topology).mean(axis=(0, 2, 4), keepdims=True) > 0.5)
+def _usual(present: Bools) -> Bools:
+    """Whether most lanes hold an operation, [1, occurrences, 1, pp, 1], of [steps, occurrences, dp, pp, tp]."""
+    return np.asarray(present.mean(axis=(0, 2, 4), keepdims=True) > 0.5)
 
 
 def _first_start(chosen: Mapping[Stage, Operations], rows: Int64s) -> Int64s:
-    """First stamp of each step over all ranks, [steps]: what the lanes' seconds count from."""
+    """First stamp of each step over all ranks, [steps]."""
     never = np.iinfo(np.int64).max
-    firsts = [np.where(one.present[rows], one.start_ns[rows], never).min(axis=(1, 2)) for one in chosen.values()]
+    firsts = [
+        np.where(of_stage.present[rows], of_stage.start_ns[rows], never).min(axis=(1, 2))
+        for of_stage in chosen.values()
+    ]
     return np.asarray(np.min(firsts, axis=0))
 
 
@@ -180,24 +192,24 @@ class _Part:
     end_s: Lanes
 
 
-def _part(stage: Stage, one: Operations, usual: Bools, topology: Topology, rows: Int64s, zero: Int64s) -> _Part:
+def _part(stage: Stage, operations: Operations, usual: Bools, topology: Topology, rows: Int64s, zero: Int64s) -> _Part:
     occurrence, pp = np.nonzero(usual[0, :, 0, :, 0])
 
     def lanes(values: Int64s) -> Int64s:
         """[steps, occurrences, ranks] as [slots, steps, dp, tp]."""
         return topology.arranged(values[rows])[:, occurrence, :, pp, :]
 
-    begin = (lanes(one.start_ns) - zero[None, :, None, None]) / 1e9
+    begin = (lanes(operations.start_ns) - zero[None, :, None, None]) / 1e9
     return _Part(
         columns={
             "pp": pp,
             "stage": np.full(len(pp), int(stage)),
             "occurrence": occurrence,
-            "chunk": lanes(one.chunk.astype(np.int64))[:, 0, 0, 0],
-            "microbatch": lanes(one.microbatch.astype(np.int64))[:, 0, 0, 0],
+            "chunk": lanes(operations.chunk.astype(np.int64))[:, 0, 0, 0],
+            "microbatch": lanes(operations.microbatch.astype(np.int64))[:, 0, 0, 0],
         },
         begin_s=begin,
-        end_s=begin + lanes(one.duration_ns) / 1e9,
+        end_s=begin + lanes(operations.duration_ns) / 1e9,
     )
 
 
@@ -212,3 +224,31 @@ def _joined(parts: list[_Part]) -> tuple[Slots, Lanes, Lanes]:
         end_s=end[order, 0, 0, 0],
     )
     return slots, begin[order], end[order]
+
+
+def _on_one_clock(times: StepTimes, hosts: Sequence[str], topology: Topology) -> StepTimes:
+    """``times`` without the offsets between the clocks of hosts. Unchanged if one host holds all ranks, if the clocks
+    agree, or if nothing in a step ends on all ranks at once."""
+    clips = [slot for pp in range(topology.pp) for slot in times.slots.of(pp, Stage.OPTIMIZER_CLIP)[-1:]]
+    if len(clips) < topology.pp or len(set(hosts)) < 2:
+        return times
+    offsets = np.zeros((topology.pp, *times.begin_s.shape[1:]))
+    ends = times.end_s[clips]
+    ahead = ends - np.median(ends, axis=(0, 2, 3), keepdims=True)
+    host_of = topology.arranged(np.array(hosts)).transpose(1, 0, 2)
+    for host in np.unique(host_of):
+        mine = host_of == host
+        by_step = np.median(ahead.transpose(1, 0, 2, 3)[:, mine], axis=1)
+        offsets.transpose(0, 2, 3, 1)[mine] = _line(times.step_s, by_step)
+    if np.abs(offsets).max() < SMALLEST_OFFSET_S:
+        return times
+    of_slot = offsets[times.slots.pp]
+    return replace(times, begin_s=times.begin_s - of_slot, end_s=times.end_s - of_slot)
+
+
+def _line(at_s: FloatVector, values: FloatVector) -> FloatVector:
+    """Least squares; the median if there are too few points for a slope."""
+    if len(values) < 3:
+        return np.full(len(values), np.median(values))
+    slope, base = np.polyfit(at_s - at_s[0], values, 1)
+    return np.asarray(base + slope * (at_s - at_s[0]))

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
+from diagnose.simulate.faults import Slow
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
-from diagnose.simulate.work_faults import Slow
 from diagnose.whatif.analysis import analyse, replayed
 from telemetry.topology import Topology
 

@@ -24,8 +24,8 @@ import psutil
 
 from diagnose.findings import Kind
 from diagnose.hang.from_bodies import evidence_from_spool
-from diagnose.hang.judge import judge
 from diagnose.hang.stored import stored_verdict
+from diagnose.hang.verdict import judge
 from diagnose.model.run_state import RunState
 from diagnose.report import hang_object
 from telemetry.errors import RankscopeError

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from diagnose.simulate.faults import Fault
+from diagnose.simulate.faults import Fault, HeavyStage, Loss, Sequences, Slow, Throttle
 from diagnose.simulate.host_faults import Collections, Contention, DataStall, Decline, Drift, Flap, SlowLink, SlowWriter
 from diagnose.simulate.noise import HEAVY, HEAVY_ON_CPU, ON_CPU, RECORDED
 from diagnose.simulate.plan import SimulatedRun
-from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow, Throttle
 from telemetry.topology import Topology
 
 REPORTING = 4_000_000

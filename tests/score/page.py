@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from diagnose.simulate.work_faults import Slow
+from diagnose.simulate.faults import Slow
 from tests.benchmarks.pages import as_table
 from tests.score.verdicts import Verdict, describe
 

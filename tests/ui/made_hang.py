@@ -8,7 +8,8 @@ from typing import Any
 
 from diagnose.findings import Kind
 from diagnose.hang.evidence import Front, Group, HangEvidence, LogLine, Pending, Process, RankEvidence
-from diagnose.hang.verdict import HangVerdict, State, Wait, Why
+from diagnose.hang.verdict import HangVerdict, State
+from diagnose.hang.waits import Wait, Why
 from telemetry.topology import AXES, Axis, Topology
 
 S = 1_000_000_000

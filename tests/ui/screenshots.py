@@ -12,12 +12,12 @@ from playwright.sync_api import Page, sync_playwright
 
 from diagnose.alerts.alert import Phase
 from diagnose.findings import Severity
+from diagnose.simulate.faults import Throttle
 from diagnose.simulate.host_faults import Flap
 from diagnose.simulate.noise import RECORDED
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
-from diagnose.simulate.work_faults import Throttle
 from telemetry.clocks.windows import estimate_newest
 from telemetry.imports.write import StoreTarget
 from telemetry.stages import Stage

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnose.alerts.alert import Phase
-from diagnose.alerts.written import alert_text
+from diagnose.alerts.alert import Phase, alert_text
 from diagnose.findings import Severity
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader

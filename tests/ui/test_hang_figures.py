@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnose.hang.verdict import HangVerdict, State, Wait, Why
+from diagnose.hang.verdict import HangVerdict, State
+from diagnose.hang.waits import Wait, Why
 from telemetry.topology import Topology
 from tests.ui.made_hang import STUCK, made_verdict
 from ui.dashboard.figures.chain import held_up, hops, path

@@ -1,7 +1,6 @@
 """Alerts as a watcher tells them, straight into a store."""
 
-from diagnose.alerts.alert import Account, Alert, Phase, fingerprint_of
-from diagnose.alerts.written import alert_text
+from diagnose.alerts.alert import Account, Alert, Phase, alert_text, fingerprint_of
 from diagnose.findings import Severity
 from telemetry.stores.interface import Store
 from telemetry.tables import LOOKED

@@ -9,23 +9,23 @@ from pathlib import Path
 
 from rich.text import Text
 
-from diagnose.alerts.alert_store import AlertStore, default_state_file, read_alert_store
+from diagnose.alerts.alert_store import AlertStore, read_alert_store
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.hooks.log import MAX_LINE
 from diagnose.alerts.hooks.registry import make_hook
 from diagnose.alerts.listing import num_firing, state_object, state_text
-from diagnose.alerts.notice import Complaints, Notice
+from diagnose.alerts.notice import Complaints, Notice, sample_notices
 from diagnose.alerts.settings import (
     Settings,
     checked_dashboard,
     checked_state,
     default_settings,
+    default_state_file,
     make_hooks,
     read_settings,
 )
 from diagnose.alerts.watch import Watcher, dispatching, watch
-from diagnose.alerts.wording import sample_notices
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import one_line

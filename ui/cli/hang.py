@@ -7,13 +7,12 @@ from json import dumps as to_json
 import typer
 
 from diagnose.findings import Kind
-from diagnose.hang.dump_files import read_dumps
+from diagnose.hang.dump import read_dumps
 from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.from_bodies import evidence_from_spool
 from diagnose.hang.from_dumps import evidence_from_dumps
-from diagnose.hang.judge import judge
 from diagnose.hang.stored import stored_verdict
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, judge
 from diagnose.model.load import newest_attempt
 from diagnose.report import hang_object, hang_text
 from telemetry.errors import UsageError

@@ -1,10 +1,10 @@
-"""Findings, looks and a state machine with a clock that a test moves."""
+"""Findings, checks and a state machine with a clock that a test moves."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.life import State, Telling, advance
-from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
@@ -73,9 +73,9 @@ class Watched:
         return [telling.notice for telling in self.tellings]
 
     def sees(self, *findings: Finding, after_s: float = 5, sharp: bool = True, step_s: float = 1.0) -> list[Notice]:
-        """The notices of a look, ``after_s`` after the one before."""
+        """The notices of a check, ``after_s`` after the one before."""
         sightings = tuple(Sighting(finding=one, sharp=sharp) for one in findings)
-        return self._advance(after_s, runs=(RunSeen(run_id=RUN, attempt=0, step_s=step_s, sightings=sightings),))
+        return self._advance(after_s, runs=(RunFindings(run_id=RUN, attempt=0, step_s=step_s, sightings=sightings),))
 
     def is_blind(self, after_s: float = 5) -> list[Notice]:
         """The store did not answer."""
@@ -93,10 +93,10 @@ class Watched:
         """Looks each five seconds for so long."""
         return [notice for _ in range(int(seconds // 5)) for notice in self.sees(*findings)]
 
-    def _advance(self, after_s: float, **look: object) -> list[Notice]:
+    def _advance(self, after_s: float, **check: object) -> list[Notice]:
         self.now_s += after_s
         now_ns = START_NS + int(self.now_s * SECOND_NS)
-        outcome = advance(self.state, Look(now_ns=now_ns, **look), self.rules)  # type: ignore[arg-type]
+        outcome = advance(self.state, Check(now_ns=now_ns, **check), self.rules)  # type: ignore[arg-type]
         self.state = outcome.state
         self.tellings += outcome.tellings
         return [telling.notice for telling in outcome.tellings]

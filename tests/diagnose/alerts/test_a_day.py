@@ -1,4 +1,4 @@
-"""A day of looks, one each five seconds: incidents that detection sees now and then, blips, outages, restarts."""
+"""A day of checks, one each five seconds: incidents that detection sees now and then, blips, outages, restarts."""
 
 import random
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.alerts.alert_store import AlertStore
+from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.life import advance
-from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.notice import Notice, Status
 from diagnose.findings import Finding, Kind
 from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
@@ -29,7 +29,7 @@ class Incident:
     first_s: int
     last_s: int
     dropout_s: range
-    """When no look shows it, though it lasts."""
+    """When no check shows it, though it lasts."""
 
     def shows(self, now_s: int, chance: random.Random) -> bool:
         lasts = self.first_s <= now_s <= self.last_s and now_s not in self.dropout_s
@@ -64,7 +64,7 @@ def incidents_of_a_day(chance: random.Random) -> list[Incident]:
 
 
 def seen_at(now_s: int, incidents: list[Incident], chance: random.Random) -> list[Finding]:
-    """What a look shows: incidents, what they cause, and now and then somebody innocent, once."""
+    """What a check shows: incidents, what they cause, and now and then somebody innocent, once."""
     shown = [one for one in incidents if one.shows(now_s, chance)]
     found = [finding(one.kind, one.rank, device="eth0" if one.kind is Kind.NIC_FLAP else "") for one in shown]
     if any(one.kind is Kind.NIC_FLAP and now_s - one.first_s < 30 for one in shown):
@@ -97,8 +97,8 @@ def day(path: Path, seed: int) -> tuple[list[Incident], list[Notice], int]:
             state = alert_store.load()
         now_ns = START_NS + now_s * SECOND_NS
         seen = tuple(Sighting(finding=one, sharp=True) for one in seen_at(now_s, incidents, chance))
-        look = Look(now_ns=now_ns, runs=(RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=seen),))
-        outcome = advance(state, Look(now_ns=now_ns, blind=True) if now_s in outage_s else look, rules)
+        check = Check(now_ns=now_ns, runs=(RunFindings(run_id=RUN, attempt=0, step_s=1, sightings=seen),))
+        outcome = advance(state, Check(now_ns=now_ns, blind=True) if now_s in outage_s else check, rules)
         alert_store.store(outcome)
         state = outcome.state
         while waiting := alert_store.waiting("log", 100):

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.alerts.alert_store import AlertStore, SpoiledNoticesError, Waiting, default_state_file, read_alert_store
+from diagnose.alerts.alert_store import AlertStore, SpoiledNoticesError, Waiting, read_alert_store, readable_errors
+from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.life import Outcome, State, advance
-from diagnose.alerts.look import Look, RunSeen, Sighting
+from diagnose.alerts.notice import notice_text
 from diagnose.alerts.rules import Policy
-from diagnose.alerts.written import notice_text, told_of
+from diagnose.alerts.settings import default_state_file
 from diagnose.findings import Finding, Kind
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
@@ -37,11 +38,11 @@ def alert_store(path: Path) -> Iterator[AlertStore]:
         yield opened
 
 
-def look(alert_store: AlertStore, state: State, at_s: float, *findings: Finding, rules: Policy = RULES) -> Outcome:
-    """One look, written down."""
+def check(alert_store: AlertStore, state: State, at_s: float, *findings: Finding, rules: Policy = RULES) -> Outcome:
+    """One check, written down."""
     seen = tuple(Sighting(finding=one, sharp=True) for one in findings)
-    run = RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=seen)
-    outcome = advance(state, Look(now_ns=START_NS + int(at_s * SECOND_NS), runs=(run,)), rules)
+    run = RunFindings(run_id=RUN, attempt=0, step_s=1, sightings=seen)
+    outcome = advance(state, Check(now_ns=START_NS + int(at_s * SECOND_NS), runs=(run,)), rules)
     alert_store.store(outcome)
     return outcome
 
@@ -50,26 +51,26 @@ def test_the_ledger_and_its_lock_are_private_under_any_umask(path: Path) -> None
     before = os.umask(0)
     try:
         with AlertStore(path) as alert_store:
-            look(alert_store, State(), 0, STRAGGLER)
+            check(alert_store, State(), 0, STRAGGLER)
             assert modes_below(path.parent.parent) == {"folders": {0o700}, "files": {0o600}}
     finally:
         os.umask(before)
 
 
 def test_what_was_stored_is_what_is_loaded(alert_store: AlertStore) -> None:
-    outcome = look(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    outcome = check(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
     assert alert_store.load() == outcome.state
     assert alert_store.waiting("log", 10) == [telling.notice for telling in outcome.tellings]
 
 
 def test_a_notice_leaves_the_outbox_of_the_hook_that_took_it(alert_store: AlertStore) -> None:
-    look(alert_store, State(), 0, STRAGGLER)
+    check(alert_store, State(), 0, STRAGGLER)
     alert_store.taken("log", alert_store.waiting("log", 10))
     assert alert_store.num_waiting() == {"pager": 1}
 
 
 def test_a_look_that_cannot_be_written_leaves_nothing_behind(alert_store: AlertStore) -> None:
-    first = look(alert_store, State(), 0, STRAGGLER)
+    first = check(alert_store, State(), 0, STRAGGLER)
     twice = Outcome(state=State(next_number=9), tellings=first.tellings)  # the same number again
     with pytest.raises(sqlite3.IntegrityError):
         alert_store.store(twice)
@@ -80,7 +81,7 @@ def test_a_look_that_cannot_be_written_leaves_nothing_behind(alert_store: AlertS
 def test_a_repetition_replaces_the_unsent_one_before_it_and_nothing_else(alert_store: AlertStore) -> None:
     state = State()
     for at_s in range(0, 3600, 30):
-        state = look(alert_store, state, at_s, STRAGGLER).state
+        state = check(alert_store, state, at_s, STRAGGLER).state
     waiting = alert_store.waiting("log", 1000)
     assert [notice.repeated for notice in waiting] == [False, True]
     assert waiting[-1].number == state.next_number - 1
@@ -89,9 +90,9 @@ def test_a_repetition_replaces_the_unsent_one_before_it_and_nothing_else(alert_s
 def test_an_end_replaces_the_repetition_before_it(alert_store: AlertStore) -> None:
     state = State()
     for at_s in range(0, 90, 30):
-        state = look(alert_store, state, at_s, STRAGGLER).state
+        state = check(alert_store, state, at_s, STRAGGLER).state
     for at_s in range(90, 180, 30):
-        state = look(alert_store, state, at_s).state
+        state = check(alert_store, state, at_s).state
     assert [str(notice.status) for notice in alert_store.waiting("log", 10)] == ["firing", "resolved"]
 
 
@@ -117,16 +118,16 @@ def test_the_lock_dies_with_its_process(path: Path) -> None:
 
 
 def test_reading_disturbs_no_watcher(alert_store: AlertStore, path: Path) -> None:
-    outcome = look(alert_store, State(), 0, STRAGGLER)
+    outcome = check(alert_store, State(), 0, STRAGGLER)
     state, waiting = read_alert_store(path)
     assert state.alerts == outcome.state.alerts
     assert waiting == dict.fromkeys(("log", "pager"), Waiting(count=1, since_ns=START_NS))
-    look(alert_store, outcome.state, 5, STRAGGLER)
+    check(alert_store, outcome.state, 5, STRAGGLER)
 
 
 def test_how_long_the_oldest_notice_waits_is_known(alert_store: AlertStore, path: Path) -> None:
-    state = look(alert_store, State(), 0, STRAGGLER).state
-    look(alert_store, state, 300, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    state = check(alert_store, State(), 0, STRAGGLER).state
+    check(alert_store, state, 300, STRAGGLER, finding(Kind.DEAD_RANK, 9))
     assert read_alert_store(path)[1]["log"].since_ns == START_NS
     alert_store.taken("log", alert_store.waiting("log", 1))
     assert read_alert_store(path)[1]["log"].since_ns == START_NS + 300 * SECOND_NS
@@ -134,7 +135,7 @@ def test_how_long_the_oldest_notice_waits_is_known(alert_store: AlertStore, path
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '{"told_ns": 1}', "null"])
 def test_a_notice_that_cannot_be_read_is_set_aside(alert_store: AlertStore, path: Path, body: str) -> None:
-    outcome = look(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
+    outcome = check(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
     spoil(path, body)
     assert read_alert_store(path)[1]["log"] == Waiting(count=2, since_ns=0)
     with pytest.raises(SpoiledNoticesError, match=r"`aside`.*: 1$"):
@@ -153,7 +154,7 @@ def spoil(path: Path, body: str) -> None:
 def test_a_notice_that_does_not_say_when_it_was_to_be_told_is_as_old_as_its_alert(
     alert_store: AlertStore, path: Path
 ) -> None:
-    (telling, *_) = look(alert_store, State(), 0, STRAGGLER).tellings
+    (telling, *_) = check(alert_store, State(), 0, STRAGGLER).tellings
     body = json.loads(notice_text(telling.notice))
     del body["told_ns"]
     spoil(path, json.dumps(body))
@@ -201,13 +202,13 @@ def test_a_place_that_cannot_be_written_is_a_users_error(tmp_path: Path) -> None
 
 
 def test_what_waits_for_a_hook_that_is_gone_is_dropped(alert_store: AlertStore) -> None:
-    look(alert_store, State(), 0, STRAGGLER)
+    check(alert_store, State(), 0, STRAGGLER)
     assert alert_store.drop_all_but(["log"]) == {"pager": 1}
     assert alert_store.num_waiting() == {"log": 1}
 
 
 def test_what_waits_for_hooks_that_are_still_there_is_kept(alert_store: AlertStore) -> None:
-    look(alert_store, State(), 0, STRAGGLER)
+    check(alert_store, State(), 0, STRAGGLER)
     assert alert_store.drop_all_but(name for name in ("pager", "log")) == {}
     assert alert_store.num_waiting() == {"log": 1, "pager": 1}
 
@@ -246,7 +247,7 @@ def altered(sql: str) -> Callable[[Path], None]:
 )
 def test_a_ledger_that_is_spoiled_is_a_users_error(path: Path, spoil_it: Callable[[Path], None]) -> None:
     with AlertStore(path) as alert_store:
-        look(alert_store, State(), 0, STRAGGLER)
+        check(alert_store, State(), 0, STRAGGLER)
     spoil_it(path)
     with pytest.raises(UnreadableError) as listed:
         read_alert_store(path)
@@ -266,7 +267,7 @@ def start(path: Path) -> None:
 def test_a_full_disk_is_told_as_such_and_costs_nobody_the_file(path: Path, code: int) -> None:
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = code
-    with pytest.raises(UnreadableError) as raised, told_of(path):
+    with pytest.raises(UnreadableError) as raised, readable_errors(path):
         raise error
     assert "cannot be used: disk I/O error" in raised.value.message
     assert "the saved alerts are kept" in raised.value.hint

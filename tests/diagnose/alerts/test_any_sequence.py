@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnose.alerts.alert import alert_text, read_alert
 from diagnose.alerts.life import State
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import DEFAULTS, Policy
-from diagnose.alerts.written import alert_text, read_alert
 from diagnose.findings import Finding, Kind, Severity
 from tests.diagnose.alerts.made_looks import SECOND_NS, Watched, finding, policy, quick
 
@@ -26,7 +26,7 @@ findings = st.builds(
     st.sampled_from(RANKS),
     st.sampled_from([Severity.WARNING, Severity.CRITICAL, Severity.INFO]),
 )
-looks = st.tuples(
+checks = st.tuples(
     st.sampled_from(["sees", "sees", "sees", "sees vaguely", "is blind", "fails", "no run"]),
     st.sampled_from([1, 5, 30, 70, 400]),
     st.lists(findings, max_size=4),
@@ -56,7 +56,7 @@ def by_fingerprint(notices: Sequence[Notice]) -> dict[str, list[Notice]]:
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.lists(looks, max_size=25), st.booleans())
+@given(st.lists(checks, max_size=25), st.booleans())
 def test_each_alert_is_told_in_order_and_taken_back(
     sequence: list[tuple[str, float, list[Finding]]], real: bool
 ) -> None:
@@ -88,7 +88,7 @@ def worse(notice: Notice, before: Notice) -> bool:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(looks, max_size=25))
+@given(st.lists(checks, max_size=25))
 def test_a_restart_between_any_two_looks_changes_nothing(sequence: list[tuple[str, float, list[Finding]]]) -> None:
     one, other = Watched(policy(resend_s=20)), Watched(policy(resend_s=20))
     play(one, sequence)
@@ -106,7 +106,7 @@ def test_an_incident_is_told_once_and_none_goes_untold(looks_at_one: list[tuple[
     for after_s, seen in looks_at_one:
         told = watched.sees(*([straggler] if seen else []), after_s=after_s)
         fires += [notice for notice in told if notice.status is Status.FIRING]
-        # Quiet is what two looks in a row did not show.
+        # Quiet is what two checks in a row did not show.
         unseen_s = 0.0 if seen and unseen_s < 0 else unseen_s
         if seen:
             incidents += unseen_s >= KEEP_S

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from diagnose.alerts.alert_store import AlertStore
+from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.dispatch import GIVEN_UP_NS, MIN_TRIES, Backoff, Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError, MemoryHook
 from diagnose.alerts.life import advance
-from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.alerts.notice import Complaints, Notice
 from diagnose.findings import Kind
 from tests.deadline import until
@@ -31,10 +31,12 @@ def alert_store(tmp_path: Path) -> Iterator[AlertStore]:
 
 
 def tell(alert_store: AlertStore, count: int, *hooks: str, first_rank: int = 0) -> list[Notice]:
-    """Fill the outbox with the alerts of a look that finds ``count`` troubles."""
+    """Fill the outbox with the alerts of a check that finds ``count`` troubles."""
     found = (finding(Kind.COMPUTE_STRAGGLER, 8 * (first_rank + number)) for number in range(count))
-    run = RunSeen(run_id=RUN, attempt=0, step_s=1, sightings=tuple(Sighting(finding=one, sharp=True) for one in found))
-    outcome = advance(alert_store.load(), Look(now_ns=START_NS, runs=(run,)), policy(hooks=hooks, for_s=0))
+    run = RunFindings(
+        run_id=RUN, attempt=0, step_s=1, sightings=tuple(Sighting(finding=one, sharp=True) for one in found)
+    )
+    outcome = advance(alert_store.load(), Check(now_ns=START_NS, runs=(run,)), policy(hooks=hooks, for_s=0))
     alert_store.store(outcome)
     return [telling.notice for telling in outcome.tellings]
 

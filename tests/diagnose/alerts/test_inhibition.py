@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.life import State, advance
-from diagnose.alerts.look import Look, RunSeen, Sighting
 from diagnose.causes import TABLE, Reach
 from diagnose.findings import Kind, Severity
 from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick, words
@@ -112,10 +112,10 @@ def test_a_cause_that_nobody_is_told_of_holds_nothing_back() -> None:
 
 def test_another_run_is_explained_by_nothing_here() -> None:
     runs = tuple(
-        RunSeen(run_id=run_id, attempt=0, step_s=1, sightings=(Sighting(finding=one, sharp=True),))
+        RunFindings(run_id=run_id, attempt=0, step_s=1, sightings=(Sighting(finding=one, sharp=True),))
         for run_id, one in (("monday", FLAP), ("tuesday", HANG))
     )
-    outcome = advance(State(), Look(now_ns=START_NS, runs=runs), quick())
+    outcome = advance(State(), Check(now_ns=START_NS, runs=runs), quick())
     told = words(telling.notice for telling in outcome.tellings)
     assert sorted(told) == ["firing hung-collective", "firing nic-flap"]
 

@@ -1,4 +1,4 @@
-"""The life of one alert, look by look."""
+"""The life of one alert, check by check."""
 
 from dataclasses import replace
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from diagnose.alerts.look import MOST_RUNS, Look, RunSeen, Watching
+from diagnose.alerts.check import MOST_RUNS, Check, RunFindings, Watching
 from diagnose.alerts.notice import Complaints
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
@@ -22,19 +22,19 @@ def store(embedded: EmbeddedStore) -> EmbeddedStore:
     return embedded
 
 
-def look(store: EmbeddedStore, said: list[str] | None = None, *, after_s: float = 0) -> Look:
+def check(store: EmbeddedStore, said: list[str] | None = None, *, after_s: float = 0) -> Check:
     complaints = Complaints((said if said is not None else []).append)
     watching = Watching(complaints, clock_ns=lambda: time.time_ns() + int(after_s * 1e9))
-    return watching.look(StoreReader(store), period_s=5)
+    return watching.check(StoreReader(store), period_s=5)
 
 
-def named(run: RunSeen) -> set[tuple[str, tuple[int, ...]]]:
+def named(run: RunFindings) -> set[tuple[str, tuple[int, ...]]]:
     return {(str(one.finding.kind), tuple(one.finding.ranks)) for one in run.sightings}
 
 
 def test_a_slow_rank_is_seen_and_dated(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW)
-    (run,) = look(store).runs
+    (run,) = check(store).runs
     assert (run.run_id, run.attempt) == ("monday", 0)
     assert ("compute-straggler", (5,)) in named(run)
     assert 0.1 < run.step_s < 10
@@ -45,35 +45,35 @@ def test_a_rank_that_is_slow_for_twelve_steps_is_seen_however_long_the_run(
     store: EmbeddedStore, num_steps: int
 ) -> None:
     put_run(store, "monday", f"{SLOW},first_step={num_steps - 12}", num_steps=num_steps)
-    (run,) = look(store).runs
+    (run,) = check(store).runs
     assert ("compute-straggler", (5,)) in named(run)
 
 
 def test_what_is_over_is_not_seen(store: EmbeddedStore) -> None:
     put_run(store, "monday", f"{SLOW},first_step=60,last_step=100", num_steps=140)
-    (run,) = look(store).runs
+    (run,) = check(store).runs
     assert not [one for one in named(run) if one[0] == "compute-straggler"]
 
 
 def test_a_run_that_ended_in_good_order_is_over(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW)
     put_beats(store, "monday", ended=False)
-    assert look(store).runs
+    assert check(store).runs
     put_beats(store, "monday", ended=True)
-    assert not look(store).runs
+    assert not check(store).runs
 
 
 def test_a_run_that_nobody_heard_of_for_an_hour_is_over(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW)
-    assert look(store, after_s=3000).runs
-    assert not look(store, after_s=4000).runs
+    assert check(store, after_s=3000).runs
+    assert not check(store, after_s=4000).runs
 
 
 def test_a_run_that_stands_still_is_alive_while_its_agent_speaks(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW, ended_s=7200)
-    assert not look(store).runs
+    assert not check(store).runs
     put_beats(store, "monday", ended=False)
-    assert look(store).runs
+    assert check(store).runs
 
 
 def test_one_run_that_cannot_be_looked_at_spoils_no_other(
@@ -92,17 +92,17 @@ def test_one_run_that_cannot_be_looked_at_spoils_no_other(
     monkeypatch.setattr(reader, "read", read)
     watching = Watching(Complaints(said.append))
     for _ in range(2):
-        seen = watching.look(reader, period_s=5)
+        seen = watching.check(reader, period_s=5)
         assert [run.run_id for run in seen.runs] == ["tuesday"]
         assert seen.failed == {("monday", 0)}
     assert said == ["run monday/0: cannot be diagnosed: ZeroDivisionError: in a detector"]
     monkeypatch.undo()
-    assert len(watching.look(reader, period_s=5).runs) == 2
+    assert len(watching.check(reader, period_s=5).runs) == 2
     assert said[1:] == ["run monday/0: diagnosed again"]
 
 
 def test_an_empty_store_has_nothing_to_tell(store: EmbeddedStore) -> None:
-    seen = look(store)
+    seen = check(store)
     assert not seen.runs
     assert not seen.failed
     assert not seen.blind
@@ -123,13 +123,13 @@ def test_a_job_that_died_is_not_diagnosed_again_until_something_new_is_known(
 
     monkeypatch.setattr(reader, "read", read)
     watching = Watching(Complaints(print))
-    looks = [watching.look(reader, period_s=5) for _ in range(2)]
+    checks = [watching.check(reader, period_s=5) for _ in range(2)]
     done = len(asked)
-    looks += [watching.look(reader, period_s=5) for _ in range(3)]
+    checks += [watching.check(reader, period_s=5) for _ in range(3)]
     assert len(asked) == done > 0
-    assert all(("compute-straggler", (5,)) in named(*one.runs) for one in looks)
+    assert all(("compute-straggler", (5,)) in named(*one.runs) for one in checks)
     put_beats(store, "dead", ended=False)
-    assert watching.look(reader, period_s=5).runs
+    assert watching.check(reader, period_s=5).runs
     assert len(asked) > done
 
 
@@ -146,18 +146,18 @@ def test_of_a_job_that_is_silent_only_its_row_is_asked_for_half_a_minute_long(
 
     monkeypatch.setattr(reader, "read", read)
     watching = Watching(Complaints(print), clock_ns=lambda: now_ns)
-    first = watching.look(reader, period_s=5)
+    first = watching.check(reader, period_s=5)
     for later_s, asks in ((5, ["Runs"]), (29, ["Runs"]), (31, ["Runs", "Heartbeats"])):
         asked.clear()
         now_ns += int(later_s * 1e9)
-        assert watching.look(reader, period_s=5).runs == first.runs
+        assert watching.check(reader, period_s=5).runs == first.runs
         assert asked[: len(asks)] == asks
         assert (len(asked) == 1) is (asks == ["Runs"])
         now_ns -= int(later_s * 1e9)
     step = {"stage": int(Stage.STEP), "step": 60, "start_ns": now_ns, "duration_ns": 1_000_000_000, "seq": 10**6}
     insert(store, "spans", made("spans", ({"rank": rank, **step} for rank in range(8))), run_id="dead")
     asked.clear()
-    watching.look(reader, period_s=5)
+    watching.check(reader, period_s=5)
     assert "OperationColumns" in asked
 
 
@@ -165,7 +165,7 @@ def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(s
     for number in range(MOST_RUNS + 2):
         put_run(store, f"run-{number:02d}", num_steps=3)
     said: list[str] = []
-    seen = look(store, said)
+    seen = check(store, said)
     assert len(seen.runs) == MOST_RUNS
     assert len(seen.failed) == 2
     assert not seen.failed & {(run.run_id, run.attempt) for run in seen.runs}
@@ -180,7 +180,7 @@ def test_a_job_that_is_silent_makes_no_news(store: EmbeddedStore) -> None:
     put_beats(store, "living", ended=False)
     watching = Watching(Complaints(print))
     reader = StoreReader(store)
-    assert len(watching.look(reader, period_s=5).runs) == 2
+    assert len(watching.check(reader, period_s=5).runs) == 2
     before = watching.news(reader)
     put_link_loss(store, "silent")
     assert watching.news(reader) == before

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from diagnose.alerts.alert import read_alert
+from diagnose.alerts.check import Check, RunFindings
 from diagnose.alerts.life import State
-from diagnose.alerts.look import Look, RunSeen
 from diagnose.alerts.notice import Complaints
 from diagnose.alerts.publish import EVERY_NS, Publisher
-from diagnose.alerts.written import read_alert
 from diagnose.findings import Kind
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
@@ -34,8 +34,8 @@ class Telling:
         self.publisher = Publisher(Complaints(self.said.append), (state or State()).alerts)
 
     def tells(self, watched: Watched) -> None:
-        look = Look(now_ns=now_ns(watched), runs=(RunSeen(run_id=RUN, attempt=0, step_s=1.0, sightings=()),))
-        self.publisher.publish(self.reader, watched.state.alerts, look)
+        check = Check(now_ns=now_ns(watched), runs=(RunFindings(run_id=RUN, attempt=0, step_s=1.0, sightings=()),))
+        self.publisher.publish(self.reader, watched.state.alerts, check)
 
 
 def now_ns(watched: Watched) -> int:

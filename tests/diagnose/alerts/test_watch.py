@@ -1,4 +1,4 @@
-"""The watcher between two looks: how long it waits, and what it does where nobody answers or nothing can be written."""
+"""The watcher between two checks: how long it waits, and its behavior without an answer or a writable disk."""
 
 import io
 import math
@@ -100,11 +100,11 @@ def test_a_store_that_does_not_answer_is_told_once_and_once_more_when_it_does(sc
     scene.reader.silent = True
     for _ in range(50):
         scene.now_ns += 10_000_000_000
-        scene.watcher.look(5)
+        scene.watcher.check(5)
     assert all(alert.is_alive for alert in scene.watcher.state.alerts.values())
     scene.reader.silent = False
-    scene.watcher.look(5)
-    scene.watcher.look(5)
+    scene.watcher.check(5)
+    scene.watcher.check(5)
     assert scene.said == ["nobody there; alerts do not change until the store answers", "the store answers again"]
 
 
@@ -121,10 +121,10 @@ def test_a_store_that_breaks_ends_nothing_and_is_told_once(scene: Scene, broken:
     scene.reader.broken = broken
     for _ in range(3):
         assert scene.watcher.news() in (None, ())
-        scene.watcher.look(5)
+        scene.watcher.check(5)
     assert all(alert.is_alive for alert in scene.watcher.state.alerts.values())
     scene.reader.broken = None
-    scene.watcher.look(5)
+    scene.watcher.check(5)
     assert scene.said == [f"{said}; alerts do not change until the store answers", "the store answers again"]
 
 
@@ -132,19 +132,19 @@ def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest
     def trips(reader: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("diagnose.alerts.look.Watching.news", lambda self, reader: trips(reader))
+    monkeypatch.setattr("diagnose.alerts.check.Watching.news", lambda self, reader: trips(reader))
     assert scene.watcher.news() is None
 
 
 def test_what_cannot_be_judged_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diagnose.alerts.watch.advance", lambda *_: 1 / 0)
-    scene.watcher.look(5)
-    scene.watcher.look(5)
+    scene.watcher.check(5)
+    scene.watcher.check(5)
     assert scene.said == ["alerts cannot be saved and are delayed: ZeroDivisionError: division by zero"]
 
 
 class ManualTime(threading.Event):
-    """Seconds that pass when somebody waits or looks; ends a watch at ``end_s``."""
+    """Seconds that pass when somebody waits or checks; ends a watch at ``end_s``."""
 
     def __init__(self, end_s: float) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Timed(Watcher):
     def news(self) -> int:
         return sum(at_s <= self._time.now_s for at_s in self._news_s)
 
-    def look(self, period_s: float) -> None:
+    def check(self, period_s: float) -> None:
         self.looks_s.append(self._time.now_s)
         self._time.passes(self._took_s)
 
@@ -186,7 +186,7 @@ class Timed(Watcher):
 def looks_s(
     *, took_s: float, news_s: list[float], every_s: float = 30, end_s: float = 600, pending_s: float = math.inf
 ) -> list[float]:
-    """When a watcher looks."""
+    """When a watcher checks."""
     time = ManualTime(end_s)
     watcher = Timed(time, took_s, news_s)
     watcher.pending_s = pending_s
@@ -243,7 +243,7 @@ def test_news_that_must_wait_is_looked_at_before_the_usual_time() -> None:
 
 def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.watcher.state = firing()
-    scene.watcher.look(5)  # the run is over: absent from here on
+    scene.watcher.check(5)  # the run is over: absent from here on
     scene.now_ns += round(UNKNOWN_S * 1e9)  # and nobody knows of it any more
 
     def full(outcome: object) -> None:
@@ -251,10 +251,10 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(scene.alert_store, "store", full)
-        scene.watcher.look(5)
-        scene.watcher.look(5)
+        scene.watcher.check(5)
+        scene.watcher.check(5)
     assert [str(alert.phase) for alert in scene.watcher.state.alerts.values()] == ["firing"]
-    scene.watcher.look(5)
+    scene.watcher.check(5)
     assert [str(alert.phase) for alert in scene.watcher.state.alerts.values()] == ["resolved"]
     assert scene.alert_store.num_waiting() == {"log": 1}
     assert [line.split(":")[0] for line in scene.said] == [
@@ -314,8 +314,8 @@ def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Ta
         complaints=Complaints(scene.said.append),
     )
     watcher.open()
-    watcher.look(5)
-    watcher.look(5)
+    watcher.check(5)
+    watcher.check(5)
     watcher.news()
     assert len(scene.said) == 1
     assert scene.said[0].endswith("alerts do not change until the store answers")

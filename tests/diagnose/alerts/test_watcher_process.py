@@ -63,7 +63,7 @@ class Scene:
     def looks_again(self) -> None:
         """The watcher has looked and told since this was asked."""
         before = len(self.lines("still-firing"))
-        until(lambda: len(self.lines("still-firing")) > before, what="another look", seconds=SLOW_MACHINE_S)
+        until(lambda: len(self.lines("still-firing")) > before, what="another check", seconds=SLOW_MACHINE_S)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_collector_that_is_gone_is_told_once_and_ends_nothing(rules: Path, tmp
         what="the complaint",
         seconds=SLOW_MACHINE_S,
     )
-    until(ticked(alone.pid), what="some more looks", seconds=SLOW_MACHINE_S)
+    until(ticked(alone.pid), what="some more checks", seconds=SLOW_MACHINE_S)
     assert alone.end() == 0
     assert log.read_text().count("alerts do not change until the store answers") == 1
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
-from diagnose.hang.judge import judge
+from diagnose.hang.verdict import judge
 from telemetry.errors import UnreadableError
 from tests.diagnose.hang.made_dumps import dump
 from tests.diagnose.hang.made_states import behind_in_tp

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from diagnose.findings import Kind, Severity
-from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, hang_finding
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from diagnose.hang.dump import read_dump
-from diagnose.hang.dump_files import read_dumps
+from diagnose.hang.dump import read_dump, read_dumps
 from diagnose.hang.from_dumps import evidence_from_dumps
-from diagnose.hang.judge import judge
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, judge
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.hang.made_dumps import dump, entry, waiting, write_json, write_pickle
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from diagnose.hang.evidence import HangEvidence
-from diagnose.hang.judge import judge
+from diagnose.hang.verdict import judge
 from diagnose.report.hang_as_text import hang_text
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from diagnose.findings import Kind
-from diagnose.hang.dump_files import DumpSet, read_dumps
+from diagnose.hang.dump import DumpSet, read_dumps
 from diagnose.hang.from_dumps import evidence_from_dumps
-from diagnose.hang.judge import judge
-from diagnose.hang.verdict import HangVerdict, State
+from diagnose.hang.verdict import HangVerdict, State, judge
 from tests.diagnose.hang.real_dumps import cases, injected, needs_real_dumps
 
 pytestmark = needs_real_dumps()

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from diagnose.hang.judge import judge
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, judge
 from tests.diagnose.hang.simulated_evidence import evidence_of
 from tests.diagnose.hang.simulated_job import Backend, SimulatedJob, Trouble, simulated_job
 

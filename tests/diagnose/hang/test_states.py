@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from diagnose.hang.evidence import HangEvidence, LogLine, Process
-from diagnose.hang.finding import hang_finding
 from diagnose.hang.from_states import evidence_from_states
-from diagnose.hang.judge import judge
-from diagnose.hang.verdict import State, Why
+from diagnose.hang.verdict import State, hang_finding, judge
+from diagnose.hang.waits import Why
 from telemetry.topology import Topology
 from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
 

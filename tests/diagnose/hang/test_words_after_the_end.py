@@ -10,8 +10,7 @@ from rich.console import Console
 from diagnose.findings import StepWindow
 from diagnose.hang.evidence import HangEvidence, Process
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
-from diagnose.hang.judge import judge
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, judge
 from diagnose.model.run_state import local_time, state_of
 from diagnose.report import hang_text
 from tests.diagnose.hang.made_states import NOW_NS, behind_in_tp

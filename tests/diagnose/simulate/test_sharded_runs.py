@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from diagnose.model.gathers import gathers_by_layer
+from diagnose.simulate.plan import LAYERS
 from diagnose.simulate.run import Simulation, simulate
-from diagnose.simulate.sharded import LAYERS
 from diagnose.simulate.store import spans_table
 from telemetry.errors import UsageError
 from telemetry.stages import Stage

@@ -1,7 +1,7 @@
 """Who meets whom: the n-th with the n-th, nothing where a record is missing, and the last member in front."""
 
 from diagnose.model.operations import SpanColumns
-from diagnose.trace.arrows import Arrows, collectives, transfers
+from diagnose.trace.survey import Arrows, collectives, transfers
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.trace.made_columns import made_columns

@@ -6,9 +6,9 @@ from functools import cache, partial
 
 import pyarrow as pa
 
-from diagnose.simulate.clocks import Clocks, clocks_of
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.recording import Clocks, clocks_of
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import spans_table
 from telemetry.stores.interface import Store

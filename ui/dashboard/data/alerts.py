@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diagnose.alerts.alert import URGENCY, Alert, Phase
-from diagnose.alerts.written import NO_RECORD, read_alert
+from diagnose.alerts.alert import NO_RECORD, URGENCY, Alert, Phase, read_alert
 from telemetry.stores.queries import AlertLooks, Alerts
 from ui.dashboard.data.core import Reads
 

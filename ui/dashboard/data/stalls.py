@@ -5,9 +5,8 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 
 from diagnose.findings import Finding
-from diagnose.hang.finding import hang_finding
 from diagnose.hang.stored import stored_verdict
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, hang_finding
 from telemetry.errors import UnreadableError
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import EvidenceCount

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from diagnose.whatif.analysis import WhatIf
-from diagnose.whatif.worst_workers import WorstWorkers
+from diagnose.whatif.conclude import WorstWorkers
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.topology import Place, Topology
 from ui.dashboard.figures.pooling import hottest_ranks, pool

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from diagnose.hang.evidence import HangEvidence
-from diagnose.hang.verdict import HangVerdict, Wait, Why
+from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.waits import Wait, Why
 from ui.dashboard.wording import ranks_in_words
 
 WHY_IN_WORDS: Mapping[Why, str] = {

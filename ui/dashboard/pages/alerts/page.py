@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.alerts.hooks.shape import label_name
-from diagnose.alerts.wording import view_of
+from diagnose.alerts.notice import view_of
 from diagnose.ranges import list_some
 from ui.dashboard.data import Reads
 from ui.dashboard.data.alerts import SILENT_AFTER_NS, ToldAlert, ToldAlerts, told_alerts

@@ -8,8 +8,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.hang.evidence import Process, fold_stacks, recorders_of
-from diagnose.hang.finding import severity_of
-from diagnose.hang.verdict import HangVerdict
+from diagnose.hang.verdict import HangVerdict, severity_of
 from ui.dashboard.figures.standing import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
 from ui.dashboard.pages.panels import at_work
@@ -126,9 +125,9 @@ def merged_stacks(verdict: HangVerdict) -> Component:
     stacks = fold_stacks(verdict.evidence)
     if not stacks:
         return dmc.Text("No stack was collected.", size="sm", c="dimmed")
-    items: list[Component] = [_stack_item(one.frames, one.ranks, verdict) for one in stacks[:MAX_STACKS]]
+    items: list[Component] = [_stack_item(frames, ranks, verdict) for frames, ranks in stacks[:MAX_STACKS]]
     if len(stacks) > MAX_STACKS:
-        left = sum(len(one.ranks) for one in stacks[MAX_STACKS:])
+        left = sum(len(ranks) for _, ranks in stacks[MAX_STACKS:])
         items.append(dmc.Text(f"{count(len(stacks) - MAX_STACKS, 'more stack')} of {count(left, 'rank')}", size="sm"))
     return html.Div(items, className="merged-stacks")
 

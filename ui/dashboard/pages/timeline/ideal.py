@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.whatif.ideal_steps import IdealSteps, NotReplayed
+from diagnose.whatif.analysis import IdealSteps, NotReplayed
 from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
 from ui.dashboard.data.whatif import Asked

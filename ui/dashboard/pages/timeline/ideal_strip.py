@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.whatif.ideal_steps import IdealOperations, IdealSteps
+from diagnose.whatif.analysis import IdealOperations, IdealSteps
 from telemetry.stages import STAGE_BY_CODE, StageClass
 from ui.dashboard.pages.timeline.lanes import IDEAL_LANES, LANES, Prop, in_ticks, packed
 from ui.dashboard.records import Ints, RunFacts, SpanColumns

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from diagnose.whatif.ideal_steps import IdealSteps, NotReplayed, ideal_steps
+from diagnose.whatif.analysis import IdealSteps, NotReplayed, ideal_steps
 from telemetry.errors import RankscopeError, UsageError
 from ui.dashboard.data.core import Reads
 from ui.dashboard.data.whatif import Asked, command

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from diagnose.findings import Severity
 from diagnose.pipeline import diagnose_view
-from diagnose.report import fold_ranks, report_object, report_text
+from diagnose.ranges import fold_ranks
+from diagnose.report import report_object, report_text
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
 

@@ -1,23 +1,24 @@
-"""Operations of a run as it goes: an array of every stage, filled slot by slot.
+"""The records of a simulated run: operations slot by slot, checkpoints between steps, and the clocks of hosts.
 
 add(stage, pp, occurrence, begin, end)      lanes [steps, dp, tp] of one pipeline rank, seconds from the step's begin
 operations(zero_ns)                         stage -> arrays [steps, occurrences, ranks], nanoseconds
 
-From step to step: when each begins, and what happens at its end.
-
     step 0 |=== replay ===|                     step 1 |=== replay ===| snapshot |          step 2 |===
                            ~ 1 ms, all ranks ~                                    |-- write, in the background --|
 
-The next snapshot waits for a rank's writer, and so does everybody else then.
+The next snapshot of a rank waits until its write has ended, and all ranks wait for it.
+
+Stamps are those of each host's own clock: started + time + time * drift + offset
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.operations import ABSENT, Int64s, Operations
+from diagnose.model.operations import ABSENT, Bools, Int64s, Operations
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Conditions, Floats
@@ -25,11 +26,13 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology, peer_of_mask
 
 NS_PER_S = 1e9
+BETWEEN_STEPS_S = 1e-3
+SNAPSHOT_DRAW, WRITE_DRAW, CLOCK_DRAW = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What one slot did in every lane: seconds from the step's begin."""
+    """Begin and end of one slot in every lane: seconds from the step's begin."""
 
     stage: Stage
     pp: int
@@ -43,12 +46,12 @@ class Written:
     mask: int = 0
     """Axes of the mesh that a collective's group lies along; 0: not recorded."""
     cpu_s: Floats | None = None
-    present: npt.NDArray[np.bool_] | None = None
-    """Lanes in which it took place; None: in all."""
+    present: Bools | None = None
+    """Lanes in which it took place; None: all."""
 
 
 class Book:
-    """Everything that was written."""
+    """All records."""
 
     def __init__(self, topology: Topology, num_steps: int) -> None:
         self._topology = topology
@@ -59,13 +62,13 @@ class Book:
         self._slots[slot.stage].append(slot)
 
     def operations(self, zero_ns: Int64s) -> dict[Stage, Operations]:
-        """All operations, with the steps' begins at ``zero_ns``; what was written is let go."""
+        """All operations, with the steps' begins at ``zero_ns``. Frees the records."""
         stages = sorted(self._slots)
         return {stage: self._of_stage(self._slots.pop(stage), zero_ns) for stage in stages}
 
     def _of_stage(self, slots: list[Written], zero_ns: Int64s) -> Operations:
         topology = self._topology
-        num_occurrences = max(one.occurrence for one in slots) + 1
+        num_occurrences = max(slot.occurrence for slot in slots) + 1
         grid = (self._num_steps, num_occurrences, topology.dp, topology.pp, topology.tp)
         columns = {
             name: np.full(grid, ABSENT, dtype=dtype)
@@ -74,30 +77,25 @@ class Book:
                 *(("microbatch", np.int16), ("chunk", np.int16), ("peer", np.int32)),
             )
         }
-        for one in slots:
-            self._put(columns, one, zero_ns)
+        for slot in slots:
+            self._put(columns, slot, zero_ns)
         return Operations(**{name: topology.by_rank(values) for name, values in columns.items()})
 
-    def _put(self, columns: dict[str, npt.NDArray[np.signedinteger]], one: Written, zero_ns: Int64s) -> None:
-        where = (slice(None), one.occurrence, slice(None), one.pp, slice(None))
-        begin, end = ns_of(one.begin_s), ns_of(one.end_s)
+    def _put(self, columns: dict[str, npt.NDArray[np.signedinteger]], slot: Written, zero_ns: Int64s) -> None:
+        where = (slice(None), slot.occurrence, slice(None), slot.pp, slice(None))
+        begin, end = ns_of(slot.begin_s), ns_of(slot.end_s)
+        of_transfer = self._topology.grid[None, :, slot.peer_pp, :] if slot.peer_pp >= 0 else ABSENT
         values: dict[str, npt.NDArray[np.int64] | int] = {
             "start_ns": zero_ns[:, None, None] + begin,
             "duration_ns": end - begin,
-            "cpu_ns": ABSENT if one.cpu_s is None else ns_of(one.cpu_s),
-            "microbatch": one.microbatch,
-            "chunk": one.chunk,
-            "peer": peer_of_mask(one.mask) if one.mask else self._peers(one.peer_pp),
+            "cpu_ns": ABSENT if slot.cpu_s is None else ns_of(slot.cpu_s),
+            "microbatch": slot.microbatch,
+            "chunk": slot.chunk,
+            "peer": peer_of_mask(slot.mask) if slot.mask else of_transfer,
         }
         for name, value in values.items():
             kept = columns[name][where]
-            columns[name][where] = value if one.present is None else np.where(one.present, value, kept)
-
-    def _peers(self, pp: int) -> npt.NDArray[np.int64] | int:
-        """Rank on that pipeline rank in each lane."""
-        if pp < 0:
-            return ABSENT
-        return self._topology.grid[None, :, pp, :]
+            columns[name][where] = value if slot.present is None else np.where(slot.present, value, kept)
 
 
 def ns_of(seconds: Floats) -> Int64s:
@@ -105,15 +103,10 @@ def ns_of(seconds: Floats) -> Int64s:
     return np.rint(seconds * NS_PER_S).astype(np.int64)
 
 
-BETWEEN_STEPS_S = 1e-3
-SNAPSHOT_DRAW, WRITE_DRAW = 1, 2
-
-
 def between_steps(plan: SimulatedRun, conditions: Conditions, draws: Draws, ended_s: Floats, book: Book) -> Int64s:
-    """When each step begins, nanoseconds from the run's begin: [steps].
+    """Begin of each step, nanoseconds from the run's begin: [steps]. Adds ``step`` spans and checkpoints to ``book``.
 
-    ``ended_s``: when each rank has ended what it does in a step, seconds from the step's begin, [steps, ranks]. Writes
-    ``step`` spans and checkpoints into ``book``.
+    ``ended_s``: end of each rank's operations in a step, seconds from the step's begin, [steps, ranks].
     """
     is_checkpoint = _checkpoints(plan)
     snapshot_s = plan.seconds(Stage.CHECKPOINT_SNAPSHOT) * _scatter(plan, draws, SNAPSHOT_DRAW)
@@ -134,7 +127,7 @@ def between_steps(plan: SimulatedRun, conditions: Conditions, draws: Draws, ende
     return np.rint(begin_s * NS_PER_S).astype(np.int64)
 
 
-def _checkpoints(plan: SimulatedRun) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _checkpoints(plan: SimulatedRun) -> Bools:
     """Which steps end with a checkpoint, [steps]."""
     if not plan.checkpoint_every:
         return np.zeros(plan.num_steps, dtype=bool)
@@ -152,7 +145,7 @@ def _write(
     stage: Stage,
     begin_s: Floats,
     end_s: Floats,
-    in_step: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] | None = None,
+    in_step: Bools | None = None,
 ) -> None:
     """One span a step and rank; ``in_step``: only in these steps."""
     topology = plan.topology
@@ -161,3 +154,71 @@ def _write(
         begin, end = begins[:, :, pp], ends[:, :, pp]
         present = None if in_step is None else np.broadcast_to(in_step[:, None, None], begin.shape)
         book.add(Written(stage=stage, pp=pp, occurrence=0, begin_s=begin, end_s=end, present=present))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """The clock of every host."""
+
+    hosts: tuple[str, ...]
+    """Ascending."""
+    offset_ns: Int64s
+    """What each reads at the begin of the run, [hosts]."""
+    rate: Floats
+    """Drift of each, [hosts]."""
+
+    def read(self, host: str, time_ns: Int64s) -> Int64s:
+        """What the clock of ``host`` reads at times from the run's begin."""
+        index = self.hosts.index(host)
+        return _read(time_ns, self.offset_ns[[index]], self.rate[[index]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Times of a run; nanoseconds from its begin, without clock errors."""
+
+    begin_ns: Int64s
+    """Of each step."""
+    end_ns: int
+    """Of the last step."""
+    met_ns: Int64s
+    """When all members had begun the first transfer of a rank that a lost link delays, [steps, ranks]; else the begin
+    of the step."""
+    clocks: Clocks
+
+
+def clocks_of(plan: SimulatedRun, draws: Draws) -> Clocks:
+    """The clocks of a run."""
+    names = sorted(set(plan.hosts))
+    offset, drift = draws.of(CLOCK_DRAW).uniform(-1.0, 1.0, (2, len(names)))
+    return Clocks(
+        hosts=tuple(names),
+        offset_ns=np.rint(offset * plan.clock_offset_ms * 1e6).astype(np.int64) + plan.started_ns,
+        rate=drift * plan.clock_drift_ppm * 1e-6,
+    )
+
+
+def read_by_hosts(
+    operations: Mapping[Stage, Operations], plan: SimulatedRun, clocks: Clocks
+) -> dict[Stage, Operations]:
+    """Operations in nanoseconds from the run's begin, stamped by the clocks of their hosts."""
+    host = np.searchsorted(clocks.hosts, plan.hosts)
+    return {
+        stage: _stamped(of_stage, clocks.offset_ns[host], clocks.rate[host]) for stage, of_stage in operations.items()
+    }
+
+
+def _stamped(one: Operations, offset_ns: Int64s, rate: Floats) -> Operations:
+    """By clocks of ``offset_ns`` and ``rate``, [ranks] each."""
+    start = _read(one.start_ns, offset_ns, rate)
+    duration = one.duration_ns if not rate.any() else _read(one.end_ns, offset_ns, rate) - start
+    return replace(
+        one,
+        start_ns=np.where(one.present, start, ABSENT),
+        duration_ns=np.where(one.present, duration, ABSENT),
+    )
+
+
+def _read(time_ns: Int64s, offset_ns: Int64s, rate: Floats) -> Int64s:
+    read = time_ns + offset_ns
+    return np.asarray(read + np.rint(time_ns * rate).astype(np.int64) if rate.any() else read)

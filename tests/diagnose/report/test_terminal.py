@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnose.hang.evidence import HangEvidence, LogLine, RankEvidence
-from diagnose.hang.judge import judge
+from diagnose.hang.verdict import judge
 from diagnose.model.marks import Loss, Mark
 from diagnose.pipeline import diagnose_view
 from diagnose.report import report_text

@@ -1,7 +1,7 @@
 """One check of the store: the active runs and their findings. The result is the input of the state machine.
 
     Runs, Heartbeats --> attempts that are alive --load--> newest 200 steps --diagnose--> findings that hold now
-                                                           newest 40 of them --'                             |--> Look
+                                                           newest 40 of them --'                             |--> Check
 
 The window of 200 steps shows weak and rare problems. The window of 40 steps shows problems that have just begun, and no
 longer shows problems that are over. A finding that names its first and last step holds now if it reaches the newest
@@ -44,7 +44,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSeen:
+class RunFindings:
     """What was found in one attempt of a run."""
 
     run_id: str
@@ -55,12 +55,12 @@ class RunSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One look. A run that is ``known``, but neither in ``runs`` nor in ``failed``, is over: it ended, or a newer one
+class Check:
+    """One check. A run that is ``known``, but neither in ``runs`` nor in ``failed``, is over: it ended, or a newer one
     runs."""
 
     now_ns: int
-    runs: tuple[RunSeen, ...] = ()
+    runs: tuple[RunFindings, ...] = ()
     failed: frozenset[tuple[str, int]] = frozenset()
     """Runs that could not be looked at: their alerts stand still."""
     known: frozenset[tuple[str, int]] | None = None
@@ -83,9 +83,9 @@ SILENT_S = 3600.0
 MOST_RUNS = 16
 """The newest so many are looked at."""
 MOST_FINDINGS = 10_000
-"""Of one run, the worst: what comes in one look stays bounded."""
+"""Of one run, the worst: what comes in one check stays bounded."""
 URGENT = tuple(map(str, (*LINK_EVENTS, Happening.GPU_XID, Happening.GPU_ERROR, Happening.RANK_STOPPED)))
-"""Events that a look does not wait for."""
+"""Events that a check does not wait for."""
 
 
 Attempt = tuple[str, int]
@@ -116,12 +116,12 @@ class Life:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Last:
-    """What a look brought."""
+    """What a check brought."""
 
     life: Life
     happened: Hashable
     """What was known to have happened to it; None where nobody asked."""
-    seen: RunSeen
+    seen: RunFindings
     asked_ns: int
     """When all this was asked for."""
 
@@ -138,24 +138,24 @@ class Watching:
         self._complaints = complaints
         self._clock_ns = clock_ns
         self._last: dict[Attempt, Last] = {}
-        """Of each run that was alive at the last look, and could be diagnosed."""
+        """Of each run that was alive at the last check, and could be diagnosed."""
         self._speaking: list[Attempt] = []
         """Those that were heard of just before."""
         self._ended: dict[Attempt, dict[str, Any]] = {}
         """Runs that ended in good order, by their row of ``Runs``."""
 
     def news(self, reader: Reader) -> Hashable:
-        """Whatever changes when a job that spoke before the last look stalls, loses a rank or a link: cheap to ask.
+        """Whatever changes when a job that spoke before the last check stalls, loses a rank or a link: cheap to ask.
 
         Raises:
             UnreachableError: nobody answers.
         """
         return tuple(_happened(reader, attempt, URGENT) for attempt in self._speaking)
 
-    def look(self, reader: Reader, period_s: float) -> Look:
+    def check(self, reader: Reader, period_s: float) -> Check:
         """What ``reader`` shows now. A run that cannot be diagnosed spoils no other.
 
-        ``period_s``: since the look before; a trouble of one step in between is not missed.
+        ``period_s``: since the check before; a trouble of one step in between is not missed.
 
         Raises:
             UnreachableError: nobody answers.
@@ -183,9 +183,9 @@ class Watching:
                 self._complaints.begin(name, f"{name}: cannot be diagnosed: {type(error).__name__}: {error}")
         self._complaints.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in alive))
         known = frozenset((row["run_id"], row["attempt"]) for row in rows)
-        return Look(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed), known=known)
+        return Check(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed), known=known)
 
-    def _seen(self, reader: Reader, life: Life, period_s: float, now_ns: int) -> RunSeen:
+    def _seen(self, reader: Reader, life: Life, period_s: float, now_ns: int) -> RunFindings:
         """What is wrong with a run; as before, where nothing has come since."""
         before, happened = self._last.get(life.attempt), None
         if before and life is before.life:
@@ -255,7 +255,7 @@ def _has_stall(reader: Reader, attempt: Attempt) -> bool:
     return False
 
 
-def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunSeen:
+def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunFindings:
     run_id, number = attempt
     view = load_view(reader, run_id, number)
     report = stall_first(diagnose_view(view), reader)
@@ -264,7 +264,7 @@ def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunSeen:
     sightings = list(_holding(report, still_steps))
     if report.num_steps > RECENT_STEPS:
         sightings += _holding(diagnose_view(view.newest(RECENT_STEPS)), still_steps)
-    return RunSeen(run_id=run_id, attempt=number, step_s=step_s, sightings=tuple(sightings))
+    return RunFindings(run_id=run_id, attempt=number, step_s=step_s, sightings=tuple(sightings))
 
 
 def _holding(report: Report, still_steps: int) -> Iterator[Sighting]:

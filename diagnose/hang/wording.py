@@ -1,0 +1,215 @@
+"""The verdict as text: one line for the engineer on call, and the next step. Past tense once the job has ended."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from diagnose.hang.evidence import CutOff, HangEvidence, Process
+from diagnose.hang.first_failure import first_to_fail
+from diagnose.hang.mismatch import Mismatch
+from diagnose.hang.waits import Wait, WaitGraph
+from diagnose.ranges import fold_ranks, name_some
+from telemetry.stages import Stage
+
+
+class Cause(StrEnum):
+    """The state of the initiating ranks."""
+
+    NEVER_ENTERED = "never entered"
+    DEVICE = "device"
+    STOPPED = "stopped"
+    DEAD = "dead"
+    DIED_TOGETHER = "died together"
+    FELL_OVER_MISMATCH = "fell over mismatch"
+    MISSING = "missing"
+    MISMATCH = "mismatch"
+    LEFT_OUT = "left out"
+    ALL_ENTERED = "all entered"
+    CUT_OFF = "cut off"
+    CIRCLE = "circle"
+    NOTHING = "nothing"
+
+
+NEXT_STEPS = {
+    Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
+    Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links. Drain the host",
+    Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger from it",
+    Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",
+    Cause.DIED_TOGETHER: "find what ended all of them: check dmesg there (OOM killer), the scheduler and the log "
+    "of the launcher",
+    Cause.FELL_OVER_MISMATCH: "compare the collective of {ranks} with those of the peers: a branch, a shape or a batch "
+    "differs. Run again when all records have arrived",
+    Cause.MISSING: "check whether the process of {ranks}{host} still exists, and take a dump of it",
+    Cause.MISMATCH: "compare the code path of {ranks} with its peers: a branch, a shape or a batch differs",
+    Cause.LEFT_OUT: "find the branch where {ranks} skips a collective that its peers issue",
+    Cause.ALL_ENTERED: "check the links between the hosts of the group, and its NCCL log (NCCL_DEBUG=INFO)",
+    Cause.CIRCLE: "compare the order in which these ranks issue their collectives. The order differs",
+    Cause.NOTHING: "nothing",
+}
+AFTER_THE_END = {
+    Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code was blocked. Then restart without this host",
+    Cause.STOPPED: "find what stopped {ranks}{host}: a SIGSTOP or a debugger",
+    Cause.MISSING: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid)",
+}
+"""Replaces entries of ``NEXT_STEPS`` that need a living process."""
+WAITING_FRAMES = ("threading.py", "selectors.py", "socket.py", "queue.py", "distributed_c10d.py", "c10d_logger.py")
+"""Frames of the standard library and of torch that only wait."""
+
+
+def headline(
+    evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
+) -> str:
+    """The verdict in one line."""
+    subject, is_are, them = _named(ranks), _be(evidence, ranks), "them" if len(ranks) > 1 else "it"
+    match cause:
+        case Cause.NEVER_ENTERED:
+            awaited = _awaited(evidence, graph, ranks)
+            return f"{subject} {is_are} behind: never entered {awaited}{_where(evidence, ranks)}"
+        case Cause.DEVICE:
+            ops = [graph.blocked[rank] for rank in ranks if rank in graph.blocked][:2]
+            entered = " and ".join(f"{op.op} #{op.seq} of {_group(evidence, op.group)}" for op in ops)
+            return f"{subject} {is_are} stuck: entered {entered} and did not finish it, but others did"
+        case Cause.STOPPED:
+            others = _others_wait(evidence, graph, ranks)
+            return f"{subject} {is_are} stopped (SIGSTOP or a debugger){others}{_where(evidence, ranks)}"
+        case Cause.DEAD:
+            return f"{_death(evidence, ranks)}{_others_wait(evidence, graph, ranks)}"
+        case Cause.MISSING if ranks:
+            awaited = _awaited(evidence, graph, ranks)
+            return f"{subject} {is_are} behind: no records of {them}, and all other members entered {awaited}"
+        case Cause.LEFT_OUT:
+            where = _where(evidence, ranks)
+            return f"{subject} {is_are} out of step: skipped an operation that its peers issued{where}"
+        case Cause.MISMATCH if mismatch is not None:
+            return _mismatch(evidence, mismatch, subject)
+        case _:
+            return _no_rank_named(evidence, graph, cause)
+
+
+def _mismatch(evidence: HangEvidence, mismatch: Mismatch, subject: str) -> str:
+    members = _group(evidence, mismatch.group)
+    if mismatch.odd:
+        return f"{subject} issued {mismatch.theirs} as #{mismatch.seq} of {members}, its peers {mismatch.others}"
+    disagree = evidence.tense("disagree", "disagreed")
+    return f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; there is no majority"
+
+
+def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> str:
+    wait = evidence.tense("wait", "waited")
+    match cause:
+        case Cause.ALL_ENTERED:
+            (group, seq), ranks = next(iter(graph.stuck.items()))
+            op = graph.blocked[ranks[0]].op
+            entered = f"all of {_group(evidence, group)} entered {op} #{seq} and none finished it"
+            return f"{entered}: the network or a device {_be(evidence, ())} stuck"
+        case Cause.DIED_TOGETHER:
+            return f"{_named(first_to_fail(evidence))} died together: the first one is unknown"
+        case Cause.FELL_OVER_MISMATCH:
+            death = _death(evidence, first_to_fail(evidence))
+            return f"{death}, after a collective mismatch: a peer sent something else; the wrong rank is unknown"
+        case Cause.MISSING:
+            late = _named(sorted(graph.roots()))
+            return f"{late} left no records, and others {wait}: too little evidence for a verdict"
+        case Cause.CIRCLE:
+            circle = _named(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
+            return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"
+        case _:
+            return "nothing is stalled"
+
+
+def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> str:
+    """Instructions for the engineer."""
+    if cause is Cause.FELL_OVER_MISMATCH:
+        ranks = first_to_fail(evidence)
+    hosts = _hosts(evidence, ranks)
+    known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
+    return known[cause].format(ranks=_named(ranks), host=f" (host {hosts})" if hosts else "")
+
+
+def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:
+    """The verdict in one line, of a stall that a lost link explains."""
+    outage, patience = cut_off.outage, evidence.network.patience
+    lost, down = f"{outage.device} of {outage.host} {outage.manner}", f"{cut_off.down_s:.1f} s"
+    ranks = f"{_named(cut_off.ranks)} cut off"
+    if evidence.network.gave_up:
+        return f"{lost} for {down}, {ranks}: the job waited and then aborted"
+    if not outage.lasts:
+        is_about = evidence.tense("is about", "was about")
+        return f"{lost} for {down} and is up again, {ranks} meanwhile: the job {is_about} to continue"
+    if evidence.has_ended:
+        return f"{lost}, {ranks}: the job waited for the link until it ended"
+    until = f"; it aborts after {patience.seconds:g} s ({patience.setting})" if patience.seconds else ""
+    return f"{lost} {down} ago, {ranks}: the job waits for the link{until}"
+
+
+def cut_off_next_step(cut_off: CutOff) -> str:
+    """Instructions for the engineer, for a stall that a lost link explains."""
+    outage = cut_off.outage
+    check = f"on {outage.host}, check dmesg, ethtool -S {outage.device}, the cable and the switch port"
+    if cut_off.is_flap:
+        return f"wait: the job continues if the link returns in time. If it stays down: {check}"
+    return f"{check}. Restart without the host"
+
+
+def _be(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    return evidence.tense("are", "were") if len(ranks) > 1 else evidence.tense("is", "was")
+
+
+def _named(ranks: Iterable[int]) -> str:
+    ranks = tuple(ranks)
+    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}" if ranks else "the missing ranks"
+
+
+def _group(evidence: HangEvidence, index: int) -> str:
+    group = evidence.groups[index]
+    return f"{group.name} [{name_some(group.members)}]"
+
+
+def _hosts(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    return ", ".join(sorted({evidence.ranks[rank].host for rank in ranks if rank in evidence.ranks} - {""}))
+
+
+def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
+    """The operations in which others wait for ``ranks``: the first of each rank, and the number of further ones."""
+    first = dict[int, Wait]()
+    each = {(wait.group, wait.op, wait.seq): wait for wait in graph.waits.values()}.values()
+    for wait in sorted(each, key=lambda wait: (graph.blocked[wait.rank].is_transfer, wait.group, wait.seq)):
+        for rank in set(ranks).intersection(wait.on):
+            first.setdefault(rank, wait)
+    listed = list(dict.fromkeys((wait.op, wait.seq, wait.group) for _, wait in sorted(first.items())))
+    named = [f"{op} #{seq} of {_group(evidence, group)}" for op, seq, group in listed[:2]]
+    return " and ".join(named) + (f" and {len(listed) - 2} more" if len(listed) > 2 else "")
+
+
+def _others_wait(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
+    awaited = _awaited(evidence, graph, ranks)
+    return f"; others {evidence.tense('wait', 'waited')} in {awaited}" if awaited else ""
+
+
+def _where(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    """Stage and innermost frame of the first of ``ranks`` that shows any."""
+    for rank in ranks:
+        of_rank = evidence.ranks.get(rank)
+        if of_rank is None or not (of_rank.stage or of_rank.stack):
+            continue
+        own_frames = [frame for frame in of_rank.stack if not any(name in frame for name in WAITING_FRAMES)]
+        frame = (own_frames or list(of_rank.stack) or [""])[0]
+        stage = "" if of_rank.stage == Stage.STEP.label else of_rank.stage
+        if stage and frame:
+            return f"; stopped in {stage} ({frame})"
+        return f"; stopped in {of_rank.stage}" if not frame else f"; stopped at {frame}"
+    return ""
+
+
+def _death(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
+    """``rank 5 died (SIGKILL) on host-2 in step 7, in data-load``: step and stage are those of the first rank."""
+    known = [evidence.ranks[rank] for rank in ranks if rank in evidence.ranks]
+    if all(of_rank.process is Process.ENDED for of_rank in known):
+        manner = f"ended while others still {evidence.tense('wait', 'waited')}"
+    else:
+        signals, hosts = sorted({of_rank.ended_by for of_rank in known} - {""}), _hosts(evidence, ranks)
+        manner = (f"died ({', '.join(signals)})" if signals else "died") + (f" on {hosts}" if hosts else "")
+    step = stage = ""
+    if known and known[0].step >= 0:
+        step = f" in step {known[0].step}"
+        stage = f", in {known[0].stage}" if known[0].stage not in ("", Stage.STEP.label) else ""
+    return f"{_named(ranks)} {manner}{step}{stage}"
