@@ -22,8 +22,15 @@ FORKED.set_forkserver_preload(
             "telemetry.collector.server",
             "telemetry.stores.clickhouse",
         ),
-        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export_perfetto", "ui.cli.import_run"),
-        *("ui.cli.alerts", "ui.cli.diagnose", "ui.cli.hang", "ui.cli.whatif", "ui.cli.simulate", "pyarrow.compute"),
+        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export", "ui.cli.import_run"),
+        *(
+            "ui.cli.alerts",
+            "ui.cli.diagnose",
+            "ui.cli.diagnose",
+            "ui.cli.diagnose",
+            "ui.cli.simulate",
+            "pyarrow.compute",
+        ),
         "tests.integration.chaos.roles",
     ]
 )

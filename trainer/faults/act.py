@@ -10,15 +10,70 @@ import random
 import signal
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable
+from statistics import median
 from typing import Any, Literal
 
 import torch
 
 from telemetry.stages import Stage
 from trainer.data.batches import Batch
-from trainer.faults.gpu_drag import GpuDrag
 from trainer.faults.inject import DataStall, Die, Fault, Fuse, GcBursts, Hang, Shape, Skip, Slow
+
+KEPT = 32
+CALIBRATION_CYCLES = 50_000_000
+
+
+class GpuDrag:
+    """Makes the GPU compute of one rank longer by a factor, and never waits for it.
+
+    stream   [begin] compute [end] sleep(...)      the sleep is (factor - 1) x the median of earlier computes, whose
+                                                   events have passed; the first computes are not extended
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._cycles_per_ms = _cycles_per_ms()
+        self._open: deque[tuple[Stage, Any, Any]] = deque()
+        self._seen_ms: dict[Stage, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
+
+    def begin(self) -> Any:
+        """An event where the compute starts."""
+        return _event()
+
+    def end(self, stage: Stage, begun: Any, *, active: bool) -> None:
+        """Sleep on the stream for the share that is missing to the factor."""
+        self._open.append((stage, begun, _event()))
+        self._resolve()
+        if active and self._seen_ms[stage]:
+            _sleep(round((self._factor - 1) * median(self._seen_ms[stage]) * self._cycles_per_ms))
+
+    def _resolve(self) -> None:
+        while self._open and self._open[0][2].query():
+            stage, begin, end = self._open.popleft()
+            self._seen_ms[stage].append(begin.elapsed_time(end))
+
+
+def _sleep(cycles: int) -> None:
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+def _event() -> Any:
+    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def _cycles_per_ms() -> float:
+    """Measured before training begins, where waiting is allowed."""
+    _sleep(CALIBRATION_CYCLES)
+    begin = _event()
+    _sleep(CALIBRATION_CYCLES)
+    end = _event()
+    end.synchronize()
+    return CALIBRATION_CYCLES / float(begin.elapsed_time(end))
+
 
 BatchAt = Callable[[int], Batch]
 Wrong = Literal["skip", "half", "double"]

@@ -1,20 +1,98 @@
-"""The work of `rankscope diagnose [RUN]`: what slows a run, which rank causes it, since when, and what it costs."""
+"""The work of `rankscope diagnose` and its subcommands.
+
+diagnose [RUN]    what slows a run, which rank causes it, since when, and what it costs
+hang [RUN]        why a job makes no progress, from a store, rank files or dumps
+whatif [RUN]      what a slowdown costs, and what each remedy would save
+"""
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
+from json import dumps as to_json
 from typing import TypeVar
 
-from diagnose.findings import StepWindow
-from diagnose.model.load import newest_attempt
-from diagnose.pipeline import Report, diagnose_run
-from diagnose.report import report_object, report_text
+import typer
+
+from diagnose.findings import Kind, StepWindow
+from diagnose.hang.dump import read_dumps
+from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.from_bodies import evidence_from_spool
+from diagnose.hang.from_dumps import evidence_from_dumps
+from diagnose.hang.stored import stored_verdict
+from diagnose.hang.verdict import HangVerdict, judge
+from diagnose.model.load import load_view, newest_attempt
+from diagnose.model.run_state import heard_of
+from diagnose.pipeline import Report, diagnose_run, stall_first
+from diagnose.report import hang_object, hang_text, report_object, report_text, whatif_object, whatif_text
+from diagnose.whatif.conclude import conclude
 from telemetry.errors import UnreachableError, UsageError
+from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP
-from ui.cli.commands.diagnose import DiagnoseOptions
+from ui.cli.commands.diagnose import DiagnoseOptions, HangOptions, WhatifOptions
 from ui.cli.output import out
 from ui.cli.readers import open_reader, open_spool
+
+ReadVerdict = Callable[[], HangVerdict]
+
+
+def hang(options: HangOptions) -> int:
+    if options.spool and options.dumps:
+        raise UsageError("--spool with --dumps", hint="rank files or flight-recorder dumps: one of the two")
+    if options.dumps and options.again:
+        raise UsageError("--watch with --dumps", hint="dumps are read once; watch a collector or a spool")
+    with ExitStack() as open_things:
+        read = _verdict_reader(options, lambda: open_things.enter_context(open_reader(options.store)))
+        verdict = read()
+        _print_verdict(verdict, options.json)
+        if options.again:
+            verdict = watch(
+                verdict, read, _accusation, lambda newer: _print_verdict(newer, options.json), options.every
+            )
+    return int(verdict.kind not in (None, Kind.INSUFFICIENT_EVIDENCE))
+
+
+def _verdict_reader(options: HangOptions, reader: Callable[[], Reader]) -> ReadVerdict:
+    """A function that reads the evidence again and returns a verdict."""
+    run, attempt, spool, dumps = options.run, options.attempt, options.spool, options.dumps
+    if dumps:
+        return lambda: judge(evidence_from_dumps(read_dumps(dumps)))
+    if spool:
+        return lambda: judge(evidence_from_spool(spool, run, attempt))
+    opened = reader()
+    run_id, number = newest_attempt(opened, run, attempt)
+    return lambda: stored_verdict(opened, run_id, number) or judge(_nothing(run_id, number))
+
+
+def _nothing(run_id: str, attempt: int) -> HangEvidence:
+    return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt)
+
+
+def _accusation(verdict: HangVerdict) -> object:
+    return verdict.kind, verdict.initiating
+
+
+def _print_verdict(verdict: HangVerdict, json: bool) -> None:
+    if json:
+        typer.echo(to_json(hang_object(verdict), indent=2))
+    else:
+        out.print(hang_text(verdict))
+
+
+def whatif(options: WhatifOptions) -> int:
+    window = step_window(options.first_step, options.last_step)
+    with open_spool(options.spool) if options.spool else open_reader(options.store) as reader:
+        conclusion = conclude(load_view(reader, *newest_attempt(reader, options.run, options.attempt), window))
+        heard = heard_of(reader, conclusion.report.run_id, conclusion.report.attempt)
+        report = stall_first(replace(conclusion.report, heard=heard), reader)
+        conclusion = replace(conclusion, report=report)
+    if options.json:
+        out.print_json(data=whatif_object(conclusion))
+    else:
+        out.print(whatif_text(conclusion))
+    return conclusion.report.exit_status
+
 
 Result = TypeVar("Result")
 

@@ -40,8 +40,16 @@ from telemetry.stores.queries.runs import (
     in_portions,
 )
 from telemetry.stores.queries.spans import Lanes, OperationColumns, Spans, TraceSpans
-from telemetry.stores.queries.steps import InterruptedSteps, LastSteps, RankSteps, Steps
-from telemetry.stores.queries.totals import RankStageMeans, RankStageStats, StageCounts, StageTotals
+from telemetry.stores.queries.steps import (
+    InterruptedSteps,
+    LastSteps,
+    RankStageMeans,
+    RankStageStats,
+    RankSteps,
+    StageCounts,
+    StageTotals,
+    Steps,
+)
 from telemetry.stores.queries.windows import LAST_STEP
 
 QUERIES: dict[str, type[Query]] = {

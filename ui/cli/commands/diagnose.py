@@ -90,5 +90,5 @@ class OneByDefault(TyperGroup):
 
 diagnose_app = typer.Typer(cls=OneByDefault, help="Explain what slows or stalls a run.", no_args_is_help=False)
 diagnose_app.command(DEFAULT)(command(DiagnoseOptions, "ui.cli.diagnose:diagnose"))
-diagnose_app.command("hang")(command(HangOptions, "ui.cli.hang:hang"))
-diagnose_app.command("whatif")(command(WhatifOptions, "ui.cli.whatif:whatif"))
+diagnose_app.command("hang")(command(HangOptions, "ui.cli.diagnose:hang"))
+diagnose_app.command("whatif")(command(WhatifOptions, "ui.cli.diagnose:whatif"))
