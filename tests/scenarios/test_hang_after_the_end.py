@@ -27,7 +27,7 @@ from tests.scenarios.hang_job import (
 )
 from tests.scenarios.hang_plan import Trial
 from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
-from ui.dashboard.run_rows import RunRow
+from ui.dashboard.data.run_rows import RunRow
 
 pytestmark = [pytest.mark.gloo, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -14,10 +14,10 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
-from tests.ui.told_alerts import S, made_alert, tell, tell_look
+from tests.ui.reported_alerts import S, made_alert, tell, tell_look
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_region
 from ui.dashboard.pages.alerts.page import amtool_command
+from ui.dashboard.serving.drawing import draw_region
 from ui.dashboard.view_state import View, ViewState
 
 NOW_NS = 1_790_000_000 * S

@@ -2,7 +2,7 @@
 
 from telemetry.stages import Stage
 from tests.ui.few_spans import made_spans
-from ui.dashboard.pages.timeline.area import ranks_within, statistics
+from ui.dashboard.pages.timeline.step_shares import ranks_within, statistics
 from ui.dashboard.view_state import Area
 
 SPANS = made_spans(

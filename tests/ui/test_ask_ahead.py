@@ -9,8 +9,8 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.deadline import until
 from tests.ui.served_dashboard import serving
-from ui.dashboard.ask_ahead import AT_ONCE
 from ui.dashboard.data import Reads
+from ui.dashboard.serving.first_answer import AT_ONCE
 from ui.dashboard.view_state import ViewState
 
 ANOTHER = 999
@@ -23,7 +23,7 @@ def test_a_crowd_of_addresses_does_not_queue_up(store: EmbeddedStore, monkeypatc
         asked.append(state.rank)
         go_on.wait(60)
 
-    monkeypatch.setattr("ui.dashboard.ask_ahead.ask", ask)
+    monkeypatch.setattr("ui.dashboard.serving.first_answer.ask", ask)
     with serving(StoreReader(store)) as address:
         try:
             for rank in range(5 * AT_ONCE):

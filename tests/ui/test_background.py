@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.deadline import until
-from ui.dashboard.background import RETRY_S, BackgroundAnswers, StillWorking
+from ui.dashboard.data.cache import RETRY_S, BackgroundAnswers, StillWorking
 
 
 def test_nobody_waits_longer_than_allowed_and_the_answer_comes_later() -> None:

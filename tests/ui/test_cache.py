@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.deadline import until
-from ui.dashboard.cache import AnswerCache, held_bytes
+from ui.dashboard.data.cache import AnswerCache, held_bytes
 from ui.dashboard.records import Series
 
 MANY = 2**30

@@ -13,10 +13,9 @@ from tests.memory_store import memory_store
 from tests.ui.made_fleet import SICK, SILENT, tell_of_clocks
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_chart, draw_region
-from ui.dashboard.pages.clock.measured import clock_history
 from ui.dashboard.pages.clock.offset import clock_offset
-from ui.dashboard.pages.clock.page import draw_offset
+from ui.dashboard.pages.clock.page import clock_history, draw_offset
+from ui.dashboard.serving.drawing import draw_chart, draw_region
 from ui.dashboard.view_state import View, ViewState
 
 SHOWN = ViewState(view=View.CLOCK, run="apart")

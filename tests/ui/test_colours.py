@@ -8,7 +8,7 @@ import pytest
 
 from telemetry.stages import Stage
 from ui.dashboard.figures.style import STAGE_COLOURS
-from ui.dashboard.pages.timeline.lanes import LANES
+from ui.dashboard.pages.timeline.ideal_strip import LANES
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage
-from ui.dashboard.figures.heat_map import LEAST_WAIT_TOP, colour_bar, colours_for, pooling_in_words, rank_by_step
+from ui.dashboard.figures.heat_map import LEAST_WAIT_TOP, colour_bar, colours_for, pooling_note, rank_by_step
 from ui.dashboard.figures.host_boxes import host_boxes, lay_out
-from ui.dashboard.figures.pooling import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
+from ui.dashboard.figures.metrics import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
 from ui.dashboard.figures.series import MAX_POINTS, Curve, curve_over_steps, thinned
 from ui.dashboard.figures.style import GRAPH_CONFIG, MOST_LABELS_PX, RATIO_SCALE, room_for
 from ui.dashboard.records import PooledTimes, StageTimes
@@ -74,10 +74,10 @@ def test_a_large_run_is_pooled_to_what_a_screen_can_show_and_its_slow_rank_stays
 
 def test_a_pooled_picture_says_what_a_cell_stands_for() -> None:
     assert (
-        pooling_in_words(made_cells(2000, 4096))
+        pooling_note(made_cells(2000, 4096))
         == "Pooled to fit: each cell is the median of 10 steps, of the worst of 11 ranks."
     )
-    assert pooling_in_words(made_cells(100, 8)) == ""
+    assert pooling_note(made_cells(100, 8)) == ""
 
 
 def test_a_cell_tells_both_values_of_its_worst_rank() -> None:

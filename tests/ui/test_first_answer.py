@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_canvas, draw_chart, draw_page, draw_region
-from ui.dashboard.first_answer import FirstAnswer, first_answer
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.interface import Chart, canvas_id, canvas_panel_id, chart_id, panel_id, region_id
+from ui.dashboard.serving.drawing import draw_canvas, draw_chart, draw_page, draw_region
+from ui.dashboard.serving.first_answer import FirstAnswer, first_answer
 from ui.dashboard.view_state import View, ViewState
 
 PATIENT_S = 60.0
@@ -91,7 +91,7 @@ def test_a_part_that_breaks_takes_no_other_with_it(reads: Reads, monkeypatch: py
     def broken(name: str, *_: object) -> None:
         raise RuntimeError(name)
 
-    monkeypatch.setattr("ui.dashboard.first_answer.draw_chart", broken)
+    monkeypatch.setattr("ui.dashboard.serving.first_answer.draw_chart", broken)
     page, is_whole = answer(ViewState(view=View.HEAT_MAP, run="made"), reads)
     assert not is_whole
     assert props(page, region_id("heat-controls"))["data-drawn"]

@@ -16,11 +16,10 @@ from tests.ui.made_fleet import BACK_NS, LOST_NS, SICK, SILENT, S, tell_of_hosts
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import MAX_POINTS, host_scene, troubles
-from ui.dashboard.drawing import draw_chart, draw_region
 from ui.dashboard.pages.fleet.chart import DASHES
 from ui.dashboard.pages.fleet.families import PANELS
-from ui.dashboard.pages.fleet.hosts import selection
-from ui.dashboard.pages.fleet.page import draw_host
+from ui.dashboard.pages.fleet.page import draw_host, selection
+from ui.dashboard.serving.drawing import draw_chart, draw_region
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
 from ui.dashboard.wording import local_ms
 

@@ -3,7 +3,7 @@
 import pytest
 
 from telemetry.errors import UsageError
-from ui.dashboard.gpu_price import VARIABLE, price_from_environment
+from ui.dashboard.records import VARIABLE, price_from_environment
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,16 @@ from tests.ui.made_fleet import SICK, tell_of_hosts
 from tests.ui.made_hang import FAULT, STEP, STUCK, S, evidence_rows
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
-from ui.dashboard.background import BackgroundAnswers
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_chart, draw_region
+from ui.dashboard.data.cache import BackgroundAnswers
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import GridColours, by_metric, by_standing
-from ui.dashboard.figures.standing import SIGNS, Standing
+from ui.dashboard.figures.hang import SIGNS, Standing
 from ui.dashboard.pages.controls import after_click
 from ui.dashboard.pages.grid.body import rank_body
 from ui.dashboard.pages.grid.page import draw_grid
 from ui.dashboard.records import StageTimes
+from ui.dashboard.serving.drawing import draw_chart, draw_region
 from ui.dashboard.view_state import Colour, Form, Metric, StepRange, View, ViewState
 
 LARGE = Topology(dp=192, pp=8, tp=8)

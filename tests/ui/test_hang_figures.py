@@ -8,11 +8,10 @@ import pytest
 from diagnose.hang.verdict import HangVerdict, State, Wait, Why
 from telemetry.topology import Topology
 from tests.ui.made_hang import STUCK, made_verdict
-from ui.dashboard.figures.chain import held_up, hops, path
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
 from ui.dashboard.figures.grid_layout import lay_out
-from ui.dashboard.figures.standing import SIGNS, Standing, standing_of
+from ui.dashboard.figures.hang import SIGNS, Standing, delayed_by, hops, path, standing_of
 
 LARGE = Topology(dp=192, pp=8, tp=8)
 SHAPES = [
@@ -113,9 +112,9 @@ def test_a_chain_leads_from_a_victim_to_the_root() -> None:
 def test_a_root_waits_for_nobody_and_holds_everybody_up() -> None:
     verdict = made_verdict()
     assert path(hops(verdict, STUCK)) == ()
-    held = held_up(verdict, STUCK)
+    held = delayed_by(verdict, STUCK)
     assert (held.directly, held.over_others, held.total) == ((1, 4, 7), (0, 2, 3, 6), 7)
-    assert held_up(verdict, 2).total == 0
+    assert delayed_by(verdict, 2).total == 0
 
 
 def test_a_circle_of_waiting_ends_where_it_began() -> None:
@@ -124,7 +123,7 @@ def test_a_circle_of_waiting_ends_where_it_began() -> None:
     }
     verdict = replace(made_verdict(), waits=waits, initiating=())
     assert path(hops(verdict, 0)) == (0, 1, 2, 0)
-    assert held_up(verdict, 0).total == 2
+    assert delayed_by(verdict, 0).total == 2
 
 
 def test_where_nothing_stands_still_ranks_run() -> None:

@@ -14,9 +14,9 @@ from tests.ui.made_hang import FAULT, HEADLINE, STEP, STUCK, S, evidence_rows, m
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_chart, draw_page
-from ui.dashboard.figures.chain import hops, path
+from ui.dashboard.figures.hang import hops, path
 from ui.dashboard.records import RunFacts
+from ui.dashboard.serving.drawing import draw_chart, draw_page
 from ui.dashboard.view_state import View, ViewState
 
 

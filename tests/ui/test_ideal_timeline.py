@@ -14,14 +14,13 @@ from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.test_spans_buffer import columns_of
 from ui.dashboard.address import parse_search
-from ui.dashboard.background import BackgroundAnswers
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_canvas, draw_region
-from ui.dashboard.live import look
+from ui.dashboard.data.cache import BackgroundAnswers
 from ui.dashboard.pages.controls import after_controls
-from ui.dashboard.pages.timeline.ideal import loss_in_words
-from ui.dashboard.pages.timeline.lanes import LANES
-from ui.dashboard.pages.timeline.replay import asked_ideal
+from ui.dashboard.pages.timeline.ideal import ideal_request, loss_text
+from ui.dashboard.pages.timeline.ideal_strip import LANES
+from ui.dashboard.serving.drawing import draw_canvas, draw_region
+from ui.dashboard.serving.live import freshness
 from ui.dashboard.view_state import Group, SpanKey, StepRange, View, ViewState
 
 SLOW = ViewState(view=View.TIMELINE, run="slow", group=Group.PP, rank=4, step=25, ideal=True)
@@ -98,9 +97,9 @@ def test_the_real_picture_does_not_wait_for_it_and_a_look_tells_when_it_is_there
     first = draw_canvas("timeline", SLOW, reads, None)
     assert first is not None
     assert "ideal" not in picture(SLOW, reads)
-    before = look(SLOW, reads)
+    before = freshness(SLOW, reads)
     said(SLOW, reads)
-    until(lambda: look(SLOW, reads) != before, what="the ideal timeline")
+    until(lambda: freshness(SLOW, reads) != before, what="the ideal timeline")
     after = draw_canvas("timeline", SLOW, reads, first.kind)
     assert after is not None
     assert after.kind != first.kind
@@ -109,7 +108,7 @@ def test_the_real_picture_does_not_wait_for_it_and_a_look_tells_when_it_is_there
 
 def test_a_chosen_span_says_what_it_would_take(patient: Reads) -> None:
     said(SLOW, patient)
-    held = patient.aligned_spans(patient.facts(SLOW), 25, (5,)).spans
+    held = patient.spans(patient.facts(SLOW).summary, 25, (5,))
     (second,) = held.where(held.stage == Stage.BACKWARD_COMPUTE).where(slice(1, 2)).seq.tolist()
     chosen = replace(SLOW, rank=5, span=SpanKey(5, second))
     drawn = draw_region("details", chosen, patient, by_clock=False)
@@ -121,7 +120,7 @@ def test_without_the_control_nothing_is_asked_nor_shown(patient: Reads) -> None:
     plain = replace(SLOW, ideal=False)
     assert said(plain, patient) == "null"
     assert "ideal" not in picture(plain, patient)
-    assert look(plain, patient) != look(SLOW, patient)
+    assert freshness(plain, patient) != freshness(SLOW, patient)
 
 
 def test_the_control_sets_the_address_and_another_group_keeps_it() -> None:
@@ -147,10 +146,10 @@ def test_what_cannot_be_replayed_says_why_and_the_real_timeline_stays(store: Emb
 
 def test_of_a_large_run_fewer_neighbours_are_replayed_and_the_step_is_among_them(slow: StoreReader) -> None:
     facts = Reads(slow).facts(SLOW)
-    each = asked_ideal(facts, 25, Reads(slow)).num_operations // 20
+    each = ideal_request(facts, 25, Reads(slow)).num_operations // 20
     some = waiting(Reads(slow, max_operations=7 * each))
-    assert asked_ideal(facts, 25, some).steps == StepRange(20, 26)
-    assert asked_ideal(facts, 38, some).steps == StepRange(34, 39)
+    assert ideal_request(facts, 25, some).steps == StepRange(20, 26)
+    assert ideal_request(facts, 38, some).steps == StepRange(34, 39)
     assert "in steps 20 to 26" in said(SLOW, some)
     none = waiting(Reads(slow, max_operations=each - 1))
     assert "too many to replay for a page" in said(SLOW, none)
@@ -163,4 +162,4 @@ def test_of_a_large_run_fewer_neighbours_are_replayed_and_the_step_is_among_them
     [(442e6, 380e6, "would take 380 ms: 62.0 ms (14.0%) is lost."), (380e6, 381e6, "381 ms: no time is lost.")],
 )
 def test_a_loss_reads_as_a_sentence(took_ns: float, ideal_ns: float, end: str) -> None:
-    assert loss_in_words(took_ns, ideal_ns).endswith(end)
+    assert loss_text(took_ns, ideal_ns).endswith(end)

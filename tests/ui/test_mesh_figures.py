@@ -12,14 +12,13 @@ from telemetry.topology import Topology, peer_of_mask
 from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
 from ui.dashboard.data import Reads
-from ui.dashboard.data.heat_map import pooled_times, stage_times
+from ui.dashboard.data.stage_times import Compared, _group_of_rank, compared_in, pooled_times, stage_times
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
-from ui.dashboard.figures.standing import Standing
+from ui.dashboard.figures.hang import Standing
 from ui.dashboard.pages.grid.body import rank_body
 from ui.dashboard.pages.heat_map.page import draw_says, has_values
-from ui.dashboard.pages.timeline.lanes import LANES, lane_of
-from ui.dashboard.stage_times import Compared, _group_of_rank, compared_in
+from ui.dashboard.pages.timeline.ideal_strip import LANES, lane_of
 from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState
 from ui.dashboard.wording import degrees
 

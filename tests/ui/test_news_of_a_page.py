@@ -13,9 +13,9 @@ from telemetry.stores.interface import StoreReader
 from tests.ui.asked import Place, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
-from ui.dashboard.callbacks import LOST_AFTER_S
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import Drawn
+from ui.dashboard.serving.callbacks import LOST_AFTER_S
+from ui.dashboard.serving.drawing import Drawn
 from ui.dashboard.view_state import ViewState
 
 Known = list[str] | dict[str, object] | None
@@ -70,7 +70,7 @@ def test_a_page_that_takes_long_is_not_asked_for_again(
         go_on.wait(60)
         return Drawn("slow", lambda: None)
 
-    monkeypatch.setattr("ui.dashboard.callbacks.draw_page", draw_page)
+    monkeypatch.setattr("ui.dashboard.serving.callbacks.draw_page", draw_page)
     long_ago = awaited(since_s=time.time() - LOST_AFTER_S)
     with serving(StoreReader(store)) as address, ThreadPoolExecutor(1) as beside:
         drawn = beside.submit(ask_for_page, address)

@@ -16,7 +16,7 @@ from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.address import Parsed
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_frame, draw_page
+from ui.dashboard.serving.drawing import draw_frame, draw_page
 from ui.dashboard.view_state import View, ViewState
 
 S = 1_000_000_000

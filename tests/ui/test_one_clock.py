@@ -4,7 +4,7 @@ from telemetry.clocks.align_evidence import REFERENCE, HostClock
 from telemetry.clocks.align_table import ClockTable
 from telemetry.stages import Stage
 from tests.ui.few_spans import made_spans
-from ui.dashboard.one_clock import on_one_clock
+from ui.dashboard.pages.timeline.selection import on_one_clock
 
 SECOND = 1_000_000_000
 HOSTS = ("a", "a", "b")

@@ -22,9 +22,9 @@ from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
-from ui.dashboard.data.heat_map import pooled_times, stage_times
+from ui.dashboard.data.run_rows import RunRow
+from ui.dashboard.data.stage_times import pooled_times, stage_times
 from ui.dashboard.pages.runs.listing import run_list
-from ui.dashboard.run_rows import RunRow
 from ui.dashboard.view_state import Clock, Metric, StepRange, View, ViewState
 from ui.dashboard.wording import duration
 
@@ -74,7 +74,7 @@ def test_the_list_of_runs_and_the_overview_show_it(reads: Reads, step_time: floa
 
 
 def test_goodput_is_the_step_time_of_all_steps_over_the_wall_time(reads: Reads, step_time: float) -> None:
-    (wall,) = reads.ask_of_all(RunWallTimes(run_ids=(NAME,))).to_pylist()
+    (wall,) = reads.ask_all_runs(RunWallTimes(run_ids=(NAME,))).to_pylist()
     assert _row(reads).goodput == pytest.approx(NUM_STEPS * step_time / wall["wall_ns"])
 
 
@@ -105,10 +105,10 @@ def test_what_if_shows_it_on_its_page_and_in_the_command(reads: Reads, reader: S
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(whatif_text(found))
     assert f"a step takes {step_time / 1e9:.3f} s: " in console.export_text()
-    assert f"A step takes {duration(step_time)}; " in said("whatif-says", reads, view=View.WHAT_IF, run=NAME)
+    assert f"A step takes {duration(step_time)}; " in said("whatif-says", reads, view=View.WHATIF, run=NAME)
     assert re.search(
         rf"Step time {re.escape(duration(step_time))} mean of 40 steps Ideal",
-        said("whatif-cards", reads, view=View.WHAT_IF, run=NAME),
+        said("whatif-cards", reads, view=View.WHATIF, run=NAME),
     )
 
 

@@ -14,11 +14,11 @@ from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.defaults import chosen_stage
-from ui.dashboard.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, mark_canvas
-from ui.dashboard.live import look
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_click, after_controls
 from ui.dashboard.pages.heat_map.page import control_values
+from ui.dashboard.serving.drawing import draw_canvas, draw_chart, draw_page, draw_region, in_place, mark_canvas
+from ui.dashboard.serving.live import freshness
 from ui.dashboard.view_state import Area, Colour, Group, Metric, SpanKey, StepRange, TimeRange, View, ViewState
 
 SHAPES = {
@@ -52,7 +52,7 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
     for name in PAGES[view].charts:
         plotted = draw_chart(name, state, reads, None)
         assert plotted is not None
-        if view is not View.WHAT_IF:  # what is not slow is not taken apart
+        if view is not View.WHATIF:  # what is not slow is not taken apart
             assert plotted.panel == ("panel hidden" if view is View.HANG else "panel")
     for name in PAGES[view].canvases:
         painted = draw_canvas(name, state, reads, None)
@@ -64,7 +64,7 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
 @pytest.mark.parametrize("view", list(View))
 def test_what_is_stored_comes_back_from_a_browser_as_it_went(reads: Reads, view: View) -> None:
     """Else a page is drawn anew every two seconds: JavaScript rounds integers beyond 2**53, so all are texts."""
-    seen = look(ViewState(view=view, run="made"), reads)[0]
+    seen = freshness(ViewState(view=view, run="made"), reads)[0]
     assert seen
     assert all(isinstance(one, str) for one in seen)
 
@@ -225,7 +225,7 @@ def test_an_empty_store_and_an_unknown_run_stand_in_for_the_page() -> None:
         reads = Reads(StoreReader(store))
         assert draw_page(ViewState(view=View.OVERVIEW), reads).key.endswith("/empty")
         assert "rankscope demo" in text_of(ViewState(), reads, "runs")
-        assert look(ViewState(view=View.OVERVIEW, run="x"), reads)[1] is None
+        assert freshness(ViewState(view=View.OVERVIEW, run="x"), reads)[1] is None
 
 
 def test_ranks_without_a_step_are_waited_for(store: EmbeddedStore) -> None:

@@ -24,11 +24,10 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
 from ui.dashboard.data.core import MAX_SAMPLES
-from ui.dashboard.data.heat_map import pooled_times, stage_times
-from ui.dashboard.metrics import waited_for_ns
+from ui.dashboard.data.stage_times import PROCESSOR, WALL, pooled_times, stage_times
+from ui.dashboard.figures.metrics import waited_for_ns
 from ui.dashboard.pages.runs.listing import run_list
-from ui.dashboard.pages.timeline.export import spans_left_out
-from ui.dashboard.stage_times import PROCESSOR, WALL
+from ui.dashboard.pages.timeline.selection import num_left_out
 from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState
 
 ALL = StepRange(0, 1000)
@@ -202,9 +201,9 @@ def test_of_a_full_lane_the_longest_spans_are_asked_for_and_the_rest_is_counted(
     whole, cut = Reads(reader), Reads(reader, max_lane=2)
     summary = whole.newest(MADE)
     everything, longest = (reads.spans(summary, 7, (4, 6)) for reads in (whole, cut))
-    assert spans_left_out(whole, summary, 7, (4, 6)) == 0
+    assert num_left_out(whole, summary, 7, (4, 6)) == 0
     assert "Lanes" not in reader.asked
-    assert spans_left_out(cut, summary, 7, (4, 6)) == len(everything) - len(longest) > 0
+    assert num_left_out(cut, summary, 7, (4, 6)) == len(everything) - len(longest) > 0
 
 
 def test_what_pages_and_detectors_ask_both_is_asked_once(store: EmbeddedStore, run: SyntheticRun) -> None:

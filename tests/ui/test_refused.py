@@ -11,10 +11,10 @@ from telemetry.stores.interface import StoreReader
 from tests.ui.asked import Place, Told, ask
 from tests.ui.served_dashboard import serving_app
 from tests.ui.synthetic_run import SyntheticRun
-from ui.dashboard import callbacks
 from ui.dashboard.app import mount_dashboard
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_page
+from ui.dashboard.serving import callbacks
+from ui.dashboard.serving.drawing import draw_page
 from ui.dashboard.view_state import View, ViewState
 
 

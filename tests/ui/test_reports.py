@@ -14,11 +14,11 @@ from tests.deadline import until
 from tests.ui.made_hang import STEP, S, evidence_rows
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
-from ui.dashboard.data.asking import Asking
+from ui.dashboard.data.asking import StoreQueries
 from ui.dashboard.data.reports import NewestAnswers, Reports
-from ui.dashboard.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
-from ui.dashboard.live import look
 from ui.dashboard.records import RunSummary
+from ui.dashboard.serving.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
+from ui.dashboard.serving.live import freshness
 from ui.dashboard.view_state import View, ViewState
 
 NOTHING_IS_SMALL = 0
@@ -37,13 +37,13 @@ class Nobody:
 class HeldReports(Reports):
     """The detectors say nothing before they may."""
 
-    def __init__(self, asking: Asking) -> None:
-        super().__init__(asking, rank_steps_at_once=NOTHING_IS_SMALL)
+    def __init__(self, queries: StoreQueries) -> None:
+        super().__init__(queries, rank_steps_at_once=NOTHING_IS_SMALL)
         self.may_tell = threading.Event()
 
-    def _diagnosed(self, run: RunSummary) -> Report:
+    def _diagnose(self, run: RunSummary) -> Report:
         self.may_tell.wait()
-        return super()._diagnosed(run)
+        return super()._diagnose(run)
 
 
 class Held(Reads):
@@ -85,10 +85,10 @@ def test_no_page_waits_for_the_detectors_of_a_large_run(held: Held) -> None:
 
 
 def test_the_page_is_drawn_again_once_they_have_told_and_the_cells_do_not_travel_twice(held: Held) -> None:
-    before, _ = look(HEAT_MAP, held)
+    before, _ = freshness(HEAT_MAP, held)
     without = draw_chart("cells", HEAT_MAP, held, None)
     held.let_tell()
-    until(lambda: look(HEAT_MAP, held)[0] != before, what="the report")
+    until(lambda: freshness(HEAT_MAP, held)[0] != before, what="the report")
     assert without is not None
     marked = draw_chart("cells", HEAT_MAP, held, without.kind)
     assert marked is not None
@@ -122,9 +122,9 @@ def test_the_evidence_of_a_large_stall_is_read_in_the_background(store: Embedded
     stuck.leave_evidence(store, evidence_rows(stuck.now_ns + 35 * S))
     reads = Reads(StoreReader(store), ranks_judged_at_once=7)
     page = ViewState(view=View.HANG, run="stuck")
-    before, _ = look(page, reads)
+    before, _ = freshness(page, reads)
     assert "Reading the evidence of 8 ranks" in text_of("hang-verdict", page, reads)
-    until(lambda: look(page, reads)[0] != before, what="the verdict")
+    until(lambda: freshness(page, reads)[0] != before, what="the verdict")
     assert "rank 5 is behind" in text_of("hang-verdict", page, reads)
     assert "rank 5 is behind" in text_of("verdict", replace(page, view=View.OVERVIEW), reads)
 
@@ -134,7 +134,7 @@ def test_detectors_begin_once_the_parts_of_pages_have_what_they_asked_for(
     monkeypatch: pytest.MonkeyPatch, num_parts: int, begins_s: float
 ) -> None:
     """A part asks at 0, and each time 1.5 s after the one before it."""
-    now_s, reports = [100.0], Reports(Asking(Nobody()))
+    now_s, reports = [100.0], Reports(StoreQueries(Nobody()))
     parts_s = [100.0 + 1.5 * number for number in range(num_parts)]
     large = RunSummary(**{**dict.fromkeys(RunSummary.__dataclass_fields__, 0), "run_id": "r", "num_ranks": 10**6})
 

@@ -16,13 +16,13 @@ from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
+from tests.ui.reported_alerts import made_alert, tell, tell_look
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
-from tests.ui.told_alerts import made_alert, tell, tell_look
 from ui.dashboard.data import Reads
+from ui.dashboard.data.run_rows import RunRow
 from ui.dashboard.pages.runs.listing import MOST_COMPARED, MOST_ROWS, run_list
 from ui.dashboard.pages.runs.page import draw_runs
-from ui.dashboard.run_rows import RunRow
 from ui.dashboard.view_state import RunOrder, ViewState
 
 S = 1_000_000_000

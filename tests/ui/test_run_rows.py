@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.findings import Severity
 from diagnose.model.run_state import RunState
-from ui.dashboard.run_rows import AttemptSteps, OpenFindings, RecentMean, RunRow, goodput, ordered
+from ui.dashboard.data.run_rows import AttemptSteps, OpenFindings, RecentMean, RunRow, goodput, ordered
 from ui.dashboard.view_state import RunOrder
 
 S = 1_000_000_000

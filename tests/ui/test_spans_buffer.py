@@ -7,8 +7,8 @@ import pytest
 
 from telemetry.stages import Stage
 from tests.ui.few_spans import buffer_of, made_spans
-from ui.dashboard.pages.timeline.lanes import NARROW, packed, tick_of
-from ui.dashboard.pages.timeline.spans_buffer import MAX_SPANS, fit
+from ui.dashboard.pages.timeline.ideal_strip import NARROW, packed, tick_of
+from ui.dashboard.pages.timeline.selection import MAX_SPANS, fit
 
 
 def unpacked(column: dict[str, str]) -> list[int]:

@@ -20,7 +20,7 @@ from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
-from ui.dashboard.run_rows import RunRow
+from ui.dashboard.data.run_rows import RunRow
 from ui.dashboard.view_state import View
 from ui.dashboard.wording import clock, stamp
 

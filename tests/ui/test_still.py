@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from ui.dashboard.still import stilled, written
+from ui.dashboard.components import stilled, written
 
 
 def types(node: Any) -> Any:

@@ -30,7 +30,7 @@ PATH = "_dash-ws-callback"
 
 @pytest.fixture(autouse=True)
 def _opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ui.dashboard.live.OPENING_S", 0.0)
+    monkeypatch.setattr("ui.dashboard.serving.live.OPENING_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_a_page_that_is_on_its_way_is_told_nothing(served: tuple[str, uvicorn.Se
 def test_a_page_that_has_gone_without_its_socket_is_forgotten(
     served: tuple[str, uvicorn.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.dashboard.live.GONE_S", 0.1)
+    monkeypatch.setattr("ui.dashboard.serving.live.GONE_S", 0.1)
     with opened(served[0], **TOKEN) as ours:
         page = Page(ours, follow_of(served[0], **TOKEN), "?view=runs")
         told = [json.loads(page.socket.recv(timeout=30)) for _ in range(2)]

@@ -23,8 +23,8 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
 from ui.dashboard.app import mount_dashboard
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_region
-from ui.dashboard.pages.timeline import export as trace
+from ui.dashboard.pages.timeline import trace_file as trace
+from ui.dashboard.serving.drawing import draw_region
 from ui.dashboard.view_state import Group, View, ViewState
 
 GRID = Topology(dp=2, pp=2, tp=2)

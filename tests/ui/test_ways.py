@@ -11,11 +11,11 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
-from ui.dashboard.pages.heat_map.summary import heat_in_words
+from ui.dashboard.data.stage_times import PROCESSOR, WALL
+from ui.dashboard.pages.heat_map.page import heat_map_summary
 from ui.dashboard.pages.verdict import Way, ways
-from ui.dashboard.pages.whatif.cost import pattern_in_words
+from ui.dashboard.pages.whatif.analysis import cause_text
 from ui.dashboard.records import RunFacts, StageTimes, StepTimes
-from ui.dashboard.stage_times import PROCESSOR, WALL
 from ui.dashboard.view_state import Group, Metric, ViewState
 
 NUM_STEPS = 40
@@ -112,11 +112,11 @@ def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts
         step_ns=np.full(NUM_STEPS, 200e6),
         basis="processor time",
     )
-    said = heat_in_words(times, facts, Metric.MILLISECONDS)
+    said = heat_map_summary(times, facts, Metric.MILLISECONDS)
     assert "pp2 takes 60.0 ms a step, the other pipeline stages 40.0 ms to 44.0 ms" in said
-    share = heat_in_words(times, facts, Metric.SHARE)
+    share = heat_map_summary(times, facts, Metric.SHARE)
     assert "pp2 takes 30% of a step, the other pipeline stages 20% to 22%" in share
-    assert "pp2" not in heat_in_words(times, facts, Metric.RATIO).partition("highest")[0]
+    assert "pp2" not in heat_map_summary(times, facts, Metric.RATIO).partition("highest")[0]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_those_who_come_last_to_a_collective_are_named(facts: RunFacts, waited_m
         step_ns=np.full(NUM_STEPS, 200e6),
         basis=WALL,
     )
-    assert said in heat_in_words(times, facts, Metric.WAIT)
+    assert said in heat_map_summary(times, facts, Metric.WAIT)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_time_on_the_wall_accuses_no_single_rank_of_a_tensor_group(facts: RunFac
         basis=basis,
     )
     grid = replace(facts, topology=Topology(dp=2, tp=4))
-    assert said in heat_in_words(times, grid, Metric.RATIO)
+    assert said in heat_map_summary(times, grid, Metric.RATIO)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +172,11 @@ def test_time_on_the_wall_accuses_no_single_rank_of_a_tensor_group(facts: RunFac
     ],
 )
 def test_a_stage_is_blamed_only_where_it_alone_makes_most_of_the_slowdown(by_pp: list[float], said: str) -> None:
-    assert said in pattern_in_words(analysed(by_pp))
+    assert said in cause_text(analysed(by_pp))
 
 
 def test_fewer_layers_are_no_remedy_for_a_slow_link() -> None:
     figures = replace(analysed([1.0, 1.3, 1.0, 1.0]), by_stage={"backward-compute": 1.05, "grads-reduce-scatter": 1.2})
-    said = pattern_in_words(figures)
+    said = cause_text(figures)
     assert "pp1 causes most of it, on all its replicas, mostly in grads-reduce-scatter" in said
     assert "move layers" not in said

@@ -14,16 +14,16 @@ from telemetry.stores.interface import StoreReader
 from tests.deadline import until
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
-from ui.dashboard.background import BackgroundAnswers, StillWorking
 from ui.dashboard.data import Reads
-from ui.dashboard.data.whatif import asked_for
-from ui.dashboard.drawing import Plotted, draw_chart, draw_region
-from ui.dashboard.gpu_price import GpuPrice
-from ui.dashboard.live import look
+from ui.dashboard.data.cache import BackgroundAnswers, StillWorking
+from ui.dashboard.data.whatif import replay_request
 from ui.dashboard.pages.controls import after_click
+from ui.dashboard.records import GpuPrice
+from ui.dashboard.serving.drawing import Plotted, draw_chart, draw_region
+from ui.dashboard.serving.live import freshness
 from ui.dashboard.view_state import LARGEST, Group, StepRange, View, ViewState
 
-SLOW = ViewState(view=View.WHAT_IF, run="slow")
+SLOW = ViewState(view=View.WHATIF, run="slow")
 LONG_S = 60.0
 
 
@@ -142,15 +142,15 @@ def test_until_it_is_there_the_page_says_that_it_is_at_work(busy: tuple[Reads, t
 def test_a_look_tells_when_it_is_there(busy: tuple[Reads, threading.Event]) -> None:
     reads, done = busy
     said("whatif-says", SLOW, reads)
-    before = look(SLOW, reads)
-    assert look(SLOW, reads) == before
+    before = freshness(SLOW, reads)
+    assert freshness(SLOW, reads) == before
     done.set()
-    until(lambda: look(SLOW, reads) != before, what="the answer")
+    until(lambda: freshness(SLOW, reads) != before, what="the answer")
     assert "would take" in said("whatif-says", SLOW, reads)
 
 
 def test_of_a_large_run_the_newest_steps_are_replayed_and_the_command_is_named(slow: StoreReader) -> None:
-    each = asked_for(Reads(slow).facts(SLOW), SLOW, Reads(slow)).num_operations // 40
+    each = replay_request(Reads(slow).facts(SLOW), SLOW, Reads(slow)).num_operations // 40
     text = said("whatif-says", SLOW, patient(Reads(slow, max_operations=7 * each)))
     assert "It shows the newest 7 of 40 steps" in text
     assert "rankscope diagnose whatif slow --attempt 0 --first-step 0 --last-step 39" in text
@@ -175,8 +175,8 @@ def test_a_live_run_is_replayed_anew_after_ten_steps_not_after_each(store: Embed
         live.advance(store, more)
         reads = Reads(StoreReader(store), wall_s=lambda: live.now_ns / 1e9)
         state = replace(SLOW, run="at-work")
-        newest = asked_for(reads.facts(state), state, reads)
+        newest = replay_request(reads.facts(state), state, reads)
         open_end = replace(state, steps=StepRange(5, LARGEST))
-        assert asked_for(reads.facts(state), open_end, reads).steps == StepRange(5, newest.steps.last)
+        assert replay_request(reads.facts(state), open_end, reads).steps == StepRange(5, newest.steps.last)
         ends.append(newest.steps.last)
     assert ends == [19, 19, 29]

@@ -129,20 +129,19 @@ MAX_LABEL = 28
 def framed(
     traces: Sequence[BaseTraceType], *, height_px: int, keep: str, margin: Mapping[str, int] = MARGIN, **layout: Any
 ) -> go.Figure:
-    """The traces in the shared frame, with what ``layout`` says beyond it. ``keep``: as long as it stays, so do zoom
-    and hidden traces. ``margin``: where it differs from :data:`MARGIN`.
+    """The traces in the shared frame. Zoom and hidden traces persist while ``keep`` is the same. ``margin`` overrides
+    :data:`MARGIN`, and ``layout`` adds to the frame.
 
-    Made in one go: plotly takes ten times as long to change a figure, setting by setting.
+    The figure is made in one call: plotly takes ten times as long to change a figure.
     """
-    axes = {"xaxis": {}, "yaxis": {}} | {name: one for name, one in layout.items() if name[1:].startswith("axis")}
-    whole = {name: (X_AXIS if name.startswith("x") else Y_AXIS) | one for name, one in axes.items()}
+    axes = {"xaxis": {}, "yaxis": {}} | {name: axis for name, axis in layout.items() if name[1:].startswith("axis")}
+    whole = {name: (X_AXIS if name.startswith("x") else Y_AXIS) | axis for name, axis in axes.items()}
     room = {"height": height_px, "margin": {**MARGIN, **margin}}
     return go.Figure([*traces], {**FRAME, **room, "uirevision": keep, **layout, **whole})
 
 
 def room_for(labels: Iterable[str]) -> int:
-    """Pixels left of a picture whose rows are called so. Beyond :data:`MOST_LABELS_PX` plotly itself finds what is left
-    for the picture."""
+    """The left margin in pixels for these row labels. Plotly shortens the picture for labels beyond MOST_LABELS_PX."""
     longest = max((len(_TAG.sub("", label)) for label in labels), default=0)
     return min(EDGE_PX + round(LETTER_PX * longest), MOST_LABELS_PX)
 
@@ -154,7 +153,7 @@ def outline(x0: float, x1: float, y0: float, y1: float, colour: str = SUSPECT, w
 
 
 def short(name: str, limit: int = MAX_LABEL) -> str:
-    """``name`` in at most ``limit`` characters: its middle is left out, for names of hosts differ at their end."""
+    """``name`` in at most ``limit`` characters. The middle is left out, because host names differ at the end."""
     if len(name) <= limit:
         return name
     end = limit // 2
@@ -162,5 +161,5 @@ def short(name: str, limit: int = MAX_LABEL) -> str:
 
 
 def plain(text: str) -> str:
-    """``text`` without meaning to plotly, which reads a little HTML in labels."""
+    """``text`` as plotly shows it literally. Plotly interprets some HTML in labels."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

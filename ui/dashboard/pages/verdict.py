@@ -25,21 +25,21 @@ PRICED_BY_WHATIF = {
     Kind.LATE_LAUNCH,
 }
 """Of these a replay tells what putting them right gives."""
-TELLING = {Kind.STAGE_IMBALANCE: View.WHAT_IF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
+BEST_VIEW = {Kind.STAGE_IMBALANCE: View.WHATIF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
     FAMILY_OF, View.FLEET
 )
 """Where a kind shows best; the others on the heat map."""
 
 
 class Way(NamedTuple):
-    """A link: what it shows, and its address."""
+    """A link to a view."""
 
     name: str
     address: str
 
 
 def ways(finding: Finding, facts: RunFacts) -> list[Way]:
-    """The views that say something about a finding."""
+    """Links to the views that show a finding."""
     found = {
         View.HEAT_MAP: Way("heat map", _heat_map(finding, facts).search()),
         View.TIMELINE: Way("timeline", _timeline(finding, facts).search()),
@@ -47,15 +47,14 @@ def ways(finding: Finding, facts: RunFacts) -> list[Way]:
     if finding.kind is Kind.LOSS_ANOMALY:  # whoever is slow would be taken for its cause
         del found[View.HEAT_MAP]
     if finding.kind in PRICED_BY_WHATIF:
-        found[View.WHAT_IF] = Way("cost", _at_steps(View.WHAT_IF, finding, facts).search())
+        found[View.WHATIF] = Way("cost", _at_steps(View.WHATIF, finding, facts).search())
     if finding.kind in FAMILY_OF and finding.hosts:
         found[View.FLEET] = Way("host", _fleet(finding, facts).search())
-    first = TELLING.get(finding.kind, View.HEAT_MAP)
+    first = BEST_VIEW.get(finding.kind, View.HEAT_MAP)
     return [found[view] for view in sorted(found, key=lambda view: view is not first)]
 
 
 def _at_steps(view: View, finding: Finding, facts: RunFacts) -> ViewState:
-    """A view of a finding's window."""
     run, window = facts.summary, finding.window
     return ViewState(
         view=view, run=run.run_id, attempt=run.attempt, steps=StepRange(window.first_step, window.last_step)
@@ -63,14 +62,14 @@ def _at_steps(view: View, finding: Finding, facts: RunFacts) -> ViewState:
 
 
 def _heat_map(finding: Finding, facts: RunFacts) -> ViewState:
-    """The heat map of the stage in which it shows; a ratio to peers hides a whole pipeline stage."""
+    """The heat map of the stage of a finding. A ratio to peers hides a slow pipeline stage."""
     run = facts.summary
     metric = Metric.MILLISECONDS if finding.kind is Kind.STAGE_IMBALANCE else Metric.RATIO
     return ViewState(view=View.HEAT_MAP, run=run.run_id, attempt=run.attempt, stage=_stage(finding), metric=metric)
 
 
 def _timeline(finding: Finding, facts: RunFacts) -> ViewState:
-    """A step in which it shows, with those whom its first suspect meets there."""
+    """A step of a finding, with the group of its first suspect."""
     run = facts.summary
     return ViewState(
         view=View.TIMELINE,
@@ -84,7 +83,6 @@ def _timeline(finding: Finding, facts: RunFacts) -> ViewState:
 
 
 def _fleet(finding: Finding, facts: RunFacts) -> ViewState:
-    """The samples of its first host."""
     state = _at_steps(View.FLEET, finding, facts)
     return replace(state, host=finding.hosts[0], family=FAMILY_OF[finding.kind])
 
@@ -94,7 +92,7 @@ def _stage(finding: Finding) -> Stage:
 
 
 def _group(finding: Finding, facts: RunFacts) -> Group | None:
-    """Replicas side by side where they differ or meet, else the pipeline; None: as the timeline likes."""
+    """Replicas if they differ or communicate, otherwise the pipeline. None: the default of the timeline."""
     if finding.kind is Kind.DATA_IMBALANCE or _stage(finding).stream is Stream.DP:
         return Group.DP if facts.topology.dp > 1 else None
     if not finding.ranks:
@@ -103,7 +101,8 @@ def _group(finding: Finding, facts: RunFacts) -> Group | None:
 
 
 def _step(finding: Finding, facts: RunFacts) -> int:
-    """Where a loss went wrong, the first; else the last of those that it names, or a typical one of its window."""
+    """The first step of a loss anomaly. Otherwise the last step that the finding names, or a typical step of its
+    window."""
     if finding.kind is Kind.LOSS_ANOMALY:
         return finding.window.first_step
     named = finding.evidence.get("steps")
@@ -144,20 +143,20 @@ def headline(report: Report, facts: RunFacts) -> Component:
 
 
 def looking(facts: RunFacts) -> Component:
-    """Stands where findings will be told."""
+    """Shown until the detectors are ready."""
     text = f"Comparing {count(facts.topology.world_size, 'rank')}. The page updates automatically."
     return dmc.Group([dmc.Loader(size="sm"), dmc.Text(text, size="sm")], gap="sm", className="looking")
 
 
 def findings_list(report: Report, facts: RunFacts) -> Component:
-    """Each finding with its evidence and what to do."""
+    """Each finding with its evidence and links."""
     if not report.findings:
         return dmc.Text("None.", size="sm", c="dimmed")
     return dmc.Stack([_finding(finding, facts) for finding in report.findings], gap="sm")
 
 
 def marks_list(report: Report, facts: RunFacts) -> Component:
-    """What happened on hosts that is no finding, the newest last, with the way to each host."""
+    """Events of hosts that are not findings, the newest last, with links to the hosts."""
     run = facts.summary
     state = ViewState(view=View.FLEET, run=run.run_id, attempt=run.attempt, family=Family.NETWORK)
     return html.Ul(

@@ -10,20 +10,18 @@ from dash.development.base_component import Component
 from diagnose.hang.evidence import Process, fold_stacks, recorders_of
 from diagnose.hang.finding import severity_of
 from diagnose.hang.verdict import HangVerdict
-from ui.dashboard.figures.standing import SIGNS, Standing
+from ui.dashboard.figures.hang import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
-from ui.dashboard.pages.panels import at_work
-from ui.dashboard.pages.rank_chip import rank_chips, swatch
-from ui.dashboard.pages.run_cells import no_stall_in_words
+from ui.dashboard.pages.panels import no_stall_text, rank_chips, swatch, working
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import View, ViewState
-from ui.dashboard.wording import clock, count, long_duration, ranks_in_words, stamp
+from ui.dashboard.wording import clock, count, long_duration, ranks_text, stamp
 
 MAX_STACKS, MAX_FRAMES, MAX_NOTES = 12, 16, 8
 
 
 def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
-    """Headline, since when, what to do, how sure; then what was wrong with the evidence itself."""
+    """Headline, circumstances, next step, and notes on the evidence."""
     lines: list[Component] = [dmc.Text(verdict.headline, fw=600, size="lg", className="verdict-text")]
     lines.append(dmc.Text(" · ".join(_circumstances(verdict)), size="sm"))
     if verdict.next_step:
@@ -31,8 +29,8 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
     if verdict.initiating:
         lines.append(rank_chips(verdict.initiating, verdict, state))
     if missing := verdict.evidence.missing:
-        words = f"{count(len(missing), 'rank')} without evidence: {ranks_in_words(missing, counted=False)}"
-        lines.append(dmc.Text(words, size="sm"))
+        text = f"{count(len(missing), 'rank')} without evidence: {ranks_text(missing, counted=False)}"
+        lines.append(dmc.Text(text, size="sm"))
     if recorders := recorders_of(verdict.evidence):
         lines.append(dmc.Text(f"Flight recorder: {'; '.join(recorders)}", size="sm"))
     lines += _notes(verdict.evidence.notes)
@@ -46,13 +44,13 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
 
 
 def reading_evidence(facts: RunFacts) -> Component:
-    """Stands where the verdict will be told."""
+    """Shown until the verdict is ready."""
     num_ranks = count(facts.topology.world_size, "rank")
-    return at_work(f"Reading the evidence of {num_ranks}. This takes some seconds. The page updates automatically.")
+    return working(f"Reading the evidence of {num_ranks}. This takes some seconds. The page updates automatically.")
 
 
 def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
-    """The stall on the overview, with the way to its page."""
+    """The stall on the overview, with a link to the hang page."""
     link = dcc.Link("Show hang view", href=_address(facts), className="button primary")
     lines = [
         dmc.Text(verdict.headline, fw=600, size="lg", className="verdict-text"),
@@ -65,7 +63,7 @@ def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
 
 
 def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
-    """The stall among the findings."""
+    """The stall in the list of findings."""
     head = dmc.Group(
         [
             dmc.Badge(severity_of(verdict).value, color=_colour(verdict), variant="light"),
@@ -78,12 +76,12 @@ def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
     return html.Article([head, dmc.Text(verdict.headline, size="sm"), circumstances, link], className="finding")
 
 
-def nothing_stands_still(run: RunSummary) -> Component:
-    """The page while there is nothing to judge."""
+def no_stall_notice(run: RunSummary) -> Component:
+    """The page without a stall."""
     return dmc.Alert(
         dmc.Stack(
             [
-                dmc.Text(no_stall_in_words(run), fw=600, size="lg"),
+                dmc.Text(no_stall_text(run), fw=600, size="lg"),
                 dmc.Text(
                     "If a step takes several times as long as usual, the agents collect evidence from each rank: "
                     "state, flight recorder, stack, error text. This page then shows which ranks are late, which "
@@ -111,7 +109,7 @@ def _who_looks(run: RunSummary) -> str:
 
 
 def legend(standings: Sequence[Standing]) -> Component:
-    """The standings that occur: symbol, word, how many ranks."""
+    """The standings in use: symbol, name, number of ranks."""
     numbers = Counter(standings)
     items = [
         html.Li([swatch(standing), f"{standing} {numbers[standing]:,}"], title=SIGNS[standing].means)
@@ -122,35 +120,34 @@ def legend(standings: Sequence[Standing]) -> Component:
 
 
 def merged_stacks(verdict: HangVerdict) -> Component:
-    """Those of the fewest ranks first: the odd one out is telling."""
+    """Equal stacks as one. Stacks of the fewest ranks are first: they are the unusual ones."""
     stacks = fold_stacks(verdict.evidence)
     if not stacks:
         return dmc.Text("No stack was collected.", size="sm", c="dimmed")
-    items: list[Component] = [_stack_item(one.frames, one.ranks, verdict) for one in stacks[:MAX_STACKS]]
+    items: list[Component] = [_stack_item(stack.frames, stack.ranks, verdict) for stack in stacks[:MAX_STACKS]]
     if len(stacks) > MAX_STACKS:
-        left = sum(len(one.ranks) for one in stacks[MAX_STACKS:])
+        left = sum(len(stack.ranks) for stack in stacks[MAX_STACKS:])
         items.append(dmc.Text(f"{count(len(stacks) - MAX_STACKS, 'more stack')} of {count(left, 'rank')}", size="sm"))
     return html.Div(items, className="merged-stacks")
 
 
 def _stack_item(frames: Sequence[str], ranks: Sequence[int], verdict: HangVerdict) -> Component:
     mark = "▶ " if set(ranks) & set(verdict.initiating) else ""
-    which = f"{mark}{count(len(ranks), 'rank')}: {ranks_in_words(ranks, counted=False)}"
+    which = f"{mark}{count(len(ranks), 'rank')}: {ranks_text(ranks, counted=False)}"
     more = [f"… {len(frames) - MAX_FRAMES} more"] if len(frames) > MAX_FRAMES else []
     body = html.Pre("\n".join([*frames[:MAX_FRAMES], *more]) or "no frame", className="stack")
     return html.Section([html.H3(which, className="part-title"), body], className="part")
 
 
 def since_ns(verdict: HangVerdict) -> int:
-    """When those who hold the job up stopped, else the oldest wait; 0 when nothing tells."""
+    """The time at which the ranks that are behind stopped. Otherwise the oldest wait, or 0 if unknown."""
     known = verdict.evidence.ranks
     culprits = [known[rank] for rank in verdict.initiating if rank in known]
-    stopped = [one.died_ns if one.process is Process.DEAD else one.stage_since_ns for one in culprits]
-    waited = [
-        one.pending[0].since_ns for rank in verdict.waits if rank in known for one in [known[rank]] if one.pending
-    ]
-    told = [ns for ns in stopped if ns] or [ns for ns in waited if ns]
-    return min(told, default=0)
+    stopped = [rank.died_ns if rank.process is Process.DEAD else rank.stage_since_ns for rank in culprits]
+    waiting = [known[rank].pending for rank in verdict.waits if rank in known]
+    waited = [pending[0].since_ns for pending in waiting if pending]
+    known_ns = [ns for ns in stopped if ns] or [ns for ns in waited if ns]
+    return min(known_ns, default=0)
 
 
 def _circumstances(verdict: HangVerdict) -> Iterator[str]:

@@ -1,39 +1,107 @@
 """The cost of slow ranks, in sentences and in numbers."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import dash_mantine_components as dmc
 import numpy as np
+import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
 from diagnose.whatif.analysis import WORTH_EXPLAINING, WhatIf
 from diagnose.whatif.conclude import Conclusion
 from telemetry.stages import StageClass
-from ui.dashboard.data.whatif import Asked, command
+from ui.dashboard.data import Reads
+from ui.dashboard.data.whatif import ReplayRequest, command, replay_request, whatif
+from ui.dashboard.defaults import suspects, typical_step
+from ui.dashboard.figures import blame
 from ui.dashboard.figures.blame import stage_of
-from ui.dashboard.gpu_price import GpuPrice
 from ui.dashboard.pages.panels import card, notice
-from ui.dashboard.records import RunFacts
+from ui.dashboard.records import GpuPrice, RunFacts
+from ui.dashboard.view_state import StepRange, ViewState
 from ui.dashboard.wording import NS_PER_S, count, duration
+
+
+class Shown(NamedTuple):
+    """An analysis that holds."""
+
+    found: Conclusion
+    figures: WhatIf
+    facts: RunFacts
+    step: int
+    """A typical one of those replayed: where links lead."""
+    keep: str
+
+
+def concluded(state: ViewState, reads: Reads) -> Shown | None:
+    """The analysis of a view. None without a conclusion.
+
+    Raises:
+        StillWorking: the replay is not ready.
+    """
+    facts = reads.facts(state)
+    found = whatif(facts, replay_request(facts, state, reads), reads)
+    if found.figures is None or not found.holds:
+        return None
+    first, last = int(found.steps[0]), int(found.steps[-1])
+    run = facts.summary
+    return Shown(
+        found=found,
+        figures=found.figures,
+        facts=facts,
+        step=typical_step(facts, StepRange(first, last)),
+        keep=f"{run.run_id}/{run.attempt}/{state.steps}",
+    )
+
+
+def taken_apart(state: ViewState, reads: Reads) -> Shown | None:
+    """The analysis, or None if it shows no slowdown."""
+    shown = concluded(state, reads)
+    return None if shown is None or shown.found.worst_workers is None else shown
+
+
+def draw_part(name: str, state: ViewState, reads: Reads) -> go.Figure | None:
+    """The chart ``name`` of the page. None without a slowdown, or if it would have a single bar or cell."""
+    shown = taken_apart(state, reads)
+    if shown is None:
+        return None
+    figures, step, keep = shown.figures, shown.step, shown.keep
+    match name:
+        case "by-stage":
+            return blame.by_stage(figures, step, keep=keep)
+        case "by-pp" if len(figures.by_pp) > 1:
+            return blame.by_place(figures, "pp", step, keep=keep)
+        case "by-dp" if len(figures.by_dp) > 1:
+            return blame.by_place(figures, "dp", step, keep=keep)
+        case "workers" if figures.by_worker.size > 1:
+            return blame.workers(figures, suspects(shown.found.report), step, keep=keep)
+        case "fixing" if shown.found.worst_workers is not None:
+            ideal_s = float(figures.ideal_step_s.mean())
+            worst = shown.found.worst_workers
+            return blame.fixing(worst, figures.topology, ideal_s, step_s=shown.found.step_s, keep=keep)
+    return None
+
 
 TO_BLAME = 0.5
 """Share of a slowdown from which on a part is its cause. Source: arXiv 2505.05713, section 5."""
 
 
-def sentences(found: Conclusion, figures: WhatIf, facts: RunFacts, asked: Asked, price: GpuPrice | None) -> Component:
-    """The cost in one sentence, where it sits in another, and what both rest on."""
+def sentences(
+    found: Conclusion, figures: WhatIf, facts: RunFacts, request: ReplayRequest, price: GpuPrice | None
+) -> Component:
+    """The cost, its cause, and the basis of both."""
     parts = [
-        dmc.Text(cost_in_words(found, figures, facts, price), fw=600, className="says"),
-        dmc.Text(pattern_in_words(figures), size="sm"),
+        dmc.Text(cost_text(found, figures, facts, price), fw=600, className="says"),
+        dmc.Text(cause_text(figures), size="sm"),
         dmc.Text(_basis(found, figures), size="sm", c="dimmed"),
     ]
-    if left_out := _bounded(found, figures, facts, asked):
+    if left_out := _bounded(found, figures, facts, request):
         parts.append(dmc.Text(left_out, size="sm", className="left-out"))
     return html.Div(parts, role="status")
 
 
-def cost_in_words(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> str:
+def cost_text(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> str:
     """``A step takes 1.32 s; with all workers alike it would take 1.10 s: 1.20x as slow, ...``."""
     lost, spent = _hours(found, figures)
     cost = f", {price.of(lost)}" if price else ""
@@ -45,8 +113,8 @@ def cost_in_words(found: Conclusion, figures: WhatIf, facts: RunFacts, price: Gp
     )
 
 
-def pattern_in_words(figures: WhatIf) -> str:
-    """Who or what is to blame: few workers, a pipeline stage, or what all share."""
+def cause_text(figures: WhatIf) -> str:
+    """The main cause: a few workers, a pipeline stage, or something that all ranks share."""
     if figures.m_w is None or figures.m_s is None:
         return f"A slowdown below {WORTH_EXPLAINING:.2f}x is not broken down."
     if figures.m_w >= TO_BLAME:
@@ -64,7 +132,7 @@ def pattern_in_words(figures: WhatIf) -> str:
 
 
 def _remedy(figures: WhatIf) -> str:
-    """Of a pipeline stage. Fewer layers help where it computes; not where its ranks meet over a slow link."""
+    """Fewer layers help a pipeline stage that computes too long, not one with a slow link."""
     worst = max(figures.by_stage, key=lambda label: figures.by_stage[label], default="")
     if worst and stage_of(worst).stage_class is StageClass.COMMUNICATION:
         return f", mostly in {worst}: check the links of its hosts, not its layers."
@@ -72,7 +140,7 @@ def _remedy(figures: WhatIf) -> str:
 
 
 def _heavy_stage(figures: WhatIf) -> int | None:
-    """The pipeline stage that by itself makes most of the slowdown, where no other makes half as much."""
+    """The pipeline stage that causes most of the slowdown, if no other stage causes half as much."""
     alone, heaviest = figures.by_pp - 1, int(figures.by_pp.argmax())
     others = np.delete(alone, heaviest).max(initial=0.0)
     most = max(TO_BLAME * (figures.slowdown - 1), others / TO_BLAME)
@@ -80,9 +148,10 @@ def _heavy_stage(figures: WhatIf) -> int | None:
 
 
 def cards(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> Component:
-    """The figures one by one."""
     return dmc.SimpleGrid(
-        [card(*one) for one in _numbers(found, figures, facts, price)], cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm"
+        [card(*number) for number in _numbers(found, figures, facts, price)],
+        cols={"base": 2, "sm": 3, "lg": 6},
+        spacing="sm",
     )
 
 
@@ -122,19 +191,19 @@ def _basis(found: Conclusion, figures: WhatIf) -> str:
     )
 
 
-def _bounded(found: Conclusion, figures: WhatIf, facts: RunFacts, asked: Asked) -> str:
-    """What of a large run was left aside; empty for nothing."""
+def _bounded(found: Conclusion, figures: WhatIf, facts: RunFacts, request: ReplayRequest) -> str:
+    """What is left out of a large run. Empty for a small one."""
     looked_at = len(figures.rows) + figures.num_left_out
-    if looked_at >= asked.num_steps:
+    if looked_at >= request.num_steps:
         return ""
     return (
-        f"{asked.num_operations:,} operations are too many for this page. It shows the newest {looked_at} of "
-        f"{asked.num_steps} steps. For more, run: {command(facts, asked)}"
+        f"{request.num_operations:,} operations are too many for this page. It shows the newest {looked_at} of "
+        f"{request.num_steps} steps. For more, run: {command(facts, request)}"
     )
 
 
 def _hours(found: Conclusion, figures: WhatIf) -> tuple[float, float]:
-    """Hours of all ranks that are lost, and spent, in the replayed steps."""
+    """Lost and total hours of all ranks in the replayed steps."""
     spent = figures.topology.world_size * found.step_s * len(figures.rows) / 3600
     return spent * figures.waste, spent
 

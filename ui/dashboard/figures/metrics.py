@@ -1,12 +1,12 @@
-"""Pool values into fewer cells: a browser can draw them, and a slow rank stays visible."""
+"""The readings of the time in a stage: ratio to peers, milliseconds, share of the step, wait caused."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from diagnose.model.peers import medians
 from diagnose.model.step_time import step_time_ns
-from ui.dashboard.metrics import waited_for_ns
 from ui.dashboard.records import Floats, Ints, PooledTimes, StageTimes
 from ui.dashboard.view_state import Metric
 
@@ -19,7 +19,7 @@ Reduce = Callable[..., Floats]
 
 
 def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
-    """``times`` of each step by itself, over as many neighbouring steps and ranks as it takes to fit."""
+    """``times`` pooled over neighbouring steps and ranks until they fit a screen."""
     num_steps, num_ranks = times.ns.shape
     depth = ranks_a_row(num_ranks)
     width = max(1, -(-num_steps // max_columns(num_ranks)))
@@ -40,7 +40,7 @@ def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
 
 
 def _compared(times: StageTimes, metric: Metric) -> Floats:
-    """What the worst of a cell has most of, shape [steps, ranks]."""
+    """The value that decides which rank of a cell is the worst, shape [steps, ranks]."""
     match metric:
         case Metric.RATIO:
             return times.ratio
@@ -51,20 +51,18 @@ def _compared(times: StageTimes, metric: Metric) -> Floats:
 
 
 def ranks_a_row(num_ranks: int) -> int:
-    """So that the rows fit."""
     return max(1, -(-num_ranks // MAX_ROWS))
 
 
 def max_columns(num_ranks: int) -> int:
-    """How many columns fit beside each other."""
     rows = -(-num_ranks // ranks_a_row(num_ranks))
     return min(MAX_COLUMNS, MAX_CELLS // max(1, rows))
 
 
 def pool(values: Floats, steps: int, ranks: int) -> Floats:
-    """Median over so many neighbouring steps, then maximum over so many neighbouring ranks.
+    """The median over ``steps`` neighbouring steps, then the maximum over ``ranks`` neighbouring ranks.
 
-    Shape [steps, ranks]; NaN where nothing is known.
+    Shape [steps, ranks]. NaN without a value.
     """
     if steps > 1:
         values = _reduced(values, steps, medians)
@@ -74,7 +72,7 @@ def pool(values: Floats, steps: int, ranks: int) -> Floats:
 
 
 def hottest_ranks(values: Floats, steps: int, ranks: int) -> Ints:
-    """The rank that gives each cell of :func:`pool` its value; shape as the pooled one."""
+    """The rank of each cell of :func:`pool`, same shape."""
     pooled = pool(values, steps, 1)
     blocks = _blocks(np.where(np.isnan(pooled), -np.inf, pooled).T, ranks, fill=-np.inf)
     first = np.arange(len(blocks))[:, None] * ranks
@@ -89,6 +87,59 @@ def _reduced(values: Floats, size: int, reduce: Reduce) -> Floats:
 
 
 def _blocks(values: Floats, size: int, *, fill: float) -> Floats:
-    """Rows in blocks of ``size``: shape [blocks, size, columns]; the last is filled up."""
+    """Rows in blocks of ``size``: shape [blocks, size, columns]. The last block is filled with ``fill``."""
     missing = np.full((-len(values) % size, values.shape[1]), fill)
     return np.vstack([values, missing]).reshape(-1, size, values.shape[1])
+
+
+class Reading(NamedTuple):
+    """How a metric is shown."""
+
+    title: str
+    """Title of the colour bar."""
+    cell: str
+    """Text in a cell, for ``format``."""
+    hover: str
+    """Hover text of a value, for ``format``."""
+
+    def at(self, place: str) -> str:
+        """``hover`` as a template of plotly, for a value in the field ``place``."""
+        return self.hover.replace("{", "%{" + place)
+
+
+READINGS = {
+    Metric.RATIO: Reading("x peers", "{:.2f}x", "{:.2f}x its peers"),
+    Metric.MILLISECONDS: Reading("ms", "{:.1f} ms", "{:.1f} ms"),
+    Metric.SHARE: Reading("% of step", "{:.1f}%", "{:.1f}% of the step"),
+    Metric.WAIT: Reading("% of step", "{:.1f}%", "others wait {:.1f}% of the step for it"),
+}
+BESIDE = {
+    Metric.RATIO: Metric.MILLISECONDS,
+    Metric.MILLISECONDS: Metric.RATIO,
+    Metric.SHARE: Metric.MILLISECONDS,
+    Metric.WAIT: Metric.MILLISECONDS,
+}
+"""The second metric in the hover text."""
+
+
+def values(times: StageTimes | PooledTimes, metric: Metric) -> Floats:
+    """Values in the units of :data:`READINGS`, shape of ``times.ns``. ``WAIT`` needs times that were queried for it."""
+    match metric:
+        case Metric.RATIO:
+            return times.ratio
+        case Metric.MILLISECONDS:
+            return times.ns / 1e6
+        case Metric.SHARE:
+            return 100 * times.ns / times.step_ns[:, None]
+        case Metric.WAIT:
+            return 100 * waited_for_ns(times) / times.step_ns[:, None]
+
+
+def waited_for_ns(times: StageTimes | PooledTimes) -> Floats:
+    """The median time that the other ranks of the group waited for each rank.
+
+    All ranks leave a collective together, so a late rank spends less time in it (late-arriver rule of
+    ``diagnose.model.collectives``). Shape of ``times.ns``. NaN without another rank.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.maximum(0.0, times.ns / times.ratio - times.ns)

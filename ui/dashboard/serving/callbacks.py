@@ -13,14 +13,76 @@ from starlette.concurrency import run_in_threadpool
 
 from telemetry.errors import RankscopeError
 from ui.dashboard.address import parse_search
-from ui.dashboard.ask_ahead import AskAhead
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import Drawn, draw_chart, draw_frame, draw_page, draw_region, is_of
-from ui.dashboard.first_answer import first_answer
-from ui.dashboard.live import look
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_click, after_controls
+from ui.dashboard.serving.drawing import (
+    Drawn,
+    draw_canvas,
+    draw_chart,
+    draw_frame,
+    draw_page,
+    draw_region,
+    is_of,
+    mark_canvas,
+)
+from ui.dashboard.serving.first_answer import Preload, first_answer
+from ui.dashboard.serving.live import freshness
 from ui.dashboard.view_state import ViewState
+
+USER_PROPERTIES = ("clicked", "marked", "pins", "zoomed")
+"""Properties that tell what somebody did on a canvas."""
+
+
+def keep_canvases(app: dash.Dash, reads: Reads) -> None:
+    """Draw each canvas in its own request: its spans if they changed, and the choices of the address."""
+
+    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
+        if came_with_page(here, shown):
+            return (no_update,) * 7
+        name = str(dash.ctx.outputs_list[0]["id"]["canvas"])
+        painted = await run_in_threadpool(draw_canvas, name, parse_search(search).state, reads, shown)
+        if painted is None:
+            return (no_update,) * 7
+        return (no_update if painted.kind == shown else painted.data, *painted[1:])
+
+    spans, panel = {"canvas": MATCH, "part": "spans"}, {"canvas": MATCH, "part": "panel"}
+    app.callback(
+        Output(spans, "data"),
+        Output(spans, "selected"),
+        Output(spans, "zoom"),
+        Output(spans, "pinned"),
+        Output(spans, "area"),
+        Output(panel, "className"),
+        Output(panel, "data-kind"),
+        HERE,
+        ARRIVED,
+        SEARCH,
+        State(panel, "data-kind"),
+        prevent_initial_call=True,
+    )(draw)
+
+
+def mark_suspects(app: dash.Dash, reads: Reads) -> None:
+    """Mark the suspects when the detectors are ready. The picture does not wait for them."""
+
+    async def mark(_: Any, __: Any, search: str | None, shown: Any) -> Any:
+        name = str(dash.ctx.outputs_list["id"]["canvas"])
+        marked = await run_in_threadpool(mark_canvas, name, parse_search(search).state, reads)
+        return no_update if marked == shown else marked
+
+    spans = {"canvas": MATCH, "part": "spans"}
+    app.callback(Output(spans, "suspects"), HERE, ARRIVED, SEARCH, State(spans, "suspects"))(mark)
+
+
+def keep_canvas_address(app: dash.Dash) -> None:
+    """Choices on a canvas change the address in the browser, without the server."""
+    app.clientside_callback(
+        ClientsideFunction("rankscope", "followHands"),
+        *[Input({"canvas": ALL, "part": "spans"}, name) for name in USER_PROPERTIES],
+        prevent_initial_call=True,
+    )
+
 
 ADDRESS = Input("url", "search")
 SEARCH = State("url", "search")
@@ -37,9 +99,11 @@ LOST_AFTER_S = 8.0
 
 
 def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
-    """Every so often: what is stored by now. The answer changes only when something has arrived. A page that is on its
-    way brings what is known itself; one that got lost is asked for again. Asked for sooner, its answer would count for
-    nothing, and a page that takes long would never come. ``drawing``: addresses whose pages are being drawn."""
+    """Poll for new data. The freshness changes only if there is some.
+
+    A page that is being loaded includes its freshness. If it does not arrive within LOST_AFTER_S, it is requested
+    again: an earlier request would cancel it. ``drawing``: addresses of pages that are being drawn.
+    """
 
     async def ask(_: Any, search: str | None, shown: str | None, known: Any) -> Any:
         state = parse_search(search).state
@@ -49,7 +113,7 @@ def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
                 return no_update, {"awaited": search, "since_s": time.time()}, no_update
             if search in drawing or time.time() - missed["since_s"] < LOST_AFTER_S:
                 return no_update, no_update, no_update
-        found, banner = await run_in_threadpool(look, state, reads)
+        found, banner = await run_in_threadpool(freshness, state, reads)
         return (no_update, no_update, banner) if found == known else (found, found, banner)
 
     app.callback(
@@ -64,9 +128,9 @@ def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
     )(ask)
 
 
-def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead, drawing: list[str | None]) -> None:
-    """The skeleton: drawn anew when the view or the run changes, or when a problem comes or goes. Parts that are ready
-    then come with it; what is known before they are drawn is no news to them. ``drawing``: as of :func:`keep_fresh`."""
+def keep_page(app: dash.Dash, reads: Reads, ahead: Preload, drawing: list[str | None]) -> None:
+    """Draw the skeleton again if the view or the run changes, or if a problem appears or ends. Parts that are ready
+    come with it. ``drawing``: see :func:`keep_fresh`."""
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
         drawing.append(search)
@@ -82,7 +146,7 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead, drawing: list[str |
         drawn = await run_in_threadpool(draw_page, state, reads)
         if drawn.key == shown:
             return no_update, no_update, {"search": search, "some": False}, no_update, no_update
-        known, banner = await run_in_threadpool(look, state, reads)
+        known, banner = await run_in_threadpool(freshness, state, reads)
         first = await first_answer(drawn.make(), state, reads)
         here = no_update if first.is_whole else {"search": search, "some": True}
         return first.page, drawn.key, here, known, banner
@@ -101,11 +165,11 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: AskAhead, drawing: list[str |
 
 
 def keep_frame(app: dash.Dash, reads: Reads) -> None:
-    """What stands above every page."""
+    """Draw the tabs and notes above every page."""
 
     async def draw(search: str | None, _: Any, *shown: str | None) -> Any:
         drawn = await run_in_threadpool(draw_frame, parse_search(search), reads)
-        return [value for one, key in zip(drawn, shown, strict=True) for value in await _unless_there(one, key)]
+        return [value for part, key in zip(drawn, shown, strict=True) for value in await _unless_there(part, key)]
 
     app.callback(
         [Output(name, content) for name in ("way", "notes") for content in ("children", "data-drawn")],
@@ -117,7 +181,7 @@ def keep_frame(app: dash.Dash, reads: Reads) -> None:
 
 
 def keep_regions(app: dash.Dash, reads: Reads) -> None:
-    """Each region by itself, so that none waits for another; one whose content is as before is left alone."""
+    """Draw each region in its own request. A region with unchanged content is not replaced."""
 
     async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
         if came_with_page(here, shown):
@@ -140,19 +204,18 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
 
 
 def came_with_page(here: Any, shown: str | None) -> bool:
-    """Whether a part, with this key, stands there and is asked for only as others of its page were late."""
+    """Whether a part came with its page, and is requested only because other parts were late."""
     return shown is not None and [*ctx.triggered_prop_ids] == ["here.data"] and here["some"]
 
 
 async def _unless_there(drawn: Drawn | None, shown: str | None) -> tuple[Any, Any]:
-    """Content as Dash writes it, and its key."""
     if drawn is None or drawn.key == shown:
         return no_update, no_update
     return await run_in_threadpool(drawn.make), drawn.key
 
 
 def keep_charts(app: dash.Dash, reads: Reads) -> None:
-    """Each chart by itself, redrawn in place."""
+    """Draw each chart in its own request, in place."""
 
     async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
         if came_with_page(here, shown):
@@ -175,17 +238,17 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
     )(draw)
 
 
-def follow_hands(app: dash.Dash, reads: Reads) -> None:
-    """A control or a click changes the address; a changed address, or what has arrived, sets the controls.
+def keep_controls(app: dash.Dash, reads: Reads) -> None:
+    """A control or a click changes the address. A new address or new data sets the controls.
 
-    The browser goes there by itself (assets/address.js): were the address an output, the parts of a page that has just
-    come would wait for what its controls do to it.
+    The browser changes the address itself (assets/address.js). If the address were an output, the parts of a new
+    page would wait for the controls.
     """
 
     async def follow(search: str | None, *_: Any) -> Any:
         state = parse_search(search).state
         controls, graphs = ctx.inputs_list[2:]
-        used = [one for one in ctx.triggered_prop_ids.values() if isinstance(one, dict)]
+        used = [trigger for trigger in ctx.triggered_prop_ids.values() if isinstance(trigger, dict)]
         after = await run_in_threadpool(_after, state, controls, graphs, used, reads) if used else state
         values = {} if used and after == state else await run_in_threadpool(_control_values, after, reads)
         goes_to = no_update if after == state else [search, after.search(), time.time_ns()]
@@ -213,7 +276,7 @@ def _control_values(state: ViewState, reads: Reads) -> dict[str, object]:
 
 
 def _unless_shown(values: dict[str, object], item: dict[str, Any]) -> Any:
-    """The value to set a control to. One that shows it is left alone: somebody may be using it meanwhile."""
+    """The new value of a control. A control that has it already is not set, because a user may be using it."""
     value = values.get(item["id"]["control"], no_update)
     return no_update if value == item.get("value") else value
 
@@ -225,7 +288,8 @@ def _after(
     used: list[dict[str, str]],
     reads: Reads,
 ) -> ViewState:
-    """The view after one control or one chart was used. Several at once: the page was drawn, nobody did anything."""
+    """The view after one control or chart was used. If several triggered, the page was drawn and no user did
+    anything."""
     if len(used) != 1:
         return state
     for item in graphs:

@@ -17,10 +17,11 @@ from plotly.utils import PlotlyJSONEncoder
 from diagnose.model.run_state import NotShipping
 from telemetry.errors import RankscopeError
 from ui.dashboard.address import Parsed
-from ui.dashboard.background import StillWorking
+from ui.dashboard.components import stilled, written
 from ui.dashboard.data import Reads
+from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.pages import PAGES
-from ui.dashboard.pages.frame import draw_notes, draw_way, silence_of
+from ui.dashboard.pages.frame import draw_navigation, draw_notes, silence_of
 from ui.dashboard.pages.interface import Region
 from ui.dashboard.pages.panels import (
     HIDDEN,
@@ -34,25 +35,24 @@ from ui.dashboard.pages.panels import (
     problem,
     stalled_before_a_step,
 )
-from ui.dashboard.still import stilled, written
 from ui.dashboard.view_state import View, ViewState
 
 log = logging.getLogger(__name__)
 
-WAY = Region(draw=draw_way, quiet=True)
+WAY = Region(draw=draw_navigation, quiet=True)
 LOADING_PX = 90
 
 
 class Drawn(NamedTuple):
-    """Something for the page, and a key that says whether it differs from what is there. ``make`` gives it as
-    Dash writes it."""
+    """Content for the page. ``key`` identifies it, and ``make`` returns it as JSON of Dash."""
 
     key: str
     make: Callable[[], Any]
 
 
 class ChartKey(NamedTuple):
-    """What a chart shows: its kind, a digest of its traces and one of the rest. Zoom lasts as long as the kind does."""
+    """Identifies a chart: its kind, a digest of its traces, and one of its layout. Zoom persists while the kind is
+    the same."""
 
     kind: str
     traces: str
@@ -68,14 +68,14 @@ class ChartKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str | None) -> "ChartKey":
-        """From its text; like no figure where there is none."""
+        """From its text. Without text, a key that no figure has."""
         kind, traces, rest = ["", "", *(text or "").rsplit(" ", 2)][-3:]
         return cls(kind, traces, rest)
 
 
 class Plotted(NamedTuple):
-    """A chart: the figure or a change to it, the style of its graph, the class of its panel, and the text of its
-    :class:`ChartKey`, empty where nothing is shown."""
+    """A chart: its figure or a patch, the style of its graph, the class of its panel, and the text of its
+    :class:`ChartKey` (empty if nothing is shown)."""
 
     figure: go.Figure | dash.Patch | dash.NoUpdate
     style: dict[str, str] | dash.NoUpdate
@@ -84,9 +84,8 @@ class Plotted(NamedTuple):
 
 
 class Painted(NamedTuple):
-    """A canvas: its spans, None where it keeps those it has or shows none; what of them is chosen, where somebody has
-    zoomed to, which ranks stay at the top and what is marked, as properties of ``SpanTimeline``; the class of its
-    panel; and its kind, a key that says whether its spans differ from what is there."""
+    """A canvas: its spans, or None if they are unchanged or there are none; the choices of the address as properties of
+    ``SpanTimeline``; the class of its panel; and a key that identifies the spans."""
 
     data: dict[str, object] | None
     selected: dict[str, object] | None
@@ -98,13 +97,13 @@ class Painted(NamedTuple):
 
 
 def draw_page(state: ViewState, reads: Reads) -> Drawn:
-    """The skeleton of a view, or what stands in its place."""
+    """The skeleton of a view, or a notice instead of it."""
     name, make = _page(state, reads)
     return Drawn(_address(state) + name, lambda: written(make()))
 
 
 def is_of(key: str | None, state: ViewState) -> bool:
-    """Whether the page with this key is of the view and the run of ``state``, be it a problem that stands there."""
+    """Whether the page with this key has the view and run of ``state``. It can be a notice."""
     return key is not None and key.startswith(_address(state))
 
 
@@ -128,7 +127,7 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
 
 
 def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]:
-    """A job can stall there too."""
+    """A job can also stall before its first step."""
     run = reads.newest(state)
     try:
         is_stalled = reads.hang(reads.facts(state)) is not None
@@ -142,12 +141,12 @@ def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callabl
 
 
 def draw_frame(parsed: Parsed, reads: Reads) -> tuple[Drawn, Drawn]:
-    """What stands above every page: the way between the views, and what of the address was not understood."""
+    """The parts above every page: the tabs, and notes."""
     return _drawn("way", WAY, parsed.state, reads), _keyed(draw_notes(parsed.notes, _silence(parsed.state, reads)))
 
 
 def _silence(state: ViewState, reads: Reads) -> NotShipping | None:
-    """None also where the page tells it, or why it cannot be asked."""
+    """None also if the page itself shows it, or if it cannot be queried."""
     with suppress(RankscopeError):
         if not (PAGES[state.view].needs_step and not len(reads.facts(state).steps.step)):
             return silence_of(state, reads)
@@ -155,7 +154,7 @@ def _silence(state: ViewState, reads: Reads) -> NotShipping | None:
 
 
 def draw_region(name: str, state: ViewState, reads: Reads, by_clock: bool) -> Drawn | None:
-    """A region of the page; None where it stays as it is."""
+    """A region of the page. None if it stays unchanged."""
     region = PAGES[state.view].regions.get(name)
     return None if region is None or (by_clock and not region.live) else _drawn(name, region, state, reads)
 
@@ -173,8 +172,8 @@ def _drawn(name: str, region: Region, state: ViewState, reads: Reads) -> Drawn:
 
 
 def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> Plotted | None:
-    """A chart of this view, as a change to the one ``shown`` where it is of the same kind; None where that is the same,
-    or the view has no such chart."""
+    """A chart of this view. If the chart ``shown`` is of the same kind, a patch. None if it is unchanged or does not
+    exist."""
     chart = PAGES[state.view].charts.get(name)
     if chart is None:
         return None
@@ -200,7 +199,7 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
 
 
 def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) -> Painted | None:
-    """A canvas of this view; None where the view has no such canvas. ``shown``: key of the spans it has."""
+    """A canvas of this view. None if it does not exist. ``shown``: the key of its present spans."""
     canvas = PAGES[state.view].canvases.get(name)
     if canvas is None:
         return None
@@ -227,7 +226,7 @@ def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) ->
 
 
 def mark_canvas(name: str, state: ViewState, reads: Reads) -> list[int]:
-    """Ranks that a canvas of this view marks."""
+    """The ranks that a canvas of this view marks."""
     canvas = PAGES[state.view].canvases.get(name)
     try:
         return [] if canvas is None else [*canvas.suspects(state, reads)]
@@ -253,8 +252,7 @@ def _digest_of_rest(figure: go.Figure) -> str:
 
 
 def in_place(figure: go.Figure, *, with_data: bool = True) -> dash.Patch:
-    """A change that leaves alone where somebody has zoomed to: everything but the ranges of axes that can be zoomed.
-    ``with_data``: the traces differ; else they need not travel again."""
+    """A patch that keeps the zoom: everything except the ranges of zoomable axes. ``with_data``: the traces changed."""
     change = dash.Patch()
     plain = figure.to_plotly_json()
     if with_data:
@@ -270,8 +268,8 @@ def in_place(figure: go.Figure, *, with_data: bool = True) -> dash.Patch:
 
 
 def _keyed(component: Component | None) -> Drawn:
-    """Keyed by content. Values of controls do not count: they are set one by one, and a control that someone is using
-    must not be replaced."""
+    """Keyed by content without the values of controls. These are set separately, so that a control in use is not
+    replaced."""
     content = written(component)
     key = json.dumps(_without_values(content), sort_keys=True)
     return Drawn(hashlib.blake2s(key.encode(), digest_size=16).hexdigest(), partial(stilled, content))
@@ -279,8 +277,8 @@ def _keyed(component: Component | None) -> Drawn:
 
 def _without_values(content: Any) -> Any:
     if isinstance(content, list):
-        return [_without_values(one) for one in content]
+        return [_without_values(value) for value in content]
     if not isinstance(content, dict):
         return content
     is_control = isinstance(content.get("id"), dict) and "control" in content["id"]
-    return {name: _without_values(one) for name, one in content.items() if not (is_control and name == "value")}
+    return {name: _without_values(value) for name, value in content.items() if not (is_control and name == "value")}
