@@ -84,7 +84,7 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.SEPARATE_GRADS_ALL_REDUCE: "#ee8c58",
 }
 """One palette for light and dark. Stages that share a lane of the timeline are told apart by colour-blind people too
-(``tests/ui/test_colours.py``); a send and its receive share a colour."""
+(``tests/ui/dashboard/figures/test_colours.py``); a send and its receive share a colour."""
 STAGE_SHORT: dict[Stage, str] = {
     Stage.FORWARD_COMPUTE: "F",
     Stage.BACKWARD_COMPUTE: "B",

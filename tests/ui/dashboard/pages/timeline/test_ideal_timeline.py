@@ -10,9 +10,9 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.deadline import until
+from tests.ui.dashboard.pages.timeline.test_spans_buffer import columns_of
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
-from tests.ui.test_spans_buffer import columns_of
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import BackgroundAnswers
