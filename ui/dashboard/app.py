@@ -2,7 +2,7 @@
 
 address --> page: its skeleton and the parts that are ready --> the other parts, each with a request of its own
    ^                                    |
-   +---- controls, clicks, links  <-----+   live.py: has new data arrived? then the live parts are drawn again
+   +---- controls, clicks, links  <-----+   serving/live.py: when new data arrives, the live parts are drawn again
 
 All scripts are served as one file and all styles as another, at addresses that contain a digest of the content, so that
 a browser caches them for good. Requests that Dash cannot read are answered with 400, and errors in callbacks are
@@ -46,7 +46,7 @@ def log_error(error: Exception) -> None:
     log.error("a callback failed", exc_info=error)
 
 
-class Refused:
+class BadRequests:
     """Middleware that answers unreadable requests. Errors in callbacks do not reach it (:func:`log_error`)."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -105,7 +105,7 @@ def _answer(joined_files: Joined) -> Callable[[Request], Awaitable[Response]]:
 
 
 COMPRESSION = 2
-"""Of answers: a higher one makes them a tenth smaller and takes several times as long."""
+"""Level of gzip. A higher level saves a tenth of the size and takes several times as long."""
 
 dmc.pre_render_color_scheme()
 
@@ -142,9 +142,9 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     serve_own_assets(app.server)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = layout(live)
-    app.backend.websocket_capability = live == "websocket"  # else every page calls for a socket that nobody serves
+    app.backend.websocket_capability = live == "websocket"  # otherwise every page opens a socket that is not served
     ahead = Preload(reads)
-    app.server.add_middleware(Refused)
+    app.server.add_middleware(BadRequests)
     app.server.add_middleware(PreloadRequests, ahead=ahead)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     drawing: list[str | None] = []

@@ -1,7 +1,7 @@
-"""Elements without callbacks, passed to Dash as one component.
+"""Our Dash components: static trees without callbacks, and the timeline.
 
 Dash keeps state for each of its components, which takes a browser milliseconds each: a table of 64 ranks took two
-seconds. Elements without an id never change: ``ui/dashboard/assets/still.js`` draws them with the same components.
+seconds. Elements without an id never change. ``ui/dashboard/assets/still.js`` draws them as one component.
 
     Div                         Div
       Div id=..                   Div id=..
@@ -38,7 +38,7 @@ PLAIN = {
         "VisuallyHidden",
     },
 }
-"""By namespace: components that need nothing of Dash; None: all."""
+"""Components without callbacks, by namespace. None: all components."""
 
 
 class Still(Component):  # type: ignore[misc]
@@ -93,23 +93,23 @@ def _size(node: Any) -> int:
 
 
 class SpanTimeline(Component):  # type: ignore[misc]
-    """Spans of some ranks on a canvas that is zoomed, searched and clicked.
+    """Spans of some ranks on a canvas that can be zoomed, searched and clicked. Browser part: ``assets/timeline/``.
 
-    What it is given:
+    Inputs:
 
-    * ``data``: what ``ui.dashboard.pages.timeline.spans_buffer`` makes; None draws nothing
+    * ``data``: what ``ui.dashboard.pages.timeline.spans_buffer`` returns; None draws nothing
     * ``selected``: ``{"rank": 5, "seq": "1042"}``, or None
     * ``zoom``: ``[first, last]`` in nanoseconds from the earliest span; None shows all
     * ``pinned``: ranks whose rows stay at the top
     * ``area``: ``[first, last, top, bottom]``: two times as in ``zoom``, ranks of the outer rows; or None
-    * ``suspects``: ranks that are marked
+    * ``suspects``: ranks to mark
     * ``theme``: ``light``, ``dark``, or ``auto``: as the page is
 
-    What it tells, each with a ``number`` that grows, so that the same answer twice is told twice:
+    Outputs, each with an increasing ``number``, so that an equal value is also reported:
 
-    * ``clicked``: ``{"rank", "seq", "number"}`` of the span chosen by pointer or key; ``rank`` is None: none any more
-    * ``hovered``: the same of the span under the pointer, a moment after it has come to rest
-    * ``zoomed``: ``{"range": [first, last] or None, "number"}``, once zoom and pan have come to rest
+    * ``clicked``: ``{"rank", "seq", "number"}`` of the chosen span; ``rank`` is None if no span is chosen
+    * ``hovered``: the same for the span under a resting pointer
+    * ``zoomed``: ``{"range": [first, last] or None, "number"}``, after zoom or pan
     * ``marked``: ``{"area": [first, last, top, bottom] or None, "number"}``
     * ``pins``: ``{"ranks": [...], "number"}``
     """
@@ -139,9 +139,9 @@ class SpanTimeline(Component):  # type: ignore[misc]
     available_properties: ClassVar[list[str]] = _prop_names
 
     def __init__(self, **props: Any) -> None:
-        """``id``, ``label`` (what the picture shows, in words) and the properties above.
+        """``id``, ``label`` (the picture for screen readers) and the properties above.
 
         Raises:
-            TypeError: a property that it does not have.
+            TypeError: unknown property.
         """
         super().__init__(**props)

@@ -26,7 +26,7 @@ COLLECTIVES = (
     Stage.PARAMS_ALL_GATHER,
     *TP_STAGES,
 )
-"""Collectives, those first in which most ranks meet after most of their own work."""
+"""Collectives, those with most ranks first."""
 FAMILY_OF = {
     Kind.NIC_FLAP: Family.NETWORK,
     Kind.GPU_THROTTLED: Family.GPU,
@@ -34,7 +34,7 @@ FAMILY_OF = {
     Kind.HOST_CONTENTION: Family.HOST,
     Kind.UNLIKE_HOST: Family.HOST,
 }
-"""Findings that rest on what hosts told -> the samples to look at."""
+"""Kind of finding -> family of host samples that shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,16 +132,27 @@ def slowest_step(facts: RunFacts) -> int:
     return int(complete[duration.argmax()])
 
 
+def chosen_rank(state: ViewState, facts: RunFacts, named: Sequence[int]) -> int:
+    """The rank of the address, or the first rank of ``named`` that exists, or rank 0.
+
+    Raises:
+        UsageError: the address names a rank that does not exist.
+    """
+    world = facts.topology.world_size
+    if state.rank is None:
+        return next((rank for rank in named if rank < world), 0)
+    if state.rank >= world:
+        raise UsageError(f"There is no rank {state.rank}", hint=f"this run has ranks 0 to {world - 1}")
+    return state.rank
+
+
 def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows:
     """The ranks of the address. Otherwise the pipeline group of the first rank of ``named``, or of rank 0.
 
     Raises:
         UsageError: the address names a rank that does not exist.
     """
-    world = facts.topology.world_size
-    rank = state.rank if state.rank is not None else (named[0] if named else 0)
-    if rank >= world:
-        raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
+    world, rank = facts.topology.world_size, chosen_rank(state, facts, named)
     group = state.group or _default_group(facts)
     if group is Group.ALL:
         first = min(max(0, rank - MAX_ROWS // 2), max(0, world - MAX_ROWS))

@@ -3,7 +3,7 @@
 :class:`SpanTimeline` is the timeline as a Dash component; its browser part is ``assets/timeline/``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import dash_mantine_components as dmc
@@ -14,12 +14,11 @@ from dash.development.base_component import Component
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.run_state import RunState, not_shipping
 from telemetry.errors import RankscopeError
-from telemetry.topology import Topology
 from ui.dashboard.components import SpanTimeline
 from ui.dashboard.data.run_rows import OpenFindings, RecentMean
 from ui.dashboard.figures.hang import SIGNS, Standing, standing_of
 from ui.dashboard.figures.style import GRAPH_CONFIG
-from ui.dashboard.pages.interface import SEVERITY_COLOURS, canvas_id, canvas_panel_id, chart_id, panel_id
+from ui.dashboard.pages.interface import SEVERITY_COLOURS, canvas_id, canvas_panel_id, chart_id, panel_id, region_id
 from ui.dashboard.records import RunSummary
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import capitalized, count, stamp
@@ -33,30 +32,6 @@ def part(title: str, body: Component) -> Component:
 def facts_list(facts: Iterable[tuple[str, str | Component]]) -> Component:
     """Names and values in pairs."""
     return html.Dl([html.Div([html.Dt(name), html.Dd(value)]) for name, value in facts], className="facts pairs")
-
-
-def data_flow(rank: int, grid: Topology, chip: Callable[[int], Component]) -> Component:
-    """The pipeline stages before and after ``rank``. ``chip``: a link to a neighbour."""
-    here = grid.place(rank)
-    shown = [here._replace(pp=pp) for pp in (here.pp - 1, here.pp, here.pp + 1) if 0 <= pp < grid.pp]
-    stages = [
-        html.Span(
-            [
-                html.Span(f"pp{place.pp} ", className="dim"),
-                html.Strong(f"{rank}") if place == here else chip(grid.rank(place)),
-            ],
-            className="flow-stage",
-        )
-        for place in shown
-    ]
-    return html.Div([_flow("forward", "→", stages), _flow("backward", "←", stages)])
-
-
-def _flow(name: str, arrow: str, stages: list[Component]) -> Component:
-    parts: list[Component] = [html.Span(name, className="flow-name dim")]
-    for at, stage in enumerate(stages):
-        parts += [html.Span(arrow, className="flow-arrow"), stage] if at else [stage]
-    return html.Div(parts, className=f"flow flow-{name}")
 
 
 def rank_chip(rank: int, verdict: HangVerdict, state: ViewState, *, label: str = "") -> Component:
@@ -163,6 +138,11 @@ def notice(title: str, text: str | list[str | Component], *, colour: str = "gray
     return dmc.Alert(
         html.Div(text, className="notice-text"), title=title, color=colour, variant="light", className="notice"
     )
+
+
+def verdict_alert(title: str, lines: list[Component], colour: str) -> Component:
+    """The main result of a page."""
+    return dmc.Alert(dmc.Stack(lines, gap=6), title=title, color=colour, variant="light", className="verdict")
 
 
 def empty_store() -> Component:
@@ -285,6 +265,14 @@ def card(name: str, value: str, note: str) -> Component:
         dmc.Text(note, size="xs", c="dimmed"),
     ]
     return dmc.Paper(lines, withBorder=True, p="sm")
+
+
+def controls_panel(page: str) -> Component:
+    """The panel of the regions ``<page>-controls`` and ``<page>-links``."""
+    controls = html.Div(loading(60), id=region_id(f"{page}-controls"))
+    return html.Section(
+        [controls, html.Div(id=region_id(f"{page}-links"), className="links")], className="panel controls"
+    )
 
 
 def heading(title: str) -> Component:

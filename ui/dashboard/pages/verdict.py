@@ -13,6 +13,7 @@ from diagnose.report.as_text import mark_line
 from telemetry.stages import STAGE_BY_LABEL, Stage, Stream
 from ui.dashboard.defaults import FAMILY_OF, typical_step, worst_finding
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
+from ui.dashboard.pages.panels import verdict_alert
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, Group, Metric, StepRange, View, ViewState
 from ui.dashboard.wording import count
@@ -24,11 +25,11 @@ PRICED_BY_WHATIF = {
     Kind.DATA_IMBALANCE,
     Kind.LATE_LAUNCH,
 }
-"""Of these a replay tells what putting them right gives."""
+"""Kinds whose gain is computed by a replay."""
 BEST_VIEW = {Kind.STAGE_IMBALANCE: View.WHATIF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
     FAMILY_OF, View.FLEET
 )
-"""Where a kind shows best; the others on the heat map."""
+"""The best view of a kind. The default is the heat map."""
 
 
 class Way(NamedTuple):
@@ -44,7 +45,7 @@ def ways(finding: Finding, facts: RunFacts) -> list[Way]:
         View.HEAT_MAP: Way("heat map", _heat_map(finding, facts).search()),
         View.TIMELINE: Way("timeline", _timeline(finding, facts).search()),
     }
-    if finding.kind is Kind.LOSS_ANOMALY:  # whoever is slow would be taken for its cause
+    if finding.kind is Kind.LOSS_ANOMALY:  # a slow rank would be mistaken for its cause
         del found[View.HEAT_MAP]
     if finding.kind in PRICED_BY_WHATIF:
         found[View.WHATIF] = Way("cost", _at_steps(View.WHATIF, finding, facts).search())
@@ -114,7 +115,7 @@ def _step(finding: Finding, facts: RunFacts) -> int:
 
 
 MAX_MARKS = 12
-"""Losses of link in the list; the fleet page has them all."""
+"""Link losses in the list. The fleet page has all of them."""
 
 
 def headline(report: Report, facts: RunFacts) -> Component:
@@ -126,20 +127,12 @@ def headline(report: Report, facts: RunFacts) -> Component:
         dcc.Link(f"Show {way.name}", href=way.address, className="button" if at else "button primary")
         for at, way in enumerate(ways(worst, facts))
     ]
-    return dmc.Alert(
-        dmc.Stack(
-            [
-                dmc.Text(worst.summary, fw=600, size="lg", className="verdict-text"),
-                dmc.Text(f"Next: {worst.next_step}", size="sm"),
-                dmc.Group(links, gap="sm", mt=4),
-            ],
-            gap=6,
-        ),
-        color=SEVERITY_COLOURS[worst.severity],
-        variant="light",
-        title=f"{worst.severity.value}: {worst.kind.value}",
-        className="verdict",
-    )
+    lines = [
+        dmc.Text(worst.summary, fw=600, size="lg", className="verdict-text"),
+        dmc.Text(f"Next: {worst.next_step}", size="sm"),
+        dmc.Group(links, gap="sm", mt=4),
+    ]
+    return verdict_alert(f"{worst.severity.value}: {worst.kind.value}", lines, SEVERITY_COLOURS[worst.severity])
 
 
 def looking(facts: RunFacts) -> Component:

@@ -1,7 +1,8 @@
-"""The callbacks of a page: after a new address, after new data, and after the use of a control.
+"""The callbacks of a page: after a new address, after new data, and after the use of a control or canvas.
 
-address --> page: where it is another one, its skeleton with the parts that are ready --> here --> parts that are not
-clock   --> known: what is stored by now; where that is not what the page was drawn from --> freshness --> its parts
+address --> page: if it is another one, its skeleton with the parts that are ready --> here --> the other parts
+clock   --> known: the freshness of the stored data; if it changed --> freshness --> the live parts
+canvas  --> address: by the browser alone (assets/address.js)
 """
 
 import time
@@ -30,72 +31,18 @@ from ui.dashboard.serving.first_answer import Preload, first_answer
 from ui.dashboard.serving.live import freshness
 from ui.dashboard.view_state import ViewState
 
-USER_PROPERTIES = ("clicked", "marked", "pins", "zoomed")
-"""Properties that tell what somebody did on a canvas."""
-
-
-def keep_canvases(app: dash.Dash, reads: Reads) -> None:
-    """Draw each canvas in its own request: its spans if they changed, and the choices of the address."""
-
-    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
-        if came_with_page(here, shown):
-            return (no_update,) * 7
-        name = str(dash.ctx.outputs_list[0]["id"]["canvas"])
-        painted = await run_in_threadpool(draw_canvas, name, parse_search(search).state, reads, shown)
-        if painted is None:
-            return (no_update,) * 7
-        return (no_update if painted.kind == shown else painted.data, *painted[1:])
-
-    spans, panel = {"canvas": MATCH, "part": "spans"}, {"canvas": MATCH, "part": "panel"}
-    app.callback(
-        Output(spans, "data"),
-        Output(spans, "selected"),
-        Output(spans, "zoom"),
-        Output(spans, "pinned"),
-        Output(spans, "area"),
-        Output(panel, "className"),
-        Output(panel, "data-kind"),
-        HERE,
-        ARRIVED,
-        SEARCH,
-        State(panel, "data-kind"),
-        prevent_initial_call=True,
-    )(draw)
-
-
-def mark_suspects(app: dash.Dash, reads: Reads) -> None:
-    """Mark the suspects when the detectors are ready. The picture does not wait for them."""
-
-    async def mark(_: Any, __: Any, search: str | None, shown: Any) -> Any:
-        name = str(dash.ctx.outputs_list["id"]["canvas"])
-        marked = await run_in_threadpool(mark_canvas, name, parse_search(search).state, reads)
-        return no_update if marked == shown else marked
-
-    spans = {"canvas": MATCH, "part": "spans"}
-    app.callback(Output(spans, "suspects"), HERE, ARRIVED, SEARCH, State(spans, "suspects"))(mark)
-
-
-def keep_canvas_address(app: dash.Dash) -> None:
-    """Choices on a canvas change the address in the browser, without the server."""
-    app.clientside_callback(
-        ClientsideFunction("rankscope", "followHands"),
-        *[Input({"canvas": ALL, "part": "spans"}, name) for name in USER_PROPERTIES],
-        prevent_initial_call=True,
-    )
-
-
 ADDRESS = Input("url", "search")
 SEARCH = State("url", "search")
 DRAWN = State("page", "data-drawn")
-"""The key of the page that is up."""
+"""The key of the page that is shown."""
 HERE = Input("here", "data")
-"""Set once a page stands and parts of it are to be asked for: those of the page before hear nothing. ``search``: its
-address, by which it differs from the one before. Whether ``some`` came with the page: those stay as they are."""
+"""Set when a page is shown and some of its parts are missing. ``search``: its address. ``some``: whether other parts
+came with the page. These stay unchanged."""
 ARRIVED = Input("freshness", "data")
 
 
 LOST_AFTER_S = 8.0
-"""A page that the server has answered for, and that is not up so long after it was missed, got lost on its way."""
+"""A page that was answered but is not shown after this time is lost, and is requested again."""
 
 
 def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
@@ -187,7 +134,7 @@ def keep_regions(app: dash.Dash, reads: Reads) -> None:
         if came_with_page(here, shown):
             return no_update, no_update
         name = str(ctx.outputs_list[0]["id"]["region"])
-        # A region that has just been put on the page may be asked for by the clock first.
+        # The clock may request a new region before the address does.
         by_clock = ctx.triggered_id == "freshness" and shown is not None
         drawn = await run_in_threadpool(draw_region, name, parse_search(search).state, reads, by_clock)
         return await _unless_there(drawn, shown)
@@ -218,10 +165,9 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
     """Draw each chart in its own request, in place."""
 
     async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
-        if came_with_page(here, shown):
-            return (no_update,) * 4
-        name = str(ctx.outputs_list[0]["id"]["chart"])
-        plotted = await run_in_threadpool(draw_chart, name, parse_search(search).state, reads, shown)
+        name, plotted = str(ctx.outputs_list[0]["id"]["chart"]), None
+        if not came_with_page(here, shown):
+            plotted = await run_in_threadpool(draw_chart, name, parse_search(search).state, reads, shown)
         return plotted or (no_update,) * 4
 
     graph, panel = {"chart": MATCH, "part": "graph"}, {"chart": MATCH, "part": "panel"}
@@ -236,6 +182,59 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
         State(panel, "data-kind"),
         prevent_initial_call=True,
     )(draw)
+
+
+USER_PROPERTIES = ("clicked", "marked", "pins", "zoomed")
+"""Properties of a canvas that change when a user acts on it."""
+
+
+def keep_canvases(app: dash.Dash, reads: Reads) -> None:
+    """Draw each canvas in its own request: its spans if they changed, and the choices of the address."""
+
+    async def draw(here: Any, _: Any, search: str | None, shown: str | None) -> Any:
+        name, painted = str(ctx.outputs_list[0]["id"]["canvas"]), None
+        if not came_with_page(here, shown):
+            painted = await run_in_threadpool(draw_canvas, name, parse_search(search).state, reads, shown)
+        if painted is None:
+            return (no_update,) * 7
+        return (no_update if painted.kind == shown else painted.data, *painted[1:])
+
+    spans, panel = {"canvas": MATCH, "part": "spans"}, {"canvas": MATCH, "part": "panel"}
+    app.callback(
+        Output(spans, "data"),
+        Output(spans, "selected"),
+        Output(spans, "zoom"),
+        Output(spans, "pinned"),
+        Output(spans, "area"),
+        Output(panel, "className"),
+        Output(panel, "data-kind"),
+        HERE,
+        ARRIVED,
+        SEARCH,
+        State(panel, "data-kind"),
+        prevent_initial_call=True,
+    )(draw)
+
+
+def mark_suspects(app: dash.Dash, reads: Reads) -> None:
+    """Mark the suspects when the detectors are ready. The picture does not wait for them."""
+
+    async def mark(_: Any, __: Any, search: str | None, shown: Any) -> Any:
+        name = str(ctx.outputs_list["id"]["canvas"])
+        marked = await run_in_threadpool(mark_canvas, name, parse_search(search).state, reads)
+        return no_update if marked == shown else marked
+
+    spans = {"canvas": MATCH, "part": "spans"}
+    app.callback(Output(spans, "suspects"), HERE, ARRIVED, SEARCH, State(spans, "suspects"))(mark)
+
+
+def keep_canvas_address(app: dash.Dash) -> None:
+    """Choices on a canvas change the address in the browser, without the server."""
+    app.clientside_callback(
+        ClientsideFunction("rankscope", "followHands"),
+        *[Input({"canvas": ALL, "part": "spans"}, name) for name in USER_PROPERTIES],
+        prevent_initial_call=True,
+    )
 
 
 def keep_controls(app: dash.Dash, reads: Reads) -> None:
@@ -263,9 +262,8 @@ def keep_controls(app: dash.Dash, reads: Reads) -> None:
         Input({"chart": ALL, "part": "graph"}, "clickData"),
         prevent_initial_call=True,
     )(follow)
-    app.clientside_callback(
-        ClientsideFunction("rankscope", "goTo"), Input("goes-to", "data"), prevent_initial_call=True
-    )
+    go_to = ClientsideFunction("rankscope", "goTo")
+    app.clientside_callback(go_to, Input("goes-to", "data"), prevent_initial_call=True)
 
 
 def _control_values(state: ViewState, reads: Reads) -> dict[str, object]:
@@ -296,9 +294,5 @@ def _after(
         if item["id"] == used[0] and item.get("value"):
             return after_click(state, item["id"]["chart"], item["value"]["points"][0])
     expected = _control_values(state, reads)
-    changed = {
-        item["id"]["control"]: item.get("value")
-        for item in controls
-        if item["id"] == used[0] and item.get("value") != expected.get(item["id"]["control"])
-    }
-    return after_controls(state, changed)
+    values = {item["id"]["control"]: item.get("value") for item in controls if item["id"] == used[0]}
+    return after_controls(state, {name: value for name, value in values.items() if value != expected.get(name)})

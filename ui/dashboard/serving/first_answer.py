@@ -1,7 +1,12 @@
-"""The first answer of a page: its skeleton, with those parts that are drawn in time.
+"""The first answer of a page: its skeleton, with the parts that are ready in time. Its data is preloaded.
 
 address --> skeleton --> regions, charts, canvases, each drawn in a thread --> in time: part of the first answer
                                                                           --> late: the page requests them afterwards
+
+browser   |-- address --|-------- scripts --------|-- page ----|
+server                  |-- facts, sums, cells --|    preloading: answers are cached while the browser loads scripts
+
+For a page with figures, a header makes the browser load plotly at the same time.
 """
 
 import asyncio
@@ -26,74 +31,15 @@ from ui.dashboard.pages.interface import canvas_id, canvas_panel_id, chart_id, p
 from ui.dashboard.serving.drawing import draw_canvas, draw_chart, draw_region
 from ui.dashboard.view_state import ViewState
 
-PLOTLY = "</_dash-component-suites/plotly/package_data/plotly.min.js>; rel=preload; as=script"
-"""What Dash loads once a figure is to be drawn, as a header names it."""
-AT_ONCE = 4
-"""Addresses that are asked ahead for; pages of others ask by themselves, so that none waits behind a crowd of them."""
-
-
-class Preload:
-    """Sends the queries of pages in the background. Delays nothing and changes no answer."""
-
-    def __init__(self, reads: Reads) -> None:
-        self._reads = reads
-        self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ahead")
-        self._room = threading.Semaphore(AT_ONCE)
-
-    def begin(self, state: ViewState) -> None:
-        """Preload the page of ``state`` if fewer than AT_ONCE are being loaded."""
-        if self._room.acquire(blocking=False):
-            self._workers.submit(self._ask, state)
-
-    def _ask(self, state: ViewState) -> None:
-        try:
-            ask(state, self._reads)
-        finally:
-            self._room.release()
-
-
-class PreloadRequests:
-    """Middleware that starts preloading when a page is requested by its address."""
-
-    def __init__(self, app: ASGIApp, ahead: Preload) -> None:
-        self._app = app
-        self._ahead = ahead
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
-            return await self._app(scope, receive, send)
-        state = parse_search(scope["query_string"].decode("latin-1")).state
-        self._ahead.begin(state)
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["Link"] = PLOTLY
-            await send(message)
-
-        return await self._app(scope, receive, sent if PAGES[state.view].charts else send)
-
-
-def ask(state: ViewState, reads: Reads) -> None:
-    """Send the queries of the page of ``state``. Errors are shown later by the page."""
-    page = PAGES[state.view]
-    try:
-        if not page.needs_step or len(reads.facts(state).steps.step):
-            page.preload(state, reads)
-    except (RankscopeError, StillWorking):
-        pass
-    except Exception:
-        log.exception("data of %s could not be loaded in advance", state.search())
-
-
 log = logging.getLogger(__name__)
 
 WITHIN_S = 0.5
-"""No page waits longer for its parts than this."""
+"""The longest time that a page waits for its parts."""
 KINDS = ("region", "chart", "canvas")
-"""Of parts: the name of each stands under its kind in ids."""
+"""Kinds of parts. An id has the name of the part under its kind."""
 
 Placed = dict[str, dict[str, Any]]
-"""Properties by id, as :func:`_place` writes it."""
+"""Properties by id (:func:`_place`)."""
 
 
 class FirstAnswer(NamedTuple):
@@ -157,3 +103,62 @@ def _with_ids(node: Any) -> Iterator[dict[str, Any]]:
 
 def _place(identity: dict[str, str]) -> str:
     return json.dumps(identity, sort_keys=True)
+
+
+PLOTLY = "</_dash-component-suites/plotly/package_data/plotly.min.js>; rel=preload; as=script"
+"""The script of plotly, as a header names it."""
+AT_ONCE = 4
+"""Addresses that are preloaded at the same time. Other pages are not preloaded, so that none waits for many others."""
+
+
+class Preload:
+    """Sends the queries of pages in the background. Delays nothing and changes no answer."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+        self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ahead")
+        self._room = threading.Semaphore(AT_ONCE)
+
+    def begin(self, state: ViewState) -> None:
+        """Preload the page of ``state`` if fewer than AT_ONCE are being loaded."""
+        if self._room.acquire(blocking=False):
+            self._workers.submit(self._ask, state)
+
+    def _ask(self, state: ViewState) -> None:
+        try:
+            ask(state, self._reads)
+        finally:
+            self._room.release()
+
+
+class PreloadRequests:
+    """Middleware that starts preloading when a page is requested by its address."""
+
+    def __init__(self, app: ASGIApp, ahead: Preload) -> None:
+        self._app = app
+        self._ahead = ahead
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
+            return await self._app(scope, receive, send)
+        state = parse_search(scope["query_string"].decode("latin-1")).state
+        self._ahead.begin(state)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["Link"] = PLOTLY
+            await send(message)
+
+        return await self._app(scope, receive, sent if PAGES[state.view].charts else send)
+
+
+def ask(state: ViewState, reads: Reads) -> None:
+    """Send the queries of the page of ``state``. Errors are shown later by the page."""
+    page = PAGES[state.view]
+    try:
+        if not page.needs_step or len(reads.facts(state).steps.step):
+            page.preload(state, reads)
+    except (RankscopeError, StillWorking):
+        pass
+    except Exception:
+        log.exception("data of %s could not be loaded in advance", state.search())

@@ -20,7 +20,7 @@ from ui.dashboard.pages.fleet.chart import host_panels
 from ui.dashboard.pages.fleet.curves import chart_events, curves_of
 from ui.dashboard.pages.fleet.families import PANELS, metrics_of
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, choice_table, loading, panel, table
+from ui.dashboard.pages.panels import chart_panel, choice_table, controls_panel, loading, panel, table
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
 from ui.dashboard.wording import count, ranks_text, stamp
@@ -142,18 +142,11 @@ MAX_LISTED = 30
 
 
 def skeleton() -> Component:
-    controls = html.Section(
-        [
-            html.Div(loading(60), id=region_id("fleet-controls")),
-            html.Div(id=region_id("fleet-links"), className="links"),
-        ],
-        className="panel controls",
-    )
     title = html.Div(loading(40), id=region_id("fleet-title"))
     label = "step times of the host's ranks and, on the same time axis, its samples; events are listed below"
     return dmc.Stack(
         [
-            controls,
+            controls_panel("fleet"),
             html.Div(loading(160), id=region_id("hosts")),
             chart_panel("host", title, label=label, height_px=480),
             html.Div(id=region_id("happened")),

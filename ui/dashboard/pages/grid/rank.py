@@ -15,8 +15,8 @@ from ui.dashboard.data.fleet import host_events
 from ui.dashboard.figures.hang import Standing
 from ui.dashboard.pages.controls import link_button, timeline_of
 from ui.dashboard.pages.grid.selection import RankSelection, reported_states, standings
-from ui.dashboard.pages.hang.rank import rank_details
-from ui.dashboard.pages.panels import data_flow, facts_list, part, standing_badge, standing_chip
+from ui.dashboard.pages.hang.rank import data_flow, rank_details
+from ui.dashboard.pages.panels import facts_list, part, standing_badge, standing_chip
 from ui.dashboard.view_state import Group, View, ViewState
 from ui.dashboard.wording import clock, ranks_text
 

@@ -1,12 +1,12 @@
 """The rank and the steps that the grid page shows, with all defaults applied."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.run_state import RunState
-from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
-from ui.dashboard.defaults import chosen_steps, suspects
+from ui.dashboard.defaults import chosen_rank, chosen_steps, suspects
 from ui.dashboard.figures.hang import Standing, standing_of
 from ui.dashboard.records import RankState, RunFacts
 from ui.dashboard.view_state import StepRange, ViewState
@@ -58,16 +58,11 @@ def selection(state: ViewState, reads: Reads) -> RankSelection:
         UsageError: the address names a rank that does not exist, or steps that are not stored.
     """
     facts = reads.facts(state)
-    verdict, world = reads.hang(facts), facts.topology.world_size
-    rank = _first_to_look_at(facts, verdict, reads) if state.rank is None else state.rank
-    if rank >= world:
-        raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
-    return RankSelection(facts=facts, verdict=verdict, rank=rank, steps=chosen_steps(state, facts))
-
-
-def _first_to_look_at(facts: RunFacts, verdict: HangVerdict | None, reads: Reads) -> int:
-    if verdict is None:
-        named: tuple[int, ...] = suspects(reads.reports.of(facts.summary))
-    else:
+    verdict = reads.hang(facts)
+    named: Sequence[int] = ()
+    if verdict is not None:
         named = (*verdict.initiating, *verdict.waits)
-    return next((rank for rank in named if rank < facts.topology.world_size), 0)
+    elif state.rank is None:
+        named = suspects(reads.reports.of(facts.summary))
+    rank = chosen_rank(state, facts, named)
+    return RankSelection(facts=facts, verdict=verdict, rank=rank, steps=chosen_steps(state, facts))

@@ -8,9 +8,9 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
-from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
+from ui.dashboard.defaults import chosen_rank
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
 from ui.dashboard.figures.hang import WHY_TEXT, Hop, Standing, delayed_by, hops, path, standing_of
@@ -131,8 +131,8 @@ def skeleton() -> Component:
         height_px=240,
     )
     left = html.Div([grid, html.Div(id=region_id("chain"))], className="stacked")
-    beside = html.Div([left, html.Aside(html.Div(id=region_id("rank")), **{"aria-label": "the chosen rank"})])
-    beside.className = "beside wide-details"
+    rank = html.Aside(html.Div(id=region_id("rank")), **{"aria-label": "the chosen rank"})
+    beside = html.Div([left, rank], className="beside wide-details")
     return dmc.Stack(
         [
             html.Div(loading(140), id=region_id("hang-verdict")),
@@ -222,11 +222,7 @@ def _selection(state: ViewState, reads: Reads) -> HangSelection | None:
     verdict = reads.hang(facts)
     if verdict is None:
         return None
-    world = facts.topology.world_size
-    first = next((rank for rank in (*verdict.initiating, *verdict.waits) if rank < world), 0)
-    rank = first if state.rank is None else state.rank
-    if rank >= world:
-        raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
+    rank = chosen_rank(state, facts, (*verdict.initiating, *verdict.waits))
     return HangSelection(facts=facts, verdict=verdict, rank=rank)
 
 

@@ -1,6 +1,6 @@
 """Details of one rank of a stalled job."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import dash_mantine_components as dmc
@@ -9,8 +9,9 @@ from dash.development.base_component import Component
 
 from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, Process, RankEvidence
 from diagnose.hang.verdict import HangVerdict
+from telemetry.topology import Topology
 from ui.dashboard.figures.hang import delayed_by, group_text, hops, standing_of
-from ui.dashboard.pages.panels import data_flow, facts_list, part, rank_chip, standing_badge
+from ui.dashboard.pages.panels import facts_list, part, rank_chip, standing_badge
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import clock, count, long_duration, ranks_text
@@ -177,3 +178,27 @@ def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | 
 
 def _ago(since_ns: int, taken_ns: int) -> str:
     return f"for {long_duration((taken_ns - since_ns) / 1e9)}" if 0 < since_ns <= taken_ns else ""
+
+
+def data_flow(rank: int, grid: Topology, chip: Callable[[int], Component]) -> Component:
+    """The pipeline stages before and after ``rank``. ``chip``: a link to a neighbour."""
+    here = grid.place(rank)
+    shown = [here._replace(pp=pp) for pp in (here.pp - 1, here.pp, here.pp + 1) if 0 <= pp < grid.pp]
+    stages = [
+        html.Span(
+            [
+                html.Span(f"pp{place.pp} ", className="dim"),
+                html.Strong(f"{rank}") if place == here else chip(grid.rank(place)),
+            ],
+            className="flow-stage",
+        )
+        for place in shown
+    ]
+    return html.Div([_flow("forward", "→", stages), _flow("backward", "←", stages)])
+
+
+def _flow(name: str, arrow: str, stages: list[Component]) -> Component:
+    parts: list[Component] = [html.Span(name, className="flow-name dim")]
+    for at, stage in enumerate(stages):
+        parts += [html.Span(arrow, className="flow-arrow"), stage] if at else [stage]
+    return html.Div(parts, className=f"flow flow-{name}")

@@ -12,7 +12,7 @@ from diagnose.hang.finding import severity_of
 from diagnose.hang.verdict import HangVerdict
 from ui.dashboard.figures.hang import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
-from ui.dashboard.pages.panels import no_stall_text, rank_chips, swatch, working
+from ui.dashboard.pages.panels import no_stall_text, rank_chips, swatch, verdict_alert, working
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import clock, count, long_duration, ranks_text, stamp
@@ -34,13 +34,7 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
     if recorders := recorders_of(verdict.evidence):
         lines.append(dmc.Text(f"Flight recorder: {'; '.join(recorders)}", size="sm"))
     lines += _notes(verdict.evidence.notes)
-    return dmc.Alert(
-        dmc.Stack(lines, gap=6),
-        color=_colour(verdict),
-        variant="light",
-        title=_title(verdict),
-        className="verdict",
-    )
+    return verdict_alert(_title(verdict), lines, _colour(verdict))
 
 
 def reading_evidence(facts: RunFacts) -> Component:
@@ -57,9 +51,7 @@ def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
         dmc.Text(f"Next: {verdict.next_step}", size="sm"),
         dmc.Group([link], mt=4),
     ]
-    return dmc.Alert(
-        dmc.Stack(lines, gap=6), color=_colour(verdict), variant="light", title=_title(verdict), className="verdict"
-    )
+    return verdict_alert(_title(verdict), lines, _colour(verdict))
 
 
 def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
@@ -78,30 +70,22 @@ def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
 
 def no_stall_notice(run: RunSummary) -> Component:
     """The page without a stall."""
-    return dmc.Alert(
-        dmc.Stack(
-            [
-                dmc.Text(no_stall_text(run), fw=600, size="lg"),
-                dmc.Text(
-                    "If a step takes several times as long as usual, the agents collect evidence from each rank: "
-                    "state, flight recorder, stack, error text. This page then shows which ranks are late, which "
-                    "ranks wait, the waiting chain of each rank, and what to do.",
-                    size="sm",
-                ),
-                dmc.Text(
-                    f"{_who_looks(run)} If the store is lost, run: rankscope diagnose hang --spool DIR", size="sm"
-                ),
-            ],
-            gap=6,
-        ),
-        color="orange" if run.heard.is_silent else "teal",
-        variant="light",
-        title="Not shipping" if run.heard.is_silent else "No stall",
-        className="verdict",
+    explained = (
+        "If a step takes several times as long as usual, the agents collect evidence from each rank: state, flight "
+        "recorder, stack, error text. This page then shows which ranks are late, which ranks wait, the waiting chain "
+        "of each rank, and what to do."
     )
+    lines = [
+        dmc.Text(no_stall_text(run), fw=600, size="lg"),
+        dmc.Text(explained, size="sm"),
+        dmc.Text(f"{_last_check(run)} If the store is lost, run: rankscope diagnose hang --spool DIR", size="sm"),
+    ]
+    if run.heard.is_silent:
+        return verdict_alert("Not shipping", lines, "orange")
+    return verdict_alert("No stall", lines, "teal")
 
 
-def _who_looks(run: RunSummary) -> str:
+def _last_check(run: RunSummary) -> str:
     """Whether the page can still change."""
     if run.heard.is_silent:
         return f"The last check was at {stamp(run.heard.heard_ns)}."

@@ -20,7 +20,7 @@ from ui.dashboard.figures.host_boxes import host_boxes, over_steps
 from ui.dashboard.figures.metrics import values, waited_for_ns
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, heading, loading, notice
+from ui.dashboard.pages.panels import chart_panel, controls_panel, heading, loading, notice
 from ui.dashboard.records import PooledTimes, RunFacts, StageTimes
 from ui.dashboard.view_state import Clock, Colour, Metric, View, ViewState
 from ui.dashboard.wording import class_name, duration, ranks_text
@@ -148,13 +148,7 @@ def skeleton() -> Component:
     cells = html.Div(loading(20), id=region_id("cells-title"))
     return dmc.Stack(
         [
-            html.Section(
-                [
-                    html.Div(loading(60), id=region_id("heat-controls")),
-                    html.Div(id=region_id("heat-links"), className="links"),
-                ],
-                className="panel controls",
-            ),
+            controls_panel("heat"),
             html.Div(loading(46), id=region_id("heat-says")),
             chart_panel("hosts", hosts, label="hosts as boxes; each rank coloured by its median", height_px=110),
             chart_panel("cells", cells, label="rank by step, coloured", height_px=300),

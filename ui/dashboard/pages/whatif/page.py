@@ -30,7 +30,7 @@ from ui.dashboard.pages.controls import (
     window_values,
 )
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import chart_panel, heading, loading, panel, table, working
+from ui.dashboard.pages.panels import chart_panel, controls_panel, heading, loading, panel, table, working
 from ui.dashboard.pages.whatif.analysis import cards, concluded, draw_part, refusal, sentences, taken_apart
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Colour, View, ViewState
@@ -140,13 +140,7 @@ def skeleton() -> Component:
     tables = [html.Div(loading(120), id=region_id(name)) for name in ("whatif-gains", "whatif-worst")]
     return dmc.Stack(
         [
-            html.Section(
-                [
-                    html.Div(loading(60), id=region_id("whatif-controls")),
-                    html.Div(id=region_id("whatif-links"), className="links"),
-                ],
-                className="panel controls",
-            ),
+            controls_panel("whatif"),
             html.Div(working("Reading the steps …"), id=region_id("whatif-says")),
             html.Div(loading(90), id=region_id("whatif-cards")),
             panels["workers"],
