@@ -18,10 +18,10 @@ from ui.dashboard.records import Floats, Ints
 MAX_BARS = 12
 MAX_COLUMNS = 400
 MIN_SPACED = 96
-"""Cells up to so many in a row have a gap between them."""
+"""With at most this many cells in a row, there are gaps between cells."""
 BAR_PX, PLACES_PX, ROW_PX, MIN_PX, MAX_PX = 24, 210, 26, 170, 620
 LEAST_TOP = 1.1
-"""The colours reach so far even where nothing is slow, so that a healthy run does not look like a sick one."""
+"""The smallest upper end of the colour scale, so that a healthy run looks healthy."""
 SCALE: list[list[float | str]] = [
     [0.0, FAINT],
     [0.25, "rgba(245,189,92,0.85)"],
@@ -29,7 +29,7 @@ SCALE: list[list[float | str]] = [
     [1.0, "#c92a2a"],
 ]
 TRANSFERS = {"forward-pp-comm": Stage.FORWARD_RECV, "backward-pp-comm": Stage.BACKWARD_RECV}
-"""Both sides of a transfer are one part; its heat map is the receiver's."""
+"""Both sides of a transfer are one part. It links to the heat map of the receiver."""
 
 
 def stage_of(label: str) -> Stage:

@@ -12,18 +12,18 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from telemetry.topology import Place, Topology
-from ui.dashboard.figures.grid_colours import NOTHING_KNOWN, GridColours
+from ui.dashboard.figures.grid_colours import UNKNOWN_COLOUR, GridColours
 from ui.dashboard.figures.grid_layout import MIN_COLUMNS, WIDTH_PX, GridLayout, lay_out
 from ui.dashboard.figures.heat_map import colour_bar
 from ui.dashboard.figures.style import CLEAR, FONT, GREY, SUSPECT, framed, outline, plain
 from ui.dashboard.records import Ints
 
 WORDED_PX = 44
-"""Cells large enough for a word."""
+"""The smallest cell with text."""
 OUTLINE_PX = 8
 MAX_ARROWS = 24
 EDGE = 0.4
-"""From the middle of a cell to where no word stands."""
+"""Distance from the middle of a cell to its edge without text."""
 
 Point = tuple[float, float]
 
@@ -93,9 +93,9 @@ def _clear_of_words(tail: Point, head: Point) -> tuple[Point, Point]:
 
 
 NUMBERED_PX = 24
-"""Cells large enough for a number."""
+"""The smallest cell with a number."""
 ZOOMED_FROM = 512
-"""Ranks from which on it is worth zooming in."""
+"""A grid with at least this many ranks can be zoomed."""
 MAX_TICKS, MAX_MARKERS = 24, 300
 HOVER = "<b>rank %{customdata[0]}</b><br>%{text}<extra></extra>"
 TOP_PX, BAND_PX, BOTTOM_PX = 26, 18, 30
@@ -184,7 +184,7 @@ def hover_texts(topology: Topology, cells: GridColours, hosts: Sequence[str]) ->
 
 def _colouring(cells: GridColours | None) -> dict[str, Any]:
     if cells is None:
-        return {"colorscale": [[0, NOTHING_KNOWN], [1, NOTHING_KNOWN]], "showscale": False}
+        return {"colorscale": [[0, UNKNOWN_COLOUR], [1, UNKNOWN_COLOUR]], "showscale": False}
     colours = cells.colours
     return {
         "zmin": colours.lowest,

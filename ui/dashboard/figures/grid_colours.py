@@ -16,7 +16,7 @@ from ui.dashboard.figures.style import FAINT_HALF_WIDTH, GREY, ON_LIGHT
 from ui.dashboard.records import Floats, StageTimes
 from ui.dashboard.view_state import Metric
 
-NOTHING_KNOWN = SIGNS[Standing.UNKNOWN].colour
+UNKNOWN_COLOUR = SIGNS[Standing.UNKNOWN].colour
 """The colour of a cell without a value."""
 
 

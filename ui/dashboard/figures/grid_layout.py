@@ -13,11 +13,11 @@ import numpy as np
 from telemetry.topology import Place, Ranks, Topology
 
 WIDTH_PX, HEIGHT_PX, CELL_PX = 1000, 560, 66
-"""What a grid may fill, and the largest cell."""
+"""The largest size of a grid and of a cell."""
 MIN_COLUMNS = 9
-"""Cells of a small job are not stretched."""
+"""A small job has at least this many columns, so that its cells are not stretched."""
 GAIN = 1.1
-"""Folding must make cells so much larger."""
+"""Folding must enlarge cells by at least this factor."""
 MAX_FOLDS = 96
 
 

@@ -1,4 +1,9 @@
-"""Waiting chains: from a rank to the root cause, and the ranks that a rank delays."""
+"""Hangs as values for figures and pages: the standing of each rank, and waiting chains.
+
+A chain leads from a rank to the root cause. Each standing has a word, a symbol and a colour, and each of the three is
+unambiguous alone. Colour-blind people can distinguish the colours (Okabe and Ito's, with different lightness), on white
+and on black.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,9 +35,9 @@ class Sign:
     symbol: str
     colour: str
     ink: str
-    """Of text on the colour."""
+    """Colour of text on ``colour``."""
     marker: str
-    """plotly's name of the symbol, for cells too small for text."""
+    """plotly's name of the symbol, for cells that are too small for text."""
     means: str
 
 
@@ -59,7 +64,7 @@ SIGNS: Mapping[Standing, Sign] = {
     Standing.ENDED: Sign(symbol="■", colour="#6f8fa8", ink=ON_LIGHT, marker="square", means="ended normally"),
 }
 REMARKABLE = (Standing.BEHIND, Standing.DEAD, Standing.SUSPECT, Standing.MISSING)
-"""What must not be overlooked among thousands."""
+"""Standings that are marked in a large grid."""
 
 
 def standing_of(verdict: HangVerdict, rank: int) -> Standing:
@@ -85,9 +90,9 @@ class Hop:
 
     rank: int
     on: int | None
-    """The rank it waits for, as the chain goes on; None where nobody is known to be late."""
+    """The next rank of the chain. None if no late rank is known."""
     others: tuple[int, ...]
-    """Further ranks that are late in the same operation."""
+    """Other late ranks of the same operation."""
     operation: str
     """``all_reduce #41``."""
     group: str
@@ -101,7 +106,7 @@ class Delayed:
 
     directly: tuple[int, ...]
     over_others: tuple[int, ...]
-    """Those that wait for a rank that waits, and so on; without the direct ones."""
+    """Ranks that wait indirectly."""
 
     @property
     def total(self) -> int:

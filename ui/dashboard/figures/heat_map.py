@@ -26,16 +26,15 @@ from ui.dashboard.view_state import Metric
 
 MAX_LABELS = 50
 MAX_SPACED = 128
-"""Rows or columns with a gap between them. Where there is none, plotly draws each cell as a pixel and stretches the
-picture, which takes far less of many cells."""
+"""More rows or columns have no gap. Plotly then draws each cell as a pixel, which is much faster for many cells."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
 NUM_TICKS, LARGE_TICK = 5, 100.0
-"""Of a bar of colours whose ends stand for more; from where on none has decimals."""
+"""Ticks of a colour bar with open ends. From LARGE_TICK on, ticks have no decimals."""
 LEAST_WAIT_TOP = 5.0
-"""Percent of a step: where nobody was waited for longer, nobody stands out."""
+"""Percent of a step. The smallest upper end of the scale of waiting times."""
 HALF_LABEL_PX, STEP_PX = 20, 56
-"""Above for a label of the first row, below for ticks and what they are."""
+"""Margin above for half a label, and below for ticks and axis title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class Colours:
     title: str
     outline: str = SUSPECT
     is_exceeded: tuple[bool, bool] = (False, False)
-    """Whether there are values below the lowest and above the highest: they take the colour of that end."""
+    """Whether there are values below ``lowest`` and above ``highest``. They have the colour of that end."""
 
 
 def colours_for(metric: Metric, coloured: Floats) -> Colours:

@@ -37,13 +37,13 @@ RANKS_A_ROW = 8
 MAX_NAMED_HOSTS = 128
 MAX_NUMBERED_RANKS = 256
 MAX_SPACED = 128
-"""Cells beside each other with a gap between them; more are hardly wider than one."""
+"""More cells in a row have no gap."""
 GAP_PX = 3
 CELL_PX, MIN_PX, MAX_PX = 52, 110, 900
 SHAPE = 6.0
-"""Width of the whole over its height, in cells."""
+"""Width divided by height of the picture, in cells."""
 MIN_COLUMNS = 18
-"""Cells of a small job are not stretched."""
+"""A small job has at least this many columns, so that its cells are not stretched."""
 
 
 class Cell(NamedTuple):

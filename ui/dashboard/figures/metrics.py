@@ -1,4 +1,7 @@
-"""The readings of the time in a stage: ratio to peers, milliseconds, share of the step, wait caused."""
+"""The metrics of the time in a stage, and their pooling into the cells of a screen.
+
+Pooling keeps slow ranks visible: each cell has the values of its worst rank.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,9 +15,9 @@ from ui.dashboard.view_state import Metric
 
 MAX_COLUMNS = 600
 MAX_ROWS = 400
-"""Rows of two pixels and more."""
+"""A row has at least two pixels."""
 MAX_CELLS = 80_000
-"""Each travels as four numbers: about a megabyte."""
+"""A cell is sent as four numbers: about a megabyte in all."""
 Reduce = Callable[..., Floats]
 
 

@@ -25,7 +25,7 @@ class Curve:
     number: str = ".3f"
     """d3 format of a value."""
     from_zero: bool = True
-    """A curve that starts at zero does not make a small change look large."""
+    """Whether the axis starts at 0, so that a small change looks small."""
 
 
 def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go.Figure:

@@ -1,7 +1,4 @@
-"""The building blocks of pages: panels with charts, canvases or text, and notices for pages without data.
-
-:class:`SpanTimeline` is the timeline as a Dash component; its browser part is ``assets/timeline/``.
-"""
+"""The building blocks of pages: panels, tables, notices, cells of the list of runs, and links to ranks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -205,9 +202,9 @@ def loading(height_px: int) -> Component:
 
 
 NOTHING_YET = go.Figure(layout={"template": "none", "xaxis": {"visible": False}, "yaxis": {"visible": False}})
-"""Axes that nobody sees are not drawn, and then drawn anew."""
+"""Its axes are invisible, so that they are not drawn twice."""
 WAITING, READY, HIDDEN = "panel waiting", "panel", "panel hidden"
-"""Classes of a chart's panel: before its first figure, with one, with nothing to draw."""
+"""Classes of the panel of a chart: before its first figure, with a figure, without data."""
 
 
 def chart_panel(name: str, head: Component, *, label: str, height_px: int) -> Component:

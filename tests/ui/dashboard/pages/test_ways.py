@@ -12,8 +12,8 @@ from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
 from ui.dashboard.data.stage_times import PROCESSOR, WALL
+from ui.dashboard.pages.findings import Way, ways
 from ui.dashboard.pages.heat_map.page import heat_map_summary
-from ui.dashboard.pages.verdict import Way, ways
 from ui.dashboard.pages.whatif.analysis import cause_text
 from ui.dashboard.records import RunFacts, StageTimes, StepTimes
 from ui.dashboard.view_state import Group, Metric, ViewState

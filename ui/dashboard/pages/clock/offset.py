@@ -18,7 +18,7 @@ from ui.dashboard.wording import local_ms
 
 HEIGHT_PX = 280
 OFFSETS_PX = 72
-"""Left, for offsets with their unit."""
+"""Left margin, for offsets with their unit."""
 DISPUTED_COLOUR = "#d9480f"
 
 

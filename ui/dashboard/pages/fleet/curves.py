@@ -107,7 +107,7 @@ THROTTLED = 0.3
 """Share of the time. A GPU that is throttled less is healthy: it can reach its power cap now and then."""
 DRAWN_ONCE = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
 """Events that agents report again and again. Only the first of each device and kind is drawn."""
-WORDS_PX = 6.2
+LETTER_PX = 6.2
 """Approximate width of a letter."""
 MAX_LEVELS = 4
 """Lines of labels above a chart."""
@@ -145,7 +145,7 @@ def levels(found: Sequence[ChartEvent], first_ns: int, last_ns: int, width_px: i
         left = (event.at_ns - first_ns) / max(1, last_ns - first_ns) * width_px
         level = next((level for level, end in enumerate(ends) if end < left), -1)
         if level >= 0:
-            ends[level] = left + WORDS_PX * (len(event.label) + 2)
+            ends[level] = left + LETTER_PX * (len(event.label) + 2)
         placed.append(level)
     return placed
 

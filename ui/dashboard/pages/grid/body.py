@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.figures.grid import HOVER, hover_texts
-from ui.dashboard.figures.grid_colours import NOTHING_KNOWN, GridColours
+from ui.dashboard.figures.grid_colours import UNKNOWN_COLOUR, GridColours
 from ui.dashboard.figures.heat_map import colour_bar
 from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_LIGHT, SELECTED, framed
 from ui.dashboard.records import Ints
@@ -80,9 +80,9 @@ def around(at: Points, chosen: int) -> go.Scatter3d:
 
 HEIGHT_PX = 620
 DIAGONAL = 2.6
-"""Of the body, in plotly's units."""
+"""Diagonal of the body, in plotly's units."""
 MAX_SEEN_THROUGH, MAX_NUMBERED = 2048, 64
-"""Ranks up to which all are drawn, each with its number."""
+"""The largest numbers of ranks that are all drawn, and that all have a number."""
 FAINT_PX, NEAR_PX = 2.0, 4.0
 MAX_SIGNS = 300
 MAX_TICKS = 8
@@ -182,7 +182,7 @@ def _coloured(
         }
         yield _points_of(ranks[known], at, hover, marker)
     if not known.all():
-        yield _points_of(ranks[~known], at, hover, {**style, "color": NOTHING_KNOWN})
+        yield _points_of(ranks[~known], at, hover, {**style, "color": UNKNOWN_COLOUR})
 
 
 def _points_of(ranks: Ints, at: Points, hover: npt.NDArray[np.object_], marker: dict[str, object]) -> go.Scatter3d:

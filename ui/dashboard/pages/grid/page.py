@@ -17,6 +17,7 @@ from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
 from ui.dashboard.figures.hang import hops, path
 from ui.dashboard.pages.controls import bar, number_input, switch, titled
+from ui.dashboard.pages.findings import looking
 from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
 from ui.dashboard.pages.grid.rank import rank_panel
 from ui.dashboard.pages.grid.selection import RankSelection, selection, standings
@@ -24,7 +25,6 @@ from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import page as heat_map
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import chart_panel, loading, no_stall_text
-from ui.dashboard.pages.verdict import looking
 from ui.dashboard.pages.whatif import page as whatif
 from ui.dashboard.pages.whatif.analysis import concluded
 from ui.dashboard.view_state import Colour, Form, View, ViewState

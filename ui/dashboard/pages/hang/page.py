@@ -30,7 +30,7 @@ from ui.dashboard.view_state import Form, View, ViewState
 from ui.dashboard.wording import count, degrees, ranks_text
 
 MAX_HOPS = 24
-"""What a longer chain shows of its beginning; its last hop is always there."""
+"""Hops of a long chain that are shown. Its last hop is always shown."""
 
 
 def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component:

@@ -26,9 +26,9 @@ from ui.dashboard.view_state import Clock, Colour, Metric, View, ViewState
 from ui.dashboard.wording import class_name, duration, ranks_text
 
 SLOW, ALIKE = 1.05, 0.02
-"""Ratios to peers: what is more than noise, and how near those lie that wait for each other."""
+"""Ratios to peers. A higher ratio than SLOW is not noise. Ranks that wait for each other differ by less than ALIKE."""
 LONG_PERCENT, TOGETHER = 1.0, 0.75
-"""Of a step: what is worth a name. Of the longest wait: who comes as late as the last."""
+"""A wait below LONG_PERCENT of a step names no rank. Ranks with TOGETHER of the longest wait are named together."""
 
 
 def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric) -> str:

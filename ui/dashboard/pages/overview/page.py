@@ -18,10 +18,10 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.run_rows import MFU, STEP_TIME, TOKENS, recent_means
 from ui.dashboard.figures.series import HEIGHT_PX, Curve, curve_over_steps
+from ui.dashboard.pages.findings import findings_list, headline, looking, marks_list
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import card, chart_panel, heading, loading, mean_of_steps, panel, table
-from ui.dashboard.pages.verdict import findings_list, headline, looking, marks_list
 from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series, StepTimes
 from ui.dashboard.view_state import ViewState
 from ui.dashboard.wording import count, duration, long_duration, stamp

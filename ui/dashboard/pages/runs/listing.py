@@ -50,12 +50,12 @@ from ui.dashboard.view_state import RunOrder
 AGE_S = 2.0
 OVER_AGE_S = 60.0
 MOST_ROWS = 100
-"""Runs of one page."""
+"""Rows of the list."""
 MOST_COMPARED = 250
 """Runs whose state, times and findings are compared: those with the newest heartbeats."""
 
 SHOWN = ("recipe", "model", "device")
-"""Of a run's free words."""
+"""Metadata that is shown below the name of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +65,15 @@ class RunList:
     rows: tuple[RunRow, ...]
     num_stored: int
     num_found: int
-    """Runs with the text that is searched for in their names."""
+    """Runs whose name contains the searched text."""
     num_compared: int
-    """Runs among which ``rows`` come first: all that are found, or those with the newest heartbeats."""
+    """Runs that were compared to choose ``rows``: all that were found, or those with the newest heartbeats."""
     num_living: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """What is known of every run."""
+    """The facts of every run."""
 
     run_id: str
     started_ns: int
@@ -107,7 +107,7 @@ _KNOWN_OF_ALL: dict[RunOrder, Callable[[_Stored], Any]] = {
     RunOrder.RANKS: lambda run: (-run.num_ranks, -run.started_ns),
     RunOrder.STARTED: lambda run: -run.started_ns,
 }
-"""Orders that need no more than what is known of every run."""
+"""Orders that need only what :func:`_stored` returns."""
 
 
 def _stored(reads: Reads) -> list[_Stored]:
@@ -137,7 +137,7 @@ def _rows(reads: Reads, *groups: list[_Stored]) -> list[RunRow]:
 
 
 class _Facts:
-    """What bulk questions tell of each attempt."""
+    """The answers of bulk queries, by attempt."""
 
     def __init__(self, reads: Reads, runs: Sequence[_Stored]) -> None:
         now_ns = reads.now_ns()
@@ -178,7 +178,7 @@ class _Facts:
 
 
 class _Alerts:
-    """Those that are not over, by attempt; no effects of a cause that stands."""
+    """Open alerts by attempt, without those that another alert explains."""
 
     def __init__(self, alerts: ReportedAlerts) -> None:
         self.looked_at = alerts.checked_ns.keys()

@@ -1,4 +1,4 @@
-"""The cost of slow ranks, in sentences and in numbers."""
+"""The analysis that all parts of the what-if page share, as sentences, numbers and charts."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -24,13 +24,13 @@ from ui.dashboard.wording import NS_PER_S, count, duration
 
 
 class Shown(NamedTuple):
-    """An analysis that holds."""
+    """An analysis with a conclusion."""
 
     found: Conclusion
     figures: WhatIf
     facts: RunFacts
     step: int
-    """A typical one of those replayed: where links lead."""
+    """A typical replayed step, for links."""
     keep: str
 
 
@@ -84,7 +84,7 @@ def draw_part(name: str, state: ViewState, reads: Reads) -> go.Figure | None:
 
 
 TO_BLAME = 0.5
-"""Share of a slowdown from which on a part is its cause. Source: arXiv 2505.05713, section 5."""
+"""A part with at least this share of a slowdown is its cause. Source: arXiv 2505.05713, section 5."""
 
 
 def sentences(

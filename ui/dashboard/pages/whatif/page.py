@@ -38,7 +38,7 @@ from ui.dashboard.wording import ranks_text
 
 MOST_WORKERS, MOST_PARTS = 5, 3
 LEAST = 1.001
-"""What slows the ideal step less is not told."""
+"""A part with a smaller slowdown is not listed."""
 
 
 def gains_table(found: Conclusion, figures: WhatIf) -> Component:
