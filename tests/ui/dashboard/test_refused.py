@@ -37,10 +37,10 @@ def test_a_question_that_makes_no_sense_is_refused_and_written_down(
 def test_an_error_within_a_callback_is_written_down_with_its_traceback(
     store: EmbeddedStore, run: SyntheticRun, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(*_: object) -> None:
+    def freshness(*_: object) -> None:
         raise ZeroDivisionError("made")
 
-    monkeypatch.setattr(callbacks, "look", look)
+    monkeypatch.setattr(callbacks, "freshness", freshness)
     server = FastAPI()
     mount_dashboard(server, StoreReader(store))
     with serving_app(server) as address:

@@ -145,7 +145,7 @@ def test_detectors_begin_once_the_parts_of_pages_have_what_they_asked_for(
             reports.of(large)
 
     monkeypatch.setattr("ui.dashboard.data.reports.time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
-    monkeypatch.setattr(reports, "_told", lambda _: None)
+    monkeypatch.setattr(reports, "_newest_large", lambda _: None)
     reports.of(large)
     reports._wait_for_pages()
     assert now_s[0] == pytest.approx(100.0 + begins_s)
