@@ -1,6 +1,7 @@
 """Real jobs of four ranks that hang and then end: who held them up is named as before, and the stall is lost time.
 
-A cheap part of this runs in ``test_hang.py``. The same on made data: ``tests/ui/dashboard/data/test_stall_after_the_end.py``.
+A cheap part of this runs in ``test_hang.py``. The same on made data:
+``tests/ui/dashboard/data/test_stall_after_the_end.py``.
 """
 
 import time
