@@ -8,9 +8,9 @@ import plotly.graph_objects as go
 from telemetry.stages import STAGE_BY_CODE, Stage
 from tests.benchmarks.made_spans import SPANS_A_STEP, MadeJob
 from tests.ui.few_spans import buffer_of
-from ui.dashboard.columns import span_columns
+from ui.dashboard.data.columns import span_columns
 from ui.dashboard.figures.style import STAGE_COLOURS
-from ui.dashboard.pages.timeline.lanes import LANES, lane_of
+from ui.dashboard.pages.timeline.ideal_strip import LANES, lane_of
 from ui.dashboard.records import Floats, SpanColumns
 
 NUM_RANKS = 64

@@ -14,7 +14,7 @@ from tests.ui.served_dashboard import serving_app, serving_as_set
 from tests.ui.switchable import Switchable
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.app import mount_dashboard
-from ui.dashboard.pages.frame import LOOK_EVERY_MS
+from ui.dashboard.pages.frame import POLL_EVERY_MS
 
 pytestmark = pytest.mark.browser
 
@@ -47,7 +47,7 @@ def shows_what_arrives(page: Page, address: str, store: EmbeddedStore, live_run:
 def test_a_page_is_told_of_steps_and_of_a_store_that_goes_and_comes_back(
     page: Page, store: EmbeddedStore, live_run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(LOOK_EVERY_MS, "websocket", HOUR_MS)
+    monkeypatch.setitem(POLL_EVERY_MS, "websocket", HOUR_MS)
     reader = Switchable(StoreReader(store))
     with serving_as_set(reader, ServerSettings.checked(live="websocket", token="hush")) as (address, _):
         with page.context.new_page() as asking:  # where somebody types the password, which the browser then knows
@@ -65,7 +65,7 @@ def test_a_page_is_told_of_steps_and_of_a_store_that_goes_and_comes_back(
 def test_a_page_whose_socket_is_cut_asks_by_its_clock(
     page: Page, store: EmbeddedStore, live_run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(LOOK_EVERY_MS, "websocket", 500)
+    monkeypatch.setitem(POLL_EVERY_MS, "websocket", 500)
     proxied = FastAPI()
     mount_dashboard(proxied, StoreReader(store), "websocket")
     with serving_app(proxied, sockets=False) as address:

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 from diagnose.alerts.alert import Phase
 from telemetry.stores.embedded import EmbeddedStore
 from tests.browser.on_page import control, region, wait_until_drawn
+from tests.ui.reported_alerts import S, made_alert, tell, tell_look
 from tests.ui.synthetic_run import SyntheticRun
-from tests.ui.told_alerts import S, made_alert, tell, tell_look
 
 pytestmark = pytest.mark.browser
 

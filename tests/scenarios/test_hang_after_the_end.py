@@ -1,6 +1,7 @@
 """Real jobs of four ranks that hang and then end: who held them up is named as before, and the stall is lost time.
 
-A cheap part of this runs in ``test_hang.py``. The same on made data: ``tests/ui/test_stall_after_the_end.py``.
+A cheap part of this runs in ``test_hang.py``. The same on made data:
+``tests/ui/dashboard/data/test_stall_after_the_end.py``.
 """
 
 import time
@@ -27,7 +28,7 @@ from tests.scenarios.hang_job import (
 )
 from tests.scenarios.hang_plan import Trial
 from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
-from ui.dashboard.run_rows import RunRow
+from ui.dashboard.data.run_rows import RunRow
 
 pytestmark = [pytest.mark.gloo, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -6,7 +6,7 @@ from diagnose.model.host_clocks import Alignment
 from diagnose.model.run_state import Heard, RunState
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from ui.dashboard.one_clock import OneClock
+from ui.dashboard.pages.timeline.selection import OneClock
 from ui.dashboard.pages.timeline.spans_buffer import spans_buffer
 from ui.dashboard.pages.timeline.step_shares import gaps_by_rank
 from ui.dashboard.records import SPAN_COLUMNS, RunFacts, RunSummary, SpanColumns, StepTimes

@@ -32,10 +32,10 @@ from tests.parts import require
 from tests.ui.made_fleet import tell_of_clocks, tell_of_hosts
 from tests.ui.made_hang import STEP as STEP_OF_STALL
 from tests.ui.made_hang import S, evidence_rows
+from tests.ui.reported_alerts import made_alert, tell, tell_look
 from tests.ui.served_dashboard import serving
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
-from tests.ui.told_alerts import made_alert, tell, tell_look
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}

@@ -1,7 +1,7 @@
 """What a part of a page says, as text, without a browser."""
 
 from ui.dashboard.data import Reads
-from ui.dashboard.drawing import draw_region
+from ui.dashboard.serving.drawing import draw_region
 from ui.dashboard.view_state import View, ViewState
 
 

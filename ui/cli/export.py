@@ -19,7 +19,7 @@ from ui.cli.commands.export import OtlpOptions, PerfettoOptions
 from ui.cli.diagnose import step_window
 from ui.cli.output import out, progress
 from ui.cli.readers import open_reader
-from ui.dashboard.one_clock import clock_note
+from ui.dashboard.pages.timeline.selection import clock_note
 from ui.dashboard.wording import count, size
 
 

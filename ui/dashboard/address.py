@@ -47,14 +47,14 @@ Value = TypeVar("Value")
 
 
 class Parsed(NamedTuple):
-    """A view and what was wrong with its address."""
+    """A view, and notes on invalid fields of its address."""
 
     state: ViewState
     notes: tuple[str, ...]
 
 
 def parse_search(search: str | None) -> Parsed:
-    """The view an address asks for. Never raises: what cannot be read takes its default and adds a note."""
+    """The view of an address. Never raises: an invalid field takes its default and adds a note."""
     given = dict(parse_qsl((search or "").lstrip("?")[:4000], max_num_fields=None, errors="replace"))
     notes: list[str] = []
     read = _Fields(given, notes)
@@ -86,7 +86,7 @@ def parse_search(search: str | None) -> Parsed:
 
 
 class _Fields:
-    """Reads fields of an address one by one, and notes those that cannot be read."""
+    """Reads the fields of an address. Notes the invalid ones."""
 
     def __init__(self, given: Mapping[str, str], notes: list[str]) -> None:
         self._given = given
@@ -136,7 +136,6 @@ def _span(text: str) -> SpanKey:
 
 
 def _times(first: str, last: str) -> tuple[int, int]:
-    """Two times of a timeline, the first before the last."""
     if not all(re.fullmatch(r"[0-9]{1,15}", text) for text in (first, last)) or int(first) >= int(last):
         raise ValueError(first, last)
     return int(first), int(last)
@@ -148,7 +147,7 @@ def _zoom(text: str) -> TimeRange:
 
 
 def _pins(text: str) -> tuple[int, ...]:
-    pins = tuple(_number(one) for one in text.split("."))
+    pins = tuple(_number(rank) for rank in text.split("."))
     if len(pins) > MAX_PINS or len(set(pins)) < len(pins):
         raise ValueError(text)
     return pins

@@ -2,7 +2,7 @@
 
 address --> page: its skeleton and the parts that are ready --> the other parts, each with a request of its own
    ^                                    |
-   +---- controls, clicks, links  <-----+   live.py: has new data arrived? then the live parts are drawn again
+   +---- controls, clicks, links  <-----+   serving/live.py: when new data arrives, the live parts are drawn again
 
 All scripts are served as one file and all styles as another, at addresses that contain a digest of the content, so that
 a browser caches them for good. Requests that Dash cannot read are answered with 400, and errors in callbacks are
@@ -28,26 +28,26 @@ from telemetry.collector.server import listen, serve
 from telemetry.collector.settings import Live, ServerSettings
 from telemetry.process.process_memory import limit_arenas
 from telemetry.stores.interface import Reader
-from ui.dashboard import callbacks, canvas_callbacks
-from ui.dashboard.ask_ahead import AskAhead, AskedAhead
 from ui.dashboard.data import Reads
-from ui.dashboard.gpu_price import price_from_environment
-from ui.dashboard.live import tell_news
 from ui.dashboard.pages.frame import layout
-from ui.dashboard.pages.timeline.trace_file import give_traces
+from ui.dashboard.pages.timeline.trace_file import serve_traces
+from ui.dashboard.records import price_from_environment
+from ui.dashboard.serving import callbacks
+from ui.dashboard.serving.first_answer import Preload, PreloadRequests
+from ui.dashboard.serving.live import push_updates
 
 log = logging.getLogger(__name__)
 
 CALLBACKS = "/_dash-update-component"
 
 
-def write_down(error: Exception) -> None:
-    """For ``dash.Dash(on_error=...)``: the page stays as it is."""
+def log_error(error: Exception) -> None:
+    """For ``dash.Dash(on_error=...)``: the page stays unchanged."""
     log.error("a callback failed", exc_info=error)
 
 
-class Refused:
-    """Between an application and its server. Errors within callbacks never get here: :func:`write_down` has them."""
+class BadRequests:
+    """Middleware that answers unreadable requests. Errors in callbacks do not reach it (:func:`log_error`)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -60,8 +60,8 @@ class Refused:
             if message["type"] == "http.response.start" and message["status"] == 500:
                 is_refused = True
                 log.warning("a request of a page could not be read, or its answer could not be written")
-                said = {"error": "The request could not be read or answered: reload the page"}
-                await JSONResponse(said, status_code=400)(scope, receive, send)
+                body = {"error": "The request could not be read or answered: reload the page"}
+                await JSONResponse(body, status_code=400)(scope, receive, send)
             elif not is_refused:
                 await send(message)
 
@@ -74,7 +74,7 @@ KEPT = "private, max-age=31536000, immutable"
 
 
 class Joined(NamedTuple):
-    """Files of one kind, one after the other."""
+    """The content of all files of one kind."""
 
     address: str
     text: str
@@ -82,7 +82,7 @@ class Joined(NamedTuple):
 
 
 def joined(suffix: str, media_type: str) -> Joined:
-    """All files whose names end so, those of a folder before those of the folders in it."""
+    """All files with this suffix. Files of a folder come before those in its subfolders."""
     files = sorted(FOLDER.rglob(f"*.{suffix}"), key=lambda file: (len(file.parts), file))
     text = "\n".join(file.read_text("utf-8") for file in files)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -93,39 +93,38 @@ SCRIPT, STYLE = joined("js", "text/javascript"), joined("css", "text/css")
 
 
 def serve_own_assets(server: FastAPI) -> None:
-    """At the addresses of :data:`SCRIPT` and :data:`STYLE`."""
-    for one in (SCRIPT, STYLE):
-        server.add_route(one.address, _answer(one))
+    for joined_files in (SCRIPT, STYLE):
+        server.add_route(joined_files.address, _answer(joined_files))
 
 
-def _answer(one: Joined) -> Callable[[Request], Awaitable[Response]]:
+def _answer(joined_files: Joined) -> Callable[[Request], Awaitable[Response]]:
     async def answer(_: Request) -> Response:
-        return Response(one.text, media_type=one.media_type, headers={"Cache-Control": KEPT})
+        return Response(joined_files.text, media_type=joined_files.media_type, headers={"Cache-Control": KEPT})
 
     return answer
 
 
 COMPRESSION = 2
-"""Of answers: a higher one makes them a tenth smaller and takes several times as long."""
+"""Level of gzip. A higher level saves a tenth of the size and takes several times as long."""
 
 dmc.pre_render_color_scheme()
 
 
 def mount_dashboard(server: FastAPI, reader: Reader, live: Live = "interval") -> dash.Dash:
-    """Serve the dashboard at ``/`` of a server. Call it last: it takes every path that has no route yet.
+    """Serve the dashboard at ``/`` of a server. Call it last, because it takes every path without a route.
 
-    It lives in an application of its own below the server's, so that its middleware touches no other route, and its
-    callbacks query in threads, so that a slow store never holds up the server's loop. ``live``: how pages hear of news.
+    It is a separate application, so that its middleware does not affect other routes. Its callbacks query in
+    threads, so that a slow store does not block the server. ``live``: how pages get updates.
     """
     reads = Reads(reader, gpu_price=price_from_environment())
-    give_traces(server, reader, reads)
+    serve_traces(server, reader, reads)
     app = make_dashboard(reads, live)
     server.mount("/", app.server)
     return app
 
 
 def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
-    """The Dash application over whoever answers. Everything it needs it serves itself."""
+    """The Dash application. It serves everything that it needs itself."""
     app = dash.Dash(
         "ui.dashboard.app",
         server=FastAPI(docs_url=None, redoc_url=None, openapi_url=None),
@@ -138,28 +137,28 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
         external_stylesheets=[STYLE.address],
         suppress_callback_exceptions=True,
         enable_mcp=False,
-        on_error=write_down,
+        on_error=log_error,
     )
     serve_own_assets(app.server)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = layout(live)
-    app.backend.websocket_capability = live == "websocket"  # else every page calls for a socket that nobody serves
-    ahead = AskAhead(reads)
-    app.server.add_middleware(Refused)
-    app.server.add_middleware(AskedAhead, ahead=ahead)
+    app.backend.websocket_capability = live == "websocket"  # otherwise every page opens a socket that is not served
+    ahead = Preload(reads)
+    app.server.add_middleware(BadRequests)
+    app.server.add_middleware(PreloadRequests, ahead=ahead)
     app.server.add_middleware(GZipMiddleware, compresslevel=COMPRESSION)
     drawing: list[str | None] = []
     callbacks.keep_fresh(app, reads, drawing)
     if live == "websocket":
-        tell_news(app, reads)
+        push_updates(app, reads)
     callbacks.keep_frame(app, reads)
     callbacks.keep_page(app, reads, ahead, drawing)
     callbacks.keep_regions(app, reads)
     callbacks.keep_charts(app, reads)
-    canvas_callbacks.keep_canvases(app, reads)
-    canvas_callbacks.mark_suspects(app, reads)
-    canvas_callbacks.follow_hands(app)
-    callbacks.follow_hands(app, reads)
+    callbacks.keep_canvases(app, reads)
+    callbacks.mark_suspects(app, reads)
+    callbacks.keep_canvas_address(app)
+    callbacks.keep_controls(app, reads)
     return app
 
 
@@ -167,7 +166,7 @@ def run_dashboard(reader: Reader, settings: ServerSettings) -> None:
     """Serve until SIGTERM, SIGHUP or Ctrl-C.
 
     Raises:
-        UsageError: the port is in use, or the address is none of this machine's.
+        UsageError: the port is in use, or the address does not belong to this machine.
     """
     limit_arenas()
     with listen(settings.host, settings.port) as listener:

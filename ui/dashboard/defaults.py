@@ -19,14 +19,14 @@ RECENT_STEPS = 20
 NEWEST_STEPS = 100
 MAX_ROWS = 64
 """Ranks in one timeline."""
-MEETINGS = (
+COLLECTIVES = (
     Stage.GRADS_REDUCE_SCATTER,
     Stage.GRADS_ALL_REDUCE,
     Stage.SEPARATE_GRADS_ALL_REDUCE,
     Stage.PARAMS_ALL_GATHER,
     *TP_STAGES,
 )
-"""Collectives, those first in which most ranks meet after most of their own work."""
+"""Collectives, those with most ranks first."""
 FAMILY_OF = {
     Kind.NIC_FLAP: Family.NETWORK,
     Kind.GPU_THROTTLED: Family.GPU,
@@ -34,12 +34,12 @@ FAMILY_OF = {
     Kind.HOST_CONTENTION: Family.HOST,
     Kind.UNLIKE_HOST: Family.HOST,
 }
-"""Findings that rest on what hosts told -> the samples to look at."""
+"""Kind of finding -> family of host samples that shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Ranks that a timeline shows."""
+    """The ranks that a timeline shows."""
 
     ranks: tuple[int, ...]
     group: Group
@@ -48,13 +48,13 @@ class Rows:
 
 
 def worst_finding(report: Report) -> Finding | None:
-    """The worst of what is wrong; evidence that is merely missing is not wrong."""
+    """The worst finding. ``insufficient-evidence`` does not count."""
     wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
     return wrong[0] if wrong else None
 
 
 def findings_of_hosts(report: Report | None, hosts: Collection[str]) -> dict[str, Finding]:
-    """Of each of ``hosts`` that is accused the worst finding, the worst first; nothing until there is a report."""
+    """The worst finding of each of ``hosts``, the worst first. Empty without a report."""
     if report is None:
         return {}
     wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
@@ -63,14 +63,14 @@ def findings_of_hosts(report: Report | None, hosts: Collection[str]) -> dict[str
 
 
 def suspects(report: Report | None) -> tuple[int, ...]:
-    """Ranks that start trouble, by all findings, ascending; none until there is a report."""
+    """The initiating ranks of all findings, ascending. Empty without a report."""
     if report is None:
         return ()
     return tuple(sorted({rank for finding in report.findings for rank in finding.ranks}))
 
 
 def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) -> StepRange:
-    """The steps of the address, else the ``newest`` so many that are stored.
+    """The steps of the address, or the ``newest`` stored steps.
 
     Raises:
         UsageError: the address asks for steps that are not stored.
@@ -88,16 +88,17 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
 
 
 def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
-    """The stage of the address. Where colours show who was waited for, one in which ranks meet: else the first
-    recorded such."""
+    """The stage of the address. For waiting times it must be a collective: otherwise the first recorded one."""
     degrees = {"dp": facts.topology.dp, "tp": facts.topology.tp, None: 1}
     if state.metric is not Metric.WAIT or degrees[group_axis(state.stage)] > 1:
         return state.stage
-    return next((one for one in MEETINGS if one in facts.stages and degrees[group_axis(one)] > 1), state.stage)
+    return next(
+        (stage for stage in COLLECTIVES if stage in facts.stages and degrees[group_axis(stage)] > 1), state.stage
+    )
 
 
 def chosen_step(state: ViewState, facts: RunFacts) -> int:
-    """The step of the address, else the newest complete one of a live run, else a typical one of the last.
+    """The step of the address. Otherwise the newest complete step of a live run, or a typical step.
 
     Raises:
         UsageError: the address asks for a step that is not stored.
@@ -114,7 +115,7 @@ def chosen_step(state: ViewState, facts: RunFacts) -> int:
 
 
 def typical_step(facts: RunFacts, within: StepRange | None = None) -> int:
-    """Of the last complete steps the one whose wall time is nearest their median."""
+    """The recent complete step whose duration is nearest to the median."""
     complete = facts.steps.complete(facts.topology.world_size)
     if within is not None:
         inside = complete[(complete >= within.first) & (complete <= within.last)]
@@ -125,23 +126,34 @@ def typical_step(facts: RunFacts, within: StepRange | None = None) -> int:
 
 
 def slowest_step(facts: RunFacts) -> int:
-    """The complete step of the newest hundred that took longest."""
+    """The slowest of the newest hundred complete steps."""
     complete = facts.steps.complete(facts.topology.world_size)[-NEWEST_STEPS:]
     duration = facts.steps.duration_ns[np.isin(facts.steps.step, complete)]
     return int(complete[duration.argmax()])
 
 
-def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows:
-    """The ranks of the address, else the pipeline group of the first rank of ``named``, else that of rank 0.
+def chosen_rank(state: ViewState, facts: RunFacts, named: Sequence[int]) -> int:
+    """The rank of the address, or the first rank of ``named`` that exists, or rank 0.
 
     Raises:
-        UsageError: the address names a rank beyond the grid.
+        UsageError: the address names a rank that does not exist.
     """
     world = facts.topology.world_size
-    rank = state.rank if state.rank is not None else (named[0] if named else 0)
-    if rank >= world:
-        raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
-    group = state.group or _telling_group(facts)
+    if state.rank is None:
+        return next((rank for rank in named if rank < world), 0)
+    if state.rank >= world:
+        raise UsageError(f"There is no rank {state.rank}", hint=f"this run has ranks 0 to {world - 1}")
+    return state.rank
+
+
+def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows:
+    """The ranks of the address. Otherwise the pipeline group of the first rank of ``named``, or of rank 0.
+
+    Raises:
+        UsageError: the address names a rank that does not exist.
+    """
+    world, rank = facts.topology.world_size, chosen_rank(state, facts, named)
+    group = state.group or _default_group(facts)
     if group is Group.ALL:
         first = min(max(0, rank - MAX_ROWS // 2), max(0, world - MAX_ROWS))
         shown = tuple(range(first, min(world, first + MAX_ROWS)))
@@ -154,7 +166,7 @@ def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows
     return Rows(ranks=shown, group=group, rank=rank, num_left_out=len(members) - len(shown))
 
 
-def _telling_group(facts: RunFacts) -> Group:
-    """The pipeline where there is one, else the first axis along which ranks depend on each other."""
+def _default_group(facts: RunFacts) -> Group:
+    """The pipeline group, or the first axis with several ranks."""
     degrees = {Group.PP: facts.topology.pp, Group.DP: facts.topology.dp, Group.TP: facts.topology.tp}
     return next((group for group, degree in degrees.items() if degree > 1), Group.ALL)

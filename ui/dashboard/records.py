@@ -1,8 +1,10 @@
-"""The records that pages and figures are drawn from, independent of the store."""
+"""The records that pages and figures are drawn from. They are independent of the store."""
 
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ from diagnose.model.operations import SPAN_COLUMNS as SPAN_COLUMNS
 from diagnose.model.operations import SpanColumns as SpanColumns
 from diagnose.model.operations import step_time_ns
 from diagnose.model.run_state import Heard, RunState
+from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -18,9 +21,16 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+class AttemptKey(TypedDict):
+    """The arguments that most queries share."""
+
+    run_id: str
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run's row in the list. Times are wall clock, nanoseconds since the epoch."""
+    """One attempt of a run. Times are wall clock, nanoseconds since the epoch."""
 
     run_id: str
     attempt: int
@@ -33,42 +43,36 @@ class RunSummary:
     topology: Topology | None
     """None until a rank has reported."""
     heard: Heard
-    """Whether it goes on, and when it was last heard of."""
+    """The state of the run and its last heartbeat."""
+
+    @property
+    def key(self) -> AttemptKey:
+        return {"run_id": self.run_id, "attempt": self.attempt}
 
     @property
     def state(self) -> RunState:
-        """What is known about its life."""
         return self.heard.state
 
     @property
     def is_over(self) -> bool:
-        """Whether it is spoken of in the past: it ended, or nobody watches it. Of a run that died, ranks may wait."""
+        """True if every rank ended, or if no agent watches the run. A run that died can still have waiting ranks."""
         return self.heard.has_ended or self.state is RunState.ENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """The grid of ranks and where each lives."""
-
-    topology: Topology
-    hosts: tuple[str, ...]
-    """Host of each rank; empty text where a rank never reported."""
-    local_ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """One attempt: its summary, its grid, where each rank lives."""
+    """One attempt: its summary, its topology, the host and local rank of each rank, and its steps."""
 
     summary: RunSummary
     topology: Topology
     hosts: tuple[str, ...]
+    """By rank. Empty for a rank that never reported."""
     local_ranks: tuple[int, ...]
     steps: "StepTimes"
     stages: tuple[Stage, ...]
-    """Those that occur, in the vocabulary's order."""
+    """The stages that were recorded, in the order of ``Stage``."""
     num_spans: int
-    """Of all stored steps, ranks and stages."""
+    """In all stored steps, on all ranks."""
 
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
@@ -86,19 +90,19 @@ class StepTimes:
     num_spans: Ints
 
     def mean_ns(self, first: int, end: int) -> float:
-        """The step time over the stored steps from ``first`` to before ``end``; NaN where there is none."""
+        """The step time over the stored steps in ``[first, end)``. NaN without a stored step."""
         rows = slice(*np.searchsorted(self.step, (first, end)))
         return step_time_ns(self.duration_ns[rows], self.num_spans[rows])
 
     def complete(self, world_size: int) -> Ints:
-        """Steps that every rank has finished; where there is none (a rank is missing), all of them."""
+        """Steps that every rank has completed. If there is none because a rank is missing: all steps."""
         whole = self.step[self.num_ranks >= world_size]
         return whole if len(whole) else self.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSpans:
-    """The steps of one rank, as it stamped them; arrays of one length."""
+    """The steps of one rank, on its own clock. Arrays of equal length."""
 
     rank: int
     step: Ints
@@ -106,8 +110,8 @@ class RankSpans:
     duration_ns: Ints
 
 
-class EvidenceSeen(NamedTuple):
-    """Evidence of a stall that is stored: enough to tell whether there is more than before."""
+class StoredEvidence(NamedTuple):
+    """Which evidence of a stall is stored. It changes when new evidence arrives."""
 
     num_rows: int
     newest_ns: int
@@ -131,42 +135,44 @@ class StageTimes:
     stage: Stage
     steps: Ints
     ns: Floats
-    """Shape [steps, ranks]; NaN where a rank has no span of the stage."""
+    """Shape [steps, ranks]. NaN if a rank has no span of the stage."""
     ratio: Floats
-    """``ns`` over the median of the peers (same pipeline stage), same shape."""
+    """``ns`` divided by the median of the peers (same pipeline stage), same shape."""
     step_ns: Floats
-    """Step time of each of ``steps``; of a single row, that over them."""
+    """Step time of each row."""
     basis: str
-    """What the time is, in words."""
+    """The kind of time, as text."""
     num_steps: int = 1
-    """Above 1: there is one row, each rank's mean over so many steps, of which ``steps`` names the first."""
+    """If greater than 1, there is a single row: the mean of each rank over ``num_steps`` steps, from ``steps[0]``
+    on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledTimes:
-    """A stage, rank by step, in no more cells than a screen shows apart: of each cell its worst rank.
+    """Time in a stage by step and rank, pooled to the resolution of a screen. Each cell has the values of its worst
+    rank.
 
-    Arrays of shape [columns, rows] but for ``steps``.
+    Arrays have shape [columns, rows] unless noted.
     """
 
     steps: Ints
-    """The first of each column."""
+    """The first step of each column, shape [columns]."""
     steps_a_column: int
     ranks_a_row: int
     over_steps: str
-    """What a column tells of several steps: their mean or their median."""
+    """How the steps of a column are combined: ``mean`` or ``median``."""
     ns: Floats
     ratio: Floats
-    """Both NaN where nothing is known."""
+    """NaN if unknown, like ``ns``."""
     step_ns: Floats
     """Step time over the steps of each column, shape [columns]."""
     worst: Ints
-    """The rank that they are of."""
+    """The rank of each cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
-    """What a rank last said of itself."""
+    """The last heartbeat of a rank."""
 
     rank: int
     step: int
@@ -178,10 +184,47 @@ class RankState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkRow:
-    """Something that happened."""
+    """A mark of a rank."""
 
     rank: int
     step: int
     at_ns: int
     name: str
     text: str
+
+
+VARIABLE = "RANKSCOPE_GPU_HOUR_PRICE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPrice:
+    """The price of one GPU for one hour."""
+
+    an_hour: float
+    currency: str
+    """Written after the number. Can be empty."""
+
+    def of(self, gpu_hours: float) -> str:
+        """``1,234 EUR``."""
+        cost = self.an_hour * gpu_hours
+        number = f"{cost:,.0f}" if cost >= 100 else f"{cost:,.2f}"
+        return f"{number} {self.currency}".rstrip()
+
+
+def price_from_environment(environment: Mapping[str, str] = os.environ) -> GpuPrice | None:
+    """The price in RANKSCOPE_GPU_HOUR_PRICE, such as ``2.10`` or ``2.10 EUR``. None if it is not set.
+
+    Raises:
+        UsageError: the value is not a price.
+    """
+    text = environment.get(VARIABLE, "").strip()
+    if not text:
+        return None
+    number, _, currency = text.partition(" ")
+    try:
+        an_hour = float(number)
+    except ValueError:
+        an_hour = math.nan
+    if not 0 <= an_hour < math.inf or len(currency) > 12:
+        raise UsageError(f"{VARIABLE} is {text!r}", hint='a number from 0, optionally with a currency: "2.10 EUR"')
+    return GpuPrice(an_hour=an_hour, currency=currency.strip())

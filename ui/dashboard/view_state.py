@@ -1,4 +1,4 @@
-"""What a page shows: every choice of its user, and the address that holds them."""
+"""What a page shows: every choice of its user, and its address."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,32 +8,35 @@ from urllib.parse import urlencode
 from telemetry.stages import Stage
 
 MAX_NAME = 256
-"""Characters of a host's name or a search; what is longer is refused."""
+"""Characters of a host name or a search. Longer values are refused."""
 LARGEST = 2**32 - 1
-"""The largest rank, step or attempt a store can hold."""
+"""The largest rank, step or attempt that a store can hold."""
 SHOWN = "shown"
-"""What an address says of something that is shown only where it is asked for."""
+"""The value of a field of the address that shows an optional part."""
 MAX_PINS = 8
-"""Ranks that are kept at the top of a timeline."""
+"""Ranks that a user can pin to the top of a timeline."""
 
 
 class View(StrEnum):
-    """The pages."""
+    """The pages, in the order of their tabs. A new page needs a member here, and a folder in ``pages/`` with its name.
+
+    The value is the name of the page in addresses.
+    """
 
     RUNS = "runs"
     OVERVIEW = "overview"
     HEAT_MAP = "heatmap"
     TIMELINE = "timeline"
     GRID = "grid"
+    WHATIF = "whatif"
     HANG = "hang"
-    WHAT_IF = "whatif"
     FLEET = "fleet"
     CLOCK = "clock"
     ALERTS = "alerts"
 
 
 class RunOrder(StrEnum):
-    """Which runs come first in their list."""
+    """The order of the list of runs."""
 
     TROUBLE = "trouble"
     NAME = "name"
@@ -45,17 +48,17 @@ class RunOrder(StrEnum):
 
 
 class Metric(StrEnum):
-    """What colours stand for where they show a stage."""
+    """The meaning of colours that show the time in a stage."""
 
     RATIO = "ratio"
     MILLISECONDS = "ms"
     SHARE = "share"
     WAIT = "wait"
-    """What others waited for a rank, of the step."""
+    """The time that others waited for a rank, as a share of the step."""
 
 
 class Colour(StrEnum):
-    """What the colours of the grid stand for."""
+    """The meaning of the colours of the grid."""
 
     STATE = "state"
     BLAME = "blame"
@@ -63,14 +66,14 @@ class Colour(StrEnum):
 
 
 class Form(StrEnum):
-    """How the grid is drawn: cut into slices side by side, or as a body that can be turned."""
+    """How the grid is drawn: as slices side by side, or as a body that can be rotated."""
 
     SLICES = "slices"
     BODY = "3d"
 
 
 class Clock(StrEnum):
-    """Which time of a stage counts: the rank's own work, or all that passed on the wall."""
+    """Which time of a stage is shown: compute time, or wall time."""
 
     OWN = "own"
     WALL = "wall"
@@ -94,14 +97,14 @@ class Family(StrEnum):
 
 
 class SpanKey(NamedTuple):
-    """A span's name within an attempt."""
+    """Identifies a span within an attempt."""
 
     rank: int
     seq: int
 
 
 class StepRange(NamedTuple):
-    """Steps from ``first`` to ``last``, both included; ``last`` of LARGEST follows a live run."""
+    """Steps from ``first`` to ``last``, both included. With ``last`` = LARGEST, the range follows a live run."""
 
     first: int
     last: int
@@ -111,7 +114,7 @@ class StepRange(NamedTuple):
 
 
 class TimeRange(NamedTuple):
-    """A stretch of the timeline, in nanoseconds from the earliest span that it shows."""
+    """A time range of the timeline, in nanoseconds from its earliest span."""
 
     first_ns: int
     last_ns: int
@@ -121,7 +124,7 @@ class TimeRange(NamedTuple):
 
 
 class Area(NamedTuple):
-    """A stretch of some neighbouring rows of the timeline: times as in ``TimeRange``, ranks of the outer rows."""
+    """A rectangle of the timeline: times as in ``TimeRange``, and the ranks of its top and bottom row."""
 
     first_ns: int
     last_ns: int
@@ -134,7 +137,7 @@ class Area(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """Everything that decides what is on the page. None: not said, so the newest or the obvious one."""
+    """Everything that determines a page. None: not given, so a default applies (``ui/dashboard/defaults.py``)."""
 
     view: View = View.RUNS
     run: str = ""

@@ -45,23 +45,22 @@ def size(num_bytes: int) -> str:
 
 
 def stamp(ns: int) -> str:
-    """Local date and time of the server, to the second."""
+    """Date and time in the time zone of the server."""
     return datetime.fromtimestamp(ns / NS_PER_S).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def clock(ns: int) -> str:
-    """Local time of day of the server, to the second."""
+    """Time of day in the time zone of the server."""
     return datetime.fromtimestamp(ns / NS_PER_S).astimezone().strftime("%H:%M:%S")
 
 
 def local_ms(ns: int) -> float:
-    """Milliseconds that plotly, which knows no time zones, shows as local time of the server."""
+    """Milliseconds that plotly, which has no time zones, shows as time of the server."""
     offset = datetime.fromtimestamp(ns / NS_PER_S).astimezone().utcoffset()
     return ns / 1e6 + (offset.total_seconds() * 1e3 if offset else 0.0)
 
 
 def capitalized(sentence: str) -> str:
-    """With a capital at its beginning; the rest as it is."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -70,8 +69,8 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def ranks_in_words(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -> str:
-    """``0-3, 5``; of many ranges the first so many, and, where it is not said already, how many ranks there are."""
+def ranks_text(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -> str:
+    """``0-3, 5``. At most ``limit`` ranges; ``counted`` adds the number of ranks if some are left out."""
     ranges = fold_ranks(ranks).split(", ")
     if len(ranges) <= limit:
         return ", ".join(ranges)
@@ -84,5 +83,5 @@ def class_name(stage_class: StageClass) -> str:
 
 
 def degrees(topology: Topology) -> str:
-    """The axes of a mesh in its own order: ``pp 2 x dp_shard 4 x tp 8``."""
+    """The mesh in its own order: ``pp 2 x dp_shard 4 x tp 8``."""
     return " x ".join(f"{name} {degree}" for name, degree in topology.mesh)

@@ -1,4 +1,4 @@
-// A tree of components that no callback finds, drawn as React's alone. What is one: ui/dashboard/still.py.
+// A tree of components that no callback finds, drawn as React's alone. What is one: ui/dashboard/components.py.
 
 window.rankscope = Object.assign(window.rankscope ?? {}, {
     Still: (() => {

@@ -1,7 +1,7 @@
 """The queries of the dashboard.
 
-``core.py`` queries and caches what several pages need. A module beside it holds the queries that two or more pages
-share; the queries of a single page are in the folder of that page. They are functions that take :class:`Reads`.
+``core.py`` has ``Reads``: cached queries that several pages need. Functions in the other modules take a ``Reads``. The
+queries of a single page are in the folder of that page.
 """
 
 from ui.dashboard.data.core import Reads

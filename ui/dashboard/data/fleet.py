@@ -13,81 +13,78 @@ from telemetry.stores.interface import Query
 from telemetry.stores.queries import RankSteps
 from telemetry.stores.queries.hosts import LAST_NS, HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.stores.queries.windows import column_steps
-from ui.dashboard.columns import ints
+from ui.dashboard.data.columns import ints
 from ui.dashboard.data.core import Reads
-from ui.dashboard.records import Ints, MarkRow, RankSpans, RunFacts, RunSummary
+from ui.dashboard.records import MarkRow, RankSpans, RunFacts, RunSummary
 from ui.dashboard.view_state import StepRange
 from ui.dashboard.wording import NS_PER_S
 
 MAX_POINTS = 500
-"""Of one series; longer times are told by coarser periods."""
+"""In one series. Longer windows use longer periods."""
 MAX_PERIODS = 50
-"""Of a counter of which only the growth is told: there are tens of thousands of them."""
+"""Of a counter whose total growth is shown. There can be tens of thousands of such counters."""
 MAX_EVENTS = 2_000
 MAX_MARKS = 1_000
-LOOK_NS = 10 * NS_PER_S
-"""What hosts tell while no rank moves is asked for so often."""
+REFRESH_NS = 10 * NS_PER_S
+"""Host data is queried at most this often while the job makes no progress."""
 MARGIN_NS = 60 * NS_PER_S
-"""Around the steps in which hosts' events count: their clocks may disagree."""
+"""Events this long before and after the steps are included, because clocks of hosts differ."""
 SINCE_NS = 15 * 60 * NS_PER_S
-"""After the newest step: what hosts told while the job stood still."""
-BEGAN_AGAIN = (Happening.LINK_UP, Happening.RANK_CONTINUED, Happening.GPU_SEEN)
+"""Events this long after the newest step are included: the job may be stalled."""
+RECOVERIES = (Happening.LINK_UP, Happening.RANK_CONTINUED, Happening.GPU_SEEN)
 OFTEN = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
-TROUBLES = tuple(str(one) for one in Happening if one not in (*BEGAN_AGAIN, *OFTEN))
+TROUBLES = tuple(str(name) for name in Happening if name not in (*RECOVERIES, *OFTEN))
 """Events that count in the table of hosts."""
-
-
 FLAPS = (Happening.LINK_DOWN, Happening.LINK_FLAPS)
 HELD_DOWN = tuple(str(metric) for metrics in COUNTERS.values() for metric in metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTrouble:
-    """What one host told over some steps."""
+    """The faults of one host over some steps."""
 
     events: int = 0
-    """Of trouble (:func:`is_trouble`)."""
+    """Fault events (:func:`is_trouble`)."""
     flaps: int = 0
-    """Losses of link, those that nobody saw but the kernel, too."""
+    """Link losses, including those that only the kernel counted."""
     throttled_s: float = 0.0
-    """Of all its GPUs together."""
+    """Sum over all GPUs."""
     cpu_pressure: float = float("nan")
-    """Share of the time in which some thread waited for a core, 0 to 1; NaN where nobody looked."""
+    """Share of the time in which a thread waited for a core, 0 to 1. NaN if it was not sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostScene:
-    """All that one host told over some steps, and the steps of its ranks; times are that host's own clock."""
+    """The samples, events and marks of one host over some steps, and the steps of its ranks. Clock of that host."""
 
     first_ns: int
     last_ns: int
     ranks: tuple[RankSpans, ...]
     series: tuple[tuple[str, HostSeries], ...]
-    """Metric and series."""
+    """Pairs of metric and series."""
     events: tuple[HostEvent, ...]
-    """In order of time."""
+    """Ordered by time."""
     marks: tuple[MarkRow, ...]
-    """Of its ranks."""
+    """Marks of its ranks."""
 
 
 def is_trouble(event: HostEvent) -> bool:
-    """Whether it counts in the table of hosts: what went wrong while somebody looked, and not all the time."""
+    """Whether an event counts as a fault. Link losses before the agent started do not count."""
     return event.name in TROUBLES and not event.text.startswith(LINK_ALREADY_DOWN)
 
 
-def agents_said(reads: Reads, run: RunSummary) -> int:
-    """Changes when hosts may have told more, though no rank has moved."""
-    return reads.heard_ns(run) // LOOK_NS
+def agents_freshness(reads: Reads, run: RunSummary) -> int:
+    """Changes when there can be newer host data although the job makes no progress."""
+    return reads.heard_ns(run) // REFRESH_NS
 
 
 def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostTrouble]:
-    """By host; a host that told nothing is left out."""
+    """Faults by host. A host without data is left out."""
     run = facts.summary
     first_ns, last_ns = _time_of(facts, steps)
-    counts = HostEventCounts(run_id=run.run_id, attempt=run.attempt, names=TROUBLES, first_ns=first_ns, last_ns=last_ns)
+    counts = HostEventCounts(**run.key, names=TROUBLES, first_ns=first_ns, last_ns=last_ns)
     growth = HostGrowth(
-        run_id=run.run_id,
-        attempt=run.attempt,
+        **run.key,
         metrics=(*HELD_DOWN, str(Metric.HOST_PRESSURE_CPU_NS)),
         first_ns=first_ns,
         last_ns=last_ns,
@@ -103,11 +100,11 @@ def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostT
 
 
 def _trouble(events: dict[str, tuple[int, int]], grown: dict[str, tuple[float, int]]) -> HostTrouble:
-    """NVML counts some reasons more than once: of each the counter that grew most."""
+    """NVML has several counters for some reasons. The largest of each reason counts."""
     held_ns = (max(grown.get(metric, (0.0, 0))[0] for metric in metrics) for metrics in COUNTERS.values())
     pressure_ns, lasted_ns = grown.get(Metric.HOST_PRESSURE_CPU_NS, (0.0, 0))
     return HostTrouble(
-        events=sum(told for told, _ in events.values()),
+        events=sum(number for number, _ in events.values()),
         flaps=sum(events.get(name, (0, 0))[1] for name in FLAPS),
         throttled_s=sum(held_ns) / NS_PER_S,
         cpu_pressure=pressure_ns / lasted_ns if lasted_ns else float("nan"),
@@ -115,18 +112,17 @@ def _trouble(events: dict[str, tuple[int, int]], grown: dict[str, tuple[float, i
 
 
 def host_scene(reads: Reads, facts: RunFacts, host: str, metrics: tuple[str, ...], steps: StepRange) -> HostScene:
-    """Everything about ``host`` over ``steps``: at most ``MAX_POINTS`` points a series."""
+    """The data of ``host`` over ``steps``, with at most ``MAX_POINTS`` points in each series."""
     run, home = facts.summary, tuple(rank for rank, name in enumerate(facts.hosts) if name == host)
     ranks = _rank_steps(reads, facts, home, steps)
-    first_ns = min((int(one.start_ns.min()) for one in ranks), default=0)
-    last_ns = max((int((one.start_ns + one.duration_ns).max()) for one in ranks), default=0)
+    first_ns = min((int(rank.start_ns.min()) for rank in ranks), default=0)
+    last_ns = max((int((rank.start_ns + rank.duration_ns).max()) for rank in ranks), default=0)
     room_ns = (last_ns - first_ns) // 20 + 10 * NS_PER_S
     is_newest = steps.last >= int(facts.steps.step[-1])
     earliest_ns = max(0, first_ns - room_ns)
     latest_ns = min(LAST_NS, last_ns + (SINCE_NS if is_newest else room_ns))
     samples = HostSamples(
-        run_id=run.run_id,
-        attempt=run.attempt,
+        **run.key,
         metrics=metrics,
         hosts=(host,),
         first_ns=earliest_ns,
@@ -140,27 +136,20 @@ def host_scene(reads: Reads, facts: RunFacts, host: str, metrics: tuple[str, ...
         first_ns=first_ns,
         last_ns=last_ns,
         ranks=ranks,
-        series=tuple((metric, one) for metric in metrics for one in found.get(metric, ())),
+        series=tuple((metric, series) for metric in metrics for series in found.get(metric, ())),
         events=_events(reads, run, host, earliest_ns, latest_ns),
         marks=tuple(mark for mark in reversed(marks) if earliest_ns <= mark.at_ns <= latest_ns),
     )
 
 
 def host_events(reads: Reads, facts: RunFacts, host: str, steps: StepRange) -> tuple[HostEvent, ...]:
-    """What happened on ``host`` over ``steps``, in order of time, without what goes on all the time or is well."""
-    happened = _events(reads, facts.summary, host, *_time_of(facts, steps))
-    return tuple(event for event in happened if event.name not in (*OFTEN, Happening.GPU_SEEN))
+    """Events of ``host`` over ``steps``, ordered by time, without frequent and harmless ones."""
+    events = _events(reads, facts.summary, host, *_time_of(facts, steps))
+    return tuple(event for event in events if event.name not in (*OFTEN, Happening.GPU_SEEN))
 
 
 def _events(reads: Reads, run: RunSummary, host: str, first_ns: int, last_ns: int) -> tuple[HostEvent, ...]:
-    query = HostEvents(
-        run_id=run.run_id,
-        attempt=run.attempt,
-        hosts=(host,),
-        first_ns=first_ns,
-        last_ns=last_ns,
-        limit=MAX_EVENTS,
-    )
+    query = HostEvents(**run.key, hosts=(host,), first_ns=first_ns, last_ns=last_ns, limit=MAX_EVENTS)
     return tuple(HostEvent(**row) for row in _ask(reads, run, query).to_pylist())
 
 
@@ -169,24 +158,23 @@ def _rank_steps(reads: Reads, facts: RunFacts, ranks: tuple[int, ...], steps: St
         return ()
     run = facts.summary
     query = RankSteps(
-        run_id=run.run_id,
-        attempt=run.attempt,
+        **run.key,
         ranks=ranks,
         first_step=steps.first,
         last_step=steps.last,
         column_steps=column_steps(steps.first, steps.last, num_ranks=len(ranks), max_columns=MAX_POINTS),
     )
     table = reads.ask(run, query)
-    rank, columns = ints(table, "rank"), [ints(table, name) for name in ("step", "start_ns", "duration_ns")]
-    return tuple(_of_rank(one, [column[rank == one] for column in columns]) for one in np.unique(rank).tolist())
-
-
-def _of_rank(rank: int, columns: list[Ints]) -> RankSpans:
-    return RankSpans(rank=rank, step=columns[0], start_ns=columns[1], duration_ns=columns[2])
+    of_row = ints(table, "rank")
+    columns = {name: ints(table, name) for name in ("step", "start_ns", "duration_ns")}
+    return tuple(
+        RankSpans(rank=rank, **{name: column[of_row == rank] for name, column in columns.items()})
+        for rank in np.unique(of_row).tolist()
+    )
 
 
 def _time_of(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
-    """About when some steps took place, and since where they are the newest: first and last nanosecond."""
+    """First and last nanosecond of some steps, with a margin. Events after the newest step are included."""
     shown = (facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)
     if not shown.any():
         return 0, 0
@@ -196,5 +184,5 @@ def _time_of(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
 
 
 def _ask(reads: Reads, run: RunSummary, query: Query) -> pa.Table:
-    """Kept until an agent may have told more."""
-    return reads.work_out(run, (agents_said(reads, run), query), lambda reader: reader.read(query))
+    """Cached until there can be newer host data."""
+    return reads.compute(run, (agents_freshness(reads, run), query), lambda reader: reader.read(query))

@@ -1,4 +1,4 @@
-"""The findings of a run: computed at once for a small run, in the background for a large one.
+"""The findings of a run, and its verdict if it stalls. For a large run they are computed in the background.
 
 While a newer report is computed in the background, pages get the previous one.
 """
@@ -7,27 +7,33 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from diagnose.findings import Finding
+from diagnose.hang.stored import stored_verdict
+from diagnose.hang.verdict import HangVerdict, hang_finding
 from diagnose.model.load import DEFAULT_STEPS, load_view
 from diagnose.model.view import RunView
 from diagnose.pipeline import Report, diagnose_view
-from ui.dashboard.background import BackgroundAnswers, StillWorking
-from ui.dashboard.cache import AnswerCache
-from ui.dashboard.data.asking import KEPT_ANSWERS, Asking
-from ui.dashboard.records import RunSummary
+from telemetry.errors import UnreadableError
+from telemetry.stores.interface import Reader
+from telemetry.stores.queries import EvidenceCount
+from ui.dashboard.data.asking import KEPT_ANSWERS, StoreQueries
+from ui.dashboard.data.cache import AnswerCache, BackgroundAnswers, StillWorking
+from ui.dashboard.records import RunFacts, RunSummary, StoredEvidence
 
 Answer = TypeVar("Answer")
 
 KEPT = 64
-KEPT_BEFORE = 16
-"""Answers that newer ones replace as soon as those are ready."""
+KEPT_PREVIOUS = 16
+"""Previous answers that are kept until newer ones are ready."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[Answer]):
-    """An answer, of which state of things it is, and when it was ready."""
+class Dated(Generic[Answer]):
+    """An answer, the freshness of its data, and when it was ready."""
 
     answer: Answer
     freshness: Hashable
@@ -35,88 +41,159 @@ class Told(Generic[Answer]):
 
 
 class NewestAnswers(Generic[Answer]):
-    """By key. May be called from any thread; no call waits for an answer.
+    """The newest answer by key. May be called from any thread. No call waits for an answer.
 
     Args:
-        anew_s: how long an answer stands, at least, though things have changed.
-        hold: returns once an answer that was asked for may be begun.
+        min_age_s: an answer is kept at least this long, even if its data has changed.
+        hold: called before the work starts. It returns when the work may start.
     """
 
     def __init__(
-        self, anew_s: float, *, hold: Callable[[], None] | None = None, clock_s: Callable[[], float] = time.monotonic
+        self, min_age_s: float, *, hold: Callable[[], None] | None = None, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._answers = BackgroundAnswers(KEPT, wait_s=0.0)
-        self._anew_s = anew_s
+        self._min_age_s = min_age_s
         self._hold = hold
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._before: OrderedDict[Hashable, Told[Answer]] = OrderedDict()
+        self._previous: OrderedDict[Hashable, Dated[Answer]] = OrderedDict()
 
-    def get(self, key: Hashable, freshness: Hashable, work: Callable[[], Answer]) -> Told[Answer] | None:
-        """The newest answer there is, None where there is none yet; a newer one is begun where it is time for it."""
+    def get(self, key: Hashable, freshness: Hashable, work: Callable[[], Answer]) -> Dated[Answer] | None:
+        """The newest answer, or None if there is none yet. Starts ``work()`` if a newer one is due."""
 
-        def later() -> Told[Answer]:
+        def later() -> Dated[Answer]:
             if self._hold is not None:
                 self._hold()
-            return Told(work(), freshness, self._clock_s())
+            return Dated(work(), freshness, self._clock_s())
 
         try:
-            told = self._answers.get(key, later)
+            newest = self._answers.get(key, later)
         except StillWorking:
-            return self._before.get(key)
-        if told.freshness != freshness and self._clock_s() - told.at_s >= self._anew_s:
-            self._replace_later(key, told)
-        else:
-            with self._lock:
-                self._before.pop(key, None)
-        return told
-
-    def _replace_later(self, key: Hashable, told: Told[Answer]) -> None:
+            return self._previous.get(key)
+        is_due = newest.freshness != freshness and self._clock_s() - newest.at_s >= self._min_age_s
         with self._lock:
-            self._before[key] = told
-            while len(self._before) > KEPT_BEFORE:
-                self._before.popitem(last=False)
-        self._answers.forget(key)
+            if is_due:
+                self._previous[key] = newest
+                while len(self._previous) > KEPT_PREVIOUS:
+                    self._previous.popitem(last=False)
+            else:
+                self._previous.pop(key, None)
+        if is_due:
+            self._answers.forget(key)
+        return newest
+
+
+KEPT_VERDICTS = 8
+"""Each holds all evidence of its run."""
+VERDICTS_BYTES = 64 * 2**20
+KEPT_STALLS = 256
+"""Findings of stalls in the list of runs."""
+STALLS_BYTES = 4 * 2**20
+RANKS_JUDGED_AT_ONCE = 1024
+"""A page waits for the verdict of a job with at most this many ranks."""
+
+
+class StallQueries(StoreQueries):
+    """Queries about stalls. Every method may block and may be called from any thread.
+
+    Args:
+        ranks_judged_at_once: a page waits for the verdict of a job with at most this many ranks. The verdict of a
+            larger job is computed in the background.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        wall_s: Callable[[], float] = time.time,
+        ranks_judged_at_once: int = RANKS_JUDGED_AT_ONCE,
+    ) -> None:
+        super().__init__(reader, wall_s)
+        self._verdicts = AnswerCache(KEPT_VERDICTS, VERDICTS_BYTES)
+        self._stalls = AnswerCache(KEPT_STALLS, STALLS_BYTES)
+        self._large_verdicts: NewestAnswers[HangVerdict | None] = NewestAnswers(0.0)
+        self._ranks_judged_at_once = ranks_judged_at_once
+
+    def stored_evidence(self, run: RunSummary) -> StoredEvidence:
+        """Which evidence of a stall is stored. It can change while the newest step and time of the run do not."""
+        rows = self.ask_all_runs(EvidenceCount(**run.key)).to_pylist()
+        return StoredEvidence(**rows[0]) if rows else StoredEvidence(num_rows=0, newest_ns=0)
+
+    def hang(self, facts: RunFacts) -> HangVerdict | None:
+        """The verdict on a stall of an attempt. None without a stall, or if the job has continued.
+
+        Raises:
+            StillWorking: the evidence of a large job is being read.
+        """
+        run = facts.summary
+        evidence = self.stored_evidence(run)
+        if not evidence.num_rows:
+            return None
+        # A completed step or the end of a rank can change the verdict.
+        freshness = run.last_step, run.last_ns, evidence, run.heard.has_ended
+        return self._verdict((run.run_id, run.attempt), freshness, facts.topology.world_size)
+
+    def stall(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> Finding | None:
+        """The finding of :meth:`hang` for the list of runs, kept until ``freshness`` changes. None also if the evidence
+        is unreadable, or is still being read."""
+
+        def find() -> Finding | None:
+            verdict = self._verdict(attempt, freshness, num_ranks)
+            return None if verdict is None else hang_finding(verdict)
+
+        with suppress(StillWorking, UnreadableError):
+            return self._stalls.get(attempt, find, version=freshness)
+        return None
+
+    def _verdict(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> HangVerdict | None:
+        def judge() -> HangVerdict | None:
+            return stored_verdict(self._reader, *attempt)
+
+        if num_ranks <= self._ranks_judged_at_once:
+            return self._verdicts.get(attempt, judge, version=freshness)
+        newest = self._large_verdicts.get(attempt, freshness, judge)
+        if newest is None:
+            raise StillWorking
+        return newest.answer
 
 
 KEPT_VIEWS = 4
 """Each holds all operations of 200 steps of a small run."""
 VIEWS_BYTES = 128 * 2**20
 RANK_STEPS_AT_ONCE = 20_000
-"""Ranks times steps that a page waits for the detectors to look at: about half a second."""
+"""A page waits for the detectors if ranks times steps are at most this many: about half a second."""
 REPORT_AGE_S = 30.0
-"""What detectors say of a larger run that goes on stands so long, at least."""
+"""The report of a larger, live run is kept at least this long."""
 REPORT_AFTER_S = 2.0
-"""They begin so long after a part of a page asked for it last: they keep the processor busy for seconds, and a page is
-being drawn."""
+"""Detectors of a larger run start this long after the last request for the report. They use the processor for seconds,
+and the page is drawn first."""
 LATEST_AFTER_S = 10.0
-"""However many pages are."""
+"""Detectors start after this time even if pages are still drawn."""
 
 
 class Reports:
-    """By run and attempt. Every method may block and may be called from any thread."""
+    """Reports by run and attempt. Every method may block and may be called from any thread."""
 
-    def __init__(self, asking: Asking, rank_steps_at_once: int = RANK_STEPS_AT_ONCE) -> None:
-        self._asking = asking
+    def __init__(self, queries: StoreQueries, rank_steps_at_once: int = RANK_STEPS_AT_ONCE) -> None:
+        self._queries = queries
         self._rank_steps_at_once = rank_steps_at_once
         self._views = AnswerCache(KEPT_VIEWS, VIEWS_BYTES)
         self._large: NewestAnswers[Report] = NewestAnswers(REPORT_AGE_S, hold=self._wait_for_pages)
-        self._asked_s = 0.0
+        self._requested_s = 0.0
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, int], Report] = OrderedDict()
 
     def of(self, run: RunSummary) -> Report | None:
-        """What the detectors say about the newest steps; why the run stands still is ``Reads.hang``.
+        """The findings of the newest steps, without stalls (``Reads.hang``).
 
-        Of a large run they say it when they are ready: until then what they said before, or None.
+        For a large run: the newest report that is ready, or None.
         """
         report: Report | None
         if self._is_large(run):
-            self._asked_s = time.monotonic()
-            told = self._told(run)
-            report = None if told is None else told.answer
+            self._requested_s = time.monotonic()
+            newest = self._newest_large(run)
+            report = None if newest is None else newest.answer
         else:
-            report = self._asking.kept(run, "report", lambda: diagnose_view(self._newest_view(run)))
+            report = self._queries.cached(run, "report", lambda: diagnose_view(self._newest_view(run)))
         if report is not None:
             with self._lock:
                 self._known[run.run_id, run.attempt] = report
@@ -126,37 +203,37 @@ class Reports:
         return report
 
     def known(self, attempt: tuple[str, int]) -> Report | None:
-        """The newest report that anybody asked for; None where nobody did. Asks nothing."""
+        """The newest report that was requested before. Sends no query."""
         return self._known.get(attempt)
 
-    def seen(self, run: RunSummary) -> float | None:
-        """Differs once :meth:`of` says something else of a large run, though nothing may have arrived."""
-        told = self._told(run) if self._is_large(run) else None
-        return None if told is None else told.at_s
+    def freshness(self, run: RunSummary) -> float | None:
+        """Changes when :meth:`of` has a newer report of a large run."""
+        newest = self._newest_large(run) if self._is_large(run) else None
+        return None if newest is None else newest.at_s
 
     def newest_view(self, run: RunSummary) -> RunView | None:
-        """What :meth:`of` is about; None of a large run, whose view is not kept."""
+        """The view that :meth:`of` examines. None for a large run, whose view is not kept."""
         return None if self._is_large(run) else self._newest_view(run)
 
     def _newest_view(self, run: RunSummary) -> RunView:
         version = run.last_step, run.last_ns
-        return self._views.get((run.run_id, run.attempt), lambda: self._loaded(run), version=version)
-
-    def _diagnosed(self, run: RunSummary) -> Report:
-        return diagnose_view(self._loaded(run))
+        return self._views.get((run.run_id, run.attempt), lambda: self._load(run), version=version)
 
     def _wait_for_pages(self) -> None:
-        wanted_s = time.monotonic()
-        latest_s = wanted_s + LATEST_AFTER_S
-        while (left_s := min(max(wanted_s, self._asked_s) + REPORT_AFTER_S, latest_s) - time.monotonic()) > 0:
+        requested_s = time.monotonic()
+        latest_s = requested_s + LATEST_AFTER_S
+        while (left_s := min(max(requested_s, self._requested_s) + REPORT_AFTER_S, latest_s) - time.monotonic()) > 0:
             time.sleep(left_s)
 
-    def _loaded(self, run: RunSummary) -> RunView:
-        return load_view(self._asking.reader_of(run), run.run_id, run.attempt)
+    def _load(self, run: RunSummary) -> RunView:
+        return load_view(self._queries.reader_of(run), run.run_id, run.attempt)
 
-    def _told(self, run: RunSummary) -> Told[Report] | None:
+    def _newest_large(self, run: RunSummary) -> Dated[Report] | None:
         freshness = run.last_step, run.last_ns
-        return self._large.get((run.run_id, run.attempt), freshness, lambda: self._diagnosed(run))
+        return self._large.get((run.run_id, run.attempt), freshness, lambda: self._diagnose(run))
+
+    def _diagnose(self, run: RunSummary) -> Report:
+        return diagnose_view(self._load(run))
 
     def _is_large(self, run: RunSummary) -> bool:
         num_steps = min(DEFAULT_STEPS, run.last_step - run.first_step + 1)

@@ -11,17 +11,17 @@ from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import WorstWorkers
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.topology import Place, Topology
-from ui.dashboard.figures.pooling import hottest_ranks, pool
+from ui.dashboard.figures.metrics import hottest_ranks, pool
 from ui.dashboard.figures.style import BLUE, COLOUR_BAR_PX, FAINT, GREY, SUSPECT, framed, outline, room_for
 from ui.dashboard.records import Floats, Ints
 
 MAX_BARS = 12
 MAX_COLUMNS = 400
 MIN_SPACED = 96
-"""Cells up to so many in a row have a gap between them."""
+"""With at most this many cells in a row, there are gaps between cells."""
 BAR_PX, PLACES_PX, ROW_PX, MIN_PX, MAX_PX = 24, 210, 26, 170, 620
 LEAST_TOP = 1.1
-"""The colours reach so far even where nothing is slow, so that a healthy run does not look like a sick one."""
+"""The smallest upper end of the colour scale, so that a healthy run looks healthy."""
 SCALE: list[list[float | str]] = [
     [0.0, FAINT],
     [0.25, "rgba(245,189,92,0.85)"],
@@ -29,7 +29,7 @@ SCALE: list[list[float | str]] = [
     [1.0, "#c92a2a"],
 ]
 TRANSFERS = {"forward-pp-comm": Stage.FORWARD_RECV, "backward-pp-comm": Stage.BACKWARD_RECV}
-"""Both sides of a transfer are one part; its heat map is the receiver's."""
+"""Both sides of a transfer are one part. It links to the heat map of the receiver."""
 
 
 def stage_of(label: str) -> Stage:
@@ -38,7 +38,7 @@ def stage_of(label: str) -> Stage:
 
 
 def by_stage(figures: WhatIf, step: int, *, keep: str) -> go.Figure:
-    """Stages, the worst on top."""
+    """Bars of stages, the slowest on top."""
     worst = sorted(figures.by_stage.items(), key=lambda item: item[1])[-MAX_BARS:]
     bars = go.Bar(
         orientation="h",
@@ -62,13 +62,13 @@ def by_stage(figures: WhatIf, step: int, *, keep: str) -> go.Figure:
 
 
 def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
-    """Pipeline ranks (``axis`` of ``pp``) or replicas (``dp``); of many neighbours the slowest."""
+    """Bars of pipeline ranks (``axis`` is ``pp``) or replicas (``dp``). Pooled if there are too many."""
     ratios = figures.by_pp if axis == "pp" else figures.by_dp
     values, index = _pooled(ratios[None, :])
     topology = figures.topology
-    ranks = [topology.rank(_place(axis, one)) for one in index[0].tolist()]
+    ranks = [topology.rank(_place(axis, place)) for place in index[0].tolist()]
     bars = go.Bar(
-        x=[f"pp{one}" if axis == "pp" else topology.replica(one) for one in index[0].tolist()],
+        x=[f"pp{place}" if axis == "pp" else topology.replica(place) for place in index[0].tolist()],
         y=[_percent(ratio) for ratio in values[0].tolist()],
         customdata=[[rank, step] for rank in ranks],
         marker={"color": BLUE},
@@ -86,7 +86,7 @@ def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
 
 
 def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str) -> go.Figure:
-    """Workers as pp by dp, suspects outlined; of many neighbouring replicas the slowest."""
+    """Workers as pp by dp, with suspects outlined. Replicas are pooled if there are too many."""
     topology = figures.topology
     values, index = _pooled(figures.by_worker.T)
     ranks = topology.grid[index, np.arange(topology.pp)[:, None], 0]
@@ -108,7 +108,7 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
     )
     every = -(-columns // 24)
-    stages = {"tickvals": np.arange(rows), "ticktext": [f"pp{one}" for one in range(rows)]}
+    stages = {"tickvals": np.arange(rows), "ticktext": [f"pp{row}" for row in range(rows)]}
     return framed(
         [cells],
         height_px=int(np.clip(ROW_PX * rows + 70, MIN_PX, MAX_PX)),
@@ -121,9 +121,9 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
 
 
 def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, step_s: float, keep: str) -> go.Figure:
-    """The step's time with so many of the worst workers as fast as ideal, and what it would be with all of them.
+    """The step time if the slowest workers are made ideal, by their number.
 
-    ``ideal_s``: as replayed; ``step_s``: the step time as measured, at which the curve begins.
+    ``ideal_s`` is a replayed time. The curve starts at ``step_s``, the measured step time, and is scaled to it.
     """
     share = worst.share_gone(ideal_s) * 100
     scale = step_s / float(worst.step_s[0])
@@ -167,7 +167,7 @@ def _percent(ratio: float) -> float:
 
 
 def _range(figures: WhatIf) -> list[float]:
-    """One for all bars, so that stages and places can be compared."""
+    """The same range for all bars, so that stages and places can be compared."""
     highest = max(*figures.by_stage.values(), float(figures.by_pp.max()), float(figures.by_dp.max()), LEAST_TOP)
     return [0, 1.05 * _percent(highest)]
 
@@ -177,7 +177,7 @@ def _place(axis: str, index: int) -> Place:
 
 
 def _pooled(values: Floats) -> tuple[Floats, Ints]:
-    """Columns pooled by maximum, and the column that each value comes from."""
+    """Columns pooled by maximum, and the source column of each value."""
     width = max(1, -(-values.shape[1] // MAX_COLUMNS))
     return pool(values, 1, width), hottest_ranks(values, 1, width)
 

@@ -12,42 +12,42 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from telemetry.topology import Place, Topology
-from ui.dashboard.figures.grid_colours import NOTHING_KNOWN, GridColours
+from ui.dashboard.figures.grid_colours import UNKNOWN_COLOUR, GridColours
 from ui.dashboard.figures.grid_layout import MIN_COLUMNS, WIDTH_PX, GridLayout, lay_out
 from ui.dashboard.figures.heat_map import colour_bar
 from ui.dashboard.figures.style import CLEAR, FONT, GREY, SUSPECT, framed, outline, plain
 from ui.dashboard.records import Ints
 
 WORDED_PX = 44
-"""Cells large enough for a word."""
+"""The smallest cell with text."""
 OUTLINE_PX = 8
 MAX_ARROWS = 24
 EDGE = 0.4
-"""From the middle of a cell to where no word stands."""
+"""Distance from the middle of a cell to its edge without text."""
 
 Point = tuple[float, float]
 
 
 def around(row: int, column: int, layout: GridLayout) -> Mapping[str, object]:
-    """The chosen rank's outline: the style sheet gives it the page's text colour."""
+    """The outline of the chosen rank, in the text colour of the page."""
     edge = reach(layout)
     return outline(column - edge, column + edge, row - edge, row + edge, colour=SUSPECT, width_px=3)
 
 
 def reach(layout: GridLayout) -> float:
-    """From the middle of a cell to an outline that can be seen."""
+    """The distance from the middle of a cell to a visible outline."""
     return max(0.5, OUTLINE_PX / layout.cell_px)
 
 
 def around_groups(rank: int, layout: GridLayout) -> list[dict[str, object]]:
-    """Outlines of a rank's groups: solid its tensor group, dashed the replicas of its place, dotted its pipeline."""
+    """Outlines of the groups of a rank: solid for tp, dashed for dp, dotted for pp."""
     grid = layout.topology
     here = grid.place(rank)
     bands = range(0, grid.dp, layout.dp_a_band)
     runs = [(here._replace(dp=first), here._replace(dp=min(first + layout.dp_a_band, grid.dp) - 1)) for first in bands]
-    found = [_over(*one, layout, "dash") for one in runs if grid.dp > 1]
+    found = [_over(*ends, layout, "dash") for ends in runs if grid.dp > 1]
     stages = [here._replace(pp=pp) for pp in range(grid.pp)]
-    found += [_over(one, one, layout, "dot") for one in stages if grid.pp > 1]
+    found += [_over(ends, ends, layout, "dot") for ends in stages if grid.pp > 1]
     if grid.tp > 1:
         found.append(_over(here._replace(tp=0), here._replace(tp=grid.tp - 1), layout, "solid"))
     return found
@@ -60,10 +60,10 @@ def _over(first: Place, last: Place, layout: GridLayout, dash: str) -> dict[str,
 
 
 def arrows_along(row: Ints, column: Ints, path: Sequence[int], layout: GridLayout) -> list[dict[str, object]]:
-    """From each rank of ``path`` to the next. Evidence may tell of a rank that the grid does not have."""
+    """An arrow from each rank of ``path`` to the next. Ranks outside the grid are skipped."""
     worded = layout.cell_px >= WORDED_PX
-    look = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "bgcolor": CLEAR, "showarrow": True}
-    look |= {"arrowhead": 2, "arrowsize": 1.1, "arrowwidth": 2.2, "arrowcolor": GREY}
+    style = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "bgcolor": CLEAR, "showarrow": True}
+    style |= {"arrowhead": 2, "arrowsize": 1.1, "arrowwidth": 2.2, "arrowcolor": GREY}
     found = []
     hops = [(rank, on) for rank, on in pairwise(path) if min(rank, on) >= 0 and max(rank, on) < len(row)]
     for rank, on in hops[:MAX_ARROWS]:
@@ -73,12 +73,12 @@ def arrows_along(row: Ints, column: Ints, path: Sequence[int], layout: GridLayou
             tail, head = _clear_of_words(tail, head)
         off_px = 0 if worded else 12
         ends = {"ax": tail[0], "ay": tail[1], "x": head[0], "y": head[1], "standoff": off_px, "startstandoff": off_px}
-        found.append(look | ends)
+        found.append(style | ends)
     return found
 
 
 def _clear_of_words(tail: Point, head: Point) -> tuple[Point, Point]:
-    """From edge to edge of two cells; where others lie between, along the gap beside them."""
+    """Ends of an arrow between two cells that cross no text."""
     across, down = head[0] - tail[0], head[1] - tail[1]
     far = max(abs(across), abs(down))
     if far > 1 and not down:
@@ -93,9 +93,9 @@ def _clear_of_words(tail: Point, head: Point) -> tuple[Point, Point]:
 
 
 NUMBERED_PX = 24
-"""Cells large enough for a number."""
+"""The smallest cell with a number."""
 ZOOMED_FROM = 512
-"""Ranks from which on it is worth zooming in."""
+"""A grid with at least this many ranks can be zoomed."""
 MAX_TICKS, MAX_MARKERS = 24, 300
 HOVER = "<b>rank %{customdata[0]}</b><br>%{text}<extra></extra>"
 TOP_PX, BAND_PX, BOTTOM_PX = 26, 18, 30
@@ -111,8 +111,13 @@ def rank_grid(
     keep: str,
     with_groups: bool = False,
 ) -> go.Figure:
-    """One cell a rank. ``hosts`` by rank; ``path``: ranks along which arrows lead; ``with_groups``: those of the chosen
-    rank are outlined."""
+    """One cell for each rank.
+
+    Args:
+        hosts: by rank.
+        path: ranks along which arrows lead.
+        with_groups: outline the groups of the chosen rank.
+    """
     layout = lay_out(topology)
     row, column = _positions(layout)
     markers = _markers(row, column, cells) if layout.cell_px < NUMBERED_PX else []
@@ -146,14 +151,14 @@ def _outlines(chosen: int, layout: GridLayout, with_groups: bool) -> list[Mappin
 
 
 def _cells(layout: GridLayout, row: Ints, column: Ints, cells: GridColours, hosts: Sequence[str]) -> list[go.Heatmap]:
-    """The ranks of which something is known, and those of which nothing is."""
+    """Two traces: ranks with a known value, and ranks without."""
     shape = layout.rows, layout.columns
     ranks = np.full((*shape, 2), -1, dtype=np.int32)
     ranks[row, column, 0] = np.arange(len(row))
-    said = hover_texts(layout.topology, cells, hosts)
+    hover = hover_texts(layout.topology, cells, hosts)
     known = np.isfinite(cells.value)
     gap = 3 if layout.cell_px >= NUMBERED_PX else 1
-    look = {"customdata": ranks, "hoverongaps": False, "hovertemplate": HOVER, "xgap": gap, "ygap": gap}
+    style = {"customdata": ranks, "hoverongaps": False, "hovertemplate": HOVER, "xgap": gap, "ygap": gap}
     found = []
     for which, coloured in ((known, cells), (~known, None)):
         if not which.any():
@@ -161,26 +166,25 @@ def _cells(layout: GridLayout, row: Ints, column: Ints, cells: GridColours, host
         value = np.full(shape, np.nan, dtype=np.float32)
         text = np.full(shape, "", dtype=object)
         value[row[which], column[which]] = 0 if coloured is None else cells.value[which]
-        text[row[which], column[which]] = said[which]
-        found.append(go.Heatmap(z=value, text=text.tolist(), **look, **_colouring(coloured)))
+        text[row[which], column[which]] = hover[which]
+        found.append(go.Heatmap(z=value, text=text.tolist(), **style, **_colouring(coloured)))
     return found
 
 
 def hover_texts(topology: Topology, cells: GridColours, hosts: Sequence[str]) -> npt.NDArray[np.object_]:
-    """What is read by pointing at a rank, below its number; by rank. In one line: a break travels as 14 characters."""
+    """The text below the rank number when the pointer is on a rank; by rank. A single line keeps it short."""
     return np.array(
         [
-            f"{plain(host or 'host unknown')}, {topology.describe(rank)}; {words}"
-            for rank, (host, words) in enumerate(zip(hosts, cells.words, strict=True))
+            f"{plain(host or 'host unknown')}, {topology.describe(rank)}; {text}"
+            for rank, (host, text) in enumerate(zip(hosts, cells.hover, strict=True))
         ],
         dtype=object,
     )
 
 
 def _colouring(cells: GridColours | None) -> dict[str, Any]:
-    """None: one colour, for ranks of which nothing is known."""
     if cells is None:
-        return {"colorscale": [[0, NOTHING_KNOWN], [1, NOTHING_KNOWN]], "showscale": False}
+        return {"colorscale": [[0, UNKNOWN_COLOUR], [1, UNKNOWN_COLOUR]], "showscale": False}
     colours = cells.colours
     return {
         "zmin": colours.lowest,
@@ -192,7 +196,7 @@ def _colouring(cells: GridColours | None) -> dict[str, Any]:
 
 
 def _markers(row: Ints, column: Ints, cells: GridColours) -> list[go.Scatter]:
-    """What matters, larger than its cell; the cell below takes the clicks."""
+    """Large markers for important ranks. Clicks go to the cells below."""
     marked = sorted(cells.signs)
     if not 0 < len(marked) <= MAX_MARKERS:
         return []
@@ -232,7 +236,7 @@ def _tp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:
 
 
 def _dp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:
-    """Replicas of the first band; the bands after it say in their head where they begin."""
+    """Replicas of the first band. The headers of other bands show where they begin."""
     every = -(-layout.rows // MAX_TICKS)
     rows = [
         (line * (layout.dp_a_band + 1) + dp, layout.topology.replica(dp))
@@ -243,7 +247,7 @@ def _dp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:
 
 
 def _headers(layout: GridLayout) -> list[dict[str, object]]:
-    """``pp0`` over each stage's block, ``dp 0-95`` over each band where there are several."""
+    """``pp0`` above each block. ``dp 0-95`` above each band if there are several."""
     found = []
     for band in range(layout.num_bands):
         if layout.num_bands > 1:

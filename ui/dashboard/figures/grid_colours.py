@@ -8,39 +8,38 @@ import numpy as np
 from diagnose.model.peers import medians
 from diagnose.whatif.analysis import WhatIf
 from ui.dashboard.figures.blame import LEAST_TOP, SCALE
+from ui.dashboard.figures.hang import REMARKABLE, SIGNS, Sign, Standing
 from ui.dashboard.figures.heat_map import Colours, colours_for
 from ui.dashboard.figures.host_boxes import ink_on
-from ui.dashboard.figures.standing import REMARKABLE, SIGNS, Sign, Standing
+from ui.dashboard.figures.metrics import READINGS, values
 from ui.dashboard.figures.style import FAINT_HALF_WIDTH, GREY, ON_LIGHT
-from ui.dashboard.metrics import READINGS, values
 from ui.dashboard.records import Floats, StageTimes
 from ui.dashboard.view_state import Metric
 
-NOTHING_KNOWN = SIGNS[Standing.UNKNOWN].colour
-"""Of a cell without a value."""
+UNKNOWN_COLOUR = SIGNS[Standing.UNKNOWN].colour
+"""The colour of a cell without a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridColours:
-    """By rank; arrays and sequences of one length."""
+    """Colour and text of each rank. Arrays and sequences of equal length."""
 
     value: Floats
-    """NaN where nothing is known."""
+    """NaN if unknown."""
     colours: Colours
-    words: Sequence[str]
-    """What is read by pointing at a cell."""
+    hover: Sequence[str]
+    """Hover text of a cell."""
     short: Sequence[str]
-    """What stands in a large cell, beside the rank."""
+    """Text in a large cell, below the rank."""
     inks: Sequence[str]
-    """Of text on the colour."""
+    """Colour of the text in a cell."""
     signs: Mapping[int, Sign]
-    """Of the ranks that must not be overlooked."""
+    """Symbols of important ranks."""
     is_scale: bool = True
-    """Whether a bar beside the grid tells what the colours mean; else a legend does."""
+    """Whether a colour bar explains the colours. Otherwise a legend does."""
 
 
 def by_standing(standings: Sequence[Standing]) -> GridColours:
-    """The state of each rank."""
     codes = {standing: code for code, standing in enumerate(Standing)}
     parts = len(Standing)
     flat_steps: list[list[float | str]] = [
@@ -51,7 +50,7 @@ def by_standing(standings: Sequence[Standing]) -> GridColours:
     return GridColours(
         value=np.array([codes[standing] for standing in standings], dtype=np.float64),
         colours=Colours(scale=flat_steps, lowest=-0.5, highest=parts - 0.5, title="state"),
-        words=[standing.value for standing in standings],
+        hover=[standing.value for standing in standings],
         short=[f"{SIGNS[standing].symbol} {standing}" for standing in standings],
         inks=[SIGNS[standing].ink for standing in standings],
         signs={rank: SIGNS[standing] for rank, standing in enumerate(standings) if standing in REMARKABLE},
@@ -60,28 +59,28 @@ def by_standing(standings: Sequence[Standing]) -> GridColours:
 
 
 def by_metric(times: StageTimes, metric: Metric, suspects: Collection[int]) -> GridColours:
-    """The median over the steps of each rank's time in a stage."""
+    """The median over the steps of the time of each rank in a stage."""
     milliseconds = medians(values(times, Metric.MILLISECONDS), axis=0)
     against = Metric.RATIO if metric is Metric.MILLISECONDS else metric
     compared = medians(values(times, against), axis=0)
-    value, form = milliseconds if metric is Metric.MILLISECONDS else compared, READINGS[metric].written
+    value, form = milliseconds if metric is Metric.MILLISECONDS else compared, READINGS[metric].cell
     colours = colours_for(metric, value)
     signs = _suspect_signs(suspects, len(value))
     return GridColours(
         value=value,
         colours=colours,
-        words=[
-            _times_in_words(*one, READINGS[against].told)
-            for one in zip(milliseconds.tolist(), compared.tolist(), strict=True)
+        hover=[
+            _times_text(ms, ratio, READINGS[against].hover)
+            for ms, ratio in zip(milliseconds.tolist(), compared.tolist(), strict=True)
         ],
-        short=_marked(["" if np.isnan(one) else form.format(one) for one in value.tolist()], signs),
-        inks=[ON_LIGHT if np.isnan(one) else ink_on(one, colours) for one in value.tolist()],
+        short=_marked(["" if np.isnan(reading) else form.format(reading) for reading in value.tolist()], signs),
+        inks=[ON_LIGHT if np.isnan(reading) else ink_on(reading, colours) for reading in value.tolist()],
         signs=signs,
     )
 
 
 def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
-    """How much slower than the ideal each worker alone makes a step; ranks of a tensor group share a worker."""
+    """The slowdown of the ideal step by each worker alone. Ranks of a tensor group share a worker."""
     index = figures.topology.index
     value = figures.by_worker[index["dp"], index["pp"]]
     colours = Colours(scale=SCALE, lowest=1.0, highest=max(LEAST_TOP, float(value.max())), title="x ideal")
@@ -90,14 +89,14 @@ def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
     return GridColours(
         value=value,
         colours=colours,
-        words=[f"its worker alone: {one:.3f}x ideal" for one in value.tolist()],
-        short=_marked([f"{one:.2f}x" for one in value.tolist()], signs),
-        inks=[ON_LIGHT if one > faint_to else GREY for one in value.tolist()],
+        hover=[f"its worker alone: {slowdown:.3f}x ideal" for slowdown in value.tolist()],
+        short=_marked([f"{slowdown:.2f}x" for slowdown in value.tolist()], signs),
+        inks=[ON_LIGHT if slowdown > faint_to else GREY for slowdown in value.tolist()],
         signs=signs,
     )
 
 
-def _times_in_words(milliseconds: float, compared: float, against: str) -> str:
+def _times_text(milliseconds: float, compared: float, against: str) -> str:
     if np.isnan(milliseconds):
         return "nothing recorded"
     return f"{milliseconds:.1f} ms" + ("" if np.isnan(compared) else f", {against.format(compared)}")

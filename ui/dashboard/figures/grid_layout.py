@@ -13,17 +13,17 @@ import numpy as np
 from telemetry.topology import Place, Ranks, Topology
 
 WIDTH_PX, HEIGHT_PX, CELL_PX = 1000, 560, 66
-"""What a grid may fill, and the largest cell."""
+"""The largest size of a grid and of a cell."""
 MIN_COLUMNS = 9
-"""Cells of a small job are not stretched."""
+"""A small job has at least this many columns, so that its cells are not stretched."""
 GAIN = 1.1
-"""Folding must make cells so much larger."""
+"""Folding must enlarge cells by at least this factor."""
 MAX_FOLDS = 96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridLayout:
-    """Where each rank is drawn."""
+    """The position of each rank in the picture."""
 
     topology: Topology
     dp_a_band: int
@@ -66,7 +66,7 @@ class GridLayout:
         return int(row[0]), int(column[0])
 
     def rows_and_columns(self, dp: Ranks, pp: Ranks, tp: Ranks) -> tuple[Ranks, Ranks]:
-        """Of several places."""
+        """Rows and columns of several places."""
         row = pp // self.pp_a_line * (self.dp_a_band + 1) + dp % self.dp_a_band
         within = pp % self.pp_a_line * self.block + tp
         return row, dp // self.dp_a_band * self.band + within
@@ -74,7 +74,7 @@ class GridLayout:
 
 @lru_cache(maxsize=64)
 def lay_out(topology: Topology) -> GridLayout:
-    """The folding with the largest cells; of those about as large, the one with the fewest folds."""
+    """The folding with the largest cells. Among similar ones, the one with the fewest folds."""
     best = GridLayout(topology=topology, dp_a_band=topology.dp, pp_a_line=topology.pp)
     for dp_a_band in _folds(topology.dp):
         for pp_a_line in _folds(topology.pp):
@@ -85,5 +85,5 @@ def lay_out(topology: Topology) -> GridLayout:
 
 
 def _folds(degree: int) -> list[int]:
-    """Sizes of the parts when ``degree`` is cut into 1, 2, 3 ... parts, descending."""
+    """Sizes of the parts if ``degree`` is divided into 1, 2, 3 ... parts, descending."""
     return sorted({-(-degree // parts) for parts in range(1, min(degree, MAX_FOLDS) + 1)}, reverse=True)

@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from diagnose.ranges import name_some
+from ui.dashboard.figures.metrics import BESIDE, READINGS, values
 from ui.dashboard.figures.style import (
     COLOUR_BAR_PX,
     RATIO_RANGE,
@@ -20,27 +21,25 @@ from ui.dashboard.figures.style import (
     room_for,
     short,
 )
-from ui.dashboard.metrics import BESIDE, READINGS, values
 from ui.dashboard.records import Floats, PooledTimes
 from ui.dashboard.view_state import Metric
 
 MAX_LABELS = 50
 MAX_SPACED = 128
-"""Rows or columns with a gap between them. Where there is none, plotly draws each cell as a pixel and stretches the
-picture, which takes far less of many cells."""
+"""More rows or columns have no gap. Plotly then draws each cell as a pixel, which is much faster for many cells."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 900
 NUM_TICKS, LARGE_TICK = 5, 100.0
-"""Of a bar of colours whose ends stand for more; from where on none has decimals."""
+"""Ticks of a colour bar with open ends. From LARGE_TICK on, ticks have no decimals."""
 LEAST_WAIT_TOP = 5.0
-"""Percent of a step: where nobody was waited for longer, nobody stands out."""
+"""Percent of a step. The smallest upper end of the scale of waiting times."""
 HALF_LABEL_PX, STEP_PX = 20, 56
-"""Above for a label of the first row, below for ticks and what they are."""
+"""Margin above for half a label, and below for ticks and axis title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Colours:
-    """How values become colours."""
+    """The colour scale of a picture."""
 
     scale: str | list[list[float | str]]
     lowest: float
@@ -48,12 +47,12 @@ class Colours:
     title: str
     outline: str = SUSPECT
     is_exceeded: tuple[bool, bool] = (False, False)
-    """Whether there are values below the lowest and above the highest: they take the colour of that end."""
+    """Whether there are values below ``lowest`` and above ``highest``. They have the colour of that end."""
 
 
 def colours_for(metric: Metric, coloured: Floats) -> Colours:
-    """Ratios have a fixed scale, so that a colour always means the same; milliseconds span the bulk of the values, and
-    shares all from none, so that small differences stay faint."""
+    """The scale of a metric. For ratios it is fixed, so that a colour always has the same meaning. Milliseconds span
+    most values. Shares start at 0, so that small differences stay faint."""
     title = READINGS[metric].title
     if metric is Metric.RATIO:
         return Colours(scale=RATIO_SCALE, lowest=RATIO_RANGE[0], highest=RATIO_RANGE[1], title=title)
@@ -61,7 +60,7 @@ def colours_for(metric: Metric, coloured: Floats) -> Colours:
     least, most = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     low, high = 0.0, most
     if metric is Metric.MILLISECONDS and len(known):
-        low, high = (float(one) for one in np.percentile(known, (1, 99)))
+        low, high = (float(edge) for edge in np.percentile(known, (1, 99)))
     if metric is Metric.WAIT:
         high = max(high, LEAST_WAIT_TOP)
     return Colours(
@@ -77,8 +76,7 @@ def colours_for(metric: Metric, coloured: Floats) -> Colours:
 def rank_by_step(
     times: PooledTimes, metric: Metric, hosts: Sequence[str], suspects: Collection[int], *, keep: str
 ) -> go.Figure:
-    """Rows are ranks, columns are steps, suspects outlined. Each cell shows its worst rank, so that a slow one never
-    fades."""
+    """Rows are ranks, columns are steps, suspects are outlined. Each cell shows its worst rank."""
     coloured = values(times, metric)
     colours, num_rows = colours_for(metric, coloured), coloured.shape[1]
     extra = np.dstack([values(times, BESIDE[metric]).T, times.worst.T])
@@ -110,20 +108,20 @@ def rank_by_step(
     )
 
 
-def pooling_in_words(times: PooledTimes) -> str:
-    """What a cell of a run too large to be drawn stands for; empty where each is one rank in one step."""
+def pooling_note(times: PooledTimes) -> str:
+    """What a cell of a pooled picture shows. Empty if each cell is one rank in one step."""
     width, depth = times.steps_a_column, times.ranks_a_row
     parts = [f"the {times.over_steps} of {width} steps"] * (width > 1) + [f"the worst of {depth} ranks"] * (depth > 1)
     return f"Pooled to fit: each cell is {', of '.join(parts)}." if parts else ""
 
 
 def _hover(metric: Metric) -> str:
-    told = f"{READINGS[metric].at('z')}<br>{READINGS[BESIDE[metric]].at('customdata[0]')}"
-    return f"<b>rank %{{customdata[1]}}</b><br>step %{{x}}<br>{told}<extra></extra>"
+    values_text = f"{READINGS[metric].at('z')}<br>{READINGS[BESIDE[metric]].at('customdata[0]')}"
+    return f"<b>rank %{{customdata[1]}}</b><br>step %{{x}}<br>{values_text}<extra></extra>"
 
 
 def _bands(suspects: Collection[int], depth: int, apart: float) -> list[list[int]]:
-    """Suspects by rank, together where their rows lie less than ``apart`` from each other."""
+    """Suspects in groups. In a group, neighbours are less than ``apart`` rows from each other."""
     bands: list[list[int]] = []
     for rank in sorted({*suspects}):
         if bands and rank // depth - bands[-1][-1] // depth < apart:
@@ -139,12 +137,12 @@ def _every(num_rows: int) -> int:
 
 
 def _reach(num_rows: int) -> float:
-    """Rows from the middle of one to its outline: a little more than a row that is only a few pixels high."""
+    """Rows from the middle of a row to its outline. Larger if rows are only a few pixels high."""
     return max(0.5, num_rows / THINNEST_OUTLINE)
 
 
 def _row_labels(num_rows: int, depth: int, hosts: Sequence[str], bands: Sequence[Sequence[int]]) -> dict[int, str]:
-    """Names of some rows, evenly, and of every suspect; none so near a suspect that they would overlap."""
+    """Labels of every suspect and of evenly spaced rows. Labels do not overlap."""
     every = _every(num_rows)
     names = {(band[0] // depth + band[-1] // depth) // 2: _suspects(band, hosts) for band in bands}
     near = {row for band in bands for row in range(band[0] // depth - every + 1, band[-1] // depth + every)}
@@ -167,7 +165,6 @@ def _host(rank: int, hosts: Sequence[str]) -> str:
 def _outlines(
     bands: Sequence[Sequence[int]], times: PooledTimes, num_rows: int, colour: str
 ) -> list[dict[str, object]]:
-    """Around the rows of suspects."""
     if not len(times.steps):
         return []
     width, depth = times.steps_a_column, times.ranks_a_row
@@ -177,14 +174,14 @@ def _outlines(
 
 
 def colour_bar(colours: Colours) -> dict[str, object]:
-    """What the colours mean, beside the picture."""
+    """The legend of the colours beside the picture."""
     bar: dict[str, object] = {"title": {"text": colours.title}, "thickness": 12, "outlinewidth": 0, "len": 1.0}
     if colours.scale is RATIO_SCALE:
         bar |= {"tickvals": [0.5, 0.75, 1.0, 1.25, 1.5], "ticktext": ["≤0.5", "0.75", "1 = peers", "1.25", "≥1.5"]}
     elif any(colours.is_exceeded):
         ticks = np.linspace(colours.lowest, colours.highest, NUM_TICKS)
         below, above = colours.is_exceeded
-        words = [f"{one:,.0f}" if one >= LARGE_TICK else f"{one:.3g}" for one in ticks]
-        words[0], words[-1] = "≤" * below + words[0], "≥" * above + words[-1]
-        bar |= {"tickvals": ticks.tolist(), "ticktext": words}
+        labels = [f"{tick:,.0f}" if tick >= LARGE_TICK else f"{tick:.3g}" for tick in ticks]
+        labels[0], labels[-1] = "≤" * below + labels[0], "≥" * above + labels[-1]
+        bar |= {"tickvals": ticks.tolist(), "ticktext": labels}
     return bar

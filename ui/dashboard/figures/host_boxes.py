@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 
 from diagnose.model.peers import medians
 from ui.dashboard.figures.heat_map import Colours, colours_for
+from ui.dashboard.figures.metrics import BESIDE, READINGS, values
 from ui.dashboard.figures.style import (
     EDGE_PX,
     FAINT_HALF_WIDTH,
@@ -29,7 +30,6 @@ from ui.dashboard.figures.style import (
     plain,
     short,
 )
-from ui.dashboard.metrics import BESIDE, READINGS, values
 from ui.dashboard.records import Floats, StageTimes
 from ui.dashboard.view_state import Metric
 
@@ -37,13 +37,13 @@ RANKS_A_ROW = 8
 MAX_NAMED_HOSTS = 128
 MAX_NUMBERED_RANKS = 256
 MAX_SPACED = 128
-"""Cells beside each other with a gap between them; more are hardly wider than one."""
+"""More cells in a row have no gap."""
 GAP_PX = 3
 CELL_PX, MIN_PX, MAX_PX = 52, 110, 900
 SHAPE = 6.0
-"""Width of the whole over its height, in cells."""
+"""Width divided by height of the picture, in cells."""
 MIN_COLUMNS = 18
-"""Cells of a small job are not stretched."""
+"""A small job has at least this many columns, so that its cells are not stretched."""
 
 
 class Cell(NamedTuple):
@@ -78,12 +78,12 @@ def host_boxes(
     *,
     keep: str,
 ) -> go.Figure:
-    """One cell a rank, one box a host. The value is the rank's median over the steps. Of more hosts than can be named
-    the gaps between them are their frames."""
+    """One cell for each rank, one box for each host. The value is the median over the steps. If there are too many
+    hosts for names, gaps separate the hosts."""
     boxes = lay_out(hosts, local_ranks)
     rows = max((box.row + box.height for box in boxes), default=1)
     columns = max((box.column + box.width for box in boxes), default=1)
-    value, other = (medians(values(times, one), axis=0) for one in (metric, BESIDE[metric]))
+    value, other = (medians(values(times, shown_metric), axis=0) for shown_metric in (metric, BESIDE[metric]))
     colours = colours_for(metric, value)
     hidden = {"visible": False, "fixedrange": True}
     return framed(
@@ -100,15 +100,14 @@ def host_boxes(
 
 
 def _hover(metric: Metric, over: str) -> str:
-    """The value that is coloured, and another one beside the rank."""
-    told = f"{READINGS[metric].at('z')}<br>{READINGS[BESIDE[metric]].at('customdata[1]')}"
-    return f"<b>rank %{{customdata[0]}}</b><br>{over} {told}<extra></extra>"
+    values_text = f"{READINGS[metric].at('z')}<br>{READINGS[BESIDE[metric]].at('customdata[1]')}"
+    return f"<b>rank %{{customdata[0]}}</b><br>{over} {values_text}<extra></extra>"
 
 
 def _cells(
     boxes: list[Box], value: Floats, other: Floats, shape: tuple[int, int], colours: Colours, *, hover: str
 ) -> go.Heatmap:
-    """``value`` by rank in the cells of the boxes, ``other`` to be read by pointing."""
+    """``value`` as colours of the cells, ``other`` as hover text."""
     grid, extra = np.full(shape, np.nan), np.full((*shape, 2), np.nan)
     ranks, rows, columns = np.array([cell for box in boxes for cell in box.cells], dtype=np.int64).reshape(-1, 3).T
     grid[rows, columns] = value[ranks]
@@ -129,7 +128,7 @@ def _cells(
 
 
 def lay_out(hosts: Sequence[str], local_ranks: Sequence[int]) -> list[Box]:
-    """Boxes in rows, each host's ranks in order of their place there; wide rather than high."""
+    """Boxes in rows, wider than high. Ranks of a host are ordered by local rank."""
     members: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
         members.setdefault(host or "unknown host", []).append(rank)
@@ -149,7 +148,7 @@ def lay_out(hosts: Sequence[str], local_ranks: Sequence[int]) -> list[Box]:
 
 
 def over_steps(times: StageTimes) -> str:
-    """What a rank's value is of its steps."""
+    """How the value of a rank is computed from its steps."""
     return "median" if times.num_steps == 1 else "mean"
 
 
@@ -189,7 +188,7 @@ def _host_names(boxes: list[Box]) -> list[dict[str, object]]:
 
 
 def _label(box: Box) -> str:
-    """The host's name, as much of it as has room before the next box."""
+    """The host name, shortened to the room before the next box."""
     return plain(short(box.host, min(MAX_LABEL, CHARACTERS_A_CELL * (box.width + 1))))
 
 
@@ -212,7 +211,7 @@ def _numbers(
 
 
 def ink_on(value: float, colours: Colours) -> str:
-    """Black or white on a strong colour, the page's own colour on the faint ones of the ratio scale."""
+    """Black or white on a strong colour. The text colour of the page on faint colours of the ratio scale."""
     place = (value - colours.lowest) / (colours.highest - colours.lowest)
     if colours.scale is RATIO_SCALE:
         return ON_LIGHT if abs(place - 0.5) > FAINT_HALF_WIDTH else GREY
@@ -222,4 +221,4 @@ def ink_on(value: float, colours: Colours) -> str:
 def _reading(value: float, metric: Metric, num_ranks: int) -> str:
     if num_ranks > 64 or np.isnan(value):
         return ""
-    return f"<br>{READINGS[metric].written.format(value)}"
+    return f"<br>{READINGS[metric].cell.format(value)}"

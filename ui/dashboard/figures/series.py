@@ -25,11 +25,11 @@ class Curve:
     number: str = ".3f"
     """d3 format of a value."""
     from_zero: bool = True
-    """A curve that starts at zero does not make a small change look large."""
+    """Whether the axis starts at 0, so that a small change looks small."""
 
 
 def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go.Figure:
-    """The curve, and a dotted line where something was marked."""
+    """The curve, with a dotted line at each mark."""
     step, value = thinned(curve.step, curve.value)
     line = go.Scatter(
         x=step,
@@ -56,7 +56,7 @@ def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go
 
 
 def _not_finite(curve: Curve) -> Iterator[go.Scatter]:
-    """A cross wherever a curve stops being a number, at its height before: there plotly draws nothing."""
+    """A cross at the last height where the values stop being finite. Plotly draws nothing there."""
     is_wrong = ~np.isfinite(curve.value)
     begins = np.flatnonzero(is_wrong & ~np.concatenate([[False], is_wrong[:-1]]))[:MAX_CROSSES]
     if not len(begins):
@@ -69,13 +69,13 @@ def _not_finite(curve: Curve) -> Iterator[go.Scatter]:
         y=height,
         mode="markers",
         marker={"symbol": "x", "size": 11, "color": TROUBLE},
-        customdata=[str(one) for one in curve.value[begins]],
+        customdata=[str(value) for value in curve.value[begins]],
         hovertemplate="from step %{x} on<br><b>%{customdata}</b><extra></extra>",
     )
 
 
 def thinned(step: Ints, value: Floats) -> tuple[Ints, Floats]:
-    """At most MAX_POINTS points; of each block of steps its smallest and largest value stay."""
+    """At most MAX_POINTS points. The smallest and the largest value of each block of steps are kept."""
     if len(step) <= MAX_POINTS:
         return step, value
     size = -(-2 * len(step) // MAX_POINTS)

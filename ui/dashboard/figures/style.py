@@ -23,16 +23,16 @@ FAINT = "rgba(134,142,150,0.14)"
 GREY = "#868e96"
 BLUE = "#3b8ede"
 SUSPECT = "#e03131"
-"""Outline over the faint cells of the ratio scale: the style sheet turns it into the page's text colour."""
+"""Outline on the ratio scale. The style sheet replaces it by the text colour of the page."""
 SUSPECT_ON_TIME = "#ff3b30"
-"""Outline over the scale of milliseconds, from navy to yellow."""
+"""Outline on the scale of milliseconds, which is navy to yellow."""
 SELECTED = "#00b8a3"
 TROUBLE = "#d9480f"
-"""What went wrong, on a curve or across it."""
+"""Colour of faults on a curve."""
 FONT = "-apple-system, BlinkMacSystemFont, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
 
 RATIO_RANGE = (0.5, 1.5)
-"""Ratios to peers that the scale spans; what lies beyond takes the colour of its end."""
+"""Range of the scale of ratios to peers. Values outside have the colour of the end."""
 RATIO_SCALE: list[list[float | str]] = [
     [0.0, "#2b6cb0"],
     [0.3, "rgba(99,164,216,0.75)"],
@@ -42,12 +42,12 @@ RATIO_SCALE: list[list[float | str]] = [
     [0.8, "#ee8522"],
     [1.0, "#c92a2a"],
 ]
-"""Blue is faster than the peers, grey is as fast, amber to red is slower: told apart by colour-blind people too."""
+"""Blue is faster than the peers, grey is equal, amber to red is slower. Colour-blind people can distinguish them."""
 FAINT_HALF_WIDTH = 0.08
-"""How far from the middle of the ratio scale its colours stay faint, as a share of the scale."""
+"""Half the width of the faint middle of the ratio scale, as a share of the scale."""
 TIME_SCALE = "Cividis"
 ON_LIGHT, ON_DARK = "#111111", "#fdfdfd"
-"""Text on cells: the style sheet leaves these two as they are."""
+"""Colours of text on cells. The style sheet does not replace them."""
 
 STAGE_COLOURS: dict[Stage, str] = {
     Stage.STEP: FAINT,
@@ -83,8 +83,8 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.EVALUATION: "#c4c95e",
     Stage.SEPARATE_GRADS_ALL_REDUCE: "#ee8c58",
 }
-"""One palette for light and dark. Stages that share a lane of the timeline are told apart by colour-blind people too
-(``tests/ui/test_colours.py``); a send and its receive share a colour."""
+"""One palette for light and dark. Colour-blind people can distinguish stages of one lane of the timeline
+(``tests/ui/dashboard/figures/test_colours.py``). A send and its receive share a colour."""
 STAGE_SHORT: dict[Stage, str] = {
     Stage.FORWARD_COMPUTE: "F",
     Stage.BACKWARD_COMPUTE: "B",
@@ -93,12 +93,12 @@ STAGE_SHORT: dict[Stage, str] = {
     Stage.BACKWARD_SEND: "s",
     Stage.BACKWARD_RECV: "r",
 }
-"""What is written on a bar, before its microbatch, where the stage's name does not fit."""
+"""Text on a bar that is too short for the name of the stage. The microbatch follows."""
 
 
 EDGE_PX, NUMBERS_PX, TICKS_PX, COLOUR_BAR_PX = 8, 48, 34, 128
-"""Around a picture: left of it for numbers, below it for ticks, right of it for a bar of colours. Where an axis finds
-too little room plotly makes some, and draws the figure once more."""
+"""Margins: left for numbers, below for ticks, right for a colour bar. If a margin is too small, plotly enlarges it and
+draws the figure again."""
 LETTER_PX = 7.5
 MOST_LABELS_PX = 320
 _TAG = re.compile("<[^>]*>")
@@ -113,7 +113,7 @@ FRAME: Mapping[str, Any] = {
 }
 MARGIN: Mapping[str, int] = {"l": NUMBERS_PX, "r": EDGE_PX, "t": EDGE_PX, "b": TICKS_PX}
 AXIS: Mapping[str, Any] = {"automargin": True, "ticklabeloverflow": "allow", "zeroline": False}
-"""To see which labels hang over, plotly measures each one anew."""
+"""``allow``: otherwise plotly measures each label again."""
 X_AXIS: Mapping[str, Any] = {
     **AXIS,
     "showgrid": False,
@@ -129,20 +129,19 @@ MAX_LABEL = 28
 def framed(
     traces: Sequence[BaseTraceType], *, height_px: int, keep: str, margin: Mapping[str, int] = MARGIN, **layout: Any
 ) -> go.Figure:
-    """The traces in the shared frame, with what ``layout`` says beyond it. ``keep``: as long as it stays, so do zoom
-    and hidden traces. ``margin``: where it differs from :data:`MARGIN`.
+    """The traces in the shared frame. Zoom and hidden traces persist while ``keep`` is the same. ``margin`` overrides
+    :data:`MARGIN`, and ``layout`` adds to the frame.
 
-    Made in one go: plotly takes ten times as long to change a figure, setting by setting.
+    The figure is made in one call: plotly takes ten times as long to change a figure.
     """
-    axes = {"xaxis": {}, "yaxis": {}} | {name: one for name, one in layout.items() if name[1:].startswith("axis")}
-    whole = {name: (X_AXIS if name.startswith("x") else Y_AXIS) | one for name, one in axes.items()}
+    axes = {"xaxis": {}, "yaxis": {}} | {name: axis for name, axis in layout.items() if name[1:].startswith("axis")}
+    whole = {name: (X_AXIS if name.startswith("x") else Y_AXIS) | axis for name, axis in axes.items()}
     room = {"height": height_px, "margin": {**MARGIN, **margin}}
     return go.Figure([*traces], {**FRAME, **room, "uirevision": keep, **layout, **whole})
 
 
 def room_for(labels: Iterable[str]) -> int:
-    """Pixels left of a picture whose rows are called so. Beyond :data:`MOST_LABELS_PX` plotly itself finds what is left
-    for the picture."""
+    """The left margin in pixels for these row labels. Plotly shortens the picture for labels beyond MOST_LABELS_PX."""
     longest = max((len(_TAG.sub("", label)) for label in labels), default=0)
     return min(EDGE_PX + round(LETTER_PX * longest), MOST_LABELS_PX)
 
@@ -154,7 +153,7 @@ def outline(x0: float, x1: float, y0: float, y1: float, colour: str = SUSPECT, w
 
 
 def short(name: str, limit: int = MAX_LABEL) -> str:
-    """``name`` in at most ``limit`` characters: its middle is left out, for names of hosts differ at their end."""
+    """``name`` in at most ``limit`` characters. The middle is left out, because host names differ at the end."""
     if len(name) <= limit:
         return name
     end = limit // 2
@@ -162,5 +161,5 @@ def short(name: str, limit: int = MAX_LABEL) -> str:
 
 
 def plain(text: str) -> str:
-    """``text`` without meaning to plotly, which reads a little HTML in labels."""
+    """``text`` as plotly shows it literally. Plotly interprets some HTML in labels."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

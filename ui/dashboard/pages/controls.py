@@ -29,30 +29,30 @@ from ui.dashboard.view_state import (
 
 
 def bar(*controls: Component) -> Component:
-    """Controls in a row."""
     return dmc.Group(list(controls), gap="md", align="flex-end")
 
 
 def switch(label: str, name: str, value: object, choices: Mapping[str, str]) -> Component:
-    """A choice among a few, all in sight. ``choices``: value -> what people read."""
+    """A choice among a few visible values. ``choices``: value -> label."""
     data = [{"value": value, "label": text} for value, text in choices.items()]
     control = dmc.SegmentedControl(id=control_id(name), value=value, data=data)
     return html.Div([html.Div(label, className="control-label"), control], role="group", **{"aria-label": label})
 
 
 def link_button(text: str, state: ViewState, *, name: str = "", title: str = "") -> Component:
-    """A link that looks like a button. ``name``: what keys find it by."""
+    """A link that looks like a button. ``name``: a class by which keys find it."""
     return dcc.Link(text, href=state.search(), className=f"button {name}".strip(), title=title or text)
 
 
 def titled(title: str, exactly: ViewState) -> Component:
-    """The heading of a figure, and a button that copies a link to exactly this view, every open choice made."""
+    """The heading of a figure, and a button that copies a link to this view. ``exactly``: the view with all defaults
+    filled in."""
     copy = html.Button("Copy link", className="button small", type="button", **{"data-search": exactly.search()})
     return html.Div([html.H2(title, className="panel-title"), copy], className="titled")
 
 
 def number_input(label: str, name: str, value: object, placeholder: str) -> Component:
-    """The number of a step or a rank; takes effect on Enter or on leaving."""
+    """A number field. It takes effect on Enter or when the field loses the focus."""
     return dmc.NumberInput(
         label=label,
         id=control_id(name),
@@ -67,7 +67,7 @@ def number_input(label: str, name: str, value: object, placeholder: str) -> Comp
 
 
 def window_values(state: ViewState) -> dict[str, object]:
-    """What the controls of :func:`window_inputs` show."""
+    """The values of the controls of :func:`window_inputs`."""
     return {
         "first": state.steps.first if state.steps else "",
         "last": state.steps.last if state.steps and state.steps.last != LARGEST else "",
@@ -75,7 +75,7 @@ def window_values(state: ViewState) -> dict[str, object]:
 
 
 def window_inputs(shown: Mapping[str, object], newest: int) -> tuple[Component, Component]:
-    """The first and the last step of a window; without them the ``newest`` so many."""
+    """The first and the last step of a window. Without them the ``newest`` steps apply."""
     return (
         number_input("From step", "first", shown["first"], f"newest {newest}"),
         number_input("To step", "last", shown["last"], "newest"),
@@ -83,7 +83,7 @@ def window_inputs(shown: Mapping[str, object], newest: int) -> tuple[Component, 
 
 
 def window_links(state: ViewState, newest: int) -> tuple[Component, Component]:
-    """Windows of steps that are wanted often."""
+    """Links to common windows of steps."""
     return (
         link_button(f"Newest {newest}", replace(state, steps=None)),
         link_button("All steps", replace(state, steps=StepRange(0, LARGEST))),
@@ -91,12 +91,12 @@ def window_links(state: ViewState, newest: int) -> tuple[Component, Component]:
 
 
 def text_input(label: str, name: str, placeholder: str) -> Component:
-    """A few words; takes effect a moment after the last letter."""
+    """A text field. It takes effect shortly after the last key."""
     return dmc.TextInput(label=label, id=control_id(name), value="", placeholder=placeholder, debounce=300, w=280)
 
 
 def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
-    """The view after controls were set; a value that makes no sense changes nothing."""
+    """The view after controls were changed. An invalid value changes nothing."""
     for name, value in changed.items():
         with suppress(ValueError, KeyError, TypeError):
             state = _SETTERS[name](state, value)
@@ -104,8 +104,8 @@ def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
 
 
 def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewState:
-    """The view after a click: a cell leads to its step, a rank of a host to its timeline, a rank of the grid is
-    chosen, a part of a slowdown leads to where it shows."""
+    """The view after a click on a figure. A cell leads to its step, a rank of a host to its timeline. A rank of the
+    grid is chosen. A part of a slowdown leads to the page that shows it."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
         first, second = _first_two(point["customdata"])
         if chart == "cells":
@@ -124,12 +124,12 @@ def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewS
 
 
 def stage_timeline(state: ViewState, rank: int, step: int) -> ViewState:
-    """The timeline of a pipeline rank: its replicas one under the other."""
+    """The timeline of a pipeline rank with all its replicas."""
     return replace(timeline_of(state, rank, step), group=Group.DP)
 
 
 def _first_two(customdata: Any) -> tuple[int, int]:
-    """A row of numbers: a list, or an object by position where the browser holds it as a typed array."""
+    """Custom data is a list, or an object by position if the browser holds it as a typed array."""
     values = list(customdata.values()) if isinstance(customdata, Mapping) else list(customdata)
     return int(values[0]), int(values[1])
 
@@ -140,12 +140,12 @@ def timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
 
 
 def _other_rows(state: ViewState) -> ViewState:
-    """What was chosen on a timeline does not hold for other ranks."""
+    """Choices on a timeline do not apply to other ranks."""
     return replace(state, span=None, zoom=None, pins=(), area=None)
 
 
 def at_stage(state: ViewState, stage: Stage) -> ViewState:
-    """Where ranks do not meet, nobody is waited for: then colours compare again."""
+    """The view of a stage. Waiting times are replaced by ratios if the stage is not a collective."""
     metric = Metric.RATIO if state.metric is Metric.WAIT and group_axis(stage) is None else state.metric
     return replace(state, stage=stage, metric=metric)
 
@@ -165,7 +165,7 @@ def _last(state: ViewState, value: Any) -> ViewState:
 
 
 def _step(state: ViewState, value: Any) -> ViewState:
-    """Zoom and pins stay: the same stretch of another step can be compared."""
+    """Zoom and pins stay, so that the same time range of another step can be compared."""
     return replace(state, step=None if value in ("", None) else int(value), span=None, area=None)
 
 

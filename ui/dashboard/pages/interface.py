@@ -1,10 +1,10 @@
 """The interface of a page: a skeleton, and parts that are drawn independently.
 
-Components that callbacks use have an id of one of four kinds: a region is replaced, a chart or canvas is redrawn in
-place (its zoom stays), and a control sets the field of the address after which it is named.
+Components that callbacks use have an id of one of four kinds. A region is replaced. A chart or canvas is redrawn in
+place, so that its zoom stays. A control sets the field of the address that has its name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import plotly.graph_objects as go
@@ -21,8 +21,8 @@ SEVERITY_COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severi
 class Region:
     """Text, tables, links, controls.
 
-    ``live``: drawn again when something has arrived, else only when the address changes.
-    ``quiet``: a problem is another region's to tell.
+    ``live``: drawn again when new data arrives. Otherwise only when the address changes.
+    ``quiet``: shows no errors, because another region of the page shows them.
     """
 
     draw: Callable[[ViewState, Reads], Component | None]
@@ -32,48 +32,43 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure; None where there is nothing to draw, and its panel is hidden."""
+    """A figure. If ``draw`` returns None, the panel is hidden."""
 
     draw: Callable[[ViewState, Reads], go.Figure | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canvas:
-    """A ``SpanTimeline``. ``draw``: its data, made only where ``key`` differs from that of the data shown; None where
-    there is nothing to draw, and its panel is hidden. ``suspects``: ranks to mark; may take long."""
+    """A ``SpanTimeline``.
+
+    ``key``: identifies the data. ``draw``: the data; called only if the key changed. If it returns None, the panel is
+    hidden. ``suspects``: ranks to mark; can be slow.
+    """
 
     key: Callable[[ViewState, Reads], str]
     draw: Callable[[ViewState, Reads], dict[str, object] | None]
     suspects: Callable[[ViewState, Reads], tuple[int, ...]]
 
 
-ControlValues = Callable[[ViewState, Reads], Mapping[str, object]]
-
-
-def no_controls(state: ViewState, reads: Reads) -> Mapping[str, object]:
-    """The values of a page's controls where it has none."""
-    return {}
-
-
-def facts_alone(state: ViewState, reads: Reads) -> object:
-    """What every page about a run asks first."""
-    return reads.facts(state)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A view. ``needs_run``: without a run there is nothing to draw; ``needs_step``: nor without a step of it."""
+    """A view. ``title``: of its tab. ``skeleton``: the empty page, drawn at once."""
 
+    title: str
     skeleton: Callable[[], Component]
     regions: Mapping[str, Region] = field(default_factory=dict)
     charts: Mapping[str, Chart] = field(default_factory=dict)
     canvases: Mapping[str, Canvas] = field(default_factory=dict)
-    control_values: ControlValues = no_controls
-    """What each control shows in a view."""
-    ahead: Callable[[ViewState, Reads], object] = facts_alone
-    """Asks what the slowest part will ask."""
+    control_values: Callable[[ViewState, Reads], Mapping[str, object]] = lambda state, reads: {}
+    """The value of each control in a view."""
+    preload: Callable[[ViewState, Reads], object] = lambda state, reads: reads.facts(state)
+    """Sends the queries of the slowest part, while the browser loads the scripts."""
+    freshness: Callable[[ViewState, Reads], Sequence[object]] = lambda state, reads: ()
+    """Values that change when the page has something new to draw, besides new steps of its run."""
     needs_run: bool = True
+    """Whether the page is about one run. Otherwise it can be about all runs."""
     needs_step: bool = True
+    """Whether the page needs a completed step."""
 
 
 def region_id(name: str) -> dict[str, str]:

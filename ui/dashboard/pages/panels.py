@@ -1,21 +1,119 @@
-"""The building blocks of pages: panels with charts, canvases or text, and notices for pages without data.
+"""The building blocks of pages: panels, tables, notices, cells of the list of runs, and links to ranks."""
 
-:class:`SpanTimeline` is the timeline as a Dash component; its browser part is ``assets/timeline/``.
-"""
-
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.run_state import not_shipping
+from diagnose.hang.verdict import HangVerdict
+from diagnose.model.run_state import RunState, not_shipping
 from telemetry.errors import RankscopeError
+from ui.dashboard.components import SpanTimeline
+from ui.dashboard.data.run_rows import OpenFindings, RecentMean
+from ui.dashboard.figures.hang import SIGNS, Standing, standing_of
 from ui.dashboard.figures.style import GRAPH_CONFIG
-from ui.dashboard.pages.interface import canvas_id, canvas_panel_id, chart_id, panel_id
+from ui.dashboard.pages.interface import SEVERITY_COLOURS, canvas_id, canvas_panel_id, chart_id, panel_id, region_id
 from ui.dashboard.records import RunSummary
-from ui.dashboard.wording import capitalized, stamp
+from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import capitalized, count, stamp
+
+
+def part(title: str, body: Component) -> Component:
+    """A section about a rank."""
+    return html.Section([html.H3(title, className="part-title"), body], className="part")
+
+
+def facts_list(facts: Iterable[tuple[str, str | Component]]) -> Component:
+    """Names and values in pairs."""
+    return html.Dl([html.Div([html.Dt(name), html.Dd(value)]) for name, value in facts], className="facts pairs")
+
+
+def rank_chip(rank: int, verdict: HangVerdict, state: ViewState, *, label: str = "") -> Component:
+    """A rank of a hang. ``label`` replaces ``rank 5``."""
+    return standing_chip(rank, standing_of(verdict, rank), state, label=label)
+
+
+def standing_chip(rank: int, standing: Standing, state: ViewState, *, label: str = "") -> Component:
+    """A link that chooses the rank in the hang view, or in the grid view if that is shown."""
+    view = View.GRID if state.view is View.GRID else View.HANG
+    parts = [swatch(standing), label or f"rank {rank}"]
+    address = replace(state, view=view, rank=rank).search()
+    return dcc.Link(parts, href=address, className="rank-chip", title=f"rank {rank}: {standing}")
+
+
+def rank_chips(ranks: Iterable[int], verdict: HangVerdict, state: ViewState, limit: int = 8) -> Component:
+    """Several ranks, and the number of those left out."""
+    listed = list(ranks)
+    chips: list[Component | str] = [rank_chip(rank, verdict, state) for rank in listed[:limit]]
+    more = [html.Span(f"and {count(len(listed) - limit, 'more rank')}", className="dim")] if len(listed) > limit else []
+    return html.Span([*chips, *more], className="chips")
+
+
+def swatch(standing: Standing) -> Component:
+    """The symbol of a standing on its colour."""
+    sign = SIGNS[standing]
+    return html.Span(sign.symbol, className="sign", style={"background": sign.colour, "color": sign.ink})
+
+
+def standing_badge(standing: Standing) -> Component:
+    return html.Span([swatch(standing), standing.value], className="standing", title=SIGNS[standing].means)
+
+
+STATE_COLOURS = {
+    RunState.LIVE: "teal",
+    RunState.SILENT: "orange",
+    RunState.ENDED: "gray",
+    RunState.DIED: "red",
+    RunState.STALLED: "red",
+}
+STATE_MEANING = {
+    RunState.LIVE: "a heartbeat arrived within 20 seconds",
+    RunState.SILENT: "no heartbeat for 20 seconds and no rank has ended: the agents or their hosts are down",
+    RunState.ENDED: "every rank ended normally, or no agent watched the run",
+    RunState.DIED: "a rank ended with an error, or its process is lost",
+    RunState.STALLED: "no step completes; the agents collected evidence",
+}
+UNKNOWN = "—"
+
+
+def no_stall_text(run: RunSummary) -> str:
+    """The state of a run without a known stall."""
+    if run.heard.is_silent:
+        return "No stall is known"
+    return "No stall was recorded" if run.is_over or run.state is RunState.DIED else "The job is not stalled"
+
+
+def state_badge(state: RunState) -> Component:
+    return dmc.Badge(state.value, color=STATE_COLOURS[state], variant="light", size="md")
+
+
+def state_cell(state: RunState) -> Component:
+    """The state of a run, with its meaning as a tooltip."""
+    return html.Span(state_badge(state), title=STATE_MEANING[state])
+
+
+def findings_cell(findings: OpenFindings | None) -> Component:
+    """The number of open findings, and the worst one."""
+    if findings is None:
+        return html.Span(
+            "not analysed", className="dim", title="No watcher has analysed this run, and nobody has opened its pages"
+        )
+    if not findings.count:
+        return html.Span("none", className="dim")
+    count = dmc.Badge(str(findings.count), color=SEVERITY_COLOURS[findings.severity], variant="light", size="md")
+    parts = [count, html.Span(findings.worst), dmc.VisuallyHidden(f", {findings.severity.value}")]
+    return html.Span(parts, className="run-findings", title=findings.summary)
+
+
+def mean_of_steps(recent: RecentMean) -> str:
+    """``mean of steps 950 to 982``."""
+    if recent.first_step == recent.last_step:
+        return f"of step {recent.first_step:,}"
+    return f"mean of steps {recent.first_step:,} to {recent.last_step:,}"
+
 
 START = "rankscope demo"
 RECORD = """import telemetry
@@ -27,20 +125,25 @@ with telemetry.step(number):
 
 
 def problem(error: RankscopeError) -> Component:
-    """A fault and the way out of it."""
+    """An error with its hint."""
     text = [capitalized(error.hint) + ". ", dcc.Link("List of runs", href="?view=runs")]
     return notice(error.message, text, colour="red")
 
 
 def notice(title: str, text: str | list[str | Component], *, colour: str = "gray") -> Component:
-    """A sentence and what follows from it."""
+    """A title and a text."""
     return dmc.Alert(
         html.Div(text, className="notice-text"), title=title, color=colour, variant="light", className="notice"
     )
 
 
+def verdict_alert(title: str, lines: list[Component], colour: str) -> Component:
+    """The main result of a page."""
+    return dmc.Alert(dmc.Stack(lines, gap=6), title=title, color=colour, variant="light", className="verdict")
+
+
 def empty_store() -> Component:
-    """No run is stored: how to get one."""
+    """How to start a first run."""
     return dmc.Stack(
         [
             dmc.Title("No run yet", order=2),
@@ -60,7 +163,7 @@ def empty_store() -> Component:
 
 
 def no_step(run: RunSummary) -> Component:
-    """Ranks have reported, no step is stored: what is known of the reason."""
+    """Why a run without a step has none, as far as known."""
     if silent := not_shipping(run.heard):
         return notice(capitalized(silent.sentence), f"No step is stored. Next: {silent.next_step}.", colour="orange")
     if run.is_over:
@@ -77,20 +180,20 @@ def no_step(run: RunSummary) -> Component:
 
 
 def stalled_before_a_step(hang_view: str, run: RunSummary) -> Component:
-    """The first step does not end, and the agents have looked why. ``hang_view``: the address that tells."""
+    """``hang_view``: the address of the hang page."""
     link = dcc.Link("Show hang view", href=hang_view, className="button primary")
     title = "The first step did not end" if run.is_over else "The first step does not end"
     return notice(title, [html.P("The agents have collected evidence from the ranks."), link])
 
 
-def at_work(text: str) -> Component:
-    """Stands where something is drawn that takes its time. ``text``: what is being done."""
+def working(text: str) -> Component:
+    """Shown while a slow part is computed. ``text`` says what is computed."""
     lines = [dmc.Loader(size="sm"), dmc.Text(text, size="sm")]
     return html.Div(dmc.Group(lines, gap="sm", p="md"), className="loading", role="status", **{"aria-busy": "true"})
 
 
 def loading(height_px: int) -> Component:
-    """Stands where a region will be drawn."""
+    """Shown until a region is drawn."""
     return html.Div(
         [dmc.Skeleton(height=height_px, radius="sm"), dmc.VisuallyHidden("loading")],
         className="loading",
@@ -98,69 +201,15 @@ def loading(height_px: int) -> Component:
     )
 
 
-class SpanTimeline(Component):  # type: ignore[misc]
-    """Spans of some ranks on a canvas that is zoomed, searched and clicked.
-
-    What it is given:
-
-    * ``data``: what ``ui.dashboard.pages.timeline.spans_buffer`` makes; None draws nothing
-    * ``selected``: ``{"rank": 5, "seq": "1042"}``, or None
-    * ``zoom``: ``[first, last]`` in nanoseconds from the earliest span; None shows all
-    * ``pinned``: ranks whose rows stay at the top
-    * ``area``: ``[first, last, top, bottom]``: two times as in ``zoom``, ranks of the outer rows; or None
-    * ``suspects``: ranks that are marked
-    * ``theme``: ``light``, ``dark``, or ``auto``: as the page is
-
-    What it tells, each with a ``number`` that grows, so that the same answer twice is told twice:
-
-    * ``clicked``: ``{"rank", "seq", "number"}`` of the span chosen by pointer or key; ``rank`` is None: none any more
-    * ``hovered``: the same of the span under the pointer, a moment after it has come to rest
-    * ``zoomed``: ``{"range": [first, last] or None, "number"}``, once zoom and pan have come to rest
-    * ``marked``: ``{"area": [first, last, top, bottom] or None, "number"}``
-    * ``pins``: ``{"ranks": [...], "number"}``
-    """
-
-    _namespace = "rankscope"
-    _type = "SpanTimeline"
-    _children_props: ClassVar[list[str]] = []
-    _base_nodes: ClassVar[list[str]] = []
-    _valid_wildcard_attributes: ClassVar[list[str]] = []
-    available_wildcard_properties: ClassVar[list[str]] = []
-    _prop_names: ClassVar[list[str]] = [
-        "id",
-        "label",
-        "data",
-        "selected",
-        "zoom",
-        "pinned",
-        "area",
-        "suspects",
-        "theme",
-        "clicked",
-        "hovered",
-        "zoomed",
-        "marked",
-        "pins",
-    ]
-    available_properties: ClassVar[list[str]] = _prop_names
-
-    def __init__(self, **props: Any) -> None:
-        """``id``, ``label`` (what the picture shows, in words) and the properties above.
-
-        Raises:
-            TypeError: a property that it does not have.
-        """
-        super().__init__(**props)
-
-
 NOTHING_YET = go.Figure(layout={"template": "none", "xaxis": {"visible": False}, "yaxis": {"visible": False}})
-"""Axes that nobody sees are not drawn, and then drawn anew."""
+"""Its axes are invisible, so that they are not drawn twice."""
 WAITING, READY, HIDDEN = "panel waiting", "panel", "panel hidden"
-"""Classes of a chart's panel: before its first figure, with one, with nothing to draw."""
+"""Classes of the panel of a chart: before its first figure, with a figure, without data."""
 
 
 def chart_panel(name: str, head: Component, *, label: str, height_px: int) -> Component:
-    """A chart under ``head``. ``label``: what it shows, in words; ``height_px``: until it is drawn."""
+    """A chart below ``head``. ``label`` describes it for screen readers. ``height_px``: the height until it is
+    drawn."""
     graph = dcc.Graph(
         id=chart_id(name),
         figure=NOTHING_YET,
@@ -172,25 +221,55 @@ def chart_panel(name: str, head: Component, *, label: str, height_px: int) -> Co
 
 
 def canvas_panel(name: str, head: Component, *, label: str) -> Component:
-    """A canvas of spans under ``head``. ``label``: what it shows, in words."""
+    """A canvas of spans below ``head``. ``label`` describes it for screen readers."""
     return html.Section(
         [head, SpanTimeline(id=canvas_id(name), label=label)], id=canvas_panel_id(name), className=WAITING
     )
 
 
+def table(names: Sequence[str], rows: Iterable[Iterable[object]], min_width_px: int) -> Component:
+    """A table that scrolls if the page is narrower than ``min_width_px``."""
+    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in names]))
+    body = dmc.TableTbody([dmc.TableTr([dmc.TableTd(cell) for cell in row]) for row in rows])
+    return dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=min_width_px)
+
+
+def choice_table(
+    title: str, label: str, names: Sequence[str], rows: Iterable[tuple[bool, Iterable[object]]]
+) -> Component:
+    """A table of hosts in a panel. ``rows``: whether the row is the chosen one, and its cells."""
+    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in names]))
+    body = [
+        dmc.TableTr([dmc.TableTd(cell) for cell in cells], className="chosen", **{"aria-current": "true"})
+        if is_chosen
+        else dmc.TableTr([dmc.TableTd(cell) for cell in cells], className="")
+        for is_chosen, cells in rows
+    ]
+    whole = dmc.Table([head, dmc.TableTbody(body)], className="small-table", stickyHeader=True)
+    scroll = html.Div(whole, className="hosts-table", tabIndex="0", role="region", **{"aria-label": label})
+    return html.Section([heading(title), scroll], className="panel")
+
+
 def panel(title: str, body: Component) -> Component:
-    """Text under a heading."""
     return html.Section([heading(title), body], className=READY)
 
 
 def card(name: str, value: str, note: str) -> Component:
-    """A number, what it is, and a word about it."""
+    """A number with its name and a note."""
     lines = [
         dmc.Text(name, size="xs", c="dimmed"),
         dmc.Text(value, className="number"),
         dmc.Text(note, size="xs", c="dimmed"),
     ]
     return dmc.Paper(lines, withBorder=True, p="sm")
+
+
+def controls_panel(page: str) -> Component:
+    """The panel of the regions ``<page>-controls`` and ``<page>-links``."""
+    controls = html.Div(loading(60), id=region_id(f"{page}-controls"))
+    return html.Section(
+        [controls, html.Div(id=region_id(f"{page}-links"), className="links")], className="panel controls"
+    )
 
 
 def heading(title: str) -> Component:

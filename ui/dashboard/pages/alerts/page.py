@@ -14,7 +14,7 @@ from diagnose.alerts.hooks.shape import label_name
 from diagnose.alerts.notice import view_of
 from diagnose.ranges import list_some
 from ui.dashboard.data import Reads
-from ui.dashboard.data.alerts import SILENT_AFTER_NS, ToldAlert, ToldAlerts, told_alerts
+from ui.dashboard.data.alerts import SILENT_AFTER_NS, ReportedAlert, ReportedAlerts, reported_alerts
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, Page, Region, region_id
 from ui.dashboard.pages.panels import loading, notice, panel
 from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState
@@ -24,19 +24,20 @@ PLACES = ("host", "rank", "device", "stage")
 
 
 def amtool_command(alert: Alert) -> str:
-    """A command for Alertmanager that silences ``alert`` for two hours, and no other: a label that it lacks must be
-    absent. Names come from jobs: each word is quoted for a shell; empty where one would do something to a terminal.
+    """The command that silences only ``alert`` in Alertmanager for two hours: labels that it lacks must be absent.
+
+    Names are untrusted, so each word is quoted for a shell. Empty if a label could control a terminal.
     """
     if not all(value.isprintable() for value in alert.labels.values()):
         return ""
     labels = {name: "" for name in PLACES} | {k: v for k, v in alert.labels.items() if k != "severity"}
     matchers = [f'{label_name(name)}="{_escaped(value)}"' for name, value in sorted(labels.items())]
-    words = ["amtool", "silence", "add", "--alertmanager.url=http://ALERTMANAGER:9093", "--duration=2h"]
-    return shlex.join([*words, f"--comment=rankscope {alert.fingerprint}", *matchers])
+    arguments = ["amtool", "silence", "add", "--alertmanager.url=http://ALERTMANAGER:9093", "--duration=2h"]
+    return shlex.join([*arguments, f"--comment=rankscope {alert.fingerprint}", *matchers])
 
 
 def rule(alert: Alert) -> str:
-    """What in the watcher's file keeps its kind quiet, in every run."""
+    """The rule that disables notifications of this kind in every run."""
     return f"[rules.{alert.kind}]\nhooks = []"
 
 
@@ -47,9 +48,9 @@ def _escaped(value: str) -> str:
 LEAST_COST_S = 0.05
 
 
-def alert_card(told: ToldAlert, now_ns: int) -> Component:
-    """An alert that is not over."""
-    alert, account = told.alert, told.alert.account
+def alert_card(entry: ReportedAlert, now_ns: int) -> Component:
+    """An open alert."""
+    alert, account = entry.alert, entry.alert.account
     head = [
         dmc.Badge(account.severity.value, color=SEVERITY_COLOURS[account.severity], variant="light"),
         dmc.Text(alert.kind, fw=600, size="sm"),
@@ -59,7 +60,7 @@ def alert_card(told: ToldAlert, now_ns: int) -> Component:
         dmc.Group(head, gap="xs"),
         dmc.Text(account.summary),
         html.Dl(
-            [html.Div([html.Dt(name), html.Dd(value)]) for name, value in _facts(told, now_ns)],
+            [html.Div([html.Dt(name), html.Dd(value)]) for name, value in _facts(entry, now_ns)],
             className="facts wide-facts",
         ),
         dmc.Text(f"Next: {account.next_step}", size="sm") if account.next_step else None,
@@ -76,13 +77,12 @@ def place(alert: Alert) -> str:
 
 
 def cost(alert: Alert) -> str:
-    """What it cost so far."""
     lost_s = alert.account.seconds_lost
     return f"{lost_s:,.1f} s lost" if lost_s >= LEAST_COST_S else "none measured"
 
 
 def view_address(alert: Alert) -> str:
-    """The view in which it shows: why the job stands still, its host, or the overview of its run."""
+    """The view that shows the alert: the hang page, its host, or the overview of its run."""
     run_id, attempt = alert.run
     view, host = view_of(alert)
     account, rank = alert.account, alert.labels.get("rank", "")
@@ -97,8 +97,8 @@ def view_address(alert: Alert) -> str:
     ).search()
 
 
-def _facts(told: ToldAlert, now_ns: int) -> list[tuple[str, str]]:
-    alert = told.alert
+def _facts(entry: ReportedAlert, now_ns: int) -> list[tuple[str, str]]:
+    alert = entry.alert
     run_id, attempt = alert.run
     facts = [
         ("run", f"{run_id}, attempt {attempt}"),
@@ -110,8 +110,8 @@ def _facts(told: ToldAlert, now_ns: int) -> list[tuple[str, str]]:
         facts.append(("hosts so far", list_some(alert.hosts_seen, 8)))
     if alert.held_back_by:
         facts.append(("not sent", f"explained by {alert.held_back_by}"))
-    if now_ns - told.told_ns > SILENT_AFTER_NS:
-        facts.append(("last report", f"{stamp(told.told_ns)}: the alert may be over"))
+    if now_ns - entry.reported_ns > SILENT_AFTER_NS:
+        facts.append(("last report", f"{stamp(entry.reported_ns)}: the alert may be over"))
     return [*facts, ("fingerprint", alert.fingerprint)]
 
 
@@ -144,59 +144,55 @@ def skeleton() -> Component:
     return dmc.Stack([*regions, html.Div(id=region_id("pending")), html.Div(id=region_id("past"))], gap="md")
 
 
-def draw_watcher(state: ViewState, reads: Reads) -> Component:
-    """Whether anybody watches, and how to make somebody."""
-    everything, now_ns = told_alerts(reads), reads.now_ns()
+def _draw_watcher(state: ViewState, reads: Reads) -> Component:
+    everything, now_ns = reported_alerts(reads), reads.now_ns()
     if not everything.heard_ns:
         return _no_watcher()
     parts = []
     if everything.is_silent(now_ns) and any(now_ns - row["last_ns"] < SILENT_AFTER_NS for row in reads.run_rows()):
         parts.append(_silent_watcher(everything.heard_ns, now_ns))
-    if everything.num_strange:
-        strange = f"{count(everything.num_strange, 'alert')} cannot be read here"
+    if everything.num_unreadable:
+        strange = f"{count(everything.num_unreadable, 'alert')} cannot be read here"
         parts.append(notice(strange, "The watcher and this dashboard should be of the same version.", colour="yellow"))
     return dmc.Stack([html.P(_says(everything.of(state.run), state, now_ns), className="says"), *parts], gap="sm")
 
 
-def draw_firing(state: ViewState, reads: Reads) -> Component | None:
-    """What people are told of now, the worst first."""
-    told = told_alerts(reads)
-    if not told.heard_ns:
+def _draw_firing(state: ViewState, reads: Reads) -> Component | None:
+    alerts = reported_alerts(reads)
+    if not alerts.heard_ns:
         return None
-    return _cards("Firing", told.of(state.run).in_phase(Phase.FIRING), "No alert is firing.", reads)
+    return _cards("Firing", alerts.of(state.run).in_phase(Phase.FIRING), "No alert is firing.", reads)
 
 
-def draw_pending(state: ViewState, reads: Reads) -> Component | None:
-    """What was seen, but not for long enough to be told."""
-    told = told_alerts(reads).of(state.run).in_phase(Phase.PENDING)
-    return _cards("Pending", told, "", reads) if told else None
+def _draw_pending(state: ViewState, reads: Reads) -> Component | None:
+    alerts = reported_alerts(reads).of(state.run).in_phase(Phase.PENDING)
+    return _cards("Pending", alerts, "", reads) if alerts else None
 
 
-def draw_past(state: ViewState, reads: Reads) -> Component | None:
-    """What is over, the newest first."""
-    told = told_alerts(reads)
-    if not told.heard_ns:
+def _draw_past(state: ViewState, reads: Reads) -> Component | None:
+    alerts = reported_alerts(reads)
+    if not alerts.heard_ns:
         return None
-    past = told.of(state.run).in_phase(Phase.RESOLVED)
+    past = alerts.of(state.run).in_phase(Phase.RESOLVED)
     if not past:
         return panel("History", dmc.Text("No alert has ended yet.", size="sm", c="dimmed"))
     head = html.Thead(html.Tr([html.Th(name, scope="col") for name in PAST_COLUMNS]))
-    body = html.Tbody([_past_row(one) for one in past[:MOST_PAST]])
+    body = html.Tbody([_past_row(entry) for entry in past[:MOST_PAST]])
     more = f" (the newest {MOST_PAST} of {len(past):,})" if len(past) > MOST_PAST else ""
     table = html.Table([head, body], className="runs-table", **{"aria-label": "alerts that are over"})
     return panel(f"History{more}", html.Div(table, className="wide"))
 
 
-def _cards(title: str, told: tuple[ToldAlert, ...], nothing: str, reads: Reads) -> Component:
-    if not told:
+def _cards(title: str, entries: tuple[ReportedAlert, ...], nothing: str, reads: Reads) -> Component:
+    if not entries:
         return panel(title, dmc.Text(nothing, size="sm", c="dimmed"))
-    cards = [alert_card(one, reads.now_ns()) for one in told[:MOST_CARDS]]
-    more = f", the worst {MOST_CARDS} of them" if len(told) > MOST_CARDS else ""
-    return panel(f"{title} ({len(told):,}{more})", dmc.Stack(cards, gap="sm"))
+    cards = [alert_card(entry, reads.now_ns()) for entry in entries[:MOST_CARDS]]
+    more = f", the worst {MOST_CARDS} of them" if len(entries) > MOST_CARDS else ""
+    return panel(f"{title} ({len(entries):,}{more})", dmc.Stack(cards, gap="sm"))
 
 
-def _past_row(told: ToldAlert) -> Component:
-    alert = told.alert
+def _past_row(entry: ReportedAlert) -> Component:
+    alert = entry.alert
     run_id, attempt = alert.run
     run = ViewState(view=View.OVERVIEW, run=run_id, attempt=attempt).search()
     cells = [
@@ -211,13 +207,13 @@ def _past_row(told: ToldAlert) -> Component:
     return html.Tr([html.Td(cell) for cell in cells])
 
 
-def _says(told: ToldAlerts, state: ViewState, now_ns: int) -> list[str | Component]:
-    firing, pending = (len(told.in_phase(phase)) for phase in (Phase.FIRING, Phase.PENDING))
-    watched = sum(now_ns - at_ns <= SILENT_AFTER_NS for at_ns in told.looked_ns.values())
+def _says(alerts: ReportedAlerts, state: ViewState, now_ns: int) -> list[str | Component]:
+    firing, pending = (len(alerts.in_phase(phase)) for phase in (Phase.FIRING, Phase.PENDING))
+    watched = sum(now_ns - at_ns <= SILENT_AFTER_NS for at_ns in alerts.checked_ns.values())
     of_run = f" of {state.run}" if state.run else ""
-    words = f"{firing:,} firing, {pending:,} pending{of_run}. The watcher checks {count(watched, 'run')} now. "
+    text = f"{firing:,} firing, {pending:,} pending{of_run}. The watcher checks {count(watched, 'run')} now. "
     all_runs = [dcc.Link("Alerts of all runs", href=ViewState(view=View.ALERTS).search())] if state.run else []
-    return [words, *all_runs]
+    return [text, *all_runs]
 
 
 def _no_watcher() -> Component:
@@ -251,15 +247,22 @@ def _silent_watcher(heard_ns: int, now_ns: int) -> Component:
     )
 
 
+def freshness(state: ViewState, reads: Reads) -> list[object]:
+    alerts = reported_alerts(reads)
+    return [alerts.heard_ns, alerts.is_silent(reads.now_ns())]
+
+
 PAGE = Page(
+    title="Alerts",
     skeleton=skeleton,
     regions={
-        "watcher": Region(draw=draw_watcher),
-        "firing": Region(draw=draw_firing, quiet=True),
-        "pending": Region(draw=draw_pending, quiet=True),
-        "past": Region(draw=draw_past, quiet=True),
+        "watcher": Region(draw=_draw_watcher),
+        "firing": Region(draw=_draw_firing, quiet=True),
+        "pending": Region(draw=_draw_pending, quiet=True),
+        "past": Region(draw=_draw_past, quiet=True),
     },
-    ahead=lambda state, reads: told_alerts(reads),
+    preload=lambda state, reads: reported_alerts(reads),
+    freshness=freshness,
     needs_run=False,
     needs_step=False,
 )

@@ -18,35 +18,35 @@ from ui.dashboard.wording import local_ms
 
 HEIGHT_PX = 280
 OFFSETS_PX = 72
-"""Left, for offsets with their unit."""
+"""Left margin, for offsets with their unit."""
 DISPUTED_COLOUR = "#d9480f"
 
 
 def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str) -> go.Figure | None:
-    """``windows``: of one host alone, in order of steps. None where it is aligned in none of them."""
-    told = [(one, clock) for one in windows for clock in one.clocks]
-    if not any(clock.aligned for _, clock in told):
+    """``windows``: of one host, in order of steps. None if the host is not aligned in any window."""
+    measured = [(window, clock) for window in windows for clock in window.clocks]
+    if not any(clock.aligned for _, clock in measured):
         return None
     line = go.Scatter(
-        x=[local_ms(_middle_ns(one, clock, steps)) for one, clock in told],
-        y=[clock.offset_ns / 1e6 if clock.aligned else None for _, clock in told],
+        x=[local_ms(_middle_ns(window, clock, steps)) for window, clock in measured],
+        y=[clock.offset_ns / 1e6 if clock.aligned else None for _, clock in measured],
         error_y={
             "type": "data",
-            "array": [max(0, clock.bound_ns) / 1e6 for _, clock in told],
+            "array": [max(0, clock.bound_ns) / 1e6 for _, clock in measured],
             "color": BLUE,
             "thickness": 1.2,
             "width": 3,
         },
         mode="lines+markers",
         line={"color": BLUE, "width": 1.2},
-        marker={"color": [DISPUTED_COLOUR if clock.method == DISPUTED else BLUE for _, clock in told], "size": 6},
-        customdata=[[clock.bound_ns / 1e6, clock.drift_ppm, clock.method] for _, clock in told],
+        marker={"color": [DISPUTED_COLOUR if clock.method == DISPUTED else BLUE for _, clock in measured], "size": 6},
+        customdata=[[clock.bound_ns / 1e6, clock.drift_ppm, clock.method] for _, clock in measured],
         hovertemplate="%{x|%H:%M:%S}<br><b>%{y:+,.3f} ms</b> ±%{customdata[0]:,.3f} ms"
         "<br>drift %{customdata[1]:+.2f} ppm, by %{customdata[2]}<extra></extra>",
     )
     of_time: dict[str, object] = {"type": "date", "tickformat": "%H:%M:%S", "nticks": 8}
-    if len(told) == 1:  # a point alone has no extent, and all its ticks would read alike
-        first, last = _extent(told[0][0], steps)
+    if len(measured) == 1:  # a point alone has no extent, and all its ticks would read alike
+        first, last = _extent(measured[0][0], steps)
         margin_ms = (last - first) / 20
         of_time["range"] = [first - margin_ms, last + margin_ms]
     return framed(
@@ -58,12 +58,12 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
         margin={"l": OFFSETS_PX, "r": 24, "t": 12},
         xaxis=of_time,
         yaxis={"ticksuffix": " ms", "showgrid": True, "nticks": 6},
-        shapes=[_refused(one, steps) for one, clock in told if not clock.aligned],
+        shapes=[_refused(window, steps) for window, clock in measured if not clock.aligned],
     )
 
 
 def _middle_ns(window: WindowClocks, clock: HostClock, steps: StepTimes) -> int:
-    """Of the reference, whose window has no times, the begin of its first step."""
+    """The window of the reference has no times: the begin of its first step."""
     return (clock.first_ns + clock.last_ns) // 2 or _started_ns(window.first_step, steps)
 
 

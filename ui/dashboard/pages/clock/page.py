@@ -5,24 +5,58 @@ The table is that of `rankscope doctor --run`: offset, bound, drift and evidence
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.host_clocks import WindowClocks
+from diagnose.model.host_clocks import WindowClocks, newest_clocks
 from diagnose.ranges import list_some
 from telemetry.clocks.align_evidence import DISPUTED, ENDS, ORDER, PINGS, REFERENCE, UNALIGNED, HostClock
 from telemetry.errors import UsageError
+from telemetry.stores.queries import ClockHistory
 from ui.dashboard.data import Reads
-from ui.dashboard.pages.clock.measured import clock_history, clocks_now
 from ui.dashboard.pages.clock.offset import HEIGHT_PX, clock_offset
 from ui.dashboard.pages.controls import bar, titled
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, heading, loading
+from ui.dashboard.pages.panels import chart_panel, choice_table, loading
+from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration
+
+MAX_POINTS = 500
+"""In one chart. If there are more windows, those with the widest bounds are shown."""
+
+
+def clocks_now(reads: Reads, facts: RunFacts) -> WindowClocks:
+    """The clocks of all hosts in the newest window. Estimated here if no collector has estimated them.
+
+    Raises:
+        UsageError: no step is complete.
+    """
+    run = facts.summary
+    return reads.compute(
+        run, "clocks-now", lambda reader: newest_clocks(reader, run.run_id, run.attempt, run.last_step)
+    )
+
+
+def clock_history(reads: Reads, facts: RunFacts, host: str) -> list[WindowClocks]:
+    """The clock of ``host`` in each window. Only the newest window if no collector has estimated the others."""
+    run = facts.summary
+    columns = -(-(run.last_step - run.first_step + 1) // MAX_POINTS)
+    query = ClockHistory(**run.key, hosts=(host,), column_steps=columns)
+    if rows := reads.ask(run, query).to_pylist():
+        return [_window(row) for row in rows]
+    now = clocks_now(reads, facts)
+    return [replace(now, clocks=(clock,)) for clock in now.clocks if clock.host == host]
+
+
+def _window(row: dict[str, Any]) -> WindowClocks:
+    first, last = row.pop("first_step"), row.pop("last_step")
+    return WindowClocks(first_step=first, last_step=last, clocks=(HostClock(reference="", **row),))
+
 
 MAX_HOSTS = 50
 COLUMNS = ("Host", "Offset", "Bound", "Drift", "Events", "Time span", "Method", "Note")
@@ -37,47 +71,35 @@ METHODS = {
 
 
 def by_trouble(clocks: Iterable[HostClock]) -> list[HostClock]:
-    """The refused first, then the disputed, then the widest bounds; the reference last."""
-    return sorted(clocks, key=lambda one: (one.aligned, one.method != DISPUTED, -one.bound_ns, one.host, one.first_ns))
+    """Unaligned clocks first, then disputed ones, then the widest bounds. The reference is last."""
+    return sorted(
+        clocks, key=lambda clock: (clock.aligned, clock.method != DISPUTED, -clock.bound_ns, clock.host, clock.first_ns)
+    )
 
 
 def clock_table(now: WindowClocks, chosen: str, state: ViewState) -> Component:
-    """The least certain first, the chosen one wherever it stands, and how many more there are."""
+    """The least certain clocks, and the chosen one."""
     rows = by_trouble(now.clocks)
-    shown = rows[:MAX_HOSTS] + [one for one in rows[MAX_HOSTS:] if one.host == chosen]
+    shown = rows[:MAX_HOSTS] + [clock for clock in rows[MAX_HOSTS:] if clock.host == chosen]
     title = f"Clocks over steps {now.first_step} to {now.last_step}, against {now.clocks[0].reference}"
     if len(rows) > len(shown):
         title += f"; {count(len(rows) - len(shown), 'more row')}, not listed: choose a host by name below"
-    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in COLUMNS]))
-    body = dmc.TableTbody([_row(one, chosen, state) for one in shown])
-    table = dmc.Table([head, body], className="small-table", stickyHeader=True)
-    scroll = html.Div(table, className="hosts-table", tabIndex="0", role="region", **{"aria-label": "table of clocks"})
-    return html.Section([heading(title), scroll], className="panel")
-
-
-def _row(one: HostClock, chosen: str, state: ViewState) -> Component:
-    here = one.host == chosen
-    address = replace(state, view=View.CLOCK, host=one.host).search()
-    cells = (
-        dcc.Link(one.host, href=address, className="run-link"),
-        *_numbers(one),
-        METHODS.get(one.method, one.method),
-        one.reason,
+    return choice_table(
+        title, "table of clocks", COLUMNS, [(clock.host == chosen, _cells(clock, state)) for clock in shown]
     )
-    current = {"aria-current": "true"} if here else {}
-    return dmc.TableTr([dmc.TableTd(cell) for cell in cells], className="chosen" if here else "", **current)
 
 
-def _numbers(one: HostClock) -> tuple[str, ...]:
-    if not one.aligned:
-        return "", "", "", "", ""
-    return (
-        f"{one.offset_ns / 1e6:+,.3f} ms",
-        f"±{duration(one.bound_ns)}",
-        f"{one.drift_ppm:+.2f} ppm",
-        f"{one.num_events:,}",
-        long_duration((one.last_ns - one.first_ns) / 1e9),
+def _cells(clock: HostClock, state: ViewState) -> tuple[object, ...]:
+    link = dcc.Link(clock.host, href=replace(state, view=View.CLOCK, host=clock.host).search(), className="run-link")
+    numbers = (
+        f"{clock.offset_ns / 1e6:+,.3f} ms",
+        f"±{duration(clock.bound_ns)}",
+        f"{clock.drift_ppm:+.2f} ppm",
+        f"{clock.num_events:,}",
+        long_duration((clock.last_ns - clock.first_ns) / 1e9),
     )
+    method = METHODS.get(clock.method, clock.method)
+    return link, *(numbers if clock.aligned else [""] * len(numbers)), method, clock.reason
 
 
 MAX_NAMED = 8
@@ -103,15 +125,14 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     return {"host": _chosen(state, clocks_now(reads, reads.facts(state)))}
 
 
-def draw_says(state: ViewState, reads: Reads) -> Component:
-    """Whether stamps of different hosts can be compared, and if not, why."""
+def _draw_says(state: ViewState, reads: Reads) -> Component:
     now = clocks_now(reads, reads.facts(state))
-    hosts = {one.host for one in now.clocks}
-    refused = [one for one in now.clocks if not one.aligned]
-    disputed = [one for one in now.clocks if one.method == DISPUTED]
+    hosts = {clock.host for clock in now.clocks}
+    refused = [clock for clock in now.clocks if not clock.aligned]
+    disputed = [clock for clock in now.clocks if clock.method == DISPUTED]
     if len(hosts) == 1:
         return _alert("teal", "One clock", f"All ranks ran on {now.clocks[0].host}, so no alignment is needed.", [])
-    within = duration(max((one.bound_ns for one in now.clocks), default=0))
+    within = duration(max((clock.bound_ns for clock in now.clocks), default=0))
     steps = f"steps {now.first_step} to {now.last_step}"
     if not refused and not disputed:
         text = f"{count(len(hosts), 'host')} within ±{within} of {now.clocks[0].reference} over {steps}."
@@ -127,18 +148,16 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     return _alert("orange", f"{len(refused):,} of {count(len(hosts), 'host')} not aligned", text, reasons)
 
 
-def draw_clocks(state: ViewState, reads: Reads) -> Component:
-    """The table, the least certain first."""
+def _draw_clocks(state: ViewState, reads: Reads) -> Component:
     facts = reads.facts(state)
     now = clocks_now(reads, facts)
     exactly = replace(state, run=facts.summary.run_id, attempt=facts.summary.attempt)
     return clock_table(now, state.host or _chosen(state, now), exactly)
 
 
-def draw_controls(state: ViewState, reads: Reads) -> Component:
-    """The host whose clock is drawn; of one that is not there, the first."""
+def _draw_controls(state: ViewState, reads: Reads) -> Component:
     now = clocks_now(reads, reads.facts(state))
-    hosts = sorted({one.host for one in now.clocks})
+    hosts = sorted({clock.host for clock in now.clocks})
     return bar(
         dmc.Select(
             label="Clock of host",
@@ -153,13 +172,12 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
     )
 
 
-def draw_title(state: ViewState, reads: Reads) -> Component:
-    """Whose clock the chart shows, and what it cannot show."""
+def _draw_title(state: ViewState, reads: Reads) -> Component:
     facts = reads.facts(state)
     now = clocks_now(reads, facts)
     host, run = _chosen(state, now), facts.summary
     windows = clock_history(reads, facts, host)
-    num_refused = sum(not clock.aligned for one in windows for clock in one.clocks)
+    num_refused = sum(not clock.aligned for window in windows for clock in window.clocks)
     notes = [f"Clock of {host} minus clock of {now.clocks[0].reference}. Error bars show the bound."]
     if len(windows) == 1:
         notes.append("Only one window of steps was measured.")
@@ -170,7 +188,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_offset(state: ViewState, reads: Reads) -> go.Figure | None:
-    """The picture; none of a host that nothing bounds."""
+    """None if the host is never aligned."""
     facts = reads.facts(state)
     host, run = _chosen(state, clocks_now(reads, facts)), facts.summary
     keep = f"{run.run_id}/{run.attempt}/{host}"
@@ -178,43 +196,44 @@ def draw_offset(state: ViewState, reads: Reads) -> go.Figure | None:
 
 
 def _chosen(state: ViewState, now: WindowClocks) -> str:
-    """The host of the address, else the least certain one that is aligned.
+    """The host of the address. Otherwise the aligned host with the widest bound.
 
     Raises:
         UsageError: the run has no such host.
     """
     if not state.host:
         rows = by_trouble(now.clocks)
-        return next((one.host for one in rows if one.aligned), rows[0].host)
-    if state.host not in {one.host for one in now.clocks}:
+        return next((clock.host for clock in rows if clock.aligned), rows[0].host)
+    if state.host not in {clock.host for clock in now.clocks}:
         raise UsageError(f"No rank ran on a host {state.host}", hint="choose one from the list of hosts")
     return state.host
 
 
 def _reasons(what: str, clocks: Sequence[HostClock]) -> list[str]:
-    """``not aligned: gpu-003, gpu-004: no collective in common ...``, hosts of one reason together."""
+    """``not aligned: gpu-003, gpu-004: no collective in common ...``: one line for each reason."""
     by_reason: dict[str, list[str]] = {}
-    for one in clocks:
-        by_reason.setdefault(one.reason or "reason unknown", []).append(one.host)
+    for clock in clocks:
+        by_reason.setdefault(clock.reason or "reason unknown", []).append(clock.host)
     return [
         f"{what}: {list_some(list(dict.fromkeys(hosts)), MAX_NAMED)}: {reason}" for reason, hosts in by_reason.items()
     ]
 
 
 def _alert(colour: str, title: str, text: str, reasons: list[str]) -> Component:
-    parts = [dmc.Text(text, size="sm"), *([html.Ul([html.Li(one) for one in reasons])] if reasons else [])]
+    parts = [dmc.Text(text, size="sm"), *([html.Ul([html.Li(reason) for reason in reasons])] if reasons else [])]
     return html.Div(dmc.Alert(parts, title=title, color=colour, variant="light", className="verdict"), role="status")
 
 
 PAGE = Page(
+    title="Clock",
     skeleton=skeleton,
     regions={
-        "clock-says": Region(draw=draw_says, quiet=True),
-        "clocks": Region(draw=draw_clocks, quiet=True),
-        "clock-controls": Region(draw=draw_controls, quiet=True),
-        "clock-title": Region(draw=draw_title),
+        "clock-says": Region(draw=_draw_says, quiet=True),
+        "clocks": Region(draw=_draw_clocks, quiet=True),
+        "clock-controls": Region(draw=_draw_controls, quiet=True),
+        "clock-title": Region(draw=_draw_title),
     },
     charts={"offset": Chart(draw=draw_offset)},
     control_values=control_values,
-    ahead=lambda state, reads: clocks_now(reads, reads.facts(state)),
+    preload=lambda state, reads: clocks_now(reads, reads.facts(state)),
 )

@@ -14,14 +14,14 @@ import plotly.graph_objects as go
 
 from ui.dashboard.figures.series import MARKERS_BELOW
 from ui.dashboard.figures.style import GREY, TICKS_PX, TROUBLE, framed, plain
-from ui.dashboard.pages.fleet.curves import Curves, Happened, HostCurve, levels, natural
+from ui.dashboard.pages.fleet.curves import ChartEvent, Curves, HostCurve, levels, natural
 from ui.dashboard.records import Floats, Ints, RankSpans
 from ui.dashboard.wording import NS_PER_S, local_ms
 
 STEPS_PX, PANEL_PX, GAP_PX = 120, 84, 30
-WORDS_PX, TITLE_PX = 15, 20
+LABEL_PX, TITLE_PX = 15, 20
 WIDTH_PX = 1100
-"""Of the time axis, about: whether two words stand apart."""
+"""Approximate width of the time axis, to place labels."""
 MAX_RANKS = 16
 COLOURS = ("#3b8ede", "#e8871e", "#12966f", "#c95fa6", "#8a949e", "#b59f00", "#d1495b", "#7a67d8")
 DASHES = {
@@ -33,7 +33,7 @@ DASHES = {
     "longdashdot": "━ ·",
     "1px,8px": "·  ·",
 }
-"""Of lines -> how the heading of a panel shows one; as many as the most that a panel tells of one device."""
+"""Dash style of lines -> its symbol in the heading of a panel."""
 
 
 class Stroke(NamedTuple):
@@ -46,23 +46,26 @@ class Stroke(NamedTuple):
 def host_panels(
     ranks: Sequence[RankSpans],
     panels: Sequence[Curves],
-    found: Sequence[Happened],
+    found: Sequence[ChartEvent],
     *,
     keep: str,
 ) -> go.Figure:
-    """``ranks``: the host's own, by number."""
+    """``ranks``: the ranks of the host, ascending."""
     heights = [STEPS_PX, *[PANEL_PX] * len(panels)]
-    shown = [_steps_of(one) for one in ranks[:MAX_RANKS]]
-    drawn = [(shown, "s"), *((one.curves, one.panel.unit) for one in panels)]
+    shown = [_steps_of(rank) for rank in ranks[:MAX_RANKS]]
+    drawn = [(shown, "s"), *((curves.curves, curves.panel.unit) for curves in panels)]
     more = len(ranks) - len(shown)
-    titles = [("Step time, s", shown, more), *((_title(one), one.curves, one.num_left_out) for one in panels)]
+    titles = [
+        ("Step time, s", shown, more),
+        *((_title(curves), curves.curves, curves.num_left_out) for curves in panels),
+    ]
     drawn_as = strokes([curves for _, curves, _ in titles])
     notes = [_heading(row, *title, drawn_as[row - 1]) for row, title in enumerate(titles, start=1)]
-    ends_ns = _ends([*shown, *(curve for one in panels for curve in one.curves)], found)
+    ends_ns = _ends([*shown, *(curve for curves in panels for curve in curves.curves)], found)
     placed = levels(found, *ends_ns, WIDTH_PX)
-    lines = [shape for one in found for shape in _lines(one)]
-    words = [_words(one, level) for one, level in zip(found, placed, strict=True) if level >= 0]
-    top = TITLE_PX + WORDS_PX * (1 + max(placed, default=-1)) + 8
+    lines = [shape for event in found for shape in _lines(event)]
+    labels = [_label(event, level) for event, level in zip(found, placed, strict=True) if level >= 0]
+    top = TITLE_PX + LABEL_PX * (1 + max(placed, default=-1)) + 8
     return framed(
         [
             line
@@ -75,21 +78,21 @@ def host_panels(
         showlegend=False,
         margin={"r": 24, "t": top},
         shapes=lines,
-        annotations=[*notes, *words],
+        annotations=[*notes, *labels],
         **_axes(heights),
     )
 
 
 def strokes(panels: Sequence[Sequence[HostCurve]]) -> list[list[Stroke]]:
-    """By panel and curve. A device has one colour in all panels, and what one tells of it differs by dashes; what is of
-    the whole host takes its colour by its place."""
+    """By panel and curve. A device has one colour in all panels, and dashes tell its curves apart. A curve of the whole
+    host has the colour of its position."""
     devices = {curve.device for curves in panels for curve in curves if curve.device}
     place = {device: at for at, device in enumerate(sorted(devices, key=natural))}
     return [[_stroke(curve, at, curves, place) for at, curve in enumerate(curves)] for curves in panels]
 
 
 def _stroke(curve: HostCurve, at: int, curves: Sequence[HostCurve], place: Mapping[str, int]) -> Stroke:
-    kinds = [*dict.fromkeys(one.kind for one in curves)] if curve.device else [curve.kind]
+    kinds = [*dict.fromkeys(other.kind for other in curves)] if curve.device else [curve.kind]
     colour = COLOURS[place.get(curve.device, at) % len(COLOURS)]
     return Stroke(colour, [*DASHES][kinds.index(curve.kind) % len(DASHES)])
 
@@ -99,7 +102,7 @@ def _whole_px(heights: Sequence[int]) -> int:
 
 
 def _axes(heights: Sequence[int]) -> dict[str, dict[str, object]]:
-    """Those of panels one above the other; what one shows of time, all do, and the lowest writes it."""
+    """The axes of panels one above the other. They share the time axis, which the lowest labels."""
     axes: dict[str, dict[str, object]] = {}
     lowest, whole_px = _axis(len(heights)), _whole_px(heights)
     for row, height in enumerate(heights, start=1):
@@ -116,18 +119,18 @@ def _axes(heights: Sequence[int]) -> dict[str, dict[str, object]]:
 
 
 def _axis(row: int) -> str:
-    """What plotly writes behind the name of an axis."""
+    """The suffix of plotly's axis names."""
     return "" if row == 1 else str(row)
 
 
-def _steps_of(one: RankSpans) -> HostCurve:
-    """Each step's length, from its begin to the next one's."""
-    ended_ns = one.start_ns[-1:] + one.duration_ns[-1:]
-    seconds = one.duration_ns / NS_PER_S
+def _steps_of(steps: RankSpans) -> HostCurve:
+    """The duration of each step, from its begin to the next one."""
+    ended_ns = steps.start_ns[-1:] + steps.duration_ns[-1:]
+    seconds = steps.duration_ns / NS_PER_S
     return HostCurve(
-        device=f"rank {one.rank}",
+        device=f"rank {steps.rank}",
         kind="",
-        at_ns=np.concatenate([one.start_ns, ended_ns]),
+        at_ns=np.concatenate([steps.start_ns, ended_ns]),
         value=np.concatenate([seconds, seconds[-1:]]),
         holds=True,
     )
@@ -148,14 +151,14 @@ def _curves(row: int, curves: Sequence[HostCurve], unit: str, drawn_as: Sequence
         )
 
 
-def _title(one: Curves) -> str:
-    return one.panel.title + (f", {one.panel.unit}" if one.panel.unit else "")
+def _title(curves: Curves) -> str:
+    return curves.panel.title + (f", {curves.panel.unit}" if curves.panel.unit else "")
 
 
 def _heading(
     row: int, title: str, curves: Sequence[HostCurve], num_left_out: int, drawn_as: Sequence[Stroke]
 ) -> dict[str, object]:
-    """The title of a panel with the colours of its curves, above its left corner."""
+    """The title of a panel with the colours of its curves."""
     names = [
         f"<span style='color:{stroke.colour}'>{DASHES[stroke.dash]}</span> {plain(curve.name)}"
         for curve, stroke in zip(curves, drawn_as, strict=True)
@@ -166,10 +169,10 @@ def _heading(
     return place | {"text": text, "showarrow": False, "font": {"size": 11}}
 
 
-def _lines(one: Happened) -> Iterator[dict[str, object]]:
-    colour = TROUBLE if one.is_trouble else GREY
+def _lines(event: ChartEvent) -> Iterator[dict[str, object]]:
+    colour = TROUBLE if event.is_trouble else GREY
     across = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
-    begun, until = local_ms(one.at_ns), local_ms(one.until_ns)
+    begun, until = local_ms(event.at_ns), local_ms(event.until_ns)
     if until > begun:
         yield {"type": "rect", "x0": begun, "x1": until, "fillcolor": colour, "opacity": 0.16, "line": {"width": 0}} | (
             across | {"layer": "below"}
@@ -177,16 +180,15 @@ def _lines(one: Happened) -> Iterator[dict[str, object]]:
     yield {"type": "line", "x0": begun, "x1": begun, "line": {"color": colour, "width": 1.2, "dash": "dot"}} | across
 
 
-def _words(one: Happened, level: int) -> dict[str, object]:
-    place = {"xref": "x", "x": local_ms(one.at_ns), "yref": "paper", "y": 1, "yshift": TITLE_PX + WORDS_PX * level}
+def _label(event: ChartEvent, level: int) -> dict[str, object]:
+    place = {"xref": "x", "x": local_ms(event.at_ns), "yref": "paper", "y": 1, "yshift": TITLE_PX + LABEL_PX * level}
     style = {"xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": GREY}}
-    return place | style | {"text": plain(one.words)}
+    return place | style | {"text": plain(event.label)}
 
 
-def _ends(curves: Sequence[HostCurve], found: Sequence[Happened]) -> tuple[int, int]:
-    """The first and the last time of all."""
+def _ends(curves: Sequence[HostCurve], found: Sequence[ChartEvent]) -> tuple[int, int]:
     times = [time for curve in curves if len(curve.at_ns) for time in (int(curve.at_ns[0]), int(curve.at_ns[-1]))]
-    times += [time for one in found for time in (one.at_ns, one.until_ns)]
+    times += [time for event in found for time in (event.at_ns, event.until_ns)]
     return min(times, default=0), max(times, default=0)
 
 

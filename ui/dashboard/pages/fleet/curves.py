@@ -21,21 +21,21 @@ from ui.dashboard.records import Floats, Ints, MarkRow
 from ui.dashboard.wording import NS_PER_S
 
 MAX_CURVES = 16
-"""In one panel: those that reach highest."""
+"""In one panel: the curves with the largest values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCurve:
-    """A quantity over the host's own time; arrays of one length."""
+    """A quantity over the time of the host. Arrays of equal length."""
 
     device: str
-    """``gpu0``, ``eth0``, ``rank 5``; empty: of the whole host."""
+    """``gpu0``, ``eth0``, ``rank 5``. Empty: the whole host."""
     kind: str
-    """What is told of it, where a panel tells several things of each."""
+    """The name of the curve if a panel has several curves of each device."""
     at_ns: Ints
     value: Floats
     holds: bool
-    """Whether a value holds up to the next point, as a rate does."""
+    """Whether a value is constant until the next point, like a rate."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class HostCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """A panel's curves, and how many more there are."""
+    """The curves of a panel, and the number of curves that are left out."""
 
     panel: Panel
     curves: tuple[HostCurve, ...]
@@ -52,20 +52,25 @@ class Curves:
 
 
 def curves_of(panels: Sequence[Panel], series: Sequence[tuple[str, HostSeries]]) -> list[Curves]:
-    """The panels for which something was told, in their order."""
+    """The panels with data, in their order."""
     found = []
     for panel in panels:
-        curves = [_curve(panel, metric, one) for metric, one in series if metric in panel.metrics and len(one.at_ns)]
-        known = [one for one in curves if len(one.at_ns) and (one.value.any() or not panel.hides_zero)]
+        curves = [
+            _curve(panel, metric, samples)
+            for metric, samples in series
+            if metric in panel.metrics and len(samples.at_ns)
+        ]
+        known = [curve for curve in curves if len(curve.at_ns) and (curve.value.any() or not panel.hides_zero)]
         if known:
-            highest = sorted(known, key=lambda one: -float(one.value.max()))[:MAX_CURVES]
-            shown = tuple(sorted(highest, key=lambda one: natural(one.name)))
+            highest = sorted(known, key=lambda curve: -float(curve.value.max()))[:MAX_CURVES]
+            shown = tuple(sorted(highest, key=lambda curve: natural(curve.name)))
             found.append(Curves(panel=panel, curves=shown, num_left_out=len(known) - len(shown)))
     return found
 
 
 def rate(series: HostSeries) -> tuple[Ints, Floats]:
-    """By how much a counter grows a second, from each moment on; the last value holds no longer. None of one look."""
+    """The growth of a counter per second, from each time on. The last value has no duration. Empty for a single
+    sample."""
     if len(series.at_ns) < 2:
         return np.zeros(0, np.int64), np.zeros(0)
     since_ns, counted = knots(series, int(series.at_ns[-1]))
@@ -93,82 +98,82 @@ def _curve(panel: Panel, metric: str, series: HostSeries) -> HostCurve:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """``gpu2`` before ``gpu10``."""
+    """A sort key with ``gpu2`` before ``gpu10``."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts)]
 
 
-HELD = 0.3
-"""Share of the time from which on a GPU that is held down is told: one at its power cap now and then is well."""
-TOLD_ONCE = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
-"""Events that agents tell again and again: the first of each device and kind is drawn."""
-WORDS_PX = 6.2
-"""Of one letter, about."""
+THROTTLED = 0.3
+"""Share of the time. A GPU that is throttled less is healthy: it can reach its power cap now and then."""
+DRAWN_ONCE = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
+"""Events that agents report again and again. Only the first of each device and kind is drawn."""
+LETTER_PX = 6.2
+"""Approximate width of a letter."""
 MAX_LEVELS = 4
-"""Lines of words above a chart."""
+"""Lines of labels above a chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """One line, or a stretch, with its words. Times are the host's own clock."""
+class ChartEvent:
+    """A line or an interval with a label. Times of the host's clock."""
 
     at_ns: int
     until_ns: int
-    """End of a stretch; ``at_ns`` where it has none."""
-    words: str
+    """End of an interval. ``at_ns`` for a line."""
+    label: str
     is_trouble: bool = True
 
 
-def happenings(
+def chart_events(
     events: Sequence[HostEvent], marks: Sequence[MarkRow], series: Sequence[tuple[str, HostSeries]], last_ns: int
-) -> list[Happened]:
-    """All of them, in order of time. ``last_ns``: until when a link that is still down is drawn."""
+) -> list[ChartEvent]:
+    """All events, ordered by time. ``last_ns``: the end of the interval of a link that is still down."""
     found = [
-        *(_outage(one, last_ns) for one in find_outages(events)),
+        *(_outage(outage, last_ns) for outage in find_outages(events)),
         *_others(events),
         *_held_down(series),
         *(_mark(mark) for mark in marks),
     ]
-    return sorted(found, key=lambda one: one.at_ns)
+    return sorted(found, key=lambda event: event.at_ns)
 
 
-def levels(found: Sequence[Happened], first_ns: int, last_ns: int, width_px: int) -> list[int]:
-    """On which line above the chart the words of each stand, from 0; -1 where there is no room left for them."""
+def levels(found: Sequence[ChartEvent], first_ns: int, last_ns: int, width_px: int) -> list[int]:
+    """The line of each label above the chart, from 0. -1 if there is no room."""
     ends = [-np.inf] * MAX_LEVELS
     placed = []
-    for one in found:
-        left = (one.at_ns - first_ns) / max(1, last_ns - first_ns) * width_px
+    for event in found:
+        left = (event.at_ns - first_ns) / max(1, last_ns - first_ns) * width_px
         level = next((level for level, end in enumerate(ends) if end < left), -1)
         if level >= 0:
-            ends[level] = left + WORDS_PX * (len(one.words) + 2)
+            ends[level] = left + LETTER_PX * (len(event.label) + 2)
         placed.append(level)
     return placed
 
 
-def _outage(one: Outage, last_ns: int) -> Happened:
-    until_ns = one.up_ns or max(one.down_ns, last_ns)
-    times = f" {one.count}x" if one.count > 1 else ""
-    lasted = "still down" if one.lasts else f"for {one.seconds():.1f} s"
-    return Happened(at_ns=one.down_ns, until_ns=until_ns, words=f"{one.device} {one.manner}{times} {lasted}")
+def _outage(outage: Outage, last_ns: int) -> ChartEvent:
+    until_ns = outage.up_ns or max(outage.down_ns, last_ns)
+    times = f" {outage.count}x" if outage.count > 1 else ""
+    lasted = "still down" if outage.lasts else f"for {outage.seconds():.1f} s"
+    return ChartEvent(at_ns=outage.down_ns, until_ns=until_ns, label=f"{outage.device} {outage.manner}{times} {lasted}")
 
 
-def _others(events: Sequence[HostEvent]) -> Iterator[Happened]:
-    told: set[tuple[str, str]] = set()
+def _others(events: Sequence[HostEvent]) -> Iterator[ChartEvent]:
+    drawn: set[tuple[str, str]] = set()
     for event in events:
-        is_again = event.name in TOLD_ONCE and (event.name, event.device) in told
-        told.add((event.name, event.device))
-        words = "" if is_again else _words(event)
-        if words:
-            yield Happened(
+        is_again = event.name in DRAWN_ONCE and (event.name, event.device) in drawn
+        drawn.add((event.name, event.device))
+        label = "" if is_again else _label(event)
+        if label:
+            yield ChartEvent(
                 at_ns=event.at_ns,
                 until_ns=event.at_ns,
-                words=words,
+                label=label,
                 is_trouble=event.name != Happening.RANK_CONTINUED,
             )
 
 
-def _words(event: HostEvent) -> str:
-    """Empty for what is no line of its own: links are told by their outages."""
+def _label(event: HostEvent) -> str:
+    """Empty for an event that is not drawn as a line. Link losses are drawn as outages."""
     first = event.text.split(maxsplit=1)[0][:24] if event.text.strip() else ""
     match event.name:
         case Happening.GPU_XID:
@@ -190,18 +195,18 @@ def _words(event: HostEvent) -> str:
     return ""
 
 
-def _held_down(series: Sequence[tuple[str, HostSeries]]) -> Iterator[Happened]:
-    """Where a GPU's clocks begin to be held down, for each reason once."""
-    for metric, one in series:
+def _held_down(series: Sequence[tuple[str, HostSeries]]) -> Iterator[ChartEvent]:
+    """The first time at which each GPU was throttled for each reason."""
+    for metric, samples in series:
         if metric in HELD_DOWN:
-            at_ns, share = rate(one)
-            high = np.flatnonzero(share >= HELD * NS_PER_S)
+            at_ns, share = rate(samples)
+            high = np.flatnonzero(share >= THROTTLED * NS_PER_S)
             if len(high):
                 begun_ns = int(at_ns[high[0]])
-                words = f"{one.device} throttled: {HELD_DOWN[metric]}"
-                yield Happened(at_ns=begun_ns, until_ns=begun_ns, words=words)
+                label = f"{samples.device} throttled: {HELD_DOWN[metric]}"
+                yield ChartEvent(at_ns=begun_ns, until_ns=begun_ns, label=label)
 
 
-def _mark(mark: MarkRow) -> Happened:
-    words = f"{mark.name[:24]} (rank {mark.rank})"
-    return Happened(at_ns=mark.at_ns, until_ns=mark.at_ns, words=words, is_trouble=False)
+def _mark(mark: MarkRow) -> ChartEvent:
+    label = f"{mark.name[:24]} (rank {mark.rank})"
+    return ChartEvent(at_ns=mark.at_ns, until_ns=mark.at_ns, label=label, is_trouble=False)

@@ -9,27 +9,27 @@ from ui.dashboard.view_state import Family
 
 
 class Reading(StrEnum):
-    """How the numbers of a metric become a curve."""
+    """How the samples of a metric become a curve."""
 
     LEVEL = "level"
     RATE = "rate"
-    """Growth of a counter a second."""
+    """Growth of a counter per second."""
     GROWTH = "growth"
-    """Growth of a counter since the first look."""
+    """Growth of a counter since the first sample."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart of a family. ``metrics``: metric -> what it is called where a panel has several."""
+    """One chart of a family. ``metrics``: metric -> label of its curve."""
 
     title: str
     unit: str
     metrics: Mapping[str, str]
     reading: Reading = Reading.LEVEL
     scale: float = 1.0
-    """By which a value is multiplied to be of ``unit``."""
+    """Converts values to ``unit``."""
     hides_zero: bool = False
-    """Leaves out what stays at zero: errors that nobody made."""
+    """Leaves out curves that are always 0."""
 
 
 HELD_DOWN: Mapping[str, str] = {
@@ -41,110 +41,74 @@ HELD_DOWN: Mapping[str, str] = {
     Metric.GPU_THROTTLE_POWER_BRAKE_NS: "power brake",
     Metric.GPU_THROTTLE_SYNC_BOOST_NS: "sync boost",
 }
-"""Counter of the time for which clocks are held down -> why."""
+"""Counter of throttled time -> reason."""
 PERCENT, PERCENT_OF_TIME, MB, GIB = 100.0, 1e-7, 1e-6, 2.0**-30
 
 _NETWORK = (
-    Panel(title="Link up", unit="", metrics={Metric.NIC_UP: "", Metric.RDMA_UP: ""}),
+    Panel("Link up", "", {Metric.NIC_UP: "", Metric.RDMA_UP: ""}),
+    Panel("Received", "MB/s", {Metric.NIC_RECEIVE_BYTES: "", "rdma-port_rcv_data": ""}, Reading.RATE, MB),
+    Panel("Sent", "MB/s", {Metric.NIC_SEND_BYTES: "", "rdma-port_xmit_data": ""}, Reading.RATE, MB),
     Panel(
-        title="Received",
-        unit="MB/s",
-        metrics={Metric.NIC_RECEIVE_BYTES: "", "rdma-port_rcv_data": ""},
-        reading=Reading.RATE,
-        scale=MB,
-    ),
-    Panel(
-        title="Sent",
-        unit="MB/s",
-        metrics={Metric.NIC_SEND_BYTES: "", "rdma-port_xmit_data": ""},
-        reading=Reading.RATE,
-        scale=MB,
-    ),
-    Panel(
-        title="Link losses, errors, drops (total)",
-        unit="",
-        metrics={
+        "Link losses, errors, drops (total)",
+        "",
+        {
             Metric.NIC_CARRIER_DOWNS: "lost",
             Metric.NIC_ERRORS: "errors",
             Metric.NIC_DROPS: "drops",
             "rdma-link_downed": "lost",
         },
-        reading=Reading.GROWTH,
+        Reading.GROWTH,
         hides_zero=True,
     ),
-    Panel(title="TCP retransmissions", unit="/s", metrics={Metric.TCP_RETRANSMITS: ""}, reading=Reading.RATE),
+    Panel("TCP retransmissions", "/s", {Metric.TCP_RETRANSMITS: ""}, Reading.RATE),
 )
 _GPU = (
-    Panel(title="SM clock", unit="MHz", metrics={Metric.GPU_SM_CLOCK_MHZ: ""}),
+    Panel("SM clock", "MHz", {Metric.GPU_SM_CLOCK_MHZ: ""}),
+    Panel("GPU throttling, share of the time", "%", HELD_DOWN, Reading.RATE, PERCENT_OF_TIME, hides_zero=True),
+    Panel("Temperature", "°C", {Metric.GPU_TEMPERATURE_C: ""}),
+    Panel("Power", "W", {Metric.GPU_POWER_W: ""}),
+    Panel("Utilisation", "%", {Metric.GPU_UTILIZATION: ""}, scale=PERCENT),
+    Panel("Memory used", "GiB", {Metric.GPU_MEMORY_USED_BYTES: ""}, scale=GIB),
     Panel(
-        title="GPU throttling, share of the time",
-        unit="%",
-        metrics=HELD_DOWN,
-        reading=Reading.RATE,
-        scale=PERCENT_OF_TIME,
-        hides_zero=True,
-    ),
-    Panel(title="Temperature", unit="°C", metrics={Metric.GPU_TEMPERATURE_C: ""}),
-    Panel(title="Power", unit="W", metrics={Metric.GPU_POWER_W: ""}),
-    Panel(title="Utilisation", unit="%", metrics={Metric.GPU_UTILIZATION: ""}, scale=PERCENT),
-    Panel(title="Memory used", unit="GiB", metrics={Metric.GPU_MEMORY_USED_BYTES: ""}, scale=GIB),
-    Panel(
-        title="Errors (total)",
-        unit="",
-        metrics={
+        "Errors (total)",
+        "",
+        {
             Metric.GPU_ECC_UNCORRECTED: "ECC",
             Metric.GPU_NVLINK_ERRORS: "NVLink",
             Metric.GPU_PCIE_REPLAYS: "PCIe replays",
         },
-        reading=Reading.GROWTH,
+        Reading.GROWTH,
         hides_zero=True,
     ),
 )
 _HOST = (
+    Panel("Processor time", "%", {Metric.HOST_CPU_BUSY: "used", Metric.HOST_CPU_STEAL: "stolen"}, scale=PERCENT),
     Panel(
-        title="Processor time",
-        unit="%",
-        metrics={Metric.HOST_CPU_BUSY: "used", Metric.HOST_CPU_STEAL: "stolen"},
-        scale=PERCENT,
-    ),
-    Panel(
-        title="Pressure: share of the time in which a thread waits",
-        unit="%",
-        metrics={
+        "Pressure: share of the time in which a thread waits",
+        "%",
+        {
             Metric.HOST_PRESSURE_CPU_NS: "processor",
             Metric.HOST_PRESSURE_MEMORY_NS: "memory",
             Metric.HOST_PRESSURE_IO_NS: "disks",
         },
-        reading=Reading.RATE,
-        scale=PERCENT_OF_TIME,
+        Reading.RATE,
+        PERCENT_OF_TIME,
     ),
-    Panel(title="Running and runnable threads", unit="", metrics={Metric.HOST_RUN_QUEUE: ""}),
+    Panel("Running and runnable threads", "", {Metric.HOST_RUN_QUEUE: ""}),
     Panel(
-        title="Time that ranks wait for a core, share of the time",
-        unit="%",
-        metrics={Metric.RANK_RUN_DELAY_NS: "", Metric.RANK_THROTTLED_NS: "by quota"},
-        reading=Reading.RATE,
-        scale=PERCENT_OF_TIME,
+        "Time that ranks wait for a core, share of the time",
+        "%",
+        {Metric.RANK_RUN_DELAY_NS: "", Metric.RANK_THROTTLED_NS: "by quota"},
+        Reading.RATE,
+        PERCENT_OF_TIME,
     ),
-    Panel(
-        title="Cores that ranks use",
-        unit="",
-        metrics={Metric.RANK_CPU_NS: ""},
-        reading=Reading.RATE,
-        scale=1e-9,
-    ),
-    Panel(title="Memory available", unit="GiB", metrics={Metric.HOST_MEMORY_AVAILABLE_BYTES: ""}, scale=GIB),
-    Panel(
-        title="Swap used",
-        unit="MB/s",
-        metrics={Metric.HOST_SWAP_OUT_BYTES: ""},
-        reading=Reading.RATE,
-        scale=MB,
-    ),
+    Panel("Cores that ranks use", "", {Metric.RANK_CPU_NS: ""}, Reading.RATE, 1e-9),
+    Panel("Memory available", "GiB", {Metric.HOST_MEMORY_AVAILABLE_BYTES: ""}, scale=GIB),
+    Panel("Swap used", "MB/s", {Metric.HOST_SWAP_OUT_BYTES: ""}, Reading.RATE, MB),
 )
 PANELS: Mapping[Family, tuple[Panel, ...]] = {Family.NETWORK: _NETWORK, Family.GPU: _GPU, Family.HOST: _HOST}
 
 
 def metrics_of(family: Family) -> tuple[str, ...]:
-    """All that a family shows, each once."""
+    """All metrics of a family, without repetition."""
     return tuple(dict.fromkeys(str(metric) for panel in PANELS[family] for metric in panel.metrics))

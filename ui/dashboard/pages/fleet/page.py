@@ -1,46 +1,152 @@
 """The fleet page: NIC, GPU and host samples beside the steps of the same time, for one host at a time."""
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.fleet import HostEvent
+from diagnose.findings import Finding
 from diagnose.model.load import DEFAULT_STEPS
+from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
-from ui.dashboard.data.fleet import HostScene, is_trouble
+from ui.dashboard.data.fleet import HostScene, HostTrouble, agents_freshness, host_scene, is_trouble, troubles
+from ui.dashboard.defaults import FAMILY_OF, chosen_steps, findings_of_hosts
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
 from ui.dashboard.pages.fleet.chart import host_panels
-from ui.dashboard.pages.fleet.curves import curves_of, happenings
-from ui.dashboard.pages.fleet.families import PANELS
-from ui.dashboard.pages.fleet.hosts import HostSelection, draw_hosts, hosts_of, selection, told
+from ui.dashboard.pages.fleet.curves import chart_events, curves_of
+from ui.dashboard.pages.fleet.families import PANELS, metrics_of
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, loading, panel
-from ui.dashboard.records import MarkRow
-from ui.dashboard.view_state import Family, View, ViewState
-from ui.dashboard.wording import count, ranks_in_words, stamp
+from ui.dashboard.pages.panels import chart_panel, choice_table, controls_panel, loading, panel, table
+from ui.dashboard.records import RunFacts
+from ui.dashboard.view_state import Family, StepRange, View, ViewState
+from ui.dashboard.wording import count, ranks_text, stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSelection:
+    """The host, family of samples and steps that are shown."""
+
+    facts: RunFacts
+    host: str
+    family: Family
+    steps: StepRange
+
+    @property
+    def ranks(self) -> list[int]:
+        return [rank for rank, host in enumerate(self.facts.hosts) if host == self.host]
+
+
+def selection(state: ViewState, reads: Reads) -> HostSelection:
+    """The host, samples and steps of a view. It uses the detectors only if the address lacks host or family.
+
+    Raises:
+        UsageError: the run has no such host, or no such steps.
+    """
+    facts = reads.facts(state)
+    steps = chosen_steps(state, facts, newest=DEFAULT_STEPS)
+    hosts = hosts_of(facts)
+    if not hosts or (state.host and state.host not in hosts):
+        raise UsageError(f"No rank ran on host {state.host}", hint="choose one from the list of hosts")
+    if state.host and state.family:
+        return HostSelection(facts=facts, host=state.host, family=state.family, steps=steps)
+    findings = findings_of_hosts(reads.reports.of(facts.summary), hosts)
+    host = state.host or (next(iter(findings), hosts[0]))
+    kinds = [findings[name].kind for name in (host, *findings) if name in findings]
+    family = next((FAMILY_OF[kind] for kind in kinds if kind in FAMILY_OF), Family.NETWORK)
+    return HostSelection(facts=facts, host=host, family=state.family or family, steps=steps)
+
+
+def hosts_of(facts: RunFacts) -> list[str]:
+    """All hosts of a run, in the order of their ranks."""
+    return list(dict.fromkeys(filter(None, facts.hosts)))
+
+
+def scene_of(shown: HostSelection, reads: Reads) -> HostScene:
+    return host_scene(reads, shown.facts, shown.host, metrics_of(shown.family), shown.steps)
+
+
+MAX_HOSTS = 50
+COLUMNS = ("Host", "Ranks", "Finding", "Fault events", "Link losses", "GPU throttling", "CPU pressure")
+NO_TROUBLE = HostTrouble()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRow:
+    """A row of the table of hosts."""
+
+    host: str
+    ranks: tuple[int, ...]
+    finding: Finding | None
+    trouble: HostTrouble
+
+
+def worst_first(
+    ranks: Mapping[str, Sequence[int]], findings: Mapping[str, Finding], troubles: Mapping[str, HostTrouble]
+) -> list[HostRow]:
+    """Hosts with findings first, in the order of ``findings``. Then by link losses, fault events, throttling and
+    pressure. All arguments are by host."""
+    order = {host: place for place, host in enumerate(findings)}
+
+    def key(host: str) -> tuple[float, ...]:
+        trouble = troubles.get(host, NO_TROUBLE)
+        pressure = 0.0 if math.isnan(trouble.cpu_pressure) else trouble.cpu_pressure
+        return order.get(host, math.inf), -trouble.flaps, -trouble.events, -trouble.throttled_s, -pressure
+
+    return [
+        HostRow(host=host, ranks=tuple(ranks[host]), finding=findings.get(host), trouble=troubles.get(host, NO_TROUBLE))
+        for host in sorted(ranks, key=key)
+    ]
+
+
+def _draw_hosts(state: ViewState, reads: Reads) -> Component:
+    facts = reads.facts(state)
+    chosen = selection(state, reads)
+    ranks: dict[str, list[int]] = {host: [] for host in hosts_of(facts)}
+    for rank, host in enumerate(facts.hosts):
+        if host:
+            ranks[host].append(rank)
+    findings = findings_of_hosts(reads.reports.of(facts.summary), ranks)
+    rows = worst_first(ranks, findings, troubles(reads, facts, chosen.steps))
+    shown = rows[:MAX_HOSTS] + [row for row in rows[MAX_HOSTS:] if row.host == chosen.host]
+    more = f"; {count(len(rows) - len(shown), 'more host')} with fewer faults not listed: choose a host by name above"
+    title = f"Hosts over steps {chosen.steps.first} to {chosen.steps.last}, most faults first"
+    title += more if len(rows) > len(shown) else ""
+    return choice_table(
+        title, "table of hosts", COLUMNS, [(row.host == chosen.host, _cells(row, state)) for row in shown]
+    )
+
+
+def _cells(row: HostRow, state: ViewState) -> tuple[object, ...]:
+    trouble = row.trouble
+    family = FAMILY_OF.get(row.finding.kind, state.family) if row.finding else state.family
+    address = replace(state, view=View.FLEET, host=row.host, family=family).search()
+    return (
+        dcc.Link(row.host, href=address, className="run-link"),
+        ranks_text(row.ranks, limit=3),
+        row.finding.kind.value if row.finding else "",
+        f"{trouble.events:,}" if trouble.events else "",
+        f"{trouble.flaps:,}" if trouble.flaps else "",
+        f"{trouble.throttled_s:,.0f} s" if trouble.throttled_s >= 0.5 else "",
+        "" if math.isnan(trouble.cpu_pressure) else f"{trouble.cpu_pressure:.0%}",
+    )
+
 
 FAMILY_NAMES = {Family.NETWORK: "Network", Family.GPU: "GPU", Family.HOST: "Host"}
-FAMILY_IN_WORDS = {Family.NETWORK: "network", Family.GPU: "GPU", Family.HOST: "host"}
+FAMILY_TEXT = {Family.NETWORK: "network", Family.GPU: "GPU", Family.HOST: "host"}
 MAX_LISTED = 30
 """Events in the list below the chart."""
 
 
 def skeleton() -> Component:
-    controls = html.Section(
-        [
-            html.Div(loading(60), id=region_id("fleet-controls")),
-            html.Div(id=region_id("fleet-links"), className="links"),
-        ],
-        className="panel controls",
-    )
     title = html.Div(loading(40), id=region_id("fleet-title"))
     label = "step times of the host's ranks and, on the same time axis, its samples; events are listed below"
     return dmc.Stack(
         [
-            controls,
+            controls_panel("fleet"),
             html.Div(loading(160), id=region_id("hosts")),
             chart_panel("host", title, label=label, height_px=480),
             html.Div(id=region_id("happened")),
@@ -52,15 +158,10 @@ def skeleton() -> Component:
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """Host, family and steps of a view."""
     shown = selection(state, reads)
-    return {
-        "host": shown.host,
-        "family": shown.family.value,
-        **window_values(state),
-    }
+    return {"host": shown.host, "family": shown.family.value, **window_values(state)}
 
 
-def draw_controls(state: ViewState, reads: Reads) -> Component:
-    """Host, samples and steps; of a host that is not there, the first."""
+def _draw_controls(state: ViewState, reads: Reads) -> Component:
     facts = reads.facts(state)
     known = state if state.host in facts.hosts else replace(state, host="")
     shown = control_values(known, reads)
@@ -75,13 +176,12 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
             limit=200,
             w=230,
         ),
-        switch("Samples", "family", shown["family"], {one.value: name for one, name in FAMILY_NAMES.items()}),
+        switch("Samples", "family", shown["family"], {family.value: name for family, name in FAMILY_NAMES.items()}),
         *window_inputs(shown, DEFAULT_STEPS),
     )
 
 
-def draw_links(state: ViewState, reads: Reads) -> Component:
-    """Ranges of steps that are wanted often, the clock of the host, and its ranks in the grid."""
+def _draw_links(state: ViewState, reads: Reads) -> Component:
     shown = selection(state, reads)
     run = shown.facts.summary
     clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
@@ -90,84 +190,76 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     return html.Div([*window_links(state, DEFAULT_STEPS), *others], className="links")
 
 
-def draw_title(state: ViewState, reads: Reads) -> Component:
-    """What the chart shows, whose time it is, and what is missing."""
+def _draw_title(state: ViewState, reads: Reads) -> Component:
     shown = selection(state, reads)
-    run, found = shown.facts.summary, told(shown, reads)
+    run, found = shown.facts.summary, scene_of(shown, reads)
     exactly = replace(
         state, run=run.run_id, attempt=run.attempt, host=shown.host, family=shown.family, steps=shown.steps
     )
-    title = f"{shown.host}: ranks {ranks_in_words(shown.ranks)}, steps {shown.steps.first} to {shown.steps.last}"
+    title = f"{shown.host}: ranks {ranks_text(shown.ranks)}, steps {shown.steps.first} to {shown.steps.last}"
     notes = [dmc.Text(_says(shown, found), size="sm", c="dimmed")]
     if not found.series:
-        notes.append(dmc.Text(_nothing_told(shown), size="sm", className="left-out"))
+        notes.append(dmc.Text(_no_samples(shown), size="sm", className="left-out"))
     return html.Div([titled(title, exactly), html.Div(notes, role="status")])
 
 
 def draw_host(state: ViewState, reads: Reads) -> go.Figure | None:
-    """The picture; none where the host's ranks recorded no step and it told nothing."""
+    """None without steps of the host's ranks and without samples."""
     shown = selection(state, reads)
-    found = told(shown, reads)
+    found = scene_of(shown, reads)
     if not found.ranks and not found.series:
         return None
     run, panels = shown.facts.summary, curves_of(PANELS[shown.family], found.series)
-    lines = happenings(found.events, found.marks, found.series, _until(found))
+    lines = chart_events(found.events, found.marks, found.series, _until(found))
     keep = f"{run.run_id}/{run.attempt}/{shown.host}/{shown.family}/{state.steps}/{len(panels)}"
     return host_panels(found.ranks, panels, lines, keep=keep)
 
 
-def draw_happened(state: ViewState, reads: Reads) -> Component | None:
-    """Events of the host and marks of its ranks in words, the newest first."""
-    found = told(selection(state, reads), reads)
-    rows = [*map(_of_event, found.events), *map(_of_mark, found.marks)]
+def _draw_happened(state: ViewState, reads: Reads) -> Component | None:
+    found = scene_of(selection(state, reads), reads)
+    rows = [(event.at_ns, event.device, event.name, event.text) for event in found.events]
+    rows += [(mark.at_ns, f"rank {mark.rank}", mark.name, mark.text) for mark in found.marks]
     if not rows:
         return panel("Events and marks", dmc.Text("None in these steps.", size="sm", c="dimmed"))
     newest = sorted(rows, reverse=True)[:MAX_LISTED]
-    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in ("At", "Of", "What", "Text")]))
-    body = dmc.TableTbody([dmc.TableTr([dmc.TableTd(cell) for cell in (stamp(at), *cells)]) for at, *cells in newest])
     title = "Events and marks" + (f": the newest {len(newest)} of {len(rows):,}" if len(rows) > len(newest) else "")
-    return panel(title, dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420))
+    cells = [(stamp(at_ns), *texts) for at_ns, *texts in newest]
+    return panel(title, table(("At", "Of", "What", "Text"), cells, min_width_px=420))
 
 
 def _says(shown: HostSelection, found: HostScene) -> str:
-    troubles = sum(map(is_trouble, found.events))
-    others, marks = len(found.events) - troubles, len(found.marks)
-    told = [f"{count(troubles, 'fault event')} shown" if troubles else "no fault event"]
-    told += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
-    return f"All times are from the clock of {shown.host}. {', '.join(told).capitalize()}."
+    faults = sum(map(is_trouble, found.events))
+    others, marks = len(found.events) - faults, len(found.marks)
+    parts = [f"{count(faults, 'fault event')} shown" if faults else "no fault event"]
+    parts += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
+    return f"All times are from the clock of {shown.host}. {', '.join(parts).capitalize()}."
 
 
-def _nothing_told(shown: HostSelection) -> str:
+def _no_samples(shown: HostSelection) -> str:
     return (
-        f"{shown.host} has no {FAMILY_IN_WORDS[shown.family]} samples in these steps. Choose other samples or steps. "
+        f"{shown.host} has no {FAMILY_TEXT[shown.family]} samples in these steps. Choose other samples or steps. "
         "A host without such a device has no samples, nor has an agent that was started with --sample 0."
     )
 
 
 def _until(found: HostScene) -> int:
-    """The newest thing that is known of the host."""
-    looks = [int(one.at_ns[-1]) for _, one in found.series if len(one.at_ns)]
-    return max([found.last_ns, *looks, *(event.at_ns for event in found.events)])
-
-
-def _of_event(event: HostEvent) -> tuple[int, str, str, str]:
-    return event.at_ns, event.device, event.name, event.text
-
-
-def _of_mark(mark: MarkRow) -> tuple[int, str, str, str]:
-    return mark.at_ns, f"rank {mark.rank}", mark.name, mark.text
+    """The time of the newest data of the host."""
+    sampled = [int(series.at_ns[-1]) for _, series in found.series if len(series.at_ns)]
+    return max([found.last_ns, *sampled, *(event.at_ns for event in found.events)])
 
 
 PAGE = Page(
+    title="Fleet",
     skeleton=skeleton,
     regions={
-        "fleet-controls": Region(draw=draw_controls, live=False),
-        "fleet-links": Region(draw=draw_links, live=False, quiet=True),
-        "hosts": Region(draw=draw_hosts, quiet=True),
-        "fleet-title": Region(draw=draw_title),
-        "happened": Region(draw=draw_happened, quiet=True),
+        "fleet-controls": Region(draw=_draw_controls, live=False),
+        "fleet-links": Region(draw=_draw_links, live=False, quiet=True),
+        "hosts": Region(draw=_draw_hosts, quiet=True),
+        "fleet-title": Region(draw=_draw_title),
+        "happened": Region(draw=_draw_happened, quiet=True),
     },
     charts={"host": Chart(draw=draw_host)},
     control_values=control_values,
-    ahead=lambda state, reads: told(selection(state, reads), reads),
+    preload=lambda state, reads: scene_of(selection(state, reads), reads),
+    freshness=lambda state, reads: [*reads.report_freshness(state), agents_freshness(reads, reads.newest(state))],
 )

@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.figures.grid import HOVER, hover_texts
-from ui.dashboard.figures.grid_colours import NOTHING_KNOWN, GridColours
+from ui.dashboard.figures.grid_colours import UNKNOWN_COLOUR, GridColours
 from ui.dashboard.figures.heat_map import colour_bar
 from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_LIGHT, SELECTED, framed
 from ui.dashboard.records import Ints
@@ -31,14 +31,14 @@ Points = npt.NDArray[np.int16]
 
 
 def group_lines(at: Points, groups: Mapping[Axis, Sequence[int]]) -> Iterator[go.Scatter3d]:
-    """The chosen rank's, by axis."""
+    """A line through each group of the chosen rank."""
     for axis, members in groups.items():
         if len(members) > 1:
             yield _line(at, members, LINE_NAMES[axis], {"color": BLUE, "width": 6, "dash": DASHES[axis]})
 
 
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
-    """From the chosen rank to the root."""
+    """A line from the chosen rank to the root cause."""
     if len(path) > 1:
         yield _line(at, path, "waiting chain, to the root cause", {"color": SELECTED, "width": 9})
 
@@ -49,7 +49,7 @@ def _line(at: Points, ranks: Sequence[int], name: str, line: dict[str, object]) 
 
 
 def cones(at: Points, path: Sequence[int]) -> Iterator[go.Cone]:
-    """Which way it goes, halfway between each rank and the next."""
+    """The direction, halfway between each rank and the next."""
     hops = np.array([(at[rank], at[on]) for rank, on in pairwise(path[: MAX_CONES + 1])], dtype=np.float64)
     if not len(hops):
         return
@@ -72,7 +72,7 @@ def cones(at: Points, path: Sequence[int]) -> Iterator[go.Cone]:
 
 
 def around(at: Points, chosen: int) -> go.Scatter3d:
-    """A ring about the chosen rank."""
+    """A ring around the chosen rank."""
     x, y, z = at[[chosen]].T
     marker = {"symbol": "circle-open", "size": 28, "color": SELECTED, "line": {"color": SELECTED, "width": 4}}
     return go.Scatter3d(x=x, y=y, z=z, mode="markers", marker=marker, hoverinfo="skip", showlegend=False)
@@ -80,9 +80,9 @@ def around(at: Points, chosen: int) -> go.Scatter3d:
 
 HEIGHT_PX = 620
 DIAGONAL = 2.6
-"""Of the body, in plotly's units."""
+"""Diagonal of the body, in plotly's units."""
 MAX_SEEN_THROUGH, MAX_NUMBERED = 2048, 64
-"""Ranks up to which all are drawn, each with its number."""
+"""The largest numbers of ranks that are all drawn, and that all have a number."""
 FAINT_PX, NEAR_PX = 2.0, 4.0
 MAX_SIGNS = 300
 MAX_TICKS = 8
@@ -102,15 +102,19 @@ def rank_body(
     path: Sequence[int],
     keep: str,
 ) -> go.Figure:
-    """One mark a rank. ``hosts`` by rank; ``path``: from the chosen rank over those that it waits for to the root;
-    without one, arrows show the way of activations."""
+    """One mark for each rank.
+
+    Args:
+        hosts: by rank.
+        path: the waiting chain of the chosen rank. Without it, arrows show the direction of activations.
+    """
     at = _points(topology)
-    said = hover_texts(topology, cells, hosts)
+    hover = hover_texts(topology, cells, hosts)
     inside = [rank for rank in path if 0 <= rank < len(at)]
     groups = {axis: topology.group(chosen, along=axis) for axis in AXES}
     near = np.unique([*inside, *(rank for members in groups.values() for rank in members)])
     along = inside if len(inside) > 1 else groups["pp"]
-    marks, lines = _marks(at, cells, said, chosen, near), group_lines(at, groups)
+    marks, lines = _marks(at, cells, hover, chosen, near), group_lines(at, groups)
     edges = np.cbrt([topology.pp, topology.dp, topology.tp])
     length = dict(zip("xyz", (DIAGONAL * edges / np.linalg.norm(edges)).tolist(), strict=True))
     axes = {name: _axis(along, topology) for name, along in _DRAWN_ALONG.items()}
@@ -141,33 +145,34 @@ def _points(topology: Topology) -> Points:
 
 
 def _marks(
-    at: Points, cells: GridColours, said: npt.NDArray[np.object_], chosen: int, near: Ints
+    at: Points, cells: GridColours, hover: npt.NDArray[np.object_], chosen: int, near: Ints
 ) -> Iterator[go.Scatter3d]:
-    """Every rank, or those of the slices and, larger, those ``near``; then, larger still, those that stand out."""
+    """Every rank. In a large grid: the ranks of the slices, larger those ``near``, and larger still the important
+    ones."""
     size = float(np.clip(45 / np.cbrt(len(at)), NEAR_PX, 22))
     if len(at) <= MAX_SEEN_THROUGH:
-        yield from _coloured(np.arange(len(at)), at, cells, said, {"size": size, "opacity": 0.75})
+        yield from _coloured(np.arange(len(at)), at, cells, hover, {"size": size, "opacity": 0.75})
     else:
         in_slices = np.flatnonzero((at == at[chosen]).any(axis=1))
         far = np.setdiff1d(in_slices, near)
-        yield from _coloured(far, at, cells, said, {"size": FAINT_PX, "opacity": 0.35})
-        yield from _coloured(near, at, cells, said, {"size": NEAR_PX, "opacity": 1.0})
+        yield from _coloured(far, at, cells, hover, {"size": FAINT_PX, "opacity": 0.35})
+        yield from _coloured(near, at, cells, hover, {"size": NEAR_PX, "opacity": 1.0})
     if 0 < len(cells.signs) <= MAX_SIGNS:
-        look = {"size": 1.4 * size + 3, "symbol": "diamond", "opacity": 1.0}
-        yield from _coloured(np.array(sorted(cells.signs), dtype=np.int64), at, cells, said, look)
+        style = {"size": 1.4 * size + 3, "symbol": "diamond", "opacity": 1.0}
+        yield from _coloured(np.array(sorted(cells.signs), dtype=np.int64), at, cells, hover, style)
     if len(at) <= MAX_NUMBERED:
         yield _numbers(at)
 
 
 def _coloured(
-    ranks: Ints, at: Points, cells: GridColours, said: npt.NDArray[np.object_], look: Mapping[str, object]
+    ranks: Ints, at: Points, cells: GridColours, hover: npt.NDArray[np.object_], style: Mapping[str, object]
 ) -> Iterator[go.Scatter3d]:
-    """Those of ``ranks`` of which something is known, and those of which nothing is."""
+    """Two traces: ranks with a known value, and ranks without."""
     value, colours = cells.value[ranks], cells.colours
     known = np.isfinite(value)
     if known.any():
         marker = {
-            **look,
+            **style,
             "color": value[known].astype(np.float32),
             "cmin": colours.lowest,
             "cmax": colours.highest,
@@ -175,12 +180,12 @@ def _coloured(
             "showscale": cells.is_scale,
             "colorbar": colour_bar(colours),
         }
-        yield _points_of(ranks[known], at, said, marker)
+        yield _points_of(ranks[known], at, hover, marker)
     if not known.all():
-        yield _points_of(ranks[~known], at, said, {**look, "color": NOTHING_KNOWN})
+        yield _points_of(ranks[~known], at, hover, {**style, "color": UNKNOWN_COLOUR})
 
 
-def _points_of(ranks: Ints, at: Points, said: npt.NDArray[np.object_], marker: dict[str, object]) -> go.Scatter3d:
+def _points_of(ranks: Ints, at: Points, hover: npt.NDArray[np.object_], marker: dict[str, object]) -> go.Scatter3d:
     x, y, z = at[ranks].T
     return go.Scatter3d(
         x=x,
@@ -189,7 +194,7 @@ def _points_of(ranks: Ints, at: Points, said: npt.NDArray[np.object_], marker: d
         mode="markers",
         marker=marker | {"line": {"width": 0}},
         customdata=[[rank, rank] for rank in ranks.tolist()],
-        text=said[ranks].tolist(),
+        text=hover[ranks].tolist(),
         hovertemplate=HOVER,
         showlegend=False,
     )
@@ -214,15 +219,15 @@ def _axis(along: Axis, topology: Topology) -> dict[str, object]:
     degree = getattr(topology, along)
     every = -(-degree // MAX_TICKS)
     ticks = list(range(0, degree, every))
-    look = {"showbackground": False, "gridcolor": GREY, "zeroline": False, "showspikes": False, "color": GREY}
+    style = {"showbackground": False, "gridcolor": GREY, "zeroline": False, "showspikes": False, "color": GREY}
     room = {"range": [-0.6, degree - 0.4]}
     title = topology.replica_axes if along == "dp" else along
-    texts = [topology.replica(one) if along == "dp" else f"{along}{one}" for one in ticks]
-    return look | room | {"title": {"text": title}, "tickvals": ticks, "ticktext": texts}
+    texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" for tick in ticks]
+    return style | room | {"title": {"text": title}, "tickvals": ticks, "ticktext": texts}
 
 
 def _opaque(scale: str | list[list[float | str]]) -> str | list[list[float | str]]:
-    """Faint colours would not be seen as small marks."""
+    """Small marks in faint colours would be invisible."""
     if isinstance(scale, str):
         return scale
     return [

@@ -9,24 +9,24 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from ui.dashboard.data import Reads
-from ui.dashboard.data.grid import standings
-from ui.dashboard.data.heat_map import stage_times
+from ui.dashboard.data.fleet import agents_freshness
+from ui.dashboard.data.stage_times import stage_times
+from ui.dashboard.data.whatif import whatif_freshness
 from ui.dashboard.defaults import chosen_stage, suspects, worst_finding
-from ui.dashboard.figures.chain import hops, path
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
+from ui.dashboard.figures.hang import hops, path
 from ui.dashboard.pages.controls import bar, number_input, switch, titled
+from ui.dashboard.pages.findings import looking
 from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
 from ui.dashboard.pages.grid.rank import rank_panel
-from ui.dashboard.pages.grid.selection import RankSelection, selection
+from ui.dashboard.pages.grid.selection import RankSelection, selection, standings
 from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import page as heat_map
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import chart_panel, loading
-from ui.dashboard.pages.run_cells import no_stall_in_words
-from ui.dashboard.pages.verdict import looking
+from ui.dashboard.pages.panels import chart_panel, loading, no_stall_text
 from ui.dashboard.pages.whatif import page as whatif
-from ui.dashboard.pages.whatif.charts import shown_analysis
+from ui.dashboard.pages.whatif.analysis import concluded
 from ui.dashboard.view_state import Colour, Form, View, ViewState
 from ui.dashboard.wording import degrees
 
@@ -56,13 +56,12 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     }
 
 
-def draw_controls(state: ViewState, reads: Reads) -> Component:
-    """Colour, form and rank; below them what belongs to the colour."""
+def _draw_controls(state: ViewState, reads: Reads) -> Component:
     shown = control_values(state, reads)
     rows = [
         bar(
-            switch("Colour by", "colour", shown["colour"], {one.value: name for one, name in COLOURS.items()}),
-            switch("Drawn as", "form", shown["form"], {one.value: name for one, name in FORMS.items()}),
+            switch("Colour by", "colour", shown["colour"], {choice.value: name for choice, name in COLOURS.items()}),
+            switch("Drawn as", "form", shown["form"], {choice.value: name for choice, name in FORMS.items()}),
             number_input("Rank", "rank", shown["rank"], "the worst"),
         )
     ]
@@ -74,7 +73,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:
-    """The picture in words."""
+    """A summary of the picture."""
     shown = selection(state, reads)
     if state.colour is Colour.METRIC:
         return heat_map.draw_says(state, reads)
@@ -93,7 +92,7 @@ def _state_in_words(shown: RankSelection, state: ViewState, reads: Reads) -> lis
     report = reads.reports.of(shown.facts.summary)
     if report is None:
         return [looking(shown.facts)]
-    worst, calm = worst_finding(report), no_stall_in_words(shown.facts.summary)
+    worst, calm = worst_finding(report), no_stall_text(shown.facts.summary)
     if worst is None:
         return [dmc.Text(f"{calm}, and no finding names a rank.", fw=600, className="says")]
     return [
@@ -102,8 +101,7 @@ def _state_in_words(shown: RankSelection, state: ViewState, reads: Reads) -> lis
     ]
 
 
-def draw_title(state: ViewState, reads: Reads) -> Component:
-    """What is drawn: the degrees, the way to choose a rank, and what colours and lines mean."""
+def _draw_title(state: ViewState, reads: Reads) -> Component:
     shown = selection(state, reads)
     run, grid = shown.facts.summary, shown.facts.topology
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
@@ -114,12 +112,12 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
 
 def _lines(shown: RankSelection, state: ViewState) -> Component:
     grid, waits = shown.facts.topology, _waits(shown)
-    said = [
+    lines = [
         ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
         ("pp", "its pipeline", grid.pp > 1),
         ("dp", "its replicas", grid.dp > 1),
     ]
-    items = [html.Li([html.Span(className=f"line-sample {axis}"), words]) for axis, words, is_there in said if is_there]
+    items = [html.Li([html.Span(className=f"line-sample {axis}"), text]) for axis, text, is_there in lines if is_there]
     if waits:
         items.append(html.Li("→ waiting chain of the rank, to the root cause"))
     elif grid.pp > 1:
@@ -136,7 +134,7 @@ def _lines(shown: RankSelection, state: ViewState) -> Component:
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
-    """The picture; None where what-if concludes nothing, or no rank has a value."""
+    """None if no rank has a value, or without a conclusion of what-if."""
     shown = selection(state, reads)
     facts, cells = shown.facts, _cells(shown, state, reads)
     if cells is None:
@@ -162,24 +160,31 @@ def _cells(shown: RankSelection, state: ViewState, reads: Reads) -> GridColours 
         stage = chosen_stage(state, facts)
         times = stage_times(reads, facts, stage, state.clock, shown.steps, state.metric)
         return by_metric(times, state.metric, named) if heat_map.has_values(times, state.metric) else None
-    analysis = shown_analysis(state, reads)
+    analysis = concluded(state, reads)
     return None if analysis is None else by_blame(analysis.figures, named)
 
 
-def draw_rank(state: ViewState, reads: Reads) -> Component:
-    """All about the chosen rank."""
+def _draw_rank(state: ViewState, reads: Reads) -> Component:
     return html.Div(rank_panel(selection(state, reads), state, reads), className="panel")
 
 
+def freshness(state: ViewState, reads: Reads) -> list[object]:
+    replay = whatif_freshness(state, reads) if state.colour is Colour.BLAME else []
+    agents = agents_freshness(reads, reads.newest(state))
+    return [*reads.stall_freshness(state), *reads.report_freshness(state), *replay, agents]
+
+
 PAGE = Page(
+    title="Grid",
     skeleton=skeleton,
     regions={
-        "grid-controls": Region(draw=draw_controls, live=False),
+        "grid-controls": Region(draw=_draw_controls, live=False),
         "grid-says": Region(draw=draw_says),
-        "grid-title": Region(draw=draw_title, quiet=True),
-        "grid-rank": Region(draw=draw_rank, quiet=True),
+        "grid-title": Region(draw=_draw_title, quiet=True),
+        "grid-rank": Region(draw=_draw_rank, quiet=True),
     },
     charts={"grid": Chart(draw=draw_grid)},
     control_values=control_values,
-    ahead=lambda state, reads: _cells(selection(state, reads), state, reads),
+    preload=lambda state, reads: _cells(selection(state, reads), state, reads),
+    freshness=freshness,
 )

@@ -12,21 +12,20 @@ from diagnose.model.fleet import HostEvent
 from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import host_events
-from ui.dashboard.data.grid import last_said, standings
-from ui.dashboard.figures.standing import Standing
+from ui.dashboard.figures.hang import Standing
 from ui.dashboard.pages.controls import link_button, timeline_of
-from ui.dashboard.pages.grid.selection import RankSelection
-from ui.dashboard.pages.hang.rank import rank_details
-from ui.dashboard.pages.rank_chip import data_flow, facts_list, part, standing_badge, standing_chip
+from ui.dashboard.pages.grid.selection import RankSelection, reported_states, standings
+from ui.dashboard.pages.hang.rank import data_flow, rank_details
+from ui.dashboard.pages.panels import facts_list, part, standing_badge, standing_chip
 from ui.dashboard.view_state import Group, View, ViewState
-from ui.dashboard.wording import clock, ranks_in_words
+from ui.dashboard.wording import clock, ranks_text
 
 MAX_EVENTS, MAX_MARKS = 6, 6
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
 
 
 def rank_panel(shown: RankSelection, state: ViewState, reads: Reads) -> list[Component | None]:
-    """Of a hang everything that was left of the rank; else what its agent and the findings say of it."""
+    """The evidence of a hang. Without a hang: the last heartbeat and the findings of the rank."""
     how = standings(reads, shown.facts, shown.verdict)
     groups = part("Groups of this rank. Click a rank to choose it", _groups(shown, how, state))
     first: list[Component | None]
@@ -42,7 +41,9 @@ def _calm(shown: RankSelection, how: Sequence[Standing], state: ViewState, reads
     head = html.Div(
         [html.H2(f"Rank {rank}", className="panel-title"), standing_badge(how[rank])], className="details-head"
     )
-    flow = data_flow(rank, grid, lambda one: standing_chip(one, how[one], state, label=str(one)))
+    flow = data_flow(
+        rank, grid, lambda neighbour: standing_chip(neighbour, how[neighbour], state, label=str(neighbour))
+    )
     return [
         head,
         part("Data flow", flow) if grid.pp > 1 else None,
@@ -56,20 +57,19 @@ def _place(shown: RankSelection, reads: Reads) -> Iterator[tuple[str, str | Comp
     facts, rank = shown.facts, shown.rank
     yield "place", facts.topology.describe(rank)
     yield "host", f"{facts.hosts[rank] or 'unknown'}, rank {facts.local_ranks[rank]} there"
-    said = last_said(reads, facts).get(rank)
-    if said is None:
+    state = reported_states(reads, facts).get(rank)
+    if state is None:
         yield "agent", "no report about this rank"
         return
-    yield "last reported step", f"{said.step:,}"
-    if said.stage is not None and said.alive:
-        yield "in stage", said.stage.label
-    if said.dropped:
-        yield "records lost", f"{said.dropped:,}"
+    yield "last reported step", f"{state.step:,}"
+    if state.stage is not None and state.alive:
+        yield "in stage", state.stage.label
+    if state.dropped:
+        yield "records lost", f"{state.dropped:,}"
 
 
 def _groups(shown: RankSelection, how: Sequence[Standing], state: ViewState) -> Component:
-    """A row a direction of the grid: the neighbours before and after, all members, and how they stand. Where the
-    replicas lie along several axes of the mesh, a row for each of those follows."""
+    """A row for each direction of the grid, and for each axis of the mesh if several form the ``dp`` direction."""
     head = html.Tr([html.Th(name) for name in ("group", "before", "after", "ranks")])
     topology = shown.facts.topology
     rows = []
@@ -84,7 +84,7 @@ def _groups(shown: RankSelection, how: Sequence[Standing], state: ViewState) -> 
 
 
 def _apart(topology: Topology) -> Sequence[str]:
-    """Axes of the mesh that share the grid's ``dp`` direction; none where it is a single one."""
+    """The axes of the mesh that form the ``dp`` direction of the grid. Empty for a single axis."""
     wide = [name for name, degree in topology.mesh if degree > 1 and name not in ("pp", "tp")]
     return wide if len(wide) > 1 else []
 
@@ -99,18 +99,18 @@ def _group_row(
     has_ends: bool = False,
 ) -> Component:
     at = members.index(shown.rank)
-    before, after = (_neighbour(members, one, how, state, has_ends=has_ends) for one in (at - 1, at + 1))
+    before, after = (_neighbour(members, position, how, state, has_ends=has_ends) for position in (at - 1, at + 1))
     numbers = Counter(how[rank] for rank in members)
-    stand = ", ".join(f"{numbers[one]:,} {one}" for one in Standing if numbers[one])
+    stand = ", ".join(f"{numbers[standing]:,} {standing}" for standing in Standing if numbers[standing])
     name = [title, html.Div(f"{at + 1} of {len(members)}", className="dim")]
-    who = [ranks_in_words(members, limit=3), html.Div(stand, className="dim")]
+    who = [ranks_text(members, limit=3), html.Div(stand, className="dim")]
     return html.Tr([html.Td(cell) for cell in (name, before, after, who)])
 
 
 def _neighbour(
     members: Sequence[int], at: int, how: Sequence[Standing], state: ViewState, *, has_ends: bool
 ) -> Component:
-    """A pipeline has ends; the others are drawn as rings."""
+    """A pipeline has ends. The other groups are rings."""
     if (has_ends and not 0 <= at < len(members)) or len(members) == 1:
         return html.Span("none", className="dim")
     rank = members[at % len(members)]
@@ -118,7 +118,6 @@ def _neighbour(
 
 
 def _links(shown: RankSelection, state: ViewState) -> Component:
-    """The same rank on the other pages."""
     run, host = shown.facts.summary, shown.facts.hosts[shown.rank]
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     of_rank = timeline_of(exactly, shown.rank, state.step)
@@ -142,12 +141,12 @@ def _links(shown: RankSelection, state: ViewState) -> Component:
 def _findings(shown: RankSelection, reads: Reads) -> Component | None:
     host = shown.facts.hosts[shown.rank]
     report = reads.reports.of(shown.facts.summary)
-    told = [
+    items = [
         html.Li(finding.summary)
         for finding in (report.findings if report else ())
         if shown.rank in finding.ranks or (host and host in finding.hosts)
     ]
-    return part("Findings that name this rank or its host", html.Ul(told, className="plain-list")) if told else None
+    return part("Findings that name this rank or its host", html.Ul(items, className="plain-list")) if items else None
 
 
 def _marks(shown: RankSelection, reads: Reads) -> Component | None:
@@ -159,7 +158,6 @@ def _marks(shown: RankSelection, reads: Reads) -> Component | None:
 
 
 def _host(shown: RankSelection, reads: Reads) -> Component | None:
-    """What its cards, GPUs and host told, the newest first."""
     host = shown.facts.hosts[shown.rank]
     if not host:
         return None

@@ -8,33 +8,108 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
-from telemetry.errors import UsageError
-from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
-from ui.dashboard.figures.chain import hops, path
+from ui.dashboard.data.cache import StillWorking
+from ui.dashboard.defaults import chosen_rank
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
-from ui.dashboard.figures.standing import Standing, standing_of
+from ui.dashboard.figures.hang import WHY_TEXT, Hop, Standing, delayed_by, hops, path, standing_of
 from ui.dashboard.pages.controls import bar, link_button, number_input, titled
-from ui.dashboard.pages.hang.chain import chain_list
 from ui.dashboard.pages.hang.rank import rank_details
 from ui.dashboard.pages.hang.verdict import (
     legend,
     merged_stacks,
-    nothing_stands_still,
+    no_stall_notice,
     reading_evidence,
     verdict_in_full,
 )
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import chart_panel, loading, panel
+from ui.dashboard.pages.panels import chart_panel, loading, panel, rank_chip, rank_chips, standing_badge
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Form, View, ViewState
-from ui.dashboard.wording import degrees
+from ui.dashboard.wording import count, degrees, ranks_text
+
+MAX_HOPS = 24
+"""Hops of a long chain that are shown. Its last hop is always shown."""
+
+
+def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component:
+    """Each rank of the chain, and between two ranks the operation, its number, its group and the reason."""
+    chain = hops(verdict, rank)
+    if not chain:
+        return _end_of_chains(rank, verdict, state)
+    shown = chain[:MAX_HOPS]
+    items = [_rank_item(rank, verdict, facts, state)]
+    for hop in shown:
+        items += [_hop_item(hop, verdict), *_next_item(hop, verdict, facts, state)]
+    if len(chain) > len(shown):
+        items.append(html.Li(f"{count(len(chain) - len(shown) - 1, 'further hop')} …", className="chain-hop"))
+        items += [_hop_item(chain[-1], verdict), *_next_item(chain[-1], verdict, facts, state)]
+    if chain[-1].on in {hop.rank for hop in chain}:
+        items.append(
+            html.Li(
+                f"These ranks {verdict.evidence.tense('wait', 'waited')} for each other in a circle: a deadlock.",
+                className="chain-note",
+            )
+        )
+    return html.Ol(items, className="chain")
+
+
+def _end_of_chains(rank: int, verdict: HangVerdict, state: ViewState) -> Component:
+    """For a rank that waits for no rank: where the chains begin that end here."""
+    delayed = delayed_by(verdict, rank)
+    text = f"Rank {rank} {verdict.evidence.tense('waits', 'waited')} for no known rank."
+    if not delayed.total:
+        return html.Div(text, className="small")
+    far = delayed.over_others or delayed.directly
+    return html.Div(
+        [f"{text} Waiting chains that end here: ", rank_chips(far, verdict, state)], className="small chips"
+    )
+
+
+def _rank_item(rank: int, verdict: HangVerdict, facts: RunFacts, state: ViewState) -> Component:
+    known = verdict.evidence.ranks.get(rank)
+    inside = rank < facts.topology.world_size
+    place = facts.topology.describe(rank) if inside else ""
+    host = (facts.hosts[rank] if inside else "") or (known.host if known else "") or "host unknown"
+    parts = [html.Span(f"{place} · {host}", className="dim"), standing_badge(standing_of(verdict, rank))]
+    if rank not in verdict.waits and known is not None:
+        parts.append(html.Span(_where(known.stage, known.stack), className="chain-where"))
+    return html.Li([rank_chip(rank, verdict, state), *parts], className="chain-rank")
+
+
+def _where(stage: str, stack: tuple[str, ...]) -> str:
+    line = f"at {stack[0]}" if stack else ""
+    return " ".join(word for word in (f"in {stage}" if stage else "", line) if word)
+
+
+def _hop_item(hop: Hop, verdict: HangVerdict) -> Component:
+    late = "" if hop.on is None else f"{verdict.evidence.tense('waits', 'waited')} for rank {hop.on}"
+    others = f" (and {ranks_text(hop.others, limit=4)})" if hop.others else ""
+    return html.Li(
+        [
+            html.Span("↓", className="chain-arrow", **{"aria-hidden": "true"}),
+            html.Span(
+                [
+                    f"{late}{others} in ",
+                    html.Strong(hop.operation),
+                    f" of {hop.group}: ",
+                    html.Strong(hop.why.value),
+                    html.Span(f" ({WHY_TEXT[hop.why]})", className="dim"),
+                ]
+            ),
+        ],
+        className="chain-hop",
+    )
+
+
+def _next_item(hop: Hop, verdict: HangVerdict, facts: RunFacts, state: ViewState) -> list[Component]:
+    return [] if hop.on is None else [_rank_item(hop.on, verdict, facts, state)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangSelection:
-    """A verdict and the rank that was chosen."""
+    """A verdict and the chosen rank."""
 
     facts: RunFacts
     verdict: HangVerdict
@@ -56,8 +131,8 @@ def skeleton() -> Component:
         height_px=240,
     )
     left = html.Div([grid, html.Div(id=region_id("chain"))], className="stacked")
-    beside = html.Div([left, html.Aside(html.Div(id=region_id("rank")), **{"aria-label": "the chosen rank"})])
-    beside.className = "beside wide-details"
+    rank = html.Aside(html.Div(id=region_id("rank")), **{"aria-label": "the chosen rank"})
+    beside = html.Div([left, rank], className="beside wide-details")
     return dmc.Stack(
         [
             html.Div(loading(140), id=region_id("hang-verdict")),
@@ -74,17 +149,17 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
 
 
 def draw_verdict(state: ViewState, reads: Reads) -> Component:
-    """Who holds the job up; or that nothing stands still."""
+    """The verdict, or that there is no stall."""
     facts = reads.facts(state)
     try:
         verdict = reads.hang(facts)
     except StillWorking:
         return reading_evidence(facts)
-    return nothing_stands_still(facts.summary) if verdict is None else verdict_in_full(verdict, state)
+    return no_stall_notice(facts.summary) if verdict is None else verdict_in_full(verdict, state)
 
 
 def draw_title(state: ViewState, reads: Reads) -> Component | None:
-    """What the grid shows: its axes, its colours, and the way to choose a rank."""
+    """The axes and colours of the grid."""
     shown = _selection(state, reads)
     if shown is None:
         return None
@@ -94,8 +169,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component | None:
     return html.Div([head, legend(shown.standings)])
 
 
-def draw_choice(state: ViewState, reads: Reads) -> Component | None:
-    """The rank, for those who know its number, and the grid as a body."""
+def _draw_choice(state: ViewState, reads: Reads) -> Component | None:
     if reads.hang(reads.facts(state)) is None:
         return None
     turned = link_button("Show in 3D", replace(state, view=View.GRID, form=Form.BODY))
@@ -103,7 +177,7 @@ def draw_choice(state: ViewState, reads: Reads) -> Component | None:
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
-    """The picture."""
+    """None without a stall."""
     shown = _selection(state, reads)
     if shown is None:
         return None
@@ -117,8 +191,7 @@ def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
     )
 
 
-def draw_chain(state: ViewState, reads: Reads) -> Component | None:
-    """From the chosen rank to the root."""
+def _draw_chain(state: ViewState, reads: Reads) -> Component | None:
     shown = _selection(state, reads)
     if shown is None:
         return None
@@ -127,13 +200,12 @@ def draw_chain(state: ViewState, reads: Reads) -> Component | None:
 
 
 def draw_rank(state: ViewState, reads: Reads) -> Component | None:
-    """All about the chosen rank."""
+    """The evidence of the chosen rank. None without a stall."""
     shown = _selection(state, reads)
     return shown and html.Div(rank_details(shown.verdict, shown.rank, shown.facts, state), className="panel")
 
 
-def draw_stacks(state: ViewState, reads: Reads) -> Component | None:
-    """Where everybody stands, equal stacks folded into one."""
+def _draw_stacks(state: ViewState, reads: Reads) -> Component | None:
     shown = _selection(state, reads)
     if shown is None:
         return None
@@ -141,35 +213,33 @@ def draw_stacks(state: ViewState, reads: Reads) -> Component | None:
 
 
 def _selection(state: ViewState, reads: Reads) -> HangSelection | None:
-    """The verdict and a rank: that of the address, else the first that holds others up.
+    """The verdict and the rank of the address. Otherwise the first rank that is behind. None without a verdict.
 
     Raises:
-        UsageError: the address names a rank beyond the grid.
+        UsageError: the address names a rank that does not exist.
     """
     facts = reads.facts(state)
     verdict = reads.hang(facts)
     if verdict is None:
         return None
-    world = facts.topology.world_size
-    first = next((rank for rank in (*verdict.initiating, *verdict.waits) if rank < world), 0)
-    rank = first if state.rank is None else state.rank
-    if rank >= world:
-        raise UsageError(f"There is no rank {rank}", hint=f"this run has ranks 0 to {world - 1}")
+    rank = chosen_rank(state, facts, (*verdict.initiating, *verdict.waits))
     return HangSelection(facts=facts, verdict=verdict, rank=rank)
 
 
 PAGE = Page(
+    title="Hang",
     skeleton=skeleton,
     regions={
         "hang-verdict": Region(draw=draw_verdict),
         "grid-title": Region(draw=draw_title, quiet=True),
-        "choose-rank": Region(draw=draw_choice, quiet=True),
-        "chain": Region(draw=draw_chain, quiet=True),
+        "choose-rank": Region(draw=_draw_choice, quiet=True),
+        "chain": Region(draw=_draw_chain, quiet=True),
         "rank": Region(draw=draw_rank),
-        "stacks": Region(draw=draw_stacks, quiet=True),
+        "stacks": Region(draw=_draw_stacks, quiet=True),
     },
     charts={"grid": Chart(draw=draw_grid)},
-    ahead=lambda state, reads: reads.hang(reads.facts(state)),
+    preload=lambda state, reads: reads.hang(reads.facts(state)),
     control_values=control_values,
+    freshness=lambda state, reads: reads.stall_freshness(state),
     needs_step=False,
 )

@@ -1,6 +1,6 @@
 """Details of one rank of a stalled job."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import dash_mantine_components as dmc
@@ -9,18 +9,18 @@ from dash.development.base_component import Component
 
 from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, Process, RankEvidence
 from diagnose.hang.verdict import HangVerdict
-from ui.dashboard.figures.chain import group_in_words, held_up, hops
-from ui.dashboard.figures.standing import standing_of
-from ui.dashboard.pages.rank_chip import data_flow, facts_list, part, rank_chip, standing_badge
+from telemetry.topology import Topology
+from ui.dashboard.figures.hang import delayed_by, group_text, hops, standing_of
+from ui.dashboard.pages.panels import facts_list, part, rank_chip, standing_badge
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import View, ViewState
-from ui.dashboard.wording import clock, count, long_duration, ranks_in_words
+from ui.dashboard.wording import clock, count, long_duration, ranks_text
 
 MAX_PENDING, MAX_LOG, MAX_GROUPS = 6, 20, 12
 
 
 def rank_details(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> list[Component]:
-    """Place, waits, groups, pipeline, error text, stack: from what matters most to the raw evidence."""
+    """Place, waits, groups, error text and stack, the most important first."""
     head = html.Div(
         [html.H2(f"Rank {rank}", className="panel-title"), standing_badge(standing_of(verdict, rank))],
         className="details-head",
@@ -60,8 +60,7 @@ def _place(
 
 
 def _process(known: RankEvidence, evidence: HangEvidence) -> str:
-    """A process that ended after the stall, as everybody's does in the end, tells nothing of it: then how it was when
-    it was looked at."""
+    """The state of the process. If it ended after the stall, its state during the check."""
     if not known.died_ns:
         seen_ns = known.taken_ns or evidence.taken_ns
         return known.process.value + (f" at {clock(seen_ns)}" if evidence.has_ended and seen_ns else "")
@@ -74,41 +73,41 @@ def _waits_for(verdict: HangVerdict, rank: int, state: ViewState) -> Component:
     if not chain or chain[0].on is None:
         return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div("no known rank", className="small dim"))
     first, root = chain[0], chain[-1].on
-    said: list[str | Component] = [
+    parts: list[str | Component] = [
         rank_chip(first.on, verdict, state) if first.on is not None else "",
         f" in {first.operation} of {first.group}",
     ]
     if root is not None and root != first.on:
-        said += ["; the chain ends at ", rank_chip(root, verdict, state)]
-    return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div(said, className="small"))
+        parts += ["; the chain ends at ", rank_chip(root, verdict, state)]
+    return part(verdict.evidence.tense("Waits for", "Waited for"), html.Div(parts, className="small"))
 
 
 def _holds_up(verdict: HangVerdict, rank: int) -> Component:
-    held = held_up(verdict, rank)
-    if not held.total:
+    delayed = delayed_by(verdict, rank)
+    if not delayed.total:
         return part(verdict.evidence.tense("Holds up", "Held up"), html.Div("no known rank", className="small dim"))
-    lines = [f"{count(len(held.directly), 'rank')} directly: {ranks_in_words(held.directly, counted=False)}"]
-    if held.over_others:
+    lines = [f"{count(len(delayed.directly), 'rank')} directly: {ranks_text(delayed.directly, counted=False)}"]
+    if delayed.over_others:
         lines.append(
-            f"{count(len(held.over_others), 'rank')} indirectly: {ranks_in_words(held.over_others, counted=False)}"
+            f"{count(len(delayed.over_others), 'rank')} indirectly: {ranks_text(delayed.over_others, counted=False)}"
         )
-        lines.append(f"{held.total:,} in total")
+        lines.append(f"{delayed.total:,} in total")
     return part(
         verdict.evidence.tense("Holds up", "Held up"), html.Div([html.Div(line) for line in lines], className="small")
     )
 
 
 def _pipeline(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component | None:
-    """Where activations come from and gradients go, with the neighbours' states."""
     if facts.topology.pp == 1:
         return None
     return part(
-        "Data flow", data_flow(rank, facts.topology, lambda one: rank_chip(one, verdict, state, label=str(one)))
+        "Data flow",
+        data_flow(rank, facts.topology, lambda neighbour: rank_chip(neighbour, verdict, state, label=str(neighbour))),
     )
 
 
 def _groups(evidence: HangEvidence, known: RankEvidence) -> Component | None:
-    """How far it has come in each of its groups, and how far the furthest member has."""
+    """The progress of the rank in each of its groups, and that of the furthest member."""
     if not known.fronts:
         return None
     head = html.Tr([html.Th(name) for name in ("group", "entered", "ended", "furthest")])
@@ -123,10 +122,10 @@ def _groups(evidence: HangEvidence, known: RankEvidence) -> Component | None:
 def _group_row(evidence: HangEvidence, known: RankEvidence, index: int) -> Component:
     front = known.fronts[index]
     members = evidence.groups[index].members if index < len(evidence.groups) else ()
-    others = (evidence.ranks[one].fronts.get(index) for one in members if one in evidence.ranks)
+    others = (evidence.ranks[member].fronts.get(index) for member in members if member in evidence.ranks)
     furthest = max((other.entered for other in others if other is not None), default=front.entered)
     behind = furthest - front.entered
-    name = [group_in_words(evidence, index), *([html.Div(f"▶ {behind:,} behind")] if behind > 0 else [])]
+    name = [group_text(evidence, index), *([html.Div(f"▶ {behind:,} behind")] if behind > 0 else [])]
     cells = [name, f"{front.entered:,}", f"{front.completed:,}", f"{furthest:,}"]
     return html.Tr([html.Td(cell) for cell in cells], className="suspect" if behind > 0 else "")
 
@@ -134,21 +133,24 @@ def _group_row(evidence: HangEvidence, known: RankEvidence, index: int) -> Compo
 def _pending(evidence: HangEvidence, pending: tuple[Pending, ...]) -> Component | None:
     if not pending:
         return None
-    lines = [html.Li(_pending_words(evidence, one)) for one in pending[:MAX_PENDING]]
+    lines = [html.Li(_pending_words(evidence, operation)) for operation in pending[:MAX_PENDING]]
     if len(pending) > MAX_PENDING:
         lines.append(html.Li(f"{len(pending) - MAX_PENDING:,} more"))
     return part("Pending operations, oldest first", html.Ul(lines, className="plain-list"))
 
 
-def _pending_words(evidence: HangEvidence, one: Pending) -> str:
-    peer = "" if one.peer == WHOLE_GROUP else f" with rank {one.peer}"
-    since = _ago(one.since_ns, evidence.taken_ns)
-    parts = (f"{one.op} #{one.seq}{peer} of {group_in_words(evidence, one.group)}", since, one.signature)
+def _pending_words(evidence: HangEvidence, operation: Pending) -> str:
+    peer = "" if operation.peer == WHOLE_GROUP else f" with rank {operation.peer}"
+    since = _ago(operation.since_ns, evidence.taken_ns)
+    parts = (
+        f"{operation.op} #{operation.seq}{peer} of {group_text(evidence, operation.group)}",
+        since,
+        operation.signature,
+    )
     return ", ".join(part for part in parts if part)
 
 
 def _log(lines: tuple[LogLine, ...]) -> Component | None:
-    """Its error text; known faults marked."""
     if not lines:
         return None
     return part("Error text", html.Ul([_log_line(line) for line in lines[-MAX_LOG:]], className="log"))
@@ -157,7 +159,7 @@ def _log(lines: tuple[LogLine, ...]) -> Component | None:
 def _log_line(line: LogLine) -> Component:
     at = html.Span(clock(line.at_ns), className="dim") if line.at_ns else None
     fault = dmc.Badge(line.fault, color="red", variant="light", size="sm") if line.fault else None
-    return html.Li([one for one in (at, fault, html.Span(line.text)) if one is not None])
+    return html.Li([item for item in (at, fault, html.Span(line.text)) if item is not None])
 
 
 def _stack(frames: tuple[str, ...]) -> Component | None:
@@ -176,3 +178,27 @@ def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | 
 
 def _ago(since_ns: int, taken_ns: int) -> str:
     return f"for {long_duration((taken_ns - since_ns) / 1e9)}" if 0 < since_ns <= taken_ns else ""
+
+
+def data_flow(rank: int, grid: Topology, chip: Callable[[int], Component]) -> Component:
+    """The pipeline stages before and after ``rank``. ``chip``: a link to a neighbour."""
+    here = grid.place(rank)
+    shown = [here._replace(pp=pp) for pp in (here.pp - 1, here.pp, here.pp + 1) if 0 <= pp < grid.pp]
+    stages = [
+        html.Span(
+            [
+                html.Span(f"pp{place.pp} ", className="dim"),
+                html.Strong(f"{rank}") if place == here else chip(grid.rank(place)),
+            ],
+            className="flow-stage",
+        )
+        for place in shown
+    ]
+    return html.Div([_flow("forward", "→", stages), _flow("backward", "←", stages)])
+
+
+def _flow(name: str, arrow: str, stages: list[Component]) -> Component:
+    parts: list[Component] = [html.Span(name, className="flow-name dim")]
+    for at, stage in enumerate(stages):
+        parts += [html.Span(arrow, className="flow-arrow"), stage] if at else [stage]
+    return html.Div(parts, className=f"flow flow-{name}")

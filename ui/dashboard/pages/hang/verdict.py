@@ -9,20 +9,18 @@ from dash.development.base_component import Component
 
 from diagnose.hang.evidence import Process, fold_stacks, recorders_of
 from diagnose.hang.verdict import HangVerdict, severity_of
-from ui.dashboard.figures.standing import SIGNS, Standing
+from ui.dashboard.figures.hang import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
-from ui.dashboard.pages.panels import at_work
-from ui.dashboard.pages.rank_chip import rank_chips, swatch
-from ui.dashboard.pages.run_cells import no_stall_in_words
+from ui.dashboard.pages.panels import no_stall_text, rank_chips, swatch, verdict_alert, working
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import View, ViewState
-from ui.dashboard.wording import clock, count, long_duration, ranks_in_words, stamp
+from ui.dashboard.wording import clock, count, long_duration, ranks_text, stamp
 
 MAX_STACKS, MAX_FRAMES, MAX_NOTES = 12, 16, 8
 
 
 def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
-    """Headline, since when, what to do, how sure; then what was wrong with the evidence itself."""
+    """Headline, circumstances, next step, and notes on the evidence."""
     lines: list[Component] = [dmc.Text(verdict.headline, fw=600, size="lg", className="verdict-text")]
     lines.append(dmc.Text(" · ".join(_circumstances(verdict)), size="sm"))
     if verdict.next_step:
@@ -30,41 +28,33 @@ def verdict_in_full(verdict: HangVerdict, state: ViewState) -> Component:
     if verdict.initiating:
         lines.append(rank_chips(verdict.initiating, verdict, state))
     if missing := verdict.evidence.missing:
-        words = f"{count(len(missing), 'rank')} without evidence: {ranks_in_words(missing, counted=False)}"
-        lines.append(dmc.Text(words, size="sm"))
+        text = f"{count(len(missing), 'rank')} without evidence: {ranks_text(missing, counted=False)}"
+        lines.append(dmc.Text(text, size="sm"))
     if recorders := recorders_of(verdict.evidence):
         lines.append(dmc.Text(f"Flight recorder: {'; '.join(recorders)}", size="sm"))
     lines += _notes(verdict.evidence.notes)
-    return dmc.Alert(
-        dmc.Stack(lines, gap=6),
-        color=_colour(verdict),
-        variant="light",
-        title=_title(verdict),
-        className="verdict",
-    )
+    return verdict_alert(_title(verdict), lines, _colour(verdict))
 
 
 def reading_evidence(facts: RunFacts) -> Component:
-    """Stands where the verdict will be told."""
+    """Shown until the verdict is ready."""
     num_ranks = count(facts.topology.world_size, "rank")
-    return at_work(f"Reading the evidence of {num_ranks}. This takes some seconds. The page updates automatically.")
+    return working(f"Reading the evidence of {num_ranks}. This takes some seconds. The page updates automatically.")
 
 
 def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
-    """The stall on the overview, with the way to its page."""
+    """The stall on the overview, with a link to the hang page."""
     link = dcc.Link("Show hang view", href=_address(facts), className="button primary")
     lines = [
         dmc.Text(verdict.headline, fw=600, size="lg", className="verdict-text"),
         dmc.Text(f"Next: {verdict.next_step}", size="sm"),
         dmc.Group([link], mt=4),
     ]
-    return dmc.Alert(
-        dmc.Stack(lines, gap=6), color=_colour(verdict), variant="light", title=_title(verdict), className="verdict"
-    )
+    return verdict_alert(_title(verdict), lines, _colour(verdict))
 
 
 def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
-    """The stall among the findings."""
+    """The stall in the list of findings."""
     head = dmc.Group(
         [
             dmc.Badge(severity_of(verdict).value, color=_colour(verdict), variant="light"),
@@ -77,32 +67,24 @@ def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
     return html.Article([head, dmc.Text(verdict.headline, size="sm"), circumstances, link], className="finding")
 
 
-def nothing_stands_still(run: RunSummary) -> Component:
-    """The page while there is nothing to judge."""
-    return dmc.Alert(
-        dmc.Stack(
-            [
-                dmc.Text(no_stall_in_words(run), fw=600, size="lg"),
-                dmc.Text(
-                    "If a step takes several times as long as usual, the agents collect evidence from each rank: "
-                    "state, flight recorder, stack, error text. This page then shows which ranks are late, which "
-                    "ranks wait, the waiting chain of each rank, and what to do.",
-                    size="sm",
-                ),
-                dmc.Text(
-                    f"{_who_looks(run)} If the store is lost, run: rankscope diagnose hang --spool DIR", size="sm"
-                ),
-            ],
-            gap=6,
-        ),
-        color="orange" if run.heard.is_silent else "teal",
-        variant="light",
-        title="Not shipping" if run.heard.is_silent else "No stall",
-        className="verdict",
+def no_stall_notice(run: RunSummary) -> Component:
+    """The page without a stall."""
+    explained = (
+        "If a step takes several times as long as usual, the agents collect evidence from each rank: state, flight "
+        "recorder, stack, error text. This page then shows which ranks are late, which ranks wait, the waiting chain "
+        "of each rank, and what to do."
     )
+    lines = [
+        dmc.Text(no_stall_text(run), fw=600, size="lg"),
+        dmc.Text(explained, size="sm"),
+        dmc.Text(f"{_last_check(run)} If the store is lost, run: rankscope diagnose hang --spool DIR", size="sm"),
+    ]
+    if run.heard.is_silent:
+        return verdict_alert("Not shipping", lines, "orange")
+    return verdict_alert("No stall", lines, "teal")
 
 
-def _who_looks(run: RunSummary) -> str:
+def _last_check(run: RunSummary) -> str:
     """Whether the page can still change."""
     if run.heard.is_silent:
         return f"The last check was at {stamp(run.heard.heard_ns)}."
@@ -110,7 +92,7 @@ def _who_looks(run: RunSummary) -> str:
 
 
 def legend(standings: Sequence[Standing]) -> Component:
-    """The standings that occur: symbol, word, how many ranks."""
+    """The standings in use: symbol, name, number of ranks."""
     numbers = Counter(standings)
     items = [
         html.Li([swatch(standing), f"{standing} {numbers[standing]:,}"], title=SIGNS[standing].means)
@@ -121,7 +103,7 @@ def legend(standings: Sequence[Standing]) -> Component:
 
 
 def merged_stacks(verdict: HangVerdict) -> Component:
-    """Those of the fewest ranks first: the odd one out is telling."""
+    """Equal stacks as one. Stacks of the fewest ranks are first: they are the unusual ones."""
     stacks = fold_stacks(verdict.evidence)
     if not stacks:
         return dmc.Text("No stack was collected.", size="sm", c="dimmed")
@@ -134,22 +116,21 @@ def merged_stacks(verdict: HangVerdict) -> Component:
 
 def _stack_item(frames: Sequence[str], ranks: Sequence[int], verdict: HangVerdict) -> Component:
     mark = "▶ " if set(ranks) & set(verdict.initiating) else ""
-    which = f"{mark}{count(len(ranks), 'rank')}: {ranks_in_words(ranks, counted=False)}"
+    which = f"{mark}{count(len(ranks), 'rank')}: {ranks_text(ranks, counted=False)}"
     more = [f"… {len(frames) - MAX_FRAMES} more"] if len(frames) > MAX_FRAMES else []
     body = html.Pre("\n".join([*frames[:MAX_FRAMES], *more]) or "no frame", className="stack")
     return html.Section([html.H3(which, className="part-title"), body], className="part")
 
 
 def since_ns(verdict: HangVerdict) -> int:
-    """When those who hold the job up stopped, else the oldest wait; 0 when nothing tells."""
+    """The time at which the ranks that are behind stopped. Otherwise the oldest wait, or 0 if unknown."""
     known = verdict.evidence.ranks
     culprits = [known[rank] for rank in verdict.initiating if rank in known]
-    stopped = [one.died_ns if one.process is Process.DEAD else one.stage_since_ns for one in culprits]
-    waited = [
-        one.pending[0].since_ns for rank in verdict.waits if rank in known for one in [known[rank]] if one.pending
-    ]
-    told = [ns for ns in stopped if ns] or [ns for ns in waited if ns]
-    return min(told, default=0)
+    stopped = [rank.died_ns if rank.process is Process.DEAD else rank.stage_since_ns for rank in culprits]
+    waiting = [known[rank].pending for rank in verdict.waits if rank in known]
+    waited = [pending[0].since_ns for pending in waiting if pending]
+    known_ns = [ns for ns in stopped if ns] or [ns for ns in waited if ns]
+    return min(known_ns, default=0)
 
 
 def _circumstances(verdict: HangVerdict) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The heat map page: which rank is slow, in which stage, since when. Hosts as boxes, then rank by step."""
 
+import math
 from dataclasses import replace
 
 import dash_mantine_components as dmc
@@ -9,20 +10,112 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.model.collectives import group_axis
+from diagnose.model.peers import medians
 from telemetry.stages import Stage, StageClass
 from ui.dashboard.data import Reads
-from ui.dashboard.data.heat_map import pooled_times, stage_times
+from ui.dashboard.data.stage_times import PROCESSOR, WALL, pooled_times, stage_times
 from ui.dashboard.defaults import NEWEST_STEPS, chosen_stage, chosen_steps, suspects
-from ui.dashboard.figures.heat_map import pooling_in_words, rank_by_step
+from ui.dashboard.figures.heat_map import pooling_note, rank_by_step
 from ui.dashboard.figures.host_boxes import host_boxes, over_steps
+from ui.dashboard.figures.metrics import values, waited_for_ns
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
-from ui.dashboard.pages.heat_map.summary import heat_in_words
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import chart_panel, heading, loading, notice
+from ui.dashboard.pages.panels import chart_panel, controls_panel, heading, loading, notice
 from ui.dashboard.records import PooledTimes, RunFacts, StageTimes
-from ui.dashboard.stage_times import PROCESSOR, WALL
 from ui.dashboard.view_state import Clock, Colour, Metric, View, ViewState
-from ui.dashboard.wording import class_name
+from ui.dashboard.wording import class_name, duration, ranks_text
+
+SLOW, ALIKE = 1.05, 0.02
+"""Ratios to peers. A higher ratio than SLOW is not noise. Ranks that wait for each other differ by less than ALIKE."""
+LONG_PERCENT, TOGETHER = 1.0, 0.75
+"""A wait below LONG_PERCENT of a step names no rank. Ranks with TOGETHER of the longest wait are named together."""
+
+
+def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
+    """The picture in one sentence: its most unusual rank, and the range of the others."""
+    if metric is Metric.WAIT:
+        return _who_is_waited_for(times, facts)
+    if times.stage.stage_class is StageClass.COMMUNICATION:
+        return _who_waits(times, facts)
+    if metric is not Metric.RATIO and facts.topology.pp > 1:
+        between = _between_pipeline_stages(times, facts, metric)
+        return f"{times.stage.label}: {between}; {_within_peers(times, facts)}"
+    return f"{times.stage.label}: {_within_peers(times, facts)}"
+
+
+def _within_peers(times: StageTimes, facts: RunFacts) -> str:
+    """The slowest rank among its peers. A tensor group waits for its slowest rank: if wall times of the whole group
+    are long, they do not show which rank is slow."""
+    median = medians(times.ratio, axis=0)
+    if not np.isfinite(median).any():
+        return "no rank has a peer to compare with"
+    highest = int(np.nanargmax(median))
+    group = list(facts.topology.group(highest, along="tp"))
+    is_shared = times.basis == WALL and np.nanmin(median[group]) > max(SLOW, median[highest] - ALIKE)
+    others = np.delete(median, group if is_shared else highest)
+    rest = (
+        f"; the other ranks: {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
+    )
+    if is_shared and len(group) > 1:
+        return f"the slowest is the tensor group of ranks {ranks_text(group)}, {median[highest]:.2f}x its peers{rest}"
+    return f"the slowest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
+
+
+def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
+    """The pipeline stage with the longest time per step, and the range of the others."""
+    taken = values(times, metric)
+    pp = facts.topology.index["pp"]
+    per_step = np.stack([medians(taken[:, pp == value], axis=1) for value in range(facts.topology.pp)], axis=1)
+    per_stage = medians(per_step, axis=0)
+    heaviest = int(np.nanargmax(per_stage))
+    others = np.delete(per_stage, heaviest)
+    if not np.isfinite(others).any():
+        return f"only pp{heaviest} recorded this stage"
+    takes, least, most = (
+        f"{value:.0f}%" if metric is Metric.SHARE else duration(float(value) * 1e6)
+        for value in (per_stage[heaviest], np.nanmin(others), np.nanmax(others))
+    )
+    of = " of" if metric is Metric.SHARE else ""
+    if takes == least == most and np.isfinite(per_stage).all():
+        return f"every pipeline stage takes {takes}{of} a step"
+    rest = least if least == most else f"{least} to {most}"
+    return f"pp{heaviest} takes {takes}{of} a step, the other pipeline stages {rest}"
+
+
+def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
+    """The ranks that arrive last. A slow rank also delays its tensor group and its pipeline."""
+    waited_ns, share = medians(waited_for_ns(times), axis=0), medians(values(times, Metric.WAIT), axis=0)
+    last = int(np.nanargmax(waited_ns))
+    most = duration(float(waited_ns[last]))
+    if share[last] < LONG_PERCENT:
+        return f"{times.stage.label}: no rank keeps others waiting; the longest wait is {most} a step"
+    together = np.flatnonzero(waited_ns > TOGETHER * waited_ns[last])
+    others = np.delete(share, together)
+    rest = f"; at most {math.ceil(np.nanmax(others))}% for any other rank" if np.isfinite(others).any() else ""
+    who = _together(together.tolist(), facts)
+    return f"{times.stage.label}: the other ranks wait {most} a step for {who}, {share[last]:.0f}% of the step{rest}"
+
+
+def _together(ranks: list[int], facts: RunFacts) -> str:
+    """Ranks that are late together, named as a replica if they are all of it."""
+    if len(ranks) == 1:
+        return facts.describe(ranks[0])
+    grid, named = facts.topology, f"ranks {ranks_text(ranks)}"
+    dp = grid.index["dp"][ranks]
+    is_replica = len(ranks) == grid.pp * grid.tp and bool((dp == dp[0]).all())
+    return f"{grid.replica(int(dp[0]))} ({named})" if is_replica else named
+
+
+def _who_waits(times: StageTimes, facts: RunFacts) -> str:
+    """Time in a collective is mostly waiting: the rank with the longest time is a victim."""
+    median = medians(times.ns, axis=0)
+    longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
+    return (
+        f"{times.stage.label}: rank {longest} spends the longest time in it ({duration(float(median[longest]))}), "
+        f"{facts.describe(shortest)} the shortest ({duration(float(median[shortest]))}). "
+        "Most of that time is waiting: the last rank to arrive waits least"
+    )
+
 
 BASIS_NOTES = {
     PROCESSOR: "Processor time of the rank's own thread. It excludes waiting for other ranks.",
@@ -55,13 +148,7 @@ def skeleton() -> Component:
     cells = html.Div(loading(20), id=region_id("cells-title"))
     return dmc.Stack(
         [
-            html.Section(
-                [
-                    html.Div(loading(60), id=region_id("heat-controls")),
-                    html.Div(id=region_id("heat-links"), className="links"),
-                ],
-                className="panel controls",
-            ),
+            controls_panel("heat"),
             html.Div(loading(46), id=region_id("heat-says")),
             chart_panel("hosts", hosts, label="hosts as boxes; each rank coloured by its median", height_px=110),
             chart_panel("cells", cells, label="rank by step, coloured", height_px=300),
@@ -71,7 +158,7 @@ def skeleton() -> Component:
 
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
-    """Stage, metric, clock and steps of a view; only compute has own work."""
+    """Only compute stages have compute time: others show wall time."""
     stage = chosen_stage(state, reads.facts(state)) if state.metric is Metric.WAIT else state.stage
     return {
         "stage": stage.label,
@@ -82,7 +169,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
 
 
 def draw_controls(state: ViewState, reads: Reads) -> Component:
-    """Stage, value, clock and steps."""
+    """Stage, metric, clock and steps."""
     shown = control_values(state, reads)
     return bar(
         dmc.Select(
@@ -100,14 +187,13 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
     )
 
 
-def draw_links(state: ViewState, reads: Reads) -> Component:
-    """Ranges of steps that are wanted often, and the same times in the grid."""
+def _draw_links(state: ViewState, reads: Reads) -> Component:
     grid = link_button("Show in grid", replace(state, view=View.GRID, colour=Colour.METRIC))
     return html.Div([*window_links(state, NEWEST_STEPS), grid], className="links")
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:
-    """The pictures in a sentence, and what time is counted."""
+    """A summary of the picture, and the kind of time."""
     facts, times = _times(state, reads)
     if not np.isfinite(times.ns).any():
         return notice("No data", f"No rank recorded {times.stage.label} in these steps.")
@@ -117,30 +203,27 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
         return notice("No waiting time for this stage", note + more)
     return html.Div(
         [
-            dmc.Text(heat_in_words(times, facts, state.metric), fw=600, className="says"),
+            dmc.Text(heat_map_summary(times, facts, state.metric), fw=600, className="says"),
             dmc.Text(WAIT_NOTE if state.metric is Metric.WAIT else _basis_note(times, state), size="sm", c="dimmed"),
         ],
         role="status",
     )
 
 
-def draw_hosts_title(state: ViewState, reads: Reads) -> Component:
-    """Which steps the medians are of."""
+def _draw_hosts_title(state: ViewState, reads: Reads) -> Component:
     facts, times = _times(state, reads)
     run, steps = facts.summary, chosen_steps(state, facts)
     exactly = replace(state, run=run.run_id, attempt=run.attempt, steps=steps)
     return titled(f"Hosts: {over_steps(times)} of steps {steps.first} to {steps.last}", exactly)
 
 
-def draw_cells_title(state: ViewState, reads: Reads) -> Component:
-    """What a cell is, where it stands for several steps or ranks too."""
-    pooled = pooling_in_words(_cells(state, reads))
+def _draw_cells_title(state: ViewState, reads: Reads) -> Component:
+    pooled = pooling_note(_cells(state, reads))
     note = [dmc.Text(pooled, size="sm", className="left-out")] if pooled else []
     return html.Div([heading("Rank by step. Click a cell to open that step"), *note])
 
 
-def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
-    """Hosts as boxes with their ranks inside."""
+def _draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
     facts, times = _times(state, reads)
     if not has_values(times, state.metric):
         return None
@@ -148,8 +231,7 @@ def draw_hosts(state: ViewState, reads: Reads) -> go.Figure | None:
     return host_boxes(times, state.metric, facts.hosts, facts.local_ranks, marked, keep=_keep(state, facts))
 
 
-def draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
-    """Rank by step."""
+def _draw_cells(state: ViewState, reads: Reads) -> go.Figure | None:
     facts, times = _times(state, reads)
     if not has_values(times, state.metric):
         return None
@@ -164,7 +246,7 @@ def _times(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
 
 
 def has_values(times: StageTimes, metric: Metric) -> bool:
-    """Whether there is something to colour; where nobody meets, no rank is waited for."""
+    """Whether there is a value to colour. A stage that is not a collective has no waiting time."""
     if metric is Metric.WAIT and (group_axis(times.stage) is None or not np.isfinite(times.ratio).any()):
         return False
     return bool(np.isfinite(times.ns).any())
@@ -184,7 +266,7 @@ def _stages(facts: RunFacts) -> list[dict[str, object]]:
     for stage in facts.stages or tuple(Stage):
         groups.setdefault(class_name(stage.stage_class), []).append(stage.label)
     order = [name for name in map(class_name, StageClass) if name in groups]
-    return [{"group": name, "items": [{"value": one, "label": one} for one in groups[name]]} for name in order]
+    return [{"group": name, "items": [{"value": label, "label": label} for label in groups[name]]} for name in order]
 
 
 def _basis_note(times: StageTimes, state: ViewState) -> str:
@@ -194,21 +276,22 @@ def _basis_note(times: StageTimes, state: ViewState) -> str:
 
 
 def ask_ahead(state: ViewState, reads: Reads) -> None:
-    """The cells, then what is outlined in them."""
     _cells(state, reads)
     reads.reports.of(reads.facts(state).summary)
 
 
 PAGE = Page(
+    title="Heat map",
     skeleton=skeleton,
     regions={
         "heat-controls": Region(draw=draw_controls, live=False),
-        "heat-links": Region(draw=draw_links, live=False, quiet=True),
+        "heat-links": Region(draw=_draw_links, live=False, quiet=True),
         "heat-says": Region(draw=draw_says),
-        "hosts-title": Region(draw=draw_hosts_title, quiet=True),
-        "cells-title": Region(draw=draw_cells_title, quiet=True),
+        "hosts-title": Region(draw=_draw_hosts_title, quiet=True),
+        "cells-title": Region(draw=_draw_cells_title, quiet=True),
     },
-    charts={"hosts": Chart(draw=draw_hosts), "cells": Chart(draw=draw_cells)},
+    charts={"hosts": Chart(draw=_draw_hosts), "cells": Chart(draw=_draw_cells)},
     control_values=control_values,
-    ahead=ask_ahead,
+    preload=ask_ahead,
+    freshness=lambda state, reads: reads.report_freshness(state),
 )

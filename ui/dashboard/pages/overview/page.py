@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import dash_mantine_components as dmc
 import numpy as np
@@ -13,15 +14,14 @@ from diagnose.findings import Finding
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.run_state import RunState
 from telemetry.errors import UnreadableError
-from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
-from ui.dashboard.data.recent import MFU, STEP_TIME, TOKENS, recent_means
+from ui.dashboard.data.cache import StillWorking
+from ui.dashboard.data.run_rows import MFU, STEP_TIME, TOKENS, recent_means
 from ui.dashboard.figures.series import HEIGHT_PX, Curve, curve_over_steps
+from ui.dashboard.pages.findings import findings_list, headline, looking, marks_list
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import card, chart_panel, heading, loading, panel
-from ui.dashboard.pages.run_cells import mean_of_steps
-from ui.dashboard.pages.verdict import findings_list, headline, looking, marks_list
+from ui.dashboard.pages.panels import card, chart_panel, heading, loading, mean_of_steps, panel, table
 from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series, StepTimes
 from ui.dashboard.view_state import ViewState
 from ui.dashboard.wording import count, duration, long_duration, stamp
@@ -57,6 +57,8 @@ RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 MAX_MARKS_DRAWN = 12
 CURVES = {"step-time": "Step time", "loss": "Loss", "mfu": "MFU", "tokens": "Tokens/s"}
+"""Charts in their order, with their titles."""
+METRICS = {"loss": "loss", "mfu": MFU, "tokens": TOKENS}
 
 
 def skeleton() -> Component:
@@ -76,8 +78,7 @@ def skeleton() -> Component:
     )
 
 
-def draw_verdict(state: ViewState, reads: Reads) -> Component:
-    """A stall where one stands, else the worst finding."""
+def _draw_verdict(state: ViewState, reads: Reads) -> Component:
     facts = reads.facts(state)
     try:
         stall = _stall(facts, reads)
@@ -90,43 +91,33 @@ def draw_verdict(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_numbers(state: ViewState, reads: Reads) -> Component:
-    """Means over the newest steps, as in the list of runs; how far the run is, and what it lost."""
+    """Recent means as in the list of runs, the newest step, and the lost time."""
     cards = [card(name, value, note) for name, value, note in _numbers(reads.facts(state), reads)]
     return dmc.SimpleGrid(cards, cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm")
 
 
-def draw_step_time(state: ViewState, reads: Reads) -> go.Figure | None:
-    """The step time of each step, with the marks."""
-    steps = reads.facts(state).steps
-    return _drawn(Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9), state, reads)
+def _draw_curve(name: str, state: ViewState, reads: Reads) -> go.Figure | None:
+    """The step time or a metric by step, with the newest marks. None without samples of the metric."""
+    facts = reads.facts(state)
+    run, steps = facts.summary, facts.steps
+    if name == "step-time":
+        curve = Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9)
+    elif series := reads.series(run).get(METRICS[name]):
+        curve = _curve(name, series)
+    else:
+        return None
+    return curve_over_steps(curve, reads.marks(run)[:MAX_MARKS_DRAWN], keep=f"{run.run_id}/{run.attempt}")
 
 
-def draw_loss(state: ViewState, reads: Reads) -> go.Figure | None:
-    """What the trainer reported as loss."""
-    found = _series("loss", state, reads)
-    return found and _drawn(
-        Curve(name="loss", unit="", step=found.step, value=found.value, from_zero=False), state, reads
-    )
+def _curve(name: str, series: Series) -> Curve:
+    if name == "loss":
+        return Curve(name="loss", unit="", step=series.step, value=series.value, from_zero=False)
+    if name == "mfu":
+        return Curve(name="MFU", unit="%", step=series.step, value=series.value * 100, number=".2f")
+    return Curve(name="tokens/s", unit="", step=series.step, value=series.value, number=",.0f")
 
 
-def draw_mfu(state: ViewState, reads: Reads) -> go.Figure | None:
-    """Model FLOPs utilisation."""
-    found = _series("mfu", state, reads)
-    return found and _drawn(
-        Curve(name="MFU", unit="%", step=found.step, value=found.value * 100, number=".2f"), state, reads
-    )
-
-
-def draw_tokens(state: ViewState, reads: Reads) -> go.Figure | None:
-    """Tokens a second."""
-    found = _series("tokens-per-second", state, reads)
-    return found and _drawn(
-        Curve(name="tokens/s", unit="", step=found.step, value=found.value, number=",.0f"), state, reads
-    )
-
-
-def draw_findings(state: ViewState, reads: Reads) -> Component:
-    """All findings, a stall first."""
+def _draw_findings(state: ViewState, reads: Reads) -> Component:
     facts = reads.facts(state)
     report = reads.reports.of(facts.summary)
     stall = None
@@ -141,7 +132,7 @@ def draw_findings(state: ViewState, reads: Reads) -> Component:
 
 
 def _stall(facts: RunFacts, reads: Reads) -> HangVerdict | None:
-    """What holds the job up. Evidence that cannot be read is the hang view's to tell: the findings here stand."""
+    """The verdict. Unreadable evidence is an error on the hang page only."""
     try:
         verdict = reads.hang(facts)
     except UnreadableError:
@@ -149,27 +140,17 @@ def _stall(facts: RunFacts, reads: Reads) -> HangVerdict | None:
     return None if verdict is None or verdict.kind is None else verdict
 
 
-def draw_events(state: ViewState, reads: Reads) -> Component:
-    """What was marked, and the ranks that are not well."""
+def _draw_events(state: ViewState, reads: Reads) -> Component:
     facts = reads.facts(state)
     parts = [_ranks(reads.ranks(facts.summary), facts.summary), _marks(reads.marks(facts.summary))]
     return panel("Ranks and marks", dmc.Stack(parts, gap="sm"))
 
 
-def _series(metric: str, state: ViewState, reads: Reads) -> Series | None:
-    return reads.series(reads.facts(state).summary).get(metric)
-
-
-def _drawn(curve: Curve, state: ViewState, reads: Reads) -> go.Figure:
-    run = reads.facts(state).summary
-    return curve_over_steps(curve, reads.marks(run)[:MAX_MARKS_DRAWN], keep=f"{run.run_id}/{run.attempt}")
-
-
 def _numbers(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
     means = recent_means(reads, facts.summary)
-    for title, (name, words) in RECENT.items():
+    for title, (name, as_text) in RECENT.items():
         if name in means:
-            yield title, words(means[name].mean), mean_of_steps(means[name])
+            yield title, as_text(means[name].mean), mean_of_steps(means[name])
     loss = reads.series(facts.summary).get("loss")
     if loss is not None:
         yield "Loss", f"{loss.value[-1]:.3f}", f"{loss.value[0]:.3f} at the first step"
@@ -190,7 +171,7 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
 
 
 def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
-    """How long the stall lasts, or lasted until the job ended."""
+    """The duration of the stall until the last check, or until the job ended."""
     taken_ns = stall.evidence.taken_ns
     if facts.summary.state in (RunState.DIED, RunState.ENDED):
         end_ns = max(taken_ns, reads.heard_ns(facts.summary))
@@ -204,10 +185,10 @@ def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
     dead = [rank.rank for rank in ranks if not rank.alive and not rank.ended]
     dropped = sum(rank.dropped for rank in ranks)
     running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)
-    words = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended normally, {len(dead)} lost"
+    text = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended normally, {len(dead)} lost"
     if run.heard.is_silent:
-        words += f" (last heartbeat: {stamp(run.heard.heard_ns)})"
-    lines = [dmc.Text(words, size="sm")]
+        text += f" (last heartbeat: {stamp(run.heard.heard_ns)})"
+    lines = [dmc.Text(text, size="sm")]
     if dead:
         named = ", ".join(map(str, dead[:16])) + (" …" if len(dead) > 16 else "")
         lines.append(dmc.Text(f"Process lost without a normal exit: rank {named}", size="sm", c="red", fw=600))
@@ -221,29 +202,20 @@ def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
 def _marks(marks: list[MarkRow]) -> Component:
     if not marks:
         return dmc.Text("No rank recorded a mark.", size="sm", c="dimmed")
-    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in ("At", "Step", "Rank", "Mark", "Text")]))
-    body = dmc.TableTbody([_mark_row(mark) for mark in marks])
-    return dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=420)
-
-
-def _mark_row(mark: MarkRow) -> Component:
-    cells = (stamp(mark.at_ns), f"{mark.step:,}", str(mark.rank), mark.name, mark.text)
-    return dmc.TableTr([dmc.TableTd(cell) for cell in cells])
+    rows = [(stamp(mark.at_ns), f"{mark.step:,}", str(mark.rank), mark.name, mark.text) for mark in marks]
+    return table(("At", "Step", "Rank", "Mark", "Text"), rows, min_width_px=420)
 
 
 PAGE = Page(
+    title="Overview",
     skeleton=skeleton,
     regions={
-        "verdict": Region(draw=draw_verdict),
+        "verdict": Region(draw=_draw_verdict),
         "numbers": Region(draw=draw_numbers, quiet=True),
-        "findings": Region(draw=draw_findings, quiet=True),
-        "events": Region(draw=draw_events, quiet=True),
+        "findings": Region(draw=_draw_findings, quiet=True),
+        "events": Region(draw=_draw_events, quiet=True),
     },
-    charts={
-        "step-time": Chart(draw=draw_step_time),
-        "loss": Chart(draw=draw_loss),
-        "mfu": Chart(draw=draw_mfu),
-        "tokens": Chart(draw=draw_tokens),
-    },
-    ahead=draw_numbers,
+    charts={name: Chart(draw=partial(_draw_curve, name)) for name in CURVES},
+    preload=draw_numbers,
+    freshness=lambda state, reads: [*reads.stall_freshness(state), *reads.report_freshness(state)],
 )

@@ -28,41 +28,52 @@ from telemetry.stores.queries import (
     RunWallTimes,
     in_portions,
 )
-from ui.dashboard.columns import words
-from ui.dashboard.data.alerts import ToldAlerts, told_alerts
+from ui.dashboard.data import Reads
+from ui.dashboard.data.alerts import ReportedAlerts, reported_alerts
 from ui.dashboard.data.asking import LONG_OVER_S
-from ui.dashboard.data.core import Reads
-from ui.dashboard.data.recent import MFU, Attempt, Row, means_by_attempt, steps_by_attempt, without_interrupted
-from ui.dashboard.run_rows import OLD_NS, OpenFindings, RunRow, goodput, ordered
+from ui.dashboard.data.columns import metadata
+from ui.dashboard.data.run_rows import (
+    MFU,
+    OLD_NS,
+    Attempt,
+    OpenFindings,
+    Row,
+    RunRow,
+    goodput,
+    means_by_attempt,
+    ordered,
+    steps_by_attempt,
+    without_interrupted,
+)
 from ui.dashboard.view_state import RunOrder
 
 AGE_S = 2.0
 OVER_AGE_S = 60.0
 MOST_ROWS = 100
-"""Runs of one page."""
+"""Rows of the list."""
 MOST_COMPARED = 250
 """Runs whose state, times and findings are compared: those with the newest heartbeats."""
 
 SHOWN = ("recipe", "model", "device")
-"""Of a run's free words."""
+"""Metadata that is shown below the name of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunList:
-    """The first rows of a list of runs."""
+    """The first rows of the list of runs."""
 
     rows: tuple[RunRow, ...]
     num_stored: int
     num_found: int
-    """Runs with the text that is searched for in their names."""
+    """Runs whose name contains the searched text."""
     num_compared: int
-    """Runs among which ``rows`` come first: all that are found, or those with the newest heartbeats."""
+    """Runs that were compared to choose ``rows``: all that were found, or those with the newest heartbeats."""
     num_living: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """What is known of every run."""
+    """The facts of every run."""
 
     run_id: str
     started_ns: int
@@ -96,7 +107,7 @@ _KNOWN_OF_ALL: dict[RunOrder, Callable[[_Stored], Any]] = {
     RunOrder.RANKS: lambda run: (-run.num_ranks, -run.started_ns),
     RunOrder.STARTED: lambda run: -run.started_ns,
 }
-"""Orders that need no more than what is known of every run."""
+"""Orders that need only what :func:`_stored` returns."""
 
 
 def _stored(reads: Reads) -> list[_Stored]:
@@ -116,18 +127,17 @@ def _stored(reads: Reads) -> list[_Stored]:
 
 
 def _rows(reads: Reads, *groups: list[_Stored]) -> list[RunRow]:
-    """A row for each run of some groups."""
     runs = {run.run_id: run for group in groups for run in group}
     if not runs:
         return []
-    facts, alerts = _Facts(reads, [*runs.values()]), _Alerts(told_alerts(reads))
+    facts, alerts = _Facts(reads, [*runs.values()]), _Alerts(reported_alerts(reads))
     return [
         _row(sorted(rows, key=lambda row: row["attempt"]), facts, alerts, reads) for rows in facts.attempts.values()
     ]
 
 
 class _Facts:
-    """What bulk questions tell of each attempt."""
+    """The answers of bulk queries, by attempt."""
 
     def __init__(self, reads: Reads, runs: Sequence[_Stored]) -> None:
         now_ns = reads.now_ns()
@@ -135,9 +145,11 @@ class _Facts:
         living = sorted({run.run_id for run in runs} - over.keys())
 
         def ask(query: Callable[[tuple[str, ...]], Query]) -> list[Row]:
-            still = (reads.ask_of_all(query(some), age_s=AGE_S) for some in in_portions(living))
+            still = (reads.ask_all_runs(query(some), age_s=AGE_S) for some in in_portions(living))
             known = tuple(over[name] for name in sorted(over))
-            past = (reads.ask_of_all(query(some), age_s=OVER_AGE_S, known=known) for some in in_portions(sorted(over)))
+            past = (
+                reads.ask_all_runs(query(some), age_s=OVER_AGE_S, known=known) for some in in_portions(sorted(over))
+            )
             return [row for table in (*still, *past) for row in table.to_pylist()]
 
         self.attempts: dict[str, list[Row]] = {}
@@ -160,20 +172,20 @@ class _Facts:
             beats = self.beats[attempt]
             if beats["num_gone"]:
                 query = InterruptedSteps(run_id=attempt[0], attempt=attempt[1])
-                rows = reads.ask_now_and_then(query, beats["heard_ns"]).to_pylist()
+                rows = reads.ask_each_second(query, beats["heard_ns"]).to_pylist()
                 left = without_interrupted(self.steps.pop(attempt), rows)
                 self.steps |= {} if left is None else {attempt: left}
 
 
 class _Alerts:
-    """Those that are not over, by attempt; no effects of a cause that stands."""
+    """Open alerts by attempt, without those that another alert explains."""
 
-    def __init__(self, told: ToldAlerts) -> None:
-        self.looked_at = told.looked_ns.keys()
+    def __init__(self, alerts: ReportedAlerts) -> None:
+        self.looked_at = alerts.checked_ns.keys()
         self.open: dict[Attempt, list[Alert]] = {}
-        for one in told.alerts:
-            if one.alert.is_alive and not one.alert.held_back_by:
-                self.open.setdefault(one.alert.run, []).append(one.alert)
+        for entry in alerts.alerts:
+            if entry.alert.is_alive and not entry.alert.held_back_by:
+                self.open.setdefault(entry.alert.run, []).append(entry.alert)
 
 
 def _by_attempt(rows: list[Row]) -> dict[Attempt, Row]:
@@ -185,7 +197,7 @@ def _last_ns(rows: list[Row]) -> int:
 
 
 def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> RunRow:
-    """``attempts``: of one run, from the first on."""
+    """``attempts``: all attempts of one run, ascending."""
     newest = attempts[-1]
     attempt = newest["run_id"], newest["attempt"]
     steps, grid, stall_row = facts.steps.get(attempt), facts.grids.get(attempt), facts.stalls.get(attempt)
@@ -209,7 +221,7 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         attempt=attempt[1],
         num_attempts=len(attempts),
         state=heard.state,
-        what=" · ".join(meta[key] for key in SHOWN if key in meta) if (meta := words(newest["meta"])) else "",
+        what=" · ".join(meta[key] for key in SHOWN if key in meta) if (meta := metadata(newest["meta"])) else "",
         topology=topology_in(grid) if grid else None,
         num_ranks=newest["num_ranks"],
         last_step=steps.last_step if steps else None,
@@ -223,11 +235,11 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
 
 
 def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None, stall: Finding | None) -> OpenFindings | None:
-    """Open alerts, else the stall and the findings of the last report; None if neither is known."""
+    """Open alerts. Otherwise the stall and the findings of the last report. None if neither is known."""
     if stands := alerts.open.get(attempt):
         worst = stands[0].account
         return OpenFindings(
-            count=len(stands), severity=worst.severity, worst=_alert_in_words(stands[0]), told=worst.summary
+            count=len(stands), severity=worst.severity, worst=_alert_in_words(stands[0]), summary=worst.summary
         )
     if stall is None and attempt in alerts.looked_at:
         return OpenFindings(count=0)
@@ -238,12 +250,11 @@ def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None, stall: F
     if not found:
         return OpenFindings(count=0)
     return OpenFindings(
-        count=len(found), severity=found[0].severity, worst=_finding_in_words(found[0]), told=found[0].summary
+        count=len(found), severity=found[0].severity, worst=_finding_in_words(found[0]), summary=found[0].summary
     )
 
 
 def _alert_in_words(alert: Alert) -> str:
-    """``compute-straggler, rank 5, gpu-03``."""
     labels = alert.labels
     places = [f"rank {labels['rank']}" if "rank" in labels else "", labels.get("host", ""), labels.get("stage", "")]
     pending = [" (pending)"] if alert.phase is Phase.PENDING else []

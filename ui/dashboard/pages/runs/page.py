@@ -1,5 +1,6 @@
 """The list of runs: one row per run, those with problems first. The name of a run links to its overview."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -8,20 +9,19 @@ from dash.development.base_component import Component
 
 from diagnose.model.run_state import RunState
 from ui.dashboard.data import Reads
+from ui.dashboard.data.run_rows import GOODPUT_MEANING, RecentMean, RunRow
 from ui.dashboard.pages.controls import text_input
 from ui.dashboard.pages.interface import Page, Region, region_id
-from ui.dashboard.pages.panels import empty_store, loading, notice
-from ui.dashboard.pages.run_cells import UNKNOWN, findings_cell, mean_of_steps, state_cell
+from ui.dashboard.pages.panels import UNKNOWN, empty_store, findings_cell, loading, mean_of_steps, notice, state_cell
 from ui.dashboard.pages.runs.listing import RunList, run_list
-from ui.dashboard.run_rows import GOODPUT_IN_WORDS, RecentMean, RunRow
 from ui.dashboard.view_state import RunOrder, View, ViewState
 from ui.dashboard.wording import count, duration, stamp
 
-RECENT_IN_WORDS = "mean over the newest window of up to 50 steps, as in the overview"
+RECENT_MEANING = "mean over the newest window of up to 50 steps, as in the overview"
 
 
 class Column(NamedTuple):
-    """A head of the table: a link where it puts the runs in another order."""
+    """A column of the table. ``order``: the order that its link selects."""
 
     title: str
     order: RunOrder | None = None
@@ -36,8 +36,8 @@ COLUMNS = (
     Column("Grid"),
     Column("Ranks", RunOrder.RANKS, "the largest first", number=True),
     Column("Step", number=True),
-    Column("Step time", RunOrder.STEP_TIME, f"the longest first; {RECENT_IN_WORDS}", number=True),
-    Column("MFU", RunOrder.MFU, f"the lowest first; {RECENT_IN_WORDS}", number=True),
+    Column("Step time", RunOrder.STEP_TIME, f"the longest first; {RECENT_MEANING}", number=True),
+    Column("MFU", RunOrder.MFU, f"the lowest first; {RECENT_MEANING}", number=True),
     Column("Goodput", RunOrder.GOODPUT, "the lowest first; see below the table", number=True),
     Column("Started", RunOrder.STARTED, "the newest first"),
     Column("Last heartbeat"),
@@ -49,21 +49,20 @@ def skeleton() -> Component:
         [
             html.Div(id=region_id("runs-controls")),
             html.Div(loading(240), id=region_id("runs")),
-            html.P(GOODPUT_IN_WORDS, className="dim small-print"),
+            html.P(GOODPUT_MEANING, className="dim small-print"),
         ],
         className="runs-page",
     )
 
 
-def draw_controls(state: ViewState, reads: Reads) -> Component:
-    """Search by name."""
+def _draw_controls(state: ViewState, reads: Reads) -> Component:
     found = text_input("Find a run by name", "find", "part of a name  ( / )")
     found.value = state.find
     return html.Div(found, role="search")
 
 
 def draw_runs(state: ViewState, reads: Reads) -> Component:
-    """A table with a link into each run."""
+    """A table with a link to each run."""
     runs = run_list(reads, state.find, state.order)
     if not runs.num_stored:
         return empty_store()
@@ -133,19 +132,26 @@ def _row(row: RunRow, now_ns: int) -> Component:
     return html.Tr([html.Td(cell, className=kind) for cell, kind in zip(cells, kinds, strict=True)])
 
 
-def _mean(recent: RecentMean | None, words: Callable[[float], str]) -> Any:
-    return UNKNOWN if recent is None else html.Span(words(recent.mean), title=mean_of_steps(recent))
+def _mean(recent: RecentMean | None, as_text: Callable[[float], str]) -> Any:
+    return UNKNOWN if recent is None else html.Span(as_text(recent.mean), title=mean_of_steps(recent))
 
 
 def control_values(state: ViewState, reads: Reads) -> Mapping[str, object]:
     return {"find": state.find}
 
 
+def freshness(state: ViewState, reads: Reads) -> list[object]:
+    rows = run_list(reads, state.find, state.order)
+    return [hashlib.blake2s(repr(rows).encode(), digest_size=16).hexdigest()]
+
+
 PAGE = Page(
+    title="Runs",
     skeleton=skeleton,
-    regions={"runs-controls": Region(draw=draw_controls, live=False), "runs": Region(draw=draw_runs)},
+    regions={"runs-controls": Region(draw=_draw_controls, live=False), "runs": Region(draw=draw_runs)},
     control_values=control_values,
-    ahead=lambda state, reads: run_list(reads, state.find, state.order),
+    preload=lambda state, reads: run_list(reads, state.find, state.order),
+    freshness=freshness,
     needs_run=False,
     needs_step=False,
 )

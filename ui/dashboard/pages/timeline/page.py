@@ -20,36 +20,42 @@ from ui.dashboard.figures.style import STAGE_COLOURS
 from ui.dashboard.pages.controls import titled
 from ui.dashboard.pages.interface import Canvas, Page, Region, region_id
 from ui.dashboard.pages.panels import canvas_panel, loading, notice
-from ui.dashboard.pages.timeline.area import StageStatistics, ranks_within, statistics
-from ui.dashboard.pages.timeline.export import command, num_spans, same_work, spans_left_out, trace_address
-from ui.dashboard.pages.timeline.ideal import draw_ideal, known_strip
+from ui.dashboard.pages.timeline.ideal import draw_ideal, ideal_freshness, known_strip
 from ui.dashboard.pages.timeline.ideal_strip import ideal_duration_ns
 from ui.dashboard.pages.timeline.selection import (
     GROUP_NAMES,
+    FittingSpans,
     StepSelection,
     aligned,
     control_values,
     displayed,
     draw_controls,
     draw_links,
-    drawn,
+    fit,
+    num_left_out,
     selection,
     spans,
 )
-from ui.dashboard.pages.timeline.span_details import span_details, where_the_step_went
-from ui.dashboard.pages.timeline.spans_buffer import Drawn, fit, spans_buffer
-from ui.dashboard.pages.timeline.step_shares import gaps_by_rank, shares_by_rank
-from ui.dashboard.records import RunFacts
+from ui.dashboard.pages.timeline.span_details import same_work, span_details, where_the_step_went
+from ui.dashboard.pages.timeline.spans_buffer import spans_buffer
+from ui.dashboard.pages.timeline.step_shares import (
+    StageStatistics,
+    gaps_by_rank,
+    ranks_within,
+    shares_by_rank,
+    statistics,
+)
+from ui.dashboard.pages.timeline.trace_file import command, num_spans, trace_address
 from ui.dashboard.view_state import Area, Group, StepRange, View, ViewState
-from ui.dashboard.wording import count, duration, ranks_in_words
+from ui.dashboard.wording import count, duration, ranks_text
 
 HEADINGS = ("stage", "count", "total", "mean", "longest")
 
 
 def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics], state: ViewState) -> Component:
-    """``ranks``: those within the area."""
+    """The statistics of a marked area. ``ranks``: those within it."""
     close = dcc.Link("Clear", href=replace(state, area=None).search(), className="close")
-    where = f"{count(len(ranks), 'rank')} ({ranks_in_words(sorted(ranks), counted=False)})"
+    where = f"{count(len(ranks), 'rank')} ({ranks_text(sorted(ranks), counted=False)})"
     when = f"{duration(area.last_ns - area.first_ns)} from {duration(area.first_ns)}"
     return dmc.Stack(
         [
@@ -68,26 +74,24 @@ def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics
 
 def _table(found: list[StageStatistics]) -> Component:
     head = html.Thead(html.Tr([html.Th(name, scope="col") for name in HEADINGS]))
-    return html.Table([head, html.Tbody([_row(one) for one in found])], className="shares area-statistics")
+    return html.Table([head, html.Tbody([_row(statistic) for statistic in found])], className="shares area-statistics")
 
 
-def _row(one: StageStatistics) -> Component:
-    swatch = html.Span(className="swatch", style={"background": STAGE_COLOURS[one.stage]})
-    times = (one.total_ns, one.mean_ns, one.longest_ns)
-    cells = [f"{one.count:,}", *(duration(ns) for ns in times)]
-    return html.Tr([html.Td([swatch, one.stage.label]), *(html.Td(cell) for cell in cells)])
+def _row(row: StageStatistics) -> Component:
+    swatch = html.Span(className="swatch", style={"background": STAGE_COLOURS[row.stage]})
+    times = (duration(ns) for ns in (row.total_ns, row.mean_ns, row.longest_ns))
+    return html.Tr([html.Td(cell) for cell in ([swatch, row.stage.label], f"{row.count:,}", *times)])
 
 
 AROUND = 10
-"""Steps of the wider file."""
+"""Steps of the larger trace file."""
 HOW = (
     "Choose “Open trace file” on ui.perfetto.dev, or on your own copy of it. Perfetto reads the file inside your "
     "browser and uploads nothing."
 )
 
 
-def draw_trace(state: ViewState, reads: Reads) -> Component:
-    """Folded until somebody opens it."""
+def _draw_trace(state: ViewState, reads: Reads) -> Component:
     shown = selection(state, reads)
     ranks = fold_ranks(shown.rows.ranks)
     windows = dict.fromkeys((StepRange(shown.step, shown.step), _around(shown)))
@@ -108,7 +112,7 @@ def draw_trace(state: ViewState, reads: Reads) -> Component:
 
 
 def _around(shown: StepSelection) -> StepRange:
-    """The step among its stored neighbours."""
+    """The step and its stored neighbours."""
     stored = shown.facts.steps.step
     at = int(np.searchsorted(stored, shown.step))
     first = max(0, min(at - AROUND // 2, len(stored) - AROUND))
@@ -156,34 +160,33 @@ def skeleton() -> Component:
         ],
         className="panel controls",
     )
-    told = [html.Div(id=region_id(name)) for name in ("timeline-problem", "ideal")]
-    return dmc.Stack([controls, *told, beside], gap="md")
+    above = [html.Div(id=region_id(name)) for name in ("timeline-problem", "ideal")]
+    return dmc.Stack([controls, *above, beside], gap="md")
 
 
-def draw_problem(state: ViewState, reads: Reads) -> Component | None:
-    """Nothing, unless there is nothing to show."""
+def _draw_problem(state: ViewState, reads: Reads) -> Component | None:
     shown = selection(state, reads)
     if len(spans(shown, reads)):
         return None
     return notice("No span recorded", f"None of these ranks recorded a span in step {shown.step}.")
 
 
-def draw_title(state: ViewState, reads: Reads) -> Component:
-    """What the picture shows, and what it leaves out."""
+def _draw_title(state: ViewState, reads: Reads) -> Component:
     shown = selection(state, reads)
     run, rows = shown.facts.summary, shown.rows
     exactly = replace(state, run=run.run_id, attempt=run.attempt, group=rows.group, rank=rows.rank, step=shown.step)
-    unasked = spans_left_out(reads, run, shown.step, rows.ranks)
-    said = [dmc.Text(note, size="sm", className="left-out") for note in _left_out(drawn(shown, reads), rows, unasked)]
+    notes: list[str | list[str | Component]] = []
     if note := aligned(shown, reads).note:
         clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt)
-        words = [note, " ", dcc.Link("Clocks", href=clock.search())]
-        said.insert(0, dmc.Text(words, size="sm", className="left-out"))
-    return html.Div([titled(_title(shown), exactly), *said])
+        notes.append([note, " ", dcc.Link("Clocks", href=clock.search())])
+    notes += _left_out(fit(spans(shown, reads)), rows, num_left_out(reads, run, shown.step, rows.ranks))
+    lines = [dmc.Text(note, size="sm", className="left-out") for note in notes]
+    return html.Div([titled(_title(shown), exactly), *lines])
 
 
 def spans_key(state: ViewState, reads: Reads) -> str:
-    """Tells one picture's spans from another's: a step that has ended stays as it is while its run goes on."""
+    """Identifies the spans of a picture. It depends on their content: a completed step does not change in a live
+    run."""
     shown = selection(state, reads)
     one_clock, run = aligned(shown, reads), shown.facts.summary
     content = hashlib.blake2s(one_clock.note.encode(), digest_size=16)
@@ -194,25 +197,24 @@ def spans_key(state: ViewState, reads: Reads) -> str:
     return "/".join(map(str, (run.run_id, run.attempt, shown.step, shown.rows.ranks, content.hexdigest())))
 
 
-def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
-    """The picture."""
+def _draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
     shown = selection(state, reads)
     one_clock = aligned(shown, reads)
     if not len(one_clock.spans):
         return None
-    names = {rank: _row_name(shown.facts, rank) for rank in shown.rows.ranks}
+    facts = shown.facts
+    names = {rank: f"{facts.topology.describe(rank)} · {facts.hosts[rank] or 'unknown'}" for rank in shown.rows.ranks}
     fitting = replace(one_clock, spans=fit(one_clock.spans).spans)
     strip = known_strip(state, shown, reads)
-    return spans_buffer(fitting, gaps_by_rank(one_clock.spans), names, shown.step, shown.facts, strip)
+    return spans_buffer(fitting, gaps_by_rank(one_clock.spans), names, shown.step, facts, strip)
 
 
 def marked_ranks(state: ViewState, reads: Reads) -> tuple[int, ...]:
-    """The suspects, once they are known."""
+    """The suspects. Empty until the detectors are ready."""
     return suspects(reads.reports.of(reads.newest(state)))
 
 
-def draw_area(state: ViewState, reads: Reads) -> Component | None:
-    """The statistics of the area that is marked."""
+def _draw_area(state: ViewState, reads: Reads) -> Component | None:
     if state.area is None:
         return None
     shown = selection(state, reads)
@@ -220,19 +222,18 @@ def draw_area(state: ViewState, reads: Reads) -> Component | None:
     return area_details(state.area, ranks, statistics(spans(shown, reads), state.area, ranks), state)
 
 
-def draw_details(state: ViewState, reads: Reads) -> Component:
-    """The chosen span, else where each rank's step went."""
+def _draw_details(state: ViewState, reads: Reads) -> Component:
     shown = selection(state, reads)
-    held = spans(shown, reads)
+    loaded = spans(shown, reads)
     if state.span is None:
-        return where_the_step_went(shares_by_rank(held), gaps_by_rank(held), marked_ranks(state, reads))
-    chosen = held.where((held.rank == state.span.rank) & (held.seq == state.span.seq))
+        return where_the_step_went(shares_by_rank(loaded), gaps_by_rank(loaded), marked_ranks(state, reads))
+    chosen = loaded.where((loaded.rank == state.span.rank) & (loaded.seq == state.span.seq))
     if not len(chosen):
         key = f"{state.span.rank}-{state.span.seq}"
         return notice("Span not found", f"These ranks have no record {key} in step {shown.step}.")
-    origin_ns = int(held.start_ns.min())
+    origin_ns = int(loaded.start_ns.min())
     strip = known_strip(state, shown, reads)
-    ideal_ns = ideal_duration_ns(strip, chosen, held, shown.facts) if strip else None
+    ideal_ns = ideal_duration_ns(strip, chosen, loaded, shown.facts) if strip else None
     return span_details(chosen, same_work(reads, shown.facts, chosen), origin_ns, shown.facts, state, ideal_ns)
 
 
@@ -245,17 +246,13 @@ def _which(rows: Rows) -> str:
     """``pipeline group of rank 5``, ``all ranks``, ``ranks 32-95``."""
     if rows.group is not Group.ALL:
         return f"{GROUP_NAMES[rows.group].lower()} group of rank {rows.rank}"
-    return f"ranks {ranks_in_words(rows.ranks)}" if rows.num_left_out else "all ranks"
+    return f"ranks {ranks_text(rows.ranks)}" if rows.num_left_out else "all ranks"
 
 
-def _row_name(facts: RunFacts, rank: int) -> str:
-    return f"{facts.topology.describe(rank)} · {facts.hosts[rank] or 'unknown'}"
-
-
-def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:
+def _left_out(fitting: FittingSpans, rows: Rows, num_unloaded: int) -> list[str]:
     notes = []
-    if num_unasked:
-        notes.append(f"{count(num_unasked, 'span')} not shown: the shortest spans of very full lanes.")
+    if num_unloaded:
+        notes.append(f"{count(num_unloaded, 'span')} not shown: the shortest spans of very full lanes.")
     if rows.num_left_out:
         notes.append(
             f"{count(rows.num_left_out, 'rank')} of the {'run' if rows.group is Group.ALL else 'group'} not shown: "
@@ -270,18 +267,20 @@ def _left_out(fitting: Drawn, rows: Rows, num_unasked: int) -> list[str]:
 
 
 PAGE = Page(
+    title="Timeline",
     skeleton=skeleton,
     regions={
         "timeline-controls": Region(draw=draw_controls, live=False),
         "timeline-links": Region(draw=draw_links, quiet=True),
-        "timeline-problem": Region(draw=draw_problem),
-        "trace": Region(draw=draw_trace, quiet=True),
+        "timeline-problem": Region(draw=_draw_problem),
+        "trace": Region(draw=_draw_trace, quiet=True),
         "ideal": Region(draw=draw_ideal),
-        "spans-title": Region(draw=draw_title, quiet=True),
-        "area": Region(draw=draw_area, quiet=True),
-        "details": Region(draw=draw_details, quiet=True),
+        "spans-title": Region(draw=_draw_title, quiet=True),
+        "area": Region(draw=_draw_area, quiet=True),
+        "details": Region(draw=_draw_details, quiet=True),
     },
-    canvases={"timeline": Canvas(key=spans_key, draw=draw_spans, suspects=marked_ranks)},
+    canvases={"timeline": Canvas(key=spans_key, draw=_draw_spans, suspects=marked_ranks)},
     control_values=control_values,
-    ahead=spans_key,
+    preload=spans_key,
+    freshness=lambda state, reads: [*reads.report_freshness(state), *ideal_freshness(state, reads)],
 )

@@ -10,11 +10,15 @@ from dash.development.base_component import Component
 
 from diagnose.model.operations import recorded_masks
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
+from telemetry.stores.queries import Spans
+from ui.dashboard.data import Reads
+from ui.dashboard.data.columns import span_columns
 from ui.dashboard.figures.style import STAGE_COLOURS
+from ui.dashboard.pages.panels import facts_list
 from ui.dashboard.pages.timeline.step_shares import Gap, StepShares
 from ui.dashboard.records import SPAN_COLUMNS, Floats, RunFacts, SpanColumns
 from ui.dashboard.view_state import ViewState
-from ui.dashboard.wording import class_name, duration, ranks_in_words, size
+from ui.dashboard.wording import class_name, duration, ranks_text, size
 
 MAX_PEERS = 12
 MAX_ROWS_IN_SIGHT = 24
@@ -22,34 +26,46 @@ MAX_ROWS_IN_SIGHT = 24
 
 def span_details(
     span: SpanColumns,
-    same_work: SpanColumns,
+    others: SpanColumns,
     origin_ns: int,
     facts: RunFacts,
     state: ViewState,
     ideal_ns: int | None = None,
 ) -> Component:
-    """``span`` holds one row, ``same_work`` the same stage of the same step on its rank and peers, ``origin_ns`` the
-    beginning of the step, ``ideal_ns`` what the span would take in the ideal step, where that is known."""
+    """The facts of a span and its comparison with peers.
+
+    Args:
+        span: one row.
+        others: spans of the same stage and step on its rank and its peers.
+        origin_ns: the beginning of the step.
+        ideal_ns: the duration of the span in the ideal step, if known.
+    """
     stage = STAGE_BY_CODE[int(span.stage[0])]
     swatch = html.Span(className="swatch", style={"background": STAGE_COLOURS[stage]})
     close = dcc.Link("Close", href=replace(state, span=None).search(), className="close")
-    told = _facts(span, stage, origin_ns, facts, ideal_ns)
-    facts_list = [html.Div([html.Dt(name), html.Dd(value)]) for name, value in told]
     return dmc.Stack(
         [
             html.Div([html.H2([swatch, stage.label], className="panel-title"), close], className="details-head"),
-            html.Dl(facts_list, className="facts pairs"),
-            _comparison(span, same_work, facts),
+            facts_list(_facts(span, stage, origin_ns, facts, ideal_ns)),
+            _comparison(span, others),
         ],
         gap="sm",
     )
 
 
+def same_work(reads: Reads, facts: RunFacts, span: SpanColumns) -> SpanColumns:
+    """Spans of the same stage in the same step, on the rank itself and its peers (same pipeline stage)."""
+    pp_of_rank, step = facts.topology.index["pp"], int(span.step[0])
+    peers = tuple(np.flatnonzero(pp_of_rank == pp_of_rank[int(span.rank[0])]).tolist())
+    stages = (int(span.stage[0]),)
+    query = Spans(**facts.summary.key, first_step=step, last_step=step, ranks=peers, stages=stages)
+    return span_columns(reads.ask(facts.summary, query))
+
+
 def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tuple[int, ...]) -> Component:
-    """Shares of each rank's step, by rank; what idle time there is, and why."""
+    """A table of the shares of each rank's step, and the main cause of idle time."""
     head = html.Tr([html.Th(name) for name in ("rank", "compute", "tp", "pp", "dp", "host", "idle")])
-    rows = [_share_row(one, one.rank in suspects) for one in shares]
-    idle = _idle_words(gaps)
+    rows = [_share_row(share, share.rank in suspects) for share in shares]
     return dmc.Stack(
         [
             dmc.Title("Where the step went", order=2, className="panel-title"),
@@ -58,7 +74,7 @@ def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tup
                 "Percent of the rank's step. tp, pp, dp: time inside a collective or transfer, including waiting.",
                 **_SMALL,
             ),
-            *([dmc.Text(idle, **_SMALL)] if idle else []),
+            dmc.Text(_idle_text(gaps), **_SMALL),
             dmc.Text("Click a span to see its details.", size="sm"),
         ],
         gap="xs",
@@ -66,7 +82,7 @@ def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tup
 
 
 def _scrolled(table: Component, num_rows: int) -> Component:
-    """Of many rows as high as the picture beside it."""
+    """A table with many rows scrolls and is as high as the picture beside it."""
     if num_rows <= MAX_ROWS_IN_SIGHT:
         return table
     return html.Div(table, className="many-shares", tabIndex="0", role="region", **{"aria-label": "shares by rank"})
@@ -87,7 +103,7 @@ def _facts(
     yield "start in the step", duration(max(0, row["start_ns"] - origin_ns))
     yield "duration", duration(row["duration_ns"])
     if ideal_ns is not None:
-        yield "ideal", _ideal_words(row["duration_ns"], ideal_ns)
+        yield "ideal", _ideal_text(row["duration_ns"], ideal_ns)
     if row["cpu_ns"] >= 0:
         yield "processor time", f"{duration(row['cpu_ns'])} ({row['cpu_ns'] / max(1, row['duration_ns']):.0%})"
     if row["issue_ns"] > 0:
@@ -99,7 +115,7 @@ def _facts(
     if row["peer"] >= 0:
         yield "peer", f"rank {row['peer']}"
     if mask := int(recorded_masks(span.peer[:1], facts.topology)[0]):
-        members = ranks_in_words(facts.topology.group_of(rank, mask))
+        members = ranks_text(facts.topology.group_of(rank, mask))
         yield "group", f"{' x '.join(facts.topology.axes_of(mask))}: ranks {members}"
     if row["size_bytes"] > 0:
         yield "size", size(row["size_bytes"])
@@ -111,25 +127,24 @@ def _facts(
     yield "record", f"{rank}-{row['seq']}"
 
 
-def _ideal_words(lasted_ns: int, ideal_ns: int) -> str:
+def _ideal_text(lasted_ns: int, ideal_ns: int) -> str:
     """``34.0 ms: 14.0 ms less``."""
     other = "less" if ideal_ns <= lasted_ns else "more"
     return f"{duration(ideal_ns)}: {duration(abs(lasted_ns - ideal_ns))} {other}"
 
 
-def _comparison(span: SpanColumns, same_work: SpanColumns, facts: RunFacts) -> Component:
-    """The same microbatch and chunk on the peers; by processor time where all of it was measured."""
-    alike = (same_work.microbatch == span.microbatch[0]) & (same_work.chunk == span.chunk[0])
-    rows = same_work.where(alike)
+def _comparison(span: SpanColumns, same_work: SpanColumns) -> Component:
+    """The same microbatch and chunk on the peers, by processor time if it was measured for all of them."""
+    rows = same_work.where((same_work.microbatch == span.microbatch[0]) & (same_work.chunk == span.chunk[0]))
     by_cpu = bool(len(rows) and (rows.cpu_ns >= 0).all())
     time = np.asarray(rows.cpu_ns if by_cpu else rows.duration_ns, dtype=np.float64)
     ranks = np.unique(rows.rank)
     total: Floats = np.array([time[rows.rank == rank].sum() for rank in ranks])
     mine = int(span.rank[0])
-    others = total[ranks != mine]
-    if not len(others):
+    peers = total[ranks != mine]
+    if not len(peers):
         return dmc.Text("No peer recorded the same work, so there is no comparison.", size="sm", c="dimmed")
-    ratio = float(total[ranks == mine][0] / max(1.0, float(np.median(others))))
+    ratio = float(total[ranks == mine][0] / max(1.0, float(np.median(peers))))
     what = "processor time" if by_cpu else "wall time, including waiting"
     order = np.argsort(-total)[:MAX_PEERS]
     bars = [_peer_bar(int(ranks[at]), float(total[at]), float(total.max()), int(ranks[at]) == mine) for at in order]
@@ -156,17 +171,17 @@ def _peer_bar(rank: int, ns: float, longest_ns: float, mine: bool) -> Component:
     )
 
 
-def _share_row(one: StepShares, suspect: bool) -> Component:
-    parts = (one.compute_ns, one.tensor_ns, one.pipeline_ns, one.data_ns, one.host_ns, one.idle_ns)
+def _share_row(share: StepShares, suspect: bool) -> Component:
+    parts = (share.compute_ns, share.tensor_ns, share.pipeline_ns, share.data_ns, share.host_ns, share.idle_ns)
     cells = [
-        f"▶ {one.rank}" if suspect else str(one.rank),
-        *(f"{100 * part / max(1, one.step_ns):.0f}" for part in parts),
+        f"▶ {share.rank}" if suspect else str(share.rank),
+        *(f"{100 * part / max(1, share.step_ns):.0f}" for part in parts),
     ]
     return html.Tr([html.Td(cell) for cell in cells], className="suspect" if suspect else "")
 
 
-def _idle_words(gaps: list[Gap]) -> str:
-    """The largest cause of idle time over the ranks shown."""
+def _idle_text(gaps: list[Gap]) -> str:
+    """The main cause of idle time over the ranks shown."""
     total: dict[str, int] = {}
     for gap in gaps:
         total[gap.cause] = total.get(gap.cause, 0) + gap.duration_ns

@@ -6,26 +6,25 @@
      "stages":  {"3": {"label": "forward-compute", "short": "F", "colour": "#62aef0"}, ...}
      "columns": {"start": {"dtype": "u4", "bdata": "..."}, "duration": ..., "row": ..., "lane": ..., "stage": ...,
                  "waited": ..., "flow": ..., "seq": ..., "microbatch": ..., "peer": ...}   ordered by row, lane, start
-     "steps":   {"row": ..., "start": ..., "duration": ...}                               drawn pale
+     "steps":   {"row": ..., "start": ..., "duration": ...}                               drawn faintly
      "gaps":    {"row": ..., "start": ..., "duration": ..., "cause": ...}, "causes": ["pipeline bubble ...", ...],
      "ideal":   {...}}                                 only where the ideal timeline is shown: see ideal_strip.py
 
-Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: one where the picture is shorter than 4.29 s,
-else the least power of ten that 32 bits hold. A ``seq`` counts from its row's ``first_seq``, which is text: JavaScript
-holds no integer of 64 bits. ``waited`` is the first part of a span's duration.
+Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: 1 if the picture is shorter than 4.29 s, else
+the smallest power of ten with which it fits 32 bits. A ``seq`` counts from its row's ``first_seq``, which is text:
+JavaScript has no 64-bit integers. ``waited`` is the first part of a span's duration.
 
-Spans of one operation share a flow number, and ``waited`` is how long each of them waited for the others:
+Spans of one operation share a flow number. ``waited`` is the time that each of them waited for the others:
 
 rank 0   |-- all-gather 7 ----|         one collective: the same stage, group and number
-rank 1          |= all-gather 7 =|      rank 0 waited until rank 1 arrived: the pale part
+rank 1          |= all-gather 7 =|      rank 0 waited until rank 1 arrived: the faint part
          ^^^^^^^
 
-rank 1   |s|                            one transfer: sender, receiver and number, or microbatch where none was counted
-rank 3 |r---|
+rank 1   |s|                            one transfer: sender, receiver and number, or microbatch if no number was
+recorded rank 3 |r---|
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +33,19 @@ from diagnose.model.partners import NOBODY, NOT_NUMBERED, alike, operation_place
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
 from ui.dashboard.figures.style import STAGE_COLOURS, STAGE_SHORT
-from ui.dashboard.one_clock import OneClock
-from ui.dashboard.pages.timeline.ideal_strip import IdealStrip, packed_strip, stages_of
-from ui.dashboard.pages.timeline.lanes import IDEAL_LANES, LANES, Prop, in_ticks, lane_of, packed, tick_of
+from ui.dashboard.pages.timeline.ideal_strip import (
+    IDEAL_LANES,
+    LANES,
+    IdealStrip,
+    Prop,
+    in_ticks,
+    lane_of,
+    packed,
+    packed_strip,
+    stages_of,
+    tick_of,
+)
+from ui.dashboard.pages.timeline.selection import OneClock
 from ui.dashboard.pages.timeline.step_shares import Gap
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
@@ -44,7 +53,7 @@ NO_FLOW = 0
 
 
 def flows(spans: SpanColumns, topology: Topology) -> Ints:
-    """The operation of each span, numbered from 1; ``NO_FLOW`` where it is nobody's partner among ``spans``."""
+    """The operation of each span, numbered from 1. ``NO_FLOW`` for a span without a partner in ``spans``."""
     place, number = operation_places(spans, topology).place, recorded_numbers(spans)
     rows = np.flatnonzero((place != NOBODY) & (number != NOT_NUMBERED))
     operation = alike(place[rows], number[rows])
@@ -55,10 +64,10 @@ def flows(spans: SpanColumns, topology: Topology) -> Ints:
 
 
 def waited_ns(spans: SpanColumns, flow: Ints, clock: Ints, bound_ns: int) -> Ints:
-    """How long each span waited for the last of its partners to come; 0 where that is not known for sure.
+    """The time that each span waited for its last partner to start. 0 if that is uncertain, or if the partner started
+    after the span had ended.
 
-    ``clock``: of each span, which clock its stamps are of; 0: aligned with others within ``bound_ns``. A partner that
-    came after a span had ended was not waited for.
+    ``clock``: the clock of each span's times. Clock 0 is aligned within ``bound_ns``.
     """
     waited = np.zeros(len(spans), dtype=np.int64)
     members = np.flatnonzero(flow != NO_FLOW)
@@ -74,38 +83,12 @@ def waited_ns(spans: SpanColumns, flow: Ints, clock: Ints, bound_ns: int) -> Int
 
 
 def _on_one_clock(of: Ints, clock: Ints) -> npt.NDArray[np.bool_]:
-    """Of each member: whether all members of its operation have stamps of the same clock."""
+    """For each member: whether all members of its operation have times of the same clock."""
     lowest = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)
     highest = np.full(len(lowest), np.iinfo(np.int64).min)
     np.minimum.at(lowest, of, clock)
     np.maximum.at(highest, of, clock)
     return np.asarray(lowest[of] == highest[of])
-
-
-MAX_SPANS = 50_000
-"""What one view takes to the browser: 1.5 MB at most. Of more the longest."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """The spans that fit, and what had to be left out."""
-
-    spans: SpanColumns
-    num_hidden: int
-    longest_hidden_ns: int
-
-
-def fit(spans: SpanColumns, limit: int = MAX_SPANS) -> Drawn:
-    """The longest spans, as many as may travel; the order stays."""
-    if len(spans) <= limit:
-        return Drawn(spans=spans, num_hidden=0, longest_hidden_ns=0)
-    by_length = np.argsort(-spans.duration_ns, kind="stable")
-    hidden = by_length[limit:]
-    return Drawn(
-        spans=spans.where(np.sort(by_length[:limit])),
-        num_hidden=len(hidden),
-        longest_hidden_ns=int(spans.duration_ns[hidden[0]]),
-    )
 
 
 def spans_buffer(
@@ -116,7 +99,7 @@ def spans_buffer(
     facts: RunFacts,
     strip: IdealStrip | None = None,
 ) -> Prop:
-    """The ``data`` of a ``SpanTimeline``: a row for each rank of ``names``, in its order."""
+    """The ``data`` of a ``SpanTimeline``, in the format above: a row for each rank of ``names``, in its order."""
     spans = aligned.spans
     flow = flows(spans, facts.topology)
     waited = waited_ns(spans, flow, aligned.clocks_of(facts.hosts), aligned.alignment.bound_ns)
@@ -125,15 +108,15 @@ def spans_buffer(
     tick_ns = tick_of(end_ns)
     row_of = {rank: row for row, rank in enumerate(names)}
     inner = np.flatnonzero(spans.stage != Stage.STEP)
-    row, lane = _looked_up(spans.rank, row_of), lane_of(spans.stream)
-    inner = inner[np.lexsort((-spans.duration_ns[inner], spans.start_ns[inner], lane[inner], row[inner]))]
+    row, lane_index = np.array([row_of[int(rank)] for rank in spans.rank], dtype=np.int64), lane_of(spans.stream)
+    inner = inner[np.lexsort((-spans.duration_ns[inner], spans.start_ns[inner], lane_index[inner], row[inner]))]
     start, duration = in_ticks(spans.start_ns - origin_ns, spans.duration_ns, tick_ns)
     first_seq = {rank: int(spans.seq[spans.rank == rank].min(initial=2**62)) for rank in names}
     columns = {
         "start": start,
         "duration": duration,
         "row": row,
-        "lane": lane,
+        "lane": lane_index,
         "stage": spans.stage,
         "waited": waited // tick_ns,
         "flow": flow,
@@ -149,7 +132,7 @@ def spans_buffer(
         "end": -(-end_ns // tick_ns),
         "step": step,
         "rows": [{"rank": rank, "name": name, "first_seq": str(first_seq[rank])} for rank, name in names.items()],
-        "lanes": [{"name": one.name, "weight": one.weight} for one in lanes],
+        "lanes": [{"name": lane.name, "weight": lane.weight} for lane in lanes],
         "stages": palette(np.union1d(spans.stage[inner], shown)),
         "columns": {name: packed(column[inner]) for name, column in columns.items()},
         "steps": {name: packed(columns[name][steps]) for name in ("row", "start", "duration")},
@@ -160,14 +143,9 @@ def spans_buffer(
 
 def palette(stages: Ints) -> Prop:
     """Names and colours by stage code."""
-    known = [STAGE_BY_CODE[int(code)] for code in stages]
     return {
-        str(int(stage)): {
-            "label": stage.label,
-            "short": STAGE_SHORT.get(stage, ""),
-            "colour": STAGE_COLOURS[stage],
-        }
-        for stage in known
+        str(int(stage)): {"label": stage.label, "short": STAGE_SHORT.get(stage, ""), "colour": STAGE_COLOURS[stage]}
+        for stage in (STAGE_BY_CODE[int(code)] for code in stages)
     }
 
 
@@ -183,7 +161,3 @@ def _gaps(gaps: Sequence[Gap], row_of: Mapping[int, int], origin_ns: int, tick_n
         "cause": np.array([causes.index(gap.cause) for gap in gaps], dtype=np.int64),
     }
     return {"gaps": {name: packed(column) for name, column in columns.items()}, "causes": causes}
-
-
-def _looked_up(rank: Ints, row_of: Mapping[int, int]) -> Ints:
-    return np.array([row_of[int(one)] for one in rank], dtype=np.int64)

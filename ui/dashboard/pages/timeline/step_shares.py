@@ -1,4 +1,4 @@
-"""The time of a rank's step by class, and the gaps that no span covers, with their cause.
+"""The time of a rank's step by class, the gaps that no span covers, and the statistics of a marked area.
 
 compute   |=====|   |===|          each instant counts once, for the first active class of this order:
 tp          |=|                    tensor parallel, compute, pipeline, data parallel, host
@@ -15,18 +15,19 @@ import numpy.typing as npt
 
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.dashboard.records import Ints, SpanColumns
+from ui.dashboard.view_state import Area
 
 SMALLEST_GAP = 0.002
-"""Share of the step below which a gap is not drawn."""
+"""Share of the step. A shorter gap is not drawn."""
 INSIDE = (Stream.TP, Stream.CP, Stream.EP)
-"""Streams of collectives inside computes."""
+"""Streams of collectives inside compute spans."""
 PIPELINE = (Stream.PP_FORWARD, Stream.PP_BACKWARD)
 COMPUTE = [stage for stage in Stage if stage.stage_class is StageClass.COMPUTE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShares:
-    """Shares of one rank's step, in nanoseconds; they add up to ``step_ns``."""
+    """The times of one rank's step by class, in nanoseconds. Their sum is ``step_ns``."""
 
     rank: int
     step_ns: int
@@ -40,7 +41,7 @@ class StepShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A stretch of a rank's step without a span."""
+    """A part of a rank's step without a span."""
 
     rank: int
     start_ns: int
@@ -48,40 +49,68 @@ class Gap:
     cause: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStatistics:
+    """One stage within an area. A span that crosses the edge counts with the part inside. Times in nanoseconds."""
+
+    stage: Stage
+    count: int
+    total_ns: int
+    mean_ns: float
+    longest_ns: int
+
+
 def shares_by_rank(spans: SpanColumns) -> list[StepShares]:
-    """Shares of each rank that has a ``step`` span, ascending by rank. ``spans`` holds one step, ordered by rank and
-    start."""
-    found = []
-    for rank, mine in _by_rank(spans):
-        bounds = _step_bounds(mine)
-        if bounds is not None:
-            found.append(_shares(rank, mine, *bounds))
-    return found
+    """The shares of each rank that has a ``step`` span, by rank. ``spans``: one step, ordered by rank and start."""
+    return [_shares(rank, mine, *bounds) for rank, mine, bounds in _by_rank(spans)]
 
 
 def gaps_by_rank(spans: SpanColumns) -> list[Gap]:
-    """Every gap worth drawing, by rank, then start. ``spans`` holds one step, ordered by rank and start."""
-    found: list[Gap] = []
-    for rank, mine in _by_rank(spans):
-        bounds = _step_bounds(mine)
-        if bounds is not None:
-            found.extend(_gaps(rank, mine, *bounds))
-    return found
+    """The gaps to draw, ordered by rank and start. ``spans``: one step, ordered by rank and start."""
+    return [gap for rank, mine, bounds in _by_rank(spans) for gap in _gaps(rank, mine, *bounds)]
 
 
-def _by_rank(spans: SpanColumns) -> Iterator[tuple[int, SpanColumns]]:
+def ranks_within(area: Area, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks between the outer rows of the area. ``ranks``: all rows from the top. Empty if a row is not shown."""
+    if area.top not in ranks or area.bottom not in ranks:
+        return ()
+    first, last = sorted((ranks.index(area.top), ranks.index(area.bottom)))
+    return ranks[first : last + 1]
+
+
+def statistics(spans: SpanColumns, area: Area, ranks: tuple[int, ...]) -> list[StageStatistics]:
+    """By stage, the largest total first. ``ranks``: those within the area. Its times count from the earliest span."""
+    if not len(spans):
+        return []
+    origin_ns = int(spans.start_ns.min())
+    begin = np.maximum(spans.start_ns - origin_ns, area.first_ns)
+    end = np.minimum(spans.end_ns - origin_ns, area.last_ns)
+    inside = np.flatnonzero(np.isin(spans.rank, ranks) & (end > begin) & (spans.stage != Stage.STEP))
+    stage, length_ns = spans.stage[inside], (end - begin)[inside]
+    found = [_of_stage(STAGE_BY_CODE[code], length_ns[stage == code]) for code in np.unique(stage).tolist()]
+    return sorted(found, key=lambda row: -row.total_ns)
+
+
+def _of_stage(stage: Stage, length_ns: Ints) -> StageStatistics:
+    total = int(length_ns.sum())
+    return StageStatistics(
+        stage=stage,
+        count=len(length_ns),
+        total_ns=total,
+        mean_ns=total / len(length_ns),
+        longest_ns=int(length_ns.max()),
+    )
+
+
+def _by_rank(spans: SpanColumns) -> Iterator[tuple[int, SpanColumns, tuple[int, int]]]:
+    """The spans of each rank that has a ``step`` span, and begin and end of that step."""
     ranks, first = np.unique(spans.rank, return_index=True)
     ends = [*first, len(spans)][1:]
     for rank, begin, end in zip(ranks.tolist(), first, ends, strict=True):
-        yield rank, spans.where(slice(begin, end))
-
-
-def _step_bounds(mine: SpanColumns) -> tuple[int, int] | None:
-    step = np.flatnonzero(mine.stage == Stage.STEP)
-    if not len(step):
-        return None
-    start = int(mine.start_ns[step[0]])
-    return start, start + int(mine.duration_ns[step[0]])
+        mine = spans.where(slice(begin, end))
+        step = np.flatnonzero(mine.stage == Stage.STEP)
+        if len(step):
+            yield rank, mine, (int(mine.start_ns[step[0]]), int(mine.end_ns[step[0]]))
 
 
 def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepShares:
@@ -109,7 +138,7 @@ def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepSha
 
 
 def _covered_ns(begin: Ints, end: Ints) -> int:
-    """Covered by any of the stretches, ordered by ``begin``: each adds what reaches beyond those before it."""
+    """Time covered by any of the intervals, which are ordered by ``begin``."""
     if not len(begin):
         return 0
     reach = np.maximum.accumulate(end)
@@ -117,7 +146,7 @@ def _covered_ns(begin: Ints, end: Ints) -> int:
 
 
 def _union(spans: SpanColumns, start_ns: int, end_ns: int) -> npt.NDArray[np.int64]:
-    """Stretches covered by any of the spans, clipped: rows of start and end, ascending."""
+    """Clipped intervals that are covered by any span: rows of start and end, ascending."""
     begin = np.clip(spans.start_ns, start_ns, end_ns)
     end = np.clip(spans.end_ns, start_ns, end_ns)
     order = np.argsort(begin, kind="stable")
@@ -141,9 +170,8 @@ def _gaps(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> list[Gap]
 
 
 def _cause(inner: SpanColumns, begin_ns: int, end_ns: int) -> str:
-    """A gap beside the pipeline's transfers, or between microbatches, is a bubble; else nobody recorded anything."""
-    before = _touching(inner, inner.start_ns + inner.duration_ns, begin_ns)
-    after = _touching(inner, inner.start_ns, end_ns)
+    """A gap next to a transfer of the pipeline is a bubble. Otherwise nothing was recorded there."""
+    before, after = _touching(inner, inner.end_ns, begin_ns), _touching(inner, inner.start_ns, end_ns)
     if before is None or after is None:
         return "nothing recorded at the edge of the step"
     if before.stream in PIPELINE or after.stream in PIPELINE:
@@ -152,7 +180,7 @@ def _cause(inner: SpanColumns, begin_ns: int, end_ns: int) -> str:
 
 
 def _touching(inner: SpanColumns, edges_ns: Ints, at_ns: int) -> Stage | None:
-    """The stage of a span whose edge lies at ``at_ns``; the innermost where several do."""
+    """The stage of a span whose edge lies at ``at_ns``; the innermost one if there are several."""
     rows = np.flatnonzero(edges_ns == at_ns)
     if not len(rows):
         return None

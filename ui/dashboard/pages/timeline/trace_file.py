@@ -14,43 +14,99 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from diagnose.findings import StepWindow
+from diagnose.ranges import fold_ranks
+from diagnose.trace.choice import Choice, choose
 from diagnose.trace.export import Format, export_trace
 from telemetry.errors import RankscopeError, UnknownRunError, UnreachableError, UsageError
 from telemetry.stores.interface import Reader
+from telemetry.stores.queries import Lanes
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
-from ui.dashboard.defaults import chosen_steps
-from ui.dashboard.one_clock import clock_note
-from ui.dashboard.pages.timeline.export import FORM, PATH, chosen_trace
-from ui.dashboard.pages.timeline.selection import selection
+from ui.dashboard.data.columns import ints
+from ui.dashboard.defaults import Rows, chosen_steps
+from ui.dashboard.pages.timeline.selection import clock_note, selection
+from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import StepRange, ViewState
+from ui.dashboard.wording import count
+
+PATH, FORM = "trace", "form"
+"""The route, and the field of its query that is not part of the view."""
+MAX_SPANS = 200_000
+"""In one file. The command writes larger files."""
+
+
+def trace_address(state: ViewState, form: Format) -> str:
+    """The address of the trace file of a view, relative to the page."""
+    return f"{PATH}{state.search()}&{FORM}={form}"
+
+
+def num_spans(facts: RunFacts, steps: StepRange, rows: Rows, reads: Reads) -> int:
+    """The number of spans in a trace file of these steps and ranks.
+
+    Raises:
+        UsageError: there are more than MAX_SPANS. The hint is a command that writes them.
+    """
+    run = facts.summary
+    query = Lanes(**run.key, first_step=steps.first, last_step=steps.last, ranks=rows.ranks)
+    found = int(ints(reads.ask(run, query), "spans").sum())
+    if found > MAX_SPANS:
+        raise UsageError(
+            f"{count(found, 'span')}: the limit of this page is {MAX_SPANS:,}",
+            hint=f"this command writes all of them: {command(facts, steps, rows)}",
+        )
+    return found
+
+
+def chosen_trace(facts: RunFacts, steps: StepRange, rows: Rows, reads: Reads, reader: Reader) -> Choice:
+    """The spans to write.
+
+    Raises:
+        UsageError: nothing is stored there, or there are more than MAX_SPANS spans.
+    """
+    num_spans(facts, steps, rows, reads)
+    window = StepWindow(first_step=steps.first, last_step=steps.last)
+    return choose(reader, facts.summary.run_id, facts.summary.attempt, window=window, ranks=fold_ranks(rows.ranks))
+
+
+def command(facts: RunFacts, steps: StepRange, rows: Rows) -> str:
+    """The command that writes the same file."""
+    run = facts.summary
+    ranks = fold_ranks(rows.ranks).replace(" ", "")
+    of = "" if len(rows.ranks) == facts.topology.world_size else f" --ranks {ranks}"
+    return (
+        f"rankscope export perfetto {run.run_id} --attempt {run.attempt} "
+        f"--first-step {steps.first} --last-step {steps.last}{of}"
+    )
+
 
 TYPES = {Format.JSON: "application/gzip", Format.PROTOBUF: "application/octet-stream"}
 RETRY_S = "5"
 
 
-def give_traces(server: FastAPI, reader: Reader, reads: Reads) -> None:
+def serve_traces(server: FastAPI, reader: Reader, reads: Reads) -> None:
     """Add the route to a server."""
-    at_work = threading.Lock()
+    writing = threading.Lock()
 
     async def trace(request: Request) -> Response:
-        return await run_in_threadpool(_answer, request, reader, reads, at_work)
+        return await run_in_threadpool(_answer, request, reader, reads, writing)
 
     server.add_api_route(f"/{PATH}", trace, methods=["GET"], include_in_schema=False, response_model=None)
 
 
-def _answer(request: Request, reader: Reader, reads: Reads, at_work: threading.Lock) -> Response:
+def _answer(request: Request, reader: Reader, reads: Reads, writing: threading.Lock) -> Response:
     form = request.query_params.get(FORM, Format.JSON)
     if form not in [*Format]:
         return _refused(400, f"No form {form[:40]!r}", f"{FORM} is one of: {', '.join(Format)}")
-    if not at_work.acquire(blocking=False):
+    if not writing.acquire(blocking=False):
         return _refused(503, "Another trace is being written", "retry in some seconds")
     try:
         return _written(parse_search(request.url.query).state, Format(form), reader, reads)
     except RankscopeError as error:
-        return _refused(_status(error), error.message, error.hint)
+        status = 404 if isinstance(error, UnknownRunError) else 503 if isinstance(error, UnreachableError) else 400
+        return _refused(status, error.message, error.hint)
     finally:
-        at_work.release()
+        writing.release()
 
 
 def _written(state: ViewState, form: Format, reader: Reader, reads: Reads) -> Response:
@@ -73,18 +129,8 @@ def _written(state: ViewState, form: Format, reader: Reader, reads: Reads) -> Re
     )
 
 
-def _status(error: RankscopeError) -> int:
-    match error:
-        case UnknownRunError():
-            return 404
-        case UnreachableError():
-            return 503
-        case _:
-            return 400
-
-
 def _refused(status: int, message: str, hint: str) -> Response:
-    """Text, for a browser shows it to its reader."""
+    """Plain text, which a browser shows to its user."""
     later = {"Retry-After": RETRY_S} if status == 503 else {}
     text = f"{message}.\n\n{hint[:1].upper()}{hint[1:]}\n"
     return PlainTextResponse(text, status, headers={"X-Content-Type-Options": "nosniff", **later})

@@ -5,6 +5,7 @@ Two tables show the savings of each change, and the parts with the largest slowd
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import dash_mantine_components as dmc
 from dash import dcc, html
@@ -13,9 +14,9 @@ from dash.development.base_component import Component
 from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion
 from telemetry.topology import Place
-from ui.dashboard.background import StillWorking
 from ui.dashboard.data import Reads
-from ui.dashboard.data.whatif import asked_for, whatif
+from ui.dashboard.data.cache import StillWorking
+from ui.dashboard.data.whatif import replay_request, whatif, whatif_freshness
 from ui.dashboard.defaults import NEWEST_STEPS
 from ui.dashboard.figures.blame import PLACES_PX, stage_of
 from ui.dashboard.pages.controls import (
@@ -29,20 +30,19 @@ from ui.dashboard.pages.controls import (
     window_values,
 )
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import at_work, chart_panel, heading, loading, panel
-from ui.dashboard.pages.whatif.charts import DRAWN, shown_analysis, taken_apart
-from ui.dashboard.pages.whatif.cost import cards, refusal, sentences
+from ui.dashboard.pages.panels import chart_panel, controls_panel, heading, loading, panel, table, working
+from ui.dashboard.pages.whatif.analysis import cards, concluded, draw_part, refusal, sentences, taken_apart
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Colour, View, ViewState
-from ui.dashboard.wording import ranks_in_words
+from ui.dashboard.wording import ranks_text
 
 MOST_WORKERS, MOST_PARTS = 5, 3
 LEAST = 1.001
-"""What slows the ideal step less is not told."""
+"""A part with a smaller slowdown is not listed."""
 
 
 def gains_table(found: Conclusion, figures: WhatIf) -> Component:
-    """Each remedy with the time that it saves."""
+    """Each change with the time that it saves."""
     worst, rows = found.worst_workers, [(fix.change, *_gain(fix.saved_s, fix.share)) for fix in found.fixes]
     if worst is not None:
         num_steps, before_s = len(figures.rows), float(worst.step_s[0])
@@ -53,18 +53,18 @@ def gains_table(found: Conclusion, figures: WhatIf) -> Component:
         ]
     if not rows:
         return dmc.Text("No change would save time.", size="sm", c="dimmed")
-    return _table(("Change", "Saved in these steps", "Share of step time"), rows)
+    return table(("Change", "Saved in these steps", "Share of step time"), rows, min_width_px=380)
 
 
 def _gain(saved_s: float, share: float) -> tuple[str, str]:
-    """Below zero the noise of the steps is larger than what there is to gain."""
+    """A negative gain is noise."""
     return (f"{saved_s:.2f} s", f"{share:.1%}") if saved_s > 0 else ("none", "")
 
 
 def worst_table(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> Component:
-    """The worst workers, places and stages. ``state``: the view, its run named; ``step``: where timelines lead."""
+    """The worst workers, places and stages. ``state``: the view with its run. ``step``: the step of timeline links."""
     rows = [*_workers(figures, facts, state, step), *_places(figures, state, step), *_stages(figures, state)]
-    return _table(("Part", "Slowdown alone", "Ranks", "Show"), rows)
+    return table(("Part", "Slowdown alone", "Ranks", "Show"), rows, min_width_px=380)
 
 
 def _workers(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> Iterator[Sequence[object]]:
@@ -76,7 +76,7 @@ def _workers(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> I
         ratio, ranks = float(figures.by_worker[dp, pp]), topology.group(first, along="tp")
         hosts = ", ".join(dict.fromkeys(facts.hosts[rank] or "unknown host" for rank in ranks))
         if ratio >= LEAST:
-            where = f"{ranks_in_words(ranks)} on {hosts}"
+            where = f"{ranks_text(ranks)} on {hosts}"
             yield (
                 f"worker {topology.replica(dp)} pp{pp}",
                 _alone(ratio),
@@ -120,12 +120,6 @@ def _link(text: str, state: ViewState) -> Component:
     return dcc.Link(text, href=state.search())
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Component:
-    head = dmc.TableThead(dmc.TableTr([dmc.TableTh(name) for name in names]))
-    body = dmc.TableTbody([dmc.TableTr([dmc.TableTd(cell) for cell in row]) for row in rows])
-    return dmc.TableScrollContainer(dmc.Table([head, body], className="small-table"), minWidth=380)
-
-
 CHARTS = {
     "by-stage": ("By stage. Click a bar for its heat map", "slowdown by each stage alone"),
     "by-pp": ("By pipeline rank. Click a bar for its timeline", "slowdown by each pipeline rank alone"),
@@ -146,14 +140,8 @@ def skeleton() -> Component:
     tables = [html.Div(loading(120), id=region_id(name)) for name in ("whatif-gains", "whatif-worst")]
     return dmc.Stack(
         [
-            html.Section(
-                [
-                    html.Div(loading(60), id=region_id("whatif-controls")),
-                    html.Div(id=region_id("whatif-links"), className="links"),
-                ],
-                className="panel controls",
-            ),
-            html.Div(at_work("Reading the steps …"), id=region_id("whatif-says")),
+            controls_panel("whatif"),
+            html.Div(working("Reading the steps …"), id=region_id("whatif-says")),
             html.Div(loading(90), id=region_id("whatif-cards")),
             panels["workers"],
             dmc.SimpleGrid([panels["by-pp"], panels["by-dp"]], cols={"base": 1, "lg": 2}),
@@ -174,42 +162,38 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
     return bar(*window_inputs(control_values(state, reads), NEWEST_STEPS))
 
 
-def draw_links(state: ViewState, reads: Reads) -> Component:
-    """Ranges of steps that are wanted often, and the blame in the grid."""
+def _draw_links(state: ViewState, reads: Reads) -> Component:
     grid = link_button("Show in grid", replace(state, view=View.GRID, colour=Colour.BLAME))
     return html.Div([*window_links(state, NEWEST_STEPS), grid], className="links")
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:
-    """The cost in a sentence and what it rests on; why there is none; or that it is being worked out."""
+    """The cost and its basis, why there is none, or that it is being computed."""
     facts = reads.facts(state)
-    asked = asked_for(facts, state, reads)
+    request = replay_request(facts, state, reads)
     try:
-        found = whatif(facts, asked, reads)
+        found = whatif(facts, request, reads)
     except StillWorking:
-        return at_work(
-            f"Replaying steps {asked.steps.first} to {asked.steps.last} ({asked.num_operations:,} operations). "
+        return working(
+            f"Replaying steps {request.steps.first} to {request.steps.last} ({request.num_operations:,} operations). "
             "This may take some seconds. The page updates automatically."
         )
     if found.figures is None or not found.holds:
         return refusal(found)
-    return sentences(found, found.figures, facts, asked, reads.gpu_price)
+    return sentences(found, found.figures, facts, request, reads.gpu_price)
 
 
-def draw_cards(state: ViewState, reads: Reads) -> Component | None:
-    """The figures one by one."""
-    shown = shown_analysis(state, reads)
+def _draw_cards(state: ViewState, reads: Reads) -> Component | None:
+    shown = concluded(state, reads)
     return shown and cards(shown.found, shown.figures, shown.facts, reads.gpu_price)
 
 
-def draw_gains(state: ViewState, reads: Reads) -> Component | None:
-    """What each remedy would give."""
-    shown = shown_analysis(state, reads)
+def _draw_gains(state: ViewState, reads: Reads) -> Component | None:
+    shown = concluded(state, reads)
     return shown and panel("Savings by change", gains_table(shown.found, shown.figures))
 
 
-def draw_worst(state: ViewState, reads: Reads) -> Component | None:
-    """The worst parts, with the ways to them."""
+def _draw_worst(state: ViewState, reads: Reads) -> Component | None:
     shown = taken_apart(state, reads)
     if shown is None:
         return None
@@ -219,16 +203,18 @@ def draw_worst(state: ViewState, reads: Reads) -> Component | None:
 
 
 PAGE = Page(
+    title="What if",
     skeleton=skeleton,
     regions={
         "whatif-controls": Region(draw=draw_controls, live=False),
-        "whatif-links": Region(draw=draw_links, live=False, quiet=True),
+        "whatif-links": Region(draw=_draw_links, live=False, quiet=True),
         "whatif-says": Region(draw=draw_says),
-        "whatif-cards": Region(draw=draw_cards, quiet=True),
-        "whatif-gains": Region(draw=draw_gains, quiet=True),
-        "whatif-worst": Region(draw=draw_worst, quiet=True),
+        "whatif-cards": Region(draw=_draw_cards, quiet=True),
+        "whatif-gains": Region(draw=_draw_gains, quiet=True),
+        "whatif-worst": Region(draw=_draw_worst, quiet=True),
     },
-    charts={name: Chart(draw=draw) for name, draw in DRAWN.items()},
+    charts={name: Chart(draw=partial(draw_part, name)) for name in CHARTS},
     control_values=control_values,
-    ahead=shown_analysis,
+    preload=concluded,
+    freshness=whatif_freshness,
 )

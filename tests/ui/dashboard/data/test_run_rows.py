@@ -1,0 +1,99 @@
+"""What a run's row says, and which rows come first."""
+
+from dataclasses import replace
+
+import pytest
+
+from diagnose.findings import Severity
+from diagnose.model.run_state import RunState
+from ui.dashboard.data.run_rows import AttemptSteps, OpenFindings, RecentMean, RunRow, goodput, ordered
+from ui.dashboard.view_state import RunOrder
+
+S = 1_000_000_000
+NOW_NS = 1_790_000_000 * S
+
+
+def mean(value: float) -> RecentMean:
+    return RecentMean(mean=value, first_step=0, last_step=9)
+
+
+ROW = RunRow(
+    run_id="run",
+    attempt=0,
+    num_attempts=1,
+    state=RunState.LIVE,
+    what="",
+    topology=None,
+    num_ranks=8,
+    last_step=9,
+    step_time=mean(1e9),
+    mfu=mean(0.4),
+    goodput=0.9,
+    findings=None,
+    started_ns=NOW_NS - 600 * S,
+    heard_ns=NOW_NS,
+)
+
+
+def steps(first: int, last: int, step_s: float = 1.0) -> AttemptSteps:
+    number = last + 1 - first
+    return AttemptSteps(
+        first_step=first,
+        last_step=last,
+        num_steps=number,
+        steps_ns=number * step_s * S,
+        recent_ns=step_s * S,
+        recent_first=first,
+        last_end_ns=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "wall_s", "share"),
+    [
+        ([steps(0, 9)], 20, 0.5),
+        ([steps(0, 9), steps(6, 15)], 40, 16 / 40),
+        ([steps(0, 9), None, steps(10, 19)], 40, 0.5),
+        ([steps(0, 99), steps(50, 59), steps(0, 9)], 100, 0.1),
+        ([steps(0, 9)], 5, 1.0),
+    ],
+)
+def test_a_step_that_was_done_again_counts_once(attempts: list[AttemptSteps | None], wall_s: int, share: float) -> None:
+    assert goodput(attempts, wall_s * S) == pytest.approx(share)
+
+
+def test_without_a_step_or_a_time_there_is_no_goodput() -> None:
+    assert goodput([None, None], 10 * S) is None
+    assert goodput([steps(0, 3)], 0) is None
+
+
+def test_trouble_comes_first_and_old_trouble_last() -> None:
+    bad = OpenFindings(count=1, severity=Severity.CRITICAL)
+    rows = [
+        replace(ROW, run_id="died long ago", state=RunState.DIED, heard_ns=NOW_NS - 90_000 * S),
+        replace(ROW, run_id="ended", state=RunState.ENDED),
+        replace(ROW, run_id="living", findings=OpenFindings(count=0)),
+        replace(ROW, run_id="silent", state=RunState.SILENT),
+        replace(ROW, run_id="slow", findings=replace(bad, severity=Severity.WARNING)),
+        replace(ROW, run_id="critical", findings=bad),
+        replace(ROW, run_id="stalled", state=RunState.STALLED),
+        replace(ROW, run_id="died", state=RunState.DIED),
+    ]
+    assert [row.run_id for row in ordered(rows, RunOrder.TROUBLE, NOW_NS)] == [
+        "died", "stalled", "critical", "slow", "silent", "living", "ended", "died long ago",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [(RunOrder.MFU, "low"), (RunOrder.GOODPUT, "low"), (RunOrder.STEP_TIME, "low"), (RunOrder.NAME, "high")],
+)
+def test_an_order_puts_the_worst_first_and_what_is_not_known_last(order: RunOrder, first: str) -> None:
+    rows = [
+        replace(ROW, run_id="unknown", mfu=None, goodput=None, step_time=None),
+        replace(ROW, run_id="high", mfu=mean(0.5), goodput=0.95, step_time=mean(1e9)),
+        replace(ROW, run_id="low", mfu=mean(0.2), goodput=0.4, step_time=mean(3e9)),
+    ]
+    found = [row.run_id for row in ordered(rows, order, NOW_NS)]
+    assert found[0] == first
+    assert found[-1] == "unknown"

@@ -1,0 +1,45 @@
+"""Colours of stages, as people with each kind of colour vision see them."""
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from telemetry.stages import Stage
+from ui.dashboard.figures.style import STAGE_COLOURS
+from ui.dashboard.pages.timeline.ideal_strip import LANES
+
+Floats = npt.NDArray[np.float64]
+
+LEAST_DISTANCE = 12.0
+"""In CIE Lab 1976; about 2.3 can just be seen side by side."""
+SEEN_BY: dict[str, list[list[float]]] = {
+    "all": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+"""Linear RGB as seen, by kind of cone that is missing (Machado, Oliveira, Fernandes 2009, severity 1)."""
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+WHITE = np.array([0.9505, 1.0, 1.089])
+SHARED = ({Stage.FORWARD_SEND, Stage.FORWARD_RECV}, {Stage.BACKWARD_SEND, Stage.BACKWARD_RECV})
+
+
+def lab(colour: str, kind: str) -> Floats:
+    """A colour ``#rrggbb`` in CIE Lab, as it is seen."""
+    coded = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(SEEN_BY[kind]) @ linear, 0, 1)
+    x, y, z = np.cbrt(np.maximum(TO_XYZ @ seen / WHITE, 0.008856))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("kind", list(SEEN_BY))
+@pytest.mark.parametrize("lane", LANES, ids=lambda lane: str(lane.name))
+def test_stages_of_one_lane_are_told_apart(lane: tuple[str, tuple[int, ...], float], kind: str) -> None:
+    stages = [stage for stage in Stage if stage is not Stage.STEP and stage.stream in lane[1]]
+    for one, other in itertools.combinations(stages, 2):
+        if {one, other} not in SHARED:
+            distance = np.linalg.norm(lab(STAGE_COLOURS[one], kind) - lab(STAGE_COLOURS[other], kind))
+            assert distance >= LEAST_DISTANCE, (one.label, other.label)

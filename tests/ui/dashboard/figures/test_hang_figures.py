@@ -1,0 +1,134 @@
+"""The grid, the chain and the signs as values."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnose.hang.verdict import HangVerdict, State
+from diagnose.hang.waits import Wait, Why
+from telemetry.topology import Topology
+from tests.ui.made_hang import STUCK, made_verdict
+from ui.dashboard.figures.grid import rank_grid
+from ui.dashboard.figures.grid_colours import by_standing
+from ui.dashboard.figures.grid_layout import lay_out
+from ui.dashboard.figures.hang import SIGNS, Standing, delayed_by, hops, path, standing_of
+
+LARGE = Topology(dp=192, pp=8, tp=8)
+SHAPES = [
+    Topology(),
+    Topology(dp=2, pp=2, tp=2),
+    Topology(dp=1024),
+    Topology(pp=64, tp=8),
+    Topology(dp=7, pp=5, tp=3),
+    LARGE,
+]
+
+
+@pytest.mark.parametrize("topology", SHAPES, ids=str)
+def test_every_rank_has_a_cell_of_its_own(topology: Topology) -> None:
+    layout = lay_out(topology)
+    places = {layout.at(topology.place(rank)) for rank in range(topology.world_size)}
+    assert len(places) == topology.world_size
+    assert all(0 <= row < layout.rows and 0 <= column < layout.columns for row, column in places)
+
+
+@pytest.mark.parametrize("topology", SHAPES, ids=str)
+def test_cells_can_be_seen_and_clicked_whatever_the_shape(topology: Topology) -> None:
+    assert lay_out(topology).cell_px > 5
+
+
+def test_twelve_thousand_ranks_are_one_picture_and_the_one_behind_stands_out() -> None:
+    figure = rank_grid(
+        LARGE,
+        by_standing([Standing.BEHIND if rank == 7001 else Standing.WAITING for rank in range(LARGE.world_size)]),
+        ["gpu"] * LARGE.world_size,
+        chosen=7001,
+        path=(),
+        keep="k",
+    )
+    cells, markers = figure.data
+    assert np.isfinite(cells.z).sum() == LARGE.world_size
+    row, column = lay_out(LARGE).at(LARGE.place(7001))
+    assert (markers.x[0], markers.y[0], len(markers.x)) == (column, row, 1)
+    assert cells.customdata[row, column, 0] == 7001
+    assert len(figure.layout.annotations) < 100
+
+
+def test_a_cell_says_its_rank_its_host_and_its_place_as_plain_text() -> None:
+    figure = rank_grid(
+        Topology(dp=2),
+        by_standing([Standing.BEHIND, Standing.MISSING]),
+        ["<i>a</i>", ""],
+        chosen=None,
+        path=(),
+        keep="k",
+    )
+    assert [row[0] for row in figure.data[0].text] == [
+        "&lt;i&gt;a&lt;/i&gt;, dp0 pp0 tp0; behind",
+        "host unknown, dp1 pp0 tp0; missing",
+    ]
+
+
+def test_each_standing_has_a_word_a_symbol_and_a_colour_of_its_own() -> None:
+    assert (
+        len({sign.symbol for sign in SIGNS.values()}) == len({sign.colour for sign in SIGNS.values()}) == len(Standing)
+    )
+    grid = Topology(dp=len(Standing))
+    figure = rank_grid(grid, by_standing(list(Standing)), [""] * len(Standing), chosen=None, path=(), keep="k")
+    texts = " ".join(note.text for note in figure.layout.annotations)
+    for standing, sign in SIGNS.items():
+        assert f"{sign.symbol} {standing}" in texts
+
+
+def test_the_chosen_rank_is_outlined_and_its_chain_drawn() -> None:
+    figure = rank_grid(
+        Topology(dp=2, pp=2, tp=2), by_standing([Standing.WAITING] * 8), [""] * 8, chosen=2, path=(2, 6, 4, 5), keep="k"
+    )
+    (around,) = figure.layout.shapes
+    assert (around.x0, around.y0) == (2.5, -0.5)
+    assert sum(note.showarrow for note in figure.layout.annotations) == 3
+
+
+def test_a_hop_to_a_rank_that_the_grid_does_not_have_is_not_drawn() -> None:
+    figure = rank_grid(
+        Topology(dp=2, pp=2, tp=2),
+        by_standing([Standing.WAITING] * 8),
+        [""] * 8,
+        chosen=2,
+        path=(2, 6, 8, -1, 5, 4),
+        keep="k",
+    )
+    assert sum(note.showarrow for note in figure.layout.annotations) == 2
+
+
+def test_a_chain_leads_from_a_victim_to_the_root() -> None:
+    chain = hops(made_verdict(), 2)
+    assert path(chain) == (2, 6, 4, STUCK)
+    assert [hop.operation for hop in chain] == ["reduce_scatter #9", "recv #12", "all_gather #41"]
+    assert [hop.group for hop in chain] == ["dp [2, 6]", "pp [4, 6]", "tp [4-5]"]
+    assert chain[-1].why is Why.NEVER_ENTERED
+
+
+def test_a_root_waits_for_nobody_and_holds_everybody_up() -> None:
+    verdict = made_verdict()
+    assert path(hops(verdict, STUCK)) == ()
+    held = delayed_by(verdict, STUCK)
+    assert (held.directly, held.over_others, held.total) == ((1, 4, 7), (0, 2, 3, 6), 7)
+    assert delayed_by(verdict, 2).total == 0
+
+
+def test_a_circle_of_waiting_ends_where_it_began() -> None:
+    waits = {
+        rank: Wait(rank=rank, on=((rank + 1) % 3,), group=0, op="send", seq=1, why=Why.NO_PARTNER) for rank in range(3)
+    }
+    verdict = replace(made_verdict(), waits=waits, initiating=())
+    assert path(hops(verdict, 0)) == (0, 1, 2, 0)
+    assert delayed_by(verdict, 0).total == 2
+
+
+def test_where_nothing_stands_still_ranks_run() -> None:
+    calm: HangVerdict = replace(made_verdict(), kind=None, states=dict.fromkeys(range(8), State.UNKNOWN))
+    assert standing_of(calm, 0) is Standing.RUNNING
+    assert standing_of(made_verdict(), STUCK) is Standing.BEHIND
+    assert standing_of(calm, 4711) is Standing.UNKNOWN

@@ -1,0 +1,135 @@
+"""Figures of meshes of other axes and orders: each rank at its place, under the names of its axes."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from telemetry.named_groups import peer_of_axes
+from telemetry.stages import Stage
+from telemetry.stores.interface import StoreReader
+from telemetry.stores.queries import HeatCells
+from telemetry.topology import Topology, peer_of_mask
+from tests.memory_store import memory_store
+from tests.ui.simulated_run import store_simulated
+from ui.dashboard.data import Reads
+from ui.dashboard.data.stage_times import Compared, _group_of_rank, compared_in, pooled_times, stage_times
+from ui.dashboard.figures.grid import rank_grid
+from ui.dashboard.figures.grid_colours import by_standing
+from ui.dashboard.figures.hang import Standing
+from ui.dashboard.pages.grid.body import rank_body
+from ui.dashboard.pages.heat_map.page import draw_says, has_values
+from ui.dashboard.pages.timeline.ideal_strip import LANES, lane_of
+from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState
+from ui.dashboard.wording import degrees
+
+TITAN = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
+HOSTS = ("gpu-01",) * TITAN.world_size
+CELLS = by_standing([Standing.UNKNOWN] * TITAN.world_size)
+
+
+def test_the_grid_has_each_rank_in_the_row_and_block_of_its_place() -> None:
+    figure = rank_grid(TITAN, CELLS, HOSTS, chosen=None, path=(), keep="")
+    drawn = np.asarray(figure.data[0].customdata)[:, :, 0]
+    assert drawn[:, [0, 1, 3, 4]].tolist() == [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]]
+    assert list(figure.layout.yaxis.ticktext)[1] == "dp_shard0 cp1"
+    assert "pp1 dp_shard0 cp0 tp1" in figure.data[0].text[0][4]
+
+
+def test_the_body_is_named_along_the_axes_of_the_mesh() -> None:
+    figure = rank_body(TITAN, CELLS, HOSTS, chosen=3, path=(), keep="")
+    assert figure.layout.scene.yaxis.title.text == "dp_shard x cp"
+    assert list(figure.layout.scene.yaxis.ticktext) == [
+        "dp_shard0 cp0",
+        "dp_shard0 cp1",
+        "dp_shard1 cp0",
+        "dp_shard1 cp1",
+    ]
+    assert degrees(TITAN) == "pp 2 x dp_shard 2 x cp 2 x tp 2"
+
+
+@pytest.mark.parametrize("topology", [TITAN, Topology.parse("tp=2,dp=4,pp=2"), Topology(dp=4, pp=2, tp=2)], ids=str)
+def test_peers_are_ranks_of_one_stage_or_of_one_group(topology: Topology) -> None:
+    for among, along in ((Compared(peers="dp_group"), "dp"), (Compared(peers="tp_group"), "tp")):
+        number = _group_of_rank(among, topology)
+        groups = {tuple(np.flatnonzero(number == one).tolist()) for one in np.unique(number)}
+        assert groups == {tuple(sorted(group)) for group in topology.groups(along=along)}
+
+
+@pytest.mark.parametrize("peers", ["pipeline_rank", "dp_group", "tp_group"])
+def test_the_store_compares_the_same_peers_when_it_pools_a_mesh(peers: str) -> None:
+    """Eight ranks are stored; read as a mesh that runs tp slowest, the ratio is that to the peers of that mesh."""
+    topology = Topology.parse("tp=2,pp=2,dp=2")
+    with memory_store() as store:
+        store_simulated(store, "pooled", "slow:rank=5,factor=1.4", num_steps=5)
+        rows = StoreReader(store).read(
+            HeatCells(
+                run_id="pooled",
+                attempt=0,
+                stage=3,
+                first_step=0,
+                last_step=4,
+                num_ranks=8,
+                max_rows=8,
+                max_columns=1,
+                pp=topology.pp,
+                tp=topology.tp,
+                pp_stride=topology.stride("pp"),
+                tp_stride=topology.stride("tp"),
+                peers=peers,  # type: ignore[arg-type]
+            )
+        )
+    mean, ratio = rows["mean_ns"].to_numpy(), rows["ratio"].to_numpy()
+    number = _group_of_rank(Compared(peers=peers), topology)  # type: ignore[arg-type]
+    expected = [mean[r] / np.median([mean[o] for o in range(8) if o != r and number[o] == number[r]]) for r in range(8)]
+    assert ratio == pytest.approx(expected)
+
+
+def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() -> None:
+    """Gradients are reduced along dp_shard only: the ranks of another replica do not wait for this one."""
+    topology = Topology.parse("dp_replicate=2,dp_shard=2")
+    stage, steps = Stage.GRADS_REDUCE_SCATTER, StepRange(0, 4)
+    with memory_store() as store:
+        store_simulated(store, "sharded", "slow:rank=1,factor=1.4", num_steps=5, topology=topology, fsdp=True)
+        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
+        facts = small.facts(ViewState(run="sharded"))
+        times = stage_times(small, facts, stage, Clock.WALL, steps, Metric.WAIT)
+        whole, pooled = (pooled_times(reads, facts, times, Metric.WAIT, steps) for reads in (small, large))
+    assert times.ratio == pytest.approx(times.ns / times.ns[:, [1, 0, 3, 2]])
+    assert pooled.ratio == pytest.approx(whole.ratio)
+
+
+@pytest.mark.parametrize("fsdp", [False, True])
+def test_nobody_is_waited_for_in_gathers_that_are_prefetched_inside_computes(fsdp: bool) -> None:
+    """A rank that is ahead works on during them: how long they last says nothing about waiting."""
+    with memory_store() as store:
+        topology = Topology(dp=4)
+        store_simulated(store, "sharded", "slow:rank=1,factor=1.4", num_steps=5, topology=topology, fsdp=fsdp)
+        state = ViewState(run="sharded", stage=Stage.PARAMS_ALL_GATHER, metric=Metric.WAIT)
+        for reads in (Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)):
+            times = stage_times(reads, reads.facts(state), state.stage, Clock.WALL, StepRange(0, 4), Metric.WAIT)
+            assert np.isfinite(times.ns).all()
+            assert has_values(times, Metric.WAIT) is not fsdp
+            said = str(draw_says(state, reads))
+            assert ("Gathers during compute are not counted" in said) is fsdp
+
+
+def test_nobody_is_waited_for_where_the_groups_of_a_stage_lie_along_different_axes() -> None:
+    topology = Topology.parse("dp_replicate=2,dp_shard=2")
+    peers = [peer_of_mask(topology.mask(name)) for name in ("dp_replicate", "dp_shard")]
+    usual = Compared(peers="dp_group")
+    among = compared_in(pa.table({"peer": peers}), usual, topology)
+    assert np.unique(_group_of_rank(among, topology)).tolist() == [0, 1, 2, 3]
+    assert compared_in(pa.table({"peer": pa.array([], pa.int32())}), usual, topology) == usual
+
+
+def test_groups_from_before_the_mesh_was_known_are_compared_with_those_after() -> None:
+    topology = Topology.parse("dp_replicate=2,dp_shard=2")
+    shards = topology.mask("dp_shard")
+    peers = pa.array([peer_of_axes(("dp_shard",), 2), peer_of_mask(shards)], pa.int32())
+    among = compared_in(pa.table({"peer": peers}), Compared(peers="dp_group"), topology)
+    assert among == Compared(peers="axes_group", mask=shards)
+
+
+def test_context_and_expert_parallelism_have_lanes_of_their_own() -> None:
+    names = [LANES[at].name for at in lane_of(np.array([1, 6, 7, 2, 99]))]
+    assert names == ["tp", "cp", "ep", "dp", "host"]

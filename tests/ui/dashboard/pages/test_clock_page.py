@@ -1,0 +1,117 @@
+"""How the clocks of a run's hosts lie apart, what is not aligned, and why."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
+from telemetry.topology import Topology
+from tests.memory_store import memory_store
+from tests.ui.made_fleet import SICK, SILENT, tell_of_clocks
+from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.data import Reads
+from ui.dashboard.pages.clock.offset import clock_offset
+from ui.dashboard.pages.clock.page import clock_history, draw_offset
+from ui.dashboard.serving.drawing import draw_chart, draw_region
+from ui.dashboard.view_state import View, ViewState
+
+SHOWN = ViewState(view=View.CLOCK, run="apart")
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[EmbeddedStore]:
+    """Thirty steps of four hosts, in three windows."""
+    with memory_store() as store:
+        run = SyntheticRun(run_id="apart", slow={})
+        run.introduce(store)
+        run.advance(store, 30)
+        tell_of_clocks(store, run, 30)
+        yield store
+
+
+@pytest.fixture
+def reads(store: EmbeddedStore) -> Reads:
+    return Reads(StoreReader(store))
+
+
+def text_of(state: ViewState, reads: Reads, region: str) -> str:
+    drawn = draw_region(region, state, reads, by_clock=False)
+    assert drawn is not None
+    return json.dumps(drawn.make(), ensure_ascii=False)
+
+
+def test_what_is_not_aligned_is_said_with_the_reason(reads: Reads) -> None:
+    said = text_of(SHOWN, reads, "clock-says")
+    assert "1 of 4 hosts not aligned" in said
+    assert f"not aligned: {SILENT}: no collective, transfer or ping shared" in said
+    assert f"disputed: {SICK}: pings lie 2 ms off" in said
+
+
+def test_the_table_has_the_newest_window_the_least_certain_first(reads: Reads) -> None:
+    said = text_of(SHOWN, reads, "clocks")
+    order = [said.index(f'"{host}"') for host in (SILENT, SICK, "gpu-02", "gpu-01")]
+    assert order == sorted(order)
+    assert "+12.200 ms" in said
+    assert "±40 µs" in said
+    assert "+3.50 ppm" in said
+    assert "steps 20 to 29, against gpu-01" in said
+
+
+def test_the_offset_is_drawn_with_its_bound_and_refused_windows_shaded(reads: Reads) -> None:
+    figure = draw_offset(replace(SHOWN, host="gpu-02"), reads)
+    assert figure is not None
+    (trace,) = figure.data
+    assert list(trace.y) == [12.0, None, 12.2], "the line breaks where nothing is known"
+    assert list(trace.error_y.array) == [0.04, 0.0, 0.04]
+    (shade,) = figure.layout.shapes
+    assert trace.x[0] < shade.x0 < shade.x1
+    assert "Not aligned in 1 of 3 windows, shaded." in text_of(replace(SHOWN, host="gpu-02"), reads, "clock-title")
+
+
+def test_one_window_alone_is_drawn_over_its_steps(reads: Reads) -> None:
+    facts = reads.facts(SHOWN)
+    figure = clock_offset(clock_history(reads, facts, "gpu-02")[:1], facts.steps, keep="k")
+    assert figure is not None
+    first, last = figure.layout.xaxis.range
+    assert first < figure.data[0].x[0] < last < figure.data[0].x[0] + 60_000
+
+
+def test_the_page_opens_on_the_least_certain_clock_that_can_be_drawn(reads: Reads) -> None:
+    assert f"Offset of {SICK}" in text_of(SHOWN, reads, "clock-title")
+
+
+def test_of_a_host_that_nothing_bounds_there_is_no_chart(reads: Reads) -> None:
+    plotted = draw_chart("offset", replace(SHOWN, host=SILENT), reads, None)
+    assert plotted is not None
+    assert plotted.panel == "panel hidden"
+    assert "Not aligned in 3 of 3 windows" in text_of(replace(SHOWN, host=SILENT), reads, "clock-title")
+
+
+def test_a_host_that_is_not_there_is_said_and_the_table_stays(reads: Reads) -> None:
+    state = replace(SHOWN, host="nobody's")
+    assert "No rank ran on a host nobody's" in text_of(state, reads, "clock-title")
+    assert "gpu-02" in text_of(state, reads, "clocks")
+    assert "could not be drawn" not in text_of(state, reads, "clock-controls")
+
+
+def test_one_host_has_nothing_to_align(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="alone", topology=Topology(dp=2))
+    run.introduce(store)
+    run.advance(store, 3)
+    said = text_of(replace(SHOWN, run="alone"), Reads(StoreReader(store)), "clock-says")
+    assert "no alignment is needed" in said
+
+
+def test_a_run_that_no_collector_watched_is_estimated_on_the_spot(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="unwatched", slow={})
+    run.introduce(store)
+    run.advance(store, 30)
+    reads = Reads(StoreReader(store))
+    state = replace(SHOWN, run="unwatched")
+    said = text_of(state, reads, "clock-says")
+    assert "could not be drawn" not in said
+    (window,) = clock_history(reads, reads.facts(state), "gpu-02")
+    assert window.clocks[0].host == "gpu-02"

@@ -1,0 +1,188 @@
+"""One host's samples beside the steps of its ranks, and which host is shown first."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
+from telemetry.topology import Topology
+from tests.memory_store import memory_store
+from tests.ui.counting import Counting
+from tests.ui.made_fleet import BACK_NS, LOST_NS, SICK, SILENT, S, tell_of_hosts
+from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.data import Reads
+from ui.dashboard.data.fleet import MAX_POINTS, host_scene, troubles
+from ui.dashboard.pages.fleet.chart import DASHES
+from ui.dashboard.pages.fleet.families import PANELS
+from ui.dashboard.pages.fleet.page import draw_host, selection
+from ui.dashboard.serving.drawing import draw_chart, draw_region
+from ui.dashboard.view_state import Family, StepRange, View, ViewState
+from ui.dashboard.wording import local_ms
+
+RUN = "fleet"
+SHOWN = ViewState(view=View.FLEET, run=RUN, host=SICK, family=Family.NETWORK)
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[tuple[EmbeddedStore, SyntheticRun]]:
+    """Forty steps of four hosts, of which one has a card that flaps and a GPU that is held down."""
+    with memory_store() as store:
+        run = SyntheticRun(run_id=RUN)
+        run.introduce(store)
+        run.advance(store, 40)
+        run.mark(store, 4, "restart", "after a <i>loss</i>")
+        run.beat(store, at_ns=run.now_ns, ended=True)
+        tell_of_hosts(store, run)
+        yield store, run
+
+
+@pytest.fixture
+def reads(told: tuple[EmbeddedStore, SyntheticRun]) -> Reads:
+    return Reads(StoreReader(told[0]))
+
+
+def text_of(state: ViewState, reads: Reads, region: str) -> str:
+    drawn = draw_region(region, state, reads, by_clock=False)
+    assert drawn is not None
+    return json.dumps(drawn.make(), ensure_ascii=False)
+
+
+def figure_of(state: ViewState, reads: Reads) -> go.Figure:
+    figure = draw_host(state, reads)
+    assert figure is not None
+    return figure
+
+
+def test_trouble_of_each_host_is_counted_over_the_steps(reads: Reads) -> None:
+    facts = reads.facts(SHOWN)
+    found = troubles(reads, facts, StepRange(0, 39))
+    assert set(found) == {"gpu-01", "gpu-02", SICK}
+    sick, well = found[SICK], found["gpu-01"]
+    assert (sick.events, sick.flaps, well.events, well.flaps) == (2, 1, 0, 0)
+    assert sick.throttled_s == pytest.approx(13 * 0.8), "two counters of one reason count once"
+    assert (sick.cpu_pressure, well.cpu_pressure) == (pytest.approx(0.25), pytest.approx(0.01))
+
+
+def test_the_panel_of_a_host_counts_as_troubles_what_the_table_does(reads: Reads) -> None:
+    told = troubles(reads, reads.facts(SHOWN), StepRange(0, 39))[SICK].events
+    said = text_of(SHOWN, reads, "fleet-title")
+    assert f"{told} fault events shown, 2 other events" in said
+
+
+def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashes(reads: Reads) -> None:
+    curves = figure_of(replace(SHOWN, family=Family.GPU), reads).data
+    colours = {curve.name.split()[0]: set() for curve in curves if curve.name.startswith("gpu")}
+    for curve in curves:
+        if curve.name.startswith("gpu"):
+            colours[curve.name.split()[0]].add(curve.line.color)
+    assert [len(one) for one in colours.values()] == [1, 1]
+    assert colours["gpu0"] != colours["gpu1"]
+    held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 thermal")]
+    assert len(held) == len(set(held)) == 2
+    assert len(DASHES) >= max(len(set(panel.metrics.values())) for panels in PANELS.values() for panel in panels)
+
+
+def test_the_table_lists_whom_the_findings_name_and_then_the_most_trouble(reads: Reads) -> None:
+    said = text_of(SHOWN, reads, "hosts")
+    hosts = [host for host in (SICK, "gpu-02", SILENT) if host in said]
+    assert hosts == [SICK, "gpu-02", SILENT]
+    assert said.index(f'"{SICK}"') < said.index('"gpu-01"') < said.index(f'"{SILENT}"')
+    assert "25%" in said
+    assert f"host={SICK}" in said
+
+
+def test_steps_and_samples_share_the_axis_of_the_hosts_own_time(
+    reads: Reads, told: tuple[EmbeddedStore, SyntheticRun]
+) -> None:
+    figure = figure_of(SHOWN, reads)
+    names = [trace.name for trace in figure.data]
+    assert names == ["rank 4", "rank 5", "eth0", "eth0"]
+    assert {axis.matches for axis in figure.select_xaxes()} == {None, "x3"}
+    lost = next(shape for shape in figure.layout.shapes if shape.type == "rect")
+    started_ns = told[1].started_ns
+    assert (lost.x0, lost.x1) == (local_ms(started_ns + LOST_NS), local_ms(started_ns + BACK_NS))
+    down = [x for x, y in zip(figure.data[2].x, figure.data[2].y, strict=True) if y == 0]
+    assert lost.x0 <= down[0] <= lost.x0 + 2_000
+    received = figure.data[3]
+    assert set(received.y.round().tolist()) == {125.0}, "megabytes a second"
+
+
+def test_what_happened_is_said_in_words_as_words(reads: Reads) -> None:
+    words = [note.text for note in figure_of(SHOWN, reads).layout.annotations]
+    assert "eth0 lost its link for 4.0 s" in words
+    assert "gpu1 Xid 48" in words
+    assert "restart (rank 4)" in words
+    listed = text_of(SHOWN, reads, "happened")
+    assert "48 <b>double bit</b>" in listed
+    assert "gpu-seen" in listed
+
+
+def test_a_gpu_that_is_held_down_is_said_where_it_begins(
+    reads: Reads, told: tuple[EmbeddedStore, SyntheticRun]
+) -> None:
+    figure = figure_of(replace(SHOWN, family=Family.GPU), reads)
+    (note,) = (note for note in figure.layout.annotations if note.text == "gpu1 throttled: thermal")
+    assert note.x == pytest.approx(local_ms(told[1].started_ns + 10 * S), abs=1_001)
+    assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 thermal", "gpu1 thermal (hardware)"]
+
+
+def test_cores_are_left_out_of_the_hosts_samples(reads: Reads) -> None:
+    figure = figure_of(replace(SHOWN, family=Family.HOST), reads)
+    assert [trace.name for trace in figure.data][2:] == ["used", "processor"]
+
+
+def test_a_host_that_tells_nothing_shows_its_steps_and_says_so(reads: Reads) -> None:
+    state = replace(SHOWN, host=SILENT)
+    assert [trace.name for trace in figure_of(state, reads).data] == ["rank 6", "rank 7"]
+    assert "has no network samples" in text_of(state, reads, "fleet-title")
+    assert "None in these steps" in text_of(state, reads, "happened")
+
+
+def test_the_page_opens_on_the_host_of_the_worst_finding(reads: Reads) -> None:
+    assert selection(ViewState(view=View.FLEET, run=RUN), reads).host == SICK
+
+
+def test_a_view_that_names_its_host_does_not_wait_for_the_detectors(told: tuple[EmbeddedStore, SyntheticRun]) -> None:
+    reader = Counting(StoreReader(told[0]))
+    reads = Reads(reader)
+    assert draw_chart("host", SHOWN, reads, None)
+    assert "OperationColumns" not in reader.asked
+    asked = dict(reader.asked)
+    assert draw_chart("host", SHOWN, reads, None)
+    assert reader.asked["HostSamples"] == asked["HostSamples"] == 1
+
+
+@pytest.mark.parametrize(("host", "steps"), [("nobody's", None), (SICK, StepRange(400, 500))])
+def test_a_host_or_steps_that_are_not_there_are_said(reads: Reads, host: str, steps: StepRange | None) -> None:
+    state = replace(SHOWN, host=host, steps=steps)
+    assert "choose" in text_of(state, reads, "fleet-title").lower()
+    plotted = draw_chart("host", state, reads, None)
+    assert plotted is not None
+    assert plotted.panel == "panel hidden"
+    assert "could not be drawn" not in text_of(state, reads, "fleet-controls")
+
+
+def test_a_series_is_pooled_by_the_store(told: tuple[EmbeddedStore, SyntheticRun]) -> None:
+    with memory_store() as store:
+        run = SyntheticRun(run_id="long", topology=Topology(dp=2), slow={})
+        run.introduce(store)
+        run.advance(store, MAX_POINTS + 200)
+        reads = Reads(StoreReader(store))
+        state = ViewState(view=View.FLEET, run="long")
+        found = host_scene(reads, reads.facts(state), "gpu-01", ("nic-up",), StepRange(0, MAX_POINTS + 199))
+        assert {one.rank: len(one.step) for one in found.ranks} == {0: 350, 1: 350}
+
+
+def test_of_many_hosts_fifty_are_listed_and_the_others_counted() -> None:
+    with memory_store() as store:
+        run = SyntheticRun(run_id="wide", topology=Topology(dp=120), slow={})
+        run.introduce(store)
+        run.advance(store, 2)
+        state = ViewState(view=View.FLEET, run="wide", host="gpu-60", family=Family.HOST)
+        said = text_of(state, Reads(StoreReader(store)), "hosts")
+        assert "9 more hosts with fewer faults not listed" in said
+        assert said.count("run-link") == 51

@@ -1,0 +1,76 @@
+"""A run whose agents ship nothing: every page says so in the sentence of the command, and guesses no reason."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from diagnose.model.run_state import heard_of
+from diagnose.pipeline import diagnose_run
+from diagnose.report import report_text
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
+from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.words_of_pages import said
+from ui.dashboard.address import Parsed
+from ui.dashboard.data import Reads
+from ui.dashboard.serving.drawing import draw_frame, draw_page
+from ui.dashboard.view_state import View, ViewState
+
+S = 1_000_000_000
+OF_A_RUN = [view for view in View if view is not View.RUNS]
+
+
+def shipped_until_killed(store: EmbeddedStore, run_id: str, num_steps: int, *, ended: bool = False) -> int:
+    """A run whose agents send a heartbeat and then no more; a minute later, nanoseconds."""
+    run = SyntheticRun(run_id=run_id, slow={})
+    run.introduce(store)
+    run.advance(store, num_steps)
+    run.beat(store, at_ns=run.now_ns, ended=ended)
+    return run.now_ns + 60 * S
+
+
+def reads_at(store: EmbeddedStore, now_ns: int) -> Reads:
+    return Reads(StoreReader(store), wall_s=lambda: now_ns / 1e9)
+
+
+def printed(store: EmbeddedStore, run_id: str, now_ns: int) -> str:
+    """The sentence of `rankscope diagnose`."""
+    reader, out = StoreReader(store), io.StringIO()
+    report = replace(diagnose_run(reader, run_id, 0), heard=heard_of(reader, run_id, 0, now_ns))
+    Console(file=out, width=200).print(report_text(report))
+    (sentence,) = (line for line in out.getvalue().splitlines() if line.startswith("not shipping: "))
+    return sentence
+
+
+@pytest.mark.parametrize("num_steps", [0, 12])
+@pytest.mark.parametrize("view", OF_A_RUN)
+def test_every_page_of_a_run_says_once_what_the_command_says(store: EmbeddedStore, view: View, num_steps: int) -> None:
+    run_id = f"silent-{num_steps}-{view}"
+    now_ns = shipped_until_killed(store, run_id, num_steps)
+    reads, state = reads_at(store, now_ns), ViewState(view=view, run=run_id)
+    _, notes = draw_frame(Parsed(state=state, notes=()), reads)
+    page = json.dumps([notes.make(), draw_page(state, reads).make()])
+    sentence = printed(store, run_id, now_ns)
+    assert page.count(sentence[1:]) == 1
+    assert "check that agents run" in page
+    assert "No step recorded yet" not in page
+
+
+def test_no_part_of_a_page_claims_what_nobody_sees(store: EmbeddedStore) -> None:
+    reads = reads_at(store, shipped_until_killed(store, "unseen", 12))
+    assert "No stall is known" in said("hang-verdict", reads, run="unseen")
+    assert "The job is not stalled" not in said("grid-says", reads, view=View.GRID, run="unseen")
+    assert "8 running, 0 ended normally, 0 lost (last heartbeat: 20" in said(
+        "events", reads, view=View.OVERVIEW, run="unseen"
+    )
+
+
+def test_a_run_that_ended_before_a_step_is_told_of_in_the_past(store: EmbeddedStore) -> None:
+    reads = reads_at(store, shipped_until_killed(store, "short", 0, ended=True))
+    page = json.dumps(draw_page(ViewState(view=View.OVERVIEW, run="short"), reads).make())
+    assert "No step was recorded" in page
+    assert "The last heartbeat of the run arrived at 20" in page
+    assert "when the first step ends" not in page

@@ -1,0 +1,201 @@
+"""The list of runs: what it shows, and that it asks no more of the store for many runs than for a few."""
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from diagnose.model.run_state import RunState
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Query, StoreReader
+from telemetry.stores.queries import RunRates, Runs, RunSteps, RunWallTimes
+from telemetry.tables import ENDED_FAILED
+from telemetry.topology import Topology
+from tests.benchmarks.many_runs import MadeRuns
+from tests.memory_store import memory_store
+from tests.telemetry.made_rows import insert, made
+from tests.ui.reported_alerts import made_alert, tell, tell_look
+from tests.ui.simulated_run import store_simulated
+from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.data import Reads
+from ui.dashboard.data.run_rows import RunRow
+from ui.dashboard.pages.runs.listing import MOST_COMPARED, MOST_ROWS, run_list
+from ui.dashboard.pages.runs.page import draw_runs
+from ui.dashboard.view_state import RunOrder, ViewState
+
+S = 1_000_000_000
+
+
+def small(run_id: str, *, attempt: int = 0, started_s: int = 0) -> SyntheticRun:
+    started_ns = 1_790_000_000 * S + started_s * S
+    return SyntheticRun(run_id=run_id, attempt=attempt, topology=Topology(dp=2), slow={}, started_ns=started_ns)
+
+
+def reads_at(store: EmbeddedStore, run: SyntheticRun, later_s: float = 5) -> Reads:
+    return Reads(StoreReader(store), wall_s=lambda: run.now_ns / 1e9 + later_s)
+
+
+def listed(reads: Reads) -> dict[str, RunRow]:
+    return {row.run_id: row for row in run_list(reads).rows}
+
+
+def text_of(state: ViewState, reads: Reads) -> str:
+    return json.dumps(draw_runs(state, reads), cls=PlotlyJSONEncoder, ensure_ascii=False)
+
+
+def test_a_row_tells_grid_step_times_and_goodput(embedded: EmbeddedStore) -> None:
+    run = small("one")
+    run.introduce(embedded)
+    run.advance(embedded, 60)
+    row = listed(reads_at(embedded, run))["one"]
+    assert row.topology == Topology(dp=2)
+    assert (row.num_ranks, row.last_step, row.state) == (2, 59, RunState.LIVE)
+    assert row.step_time is not None
+    assert row.mfu is not None
+    assert (row.step_time.first_step, row.step_time.last_step) == (row.mfu.first_step, row.mfu.last_step) == (50, 59)
+    assert row.mfu.mean == pytest.approx(0.21 / (row.step_time.mean / 1e9), rel=0.05)
+    assert row.goodput == pytest.approx(60 * row.step_time.mean / (row.heard_ns - row.started_ns), rel=0.02)
+
+
+def test_attempts_are_one_row_and_work_that_was_lost_is_no_goodput(embedded: EmbeddedStore) -> None:
+    first, second = small("twice"), small("twice", attempt=1, started_s=100)
+    for run in (first, second):
+        run.introduce(embedded)
+        run.advance(embedded, 10)
+    row = listed(reads_at(embedded, second))["twice"]
+    assert (row.attempt, row.num_attempts) == (1, 2)
+    assert row.step_time is not None
+    assert row.goodput == pytest.approx(10 * row.step_time.mean / (row.heard_ns - first.started_ns), rel=0.02)
+    said = text_of(ViewState(), reads_at(embedded, second))
+    assert "2 attempts" in said
+    assert "view=overview&run=twice&attempt=1" in said
+
+
+def test_clocks_of_hosts_that_lie_apart_cost_no_goodput(embedded: EmbeddedStore) -> None:
+    store_simulated(embedded, "one clock")
+    store_simulated(embedded, "clocks apart", clock_offset_ms=5000)
+    rows = listed(Reads(StoreReader(embedded)))
+    assert rows["one clock"].goodput == pytest.approx(1, abs=0.01)
+    assert rows["clocks apart"].goodput == pytest.approx(rows["one clock"].goodput)
+
+
+def test_a_run_that_starts_again_on_other_hosts_lost_the_time_between(embedded: EmbeddedStore) -> None:
+    first, second = small("moved"), small("moved", attempt=1, started_s=100)
+    second.host = lambda rank: f"other-{rank}"  # type: ignore[method-assign]
+    for run in (first, second):
+        run.introduce(embedded)
+        run.advance(embedded, 10)
+    row = listed(reads_at(embedded, second))["moved"]
+    assert row.step_time is not None
+    assert row.goodput == pytest.approx(10 * row.step_time.mean / (row.heard_ns - first.started_ns), rel=0.02)
+
+
+def test_a_rank_that_ended_over_an_error_is_a_run_that_died(embedded: EmbeddedStore) -> None:
+    run = small("broken")
+    run.introduce(embedded)
+    run.advance(embedded, 3)
+    beats = [{"rank": rank, "at_ns": run.now_ns, "ended": ended} for rank, ended in ((0, 1), (1, ENDED_FAILED))]
+    insert(embedded, "heartbeats", made("heartbeats", beats), run_id="broken")
+    reads = reads_at(embedded, run)
+    assert listed(reads)["broken"].state is RunState.DIED
+    assert reads.newest(ViewState(run="broken")).state is RunState.DIED
+
+
+def test_evidence_after_the_newest_step_is_a_stall_until_it_is_taken_back(embedded: EmbeddedStore) -> None:
+    run = small("stuck")
+    run.introduce(embedded)
+    run.advance(embedded, 3)
+    for body, state in (("{}", RunState.STALLED), ("", RunState.LIVE)):
+        at_ns = run.now_ns + S + (body == "")
+        run.leave_evidence(embedded, [{"rank": 0, "at_ns": at_ns, "kind": "state", "body": body}])
+        reads = reads_at(embedded, run)
+        assert listed(reads)["stuck"].state is state
+        assert reads.newest(ViewState(run="stuck")).state is state
+
+
+def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did(embedded: EmbeddedStore) -> None:
+    runs = {name: small(name) for name in ("alert", "watched", "unseen")}
+    slow = SyntheticRun(run_id="seen")
+    for run in (*runs.values(), slow):
+        run.introduce(embedded)
+        run.advance(embedded, 20)
+    now_ns = slow.now_ns
+    tell(embedded, made_alert("alert", began_ns=now_ns), at_ns=now_ns)
+    tell_look(embedded, "alert", at_ns=now_ns)
+    tell_look(embedded, "watched", at_ns=now_ns)
+    reads = reads_at(embedded, slow)
+    reads.reports.of(reads.newest(ViewState(run="seen")))
+    rows = listed(reads)
+    found = {name: row.findings for name, row in rows.items()}
+    assert found["unseen"] is None
+    assert found["watched"] is not None
+    assert found["watched"].count == 0
+    assert found["alert"] is not None
+    assert found["alert"].worst == "compute-straggler, rank 5, gpu-03"
+    assert found["seen"] is not None
+    assert found["seen"].worst == "compute-straggler, rank 5, gpu-03"
+    assert "not analysed" in text_of(ViewState(), reads)
+
+
+class Recording:
+    """A reader that keeps what it is asked."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._reader = StoreReader(store)
+        self.asked: list[Query] = []
+
+    def read(self, query: Query) -> pa.Table:
+        self.asked.append(query)
+        return self._reader.read(query)
+
+
+def store_runs(store: EmbeddedStore, number: int) -> None:
+    MadeRuns(names=tuple(f"Run-{one:04d}" for one in range(number)), topology=Topology(), num_steps=1).store(store)
+
+
+@pytest.fixture(scope="module")
+def thousand() -> Iterator[EmbeddedStore]:
+    with memory_store() as store:
+        store_runs(store, 1000)
+        yield store
+
+
+def asked_of(store: EmbeddedStore, number: int, order: RunOrder = RunOrder.TROUBLE) -> list[Query]:
+    """What the list of a store with so many runs asks."""
+    reader = Recording(store)
+    listed = run_list(Reads(reader), "", order)
+    assert (listed.num_stored, len(listed.rows)) == (number, min(number, MOST_ROWS))
+    return reader.asked
+
+
+def test_a_thousand_runs_take_as_many_questions_as_five(embedded: EmbeddedStore, thousand: EmbeddedStore) -> None:
+    store_runs(embedded, 5)
+    assert len(asked_of(thousand, 1000)) <= len(asked_of(embedded, 5)) <= 10
+
+
+def test_only_runs_that_may_be_shown_are_read_step_by_step(thousand: EmbeddedStore) -> None:
+    for order in RunOrder:
+        by_step = (Runs, RunSteps, RunRates, RunWallTimes)
+        named = [query.run_ids for query in asked_of(thousand, 1000, order) if isinstance(query, by_step)]
+        assert all(named)
+        assert len({name for names in named for name in names}) <= MOST_COMPARED + MOST_ROWS
+
+
+def test_many_runs_are_cut_and_found_by_name(thousand: EmbeddedStore) -> None:
+    reads = Reads(StoreReader(thousand))
+    everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-0119"), reads)
+    assert everything.count("run-link") == MOST_ROWS
+    assert f"the first {MOST_ROWS} are shown" in everything
+    assert f"first among the {MOST_COMPARED} with the newest heartbeats" in everything
+    assert "with the newest heartbeats" not in text_of(ViewState(order=RunOrder.NAME), reads)
+    assert one.count("run-link") == 1
+    assert "No run has" in text_of(ViewState(find="nobody"), reads)
+
+
+def test_a_head_leads_to_the_other_order_and_keeps_the_search(embedded: EmbeddedStore) -> None:
+    small("one").introduce(embedded)
+    said = text_of(ViewState(find="on", order=RunOrder.MFU), Reads(StoreReader(embedded)))
+    assert "?view=runs&find=on&order=goodput" in said
+    assert said.count('"aria-sort"') == 1

@@ -1,0 +1,40 @@
+"""What is asked before a page's scripts ask for it."""
+
+import threading
+
+import httpx
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
+from tests.deadline import until
+from tests.ui.served_dashboard import serving
+from ui.dashboard.data import Reads
+from ui.dashboard.serving.first_answer import AT_ONCE
+from ui.dashboard.view_state import ViewState
+
+ANOTHER = 999
+
+
+def test_a_crowd_of_addresses_does_not_queue_up(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, asked = threading.Event(), list[int | None]()
+
+    def ask(state: ViewState, reads: Reads) -> None:
+        asked.append(state.rank)
+        go_on.wait(60)
+
+    monkeypatch.setattr("ui.dashboard.serving.first_answer.ask", ask)
+    with serving(StoreReader(store)) as address:
+        try:
+            for rank in range(5 * AT_ONCE):
+                httpx.get(f"{address}?view=timeline&run=made&rank={rank}").raise_for_status()
+            until(lambda: len(asked) == AT_ONCE, what="those that have room")
+        finally:
+            go_on.set()
+        until(lambda: _is_asked(address, asked), what="room for another")
+    assert set(asked) == {*range(AT_ONCE), ANOTHER}
+
+
+def _is_asked(address: str, asked: list[int | None]) -> bool:
+    httpx.get(f"{address}?view=timeline&run=made&rank={ANOTHER}").raise_for_status()
+    return ANOTHER in asked

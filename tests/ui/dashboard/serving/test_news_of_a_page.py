@@ -1,0 +1,91 @@
+"""What the server answers to the clock of a page, as a browser asks it."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
+from tests.ui.asked import Place, ask
+from tests.ui.served_dashboard import serving
+from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.data import Reads
+from ui.dashboard.serving.callbacks import LOST_AFTER_S
+from ui.dashboard.serving.drawing import Drawn
+from ui.dashboard.view_state import ViewState
+
+Known = list[str] | dict[str, object] | None
+
+SEARCH = "?view=heatmap&run=made"
+
+
+def answers(store: EmbeddedStore, shown: str | None, *known: Known) -> list[dict[str, Any]]:
+    """To one question for each of what is ``known``."""
+    with serving(StoreReader(store)) as address:
+        return [told(address, shown, one) for one in known]
+
+
+def told(address: str, shown: str | None, known: Known) -> dict[str, Any]:
+    """On an address that has just become :data:`SEARCH`."""
+    outputs: list[Place] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
+    state = [("url", "search", SEARCH), ("page", "data-drawn", shown), ("known", "data", known)]
+    return ask(address, outputs, [("clock", "n_intervals", 1)], state, ["clock.n_intervals"])
+
+
+def test_a_page_that_is_up_is_told_once_of_what_is_stored(store: EmbeddedStore, run: SyntheticRun) -> None:
+    (first,) = answers(store, "heatmap/made/None/page", None)
+    (again,) = answers(store, "heatmap/made/None/page", first["known"]["data"])
+    assert first["freshness"] == first["known"]
+    assert "freshness" not in again
+
+
+def test_a_page_that_is_on_its_way_is_asked_for_again_only_where_it_does_not_come(
+    store: EmbeddedStore, run: SyntheticRun
+) -> None:
+    shown = "overview/made/None/page"
+    missed, soon = answers(store, shown, ["known", "before"], awaited(since_s=time.time()))
+    (lost,) = answers(store, shown, awaited(since_s=time.time() - LOST_AFTER_S))
+    assert "freshness" not in missed
+    assert missed["known"]["data"]["awaited"] == SEARCH
+    assert soon == {}
+    assert lost["freshness"] == lost["known"] != missed["known"]
+
+
+def awaited(since_s: float) -> dict[str, object]:
+    """What a page knows that misses that of its address."""
+    return {"awaited": SEARCH, "since_s": since_s}
+
+
+def test_a_page_that_takes_long_is_not_asked_for_again(
+    store: EmbeddedStore, run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, began = threading.Event(), threading.Event()
+
+    def draw_page(state: ViewState, reads: Reads) -> Drawn:
+        began.set()
+        go_on.wait(60)
+        return Drawn("slow", lambda: None)
+
+    monkeypatch.setattr("ui.dashboard.serving.callbacks.draw_page", draw_page)
+    long_ago = awaited(since_s=time.time() - LOST_AFTER_S)
+    with serving(StoreReader(store)) as address, ThreadPoolExecutor(1) as beside:
+        drawn = beside.submit(ask_for_page, address)
+        try:
+            assert began.wait(60)
+            assert told(address, "overview/made/None/page", long_ago) == {}
+        finally:
+            go_on.set()
+        drawn.result()
+        assert told(address, "overview/made/None/page", long_ago)["freshness"]
+
+
+def ask_for_page(address: str) -> dict[str, Any]:
+    dependencies = httpx.get(f"{address}_dash-dependencies").raise_for_status().json()
+    (named,) = (one["output"] for one in dependencies if one["output"].startswith("..page.children"))
+    outputs: list[Place] = [tuple(one.split(".", 1)) for one in named.strip(".").split("...")]
+    inputs = [("url", "search", SEARCH), ("freshness", "data", None)]
+    return ask(address, outputs, inputs, [("page", "data-drawn", None)], ["url.search"])

@@ -1,0 +1,217 @@
+"""The socket over which pages are told: who may open one, what may be said over it, and what remains of it: nothing."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+import uvicorn
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from telemetry.collector.settings import ServerSettings
+from telemetry.errors import UsageError
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Query, StoreReader
+from tests.deadline import until
+from tests.ui.served_dashboard import serving_as_set
+from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.address import parse_search
+
+TOKEN = {"Authorization": "Bearer hush"}
+PATH = "_dash-ws-callback"
+
+
+@pytest.fixture(autouse=True)
+def _opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.dashboard.serving.live.OPENING_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def served(store: EmbeddedStore, run: SyntheticRun) -> Iterator[tuple[str, uvicorn.Server]]:
+    with serving_as_set(StoreReader(store), ServerSettings.checked(live="websocket", token="hush")) as running:
+        yield running
+
+
+def opened(address: str, *, origin: str | None = None, name: str = "127.0.0.1", **headers: str) -> ClientConnection:
+    """A socket as the page of ``address`` opens it, or as if ``name`` led there."""
+    port = int(address.rpartition(":")[2].rstrip("/"))
+    address = address.replace("127.0.0.1", name)
+    own = address.rstrip("/")
+    return connect(
+        f"{address.replace('http', 'ws', 1)}{PATH}",
+        origin=own if origin is None else origin,  # type: ignore[arg-type]
+        additional_headers=headers,
+        sock=socket.create_connection(("127.0.0.1", port)),
+    )
+
+
+def follow_of(address: str, **headers: str) -> str:
+    """Name of the callback that a page starts over the socket."""
+    told = httpx.get(f"{address}_dash-dependencies", headers=headers).json()
+    return str(next(one["output"] for one in told if one.get("websocket")))
+
+
+def status_of_refusal(address: str, **settings: Any) -> int:
+    with pytest.raises(InvalidStatus) as refused, opened(address, **settings):
+        pass
+    return refused.value.response.status_code
+
+
+class Page:
+    """What a browser says for one page."""
+
+    def __init__(self, socket: ClientConnection, follow: str, search: str) -> None:
+        self.socket = socket
+        state = parse_search(search).state
+        self.props: dict[str, Any] = {"url": search, "known": None, "page": f"{state.view}/{state.run}/None/page"}
+        asked = {"type": "callback_request", "rendererId": "page", "requestId": "page-1", "payload": {"output": follow}}
+        socket.send(json.dumps(asked))
+        self.told = self._told()
+
+    def hear(self) -> dict[str, Any]:
+        """What it is told next that is no question."""
+        return next(one for one in self.told if one["type"] != "get_props_request")
+
+    def _told(self) -> Iterator[dict[str, Any]]:
+        """One message after the other; questions are answered at once."""
+        while True:
+            said = json.loads(self.socket.recv(timeout=30))
+            for one in said if isinstance(said, list) else [said]:
+                if one["type"] == "get_props_request":
+                    wanted = one["payload"]
+                    props = {name: self.props[wanted["componentId"]] for name in wanted["properties"]}
+                    answer = {"type": "get_props_response", "requestId": one["requestId"], "payload": props}
+                    self.socket.send(json.dumps(answer))
+                yield one
+
+
+class Slow:
+    """A reader that answers when it is let."""
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+        self.asked, self.let = threading.Event(), threading.Event()
+
+    def read(self, query: Query) -> pa.Table:
+        self.asked.set()
+        self.let.wait(60)
+        return self._reader.read(query)
+
+
+def test_a_setting_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKSCOPE_LIVE", "sometimes")
+    with pytest.raises(UsageError, match=r"live: .*'interval' or 'websocket'"):
+        ServerSettings.checked()
+
+
+def test_only_the_own_page_with_a_token_opens_a_socket(served: tuple[str, uvicorn.Server]) -> None:
+    address, _ = served
+    with opened(address, **TOKEN):
+        pass
+    assert status_of_refusal(address) == 403
+    assert status_of_refusal(address, Authorization="Bearer guessed") == 403
+    for origin in ("http://evil.example", "http://127.0.0.1:1", "null", ""):
+        assert status_of_refusal(address, origin=origin, **TOKEN) == 403, origin
+
+
+def test_a_name_that_was_made_to_lead_here_opens_none(store: EmbeddedStore) -> None:
+    settings = ServerSettings.checked(live="websocket", requests_per_second=1)
+    with serving_as_set(StoreReader(store), settings) as (address, _):
+        assert status_of_refusal(address, name="evil.example") == 403
+        with opened(address):
+            assert status_of_refusal(address) == 403  # the third within two seconds
+
+
+def test_without_the_setting_there_is_none_and_no_page_calls_for_one(
+    store: EmbeddedStore, served: tuple[str, uvicorn.Server]
+) -> None:
+    with serving_as_set(StoreReader(store), ServerSettings.checked()) as (address, _):
+        assert status_of_refusal(address) == 404
+        assert PATH not in httpx.get(address).text
+    assert PATH in httpx.get(served[0], headers=TOKEN).text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "no JSON",
+        "[" * 60_000,
+        "[]",
+        b"bytes",
+        '{"type": "callback_request", "requestId": "1", "rendererId": "1", "payload": {"output": "page.children"}}',
+        '{"type": "callback_request", "requestId": [], "rendererId": "1", "payload": {}}',
+        '{"type": "get_props_response", "requestId": "1", "payload": "x"}',
+    ],
+)
+def test_what_no_page_says_ends_the_socket_without_a_word_in_the_log(
+    served: tuple[str, uvicorn.Server], said: str | bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with opened(served[0], **TOKEN) as ours:
+        ours.send(said)
+        with pytest.raises(ConnectionClosed) as closed:
+            ours.recv(timeout=30)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+    assert capfd.readouterr().err == ""
+
+
+def test_sockets_that_are_dropped_leave_no_task_and_no_thread(served: tuple[str, uvicorn.Server]) -> None:
+    address, server = served
+    loop, follow = server.servers[0].get_loop(), follow_of(address, **TOKEN)
+    until(lambda: not server.server_state.connections, what="the end of others")
+    tasks = len(asyncio.all_tasks(loop))
+
+    def come_and_go() -> None:
+        with ExitStack() as open_ones:
+            ours = [open_ones.enter_context(opened(address, **TOKEN)) for _ in range(20)]
+            for page in [Page(one, follow, "?view=overview&run=made") for one in ours]:
+                assert page.hear()["payload"]["componentId"] == "connection"
+            for one in ours[:10]:
+                one.socket.shutdown(socket.SHUT_RDWR)  # the others say goodbye
+        until(lambda: not server.server_state.connections, what="their end")
+        until(lambda: len(asyncio.all_tasks(loop)) <= tasks, what="the end of their tasks")
+
+    come_and_go()
+    threads = threading.active_count()
+    come_and_go()
+    until(lambda: threading.active_count() <= threads, what="the end of their threads")
+
+
+def test_a_slow_store_holds_up_no_other_page(store: EmbeddedStore, run: SyntheticRun) -> None:
+    reader = Slow(StoreReader(store))
+    with serving_as_set(reader, ServerSettings.checked(live="websocket")) as (address, _), opened(address) as ours:
+        page = Page(ours, follow_of(address), "?view=runs")
+        assert [next(page.told)["type"] for _ in range(2)] == ["get_props_request"] * 2
+        until(reader.asked.is_set, what="the look")
+        ours.send('{"type": "heartbeat"}')
+        assert page.hear()["type"] == "heartbeat_ack"
+        reader.let.set()
+        assert page.hear()["type"] == "set_props"
+
+
+def test_a_page_that_is_on_its_way_is_told_nothing(served: tuple[str, uvicorn.Server]) -> None:
+    with opened(served[0], **TOKEN) as ours:
+        page = Page(ours, follow_of(served[0], **TOKEN), "?view=runs")
+        page.props["page"] = "overview/made/None/page"
+        asked = [next(page.told) for _ in range(4)]
+        assert [one["payload"]["componentId"] for one in asked] == ["url", "page", "url", "page"]
+        page.props["page"] = "runs//None/page"
+        assert page.hear()["type"] == "set_props"
+
+
+def test_a_page_that_has_gone_without_its_socket_is_forgotten(
+    served: tuple[str, uvicorn.Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.dashboard.serving.live.GONE_S", 0.1)
+    with opened(served[0], **TOKEN) as ours:
+        page = Page(ours, follow_of(served[0], **TOKEN), "?view=runs")
+        told = [json.loads(page.socket.recv(timeout=30)) for _ in range(2)]
+    assert [one["type"] for one in told] == ["get_props_request", "callback_response"]
+    assert told[1]["payload"] == {"status": "prevent_update"}

@@ -1,0 +1,181 @@
+"""The rows of the list of runs: their order, and the means of steps that the list and the overview share."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diagnose.findings import Severity
+from diagnose.model.run_state import NS_PER_S, RunState
+from telemetry.stores.queries import InterruptedSteps, RunRates, RunSteps
+from telemetry.topology import Topology
+from ui.dashboard.data.core import Reads
+from ui.dashboard.records import RunSummary
+from ui.dashboard.view_state import RunOrder
+
+Attempt = tuple[str, int]
+Row = dict[str, Any]
+STEP_TIME, MFU, TOKENS = "step-time", "mfu", "tokens-per-second"
+OLD_NS = 86_400 * NS_PER_S
+"""A run without a heartbeat for this long is listed last, even with findings."""
+GOODPUT_MEANING = (
+    "Goodput: the time in steps whose work was kept, divided by the time from the first start of the run to its last "
+    "heartbeat. All attempts count; a repeated step counts once. The rest is start-up, restarts, lost work, stalls, "
+    "and time between steps."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentMean:
+    """A mean over the stored steps of the newest window of up to 50 steps. ``last_step`` is included."""
+
+    mean: float
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSteps:
+    """The steps of an attempt. ``steps_ns`` is the sum of all; ``recent_ns`` is the mean from ``recent_first`` on."""
+
+    first_step: int
+    last_step: int
+    num_steps: int
+    steps_ns: float
+    recent_ns: float
+    recent_first: int
+    last_end_ns: int
+
+    @property
+    def recent(self) -> RecentMean:
+        """The recent step time, nanoseconds."""
+        return RecentMean(mean=self.recent_ns, first_step=self.recent_first, last_step=self.last_step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFindings:
+    """The open findings of a run. ``worst`` is a short label, ``summary`` a sentence."""
+
+    count: int
+    severity: Severity = Severity.INFO
+    worst: str = ""
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """The newest attempt of a run, and the goodput of the run. Times and the mean of ``step_time`` are nanoseconds.
+    None means unknown."""
+
+    run_id: str
+    attempt: int
+    num_attempts: int
+    state: RunState
+    what: str
+    topology: Topology | None
+    num_ranks: int
+    last_step: int | None
+    step_time: RecentMean | None
+    mfu: RecentMean | None
+    goodput: float | None
+    findings: OpenFindings | None
+    """None: the run was not analysed."""
+    started_ns: int
+    heard_ns: int
+
+
+def goodput(attempts: Sequence[AttemptSteps | None], wall_ns: int) -> float | None:
+    """The share of ``wall_ns`` in steps whose work was kept. None without a step. ``attempts``: the first one first.
+
+    attempt 0   |0  1  2  3  4  5|              steps 4 and 5 were repeated: two mean steps do not count
+    attempt 1                      |4  5  6  7  8|
+    wall        |------------------------------------|
+    """
+    kept_ns, repeated_from = 0.0, None
+    for steps in reversed(attempts):
+        if steps is None:
+            continue
+        cut = steps.last_step + 1 if repeated_from is None else min(steps.last_step + 1, repeated_from)
+        share = max(0, cut - steps.first_step) / (steps.last_step + 1 - steps.first_step)
+        kept_ns += steps.steps_ns * share
+        repeated_from = min(steps.first_step, steps.first_step if repeated_from is None else repeated_from)
+    return min(1.0, kept_ns / wall_ns) if repeated_from is not None and wall_ns > 0 else None
+
+
+def ordered(rows: Sequence[RunRow], order: RunOrder, now_ns: int) -> list[RunRow]:
+    """Rows in the given order. Unknown values are last, and the newest run is first among equals."""
+    newest_first = sorted(rows, key=lambda row: (-row.started_ns, row.run_id))
+    key: dict[RunOrder, Callable[[RunRow], Any]] = {
+        RunOrder.TROUBLE: lambda row: trouble(row, now_ns),
+        RunOrder.NAME: lambda row: row.run_id,
+        RunOrder.STEP_TIME: lambda row: (row.step_time is None, -row.step_time.mean if row.step_time else 0),
+        RunOrder.MFU: lambda row: (row.mfu is None, row.mfu.mean if row.mfu else 0),
+        RunOrder.GOODPUT: lambda row: (row.goodput is None, row.goodput or 0),
+        RunOrder.RANKS: lambda row: -row.num_ranks,
+        RunOrder.STARTED: lambda row: -row.started_ns,
+    }
+    return sorted(newest_first, key=key[order])
+
+
+def trouble(row: RunRow, now_ns: int) -> int:
+    """The urgency of a run: 0 is the most urgent."""
+    if now_ns - row.heard_ns > OLD_NS:
+        return 7
+    if row.state in _NO_PROGRESS:
+        return _NO_PROGRESS[row.state]
+    worst = row.findings.severity if row.findings and row.findings.count else None
+    if worst is not None and row.state is not RunState.ENDED:
+        return {Severity.CRITICAL: 2, Severity.WARNING: 3}.get(worst, 5)
+    return {RunState.SILENT: 4, RunState.LIVE: 5}.get(row.state, 6)
+
+
+_NO_PROGRESS = {RunState.DIED: 0, RunState.STALLED: 1}
+
+
+def recent_means(reads: Reads, run: RunSummary) -> dict[str, RecentMean]:
+    """The known means by ``STEP_TIME`` (nanoseconds), ``MFU`` and ``TOKENS``."""
+    of_run, attempt = (run.run_id,), (run.run_id, run.attempt)
+    steps = steps_by_attempt(reads.ask(run, RunSteps(run_ids=of_run)).to_pylist())
+    if run.state is RunState.DIED and attempt in steps:
+        rows = reads.ask(run, InterruptedSteps(**run.key)).to_pylist()
+        left = without_interrupted(steps[attempt], rows)
+        steps = {} if left is None else {attempt: left}
+    means = {STEP_TIME: {key: of_attempt.recent for key, of_attempt in steps.items()}}
+    for metric in (MFU, TOKENS):
+        means[metric] = means_by_attempt(reads.ask(run, RunRates(run_ids=of_run, metric=metric)).to_pylist())
+    return {name: found[attempt] for name, found in means.items() if attempt in found}
+
+
+def steps_by_attempt(rows: Iterable[Row]) -> dict[Attempt, AttemptSteps]:
+    """From the rows of ``RunSteps``."""
+    return {
+        (row["run_id"], row["attempt"]): AttemptSteps(**{name: row[name] for name in AttemptSteps.__slots__})
+        for row in rows
+    }
+
+
+def without_interrupted(steps: AttemptSteps, interrupted: Iterable[Row]) -> AttemptSteps | None:
+    """Without the steps in the rows of ``InterruptedSteps``. None if no step is left."""
+    for row in interrupted:
+        num_recent, left = steps.last_step - steps.recent_first, steps.num_steps - 1
+        if row["step"] != steps.last_step or left == 0:
+            return None if left == 0 else steps
+        steps_ns = steps.steps_ns - row["mean_ns"]
+        is_alone = num_recent == 0
+        recent_ns = steps.recent_ns * (num_recent + 1) - row["mean_ns"]
+        steps = replace(
+            steps,
+            last_step=steps.last_step - 1,
+            num_steps=left,
+            steps_ns=steps_ns,
+            recent_ns=steps_ns / left if is_alone else recent_ns / num_recent,
+            recent_first=steps.first_step if is_alone else steps.recent_first,
+        )
+    return steps
+
+
+def means_by_attempt(rows: Iterable[Row]) -> dict[Attempt, RecentMean]:
+    """From the rows of ``RunRates``."""
+    return {
+        (row["run_id"], row["attempt"]): RecentMean(**{name: row[name] for name in RecentMean.__slots__})
+        for row in rows
+    }

@@ -1,0 +1,197 @@
+"""The findings of a run: the worst in one sentence, then each with its evidence and links to the views that show it."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.findings import Finding, Kind
+from diagnose.pipeline import Report
+from diagnose.report.as_text import mark_line
+from telemetry.stages import STAGE_BY_LABEL, Stage, Stream
+from ui.dashboard.defaults import FAMILY_OF, typical_step, worst_finding
+from ui.dashboard.pages.interface import SEVERITY_COLOURS
+from ui.dashboard.pages.panels import verdict_alert
+from ui.dashboard.records import RunFacts
+from ui.dashboard.view_state import Family, Group, Metric, StepRange, View, ViewState
+from ui.dashboard.wording import count
+
+PRICED_BY_WHATIF = {
+    Kind.COMPUTE_STRAGGLER,
+    Kind.HOST_CONTENTION,
+    Kind.STAGE_IMBALANCE,
+    Kind.DATA_IMBALANCE,
+    Kind.LATE_LAUNCH,
+}
+"""Kinds whose gain is computed by a replay."""
+BEST_VIEW = {Kind.STAGE_IMBALANCE: View.WHATIF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
+    FAMILY_OF, View.FLEET
+)
+"""The best view of a kind. The default is the heat map."""
+
+
+class Way(NamedTuple):
+    """A link to a view."""
+
+    name: str
+    address: str
+
+
+def ways(finding: Finding, facts: RunFacts) -> list[Way]:
+    """Links to the views that show a finding."""
+    found = {
+        View.HEAT_MAP: Way("heat map", _heat_map(finding, facts).search()),
+        View.TIMELINE: Way("timeline", _timeline(finding, facts).search()),
+    }
+    if finding.kind is Kind.LOSS_ANOMALY:  # a slow rank would be mistaken for its cause
+        del found[View.HEAT_MAP]
+    if finding.kind in PRICED_BY_WHATIF:
+        found[View.WHATIF] = Way("cost", _at_steps(View.WHATIF, finding, facts).search())
+    if finding.kind in FAMILY_OF and finding.hosts:
+        found[View.FLEET] = Way("host", _fleet(finding, facts).search())
+    first = BEST_VIEW.get(finding.kind, View.HEAT_MAP)
+    return [found[view] for view in sorted(found, key=lambda view: view is not first)]
+
+
+def _at_steps(view: View, finding: Finding, facts: RunFacts) -> ViewState:
+    run, window = facts.summary, finding.window
+    return ViewState(
+        view=view, run=run.run_id, attempt=run.attempt, steps=StepRange(window.first_step, window.last_step)
+    )
+
+
+def _heat_map(finding: Finding, facts: RunFacts) -> ViewState:
+    """The heat map of the stage of a finding. A ratio to peers hides a slow pipeline stage."""
+    run = facts.summary
+    metric = Metric.MILLISECONDS if finding.kind is Kind.STAGE_IMBALANCE else Metric.RATIO
+    return ViewState(view=View.HEAT_MAP, run=run.run_id, attempt=run.attempt, stage=_stage(finding), metric=metric)
+
+
+def _timeline(finding: Finding, facts: RunFacts) -> ViewState:
+    """A step of a finding, with the group of its first suspect."""
+    run = facts.summary
+    return ViewState(
+        view=View.TIMELINE,
+        run=run.run_id,
+        attempt=run.attempt,
+        stage=_stage(finding),
+        group=_group(finding, facts),
+        rank=finding.ranks[0] if finding.ranks else None,
+        step=_step(finding, facts),
+    )
+
+
+def _fleet(finding: Finding, facts: RunFacts) -> ViewState:
+    state = _at_steps(View.FLEET, finding, facts)
+    return replace(state, host=finding.hosts[0], family=FAMILY_OF[finding.kind])
+
+
+def _stage(finding: Finding) -> Stage:
+    return STAGE_BY_LABEL.get(finding.stage, Stage.FORWARD_COMPUTE)
+
+
+def _group(finding: Finding, facts: RunFacts) -> Group | None:
+    """Replicas if they differ or communicate, otherwise the pipeline. None: the default of the timeline."""
+    if finding.kind is Kind.DATA_IMBALANCE or _stage(finding).stream is Stream.DP:
+        return Group.DP if facts.topology.dp > 1 else None
+    if not finding.ranks:
+        return None
+    return Group.PP if facts.topology.pp > 1 else Group.ALL
+
+
+def _step(finding: Finding, facts: RunFacts) -> int:
+    """The first step of a loss anomaly. Otherwise the last step that the finding names, or a typical step of its
+    window."""
+    if finding.kind is Kind.LOSS_ANOMALY:
+        return finding.window.first_step
+    named = finding.evidence.get("steps")
+    stored = facts.steps.step
+    shown = [step for step in named if step in stored] if isinstance(named, list) else []
+    if shown:
+        return int(shown[-1])
+    return typical_step(facts, StepRange(finding.window.first_step, finding.window.last_step))
+
+
+MAX_MARKS = 12
+"""Link losses in the list. The fleet page has all of them."""
+
+
+def headline(report: Report, facts: RunFacts) -> Component:
+    """The worst finding with its links, or why there is none."""
+    worst = worst_finding(report)
+    if worst is None:
+        return _all_clear(report)
+    links = [
+        dcc.Link(f"Show {way.name}", href=way.address, className="button" if at else "button primary")
+        for at, way in enumerate(ways(worst, facts))
+    ]
+    lines = [
+        dmc.Text(worst.summary, fw=600, size="lg", className="verdict-text"),
+        dmc.Text(f"Next: {worst.next_step}", size="sm"),
+        dmc.Group(links, gap="sm", mt=4),
+    ]
+    return verdict_alert(f"{worst.severity.value}: {worst.kind.value}", lines, SEVERITY_COLOURS[worst.severity])
+
+
+def looking(facts: RunFacts) -> Component:
+    """Shown until the detectors are ready."""
+    text = f"Comparing {count(facts.topology.world_size, 'rank')}. The page updates automatically."
+    return dmc.Group([dmc.Loader(size="sm"), dmc.Text(text, size="sm")], gap="sm", className="looking")
+
+
+def findings_list(report: Report, facts: RunFacts) -> Component:
+    """Each finding with its evidence and links."""
+    if not report.findings:
+        return dmc.Text("None.", size="sm", c="dimmed")
+    return dmc.Stack([_finding(finding, facts) for finding in report.findings], gap="sm")
+
+
+def marks_list(report: Report, facts: RunFacts) -> Component:
+    """Events of hosts that are not findings, the newest last, with links to the hosts."""
+    run = facts.summary
+    state = ViewState(view=View.FLEET, run=run.run_id, attempt=run.attempt, family=Family.NETWORK)
+    return html.Ul(
+        [
+            html.Li([mark_line(mark), " ", dcc.Link("host", href=replace(state, host=mark.host).search())])
+            for mark in report.marks[-MAX_MARKS:]
+        ],
+        className="host-marks",
+    )
+
+
+def _all_clear(report: Report) -> Component:
+    steps = report.window.in_words
+    if report.findings:
+        return dmc.Alert(report.findings[0].summary, title="Not enough evidence yet", color="gray", variant="light")
+    return dmc.Alert(
+        f"No rank is slower than its peers in {steps} ({count(report.num_ranks, 'rank')}).",
+        title="No finding",
+        color="teal",
+        variant="light",
+        className="verdict",
+    )
+
+
+def _finding(finding: Finding, facts: RunFacts) -> Component:
+    evidence = [
+        html.Div([html.Dt(name.replace("_", " ")), html.Dd(_value(value))]) for name, value in finding.evidence.items()
+    ]
+    head = dmc.Group(
+        [
+            dmc.Badge(finding.severity.value, color=SEVERITY_COLOURS[finding.severity], variant="light"),
+            dmc.Text(finding.kind.value, fw=600, size="sm"),
+            dmc.Text(f"{finding.seconds_lost:.1f} s lost · confidence {finding.confidence:.0%}", size="sm", c="dimmed"),
+        ],
+        gap="xs",
+    )
+    links = [dcc.Link(way.name, href=way.address) for way in ways(finding, facts)]
+    return html.Article(
+        [head, dmc.Text(finding.summary, size="sm"), html.Dl(evidence, className="facts"), dmc.Group(links, gap="md")],
+        className="finding",
+    )
+
+
+def _value(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
