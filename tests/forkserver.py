@@ -22,7 +22,7 @@ FORKED.set_forkserver_preload(
             "telemetry.collector.server",
             "telemetry.stores.clickhouse",
         ),
-        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export", "ui.cli.import_run"),
+        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export_perfetto", "ui.cli.import_run"),
         *(
             "ui.cli.alerts",
             "ui.cli.diagnose",

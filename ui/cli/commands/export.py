@@ -90,5 +90,5 @@ class PerfettoOptions:
 
 
 export_app = typer.Typer(help="Export a run to OpenTelemetry or as a trace file.", no_args_is_help=True)
-export_app.command("otlp")(command(OtlpOptions, "ui.cli.export:export_otlp"))
-export_app.command("perfetto")(command(PerfettoOptions, "ui.cli.export:export_perfetto"))
+export_app.command("otlp")(command(OtlpOptions, "ui.cli.export_otlp:export_otlp"))
+export_app.command("perfetto")(command(PerfettoOptions, "ui.cli.export_perfetto:export_perfetto"))
