@@ -13,11 +13,6 @@ of that name, and ``dp`` counts the combinations of all other axes (``dp``, ``dp
 ``ep``), the slowest first. Ranks along ``dp`` do the same work on other data. Sequence parallel shares the tp axis.
 
 A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``i`` stands for ``mesh[i]``.
-
-    peer of a stored span    0 and above   the global rank on the other side of a send or receive
-                             -1            neither a rank nor a group is known
-                             -3 and below  the group of a collective: -2 - mask, or its name while the mesh was not
-                                           known (``telemetry/named_groups.py``)
 """
 
 import re
@@ -42,8 +37,6 @@ MAX_RANKS = 2**20
 Mesh = tuple[tuple[str, int], ...]
 """Names and degrees, the slowest axis first."""
 Ranks = npt.NDArray[np.int64]
-NO_PEER, GROUP_BASE = -1, -2
-"""In ``peer`` of spans: nothing is known, and what a mask is subtracted from. Groups are below ``GROUP_BASE``."""
 _AXIS = re.compile(r"([a-z_]+)\s*=\s*([0-9]{1,9})")
 
 
@@ -267,14 +260,13 @@ class Topology:
 
     def group(self, rank: int, *, along: Axis) -> tuple[int, ...]:
         """Ranks that share every coordinate of ``rank`` in the grid but the one ``along`` a direction, in order."""
-        here = self.place(rank)
-        degree = {"dp": self.dp, "pp": self.pp, "tp": self.tp}[along]
-        return tuple(self.rank(here._replace(**{along: index})) for index in range(degree))
+        place = {**self.place(rank)._asdict(), along: slice(None)}
+        return tuple(self.grid[place["dp"], place["pp"], place["tp"]].tolist())
 
     def groups(self, *, along: Axis) -> Iterator[tuple[int, ...]]:
         """Every group along a direction of the grid, by its first rank."""
-        for group in sorted(np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along)).tolist()):
-            yield tuple(group)
+        groups = np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along))
+        return map(tuple, sorted(groups.tolist()))
 
     @cached_property
     def _ranks(self) -> Ranks:
@@ -284,21 +276,6 @@ class Topology:
     @property
     def _shape(self) -> tuple[int, ...]:
         return tuple(degree for _, degree in self.mesh)
-
-
-def peer_of_mask(mask: int) -> int:
-    """What ``peer`` of a span holds for a group along the axes in ``mask``; ``NO_PEER`` for none."""
-    return GROUP_BASE - mask if mask else NO_PEER
-
-
-def mask_of_peer(peer: int) -> int:
-    """The inverse of :func:`peer_of_mask`; 0 for a rank."""
-    return GROUP_BASE - peer if peer < GROUP_BASE else 0
-
-
-def masks_of_peers(peers: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
-    """:func:`mask_of_peer` of an array, shape as given."""
-    return np.where(peers < GROUP_BASE, GROUP_BASE - peers.astype(np.int64), 0)
 
 
 def _check_names(names: list[str]) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 from diagnose.hang.evidence import WHOLE_GROUP, Ended, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from diagnose.hang.waits import NAMELESS
+from telemetry.records import agreed_topology, topology_from
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
-from telemetry.stored_topology import agreed_topology, topology_from
 from telemetry.topology import AXES, Topology
 
 SENDS = ("forward-send", "backward-send")

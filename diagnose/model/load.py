@@ -17,8 +17,8 @@ from diagnose.model.compute_time import INNER_STAGES, compute_time_of
 from diagnose.model.view import IntVector, RunView, Series
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
+from telemetry.records import topology_of
 from telemetry.stages import Stage
-from telemetry.stored_topology import topology_of
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks, StageCounts, Steps, StoredRuns
 from telemetry.topology import Topology

@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from telemetry.errors import UsageError
-from telemetry.named_groups import settled
+from telemetry.group_names import GROUP_BASE, masks_of_peers, resolved_peers
 from telemetry.stages import Stage, StageClass, Stream
-from telemetry.topology import GROUP_BASE, Topology, masks_of_peers
+from telemetry.topology import Topology
 
 Int64s = npt.NDArray[np.int64]
 Int16s = npt.NDArray[np.int16]
@@ -154,7 +154,7 @@ TRANSFERS = (
 
 def recorded_masks(peer: npt.NDArray[np.signedinteger], topology: Topology) -> Int64s:
     """The mask of each group code, shape as given; ``NO_GROUP`` for ranks, and for axes that the mesh does not have."""
-    mask = masks_of_peers(settled(peer, topology))
+    mask = masks_of_peers(resolved_peers(peer, topology))
     return np.where(mask <= topology.whole_mask, mask, NO_GROUP)
 
 

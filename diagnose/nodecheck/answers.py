@@ -22,8 +22,7 @@ from typing import IO, Any, NoReturn
 
 from diagnose.nodecheck.bounded import BURIAL_S
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
-from telemetry.process.own_modules import path_of_this_process, python_module
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.child_process import path_of_this_process, python_module, tie_to_parent
 
 Tell = Callable[[object], None]
 

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.child_process import tie_to_parent
 
 BURIAL_S = 1.0
 """So long after its kill a process may take to be gone."""

@@ -40,7 +40,7 @@ from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Conditions
 from diagnose.simulate.work_faults import HeavyStage, Loss, Sequences, Slow, Throttle
 from telemetry.errors import UsageError
-from telemetry.files.private_modes import file_mode
+from telemetry.files.access import file_mode
 
 KINDS: dict[str, type[Any]] = {
     "slow": Slow,

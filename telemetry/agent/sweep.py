@@ -19,7 +19,7 @@ from telemetry.errors import UnreadableError
 from telemetry.evidence.journal import FOLDER as HOSTS
 from telemetry.evidence.owned_process import is_alive
 from telemetry.files.private_files import open_folder
-from telemetry.process.parent_death import BORN, is_of_this_boot
+from telemetry.process.child_process import BORN, is_of_this_boot
 from telemetry.record.clocks.host import Anchor, measure_anchor
 from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs

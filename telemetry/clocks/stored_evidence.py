@@ -9,15 +9,13 @@ import pyarrow as pa
 
 from telemetry.clocks.align_evidence import ABSENT, Evidence, Gathering, Int64s, Pings, Transfers
 from telemetry.clocks.places import COLLECTIVES, TRANSFERS, Groups, Places
-from telemetry.group_names import Purpose
+from telemetry.group_names import NO_PEER, Purpose, peer_of_mask, resolved_peers
 from telemetry.host_metrics import Metric
-from telemetry.named_groups import settled
 from telemetry.stages import Stage
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import StageCounts
 from telemetry.stores.queries.clocks import MeetingSpans
 from telemetry.stores.queries.hosts import HostSamples
-from telemetry.topology import NO_PEER, peer_of_mask
 
 MAX_STEPS = 64
 """Steps of a window that are asked for, evenly spread."""
@@ -124,7 +122,7 @@ def _all_gatherings(
     """Groups along different axes count their operations by themselves."""
     if rows is None:
         return
-    peer = settled(rows.peer, places.topology)
+    peer = resolved_peers(rows.peer, places.topology)
     for place, (mask, of_mask) in enumerate(places.groups[purpose].items()):
         named = peer == peer_of_mask(mask)
         yield from _gatherings(rows.where(named | ((peer == NO_PEER) & (place == 0))), of_mask, hosts)

@@ -14,7 +14,7 @@ from telemetry.clocks.align import align
 from telemetry.clocks.align_evidence import HostClock
 from telemetry.clocks.places import choose_places
 from telemetry.clocks.stored_evidence import Window, read_evidence
-from telemetry.stored_topology import topology_of
+from telemetry.records import topology_of
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks, Steps
 from telemetry.tables import HOST_CLOCKS

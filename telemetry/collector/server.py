@@ -28,13 +28,13 @@ from telemetry.collector.guard import guard
 from telemetry.collector.ingest import Ingest
 from telemetry.collector.otlp.api import make_otlp_router
 from telemetry.collector.settings import CollectorSettings, ServerSettings
+from telemetry.credentials import LEAST_TLS
 from telemetry.errors import UsageError
 from telemetry.process.process_memory import limit_arenas
 from telemetry.process.signals import ended_by_signals
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.open import open_store
 from telemetry.wire.client import TimeTold
-from telemetry.wire.tls import LEAST_TLS
 
 NAME = f"{socket.gethostname()}/{os.getpid()}"
 """Several collectors may answer at one address: each has a clock of its own."""

@@ -20,10 +20,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from telemetry.collector.answers import Refused, ignore, refuse, turn_away
-from telemetry.credentials import Tokens
+from telemetry.credentials import Tokens, check_pair
 from telemetry.errors import UsageError
 from telemetry.settings import DEFAULT_PORT
-from telemetry.wire.tls import check_pair
 
 READ_ONLY = ("GET", "HEAD", "OPTIONS")
 FOREIGN = ("cross-site", "same-site")

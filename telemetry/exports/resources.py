@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.semconv.attributes.service_attributes import SERVICE_NAME
 
-from telemetry.stored_topology import topology_in
+from telemetry.records import topology_in
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks
 

@@ -9,12 +9,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from telemetry.exports.resources import Attempt, of_rank, of_ranks
-from telemetry.named_groups import axes_of_peer
+from telemetry.group_names import axes_of_peer, mask_of_peer
 from telemetry.stages import STAGE_BY_CODE, SpanClock, Stream
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import TraceSpans
 from telemetry.stores.queries.traces import Detail
-from telemetry.topology import mask_of_peer
 
 SCOPE = InstrumentationScope("rankscope")
 SPANS_AT_ONCE = 200_000

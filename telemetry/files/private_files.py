@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from telemetry.errors import UnsafeFolderError
-from telemetry.files.mounts import open_on_mount
-from telemetry.files.owner_rights import rights_of
-from telemetry.files.private_modes import WRITABLE_BY_OTHERS, file_mode, folder_mode, make_exact
+from telemetry.files.access import WRITABLE_BY_OTHERS, file_mode, folder_mode, make_exact, open_on_mount, rights_of
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

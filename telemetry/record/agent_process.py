@@ -17,8 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from telemetry.files.private_files import open_folder
-from telemetry.process.own_modules import path_of_this_process, python_module
-from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses
+from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, path_of_this_process, python_module
 from telemetry.record.layout import AGENT_LOG_NAME, ATTEMPT_FOLDER_DEPTH
 
 FINISHED = (0, 2)

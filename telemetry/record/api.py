@@ -1,7 +1,7 @@
 """What a training script calls; :mod:`rankscope` and :mod:`telemetry` show it under their names."""
 
+from telemetry.record.recording import SessionStats
 from telemetry.record.session import RECORDER, Session, start, stop
-from telemetry.record.session_stats import SessionStats
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass, Stream
 from telemetry.topology import Topology
 

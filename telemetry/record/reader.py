@@ -24,19 +24,20 @@ from telemetry.errors import UnreadableError, UnsafeFolderError, UsageError
 from telemetry.files.private_files import Folder, open_folder
 from telemetry.record import layout
 from telemetry.record.clocks.host import Anchor
-from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
-from telemetry.record.rank_file import META_NAME
 from telemetry.record.segments import (
     SegmentHeader,
+    decode_marks,
+    decode_samples,
+    decode_spans,
     list_segments,
     read_header,
     read_records,
     take_back,
+    whole_marks,
 )
 from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
-from telemetry.record.stored_identity import identity_from
-from telemetry.records import RankIdentity
+from telemetry.records import RankIdentity, identity_from
 
 
 def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:
@@ -125,10 +126,10 @@ class RankReader:
         Raises:
             UnreadableError: ``meta.json`` is missing or damaged.
         """
-        path = self.folder / META_NAME
+        path = self.folder / layout.META_NAME
         try:
             with self._opened() as folder:
-                return identity_from(json.loads(folder.read(META_NAME, MAX_META_BYTES)), uid=folder.owner)
+                return identity_from(json.loads(folder.read(layout.META_NAME, MAX_META_BYTES)), uid=folder.owner)
         except UnsafeFolderError as error:
             raise UnreadableError(error.message, hint=error.hint) from error
         except OSError as error:

@@ -5,34 +5,88 @@ later    the device clock, once this process uses a device; the mesh, once it is
 end      device spans in flight -> last counts -> sealed
 """
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
+from time import monotonic_ns
+from typing import Any
 
 from telemetry.printable import log
 from telemetry.record import layout
 from telemetry.record.agent_process import KeptAgent, spawn_agent
-from telemetry.record.clocks.drain import Drain
+from telemetry.record.clocks.drain import Device, Drain, expects_device, open_device_clock
 from telemetry.record.clocks.host import measure_anchor
-from telemetry.record.clocks.open import Device, expects_device, open_device_clock
-from telemetry.record.garbage import GarbageWatch
-from telemetry.record.rank_file import RankFile, write_identity
-from telemetry.record.rank_identity import after_before, log_offsets
-from telemetry.record.recorder import make_recorder
-from telemetry.record.segments_ahead import SegmentsAhead
-from telemetry.record.session_stats import SessionStats, measure_span_cost
+from telemetry.record.rank_file import RankFile, SegmentsAhead
+from telemetry.record.rank_identity import after_before, log_offsets, write_identity
+from telemetry.record.recorder import Recorder
 from telemetry.record.state_page import StatePage
 from telemetry.record.worker_server import forget_worker_server, start_worker_server, stop_worker_server
 from telemetry.records import RankIdentity
 from telemetry.settings import RecordingSettings
+from telemetry.stages import Stage
 from telemetry.topology import Topology
+
+MIN_PAUSE_NS = 100_000
+"""Shorter collections are left out: the youngest generation's come by the thousand and cost a step nothing."""
+
+
+class GarbageWatch:
+    """Records a ``gc`` span for each collection from :meth:`install` to :meth:`remove`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._started_ns = 0
+
+    def install(self) -> None:
+        gc.callbacks.append(self._on_collection)
+
+    def remove(self) -> None:
+        if self._on_collection in gc.callbacks:
+            gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
+        """Called by the interpreter as a collection begins and ends, on the thread that it interrupts."""
+        now = monotonic_ns()
+        if phase == "start":
+            self._started_ns = now
+        elif now - self._started_ns >= MIN_PAUSE_NS:
+            self._recorder.record_span(Stage.GC, self._started_ns, now - self._started_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStats:
+    """What a session did, and what it cost the training thread."""
+
+    records: int
+    dropped: int
+    span_cost_ns: int
+    """Cost of one span on the host clock, measured as the session started."""
+    own_cost_ns: int
+    """``span_cost_ns`` times the records."""
+
+
+def measure_span_cost(recorder: Recorder, *, batches: int = 9, spans: int = 50) -> int:
+    """Nanoseconds that one span on the host clock takes here and now. To be asked while nothing is recorded."""
+    return int(median(_time_spans(recorder, spans) / spans for _ in range(batches)))
+
+
+def _time_spans(recorder: Recorder, count: int) -> int:
+    span = recorder.span
+    began = monotonic_ns()
+    for _ in range(count):
+        with span(Stage.DATA_LOAD):
+            pass
+    return monotonic_ns() - began
+
 
 MESH_LEARNED = "mesh-learned"
 """Name of the mark of a topology that was learned while recording; its text is the mesh."""
-RECORDER = make_recorder()
+RECORDER = Recorder()
 """The recorder of this process: its functions stay the same before, during and after a session."""
 
 _before_end: list[Callable[[], None]] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.printable import printable
-from telemetry.record.clocks.open import Device
+from telemetry.record.clocks.drain import Device
 from telemetry.record.mesh_learning import MeshLearner, given_topology
 from telemetry.record.rank_identity import identity_of, rank_folder
 from telemetry.record.recording import RECORDER, Session, call_all, device_name, warn

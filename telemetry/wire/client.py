@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pyarrow as pa
 
-from telemetry.credentials import Tokens
+from telemetry.credentials import Tokens, trusted
 from telemetry.errors import (
     AheadError,
     JumpError,
@@ -26,7 +26,6 @@ from telemetry.errors import (
 from telemetry.stores.address import without_password
 from telemetry.stores.interface import Query
 from telemetry.wire.codec import ARROW_TYPE, Ack, decode, encode, encode_query
-from telemetry.wire.tls import trusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from telemetry.errors import AheadError, UsageError
-from telemetry.records import MAX_AHEAD_NS
+from telemetry.records import MAX_AHEAD_NS, topology_in
 from telemetry.run_names import MAX_HOST_LENGTH
-from telemetry.stored_topology import topology_in
 from telemetry.tables import NO_FOLDER
 
 MAX_STEP = 2**31 - 1

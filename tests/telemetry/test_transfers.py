@@ -13,7 +13,7 @@ import torch.distributed as dist
 import telemetry
 from telemetry.record.collectives import process_group
 from telemetry.record.collectives.process_group import TracedGroup
-from telemetry.record.collectives.transfer_streams import StreamPool, Transfers
+from telemetry.record.collectives.traced_work import StreamPool, Transfers
 from telemetry.record.state_page import Operation
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology

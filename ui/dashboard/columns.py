@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.model.span_columns import columns_of
+from telemetry.records import topology_of
 from telemetry.stages import STAGE_BY_CODE
-from telemetry.stored_topology import topology_of
 from telemetry.tables import ENDED_WELL
 from ui.dashboard.records import (
     Floats,

@@ -15,11 +15,11 @@ from diagnose.model.collectives import met_along
 from diagnose.model.compute_time import WORK_STAGES
 from diagnose.model.gathers import LEAST_GATHERS
 from diagnose.model.peers import peer_median
-from telemetry.named_groups import settled
+from telemetry.group_names import masks_of_peers, resolved_peers
 from telemetry.stages import Stage, StageClass
 from telemetry.stores.queries import HeatCells, RankStageMeans, Spans, StageGroups
 from telemetry.stores.queries.heat_map import Peers
-from telemetry.topology import AXES, Axis, Topology, masks_of_peers
+from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.columns import by_step_and_rank, floats, ints
 from ui.dashboard.figures.pooling import max_columns, ranks_a_row
 from ui.dashboard.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
@@ -78,7 +78,7 @@ def groups_query(facts: RunFacts, stage: Stage, steps: Ints) -> StageGroups:
 def compared_in(table: pa.Table, usual: Compared, grid: Topology) -> Compared:
     """The answer to :func:`groups_query`: the members of the recorded groups. Nobody is compared where these lie along
     different axes: a sum over a step does not show for which group a rank came late."""
-    peers = settled(ints(table, "peer"), grid)
+    peers = resolved_peers(ints(table, "peer"), grid)
     masks = {grid.known_mask(int(mask)) for mask in masks_of_peers(peers)} - {0}
     if not masks:
         return usual

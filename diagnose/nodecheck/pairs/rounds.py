@@ -33,7 +33,7 @@ from diagnose.nodecheck.pairs.plan import Pair
 from diagnose.nodecheck.pairs.wire import read_verdict
 from diagnose.nodecheck.rendezvous import HINT, Rendezvous, listen
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.child_process import tie_to_parent
 
 SIZE_BYTES = 8 << 20
 

@@ -5,12 +5,16 @@ error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th
           --> the clock is given up: a mark, and spans are refused from then on
 """
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
+from telemetry.errors import UsageError
 from telemetry.record.clocks.interface import (
     CapturedSpan,
     ClockError,
@@ -20,7 +24,54 @@ from telemetry.record.clocks.interface import (
     Drained,
     ResolvedSpan,
 )
-from telemetry.record.sink import Reason, Recorder
+from telemetry.record.dropped_spans import Reason
+from telemetry.record.recorder import Recorder
+
+Device = Literal["auto", "cpu", "cuda"]
+GPU_NODES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-ctrl"), Path("/dev/dxg"))
+"""Of a machine, of a Jetson, of Windows' subsystem."""
+HIDDEN = ("", "-1")
+
+
+def open_device_clock(device: str) -> DeviceClock | None:
+    """None on a CPU, and until this process works on a device. Cheap until then.
+
+    Raises:
+        UsageError: the device cannot be timed.
+    """
+    cuda = sys.modules.get("torch.cuda")
+    if device == "cpu" or cuda is None or not getattr(cuda, "is_initialized", bool)():
+        return None
+    from telemetry.record.clocks.cuda import open_cuda_clock  # noqa: PLC0415  (optional extra)
+
+    return open_cuda_clock()
+
+
+def expects_device(device: str) -> bool:
+    """Whether ``open_device_clock`` may give a clock later.
+
+    Raises:
+        UsageError: ``cuda`` was asked for, and torch sees no such device.
+        ImportError: likewise, and torch is not installed.
+    """
+    if device == "cuda":
+        import torch  # noqa: PLC0415  (optional extra)
+
+        if not torch.cuda.is_available():
+            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
+        return True
+    return device == "auto" and _has_gpu() and _torch_has_cuda()
+
+
+def _has_gpu() -> bool:
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (shown is None or shown.strip() not in HIDDEN) and any(node.exists() for node in GPU_NODES)
+
+
+def _torch_has_cuda() -> bool:
+    """True also while torch is not imported."""
+    torch = sys.modules.get("torch")
+    return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None
 
 
 class FailedClock:

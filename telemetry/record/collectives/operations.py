@@ -14,11 +14,11 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any
 
+from telemetry.group_names import NO_PEER, peer_of_mask
 from telemetry.record import layout
 from telemetry.record.clocks.interface import DeviceSpan
-from telemetry.record.sink import Recorder
+from telemetry.record.recorder import Recorder
 from telemetry.stages import SpanClock, Stage
-from telemetry.topology import NO_PEER, peer_of_mask
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -59,7 +59,7 @@ class Operations:
     """Numbers operations and records a span for each that has a stage. Ends may come from any thread.
 
     Spans hold the mask of a group if ``mesh_is_final``: of a mesh that may still change, it would mean other axes
-    afterwards. Until then they hold what its description says (``telemetry/named_groups.py``).
+    afterwards. Until then they hold what its description says (``telemetry/group_names.py``).
     """
 
     def __init__(self, recorder: Recorder, mesh_is_final: Callable[[], bool] = lambda: True) -> None:
@@ -104,7 +104,7 @@ class Operations:
             stage=stage,
             op_seq=line.issued,
             start_ns=monotonic_ns(),
-            step=self._recorder.current_step(),
+            step=self._recorder.step_number,
             size_bytes=size_bytes,
             microbatch=microbatch,
             chunk=chunk,
@@ -118,7 +118,7 @@ class Operations:
     def wait_for(self, flight: Flight) -> None:
         """The rank now waits for the end of an operation."""
         if flight.stage is not None and not flight.ended:
-            self._recorder.words()[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
+            self._recorder.words[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
 
     def end(self, flight: Flight, *, clock: SpanClock = SpanClock.DEVICE, alone: bool = True) -> None:
         """The rank knows that the operation has ended; of one on a device, that its end lies here on the current
@@ -134,7 +134,7 @@ class Operations:
         flight.ended = True
         now = monotonic_ns()
         if flight.stage is not None:
-            self._recorder.words()[layout.WORD_OPEN_SINCE + flight.stage] = 0
+            self._recorder.words[layout.WORD_OPEN_SINCE + flight.stage] = 0
         if flight.ticket is not None:
             self._recorder.end_on_device(flight.ticket, self._device_span(flight, clock, alone))
             return
@@ -142,9 +142,8 @@ class Operations:
         if flight.stage is None:
             return
         if flight.on_device:
-            self._recorder.end_on_device(
-                None, self._device_span(flight, clock, alone)
-            )  # counted: the clock had no room
+            # The clock had no room. The span counts as dropped.
+            self._recorder.end_on_device(None, self._device_span(flight, clock, alone))
         else:
             self._recorder.record_span(flight.stage, flight.start_ns, now - flight.start_ns, **self._details(flight))
 
@@ -158,7 +157,7 @@ class Operations:
             **self._details(flight),
         )
 
-    def _details(self, flight: Flight) -> dict[str, int]:
+    def _details(self, flight: Flight) -> dict[str, Any]:
         return {
             "step": flight.step,
             "microbatch": flight.microbatch,
@@ -177,13 +176,13 @@ class Operations:
     def _relabel(self, line: Line, mask: int) -> None:
         line.mask = mask
         if line.issued and line.row < layout.MAX_OPERATIONS:
-            self._recorder.words()[_first_word(line)] = _axes_word(mask)
+            self._recorder.words[_first_word(line)] = _axes_word(mask)
 
     def _show_issued(self, flight: Flight) -> None:
         line = flight.line
         if line.row >= layout.MAX_OPERATIONS:
             return
-        words, first = self._recorder.words(), _first_word(line)
+        words, first = self._recorder.words, _first_word(line)
         words[first] = _axes_word(line.mask)
         words[first + 1] = 0 if flight.stage is None else flight.stage
         words[first + 2] = line.peer
@@ -194,7 +193,7 @@ class Operations:
 
     def _show_completed(self, flight: Flight) -> None:
         if flight.line.row < layout.MAX_OPERATIONS:
-            words, first = self._recorder.words(), _first_word(flight.line)
+            words, first = self._recorder.words, _first_word(flight.line)
             words[first + 6] = monotonic_ns()
             words[first + 4] = max(words[first + 4], flight.op_seq)
 

@@ -43,8 +43,16 @@ from telemetry.record.collectives.torch_groups import (
     share_backends,
     wrap_new_groups,
 )
-from telemetry.record.collectives.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
-from telemetry.record.collectives.transfer_streams import Transfers, before_group, transfers_of
+from telemetry.record.collectives.traced_work import (
+    Transfers,
+    before_group,
+    cuda_device,
+    end_completed,
+    end_transfers,
+    follow,
+    size_bytes,
+    transfers_of,
+)
 from telemetry.record.recording import RECORDER, before_end, when_learned
 from telemetry.record.session import before_start, current_session, see_group
 from telemetry.stages import Stage

@@ -12,10 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of, spans_whole_axes
-from telemetry.named_groups import peer_of_axes
+from telemetry.group_names import (
+    EMBEDDING_GROUPS,
+    NO_PEER,
+    Purpose,
+    axes_described,
+    peer_of_axes,
+    purpose_of,
+    spans_whole_axes,
+)
 from telemetry.stages import Stage
-from telemetry.topology import NO_PEER, Topology
+from telemetry.topology import Topology
 
 
 class Operation(Enum):

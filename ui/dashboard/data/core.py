@@ -15,8 +15,8 @@ from diagnose.model.view import RunView
 from telemetry.clocks.align_table import ClockTable
 from telemetry.errors import UnknownRunError
 from telemetry.printable import one_line
+from telemetry.records import topology_of
 from telemetry.stages import STAGE_BY_CODE, Stage
-from telemetry.stored_topology import topology_of
 from telemetry.stores.interface import Query, Reader
 from telemetry.stores.queries import (
     Heartbeats,
