@@ -13,10 +13,10 @@ from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.printable import printable
-from telemetry.record.clocks.drain import Device
+from telemetry.record.clocks.drain import Device, device_name
 from telemetry.record.mesh_learning import MeshLearner, given_topology
 from telemetry.record.rank_identity import identity_of, rank_folder
-from telemetry.record.recording import RECORDER, Session, call_all, device_name, warn
+from telemetry.record.recording import RECORDER, Session, call_all, warn
 from telemetry.record.worker_server import keep_flight_recorder
 from telemetry.run_names import NAME_HINT, usable_run_name
 from telemetry.settings import RecordingSettings, check_default_spool

@@ -1,5 +1,12 @@
 """The drain thread: opens the device clock once there is one, queries it for completed spans, and records them.
 
+``rankscope.start(device=...)`` selects when a clock is opened. CUDA is never initialised here, and torch is imported
+only for ``cuda``.
+
+auto      once this process uses a CUDA device (the default)
+cuda      likewise; it is an error if torch sees no such device
+cpu       never
+
 error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
 50 passes with errors, and no completed span in between (idle passes do not reset the count)
           --> the clock is given up: a mark, and spans are refused from then on
@@ -10,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -29,49 +37,12 @@ from telemetry.record.recorder import Recorder
 
 Device = Literal["auto", "cpu", "cuda"]
 GPU_NODES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-ctrl"), Path("/dev/dxg"))
-"""Of a machine, of a Jetson, of Windows' subsystem."""
+"""Device files of a PC, of a Jetson, and of Windows Subsystem for Linux."""
 HIDDEN = ("", "-1")
-
-
-def open_device_clock(device: str) -> DeviceClock | None:
-    """None on a CPU, and until this process works on a device. Cheap until then.
-
-    Raises:
-        UsageError: the device cannot be timed.
-    """
-    cuda = sys.modules.get("torch.cuda")
-    if device == "cpu" or cuda is None or not getattr(cuda, "is_initialized", bool)():
-        return None
-    from telemetry.record.clocks.cuda import open_cuda_clock  # noqa: PLC0415  (optional extra)
-
-    return open_cuda_clock()
-
-
-def expects_device(device: str) -> bool:
-    """Whether ``open_device_clock`` may give a clock later.
-
-    Raises:
-        UsageError: ``cuda`` was asked for, and torch sees no such device.
-        ImportError: likewise, and torch is not installed.
-    """
-    if device == "cuda":
-        import torch  # noqa: PLC0415  (optional extra)
-
-        if not torch.cuda.is_available():
-            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
-        return True
-    return device == "auto" and _has_gpu() and _torch_has_cuda()
-
-
-def _has_gpu() -> bool:
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (shown is None or shown.strip() not in HIDDEN) and any(node.exists() for node in GPU_NODES)
-
-
-def _torch_has_cuda() -> bool:
-    """True also while torch is not imported."""
-    torch = sys.modules.get("torch")
-    return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None
+PERIOD_S = 0.02
+FLUSH_S = 5.0
+MAX_FAILED_PASSES = 50
+CLOCK_ERROR, CLOCK_FAILED = "device-clock-error", "device-clock-failed"
 
 
 class FailedClock:
@@ -90,15 +61,9 @@ class FailedClock:
         return 0
 
 
-PERIOD_S = 0.02
-FLUSH_S = 5.0
-MAX_FAILED_PASSES = 50
-CLOCK_ERROR, CLOCK_FAILED = "device-clock-error", "device-clock-failed"
-
-
 class Drain:
-    """Moves spans from a clock to a recorder until stopped. Without a ``clock``, ``open_clock`` is asked for one in
-    each pass and at each step, until it gives one."""
+    """Moves spans from a clock to a recorder until stopped. Without a ``clock``, ``open_clock`` is called in each pass
+    and at each step, until it returns one."""
 
     def __init__(
         self,
@@ -131,8 +96,8 @@ class Drain:
         self._thread.start()
 
     def stop(self, *, within_s: float = FLUSH_S) -> int:
-        """Drain what is under way, for ``within_s`` at most; how many spans were given up. Never waits for the device
-        itself: it asks, and asks again."""
+        """Drain the spans under way, for at most ``within_s``. Returns how many were given up. Never waits for the
+        device itself: it queries repeatedly."""
         self._stopping.set()
         self._recorder.at_each_step(None)
         self._thread.join(within_s)
@@ -147,7 +112,7 @@ class Drain:
         return self._pending()
 
     def try_open_clock(self) -> None:
-        """Open the clock if the device is in use by now. On any thread; it waits for no other that opens it."""
+        """Open the clock if the device is in use by now. On any thread. Does not wait if another thread opens it."""
         if self._open_clock is None or not self._opening.acquire(blocking=False):
             return
         try:
@@ -208,7 +173,7 @@ class Drain:
             self._recorder.mark(CLOCK_ERROR, f"{result.error!r}; error {self._num_errors} of this clock")
 
     def _count_pass(self, drained: Sequence[Drained]) -> None:
-        """A pass has failed if it brought errors and no completed span. A pass that brought nothing changes nothing."""
+        """A pass with errors and without a completed span has failed. A pass without results changes nothing."""
         if any(isinstance(result, (ResolvedSpan, CompletedSpan)) for result in drained):
             self._failed_passes = 0
         elif errors := [result.error for result in drained if isinstance(result, ClockError)]:
@@ -238,10 +203,64 @@ class Drain:
         )
 
     def _in_line(self, resolved: ResolvedSpan) -> tuple[int, int]:
-        """Start and end of a span: it starts no sooner than the span before it on its line has ended."""
+        """Start and end of a span. It does not start before the previous span on its line has ended."""
         line, end_ns = resolved.span.line, resolved.start_ns + resolved.duration_ns
         if line is None:
             return resolved.start_ns, end_ns
         start_ns = min(max(resolved.start_ns, self._line_ends_ns.get(line, 0)), end_ns)
         self._line_ends_ns[line] = end_ns
         return start_ns, end_ns
+
+
+def device_name(device: Device) -> str:
+    """``cuda`` or ``cpu``: what the rank is expected to use."""
+    return "cuda" if device == "cuda" or expects_device(device) else "cpu"
+
+
+def device_drain(device: Device, recorder: Recorder) -> Drain | None:
+    """The drain of the device's clock, which may be opened later. None if there will be none."""
+    clock = open_device_clock(device)
+    if clock is None and not expects_device(device):
+        return None
+    return Drain(clock, recorder, open_clock=partial(open_device_clock, device))
+
+
+def open_device_clock(device: str) -> DeviceClock | None:
+    """None on a CPU, and until this process works on a device. Cheap until then.
+
+    Raises:
+        UsageError: the device cannot be timed.
+    """
+    cuda = sys.modules.get("torch.cuda")
+    if device == "cpu" or cuda is None or not getattr(cuda, "is_initialized", bool)():
+        return None
+    from telemetry.record.clocks.cuda import open_cuda_clock  # noqa: PLC0415  (optional extra)
+
+    return open_cuda_clock()
+
+
+def expects_device(device: str) -> bool:
+    """Whether ``open_device_clock`` may give a clock later.
+
+    Raises:
+        UsageError: ``cuda`` was asked for, and torch sees no such device.
+        ImportError: likewise, and torch is not installed.
+    """
+    if device == "cuda":
+        import torch  # noqa: PLC0415  (optional extra)
+
+        if not torch.cuda.is_available():
+            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
+        return True
+    return device == "auto" and _has_gpu() and _torch_has_cuda()
+
+
+def _has_gpu() -> bool:
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (shown is None or shown.strip() not in HIDDEN) and any(node.exists() for node in GPU_NODES)
+
+
+def _torch_has_cuda() -> bool:
+    """True also while torch is not imported."""
+    torch = sys.modules.get("torch")
+    return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None

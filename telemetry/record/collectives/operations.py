@@ -1,4 +1,4 @@
-"""Collectives and transfers: their numbers, and the position of each group, on the state page.
+"""Collectives and transfers: their numbers, and the progress of each group on the state page.
 
 Members of a group issue its operations in the same order. So each rank can count them, and the same operation has the
 same number everywhere: ``(group, op_seq)`` for a collective, ``(direction, pair, op_seq)`` for a transfer. A job may
@@ -23,7 +23,7 @@ from telemetry.stages import SpanClock, Stage
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Line:
-    """What is counted together: the collectives of a group, or the transfers of one direction with one peer."""
+    """Operations with one count: the collectives of a group, or the transfers of one direction with one peer."""
 
     mask: int
     """Bit mask of the mesh axes along which the group lies; 0: not known."""
@@ -58,8 +58,8 @@ class Flight:
 class Operations:
     """Numbers operations and records a span for each that has a stage. Ends may come from any thread.
 
-    Spans hold the mask of a group if ``mesh_is_final``: of a mesh that may still change, it would mean other axes
-    afterwards. Until then they hold what its description says (``telemetry/group_names.py``).
+    Spans hold the mask of a group if ``mesh_is_final``, because a mask means other axes after the mesh has changed.
+    Until then they hold the axes of its description (``telemetry/group_names.py``).
     """
 
     def __init__(self, recorder: Recorder, mesh_is_final: Callable[[], bool] = lambda: True) -> None:
@@ -96,8 +96,7 @@ class Operations:
         chunk: int = -1,
         on_device: bool = True,
     ) -> Flight:
-        """Number an operation that is about to be issued. ``on_device`` False: its tensors are the host's, also where
-        the session times a device."""
+        """Number an operation that is about to be issued. ``on_device`` False: its tensors are in the host's memory."""
         line.issued += 1
         flight = Flight(
             line=line,
@@ -121,13 +120,13 @@ class Operations:
             self._recorder.words[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
 
     def end(self, flight: Flight, *, clock: SpanClock = SpanClock.DEVICE, alone: bool = True) -> None:
-        """The rank knows that the operation has ended; of one on a device, that its end lies here on the current
-        stream. Only the first call counts. ``clock`` says how a device measures it: on the stream of the transfer, or
-        on the stream that has waited for it.
+        """The operation has ended. On a device it ends at this point of the current stream. Only the first call counts.
 
-        A transfer does not begin before the one before it on the same line has ended: the drain thread moves the start
-        of its span there. ``issue_ns`` keeps the time of the issue. Coalesced operations are not ``alone``: they run
-        side by side.
+        ``clock`` says how a device measures it: on the stream of the transfer, or on the stream that has waited for it.
+
+        A transfer does not start before the previous one on the same line has ended: the drain thread moves the start
+        of its span there. ``issue_ns`` keeps the time of the issue. Coalesced operations are not ``alone``: they run at
+        the same time.
         """
         if flight.ended:
             return
