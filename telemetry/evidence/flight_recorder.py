@@ -17,8 +17,8 @@ return. It also makes a graph capture fail that another thread has open. So a ra
 Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
 
 Dump files: the rank's identity names the places (``telemetry/record/rank_identity.py``). They may name any file, so
-each is opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that
-user, under one name, of bounded size, and written since the rank entered its current step. One file of a user is
+each is opened with the rights of the rank's user and without following a link. It counts if it is a regular file of
+that user, under one name, of bounded size, and written since the rank entered its current step. One file of a user is
 converted at a time, which bounds the memory. A user whose file system does not answer delays no other user.
 """
 
