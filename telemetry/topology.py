@@ -256,7 +256,8 @@ class Topology:
         """The group along the axes in ``mask`` that ``rank`` belongs to, in order."""
         coordinates = self.coordinates(rank).values()
         place = tuple(slice(None) if mask >> at & 1 else index for at, index in enumerate(coordinates))
-        return tuple(np.atleast_1d(self._ranks[place]).ravel().tolist())
+        ranks = np.arange(self.world_size).reshape(self._shape)
+        return tuple(np.atleast_1d(ranks[place]).ravel().tolist())
 
     def group(self, rank: int, *, along: Axis) -> tuple[int, ...]:
         """Ranks that share every coordinate of ``rank`` in the grid but the one ``along`` a direction, in order."""
@@ -267,11 +268,6 @@ class Topology:
         """Every group along a direction of the grid, by its first rank."""
         groups = np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along))
         return map(tuple, sorted(groups.tolist()))
-
-    @cached_property
-    def _ranks(self) -> Ranks:
-        """The rank at each place of the mesh."""
-        return _frozen(np.arange(self.world_size).reshape(self._shape))
 
     @property
     def _shape(self) -> tuple[int, ...]:

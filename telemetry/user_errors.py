@@ -9,6 +9,7 @@ anything else                                None: a defect. The command prints 
 
 import errno
 import os
+import re
 import sysconfig
 from importlib import metadata
 from pathlib import Path
@@ -97,7 +98,4 @@ def _extras_with(distribution: str) -> list[str]:
 
 def _name_of(requirement: str) -> str:
     """``clickhouse-driver`` of ``clickhouse-driver[lz4]>=0.2.11``."""
-    name = requirement.partition("[")[0]
-    for sign in "<>=!~ ;":
-        name = name.partition(sign)[0]
-    return name.lower().replace("_", "-")
+    return re.split(r"[\[<>=!~ ;]", requirement, maxsplit=1)[0].lower().replace("_", "-")

@@ -28,7 +28,7 @@ from telemetry.host_metrics import Metric
 from telemetry.printable import log
 from telemetry.run_names import storable
 from telemetry.thinning import WINDOW_S, HostSample, Thinning
-from telemetry.wire.client import CollectorClient, TimeTold
+from telemetry.wire.client import CollectorClient, CollectorTime
 
 MAX_ROWS = 100_000
 """Rows that wait; beyond this the oldest are dropped."""
@@ -128,7 +128,7 @@ INTERVAL_S = 30.0
 TRIES = 5
 """The quickest of several tells the most: what delays a ping delays one way more than the other."""
 
-Ask = Callable[[], TimeTold]
+Ask = Callable[[], CollectorTime]
 """Asks for the time. Raises RankscopeError or ValueError."""
 
 

@@ -34,20 +34,20 @@ from telemetry.process.process_memory import limit_arenas
 from telemetry.process.signals import ended_by_signals
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.open import open_store
-from telemetry.wire.client import TimeTold
+from telemetry.wire.client import CollectorTime
 
 NAME = f"{socket.gethostname()}/{os.getpid()}"
 """Several collectors may answer at one address: each has a clock of its own."""
 
 
 def make_clock_router() -> APIRouter:
-    """Answers with a :class:`telemetry.wire.client.TimeTold` in JSON."""
+    """Answers with a :class:`telemetry.wire.client.CollectorTime` in JSON."""
     router = APIRouter()
 
     @router.get("/v1/clock")
     async def tell_time() -> JSONResponse:
         received_ns = time.time_ns()
-        clock = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
+        clock = CollectorTime(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
         return JSONResponse(asdict(clock))
 
     return router

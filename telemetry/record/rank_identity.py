@@ -26,7 +26,7 @@ from telemetry.process.child_process import BORN, birth_of
 from telemetry.record.layout import META_NAME, RANK_FOLDER_DEPTH
 from telemetry.record.reader import RankReader
 from telemetry.records import LOG_OFFSETS, RankIdentity
-from telemetry.settings import RecordingSettings, network_words
+from telemetry.settings import RecordingSettings, network_settings
 from telemetry.topology import Topology
 
 DUMP_PATHS = "flight_dumps"
@@ -61,7 +61,7 @@ def identity_of(settings: RecordingSettings, topology: Topology, device: str, me
             "device": device,
             BORN: birth_of(os.getpid()),
             **dump_places(settings.rank),
-            **network_words(),
+            **network_settings(),
             **meta,
         },
     )

@@ -108,11 +108,6 @@ class RecordBlock:
         """Where to read on."""
         return self.first_seq + len(self.records)
 
-    @property
-    def wall_offset_ns(self) -> int:
-        """What to add to the records' times to get nanoseconds since the epoch."""
-        return self.anchor.wall_ns - self.anchor.monotonic_ns
-
 
 class RankReader:
     """The folder of one rank. Holds no file open; several may read at a time, one may reclaim."""

@@ -151,19 +151,15 @@ class Drain:
         self._count_pass(drained)
 
     def _take(self, result: Drained) -> None:
+        if isinstance(result, ClockError):
+            return self._drop_failed(result)
         if isinstance(result, ResolvedSpan):
             self._record(result)
-        elif isinstance(result, CapturedSpan):
-            self._drop_captured(result.span)
-        elif isinstance(result, ClockError):
-            self._drop_failed(result)
-        if isinstance(result, (ResolvedSpan, CapturedSpan, CompletedSpan)) and result.span.on_completed is not None:
+        elif isinstance(result, CapturedSpan) and result.span.stage is not None:
+            self._recorder.drop(Reason.CAPTURED, result.span.stage.label)
+        if result.span.on_completed is not None:
             with suppress(Exception):
                 result.span.on_completed()
-
-    def _drop_captured(self, span: DeviceSpan) -> None:
-        if span.stage is not None:
-            self._recorder.drop(Reason.CAPTURED, span.stage.label)
 
     def _drop_failed(self, result: ClockError) -> None:
         if result.span is not None and result.span.stage is not None:
@@ -188,19 +184,9 @@ class Drain:
         start_ns, end_ns = self._in_line(resolved)
         if span.stage is None:
             return
-        self._recorder.record_span(
-            span.stage,
-            start_ns,
-            end_ns - start_ns,
-            step=span.step,
-            microbatch=span.microbatch,
-            chunk=span.chunk,
-            size_bytes=span.size_bytes,
-            peer=span.peer,
-            op_seq=span.op_seq,
-            issue_ns=span.issue_ns,
-            clock=span.clock,
-        )
+        names = ("step", "microbatch", "chunk", "size_bytes", "peer", "op_seq", "issue_ns", "clock")
+        details = {name: getattr(span, name) for name in names}
+        self._recorder.record_span(span.stage, start_ns, end_ns - start_ns, **details)
 
     def _in_line(self, resolved: ResolvedSpan) -> tuple[int, int]:
         """Start and end of a span. It does not start before the previous span on its line has ended."""

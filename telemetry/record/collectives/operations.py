@@ -157,20 +157,11 @@ class Operations:
         )
 
     def _details(self, flight: Flight) -> dict[str, Any]:
-        return {
-            "step": flight.step,
-            "microbatch": flight.microbatch,
-            "chunk": flight.chunk,
-            "size_bytes": flight.size_bytes,
-            "peer": self._peer_of_span(flight.line),
-            "op_seq": flight.op_seq,
-        }
-
-    def _peer_of_span(self, line: Line) -> int:
-        """A global rank, or a group."""
-        if line.peer >= 0:
-            return line.peer
-        return peer_of_mask(line.mask) if self._mesh_is_final() else line.name
+        line, peer = flight.line, flight.line.peer
+        if peer < 0:
+            peer = peer_of_mask(line.mask) if self._mesh_is_final() else line.name
+        names = ("step", "microbatch", "chunk", "size_bytes", "op_seq")
+        return {"peer": peer, **{name: getattr(flight, name) for name in names}}
 
     def _relabel(self, line: Line, mask: int) -> None:
         line.mask = mask
