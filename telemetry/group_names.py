@@ -86,12 +86,12 @@ _PARTS = frozenset(
         *("expert_tensor_model_pipeline_parallel_group", "expert_data_parallel_group"),
     )
 )
-"""Groups that may hold only some ranks of their axes: experts are laid out over the same ranks in another way."""
+"""Groups that may contain only some ranks of their axes, because experts divide the same ranks differently."""
 _BESIDE_EXPERTS = frozenset(("mesh_efsdp", "mesh_dp_shard_mod_ep", "mesh_dp_mod_ep", "expert_data_parallel_group"))
 _HIERARCHICAL = "hierarchical_"
-"""Megatron's groups of one level of another group: a part of it."""
+"""Megatron's groups of one level of another group. They are a part of it."""
 _ENDING = re.compile(r"(_gloo)?(_l\d+|_\d+)?$")
-"""What Megatron appends: for the backend, the level, or the size."""
+"""Endings that Megatron appends for the backend, the level, or the size."""
 _PURPOSES: dict[str, Purpose] = {"pp": "pp", "tp": "tp", "cp": "cp", "ep": "ep"}
 _MIXED: dict[frozenset[str], Purpose] = {
     frozenset(("dp", "cp")): "dp",
@@ -124,18 +124,18 @@ def axes_described(description: str) -> tuple[str, ...]:
 
 
 def spans_whole_axes(description: str) -> bool:
-    """Whether a group of this description holds every rank along its axes, so that its ranks show how these lie."""
+    """Whether a group of this description contains every rank along its axes, so that its ranks show their strides."""
     return not description.lower().startswith(_HIERARCHICAL) and _plain(description) not in _PARTS
 
 
 def lies_beside_experts(description: str) -> bool:
-    """Whether a group of this description holds the ranks that have the same experts: with the group of the experts it
-    makes up the data parallel ranks."""
+    """Whether a group of this description contains the ranks with the same experts. Together with the group of the
+    experts it forms the data parallel ranks."""
     return not description.lower().startswith(_HIERARCHICAL) and _plain(description) in _BESIDE_EXPERTS
 
 
 def purpose_of(axes: Iterable[str]) -> Purpose | None:
-    """What a group along these axes is for; None where it mixes purposes.
+    """The purpose of a group along these axes. None if it mixes purposes.
 
     Context or expert parallelism with data parallelism is data parallelism; expert with tensor parallelism is expert
     parallelism.
@@ -192,7 +192,7 @@ def resolved_peers(peers: Peers, topology: Topology) -> Peers:
 
 
 def _resolved_peer(peer: int, topology: Topology) -> int:
-    """The size tells whether the names say all: a group of data parallel ranks may hold those of other axes too."""
+    """The size shows whether the names are complete: a group of data parallel ranks may contain those of other axes."""
     mask = topology.wide_mask(*axes_of_peer(peer))
     degrees = dict(topology.mesh)
     size = (GROUP_BASE - peer - _NAMED) >> _SIZE_SHIFT

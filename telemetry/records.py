@@ -31,7 +31,7 @@ MAX_MESH_LENGTH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIdentity:
-    """Who writes: one rank in one attempt of one run. ``meta.json`` beside the rank file holds it."""
+    """One rank in one attempt of one run. It is stored in ``meta.json`` beside the rank file."""
 
     run_id: str
     attempt: int
@@ -43,7 +43,7 @@ class RankIdentity:
     started_ns: int
     """Wall clock, nanoseconds since the epoch."""
     opened_ns: int = 0
-    """When the rank's folder was first opened, likewise: a restart in place keeps it. 0: not known."""
+    """When the rank's folder was first opened, on the same clock. A restart in place keeps it. 0: not known."""
     uid: int = -1
     """User id of the folder's owner. Read from the file system, never from the file. -1: not known."""
     meta: dict[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class RankIdentity:
 
     @property
     def folder_opened_ns(self) -> int:
-        """What names the rank's folder among those that were recorded under the same run, attempt and rank."""
+        """Identifies the rank's folder among those of the same run, attempt and rank."""
         return self.opened_ns or self.started_ns
 
     @property
@@ -96,7 +96,7 @@ def _check_number(name: str, value: object, *, below: int) -> None:
 
 
 def topology_of(ranks: Any) -> Topology:
-    """The topology that ranks say they form.
+    """The topology of a job, by its ranks.
 
     ``ranks``: the answer to ``Ranks`` (a pyarrow table), at least one row.
 
@@ -112,7 +112,7 @@ def topology_of(ranks: Any) -> Topology:
 
 
 def agreed_topology(votes: Counter[Topology]) -> Topology:
-    """The topology that counts. ``votes``: ranks that have each, entered in the order of ranks; not empty."""
+    """The topology that counts. ``votes``: the number of ranks with each, entered in the order of ranks; not empty."""
     return votes.most_common(1)[0][0]
 
 

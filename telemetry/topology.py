@@ -1,4 +1,4 @@
-"""The mesh of ranks: the one place that turns ranks into coordinates and back.
+"""The mesh of ranks. Only this module converts ranks to coordinates and back.
 
 A mesh is a list of named axes with their degrees, the slowest axis first, as torch's DeviceMesh has it:
 
@@ -169,7 +169,7 @@ class Topology:
         return answer
 
     def stride(self, name: str) -> int:
-        """Ranks from one index of an axis to the next; 1 where the mesh lacks it."""
+        """Ranks from one index of an axis to the next. 1 if the mesh lacks it."""
         names = [axis for axis, _ in self.mesh]
         return prod(self._shape[names.index(name) + 1 :]) if name in names else 1
 
@@ -202,8 +202,9 @@ class Topology:
 
     @property
     def replica_mask(self) -> int:
-        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp, as :meth:`mask_of` has
-        it."""
+        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp.
+
+        Axes of degree 1 are left out."""
         return self.wide_mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
 
     def wide_mask(self, *names: str) -> int:
@@ -216,7 +217,7 @@ class Topology:
         return (1 << len(self.mesh)) - 1
 
     def known_mask(self, mask: int) -> int:
-        """``mask``; 0 where it has axes that the mesh lacks."""
+        """``mask``, or 0 if it has axes that the mesh lacks."""
         return mask if 0 < mask <= self.whole_mask else 0
 
     def axes_of(self, mask: int) -> tuple[str, ...]:
@@ -242,8 +243,8 @@ class Topology:
         return values.reshape(*lead, *self._shape).transpose(order).reshape(shape)
 
     def mask_of(self, ranks: Sequence[int]) -> int:
-        """The bit mask of the axes along which a group of global ranks lies; 0 where it is no such group, or of one
-        rank. Axes of degree 1 are left out."""
+        """The bit mask of the axes along which a group of global ranks lies. 0 if there are none, or for one rank. Axes
+        of degree 1 are left out."""
         size = len(set(ranks))
         if size < 2 or not 0 <= min(ranks) <= max(ranks) < self.world_size:
             return 0
@@ -260,7 +261,7 @@ class Topology:
         return tuple(np.atleast_1d(ranks[place]).ravel().tolist())
 
     def group(self, rank: int, *, along: Axis) -> tuple[int, ...]:
-        """Ranks that share every coordinate of ``rank`` in the grid but the one ``along`` a direction, in order."""
+        """Ranks that have all coordinates of ``rank`` in the grid except the one ``along`` a direction, in order."""
         place = {**self.place(rank)._asdict(), along: slice(None)}
         return tuple(self.grid[place["dp"], place["pp"], place["tp"]].tolist())
 

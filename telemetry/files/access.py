@@ -5,11 +5,11 @@ Mounts: a name is opened in a folder without leaving the folder's mount.
     spool (trusted)      run: ext4       opened
                          run: FUSE       refused before a request reaches its daemon
 
-The owner of a file is what its file system says. A user who mounts one (FUSE) can name any owner, and can let every
-request wait. So a mount point is refused before anything asks its file system.
+A file system reports the owner of its files. A user who mounts one (FUSE) can report any owner, and can delay every
+request. So a mount point is refused before a request reaches its file system.
 
     openat2(RESOLVE_NO_XDEV)      Linux 5.6 or newer: the kernel checks while it opens
-    /proc/self/fdinfo: mnt_id     older kernels and sandboxes without that call: O_PATH first, which asks no file system
+    /proc/self/fdinfo: mnt_id     older kernels and sandboxes without that call: O_PATH first, which sends no request
 
 Rights: this thread works with another user's rights.
 
@@ -117,7 +117,7 @@ def _by_mount_id(name: str, flags: int, mode: int, folder: int) -> int:
 
 
 def _mount_of(descriptor: int) -> int:
-    """The kernel's number of the mount; -1 where it does not tell (gVisor, which lets nobody mount)."""
+    """The kernel's number of the mount; -1 if it is not known (gVisor, where no user can mount)."""
     with own_rights():
         info = os.open(f"/proc/self/fdinfo/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -134,7 +134,7 @@ def rights_of(user: int, group: int = NOBODY) -> Iterator[None]:
     """File access in the block has the rights of ``user``. Do not start threads or processes in it.
 
     Without root the block keeps the rights of this process. A parent that dies during the block ends this process when
-    the block ends, if this thread has asked for a signal then (``prctl``).
+    the block ends, if this thread has requested a signal for it (``prctl``).
 
     Raises:
         PermissionError: this process is root and may not change its rights (no CAP_SETUID or CAP_SETGID).

@@ -29,7 +29,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds our packages: a checkout, or site-packages."""
 STARTER = "RANKSCOPE_STARTER"
-"""Environment variable: pid of the process that started this one and that this one must not outlive."""
+"""Environment variable: pid of the process that started this one. This one must not outlive it."""
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 """Environment variable that torchrun sets for its ranks."""
 _PR_SET_PDEATHSIG = 1
@@ -42,7 +42,7 @@ _START_FIELD = 19
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 LONG_LIFE_S = 60.0
-"""After a life of this length the cause was not the start: the pauses begin again with the first."""
+"""After a life of this length the pauses begin again with the first."""
 
 
 def python_module(module: str) -> list[str]:
@@ -59,8 +59,8 @@ def path_to_packages(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def path_of_this_process() -> str:
-    """``PYTHONPATH`` for a process of ours that a user's program starts: what the program can import, except the files
-    in the folder of its script and in the working directory."""
+    """``PYTHONPATH`` for a process of ours that a user's program starts: the path of the program, without the folder of
+    its script and the working directory."""
     left_out = _folders_of_the_user() - {HOME}
     return os.pathsep.join(path for path in sys.path if path and Path(path).resolve() not in left_out)
 
@@ -96,15 +96,17 @@ def child_environment() -> dict[str, str]:
 
 
 def end_with_starter() -> None:
-    """Have the kernel send SIGHUP to this process when its starter ends. Does nothing if a person started it."""
+    """Let the kernel send SIGHUP to this process when its starter ends. Does nothing if a user started it."""
     starter = os.environ.pop(STARTER, "")  # children of this process have another parent
     if starter.isdecimal():
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a starter under nohup ignores it, and so would this process
+        signal.signal(
+            signal.SIGHUP, signal.SIG_DFL
+        )  # under nohup the starter ignores it, and this process inherits that
         end_with_parent(int(starter), signal.SIGHUP)
 
 
 def tie_to_parent(parent: int) -> None:
-    """For a forked child: only ``parent`` ends it. The signals of the terminal go to both; the parent acts on them."""
+    """For a forked child: only ``parent`` ends it. It ignores the signals of the terminal. The parent gets them too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -112,14 +114,14 @@ def tie_to_parent(parent: int) -> None:
 
 
 def end_with_torchrun() -> None:
-    """For a rank: have the kernel kill this process when torchrun ends; at once if it ended after this module was
+    """For a rank: let the kernel kill this process when torchrun ends; at once if it ended after this module was
     imported. Does nothing under other launchers: their threads may end before the job."""
     if TORCHRUN in os.environ:
         end_with_parent(_FIRST_PARENT, signal.SIGKILL)
 
 
 def end_with_parent(parent: int, number: int) -> None:
-    """Have the kernel send ``number`` to this process when its parent ends; at once if ``parent`` is gone already."""
+    """Let the kernel send ``number`` to this process when its parent ends; at once if ``parent`` has ended already."""
     with suppress(AttributeError):  # no prctl: not Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:

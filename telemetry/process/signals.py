@@ -29,7 +29,7 @@ SIGNAL_BASE = 128
 
 
 def on_first_ending(act: Callable[[int], None]) -> None:
-    """Have ``act(number)`` called in the main thread on the first ending signal; further ones are ignored.
+    """Call ``act(number)`` in the main thread on the first ending signal. Further ones are ignored.
 
     A SIGHUP that is ignored already (``nohup``) stays ignored. Main thread only.
     """
@@ -79,12 +79,12 @@ def _raise(number: int) -> None:
 
 
 def _limit_the_end(number: int) -> None:
-    """A thread of the lowest kind takes no lock to start: the code that was interrupted may hold one of threading's.
-    The kernel's timer also ends a process whose threads do not return to Python."""
+    """``_thread`` needs no lock to start a thread. The interrupted code may hold one of ``threading``. The timer of the
+    kernel also ends a process whose threads do not return to Python."""
     limit_s = LIMIT_S if number == signal.SIGTERM else SHORT_LIMIT_S
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_AFTER_LIMIT_S)
-    with suppress(RuntimeError):  # no room for a thread: the alarm is left
+    with suppress(RuntimeError):  # no further thread can start: the alarm remains
         _thread.start_new_thread(_exit_at, (limit_s, SIGNAL_BASE + number))
 
 

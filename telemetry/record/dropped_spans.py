@@ -21,11 +21,11 @@ from telemetry.printable import one_line
 from telemetry.records import SPANS_DROPPED
 
 MAX_KEYS = 64
-"""Pairs of reason and stage that are counted apart; what comes later is counted together."""
+"""Pairs of reason and stage that are counted separately. Further pairs are counted together."""
 ANY = "any stage"
 STDERR = 2
 NUM_SLOTS = 63
-"""Words of a shared page after the first, by process id: two forked processes rarely add to the same one at once."""
+"""Words of a shared page after the first, by process id, so that forked processes rarely use the same word."""
 
 
 class Reason(StrEnum):
@@ -75,7 +75,7 @@ class DroppedSpans:
             self._count((Reason.FORKED, ANY), count)
 
     def flush(self) -> None:
-        """Mark what is counted and not marked yet."""
+        """Mark the spans that are counted and not marked yet."""
         with suppress(Exception):
             for key in list(self._unmarked):
                 self._write(key)
@@ -114,7 +114,7 @@ class ForkedSpans:
 
     @classmethod
     def shared(cls) -> "ForkedSpans | None":
-        """A new one; None where there is no memory."""
+        """A new page; None if there is no memory."""
         try:
             return cls()
         except (OSError, ValueError):
@@ -134,7 +134,7 @@ class ForkedSpans:
 
 
 def write_line(text: str) -> None:
-    """One line on stderr. Never waits: where stderr is full, the line is lost."""
+    """Write one line on stderr. Never waits: if stderr is full, the line is lost."""
     with suppress(Exception):
         poll = select.poll()
         poll.register(STDERR, select.POLLOUT)

@@ -1,4 +1,4 @@
-"""Bytes on disk: what a rank writes and everyone else reads.
+"""The format of the files that a rank writes and other processes read.
 
     SPOOL/<run_id>/<attempt>/agent.log      output of the agent that the ranks started
     SPOOL/<run_id>/<attempt>/hosts/         events of hosts, see agent/journal.py
@@ -40,7 +40,7 @@ MAX_TEXT_BYTES = 4000
 AGENT_LOG_NAME = "agent.log"
 META_NAME = "meta.json"
 RANK_FOLDER_DEPTH = 3
-"""Run, attempt, rank: the names of a rank's folder that rankscope chose, below the spool that a person named."""
+"""Run, attempt and rank: rankscope chose these names of a rank's folder. The user named the spool above them."""
 ATTEMPT_FOLDER_DEPTH = RANK_FOLDER_DEPTH - 1
 MAX_MARK_RECORDS = 1 + MAX_TEXT_BYTES // TEXT_BYTES
 
@@ -122,18 +122,18 @@ def name_bytes(name: str) -> bytes:
 
 
 def text_pieces(text: str) -> list[bytes]:
-    """What fits of a text, in pieces of a record each; a character may lie across two."""
+    """The part of a text that fits, in pieces of one record each. A character may be split between two pieces."""
     raw = text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore").encode()
     return [raw[start : start + TEXT_BYTES] for start in range(0, len(raw), TEXT_BYTES)]
 
 
 def pack_mark(at_ns: int, name: bytes, step: int, pieces: list[bytes], place: int) -> bytes:
-    """A mark and its texts, as they stand from byte ``place`` of a segment on."""
+    """A mark and its texts, for byte ``place`` of a segment."""
     mark = _MARK.pack(at_ns, name, step, len(pieces), RecordKind.MARK, place)
     texts = (pack_text(piece, place + RECORD_BYTES * number) for number, piece in enumerate(pieces, start=1))
     return mark + b"".join(texts)
 
 
 def pack_text(piece: bytes, place: int) -> bytes:
-    """A text record at byte ``place`` of a segment; an empty one is padding."""
+    """A text record for byte ``place`` of a segment. An empty text is padding."""
     return _TEXT.pack(piece, RecordKind.TEXT | len(piece) << 24, place)

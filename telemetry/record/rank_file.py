@@ -40,11 +40,11 @@ from telemetry.settings import MAX_SEGMENTS
 
 SEGMENT_RECORDS = 16384
 MIN_SEGMENTS = 3
-"""The one being written and one that is in flight are never removed."""
+"""The one being written, one in flight, and one more. The first two are never removed."""
 MADV_POPULATE_WRITE = 23
 """Python has no name for it."""
 PATIENCE_S = 0.02
-"""What the recording thread waits for a segment that is being made, once; after that it drops and counts."""
+"""How long the recording thread waits once for a segment that is late. After that it drops and counts records."""
 STOP_S = 1.0
 
 
@@ -61,10 +61,10 @@ class Segment(Place):
 
 
 class RankFile:
-    """Segments of one rank. One thread makes them, one goes on in them.
+    """Segments of one rank. One thread makes them, and one writes into them.
 
-    Continues the numbering where the folder holds records already (a rank that stopped and started again). ``anchor``
-    ties all of its segments to wall time: a step of the wall clock under way moves no record past another.
+    Continues the numbering if the folder contains records already (a rank that stopped and started again). ``anchor``
+    converts the times of all segments to wall time, so that a step of the wall clock does not change their order.
 
     Raises:
         OSError: the folder cannot be written.
@@ -89,15 +89,15 @@ class RankFile:
         self.next_seq, self._number = self._resume()
 
     def open_segment(self, first_seq: int) -> Segment | None:
-        """The next segment, made here and now; None where there is no room for one, or no folder."""
+        """The next segment, made at once. None if there is no room for it, or no folder."""
         segment = self.make(first_seq)
         if segment is not None:
             self.seal_and_go_on_in(segment)
         return segment
 
     def make(self, first_seq: int) -> Segment | None:
-        """A segment for the records from ``first_seq`` on; None where there is no room for one, or no folder. At the
-        cap, and on a full disk, the oldest one makes room for it."""
+        """A segment for the records from ``first_seq`` on. None if there is no room for it, or no folder. At the limit,
+        and on a full disk, the oldest one is deleted."""
         try:
             with self._opened() as folder:
                 if not self._keep_below_cap(folder):
@@ -110,7 +110,7 @@ class RankFile:
             return None
 
     def seal_and_go_on_in(self, segment: Segment) -> None:
-        """The current segment gets no more records; this one does. Writes memory only."""
+        """Seal the current segment, and continue in this one. Writes memory only."""
         if self._current is not None:
             self._current.buffer[layout.SEALED_OFFSET] = 1
         self._current = segment
@@ -121,10 +121,10 @@ class RankFile:
             folder.remove(segment.name)
 
     def close(self, next_seq: int) -> None:
-        """Says in the header how many records the last segment holds, and seals it.
+        """Write the number of records into the header of the last segment, and seal it.
 
         Raises:
-            OSError, UnreadableError: it is gone.
+            OSError, UnreadableError: it was deleted.
         """
         if self._current is not None:
             with self._opened() as folder:
@@ -132,8 +132,8 @@ class RankFile:
         self._current = None
 
     def _resume(self) -> tuple[int, int]:
-        """Number of the next record and of the next segment, after what the folder holds and can be read; where all
-        was shipped and deleted, after what was acknowledged. A folder without an identity and segments is fresh."""
+        """Number of the next record and of the next segment: after the readable records in the folder. If all were
+        shipped and deleted: after the acknowledged ones. A folder without an identity and segments is new."""
         with self._opened() as folder:
             take_back(folder)
             segments = list_segments(folder)
@@ -156,7 +156,7 @@ class RankFile:
         return open_folder(self.folder, below=layout.RANK_FOLDER_DEPTH)
 
     def _keep_below_cap(self, folder: Folder) -> bool:
-        """Whether there is room for one more."""
+        """Whether there is room for another segment."""
         excess = len(list_segments(folder)) + 1 - self._max_segments
         return all(self._remove_oldest(folder, LossCause.CAP) for _ in range(excess))
 
@@ -165,7 +165,7 @@ class RankFile:
         return any(self._remove(folder, name, cause) for name in list_segments(folder)[:-1])
 
     def _remove(self, folder: Folder, name: str, cause: LossCause) -> bool:
-        """Delete a segment and count what it held, unless the agent sends it."""
+        """Delete a segment and count its records, unless the agent sends it."""
         first_seq, end_seq = _numbers(folder, name)
         if self._page.in_flight(first_seq, end_seq):
             return False
@@ -173,7 +173,7 @@ class RankFile:
         try:
             folder.rename(name, gone)
         except FileNotFoundError:
-            return True  # acknowledged, and reclaimed just now
+            return True  # the agent has just deleted it
         try:
             if self._page.in_flight(first_seq, end_seq):  # pinned meanwhile: perhaps it was read before it moved
                 folder.rename(gone, name)
@@ -220,7 +220,7 @@ class SegmentsAhead:
         return self._rank_file.dropped
 
     def open_segment(self, first_seq: int) -> Segment | None:
-        """The segment that lies ready; None when it is late or could not be made: a call soon after may have it."""
+        """The prepared segment. None if it is late or could not be made: a later call may return it."""
         if not self._maker.ident:
             self._maker.start()
             return self._hand_out(self._rank_file.make(first_seq), first_seq)
@@ -232,7 +232,7 @@ class SegmentsAhead:
         return self._hand_out(segment, first_seq)
 
     def stop(self) -> None:
-        """Make no more, and remove what was made for later."""
+        """Stop making segments, and remove the prepared one."""
         self._wanted.put(None)
         self._maker.join(STOP_S)
         if self._ready is not None:
@@ -242,7 +242,7 @@ class SegmentsAhead:
         """Seal the last segment at ``next_seq``.
 
         Raises:
-            OSError, UnreadableError: it is gone.
+            OSError, UnreadableError: it was deleted.
         """
         self._rank_file.close(next_seq)
 
@@ -260,12 +260,12 @@ class SegmentsAhead:
 
 
 def _map_new(folder: Folder, name: str, size: int) -> mmap.mmap:
-    """A zeroed file of ``size`` bytes, allocated, mapped and in memory: the hot path meets no page fault."""
+    """A zeroed file of ``size`` bytes, allocated, mapped and in memory, so that the hot path has no page faults."""
     fd = folder.make(name)
     try:
         os.posix_fallocate(fd, 0, size)
         buffer = mmap.mmap(fd, size)
-        with suppress(OSError, ValueError):  # Linux before 5.14 knows no such advice: pages then come one by one
+        with suppress(OSError, ValueError):  # Linux before 5.14 lacks this advice: pages are then loaded one by one
             buffer.madvise(MADV_POPULATE_WRITE)
         return buffer
     except OSError:
@@ -277,7 +277,7 @@ def _map_new(folder: Folder, name: str, size: int) -> mmap.mmap:
 
 
 def _numbers(folder: Folder, name: str) -> tuple[int, int]:
-    """The first record of a segment and one past the last; of what is no segment, none."""
+    """The first record of a segment and one past the last. Equal if it is no segment."""
     try:
         header = read_header(folder, name)
     except RankscopeError:
@@ -286,7 +286,7 @@ def _numbers(folder: Folder, name: str) -> tuple[int, int]:
 
 
 def _finish(folder: Folder, name: str, count: int) -> None:
-    """Seal a segment of another life, or the last of this one: it holds ``count`` records and gets no more."""
+    """Seal a segment of an earlier life, or the last of this one, with ``count`` records."""
     header = replace(read_header(folder, name), capacity=count, sealed=True)
     with os.fdopen(folder.open(name, os.O_RDWR), "r+b") as file:
         file.write(header.to_bytes())

@@ -32,17 +32,17 @@ from telemetry.topology import Topology
 DUMP_PATHS = "flight_dumps"
 """Key in the identity's ``meta``: a JSON list of absolute paths."""
 _FLIGHT_RECORDER = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""Newer torch reads the second where the first is not set; older torch knows the second alone."""
+"""Newer torch reads the second if the first is not set. Older torch reads only the second."""
 _TORCHCOMMS = "TORCHCOMM_FR_DUMP_TEMP_FILE"
 _DYNAMIC = {
     "TORCH_FR_DUMP_TEMP_FILE": "TORCH_FR_DUMP_DYNAMIC_FILE_NAME",
     "TORCHCOMM_FR_DUMP_TEMP_FILE": "TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME",
 }
-"""With it the file's name is the variable's value, without the rank."""
+"""If it is set, the file's name is the value of the variable, without the rank."""
 
 
 def rank_folder(spool: Path, run_id: str, attempt: int, rank: int) -> Path:
-    """Where a rank's file lies."""
+    """The folder of a rank's file."""
     return spool / run_id / str(attempt) / f"rank-{rank:05d}"
 
 

@@ -64,7 +64,7 @@ def list_segments(folder: Folder) -> list[str]:
 
 
 def number_of(name: str) -> int | None:
-    """The number of a segment; None for any other file."""
+    """The number of a segment; None for another file."""
     stem, dot, suffix = name.partition(".")
     return int(stem) if dot + suffix == SUFFIX and stem.isdecimal() and stem.isascii() else None
 
@@ -98,7 +98,7 @@ def read_header(folder: Folder, name: str) -> SegmentHeader:
 def read_records(
     folder: Folder, name: str, header: SegmentHeader, *, from_seq: int, max_records: int
 ) -> NDArray[np.void]:
-    """Committed records from number ``from_seq`` on, up to the first one that is not there yet, or torn.
+    """Committed records from number ``from_seq`` on, up to the first one that is incomplete.
 
     Raises:
         UnreadableError: the file is gone.
@@ -121,12 +121,12 @@ def read_records(
 
 
 def committed_records(folder: Folder, name: str, header: SegmentHeader) -> int:
-    """How many records of a segment are committed."""
+    """The number of committed records of a segment."""
     return len(read_records(folder, name, header, from_seq=header.first_seq, max_records=header.capacity))
 
 
 def take_back(folder: Folder) -> bool:
-    """Bring segments back into sight that are being deleted; whether there were any."""
+    """Restore the names of segments that are being deleted. Returns whether there were any."""
     back = False
     for name in folder.names():
         if name.endswith(GONE_SUFFIX):
@@ -176,7 +176,7 @@ def decode_marks(records: Records, first_seq: int, to_wall_ns: ToWall) -> Column
 
 
 def whole_marks(records: Records, max_records: int) -> Records:
-    """At most ``max_records`` of them, but never a mark without its texts: those come along, or the mark waits."""
+    """At most ``max_records`` of them, but no mark without its texts: they are added, or the mark is left out."""
     marks = np.flatnonzero(records["kind"][:max_records] == RecordKind.MARK)
     if not len(marks):
         return records[:max_records]
@@ -199,7 +199,7 @@ def _names(records: Records) -> list[str]:
 
 
 def _text(records: Records) -> str:
-    """The texts joined; a character may lie across two of them."""
+    """The joined texts. A character may be split between two of them."""
     pieces = zip(_bytes(records)[:, :TEXT_BYTES], records["text_length"], strict=True)
     return b"".join(row.tobytes()[: int(length)] for row, length in pieces).decode(errors="replace")
 

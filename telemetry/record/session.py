@@ -32,7 +32,7 @@ that an exception interrupts does not count as a step: it gets the mark ``step-i
 mark = RECORDER.mark
 """``mark(name, text="")``: something happened now."""
 sample = RECORDER.sample
-"""``sample(metric, value, step=None)``: a number as of now; of a step gone by when ``step`` names it."""
+"""``sample(metric, value, step=None)``: a number as of now, or of the earlier step ``step``."""
 record_span = RECORDER.record_span
 """``record_span(stage, start_ns, duration_ns, *, microbatch, chunk, size_bytes, peer, op_seq, cpu_ns, issue_ns,
 clock)``: a span that is over, on CLOCK_MONOTONIC (``time.monotonic_ns``); from any thread."""
@@ -81,7 +81,7 @@ def start(
     ``telemetry.settings``).
 
     ``device`` selects the clock of steps, compute and communication. ``auto``: the CUDA device that this process uses,
-    as soon as it does, also after a later ``set_device``; else the host. ``cuda``: likewise, and an error if there is
+    as soon as it does, also after a later ``set_device``; else the host. ``cuda``: the same, and an error if there is
     no such device. ``cpu``: the host. CUDA is not initialised for this, and no unused device gets a context.
 
     ``topology`` may be torch's DeviceMesh. Without it, and without RANKSCOPE_MESH, the mesh is learned from the names

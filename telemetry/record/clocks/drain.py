@@ -4,7 +4,7 @@
 only for ``cuda``.
 
 auto      once this process uses a CUDA device (the default)
-cuda      likewise; it is an error if torch sees no such device
+cuda      the same, and an error if torch sees no such device
 cpu       never
 
 error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
@@ -212,7 +212,7 @@ def device_drain(device: Device, recorder: Recorder) -> Drain | None:
 
 
 def open_device_clock(device: str) -> DeviceClock | None:
-    """None on a CPU, and until this process works on a device. Cheap until then.
+    """None on a CPU, and until this process uses a device. Cheap until then.
 
     Raises:
         UsageError: the device cannot be timed.
@@ -226,11 +226,11 @@ def open_device_clock(device: str) -> DeviceClock | None:
 
 
 def expects_device(device: str) -> bool:
-    """Whether ``open_device_clock`` may give a clock later.
+    """Whether ``open_device_clock`` may return a clock later.
 
     Raises:
-        UsageError: ``cuda`` was asked for, and torch sees no such device.
-        ImportError: likewise, and torch is not installed.
+        UsageError: ``device`` is ``cuda``, and torch sees no such device.
+        ImportError: ``device`` is ``cuda``, and torch is not installed.
     """
     if device == "cuda":
         import torch  # noqa: PLC0415  (optional extra)
@@ -247,6 +247,6 @@ def _has_gpu() -> bool:
 
 
 def _torch_has_cuda() -> bool:
-    """True also while torch is not imported."""
+    """True while torch is not imported."""
     torch = sys.modules.get("torch")
     return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None
