@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from rankscope.shadowing import check_own_packages
 
 if TYPE_CHECKING:
-    from telemetry.record.api import Stage, Topology, mark, record_span, sample, span, start, step, stop
+    from telemetry.record.session import Stage, Topology, mark, record_span, sample, span, start, step, stop
     from telemetry.version import __version__
 
 __all__ = [
@@ -40,12 +40,12 @@ __all__ = [
 
 check_own_packages("telemetry")
 
-if not TYPE_CHECKING:  # a type checker would take any name as one of this module
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name):
         """A name of ``__all__``, on first use: the command is below this package and must not load the recorder."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = import_module("telemetry.version" if name == "__version__" else "telemetry.record.api")
+        module = import_module("telemetry.version" if name == "__version__" else "telemetry.record.session")
         globals()[name] = getattr(module, name)
         return globals()[name]

@@ -1,24 +1,31 @@
-"""Secrets from the environment, or from a file that it names. Never from the command line, which all users can read.
+"""Secrets and TLS certificates of the collector and its clients.
 
 RANKSCOPE_TOKEN         full access                              also as NAME_FILE: the path of a file
 RANKSCOPE_WRITE_TOKEN   send batches and OpenTelemetry only      that holds only the secret
 RANKSCOPE_READ_TOKEN    queries and the dashboard only
+RANKSCOPE_CA_FILE       the certificates that clients trust
+
+Secrets are never read from the command line, because all users can read it.
 """
 
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.errors import UsageError
-from telemetry.files.input_file import read_input
+from telemetry.files.input_file import open_input, read_input
 
 MAX_SECRET_BYTES = 4096
+CA_VARIABLE = "RANKSCOPE_CA_FILE"
+LEAST_TLS = ssl.TLSVersion.TLSv1_2
+"""Older versions can be read and changed on the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """What a server accepts, or a client may present. Empty: none of that kind. Never printed."""
+    """The tokens that a server accepts, or a client presents. Empty: none of that kind. Never printed."""
 
     full: str = field(default="", repr=False)
     write: str = field(default="", repr=False)
@@ -29,12 +36,12 @@ class Tokens:
 
     @property
     def to_write(self) -> str:
-        """What to present with rows."""
+        """The token to send with rows."""
         return self.full or self.write or self.read
 
     @property
     def to_read(self) -> str:
-        """What to present with a question."""
+        """The token to send with a query."""
         return self.full or self.read or self.write
 
     @classmethod
@@ -71,3 +78,55 @@ def _read(name: str, path: Path) -> str:
     if not found:
         raise UsageError(f"{name}: {path} is empty", hint="the file must hold only the secret")
     return found.decode("latin-1")
+
+
+def check_pair(certificate: Path, key: Path) -> None:
+    """Check that a server can start with this certificate and key.
+
+    Raises:
+        UsageError: a file cannot be read, is not PEM, or has a password; or the key belongs to another certificate.
+    """
+    for path, what in ((certificate, "certificate"), (key, "key")):
+        try:
+            open_input(path).close()
+        except OSError as error:
+            raise UsageError(f"TLS: cannot read the {what} {path}: {error.strerror}", hint=_hint(what)) from error
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password=_refuse_to_ask)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise UsageError(f"TLS: {key} is not the key of {certificate}", hint=_hint("key")) from error
+        raise UsageError(
+            f"TLS: {certificate} and {key} are not a certificate and its key in PEM", hint=_hint("")
+        ) from error
+
+
+def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
+    """The certificates in ``RANKSCOPE_CA_FILE``, with which a client checks a server. None if it is not set: the
+    system's certificates apply.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no certificate.
+    """
+    path = environment.get(CA_VARIABLE, "")
+    if not path:
+        return None
+    try:
+        open_input(Path(path)).close()
+        context = ssl.create_default_context(cafile=path)
+    except OSError as error:
+        what = "it has no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise UsageError(
+            f"{CA_VARIABLE}: {path}: {what}",
+            hint="name the certificate of the CA that signed the collector's certificate",
+        ) from error
+    context.minimum_version = LEAST_TLS
+    return context
+
+
+def _refuse_to_ask() -> str:
+    raise UsageError("TLS: the key has a password", hint="use a key without a password, readable only by this user")
+
+
+def _hint(what: str) -> str:
+    return f"--tls-cert FILE and --tls-key FILE, both in PEM{', the key of that certificate' if what == 'key' else ''}"

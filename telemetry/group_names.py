@@ -1,14 +1,32 @@
-"""Meaning of process group descriptions: the axes of the mesh that a group spans, and its purpose.
+"""Process groups: what their descriptions mean, and how spans identify them.
 
     mesh_dp_shard                    torch's DeviceMesh:  mesh_ and the name of its axis
     TENSOR_MODEL_PARALLEL_GROUP      Megatron-LM (megatron/core/parallel_state.py)
 
-Live groups, flight-recorder dumps and imported profiles use this one table.
+Live groups, flight-recorder dumps and imported profiles use this one table of descriptions.
+
+    peer of a stored span    0 and above    the global rank on the other side of a send or receive
+                             -1             neither a rank nor a group is known
+                             -3 and below   the group of a collective: -2 - code
+
+    code    below 128: bit mask of the axes of the mesh (``telemetry/topology.py``)
+            otherwise   bit 28   27 ........ 7    6 ......... 0
+                             1   ranks of it      axes, in the order of MESH_AXES
+
+A mask is valid in one mesh only. While the mesh is not known, a group is identified by the axes in its description and
+its size, which are valid in every mesh. Such a code becomes a mask when the span is read, once the mesh is known. Older
+versions read it as a group that the mesh does not have.
 """
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.topology import MAX_RANKS, MESH_AXES, Topology
 
 Purpose = Literal["dp", "pp", "tp", "cp", "ep"]
 """What a group's collectives carry: parameters and gradients, activations of a pipeline, of tensor, context or expert
@@ -68,12 +86,12 @@ _PARTS = frozenset(
         *("expert_tensor_model_pipeline_parallel_group", "expert_data_parallel_group"),
     )
 )
-"""Groups that may hold only some ranks of their axes: experts are laid out over the same ranks in another way."""
+"""Groups that may contain only some ranks of their axes, because experts divide the same ranks differently."""
 _BESIDE_EXPERTS = frozenset(("mesh_efsdp", "mesh_dp_shard_mod_ep", "mesh_dp_mod_ep", "expert_data_parallel_group"))
 _HIERARCHICAL = "hierarchical_"
-"""Megatron's groups of one level of another group: a part of it."""
+"""Megatron's groups of one level of another group. They are a part of it."""
 _ENDING = re.compile(r"(_gloo)?(_l\d+|_\d+)?$")
-"""What Megatron appends: for the backend, the level, or the size."""
+"""Endings that Megatron appends for the backend, the level, or the size."""
 _PURPOSES: dict[str, Purpose] = {"pp": "pp", "tp": "tp", "cp": "cp", "ep": "ep"}
 _MIXED: dict[frozenset[str], Purpose] = {
     frozenset(("dp", "cp")): "dp",
@@ -85,6 +103,12 @@ _MIXED: dict[frozenset[str], Purpose] = {
 sharded."""
 EMBEDDING_GROUPS = ("embedding_group", "position_embedding_group")
 """Megatron's groups of both ends of a pipeline. They lie along no axis."""
+
+NO_PEER, GROUP_BASE = -1, -2
+"""In ``peer`` of spans: nothing is known, and what a code is subtracted from. Groups are below ``GROUP_BASE``."""
+Peers = npt.NDArray[np.signedinteger[Any]]
+_NAMED = 1 << 28
+_SIZE_SHIFT = len(MESH_AXES)
 
 
 def axes_described(description: str) -> tuple[str, ...]:
@@ -100,18 +124,18 @@ def axes_described(description: str) -> tuple[str, ...]:
 
 
 def spans_whole_axes(description: str) -> bool:
-    """Whether a group of this description holds every rank along its axes, so that its ranks show how these lie."""
+    """Whether a group of this description contains every rank along its axes, so that its ranks show their strides."""
     return not description.lower().startswith(_HIERARCHICAL) and _plain(description) not in _PARTS
 
 
 def lies_beside_experts(description: str) -> bool:
-    """Whether a group of this description holds the ranks that have the same experts: with the group of the experts it
-    makes up the data parallel ranks."""
+    """Whether a group of this description contains the ranks with the same experts. Together with the group of the
+    experts it forms the data parallel ranks."""
     return not description.lower().startswith(_HIERARCHICAL) and _plain(description) in _BESIDE_EXPERTS
 
 
 def purpose_of(axes: Iterable[str]) -> Purpose | None:
-    """What a group along these axes is for; None where it mixes purposes.
+    """The purpose of a group along these axes. None if it mixes purposes.
 
     Context or expert parallelism with data parallelism is data parallelism; expert with tensor parallelism is expert
     parallelism.
@@ -127,3 +151,49 @@ def _plain(description: str) -> str:
 
 def _purpose(name: str) -> Purpose:
     return _PURPOSES.get(name, "dp")
+
+
+def peer_of_mask(mask: int) -> int:
+    """What ``peer`` of a span holds for a group along the axes in ``mask``; ``NO_PEER`` for none."""
+    return GROUP_BASE - mask if mask else NO_PEER
+
+
+def mask_of_peer(peer: int) -> int:
+    """The inverse of :func:`peer_of_mask`; 0 for a rank."""
+    return GROUP_BASE - peer if peer < GROUP_BASE else 0
+
+
+def masks_of_peers(peers: Peers) -> npt.NDArray[np.int64]:
+    """:func:`mask_of_peer` of an array, shape as given."""
+    return np.where(peers < GROUP_BASE, GROUP_BASE - peers.astype(np.int64), 0)
+
+
+def peer_of_axes(names: Iterable[str], size: int) -> int:
+    """What ``peer`` of a span holds for a group of ``size`` ranks along these axes; ``NO_PEER`` without names."""
+    bits = sum(1 << MESH_AXES.index(name) for name in set(names))
+    return GROUP_BASE - (_NAMED | size << _SIZE_SHIFT | bits) if bits and 1 < size <= MAX_RANKS else NO_PEER
+
+
+def axes_of_peer(peer: int) -> tuple[str, ...]:
+    """The names that ``peer`` holds, in the order of ``MESH_AXES``; none where it holds something else."""
+    code = GROUP_BASE - peer
+    return tuple(name for at, name in enumerate(MESH_AXES) if code >> at & 1) if code >= _NAMED else ()
+
+
+def resolved_peers(peers: Peers, topology: Topology) -> Peers:
+    """``peers`` with the mask in place of names, shape as given; ``NO_PEER`` for a group that ``topology`` lacks."""
+    named = peers <= GROUP_BASE - _NAMED
+    if not named.any():
+        return peers
+    codes, place = np.unique(peers[named], return_inverse=True)
+    answer = peers.copy()
+    answer[named] = np.array([_resolved_peer(int(peer), topology) for peer in codes], dtype=peers.dtype)[place]
+    return answer
+
+
+def _resolved_peer(peer: int, topology: Topology) -> int:
+    """The size shows whether the names are complete: a group of data parallel ranks may contain those of other axes."""
+    mask = topology.wide_mask(*axes_of_peer(peer))
+    degrees = dict(topology.mesh)
+    size = (GROUP_BASE - peer - _NAMED) >> _SIZE_SHIFT
+    return peer_of_mask(mask) if size == prod(degrees[name] for name in topology.axes_of(mask)) else NO_PEER

@@ -8,13 +8,13 @@ from enum import StrEnum
 
 
 class Metric(StrEnum):
-    """Numbers. ``rdma-<file>`` stands beside these for every counter file of an RDMA port."""
+    """Numbers. Every counter file of an RDMA port is also a metric: ``rdma-<file>``."""
 
     # Ethernet interfaces: device is the interface.
     NIC_UP = "nic-up"
-    """1 with carrier and not taken down by its owner, else 0."""
+    """1 if it has a carrier and is not taken down by its owner, else 0."""
     NIC_CARRIER_DOWNS = "nic-carrier-downs"
-    """Counter: how often the carrier was lost, as the kernel counts."""
+    """Counter of the kernel: losses of the carrier."""
     NIC_CARRIER_UPS = "nic-carrier-ups"
     NIC_SPEED_MBPS = "nic-speed-mbps"
     NIC_RECEIVE_BYTES = "nic-receive-bytes"
@@ -33,7 +33,7 @@ class Metric(StrEnum):
     GPU_SM_CLOCK_MHZ = "gpu-sm-clock-mhz"
     GPU_MEMORY_CLOCK_MHZ = "gpu-memory-clock-mhz"
     GPU_THROTTLE_POWER_NS = "gpu-throttle-power-ns"
-    """Counters of time for which clocks were held down, by reason."""
+    """Counters of the time in which clocks were reduced, by reason."""
     GPU_THROTTLE_THERMAL_NS = "gpu-throttle-thermal-ns"
     GPU_THROTTLE_SYNC_BOOST_NS = "gpu-throttle-sync-boost-ns"
     GPU_THROTTLE_BOARD_NS = "gpu-throttle-board-ns"
@@ -55,31 +55,31 @@ class Metric(StrEnum):
     GPU_REMAP_PENDING = "gpu-remap-pending"
     GPU_REMAP_FAILED = "gpu-remap-failed"
     GPU_RECOVERY_ACTION = "gpu-recovery-action"
-    """What the driver asks for, as NVML numbers it: 0 nothing, 1 a reset, 2 and 7 a reboot, 4 to drain first ..."""
+    """The action that the driver recommends, as NVML numbers it: 0 none, 1 reset, 2 and 7 reboot, 4 drain first ..."""
     GPU_PCIE_REPLAYS = "gpu-pcie-replays"
     GPU_NVLINK_ERRORS = "gpu-nvlink-errors"
     """Counter: CRC, replay and recovery errors of all links together."""
 
     # The host: device is empty, ``core3``, a disk, or ``rank5`` for the process of a rank.
     HOST_CPU_BUSY = "host-cpu-busy"
-    """Share of processor time that was used, 0 to 1; device empty: of all cores together."""
+    """Share of processor time that was used, 0 to 1. Device empty: of all cores."""
     HOST_CPU_STEAL = "host-cpu-steal"
     """Share that a hypervisor took away, 0 to 1."""
     HOST_RUN_QUEUE = "host-run-queue"
-    """Threads that run or want to."""
+    """Threads that run or can run."""
     HOST_MEMORY_AVAILABLE_BYTES = "host-memory-available-bytes"
     HOST_MEMORY_TOTAL_BYTES = "host-memory-total-bytes"
     HOST_SWAP_IN_BYTES = "host-swap-in-bytes"
     HOST_SWAP_OUT_BYTES = "host-swap-out-bytes"
     HOST_PAGE_FAULTS = "host-page-faults"
-    """Counter: all of them; most only map memory that is there."""
+    """Counter: all page faults. Most of them read no disk."""
     HOST_MAJOR_FAULTS = "host-major-faults"
-    """Counter: those that had to read from a disk."""
+    """Counter: page faults that read a disk."""
     HOST_DISK_READ_BYTES = "host-disk-read-bytes"
     HOST_DISK_WRITE_BYTES = "host-disk-write-bytes"
     HOST_DISK_BUSY_NS = "host-disk-busy-ns"
     HOST_PRESSURE_CPU_NS = "host-pressure-cpu-ns"
-    """Counters of time in which some thread waited for the resource: pressure-stall information."""
+    """Counters of the time in which a thread waited for the resource: pressure-stall information."""
     HOST_PRESSURE_MEMORY_NS = "host-pressure-memory-ns"
     HOST_PRESSURE_IO_NS = "host-pressure-io-ns"
     RANK_CPU_NS = "rank-cpu-ns"
@@ -88,47 +88,47 @@ class Metric(StrEnum):
     RANK_THREADS = "rank-threads"
     RANK_VOLUNTARY_SWITCHES = "rank-voluntary-switches"
     RANK_INVOLUNTARY_SWITCHES = "rank-involuntary-switches"
-    """Counter: how often it was taken off a core although it could have gone on."""
+    """Counter: how often it lost a core although it could continue."""
     RANK_PAGE_FAULTS = "rank-page-faults"
     RANK_MAJOR_FAULTS = "rank-major-faults"
     RANK_RUN_DELAY_NS = "rank-run-delay-ns"
-    """Counter: how long its main thread could have run but had no core."""
+    """Counter: the time in which its main thread could run but had no core."""
     RANK_CORE = "rank-core"
     """Number of the core on which its main thread last ran."""
     RANK_THROTTLED_NS = "rank-throttled-ns"
-    """Counter: how long the processor quota of its cgroup, or of one above, held threads back; threads on several cores
-    count each."""
+    """Counter: the time in which the processor quota of its cgroup, or of a parent, stopped threads. Threads on several
+    cores count separately."""
 
-    # The clock: device is the collector that was asked.
+    # The clock: device is the collector.
     CLOCK_OFFSET_NS = "clock-offset-ns"
-    """The collector's wall clock less this host's, by the quickest of a few pings."""
+    """The collector's wall clock minus this host's, by the quickest of a few pings."""
     CLOCK_ROUND_TRIP_NS = "clock-round-trip-ns"
-    """Of that ping: the offset is right within half of it."""
+    """Of that ping. The error of the offset is at most half of it."""
 
 
 class Happening(StrEnum):
-    """Events. What ``text`` holds stands beside each."""
+    """Events, each with the content of its ``text``."""
 
     LINK_DOWN = "link-down"
-    """A NIC or RDMA port lost its link. Text: free words, with ``LINK_ALREADY_DOWN`` first where it was down before
+    """A NIC or RDMA port lost its link. Text: free text, which begins with ``LINK_ALREADY_DOWN`` if it was down before
     sampling began."""
     LINK_UP = "link-up"
-    """It has it again. Text: free words."""
+    """The link is back. Text: free text."""
     LINK_FLAPS = "link-flaps"
-    """Links came and went between two samples, unseen but counted. Text: how many times, a number."""
+    """The link was lost and came back between two samples. Text: how many times, a number."""
     LINK_TAKEN_DOWN = "link-taken-down"
-    """Its owner took the interface down: no carrier to speak of. LINK_UP when it is put up again."""
+    """Its owner took the interface down. LINK_UP follows when it is up again."""
     DEVICE_GONE = "device-gone"
-    """A NIC or GPU disappeared. Text: free words."""
+    """A NIC or GPU disappeared. Text: free text."""
     GPU_SEEN = "gpu-seen"
-    """Once, as sampling began. Text: the GPU's UUID."""
+    """Once, when sampling began. Text: the GPU's UUID."""
     GPU_XID = "gpu-xid"
-    """Text: the number of the Xid, a space, free words."""
+    """Text: the number of the Xid, a space, free text."""
     GPU_ERROR = "gpu-error"
-    """Another critical event of a GPU: ECC, poison, lost. Text: free words."""
+    """Another critical event of a GPU: ECC, poison, lost. Text: free text."""
     BUSY_PROCESS = "busy-process"
-    """A process that is no rank takes much of a core. Device: its ``core3``, or empty. Text: ``pid name share``; small
-    ones of one name on one core count together, and the busiest is named."""
+    """A process that is no rank uses much of a core. Device: its ``core3``, or empty. Text: ``pid name share``. Small
+    processes of one name on one core count together: the text has the pid of the busiest."""
     RANK_STOPPED = "rank-stopped"
     """The process of a rank was stopped by a signal. Device: ``rank5``."""
     RANK_CONTINUED = "rank-continued"
@@ -139,4 +139,4 @@ class Happening(StrEnum):
 
 
 LINK_ALREADY_DOWN = "already down"
-"""How the text of LINK_DOWN or LINK_TAKEN_DOWN begins where a link was down as sampling began: nobody saw it go."""
+"""Start of the text of LINK_DOWN or LINK_TAKEN_DOWN if the link was down when sampling began."""

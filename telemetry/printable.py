@@ -1,4 +1,4 @@
-"""Makes text from outside safe for a terminal or a log.
+"""Makes untrusted text safe for a terminal or a log.
 
 Names, log lines and error texts come from jobs. An escape sequence in them would move the cursor, a line end would
 forge a line, and a bidirectional control would reverse what follows. Each such character is escaped:

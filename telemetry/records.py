@@ -1,8 +1,16 @@
-"""The identity of a rank, as its rank file and every batch contain it."""
+"""The identity of a rank, and the topology of a job, as rank files, batches and the store contain them.
 
+All ranks of a job have one mesh, but they learn it at different times, and a rank may end before it has. The topology
+of most ranks counts; if two are equally frequent, that of the lowest rank. ``RunGrids`` selects rows by the same rule.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from telemetry.topology import Place, Topology
+from telemetry.errors import UsageError
+from telemetry.topology import AXES, Place, Topology
 
 LOG_OFFSETS = "log_offsets"
 """In ``meta``: sizes of the files behind stdout and stderr as recording began."""
@@ -17,10 +25,13 @@ SPANS_DROPPED = "spans-dropped"
 """Name of the mark that a rank records for spans that it could not keep; its text begins with their number since the
 last such mark."""
 
+MAX_MESH_LENGTH = 256
+"""Characters of a mesh as text; the longest possible one takes fewer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIdentity:
-    """Who writes: one rank in one attempt of one run. ``meta.json`` beside the rank file holds it."""
+    """One rank in one attempt of one run. It is stored in ``meta.json`` beside the rank file."""
 
     run_id: str
     attempt: int
@@ -32,7 +43,7 @@ class RankIdentity:
     started_ns: int
     """Wall clock, nanoseconds since the epoch."""
     opened_ns: int = 0
-    """When the rank's folder was first opened, likewise: a restart in place keeps it. 0: not known."""
+    """When the rank's folder was first opened, on the same clock. A restart in place keeps it. 0: not known."""
     uid: int = -1
     """User id of the folder's owner. Read from the file system, never from the file. -1: not known."""
     meta: dict[str, str] = field(default_factory=dict)
@@ -40,9 +51,92 @@ class RankIdentity:
 
     @property
     def folder_opened_ns(self) -> int:
-        """What names the rank's folder among those that were recorded under the same run, attempt and rank."""
+        """Identifies the rank's folder among those of the same run, attempt and rank."""
         return self.opened_ns or self.started_ns
 
     @property
     def place(self) -> Place:
         return self.topology.place(self.rank)
+
+
+def identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
+    """The identity in the JSON of ``meta.json``: every value has its type and fits the ``ranks`` table.
+
+    Raises:
+        KeyError, TypeError, ValueError, UsageError: a value is missing or cannot be.
+    """
+    opened = {"opened_ns": fields["started_ns"]}  # older versions did not write it
+    identity = RankIdentity(**{**opened, **fields, "topology": _topology_from(fields["topology"]), "uid": uid})
+    for name in ("attempt", "rank", "local_rank", "pid"):
+        _check_number(name, getattr(identity, name), below=2**32)
+    for name in ("started_ns", "opened_ns"):
+        _check_number(name, getattr(identity, name), below=2**63)
+    texts = {"run_id": identity.run_id, "host": identity.host, **identity.meta}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise TypeError(f"{name} is {text!r}, not text")
+    f"{identity.run_id} {identity.host}".encode()  # JSON may contain half of a surrogate pair, which no table accepts
+    if identity.rank >= identity.topology.world_size:
+        raise ValueError(f"rank {identity.rank} is not in {identity.topology}")
+    return identity
+
+
+def _topology_from(fields: dict[str, Any]) -> Topology:
+    mesh = fields.get("mesh", "")
+    if not isinstance(mesh, str):
+        raise TypeError(f"mesh is {mesh!r}, not text")
+    for axis in AXES:
+        _check_number(axis, fields.get(axis, 1), below=2**32)
+    return topology_from(fields, mesh)
+
+
+def _check_number(name: str, value: object, *, below: int) -> None:
+    if type(value) is not int or not 0 <= value < below:  # a bool is an int
+        raise ValueError(f"{name} is {value!r}, not a number from 0 to {below - 1}")
+
+
+def topology_of(ranks: Any) -> Topology:
+    """The topology of a job, by its ranks.
+
+    ``ranks``: the answer to ``Ranks`` (a pyarrow table), at least one row.
+
+    Raises:
+        UsageError: degrees or a mesh that cannot be.
+    """
+    names = [*(f"{axis}_size" for axis in AXES), *(["mesh"] if "mesh" in ranks.column_names else [])]
+    counted = ranks.group_by(names, use_threads=False).aggregate([([], "count_all")])
+    votes: Counter[Topology] = Counter()
+    for row in counted.to_pylist():
+        votes[topology_in(row)] += row["count_all"]
+    return agreed_topology(votes)
+
+
+def agreed_topology(votes: Counter[Topology]) -> Topology:
+    """The topology that counts. ``votes``: the number of ranks with each, entered in the order of ranks; not empty."""
+    return votes.most_common(1)[0][0]
+
+
+def topology_in(row: Mapping[str, Any]) -> Topology:
+    """The topology in one row of ``ranks``. Without a mesh (rows of older versions) it is plain.
+
+    Raises:
+        UsageError: as in :func:`topology_from`.
+    """
+    return topology_from({axis: row[f"{axis}_size"] for axis in AXES}, str(row.get("mesh") or ""))
+
+
+def topology_from(degrees: Mapping[str, Any], mesh: str) -> Topology:
+    """The topology of these degrees of dp, pp and tp, and this mesh as text. Without a mesh (older versions) it is
+    plain. A degree that is left out is 1.
+
+    Raises:
+        UsageError: degrees or a mesh that cannot be, or that contradict each other.
+    """
+    dp, pp, tp = (int(degrees.get(axis, 1)) for axis in AXES)
+    plain = Topology(dp=dp, pp=pp, tp=tp)
+    if not mesh:
+        return plain
+    topology = Topology.parse(mesh) if len(mesh) <= MAX_MESH_LENGTH else None
+    if topology is None or (topology.dp, topology.pp, topology.tp) != (dp, pp, tp):
+        raise UsageError(f"the mesh {mesh[:80]!r} does not match dp {dp}, pp {pp}, tp {tp}", hint="send both unchanged")
+    return topology

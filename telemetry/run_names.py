@@ -18,7 +18,7 @@ MAX_HOST_LENGTH = 256
 
 
 def storable(name: str) -> str:
-    """``name`` in letters that can be stored: environments and kernels hold any bytes, of which some are no text."""
+    """``name`` as valid text. Environments and kernels may contain bytes that are no text."""
     return name.encode(errors="replace").decode()
 
 
@@ -40,9 +40,9 @@ def checked_run_name(name: str) -> str:
 
 
 def usable_run_name(name: str) -> str:
-    """``name``, or the nearest name that can name a run: ``_`` in place of each wrong character. A name that is too
-    long is cut, and ends in a digest of the whole one."""
-    usable = "".join(each if _is_allowed(each) else "_" for each in name)
+    """``name``, or the nearest valid name of a run: ``_`` instead of each invalid character. A name that is too long is
+    cut, and ends with a digest of the whole name."""
+    usable = "".join(letter if _is_allowed(letter) else "_" for letter in name)
     usable = usable.rstrip(" ") or "_"
     if usable[0] in ".- ":
         usable = "_" + usable[1:]

@@ -13,9 +13,10 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.files.private_files import make_folder
@@ -64,42 +65,33 @@ class RecordingSettings:
             mesh=environment.get("RANKSCOPE_MESH", "").strip(),
         )
 
-    def overridden(
-        self,
-        *,
-        run_id: str | None,
-        rank: int | None,
-        local_rank: int | None,
-        host: str | None,
-        attempt: int | None,
-        spool: Path | str | None,
-        collector: str | None,
-    ) -> "RecordingSettings":
-        """With what the caller gave in place of what the environment says.
+    def overridden(self, **given: Any) -> "RecordingSettings":
+        """With ``run_id``, ``rank``, ``local_rank``, ``host``, ``attempt``, ``spool`` and ``collector`` as the caller
+        gave them, if not None.
 
         Raises:
             ValueError: a rank or an attempt is no number.
         """
-        return replace(
-            self,
-            run_id=self.run_id if run_id is None else storable(str(run_id)),
-            rank=self.rank if rank is None else int(rank),
-            local_rank=self.local_rank if local_rank is None else int(local_rank),
-            host=self.host if host is None else storable(str(host))[:MAX_HOST_LENGTH],
-            attempt=self.attempt if attempt is None else int(attempt),
-            spool=self.spool if spool is None else Path(spool),
-            collector=self.collector if collector is None else collector,
-        )
+        return replace(self, **{name: _AS_SETTING[name](value) for name, value in given.items() if value is not None})
 
 
+_AS_SETTING: dict[str, Callable[[Any], Any]] = {
+    "run_id": lambda name: storable(str(name)),
+    "rank": int,
+    "local_rank": int,
+    "host": lambda name: storable(str(name))[:MAX_HOST_LENGTH],
+    "attempt": int,
+    "spool": Path,
+    "collector": str,
+}
 NETWORK_VARIABLES = (
     *("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"),
     "GLOO_SOCKET_IFNAME",
 )
 
 
-def network_words(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the environment says of the network that collectives use: part of what a rank says about itself."""
+def network_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings of the network that collectives use, for the identity of a rank."""
     return {name: environment[name] for name in NETWORK_VARIABLES if environment.get(name)}
 
 
@@ -109,7 +101,7 @@ def host_of(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def default_spool() -> Path:
-    """Where rank files go without a setting: a private folder below the temporary one."""
+    """The folder of rank files without a setting: a private folder below the temporary one."""
     return Path(tempfile.gettempdir()) / f"rankscope-{os.getuid()}" / "spool"
 
 
@@ -126,7 +118,7 @@ def check_default_spool(spool: Path) -> None:
 
 
 def spool_of(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where ranks that start with this environment write. The folder need not be there yet."""
+    """The spool of ranks that start with this environment. It need not exist yet."""
     return Path(environment.get("RANKSCOPE_SPOOL") or default_spool())
 
 
@@ -137,14 +129,14 @@ def _elastic_run(environment: Mapping[str, str]) -> str | None:
 
 
 def _run_by_time(world_size: int) -> str:
-    """Ranks of one launcher get one name: the time at which it started. (Several hosts: set RANKSCOPE_RUN.)"""
+    """Ranks of one launcher get one name: its start time. (Several hosts: set RANKSCOPE_RUN.)"""
     launched = world_size > 1 or multiprocessing.parent_process() is not None
     started = _started_at(os.getppid()) if launched else None
     return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(started or time.time()))
 
 
 def _started_at(pid: int) -> float | None:
-    """When a process started, by Linux's books; None where they do not say."""
+    """The start time of a process, seconds since the epoch; None if it is not known."""
     try:
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         boot = next(line.split()[1] for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))

@@ -16,7 +16,7 @@ class StageClass(IntEnum):
 
 
 class Stream(IntEnum):
-    """The queue of work a span belongs to; spans of one stream on one rank happen in order."""
+    """The queue of work of a span. Spans of one stream on one rank run in order."""
 
     COMPUTE = 0
     TP = 1
@@ -29,7 +29,7 @@ class Stream(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name people see, e.g. ``pp-forward``."""
+        """The displayed name, e.g. ``pp-forward``."""
         return self.name.lower().replace("_", "-")
 
 
@@ -41,7 +41,7 @@ class SpanClock(IntEnum):
     DEVICE = 1
     """Two events of the device on the stream that was current at the begin and at the end."""
     TRANSFER = 2
-    """Events of the device; the end lies on the stream of the transfer, whenever the rank waited for it."""
+    """Events of the device. The end is on the stream of the transfer, independent of when the rank waited for it."""
 
 
 class Stage(IntEnum):

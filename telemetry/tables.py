@@ -16,9 +16,9 @@ SPANS = pa.schema(
         ("step", pa.uint32()),
         ("microbatch", pa.int16()),  # -1: none
         ("chunk", pa.int16()),  # model chunk within the pipeline stage; -1: none
-        ("peer", pa.int32()),  # of the other side of a send or receive, or a group: telemetry/topology.py
+        ("peer", pa.int32()),  # of the other side of a send or receive, or a group: telemetry/group_names.py
         ("op_seq", pa.uint32()),  # number of this operation in its group or pair, from 1; 0: not a collective
-        ("start_ns", pa.int64()),  # wall clock of the rank's host, raw (never rewritten)
+        ("start_ns", pa.int64()),  # wall clock of the rank's host, not corrected
         ("duration_ns", pa.int64()),
         ("cpu_ns", pa.int64()),  # processor time of the recording thread inside the span; -1: not measured
         ("issue_ns", pa.int64()),  # wall clock at which the host issued a device span; 0: a host span
@@ -66,17 +66,17 @@ RANKS = pa.schema(
 )
 
 ENDED_WELL, ENDED_FAILED = 1, 2
-"""In ``ended`` of a heartbeat: the rank stopped recording in good order, or over an error; 0: it has not."""
+"""In ``ended`` of a heartbeat: the rank stopped recording normally, or with an error; 0: it has not stopped."""
 
 HEARTBEATS = pa.schema(
     [
         ("rank", pa.uint32()),
-        ("at_ns", pa.int64()),  # when the agent looked
+        ("at_ns", pa.int64()),  # when the agent read the state page
         ("beat_ns", pa.int64()),  # when the rank last wrote its state page
         ("step", pa.uint32()),
         ("stage", pa.uint8()),  # innermost open stage; 0: none
         ("alive", pa.uint8()),  # 1 while the process exists
-        ("ended", pa.uint8()),  # 1 after an orderly stop, 2 after one over an error
+        ("ended", pa.uint8()),  # 1 after a normal stop, 2 after a stop with an error
         ("recorded", pa.uint64()),  # records written so far
         ("dropped", pa.uint64()),  # records lost: spool full or unwritable, spans that do not nest
     ]
@@ -85,9 +85,9 @@ HEARTBEATS = pa.schema(
 EVIDENCE = pa.schema(
     [
         ("rank", pa.uint32()),
-        ("at_ns", pa.int64()),  # wall clock of the look
+        ("at_ns", pa.int64()),  # wall clock, when it was collected
         ("kind", pa.string()),  # state, flight-recorder, stack, log: see telemetry/evidence/evidence.py
-        ("body", pa.string()),  # empty: takes back what an earlier stall left
+        ("body", pa.string()),  # empty: removes the evidence of an earlier stall
     ]
 )
 
@@ -114,12 +114,12 @@ HOST_EVENTS = pa.schema(
 HOST_CLOCKS = pa.schema(
     [
         ("host", pa.string()),
-        ("reference", pa.string()),  # host whose clock counts as right
+        ("reference", pa.string()),  # host of the reference clock
         ("first_step", pa.uint32()),
         ("last_step", pa.uint32()),
         ("first_ns", pa.int64()),  # wall clock of the host, raw
         ("last_ns", pa.int64()),
-        ("offset_ns", pa.int64()),  # its clock less the reference's, in the middle of first_ns and last_ns
+        ("offset_ns", pa.int64()),  # its clock minus the reference's, in the middle of first_ns and last_ns
         ("drift_ppm", pa.float64()),
         ("bound_ns", pa.int64()),  # the true offset lies within it; -1: refused
         ("num_events", pa.uint32()),
@@ -128,16 +128,16 @@ HOST_CLOCKS = pa.schema(
         ("estimated_ns", pa.int64()),  # wall clock of the collector
     ]
 )
-"""Written by whoever has the store open: no batch of these is taken."""
+"""Written by the process that has the store open. The collector accepts no batch of these."""
 
 LOOKED, DROPPED = "looked", "dropped"
-"""In ``phase`` of alerts, beside an alert's own: the watcher looked at the attempt; what it told of stands no more."""
+"""In ``phase`` of alerts, besides an alert's own: the watcher checked the attempt; the alert is no longer valid."""
 
 ALERTS = pa.schema(
     [
-        ("fingerprint", pa.string()),  # empty: a look at the attempt
-        ("began_ns", pa.int64()),  # when this trouble was first seen; 0 of a look
-        ("at_ns", pa.int64()),  # wall clock of the watcher: when it said so
+        ("fingerprint", pa.string()),  # empty: a check of the attempt
+        ("began_ns", pa.int64()),  # when the finding was first made; 0 for a check
+        ("at_ns", pa.int64()),  # wall clock of the watcher
         ("phase", pa.string()),  # pending, firing, resolved, or one of the above
         ("body", pa.string()),  # diagnose/alerts/alert.py; empty of a look
     ]
@@ -165,7 +165,7 @@ of another table that is sent twice is the same row, and counts once."""
 
 
 def owned(rows: pa.Table, run_id: str, attempt: int) -> pa.Table:
-    """``rows`` of one attempt as a store takes them: with the columns that say whose they are, in place of metadata.
+    """``rows`` of one attempt with columns for run and attempt, as a store needs them, instead of metadata.
 
     The run is a dictionary of one text, so that no row has a copy of it.
     """

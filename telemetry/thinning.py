@@ -1,4 +1,4 @@
-"""Reduces what is shipped of the samplers' readings: samples are frequent, rows are few.
+"""Reduces the readings of samplers to a few rows.
 
     samples  | | | | |   | | | | |       a level (power, load): its mean over the window
     windows  '---5 s---' '---5 s---'     a counter: its value at the window's end, if it has changed since it was
@@ -7,8 +7,10 @@
 For a host with a hundred levels and a thousand constant counters, this gives twenty rows a second, not eleven hundred.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from telemetry.agent.samplers.interface import Reading
 
@@ -19,24 +21,12 @@ NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """A row of ``host_samples``, but for whose it is."""
+    """A row of ``host_samples``, without the host."""
 
     device: str
     metric: str
     at_ns: int
     value: float
-
-
-@dataclass(slots=True)
-class _Level:
-    total: float = 0.0
-    count: int = 0
-
-
-@dataclass(slots=True)
-class _Shipped:
-    value: float
-    at_ns: int
 
 
 @dataclass(slots=True)
@@ -46,12 +36,13 @@ class Thinning:
     window_s: float = WINDOW_S
     _opened_ns: int = 0
     _newest_ns: int = 0
-    _levels: dict[tuple[str, str], _Level] = field(default_factory=dict)
+    _levels: defaultdict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     _counters: dict[tuple[str, str], float] = field(default_factory=dict)
-    _shipped: dict[tuple[str, str], _Shipped] = field(default_factory=dict)
+    _shipped: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+    """Value and time of the last sample of each counter."""
 
     def add(self, at_ns: int, readings: Iterable[Reading]) -> list[HostSample]:
-        """Take in a sample; the samples of a window that it ends."""
+        """Add the readings of one time. Returns the samples of the window that ended before them."""
         if not self.window_s:
             return [
                 HostSample(device=reading.device, metric=reading.metric, at_ns=at_ns, value=reading.value)
@@ -65,17 +56,15 @@ class Thinning:
             if reading.is_counter:
                 self._counters[key] = reading.value
             else:
-                level = self._levels.setdefault(key, _Level())
-                level.total += reading.value
-                level.count += 1
+                self._levels[key].append(reading.value)
         return ended
 
     def end(self) -> list[HostSample]:
-        """The samples of the window so far; another begins."""
+        """End the window and return its samples."""
         at_ns = self._newest_ns
-        means = {key: level.total / level.count for key, level in self._levels.items()}
-        moved = {key: value for key, value in self._counters.items() if self._is_news(key, value, at_ns)}
-        self._shipped.update({key: _Shipped(value=value, at_ns=at_ns) for key, value in moved.items()})
+        means = {key: fmean(values) for key, values in self._levels.items()}
+        moved = {key: value for key, value in self._counters.items() if self._is_due(key, value, at_ns)}
+        self._shipped.update({key: (value, at_ns) for key, value in moved.items()})
         self._opened_ns = 0
         self._levels.clear()
         self._counters.clear()
@@ -85,9 +74,9 @@ class Thinning:
         ]
 
     def _lasts(self, at_ns: int) -> bool:
-        """Whether the open window holds this sample too. A clock that was set back ends it."""
+        """Whether the open window contains this time. A clock that was set back ends the window."""
         return 0 <= at_ns - self._opened_ns < self.window_s * NS_PER_S
 
-    def _is_news(self, key: tuple[str, str], value: float, at_ns: int) -> bool:
-        shipped = self._shipped.get(key)
-        return shipped is None or shipped.value != value or abs(at_ns - shipped.at_ns) >= REPEAT_S * NS_PER_S
+    def _is_due(self, key: tuple[str, str], value: float, at_ns: int) -> bool:
+        shipped_value, shipped_ns = self._shipped.get(key, (None, 0))
+        return shipped_value != value or abs(at_ns - shipped_ns) >= REPEAT_S * NS_PER_S

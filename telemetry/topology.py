@@ -1,4 +1,4 @@
-"""The mesh of ranks: the one place that turns ranks into coordinates and back.
+"""The mesh of ranks. Only this module converts ranks to coordinates and back.
 
 A mesh is a list of named axes with their degrees, the slowest axis first, as torch's DeviceMesh has it:
 
@@ -13,11 +13,6 @@ of that name, and ``dp`` counts the combinations of all other axes (``dp``, ``dp
 ``ep``), the slowest first. Ranks along ``dp`` do the same work on other data. Sequence parallel shares the tp axis.
 
 A group of ranks that a collective spans is a set of axes, as a bit mask: bit ``i`` stands for ``mesh[i]``.
-
-    peer of a stored span    0 and above   the global rank on the other side of a send or receive
-                             -1            neither a rank nor a group is known
-                             -3 and below  the group of a collective: -2 - mask, or its name while the mesh was not
-                                           known (``telemetry/named_groups.py``)
 """
 
 import re
@@ -42,8 +37,6 @@ MAX_RANKS = 2**20
 Mesh = tuple[tuple[str, int], ...]
 """Names and degrees, the slowest axis first."""
 Ranks = npt.NDArray[np.int64]
-NO_PEER, GROUP_BASE = -1, -2
-"""In ``peer`` of spans: nothing is known, and what a mask is subtracted from. Groups are below ``GROUP_BASE``."""
 _AXIS = re.compile(r"([a-z_]+)\s*=\s*([0-9]{1,9})")
 
 
@@ -176,7 +169,7 @@ class Topology:
         return answer
 
     def stride(self, name: str) -> int:
-        """Ranks from one index of an axis to the next; 1 where the mesh lacks it."""
+        """Ranks from one index of an axis to the next. 1 if the mesh lacks it."""
         names = [axis for axis, _ in self.mesh]
         return prod(self._shape[names.index(name) + 1 :]) if name in names else 1
 
@@ -209,8 +202,9 @@ class Topology:
 
     @property
     def replica_mask(self) -> int:
-        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp, as :meth:`mask_of` has
-        it."""
+        """The bit mask of the axes that the grid's ``dp`` direction counts: all but pp and tp.
+
+        Axes of degree 1 are left out."""
         return self.wide_mask(*(name for name, _ in self.mesh if name not in ("pp", "tp")))
 
     def wide_mask(self, *names: str) -> int:
@@ -223,7 +217,7 @@ class Topology:
         return (1 << len(self.mesh)) - 1
 
     def known_mask(self, mask: int) -> int:
-        """``mask``; 0 where it has axes that the mesh lacks."""
+        """``mask``, or 0 if it has axes that the mesh lacks."""
         return mask if 0 < mask <= self.whole_mask else 0
 
     def axes_of(self, mask: int) -> tuple[str, ...]:
@@ -249,8 +243,8 @@ class Topology:
         return values.reshape(*lead, *self._shape).transpose(order).reshape(shape)
 
     def mask_of(self, ranks: Sequence[int]) -> int:
-        """The bit mask of the axes along which a group of global ranks lies; 0 where it is no such group, or of one
-        rank. Axes of degree 1 are left out."""
+        """The bit mask of the axes along which a group of global ranks lies. 0 if there are none, or for one rank. Axes
+        of degree 1 are left out."""
         size = len(set(ranks))
         if size < 2 or not 0 <= min(ranks) <= max(ranks) < self.world_size:
             return 0
@@ -263,42 +257,22 @@ class Topology:
         """The group along the axes in ``mask`` that ``rank`` belongs to, in order."""
         coordinates = self.coordinates(rank).values()
         place = tuple(slice(None) if mask >> at & 1 else index for at, index in enumerate(coordinates))
-        return tuple(np.atleast_1d(self._ranks[place]).ravel().tolist())
+        ranks = np.arange(self.world_size).reshape(self._shape)
+        return tuple(np.atleast_1d(ranks[place]).ravel().tolist())
 
     def group(self, rank: int, *, along: Axis) -> tuple[int, ...]:
-        """Ranks that share every coordinate of ``rank`` in the grid but the one ``along`` a direction, in order."""
-        here = self.place(rank)
-        degree = {"dp": self.dp, "pp": self.pp, "tp": self.tp}[along]
-        return tuple(self.rank(here._replace(**{along: index})) for index in range(degree))
+        """Ranks that have all coordinates of ``rank`` in the grid except the one ``along`` a direction, in order."""
+        place = {**self.place(rank)._asdict(), along: slice(None)}
+        return tuple(self.grid[place["dp"], place["pp"], place["tp"]].tolist())
 
     def groups(self, *, along: Axis) -> Iterator[tuple[int, ...]]:
         """Every group along a direction of the grid, by its first rank."""
-        for group in sorted(np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along)).tolist()):
-            yield tuple(group)
-
-    @cached_property
-    def _ranks(self) -> Ranks:
-        """The rank at each place of the mesh."""
-        return _frozen(np.arange(self.world_size).reshape(self._shape))
+        groups = np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along))
+        return map(tuple, sorted(groups.tolist()))
 
     @property
     def _shape(self) -> tuple[int, ...]:
         return tuple(degree for _, degree in self.mesh)
-
-
-def peer_of_mask(mask: int) -> int:
-    """What ``peer`` of a span holds for a group along the axes in ``mask``; ``NO_PEER`` for none."""
-    return GROUP_BASE - mask if mask else NO_PEER
-
-
-def mask_of_peer(peer: int) -> int:
-    """The inverse of :func:`peer_of_mask`; 0 for a rank."""
-    return GROUP_BASE - peer if peer < GROUP_BASE else 0
-
-
-def masks_of_peers(peers: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
-    """:func:`mask_of_peer` of an array, shape as given."""
-    return np.where(peers < GROUP_BASE, GROUP_BASE - peers.astype(np.int64), 0)
 
 
 def _check_names(names: list[str]) -> None:

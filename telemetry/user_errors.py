@@ -9,6 +9,7 @@ anything else                                None: a defect. The command prints 
 
 import errno
 import os
+import re
 import sysconfig
 from importlib import metadata
 from pathlib import Path
@@ -36,11 +37,11 @@ _DISTRIBUTION_OF = {
     "google": "googleapis-common-protos",
     "opentelemetry": "opentelemetry-sdk",
 }
-"""Where the name to import differs from the requirement that brings it."""
+"""Modules whose requirement has another name."""
 
 
 def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | None:
-    """What the user reads instead of a traceback; None for a defect of rankscope.
+    """The message that replaces a traceback; None for a defect of rankscope.
 
     Args:
         extra: the extra that the command belongs to. The hint names it where it installs what is missing.
@@ -57,7 +58,7 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
 
 
 def _failed_call(error: OSError) -> RankscopeError | None:
-    """An error of the system, where it concerns a path outside of our code, or a disk that is full."""
+    """An error of the system that concerns a path outside of our code, or a full disk."""
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else ""
     if error.errno in _DISK_IS_FULL:
         return UsageError(
@@ -86,18 +87,15 @@ def _missing_package(error: ModuleNotFoundError, extra: str) -> RankscopeError |
 
 
 def _extras_with(distribution: str) -> list[str]:
-    """The extras that ask for ``distribution``, as the metadata of the installed package lists them."""
+    """The extras that require ``distribution``, by the metadata of the installed package."""
     try:
-        asked = metadata.requires("rankscope") or []
+        requirements = metadata.requires("rankscope") or []
     except metadata.PackageNotFoundError:
         return []
-    found = (line.partition("; extra == ")[::2] for line in asked)
+    found = (line.partition("; extra == ")[::2] for line in requirements)
     return [extra.strip("'\"") for what, extra in found if extra and _name_of(what) == distribution]
 
 
 def _name_of(requirement: str) -> str:
     """``clickhouse-driver`` of ``clickhouse-driver[lz4]>=0.2.11``."""
-    name = requirement.partition("[")[0]
-    for sign in "<>=!~ ;":
-        name = name.partition(sign)[0]
-    return name.lower().replace("_", "-")
+    return re.split(r"[\[<>=!~ ;]", requirement, maxsplit=1)[0].lower().replace("_", "-")

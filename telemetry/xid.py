@@ -17,11 +17,11 @@ class XidSeverity(StrEnum):
     """What an Xid does to the job that runs on the GPU."""
 
     FATAL = "fatal"
-    """The job does not survive it, or the GPU is of no use until it was reset."""
+    """It ends the job, or the GPU cannot be used before a reset."""
     SERVICE = "service"
-    """The job goes on; the GPU needs a reset, or a look, before long."""
+    """The job continues. The GPU needs a reset or a check soon."""
     APPLICATION = "application"
-    """As a rule the application's own fault: the GPU is well."""
+    """Usually a fault of the application. The GPU is healthy."""
     INFORMATIONAL = "informational"
 
 
@@ -33,13 +33,13 @@ class Xid:
     name: str
     severity: XidSeverity
     action: str
-    """NVIDIA's bucket for what to do at once: ``RESTART_APP``, ``RESET_GPU``, ``RESTART_BM`` (the machine) ..."""
+    """NVIDIA's name for the immediate action: ``RESTART_APP``, ``RESET_GPU``, ``RESTART_BM`` (the machine) ..."""
     known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidCatalogue:
-    """All numbers, when they were looked up, and where."""
+    """All numbers, with the date and the sources of the catalogue."""
 
     dated: date
     sources: tuple[str, ...]
@@ -64,7 +64,7 @@ def xid_catalogue() -> XidCatalogue:
 
 
 def meaning_of(number: int) -> Xid:
-    """The meaning of an Xid; of one that is not in the catalogue, that somebody should look it up."""
+    """The meaning of an Xid. An unknown one needs support."""
     return xid_catalogue().xids.get(number) or Xid(
         number=number,
         name="unknown to this catalogue",

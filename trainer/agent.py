@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from telemetry.process.own_modules import python_module
-from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses, child_environment
+from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment, python_module
 from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
 

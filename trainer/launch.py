@@ -28,7 +28,7 @@ import torch.multiprocessing
 import torch.optim
 
 from telemetry.printable import printable_lines
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.child_process import tie_to_parent
 from telemetry.process.signals import LIMIT_S, SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.folder import complete_steps

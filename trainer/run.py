@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 
 from telemetry.errors import UsageError
-from telemetry.process.parent_death import end_with_torchrun
+from telemetry.process.child_process import end_with_torchrun
 from telemetry.process.signals import default_on_ending
 from telemetry.run_names import usable_run_name
 from telemetry.settings import RecordingSettings

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from diagnose.alerts.notice import Complaints, Say
-from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses, child_environment
+from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment
 
 FINISH_S = 10.0
 """How long it may take to end in order."""

@@ -25,8 +25,8 @@ from diagnose.hang.evidence import (
     Process,
     RankEvidence,
 )
+from telemetry.records import agreed_topology, topology_from
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass
-from telemetry.stored_topology import agreed_topology, topology_from
 from telemetry.topology import AXES, Topology
 
 SENDS = ("forward-send", "backward-send")

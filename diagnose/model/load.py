@@ -18,8 +18,8 @@ from diagnose.model.operations import Floats, Ints, Operations, operations_of
 from diagnose.model.view import RunView, Series
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
+from telemetry.records import topology_of
 from telemetry.stages import Stage
-from telemetry.stored_topology import topology_of
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import (
     LAST_STEP,

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from telemetry.errors import UsageError
-from telemetry.named_groups import settled
+from telemetry.group_names import GROUP_BASE, masks_of_peers, resolved_peers
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
-from telemetry.topology import GROUP_BASE, Topology, masks_of_peers
+from telemetry.topology import Topology
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -200,7 +200,7 @@ def _occurrence(step: Ints, rank: Ints) -> Ints:
 
 def recorded_masks(peer: npt.NDArray[np.signedinteger], topology: Topology) -> Ints:
     """The mask of each group code, shape as given. ``NO_GROUP`` for ranks, and for axes that the mesh does not have."""
-    mask = masks_of_peers(settled(peer, topology))
+    mask = masks_of_peers(resolved_peers(peer, topology))
     return np.where(mask <= topology.whole_mask, mask, NO_GROUP)
 
 

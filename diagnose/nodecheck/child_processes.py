@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from telemetry.errors import RankscopeError
-from telemetry.process.own_modules import path_of_this_process, python_module
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.child_process import path_of_this_process, python_module, tie_to_parent
 
 KILL_WAIT_S = 1.0
 """Time that a killed process has to disappear."""

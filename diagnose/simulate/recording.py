@@ -22,8 +22,9 @@ from diagnose.model.operations import ABSENT, Bools, Int64s, Operations
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.scene import Conditions, Floats
+from telemetry.group_names import peer_of_mask
 from telemetry.stages import Stage
-from telemetry.topology import Topology, peer_of_mask
+from telemetry.topology import Topology
 
 NS_PER_S = 1e9
 BETWEEN_STEPS_S = 1e-3

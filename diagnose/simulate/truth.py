@@ -39,7 +39,7 @@ from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.recording import clocks_of
 from diagnose.simulate.scene import Conditions
 from telemetry.errors import UsageError
-from telemetry.files.private_modes import file_mode
+from telemetry.files.access import file_mode
 
 KINDS: dict[str, type[Any]] = {
     "slow": Slow,

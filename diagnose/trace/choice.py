@@ -7,7 +7,7 @@ from diagnose.findings import StepWindow
 from diagnose.model.load import hosts_of
 from diagnose.ranges import list_some, unfold_ranks
 from telemetry.errors import UnknownRunError, UsageError
-from telemetry.stored_topology import topology_of
+from telemetry.records import topology_of
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP, Lanes, Ranks, Runs
 from telemetry.topology import Topology

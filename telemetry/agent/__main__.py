@@ -6,9 +6,9 @@ import traceback
 
 from telemetry.agent.settings import follow
 from telemetry.errors import RankscopeError
-from telemetry.files.private_modes import private_umask
+from telemetry.files.access import private_umask
 from telemetry.printable import write_lines
-from telemetry.process.parent_death import end_with_starter
+from telemetry.process.child_process import end_with_starter
 from telemetry.user_errors import CRASH_STATUS, user_error
 
 

@@ -29,7 +29,7 @@ from telemetry.evidence.journal import FOLDER as HOSTS
 from telemetry.evidence.rank_state import check_owner, heartbeat, is_alive
 from telemetry.files.private_files import open_folder
 from telemetry.printable import log
-from telemetry.process.parent_death import BORN, is_of_this_boot
+from telemetry.process.child_process import BORN, is_of_this_boot
 from telemetry.record.clocks.host import Anchor, measure_anchor
 from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs

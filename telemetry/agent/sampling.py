@@ -28,7 +28,7 @@ from telemetry.host_metrics import Metric
 from telemetry.printable import log
 from telemetry.run_names import storable
 from telemetry.thinning import WINDOW_S, HostSample, Thinning
-from telemetry.wire.client import CollectorClient, TimeTold
+from telemetry.wire.client import CollectorClient, CollectorTime
 
 MAX_ROWS = 100_000
 """Waiting rows. If there are more, the oldest are dropped."""
@@ -124,7 +124,7 @@ INTERVAL_S = 30.0
 TRIES = 5
 """The quickest ping is the most exact: delays affect one direction more than the other."""
 
-Ask = Callable[[], TimeTold]
+Ask = Callable[[], CollectorTime]
 """Requests the time. Raises RankscopeError or ValueError."""
 
 

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from telemetry.clocks.align_evidence import ABSENT, Bools, Evidence, Gathering, Int64s, Pings, Transfers
-from telemetry.group_names import Purpose
+from telemetry.group_names import NO_PEER, Purpose, peer_of_mask, resolved_peers
 from telemetry.host_metrics import Metric
-from telemetry.named_groups import settled
 from telemetry.stages import Stage
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import StageCounts
 from telemetry.stores.queries.clocks import MeetingSpans
 from telemetry.stores.queries.hosts import HostSamples
-from telemetry.topology import NO_PEER, Topology, peer_of_mask
+from telemetry.topology import Topology
 
 COLLECTIVES: dict[Purpose, tuple[Stage, ...]] = {
     "dp": (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.GRADS_ALL_REDUCE),
@@ -202,7 +201,7 @@ def _read(
 def _gatherings(rows: _Rows, places: Places, purpose: Purpose, hosts: tuple[str, ...]) -> Iterator[Gathering]:
     """Groups along different axes number their operations separately."""
     rows = rows.where(rows.rank < len(hosts))
-    peer = settled(rows.peer, places.topology)
+    peer = resolved_peers(rows.peer, places.topology)
     for place, (mask, groups) in enumerate(places.groups[purpose].items()):
         group_of, column_of = np.full((2, len(hosts)), ABSENT)
         for number, ranks in enumerate(groups):

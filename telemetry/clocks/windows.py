@@ -22,7 +22,7 @@ from telemetry.clocks.align_evidence import HostClock
 from telemetry.clocks.stored_evidence import Window, choose_places, read_evidence
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log, one_line
-from telemetry.stored_topology import topology_of
+from telemetry.records import topology_of
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.queries import Ranks, Runs, Steps
 from telemetry.tables import HOST_CLOCKS, owned

@@ -39,7 +39,7 @@ from telemetry.collector.ingest import Ingest, QueueFullError
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
 from telemetry.printable import log
 from telemetry.stores.interface import Query, Reader, Store
-from telemetry.wire.client import STATUS_OF, TimeTold
+from telemetry.wire.client import STATUS_OF, CollectorTime
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
 
 NAME = f"{socket.gethostname()}/{os.getpid()}"
@@ -168,7 +168,7 @@ def make_router(
     @router.get("/v1/clock")
     async def answer_time() -> Response:
         received_ns = time.time_ns()
-        clock = TimeTold(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
+        clock = CollectorTime(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
         return JSONResponse(asdict(clock))
 
     return router

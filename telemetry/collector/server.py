@@ -16,12 +16,12 @@ from telemetry.collector.guard import guard
 from telemetry.collector.ingest import Ingest
 from telemetry.collector.otlp.api import make_otlp_router
 from telemetry.collector.settings import CollectorSettings, ServerSettings
+from telemetry.credentials import LEAST_TLS
 from telemetry.errors import UsageError
 from telemetry.process.process_memory import limit_arenas
 from telemetry.process.signals import ended_by_signals
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.open import open_store
-from telemetry.wire.tls import LEAST_TLS
 
 BACKLOG = 2048
 SHUTDOWN_S = 1

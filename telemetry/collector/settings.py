@@ -7,10 +7,9 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from telemetry.collector.gates import is_loopback
-from telemetry.credentials import Tokens
+from telemetry.credentials import Tokens, check_pair
 from telemetry.errors import UsageError
 from telemetry.settings import DEFAULT_PORT
-from telemetry.wire.tls import check_pair
 
 Live = Literal["interval", "websocket"]
 

@@ -16,9 +16,9 @@ To query an event is a CUDA call in a thread of the rank. It may wait for a lock
 return. It also makes a graph capture fail that another thread has open. So a rank is queried only while it has stalled.
 Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
 
-Dump files: the rank's identity names the places (``telemetry/record/dump_places.py``). They may name any file, so each
-is opened with the rights of the rank's user and without following a link. It counts if it is a regular file of that
-user, under one name, of bounded size, and written since the rank entered its current step. One file of a user is
+Dump files: the rank's identity names the places (``telemetry/record/rank_identity.py``). They may name any file, so
+each is opened with the rights of the rank's user and without following a link. It counts if it is a regular file of
+that user, under one name, of bounded size, and written since the rank entered its current step. One file of a user is
 converted at a time, which bounds the memory. A user whose file system does not answer delays no other user.
 """
 
@@ -37,9 +37,9 @@ from time import monotonic
 from typing import Any
 
 from telemetry.evidence.worker_client import ask_handler, handler_names
-from telemetry.files.owner_rights import rights_of
+from telemetry.files.access import rights_of
 from telemetry.files.plain_pickle import CONVERT_S, json_of_pickle
-from telemetry.record.dump_places import META_KEY
+from telemetry.record.rank_identity import DUMP_PATHS
 from telemetry.records import RankIdentity
 
 MAX_PLACES = 16
@@ -87,7 +87,7 @@ def _text_of(path: str, identity: RankIdentity, since_ns: int, by_s: float) -> s
 
 def _places(identity: RankIdentity) -> list[str]:
     with suppress(ValueError, RecursionError):
-        paths = json.loads(identity.meta.get(META_KEY, "[]"))
+        paths = json.loads(identity.meta.get(DUMP_PATHS, "[]"))
         if isinstance(paths, list):
             texts = [path for path in paths[:MAX_PLACES] if isinstance(path, str)]
             return [path for path in texts if os.path.isabs(path) and "\0" not in path]

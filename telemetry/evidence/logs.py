@@ -23,7 +23,7 @@ from typing import Literal
 
 from telemetry.evidence.known_faults import fault_of
 from telemetry.evidence.rank_state import open_process
-from telemetry.files.owner_rights import rights_of
+from telemetry.files.access import rights_of
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}

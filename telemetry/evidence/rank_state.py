@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from telemetry.errors import UnreadableError
 from telemetry.evidence.evidence import next_stamp_ns
-from telemetry.process.parent_death import BORN, birth_of
+from telemetry.process.child_process import BORN, birth_of
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState
 from telemetry.records import RankIdentity

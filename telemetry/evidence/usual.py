@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.errors import UnreadableError
-from telemetry.named_groups import settled
+from telemetry.group_names import NO_PEER, peer_of_mask, resolved_peers
 from telemetry.record.layout import RECORD, RecordKind
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState
 from telemetry.stages import STAGE_BY_CODE, Stage, Stream
-from telemetry.topology import NO_PEER, Topology, peer_of_mask
+from telemetry.topology import Topology
 
 MAX_OLDER_RECORDS = 50_000
 KEEP_RECORDS = 8_192
@@ -93,7 +93,7 @@ class RecentOperations:
             topology = self._reader.identity().topology
         peer, numbered = self._spans["peer"], self._spans["op_seq"] > 0
         if topology is not None:
-            peer = settled(peer, topology)
+            peer = resolved_peers(peer, topology)
         named: NDArray[np.void] = self._spans[(peer == peer_of_mask(mask)) & numbered]
         if len(named) or mask not in STREAM_OF or topology is None or not topology.is_plain:
             return named

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from http.client import OK, HTTPConnection, HTTPException
 from pathlib import Path
 
-from telemetry.files.mounts import open_on_mount
+from telemetry.files.access import open_on_mount
 from telemetry.files.private_files import open_folder
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.record.worker_server import FOLDER_NAME, META_KEY, SOCKET_NAME, short_folder_name

@@ -20,13 +20,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.semconv.attributes.service_attributes import SERVICE_NAME
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
-from telemetry.named_groups import axes_of_peer
+from telemetry.group_names import axes_of_peer, mask_of_peer
+from telemetry.records import topology_in
 from telemetry.stages import STAGE_BY_CODE, SpanClock, Stream
-from telemetry.stored_topology import topology_in
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks, TraceSpans
 from telemetry.stores.queries.spans import Detail
-from telemetry.topology import mask_of_peer
 
 SERVICE_INSTANCE_ID = "service.instance.id"
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")

@@ -1,4 +1,4 @@
-"""A file that the user names, read without the risk of waiting or of filling the memory.
+"""Reads a file that the user names, without waiting and in bounded memory.
 
 regular file       read, up to a limit
 folder             refused: EISDIR

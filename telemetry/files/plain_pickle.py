@@ -25,15 +25,15 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Never
 
 EXTRA_BYTES_EACH = 400
-"""Memory that a byte of a pickle may turn into: a memo entry, an empty container."""
+"""Memory that one byte of a pickle may need: a memo entry, an empty container."""
 LEAST_EXTRA_BYTES = 64 * 2**20
 MOST_EXTRA_BYTES = 2**29
 """For a whole conversion to JSON."""
 MAX_JSON_BYTES = 64 * 2**20
-"""Of the text: a caller has a bound on its memory, too."""
+"""Of the text, so that the memory of the caller is bounded too."""
 CONVERT_S = 5.0
 MOST_CPU_S = 10
-"""The program ends itself then: who called it may be gone."""
+"""After it the program ends itself, because its caller may have ended."""
 NOBODY = 65534
 """A group without rights."""
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH")
@@ -41,7 +41,7 @@ BROKEN = (
     pickle.PickleError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, ImportError,
     OverflowError, MemoryError, RecursionError, struct.error, SystemError,
 )  # fmt: skip
-"""What a pickle that is none may raise in the standard library's unpickler."""
+"""Exceptions of the standard library's unpickler on invalid data."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -56,7 +56,7 @@ def load_plain(data: bytes) -> Any:
     """The value that ``data`` pickles.
 
     Raises:
-        ValueError: it is no pickle, is cut off, asks for code, or wants more memory than its size explains.
+        ValueError: it is no pickle, is cut off, needs code, or needs more memory than its size explains.
     """
     try:
         with _bounded_memory(LEAST_EXTRA_BYTES + EXTRA_BYTES_EACH * len(data)):
@@ -66,11 +66,11 @@ def load_plain(data: bytes) -> Any:
 
 
 def json_of_pickle(data: bytes, *, within_s: float = CONVERT_S, user: int | None = None) -> str | None:
-    """What ``data`` pickles as JSON text, read in a process of its own; None where it cannot be read, or where the text
-    is longer than ``MAX_JSON_BYTES``.
+    """The value that ``data`` pickles as JSON text, converted in a separate process. None if it cannot be read, or the
+    text is longer than ``MAX_JSON_BYTES``.
 
-    Waits ``within_s`` at most. Safe to call from any thread. ``user``: whose rights the process takes before it reads;
-    for root only. The interpreter may lie where that user cannot read.
+    Waits ``within_s`` at most. Safe to call from any thread. ``user``: the process takes the rights of
+    this user before it reads; for root only. The interpreter may be in a folder that this user cannot read.
     """
     try:
         with os.fdopen(os.memfd_create("pickle"), "w+b") as file:
@@ -94,12 +94,12 @@ def _converted(file: BinaryIO, within_s: float, users: list[str]) -> str | None:
     try:
         with program:
             assert program.stdout is not None
-            told = program.stdout.read(MAX_JSON_BYTES + 1)
-            if len(told) > MAX_JSON_BYTES:
+            text = program.stdout.read(MAX_JSON_BYTES + 1)
+            if len(text) > MAX_JSON_BYTES:
                 program.kill()
     finally:
         timer.cancel()
-    return told.decode(errors="replace") if program.returncode == 0 and len(told) <= MAX_JSON_BYTES else None
+    return text.decode(errors="replace") if program.returncode == 0 and len(text) <= MAX_JSON_BYTES else None
 
 
 def _convert(users: list[str]) -> int:

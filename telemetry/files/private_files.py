@@ -1,7 +1,7 @@
 """Private files on machines with other users who may be hostile.
 
     /var/spool/rankscope  /  run  /  0  /  rank-00003  /  meta.json
-    as the user gave it      ^ no links, one owner, opened from descriptor to descriptor
+    as the user gave it      ^ no links, one owner, each opened relative to the one before
 
 Every file is opened relative to the descriptor of its folder, without following a link, and checked after it is open: a
 regular file, of the folder's owner, under one name. A swap between check and use has no effect. Nothing may be mounted
@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from telemetry.errors import UnsafeFolderError
-from telemetry.files.mounts import open_on_mount
-from telemetry.files.owner_rights import rights_of
-from telemetry.files.private_modes import WRITABLE_BY_OTHERS, file_mode, folder_mode, make_exact
+from telemetry.files.access import WRITABLE_BY_OTHERS, file_mode, folder_mode, make_exact, open_on_mount, rights_of
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -40,7 +38,7 @@ class Folder:
     """User id."""
 
     def tighten(self) -> None:
-        """Take away permissions that a new folder would not get: an older version was less strict."""
+        """Remove permissions that a new folder does not get. Older versions were less strict."""
         mode = stat.S_IMODE(os.fstat(self.descriptor).st_mode)
         if self.owner == os.geteuid() and mode & ~folder_mode() & 0o777:
             os.fchmod(self.descriptor, mode & folder_mode())
@@ -68,7 +66,7 @@ class Folder:
         return descriptor
 
     def make(self, name: str) -> int:
-        """A descriptor of a new, empty file, for reading and writing. What has the name is removed first."""
+        """A descriptor of a new, empty file, for reading and writing. An existing file is removed first."""
         with suppress(FileNotFoundError):
             self.remove(name)
         return self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -79,7 +77,7 @@ class Folder:
             return file.read(max_bytes)
 
     def write(self, name: str, content: bytes, *, at_ns: int | None = None) -> None:
-        """Replace a file, whole or not at all. ``at_ns`` becomes its time of change."""
+        """Replace a file atomically. ``at_ns`` becomes its time of change."""
         new = f"{name}.{os.getpid()}.new"
         try:
             with os.fdopen(self.make(new), "wb") as file:
@@ -94,11 +92,11 @@ class Folder:
             raise
 
     def changed_ns(self, name: str) -> int:
-        """When a file was changed last, nanoseconds since the epoch."""
+        """The time of the last change of a file, nanoseconds since the epoch."""
         return self._status(name).st_mtime_ns
 
     def kind(self, name: str) -> int:
-        """The type of what has this name: ``stat.S_IFDIR``, ``stat.S_IFLNK`` ..."""
+        """The type of a file: ``stat.S_IFDIR``, ``stat.S_IFLNK`` ..."""
         return stat.S_IFMT(self._status(name).st_mode)
 
     def rename(self, old: str, new: str) -> None:
@@ -108,16 +106,16 @@ class Folder:
         os.unlink(name, dir_fd=self.descriptor)
 
     def remove_folder(self, name: str, *, with_content: bool, depth: int = _MAX_DEPTH) -> None:
-        """Deletes nothing of what is mounted there. ``depth``: so many levels of folders at most."""
+        """Does not delete files of a mounted file system. ``depth``: levels of folders at most."""
         if with_content:
             if not depth:
                 raise OSError(errno.ENOTEMPTY, "folders are nested too deeply", str(self.path / name))
             with self.folder(name) as folder:
-                for each in folder.names():
-                    if folder.kind(each) == stat.S_IFDIR:
-                        folder.remove_folder(each, with_content=True, depth=depth - 1)
+                for child in folder.names():
+                    if folder.kind(child) == stat.S_IFDIR:
+                        folder.remove_folder(child, with_content=True, depth=depth - 1)
                     else:
-                        folder.remove(each)
+                        folder.remove(child)
         os.rmdir(name, dir_fd=self.descriptor)
 
     def _status(self, name: str) -> os.stat_result:

@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.group_names import EMBEDDING_GROUPS, axes_described, purpose_of, spans_whole_axes
+from telemetry.group_names import EMBEDDING_GROUPS, NO_PEER, axes_described, peer_of_mask, purpose_of, spans_whole_axes
 from telemetry.imports.intervals import Ints, Ranges, inside, merged, without
 from telemetry.imports.kineto_file import Group, TraceFile, listed_ranks
 from telemetry.record.collectives.stage_names import Operation, Place, place_of, transfer_stage, transfer_stage_in_mesh
 from telemetry.stages import Stage
-from telemetry.topology import NO_PEER, Topology, peer_of_mask
+from telemetry.topology import Topology
 
 _OPERATIONS = (
     ("reducescatter", Operation.REDUCE_SCATTER),

@@ -86,7 +86,7 @@ def _limit_the_end(number: int, limit_s: float) -> None:
         limit_s = SHORT_LIMIT_S
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_AFTER_LIMIT_S)
-    with suppress(RuntimeError):  # no room for a thread: the alarm is left
+    with suppress(RuntimeError):  # no further thread can start: the alarm remains
         _thread.start_new_thread(_exit_at, (limit_s, SIGNAL_BASE + number))
 
 

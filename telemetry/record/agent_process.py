@@ -1,8 +1,8 @@
-"""The host's agent beside the ranks: a process of its own, restarted when it dies, that outlives the ranks.
+"""The host's agent: a separate process that is restarted if it dies, and outlives the ranks.
 
 local rank 0   spawn --> agent
    '- thread   waitid(agent): killed, crashed --> warn, pause, spawn again
-                              status 0, 2 ------> the end: all is stored, or it would be refused again
+                              status 0, 2 ------> the end: all is stored, or the agent was refused
 
 The thread waits for this one child and reaps no other. Code that reaps every child (``os.waitpid(-1)``) takes the exit
 status away; then the agent counts as dead.
@@ -17,20 +17,19 @@ from pathlib import Path
 from time import monotonic
 
 from telemetry.files.private_files import open_folder
-from telemetry.process.own_modules import path_of_this_process, python_module
-from telemetry.process.parent_death import FIRST_PAUSE_S, RestartPauses
+from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, path_of_this_process, python_module
 from telemetry.record.layout import AGENT_LOG_NAME, ATTEMPT_FOLDER_DEPTH
 
 FINISHED = (0, 2)
-"""Exit statuses after which another agent would have nothing to do, or would be refused as well."""
+"""Exit statuses after which another agent would have no work, or would be refused too."""
 SETTLE_S = 1.0
 
 
 class KeptAgent:
-    """An agent that is started, and started again when it dies, for as long as this process lives.
+    """An agent that is started, and restarted if it dies, while this process lives.
 
     Args:
-        spawn: starts an agent and returns its pid; raises OSError where it cannot.
+        spawn: starts an agent and returns its pid. Raises OSError if it cannot.
         warn: receives one line about each death.
 
     Raises:
@@ -109,9 +108,8 @@ def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> in
         OSError: it cannot be started.
     """
     arguments = ["--spool", str(spool), "--run", run_id, "--attempt", str(attempt)]
-    log = _open_log(
-        spool / run_id / str(attempt)
-    )  # here and not in the child: until the child runs Python, this process waits for it
+    # Opened here and not in the child: until the child runs Python, this process waits for it.
+    log = _open_log(spool / run_id / str(attempt))
     try:
         return os.posix_spawn(
             sys.executable,
@@ -133,7 +131,7 @@ def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> in
 
 
 def _open_log(attempt_folder: Path) -> int:
-    """The agent runs without a log where none can be written. The spool itself may belong to several users."""
+    """Without a usable log the agent writes to /dev/null. The spool itself may belong to several users."""
     try:
         with open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as folder:
             return folder.open(AGENT_LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""Bytes on disk: what a rank writes and everyone else reads.
+"""The format of the files that a rank writes and other processes read.
 
     SPOOL/<run_id>/<attempt>/agent.log      output of the agent that the ranks started
     SPOOL/<run_id>/<attempt>/hosts/         events of hosts, see agent/journal.py
@@ -25,6 +25,7 @@ are nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall c
     a text      kind TEXT: bytes 0..40 hold text_length bytes of UTF-8
 """
 
+import struct
 from enum import IntEnum
 
 import numpy as np
@@ -37,8 +38,9 @@ NAME_BYTES = 24
 TEXT_BYTES = 40
 MAX_TEXT_BYTES = 4000
 AGENT_LOG_NAME = "agent.log"
+META_NAME = "meta.json"
 RANK_FOLDER_DEPTH = 3
-"""Run, attempt, rank: the names of a rank's folder that rankscope chose, below the spool that a person named."""
+"""Run, attempt and rank: rankscope chose these names of a rank's folder. The user named the spool above them."""
 ATTEMPT_FOLDER_DEPTH = RANK_FOLDER_DEPTH - 1
 MAX_MARK_RECORDS = 1 + MAX_TEXT_BYTES // TEXT_BYTES
 
@@ -73,16 +75,9 @@ RECORD = np.dtype(
 )
 assert RECORD.itemsize == RECORD_BYTES
 
-SEGMENT_HEADER = np.dtype(
-    [
-        ("magic", "S8"),
-        ("first_seq", "<u8"),  # number of the segment's first record
-        ("capacity", "<u8"),  # records it can hold
-        ("sealed", "<u8"),  # 1 when the writer has moved on
-        ("anchor_monotonic_ns", "<i8"),
-        ("anchor_wall_ns", "<i8"),
-    ]
-)
+SEGMENT_HEADER = struct.Struct("<8sQQQqq")
+"""Magic; number of the first record; records that the segment can hold; 1 if it is sealed; anchor: monotonic, wall."""
+SEALED_OFFSET = 24
 
 STATE_MAGIC = int.from_bytes(b"RSSTATE1", "little")
 STATE_VERSION = 1
@@ -115,3 +110,30 @@ for dp, pp or tp: the bits of a plain mesh."""
 SHIPPING_MAGIC = int.from_bytes(b"RSSHIP01", "little")
 SHIPPING_BYTES = 4096
 WORD_ACKED, WORD_SENDING, WORD_ACKED_NS, WORD_LOST_BELOW, WORD_OPENED = 1, 2, 3, 4, 8
+
+_MARK = struct.Struct("l8x24sI4xI4xII")
+_TEXT = struct.Struct("40s16xII")
+
+
+def name_bytes(name: str) -> bytes:
+    """The first bytes of a name, cut between characters."""
+    raw = name.encode(errors="replace")
+    return raw if len(raw) <= NAME_BYTES else raw[:NAME_BYTES].decode(errors="ignore").encode()
+
+
+def text_pieces(text: str) -> list[bytes]:
+    """The part of a text that fits, in pieces of one record each. A character may be split between two pieces."""
+    raw = text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore").encode()
+    return [raw[start : start + TEXT_BYTES] for start in range(0, len(raw), TEXT_BYTES)]
+
+
+def pack_mark(at_ns: int, name: bytes, step: int, pieces: list[bytes], place: int) -> bytes:
+    """A mark and its texts, for byte ``place`` of a segment."""
+    mark = _MARK.pack(at_ns, name, step, len(pieces), RecordKind.MARK, place)
+    texts = (pack_text(piece, place + RECORD_BYTES * number) for number, piece in enumerate(pieces, start=1))
+    return mark + b"".join(texts)
+
+
+def pack_text(piece: bytes, place: int) -> bytes:
+    """A text record for byte ``place`` of a segment. An empty text is padding."""
+    return _TEXT.pack(piece, RecordKind.TEXT | len(piece) << 24, place)

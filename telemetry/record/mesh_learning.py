@@ -1,4 +1,4 @@
-"""Learns the mesh of a job from the process groups that one rank sees.
+"""Learns the mesh of a job from the process groups of one rank.
 
 The ranks of an axis have one stride. Axes whose degrees and strides fit together cover all ranks:
 
@@ -25,16 +25,16 @@ from telemetry.settings import RecordingSettings
 from telemetry.topology import AXES, MESH_AXES, Topology
 
 MAX_GROUPS = 256
-"""Different groups that are remembered: a job with more has them from elsewhere."""
+"""Different groups that are remembered."""
 MAX_LAYOUTS = 4
 """Different groups of one axis that are tried."""
 _SHARDED = ("dp", "dp_shard")
-"""Axes of data parallelism: a group that is described by them may hold the ranks of cp and ep, too."""
+"""Axes of data parallelism. A group that is described by them may contain the ranks of cp and ep, too."""
 _WITHIN = ("cp", "ep")
 _BESIDE = ("dp_replicate",)
-"""A group that is described by it and ``dp_shard`` holds the ranks of both."""
+"""A group that is described by it and ``dp_shard`` contains the ranks of both."""
 _PREFERRED = ("pp", "tp", "cp", "dp_replicate", "dp_shard", "dp", "ep")
-"""Where several layouts have as many axes, the one with the earlier names counts."""
+"""Among layouts with equally many axes, the one with the earlier names counts."""
 
 
 class Stretch(NamedTuple):
@@ -51,16 +51,16 @@ Group = tuple[tuple[str, ...], Layout]
 
 
 class MeshLearner:
-    """What the groups of one rank say of the mesh. Not for several threads."""
+    """Learns the mesh from the groups of one rank. Not for several threads."""
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.topology: Topology | None = None
-        self._known_groups: dict[tuple[tuple[str, ...], Layout], bool] = {}
+        self._known_groups: dict[Group, bool] = {}
         """Whether the group spans whole axes."""
 
     def add(self, description: str, ranks: Sequence[int]) -> Topology | None:
-        """A group that this rank belongs to. The mesh, when this group made it known or finer; otherwise None."""
+        """Add a group of this rank. Returns the mesh if this group made it known or finer; otherwise None."""
         is_whole = spans_whole_axes(description)
         axes = axes_described(description) if is_whole or lies_beside_experts(description) else ()
         layout = layout_of(ranks)
@@ -76,9 +76,8 @@ class MeshLearner:
         return found
 
     def _finest(self) -> Topology | None:
-        """The mesh with the most axes among those that cover the world; None where none does."""
-        whole = [group for group, is_whole in self._known_groups.items() if is_whole]
-        found = self._finest_of(whole)
+        """The mesh with the most axes among those that cover the world; None if there is none."""
+        found = self._finest_of([group for group, is_whole in self._known_groups.items() if is_whole])
         if found is not None:
             return found
         found = self._finest_of(list(self._known_groups))
@@ -92,11 +91,11 @@ class MeshLearner:
             axes = {name: stretch for name, stretch in zip(names, choice, strict=True) if stretch is not None}
             if len(axes) > len(best) and fills(axes.values(), self.world_size):
                 best = axes
-        return _mesh(best, self.world_size)
+        return mesh_of_strides(best, self.world_size) if best else None
 
 
 def _layouts(groups: Sequence[Group]) -> dict[str, list[Stretch]]:
-    """For each axis the stretches that it may be."""
+    """The possible stretches of each axis."""
     found: dict[str, list[Stretch]] = {}
     for axes, layout in groups:
         if len(axes) == 1 and len(layout) == 1:
@@ -120,7 +119,7 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     ranks = np.asarray(mesh.mesh.tolist(), dtype=np.int64)
     if not names or ranks.ndim != len(names):
         raise UsageError("a DeviceMesh without names", hint='give it mesh_dim_names=("pp", "dp_shard", "tp")')
-    axes: dict[str, tuple[int, int]] = {}
+    axes: dict[str, Stretch] = {}
     for dimension, name_given in enumerate(names):
         name = (axes_described(f"mesh_{name_given}") or (str(name_given),))[0]
         if name not in MESH_AXES or name in axes:
@@ -128,23 +127,19 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
                 f"the mesh dimension {str(name_given)[:80]!r} is not a known axis", hint=f"axes: {', '.join(MESH_AXES)}"
             )
         along = np.moveaxis(ranks, dimension, 0).reshape(ranks.shape[dimension], -1)[:, 0]
-        axes[name] = len(along), int(along[1] - along[0]) if len(along) > 1 else 1
+        axes[name] = Stretch(len(along), int(along[1] - along[0]) if len(along) > 1 else 1)
     topology = mesh_of_strides(axes, ranks.size)
-    if topology is None or not _is_laid_out(ranks, [axes[name] for name in axes]):
+    laid_out = sum(index * axis.stride for index, axis in zip(np.indices(ranks.shape), axes.values(), strict=True))
+    if topology is None or not np.array_equal(laid_out, ranks):
         raise UsageError(
             "the ranks of this DeviceMesh are not in a regular order",
             hint='set RANKSCOPE_MESH="pp=2,dp_shard=4,tp=8", the slowest axis first',
         )
-    return _plain(topology)
-
-
-def _is_laid_out(ranks: np.ndarray[Any, np.dtype[np.int64]], axes: Sequence[tuple[int, int]]) -> bool:
-    indices = np.indices(ranks.shape)
-    return bool((sum(index * stride for index, (_, stride) in zip(indices, axes, strict=True)) == ranks).all())
+    return topology
 
 
 def layout_of(ranks: Sequence[int]) -> Layout | None:
-    """The stretches of a group, whatever the order of ``ranks``; None where it has none, or holds one rank."""
+    """The stretches of a group, in any order of ``ranks``. None if it has none, or contains one rank only."""
     ordered = sorted(set(ranks))
     if len(ordered) < 2 or ordered[0] < 0:
         return None
@@ -168,7 +163,7 @@ def _note(found: dict[str, list[Stretch]], name: str, stretch: Stretch) -> None:
 
 
 def _without(layout: Layout, found: Mapping[str, Sequence[Stretch]], names: Sequence[str]) -> Iterator[Stretch]:
-    """What is left of a group's ranks when some or all of these axes are taken out; the group itself, too."""
+    """The rest of a group's ranks without some or all of these axes. Includes the group itself."""
     choices = [(*found.get(name, ()), None) for name in names]
     for taken in product(*choices):
         rest: Layout | None = layout
@@ -179,18 +174,13 @@ def _without(layout: Layout, found: Mapping[str, Sequence[Stretch]], names: Sequ
 
 
 def _minus(layout: Layout, stretch: Stretch) -> Layout | None:
-    """``layout`` without a stretch within it; None where it is not within it."""
+    """``layout`` without a stretch of it. None if the stretch is not within it."""
     for at, whole in enumerate(layout):
         below, above = stretch.stride // whole.stride, whole.degree * whole.stride // (stretch.degree * stretch.stride)
         if below * whole.stride == stretch.stride and below * stretch.degree * above == whole.degree:
             parts = (Stretch(below, whole.stride), Stretch(above, stretch.degree * stretch.stride))
             return (*layout[:at], *(part for part in parts if part.degree > 1), *layout[at + 1 :])
     return None
-
-
-def _mesh(axes: Mapping[str, Stretch], world_size: int) -> Topology | None:
-    topology = mesh_of_strides({name: (stretch.degree, stretch.stride) for name, stretch in axes.items()}, world_size)
-    return _plain(topology) if axes and topology is not None else None
 
 
 def _plain(topology: Topology) -> Topology:
@@ -206,11 +196,13 @@ def _num_axes(topology: Topology | None) -> int:
 
 
 def given_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:
-    """As the caller gives it, else RANKSCOPE_MESH. An unusable mesh prints one line on stderr. Recording continues."""
+    """The topology that the caller or RANKSCOPE_MESH gives. For an unusable one, prints one line on stderr, and returns
+    None."""
     try:
-        given = _as_topology(topology) if topology is not None else None
-        if given is None and settings.mesh:
-            given = Topology.parse(settings.mesh)
+        if topology is None:
+            given = Topology.parse(settings.mesh) if settings.mesh else None
+        else:
+            given = topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
     except (UsageError, AttributeError, TypeError, ValueError) as error:
         log(f"rankscope: {error}. The mesh is learned from the process groups")
         return None
@@ -222,24 +214,20 @@ def given_topology(topology: Topology | Any | None, settings: RecordingSettings)
     return given
 
 
-def _as_topology(topology: Topology | Any) -> Topology:
-    return topology if isinstance(topology, Topology) else topology_of_device_mesh(topology)
-
-
-def mesh_of_strides(axes: dict[str, tuple[int, int]], world_size: int) -> Topology | None:
+def mesh_of_strides(axes: Mapping[str, Stretch], world_size: int) -> Topology | None:
     """The mesh whose axes have these degrees and strides: ``{"tp": (2, 1), "pp": (2, 4), "dp_shard": (2, 2)}``.
 
-    One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None where the axes do not
+    One rank knows them from its own groups: a group's ranks are ``first + i * stride``. None if the axes do not
     describe ``world_size`` ranks exactly. Axes of degree 1 come first.
     """
     if not fills(axes.values(), world_size):
         return None
-    wide = sorted((stride, degree, name) for name, (degree, stride) in axes.items() if degree > 1)
-    narrow = tuple((name, 1) for name, (degree, _) in axes.items() if degree == 1)
-    return Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide)))
+    wide = sorted((axis.stride, axis.degree, name) for name, axis in axes.items() if axis.degree > 1)
+    narrow = tuple((name, 1) for name, axis in axes.items() if axis.degree == 1)
+    return _plain(Topology(mesh=narrow + tuple((name, degree) for _, degree, name in reversed(wide))))
 
 
-def fills(axes: Iterable[tuple[int, int]], world_size: int) -> bool:
+def fills(axes: Iterable[Stretch], world_size: int) -> bool:
     """Whether axes of these degrees and strides describe ``world_size`` ranks exactly."""
     expected = 1
     for stride, degree in sorted((stride, degree) for degree, stride in axes if degree > 1):

@@ -5,26 +5,30 @@
 
 A segment is made under another name, and renamed once its header is complete. So a reader never sees a partial one. Its
 room is allocated when it is made: a full disk is an error here, which is counted, and never a SIGBUS in the training
-thread.
+thread. A thread makes segments before they are needed, because the disk may be slow:
+
+    recorder   |---- segment 4 ----|---- segment 5 ----|---        takes the prepared segment: microseconds
+    maker       makes 5             makes 6             ...        waits for the disk
 """
 
-import json
 import mmap
 import os
+import threading
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
+from queue import SimpleQueue
 
 from telemetry.errors import RankscopeError
-from telemetry.files.private_files import Folder, make_folder, open_folder
+from telemetry.files.private_files import Folder, open_folder
 from telemetry.record import layout
 from telemetry.record.clocks.host import Anchor, measure_anchor
+from telemetry.record.record_buffer import Place
 from telemetry.record.segments import (
     GONE_SUFFIX,
     NEW_SUFFIX,
     SUFFIX,
+    SegmentHeader,
     committed_records,
     list_segments,
     number_of,
@@ -32,26 +36,23 @@ from telemetry.record.segments import (
     take_back,
 )
 from telemetry.record.shipping_page import LossCause, ShippingPage, read_acked
-from telemetry.records import RankIdentity
 from telemetry.settings import MAX_SEGMENTS
 
-META_NAME = "meta.json"
 SEGMENT_RECORDS = 16384
 MIN_SEGMENTS = 3
-"""The one being written and one that is in flight are never removed."""
+"""The one being written, one in flight, and one more. The first two are never removed."""
 MADV_POPULATE_WRITE = 23
 """Python has no name for it."""
+PATIENCE_S = 0.02
+"""How long the recording thread waits once for a segment that is late. After that it drops and counts records."""
+STOP_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Segment:
-    """One segment, mapped for writing: records lie from ``offset`` to ``limit``."""
+class Segment(Place):
+    """One segment, mapped for writing."""
 
     name: str
-    buffer: mmap.mmap
-    first_seq: int
-    offset: int
-    limit: int
 
     @property
     def end_seq(self) -> int:
@@ -60,10 +61,10 @@ class Segment:
 
 
 class RankFile:
-    """Segments of one rank. One thread makes them, one goes on in them.
+    """Segments of one rank. One thread makes them, and one writes into them.
 
-    Continues the numbering where the folder holds records already (a rank that stopped and started again). ``anchor``
-    ties all of its segments to wall time: a step of the wall clock under way moves no record past another.
+    Continues the numbering if the folder contains records already (a rank that stopped and started again). ``anchor``
+    converts the times of all segments to wall time, so that a step of the wall clock does not change their order.
 
     Raises:
         OSError: the folder cannot be written.
@@ -88,15 +89,15 @@ class RankFile:
         self.next_seq, self._number = self._resume()
 
     def open_segment(self, first_seq: int) -> Segment | None:
-        """The next segment, made here and now; None where there is no room for one, or no folder."""
+        """The next segment, made at once. None if there is no room for it, or no folder."""
         segment = self.make(first_seq)
         if segment is not None:
             self.seal_and_go_on_in(segment)
         return segment
 
     def make(self, first_seq: int) -> Segment | None:
-        """A segment for the records from ``first_seq`` on; None where there is no room for one, or no folder. At the
-        cap, and on a full disk, the oldest one makes room for it."""
+        """A segment for the records from ``first_seq`` on. None if there is no room for it, or no folder. At the limit,
+        and on a full disk, the oldest one is deleted."""
         try:
             with self._opened() as folder:
                 if not self._keep_below_cap(folder):
@@ -109,9 +110,9 @@ class RankFile:
             return None
 
     def seal_and_go_on_in(self, segment: Segment) -> None:
-        """The current segment gets no more records; this one does. Writes memory only."""
+        """Seal the current segment, and continue in this one. Writes memory only."""
         if self._current is not None:
-            _write_header(self._current.buffer, sealed=1)
+            self._current.buffer[layout.SEALED_OFFSET] = 1
         self._current = segment
 
     def discard(self, segment: Segment) -> None:
@@ -120,10 +121,10 @@ class RankFile:
             folder.remove(segment.name)
 
     def close(self, next_seq: int) -> None:
-        """Says in the header how many records the last segment holds, and seals it.
+        """Write the number of records into the header of the last segment, and seal it.
 
         Raises:
-            OSError, UnreadableError: it is gone.
+            OSError, UnreadableError: it was deleted.
         """
         if self._current is not None:
             with self._opened() as folder:
@@ -131,12 +132,12 @@ class RankFile:
         self._current = None
 
     def _resume(self) -> tuple[int, int]:
-        """Number of the next record and of the next segment, after what the folder holds and can be read; where all
-        was shipped and deleted, after what was acknowledged. A folder without an identity and segments is fresh."""
+        """Number of the next record and of the next segment: after the readable records in the folder. If all were
+        shipped and deleted: after the acknowledged ones. A folder without an identity and segments is new."""
         with self._opened() as folder:
             take_back(folder)
             segments = list_segments(folder)
-            if not segments and META_NAME not in folder.names():
+            if not segments and layout.META_NAME not in folder.names():
                 self._page.begin()
             next_number = (number_of(segments[-1]) or 0) + 1 if segments else 0
             next_seq = 0
@@ -155,7 +156,7 @@ class RankFile:
         return open_folder(self.folder, below=layout.RANK_FOLDER_DEPTH)
 
     def _keep_below_cap(self, folder: Folder) -> bool:
-        """Whether there is room for one more."""
+        """Whether there is room for another segment."""
         excess = len(list_segments(folder)) + 1 - self._max_segments
         return all(self._remove_oldest(folder, LossCause.CAP) for _ in range(excess))
 
@@ -164,7 +165,7 @@ class RankFile:
         return any(self._remove(folder, name, cause) for name in list_segments(folder)[:-1])
 
     def _remove(self, folder: Folder, name: str, cause: LossCause) -> bool:
-        """Delete a segment and count what it held, unless the agent is at work on it."""
+        """Delete a segment and count its records, unless the agent sends it."""
         first_seq, end_seq = _numbers(folder, name)
         if self._page.in_flight(first_seq, end_seq):
             return False
@@ -172,7 +173,7 @@ class RankFile:
         try:
             folder.rename(name, gone)
         except FileNotFoundError:
-            return True  # acknowledged, and reclaimed just now
+            return True  # the agent has just deleted it
         try:
             if self._page.in_flight(first_seq, end_seq):  # pinned meanwhile: perhaps it was read before it moved
                 folder.rename(gone, name)
@@ -187,37 +188,84 @@ class RankFile:
     def _create(self, folder: Folder, first_seq: int) -> Segment:
         size = layout.HEADER_BYTES + self._segment_records * layout.RECORD_BYTES
         stem = f"{self._number:06d}"
-        buffer = _map_new(folder, stem + NEW_SUFFIX, size)
-        _write_header(
-            buffer,
-            magic=layout.SEGMENT_MAGIC,
+        header = SegmentHeader(
             first_seq=first_seq,
             capacity=self._segment_records,
+            sealed=False,
             anchor_monotonic_ns=self._anchor.monotonic_ns,
             anchor_wall_ns=self._anchor.wall_ns,
-        )
+        ).to_bytes()
+        buffer = _map_new(folder, stem + NEW_SUFFIX, size)
+        buffer[: len(header)] = header
         folder.rename(stem + NEW_SUFFIX, stem + SUFFIX)
         self._number += 1
         return Segment(name=stem + SUFFIX, buffer=buffer, first_seq=first_seq, offset=layout.HEADER_BYTES, limit=size)
 
 
-def write_identity(folder: Path, identity: RankIdentity) -> None:
-    """Write ``meta.json``, whole or not at all."""
-    fields = asdict(identity)
-    del fields["uid"]  # known from the file system
-    topology = identity.topology
-    fields["topology"] = {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)}
-    with make_folder(folder, below=layout.RANK_FOLDER_DEPTH) as opened:
-        opened.write(META_NAME, json.dumps(fields, indent=1).encode())
+class SegmentsAhead:
+    """A ``Sink`` over a rank file. The first segment is made at once, each later one while the one before it fills."""
+
+    def __init__(self, rank_file: RankFile, *, patience_s: float = PATIENCE_S) -> None:
+        self._rank_file = rank_file
+        self._patience_s = patience_s
+        self._wanted: SimpleQueue[int | None] = SimpleQueue()
+        self._made = threading.Event()
+        self._ready: Segment | None = None
+        self._late = False
+        self._maker = threading.Thread(target=self._make, name="rankscope-segments", daemon=True)
+
+    @property
+    def dropped(self) -> int:
+        """Records lost with segments that were removed to make room."""
+        return self._rank_file.dropped
+
+    def open_segment(self, first_seq: int) -> Segment | None:
+        """The prepared segment. None if it is late or could not be made: a later call may return it."""
+        if not self._maker.ident:
+            self._maker.start()
+            return self._hand_out(self._rank_file.make(first_seq), first_seq)
+        if not self._made.wait(0 if self._late else self._patience_s):
+            self._late = True
+            return None
+        self._late = False
+        segment, self._ready = self._ready, None
+        return self._hand_out(segment, first_seq)
+
+    def stop(self) -> None:
+        """Stop making segments, and remove the prepared one."""
+        self._wanted.put(None)
+        self._maker.join(STOP_S)
+        if self._ready is not None:
+            self._rank_file.discard(self._ready)
+
+    def close(self, next_seq: int) -> None:
+        """Seal the last segment at ``next_seq``.
+
+        Raises:
+            OSError, UnreadableError: it was deleted.
+        """
+        self._rank_file.close(next_seq)
+
+    def _hand_out(self, segment: Segment | None, first_seq: int) -> Segment | None:
+        self._made.clear()
+        if segment is not None:
+            self._rank_file.seal_and_go_on_in(segment)
+        self._wanted.put(first_seq if segment is None else segment.end_seq)
+        return segment
+
+    def _make(self) -> None:
+        while (first_seq := self._wanted.get()) is not None:
+            self._ready = self._rank_file.make(first_seq)
+            self._made.set()
 
 
 def _map_new(folder: Folder, name: str, size: int) -> mmap.mmap:
-    """A zeroed file of ``size`` bytes, allocated, mapped and in memory: the hot path meets no page fault."""
+    """A zeroed file of ``size`` bytes, allocated, mapped and in memory, so that the hot path has no page faults."""
     fd = folder.make(name)
     try:
         os.posix_fallocate(fd, 0, size)
         buffer = mmap.mmap(fd, size)
-        with suppress(OSError, ValueError):  # Linux before 5.14 knows no such advice: pages then come one by one
+        with suppress(OSError, ValueError):  # Linux before 5.14 lacks this advice: pages are then loaded one by one
             buffer.madvise(MADV_POPULATE_WRITE)
         return buffer
     except OSError:
@@ -229,7 +277,7 @@ def _map_new(folder: Folder, name: str, size: int) -> mmap.mmap:
 
 
 def _numbers(folder: Folder, name: str) -> tuple[int, int]:
-    """The first record of a segment and one past the last; of what is no segment, none."""
+    """The first record of a segment and one past the last. Equal if it is no segment."""
     try:
         header = read_header(folder, name)
     except RankscopeError:
@@ -237,14 +285,8 @@ def _numbers(folder: Folder, name: str) -> tuple[int, int]:
     return header.first_seq, header.end_seq
 
 
-def _write_header(buffer: mmap.mmap, **fields: object) -> None:
-    header = np.frombuffer(buffer, layout.SEGMENT_HEADER, count=1)
-    for name, value in fields.items():
-        header[name] = value
-
-
 def _finish(folder: Folder, name: str, count: int) -> None:
-    """Seal a segment of another life, or the last of this one: it holds ``count`` records and gets no more."""
+    """Seal a segment of an earlier life, or the last of this one, with ``count`` records."""
     header = replace(read_header(folder, name), capacity=count, sealed=True)
     with os.fdopen(folder.open(name, os.O_RDWR), "r+b") as file:
         file.write(header.to_bytes())

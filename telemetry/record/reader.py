@@ -1,11 +1,11 @@
-"""The reader of a rank file: records from any number on, whether the rank writes, hangs, or has ended.
+"""The reader of a rank file: records from any number on, while the rank writes, hangs, or after it has ended.
 
     reader = RankReader(folder)
     block = reader.read(from_seq=acked)      # committed records of one segment, with the segment's anchor
     ... ship it ...
     reader.reclaim(block.next_seq)           # sealed segments wholly below are deleted
 
-A block lies in one segment, and a mark and its texts are never separated. Rank folders have the path
+A block is part of one segment, and a mark and its texts are never separated. Rank folders have the path
 ``SPOOL/<run>/<attempt>/rank-00003/``.
 """
 
@@ -24,19 +24,20 @@ from telemetry.errors import UnreadableError, UnsafeFolderError, UsageError
 from telemetry.files.private_files import Folder, open_folder
 from telemetry.record import layout
 from telemetry.record.clocks.host import Anchor
-from telemetry.record.decode import decode_marks, decode_samples, decode_spans, whole_marks
-from telemetry.record.rank_file import META_NAME
 from telemetry.record.segments import (
     SegmentHeader,
+    decode_marks,
+    decode_samples,
+    decode_spans,
     list_segments,
     read_header,
     read_records,
     take_back,
+    whole_marks,
 )
 from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
-from telemetry.record.stored_identity import identity_from
-from telemetry.records import RankIdentity
+from telemetry.records import RankIdentity, identity_from
 
 
 def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:
@@ -107,11 +108,6 @@ class RecordBlock:
         """Where to read on."""
         return self.first_seq + len(self.records)
 
-    @property
-    def wall_offset_ns(self) -> int:
-        """What to add to the records' times to get nanoseconds since the epoch."""
-        return self.anchor.wall_ns - self.anchor.monotonic_ns
-
 
 class RankReader:
     """The folder of one rank. Holds no file open; several may read at a time, one may reclaim."""
@@ -125,10 +121,10 @@ class RankReader:
         Raises:
             UnreadableError: ``meta.json`` is missing or damaged.
         """
-        path = self.folder / META_NAME
+        path = self.folder / layout.META_NAME
         try:
             with self._opened() as folder:
-                return identity_from(json.loads(folder.read(META_NAME, MAX_META_BYTES)), uid=folder.owner)
+                return identity_from(json.loads(folder.read(layout.META_NAME, MAX_META_BYTES)), uid=folder.owner)
         except UnsafeFolderError as error:
             raise UnreadableError(error.message, hint=error.hint) from error
         except OSError as error:
@@ -141,11 +137,11 @@ class RankReader:
             ) from error
 
     def read(self, from_seq: int = 0, max_records: int = MAX_RECORDS) -> RecordBlock:
-        """Committed records from ``from_seq`` on, at most ``max_records`` (a mark with its texts may exceed that); an
-        empty block when there are none yet. A segment that is no segment is passed over: its records are lost.
+        """Committed records from ``from_seq`` on, at most ``max_records`` (a mark with its texts may exceed that). The
+        block is empty if there are none yet. A damaged segment is skipped: its records are lost.
 
         Raises:
-            UnreadableError: a segment is no segment, and all the others hold was read; or one cannot be opened now.
+            UnreadableError: a segment is damaged, and all others were read; or one cannot be opened now.
         """
         with self._opened_if_there() as folder:
             if folder is None:
@@ -168,30 +164,30 @@ class RankReader:
             return _nothing(from_seq)
 
     def end_seq(self, from_seq: int = 0) -> int:
-        """One past the last committed record, looking from ``from_seq`` on."""
+        """One past the last committed record, from ``from_seq`` on."""
         while (block := self.read(from_seq)).next_seq > from_seq:
             from_seq = block.next_seq
         return from_seq
 
     def acked(self) -> int:
-        """The number of the next record to ship, as last acknowledged; 0 where nothing was."""
+        """The number of the next record to ship, as last acknowledged; 0 if none is."""
         return read_acked(self.folder)
 
     def first_end(self, from_seq: int) -> int:
-        """One past the last number of the first segment that may hold records from ``from_seq`` on; ``from_seq`` where
+        """One past the last number of the first segment that may contain records from ``from_seq`` on; ``from_seq`` if
         there is none."""
         with self._opened_if_there() as folder:
             segments = [] if folder is None else _segments(folder)[0]
         return next((header.end_seq for _, header in segments if header.end_seq > from_seq), from_seq)
 
     def take_back(self) -> bool:
-        """Bring segments back into sight that their writer is about to delete; whether there were any. Whether they
-        are deleted all the same is for :class:`ShippingPage` to say."""
+        """Restore the names of segments that their writer is about to delete. Returns whether there were any. They may
+        be deleted nevertheless: see :class:`ShippingPage`."""
         with self._opened_if_there() as folder:
             return folder is not None and take_back(folder)
 
     def reclaim(self, next_seq: int) -> int:
-        """Delete sealed segments whose records all lie below ``next_seq``; how many."""
+        """Delete sealed segments whose records are all below ``next_seq``. Returns their number."""
         with self._opened_if_there() as folder:
             if folder is None:
                 return 0
@@ -215,7 +211,7 @@ class RankReader:
 
     @contextmanager
     def _opened_if_there(self) -> Iterator[Folder | None]:
-        """None where the folder has been deleted.
+        """None if the folder was deleted.
 
         Raises:
             UnreadableError: it cannot be opened.
@@ -258,13 +254,13 @@ def _is_gone(error: UnreadableError) -> bool:
 
 
 def _block_of(folder: Folder, name: str, header: SegmentHeader, from_seq: int, max_records: int) -> RecordBlock:
-    """What one segment holds from ``from_seq`` on."""
+    """The records of one segment from ``from_seq`` on."""
     first = max(from_seq, header.first_seq)
     room = max_records + layout.MAX_MARK_RECORDS
     committed = read_records(folder, name, header, from_seq=first, max_records=room)
     records = whole_marks(committed, max_records)
     if header.sealed and not len(records):
-        # The writer died inside a mark: its texts will never come, and what follows must not wait for them.
+        # The writer died inside a mark. Later records must not wait for its texts.
         records = committed
     return RecordBlock(
         first_seq=first,

@@ -1,42 +1,81 @@
-"""One recording of this process: the parts that it sets up, and what it does until its end.
+"""One recording of this process: its parts, from start to end.
 
 begin    the rank's folder -> state page -> worker server -> rank file -> recorder
 later    the device clock, once this process uses a device; the mesh, once it is learned
 end      device spans in flight -> last counts -> sealed
 """
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
+from time import monotonic_ns
+from typing import Any
 
 from telemetry.printable import log
 from telemetry.record import layout
 from telemetry.record.agent_process import KeptAgent, spawn_agent
-from telemetry.record.clocks.drain import Drain
+from telemetry.record.clocks.drain import Device, Drain, device_drain
 from telemetry.record.clocks.host import measure_anchor
-from telemetry.record.clocks.open import Device, expects_device, open_device_clock
-from telemetry.record.garbage import GarbageWatch
-from telemetry.record.rank_file import RankFile, write_identity
-from telemetry.record.rank_identity import after_before, log_offsets
-from telemetry.record.recorder import make_recorder
-from telemetry.record.segments_ahead import SegmentsAhead
-from telemetry.record.session_stats import SessionStats, measure_span_cost
+from telemetry.record.rank_file import RankFile, SegmentsAhead
+from telemetry.record.rank_identity import after_before, log_offsets, write_identity
+from telemetry.record.recorder import Recorder
 from telemetry.record.state_page import StatePage
 from telemetry.record.worker_server import forget_worker_server, start_worker_server, stop_worker_server
 from telemetry.records import RankIdentity
 from telemetry.settings import RecordingSettings
+from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 MESH_LEARNED = "mesh-learned"
 """Name of the mark of a topology that was learned while recording; its text is the mesh."""
-RECORDER = make_recorder()
+RECORDER = Recorder()
 """The recorder of this process: its functions stay the same before, during and after a session."""
+
+MIN_PAUSE_NS = 100_000
+"""Shorter collections are left out: they are frequent, and cost a step nothing."""
 
 _before_end: list[Callable[[], None]] = []
 _when_learned: list[Callable[[Topology], None]] = []
+
+
+class GarbageWatch:
+    """Records a ``gc`` span for each collection from :meth:`install` to :meth:`remove`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._started_ns = 0
+
+    def install(self) -> None:
+        gc.callbacks.append(self._on_collection)
+
+    def remove(self) -> None:
+        if self._on_collection in gc.callbacks:
+            gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
+        """Called by the interpreter as a collection begins and ends, on the thread that it interrupts."""
+        now = monotonic_ns()
+        if phase == "start":
+            self._started_ns = now
+        elif now - self._started_ns >= MIN_PAUSE_NS:
+            self._recorder.record_span(Stage.GC, self._started_ns, now - self._started_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStats:
+    """What a session recorded, and its cost for the training thread."""
+
+    records: int
+    dropped: int
+    span_cost_ns: int
+    """Cost of one span on the host clock, measured as the session started."""
+    own_cost_ns: int
+    """``span_cost_ns`` times the records."""
 
 
 @dataclass(kw_only=True)
@@ -74,8 +113,7 @@ class Session:
         """Statistics now, or at the end of a stopped session."""
         if self._last is not None:
             return self._last
-        records = RECORDER.next_seq() if self.recording else 0
-        dropped = RECORDER.dropped() if self.recording else 0
+        records, dropped = (RECORDER.next_seq(), RECORDER.dropped()) if self.recording else (0, 0)
         cost = self.span_cost_ns
         return SessionStats(records=records, dropped=dropped, span_cost_ns=cost, own_cost_ns=cost * records)
 
@@ -91,7 +129,7 @@ class Session:
         page = StatePage(folder, anchor)
         try:
             rank_file = RankFile(folder, anchor=anchor, max_segments=max_segments)
-            self._attach(identity, rank_file, page, _device_drain(device))
+            self._attach(identity, rank_file, page, device_drain(device, RECORDER))
         except BaseException:
             stop_worker_server()
             page.close()
@@ -148,7 +186,7 @@ class Session:
         """Record under ``topology`` from now on, which the rank learned while it records. Returns whether it is new.
 
         The identity is rewritten, the agent announces the rank again, and functions of :func:`when_learned` are called.
-        it. A topology that is final stays, and so does the world size. Never raises.
+        A final topology does not change, and the world size does not either. Never raises.
         """
         before, page = self.identity, self._page
         if self.mesh_is_final or before is None or self.folder is None or page is None:
@@ -183,11 +221,7 @@ class Session:
     def keep_agent(self, settings: RecordingSettings, collector: str) -> None:
         """Start the host's agent. If it fails, records stay in the spool for a later agent."""
         spawn = partial(
-            spawn_agent,
-            spool=settings.spool,
-            run_id=settings.run_id,
-            attempt=settings.attempt,
-            collector=collector,
+            spawn_agent, spool=settings.spool, run_id=settings.run_id, attempt=settings.attempt, collector=collector
         )
         try:
             self._agent = KeptAgent(spawn, warn)
@@ -209,6 +243,19 @@ class Session:
             self._watch.remove()
 
 
+def measure_span_cost(recorder: Recorder, *, batches: int = 9, spans: int = 50) -> int:
+    """Nanoseconds that one span on the host clock takes now. Call it before the recording starts."""
+
+    def batch_ns() -> int:
+        began = monotonic_ns()
+        for _ in range(spans):
+            with recorder.span(Stage.DATA_LOAD):
+                pass
+        return monotonic_ns() - began
+
+    return int(median(batch_ns() / spans for _ in range(batches)))
+
+
 def before_end(finish: Callable[[], None]) -> None:
     """Register ``finish`` to be called when a session ends, while it still records. Errors are suppressed."""
     _before_end.append(finish)
@@ -225,19 +272,6 @@ def call_all(hooks: Sequence[Callable[[], None]]) -> None:
     for hook in hooks:
         with suppress(Exception):
             hook()
-
-
-def _device_drain(device: Device) -> Drain | None:
-    """The drain of the device's clock, which may come later; None where there will be none."""
-    clock = open_device_clock(device)
-    if clock is None and not expects_device(device):
-        return None
-    return Drain(clock, RECORDER, open_clock=partial(open_device_clock, device))
-
-
-def device_name(device: Device) -> str:
-    """``cuda`` or ``cpu``: what the rank is expected to use."""
-    return "cuda" if device == "cuda" or expects_device(device) else "cpu"
 
 
 def _is_failing() -> bool:

@@ -1,4 +1,4 @@
-"""The session of this process: ``start`` and ``stop``, and what other modules register for them.
+"""The functions that a training script calls. :mod:`rankscope` and :mod:`telemetry` export them.
 
 start()  environment -> names and mesh -> recording (``recording.py``) -> the host's agent
 stop()   the recording is ended and sealed
@@ -13,16 +13,50 @@ from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.printable import printable
-from telemetry.record.clocks.open import Device
+from telemetry.record.clocks.drain import Device, device_name
 from telemetry.record.mesh_learning import MeshLearner, given_topology
 from telemetry.record.rank_identity import identity_of, rank_folder
-from telemetry.record.recording import RECORDER, Session, call_all, device_name, warn
+from telemetry.record.recording import RECORDER, Session, SessionStats, call_all, warn
 from telemetry.record.worker_server import keep_flight_recorder
 from telemetry.run_names import NAME_HINT, usable_run_name
 from telemetry.settings import RecordingSettings, check_default_spool
+from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass, Stream
 from telemetry.topology import Topology
 
-__all__ = ["RECORDER", "Session", "before_start", "current_session", "see_group", "start", "stop"]
+span = RECORDER.span
+"""``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. ``stage`` is a ``Stage`` or its
+label."""
+step = RECORDER.step
+"""``step(number)``: a context manager, the span of a whole step; what is recorded from now on belongs to it. A step
+that an exception interrupts does not count as a step: it gets the mark ``step-interrupted``."""
+mark = RECORDER.mark
+"""``mark(name, text="")``: something happened now."""
+sample = RECORDER.sample
+"""``sample(metric, value, step=None)``: a number as of now, or of the earlier step ``step``."""
+record_span = RECORDER.record_span
+"""``record_span(stage, start_ns, duration_ns, *, microbatch, chunk, size_bytes, peer, op_seq, cpu_ns, issue_ns,
+clock)``: a span that is over, on CLOCK_MONOTONIC (``time.monotonic_ns``); from any thread."""
+
+__all__ = [
+    "RECORDER",
+    "STAGE_BY_LABEL",
+    "Session",
+    "SessionStats",
+    "Stage",
+    "StageClass",
+    "Stream",
+    "Topology",
+    "before_start",
+    "current_session",
+    "mark",
+    "record_span",
+    "sample",
+    "see_group",
+    "span",
+    "start",
+    "step",
+    "stop",
+]
 
 _session = Session()
 _before_start: list[Callable[[], None]] = []
@@ -47,7 +81,7 @@ def start(
     ``telemetry.settings``).
 
     ``device`` selects the clock of steps, compute and communication. ``auto``: the CUDA device that this process uses,
-    as soon as it does, also after a later ``set_device``; else the host. ``cuda``: likewise, and an error if there is
+    as soon as it does, also after a later ``set_device``; else the host. ``cuda``: the same, and an error if there is
     no such device. ``cpu``: the host. CUDA is not initialised for this, and no unused device gets a context.
 
     ``topology`` may be torch's DeviceMesh. Without it, and without RANKSCOPE_MESH, the mesh is learned from the names

@@ -54,17 +54,17 @@ class ShippingPage:
 
     @property
     def acked_ns(self) -> int:
-        """Wall clock of the last record that is known to be stored; 0 before the first."""
+        """Time of the last record that is known to be stored; 0 before the first."""
         return self._word(layout.WORD_ACKED_NS)
 
     @property
     def sending(self) -> int:
-        """One past the last record that was ever sent, or is about to be read."""
+        """One past the last record that was sent, or is about to be read."""
         return self._word(layout.WORD_SENDING)
 
     @property
     def opened_ns(self) -> int:
-        """When the folder was opened, as the agent corrected it; 0: as the rank said."""
+        """The time at which the folder was opened, as the agent corrected it; 0: not corrected."""
         return self._word(layout.WORD_OPENED)
 
     def correct_opening(self, opened_ns: int) -> None:
@@ -72,21 +72,21 @@ class ShippingPage:
         self._put(layout.WORD_OPENED, opened_ns)
 
     def pin(self, end_seq: int) -> None:
-        """Records below ``end_seq`` that are not acknowledged may be in flight: the rank deletes none of them. Never go
-        below what was sent once: a smaller batch may be acknowledged before a larger one is known to be stored."""
+        """Records below ``end_seq`` that are not acknowledged may be in flight: the rank keeps them. Never pin less
+        than was sent: a smaller batch may be acknowledged before a larger one is known to be stored."""
         self._put(layout.WORD_SENDING, end_seq)
 
     def begin(self) -> None:
-        """Forget what an earlier folder of this name left: no record of this one is sent, stored or lost yet."""
+        """Reset the page for a new folder: no record is sent, stored or lost yet."""
         os.pwrite(self._descriptor, bytes(layout.SHIPPING_BYTES - WORD_BYTES), WORD_BYTES)
 
     def acknowledge(self, next_seq: int, at_ns: int = 0) -> None:
-        """Records below ``next_seq`` are stored, and the last of them is of ``at_ns``."""
+        """Records below ``next_seq`` are stored. ``at_ns`` is the time of the last one."""
         self._put(layout.WORD_ACKED_NS, at_ns or self.acked_ns)
         self._put(layout.WORD_ACKED, next_seq)
 
     def in_flight(self, first_seq: int, end_seq: int) -> bool:
-        """Whether any of these records may be on their way: sent, and not known to be stored."""
+        """Whether any of these records was sent and is not known to be stored."""
         return max(first_seq, self.acked) < min(end_seq, self.sending)
 
     def lose(self, end_seq: int, cause: LossCause) -> None:
@@ -94,11 +94,11 @@ class ShippingPage:
         self._put(layout.WORD_LOST_BELOW + cause, end_seq)
 
     def causes(self, first_seq: int) -> list[LossCause]:
-        """Why the rank has deleted records from ``first_seq`` on; nothing where it has not."""
+        """Why the rank has deleted records from ``first_seq`` on. Empty if it has not."""
         return [cause for cause in LossCause if self._word(layout.WORD_LOST_BELOW + cause) > first_seq]
 
     def _word(self, number: int) -> int:
-        """0 where the file has been cut short."""
+        """0 if the file was truncated."""
         raw = os.pread(self._descriptor, WORD_BYTES, WORD_BYTES * number)
         return int.from_bytes(raw, "little", signed=True) if len(raw) == WORD_BYTES else 0
 
@@ -107,7 +107,7 @@ class ShippingPage:
 
 
 def read_acked(folder: Path) -> int:
-    """The number of the next record to ship, by the agent's last word; 0 where it has said none."""
+    """The number of the next record to ship, as last acknowledged; 0 if none is."""
     try:
         with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
             raw = opened.read(FILE_NAME, WORD_BYTES * (layout.WORD_ACKED + 1))

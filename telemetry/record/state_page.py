@@ -1,6 +1,6 @@
-"""The live state page: what a rank is doing now, for other processes to read.
+"""The state page: what a rank does now, for other processes to read.
 
-One page of words, each stored whole, mapped from the file ``state``. It outlives the process.
+One page of words in the file ``state``, which is mapped. Each word is stored atomically. The file outlives the process.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from telemetry.stages import STAGE_BY_CODE, Stage
 
 FILE_NAME = "state"
 PLAIN_AXES = ("dp", "pp", "tp")
-"""What 0, 1 and 2 mean on older pages: bits 0, 1 and 2 of a plain mesh."""
+"""Meaning of 0, 1 and 2 on older pages: bits 0, 1 and 2 of a plain mesh."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class Operation:
     mask: int
     """Bit mask of the mesh axes along which the group lies; 0: not known, or along none."""
     stage: Stage | None
-    """None: an operation that no stage is named after, such as a barrier."""
+    """None: an operation without a stage, such as a barrier."""
     peer: int
     """Global rank of the other side; -1: the whole group."""
     issued: int
     completed: int
-    """Numbers of operations, from 1; equal when nothing is under way."""
+    """Numbers of operations, from 1. They are equal if no operation is pending."""
     issued_ns: int
     completed_ns: int
     size_bytes: int
@@ -57,16 +57,16 @@ class LiveState:
 
     pid: int
     ended: bool
-    """Whether the rank stopped recording, in good order or over an error."""
+    """Whether the rank stopped recording, normally or with an error."""
     failed: bool
-    """Over an error."""
+    """With an error."""
     step: int
     """-1 before the first."""
     step_started_ns: int
     beat_ns: int
     recorded: int
     dropped: int
-    """In this life and those before it. Both as of ``beat_ns``: written at every step, segment and stop."""
+    """In all lives of the rank. Both are as of ``beat_ns``: they are written at every step, segment and stop."""
     anchor: Anchor
     open_spans: tuple[OpenSpan, ...]
     """The innermost last."""
@@ -81,7 +81,7 @@ class LiveState:
 
 
 class StatePage:
-    """The writer's end. ``words`` is the page; storing one of them is one machine store.
+    """The page for its writer. ``words`` is the page. A word is written by one machine instruction.
 
     Raises:
         UsageError: another live process records as this rank.
@@ -111,23 +111,23 @@ class StatePage:
         self.words[0] = layout.STATE_MAGIC
 
     def end(self, *, failed: bool = False) -> None:
-        """Say that the rank stops recording: in good order, or over an error."""
+        """Write that the rank stops recording, normally or with an error."""
         self.words[layout.WORD_BEAT] = monotonic_ns()
         how = layout.STATE_FAILED if failed else 0
         self.words[layout.WORD_FLAGS] = layout.STATE_STARTED | layout.STATE_ENDED | how
 
     def close(self) -> None:
-        """Let go of the file; the page stays mapped for whoever still holds ``words``."""
+        """Close the file. The page stays mapped while ``words`` is in use."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # the mapping keeps a descriptor of its own, and with it the lock
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """Let go of the file in a forked child, and of nothing that is its parent's: the lock is the parent's."""
+        """Close the file in a forked child. The lock stays, because it is the parent's."""
         os.close(self._fd)
 
 
 def _claim(fd: int, folder: Path) -> None:
-    """Never waits: another live process that records as this rank holds the lock."""
+    """Lock the file without waiting. Another process that records as this rank holds the lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

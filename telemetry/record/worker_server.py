@@ -25,29 +25,28 @@ META_KEY = "worker_server"
 """Key in the identity's ``meta`` for the path of the socket."""
 FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
 OLDER_FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
-"""Its name before; torch listens to it where the newer one is not set."""
+"""Its older name. torch uses it if the newer one is not set."""
 FLIGHT_ENTRIES = 2000
 FOLDER_NAME = "worker"
 SOCKET_NAME = "socket"
 MAX_PATH_BYTES = 107
-"""What AF_UNIX has room for."""
+"""The limit of AF_UNIX."""
 MAX_SERVERS = 4
-"""In the life of one process, which may record one run after another: see :func:`_never_destroy`."""
+"""In one process, which may record one run after another: see :func:`_never_destroy`."""
 
 _num_started = 0
 _path: Path | None = None
 
 
 def keep_flight_recorder(environment: Any = os.environ) -> None:
-    """Have torch remember its last collectives, in process groups that are made from now on, unless told how many."""
+    """Enable torch's flight recorder in later process groups, unless the environment sets it."""
     if OLDER_FLIGHT_RECORDER not in environment:
         environment.setdefault(FLIGHT_RECORDER, str(FLIGHT_ENTRIES))
 
 
 def start_worker_server(folder: Path) -> dict[str, str]:
-    """Listen for this process, beside the files of its rank; what to add to the identity's ``meta``.
-
-    Never raises; the answer is empty where there is no server. Only this user may open the socket.
+    """Start the server of this process, with a socket beside the files of its rank. Returns an addition to the
+    identity's ``meta``: empty if there is no server. Never raises. Only this user may open the socket.
     """
     global _num_started, _path
     if "torch" not in sys.modules or _num_started >= MAX_SERVERS:
@@ -90,16 +89,16 @@ def _listen(path: Path) -> None:
 
 
 def _never_destroy(server: Any) -> None:
-    """It ends with the process. To end one is not safe in torch 2.13: its shutdown holds the GIL while it waits for
-    a thread, for ever or until the process aborts when that thread had not begun to listen."""
+    """The server ends with the process. To end it earlier is not safe in torch 2.13: its shutdown holds the GIL while
+    it waits for a thread. If that thread has not begun to listen, it waits for ever or the process aborts."""
     pythonapi.Py_IncRef(py_object(server))
 
 
 def _place_for_socket(folder: Path) -> Path:
-    """In the rank's folder; where that path is too long, in a short folder of this user's.
+    """A path in the rank's folder; if that is too long, in a short folder of this user.
 
     Raises:
-        OSError: none can be had for this user alone.
+        OSError: no folder is private to this user.
     """
     own = folder.absolute() / FOLDER_NAME / SOCKET_NAME
     name = hashlib.blake2b(os.fsencode(own), digest_size=8).hexdigest()
@@ -120,7 +119,7 @@ def _place_for_socket(folder: Path) -> Path:
 
 
 def short_folder_name(user: int) -> str:
-    """In the temporary folder."""
+    """The name of this user's folder in the temporary folder."""
     return f"rankscope-{user}-workers"
 
 

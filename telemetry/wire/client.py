@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pyarrow as pa
 
-from telemetry.credentials import Tokens
+from telemetry.credentials import Tokens, trusted
 from telemetry.errors import (
     AheadError,
     JumpError,
@@ -26,26 +26,25 @@ from telemetry.errors import (
 from telemetry.stores.address import without_password
 from telemetry.stores.interface import Query
 from telemetry.wire.codec import ARROW_TYPE, Ack, decode, encode, encode_query
-from telemetry.wire.tls import trusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeTold:
-    """The answer of ``GET /v1/clock``; wall clock of the collector, nanoseconds since the epoch."""
+class CollectorTime:
+    """The answer of ``GET /v1/clock``: wall clock of the collector, nanoseconds since the epoch."""
 
     collector: str
-    """Several may answer at one address: each has a clock of its own."""
+    """Several collectors may answer at one address. Each has its own clock."""
     received_ns: int
-    """When the question came in."""
+    """Time of the request."""
     answered_ns: int
-    """When the answer went out."""
+    """Time of the answer."""
 
     @classmethod
     def of(cls, answer: Any) -> Self:
         """From JSON.
 
         Raises:
-            ValueError: it is none of that.
+            ValueError: the answer has no possible time.
         """
         try:
             clock = cls(
@@ -73,19 +72,20 @@ CONNECT_S = 5.0
 ANSWER_S = 120.0
 TIME_S = 2.0
 LATER = (408, 429, 500, 502, 503, 504)
-"""Statuses that mean: the same again, a little later. 408: we stood still while we sent; 500: a fault over there."""
+"""Statuses after which the same request may succeed later. 408: this process paused while it sent. 500: a fault of the
+collector."""
 
 
 class CollectorClient:
     """Answers typed queries through a collector (a ``Reader``), and posts batches to it. For any thread.
 
     Args:
-        url: ``http://host:port``, or ``https://``: then ``RANKSCOPE_CA_FILE`` names whose word on it counts.
-        token: where None, what the environment has: ``telemetry/credentials.py``.
+        url: ``http://host:port``, or ``https://`` with the certificates in ``RANKSCOPE_CA_FILE``.
+        token: None: that of the environment (``telemetry/credentials.py``).
 
     Raises:
-        UnreachableError: from every method but :meth:`healthy`: nobody answers, or asks to come back later.
-        UsageError: what was sent is refused for good: a wrong token, an unknown query, rows out of order.
+        UnreachableError: from every method but :meth:`healthy`: no answer, or a retry may succeed later.
+        UsageError: the request is refused for good: a wrong token, an unknown query, rows out of order.
         RefusedRowsError: of :meth:`post`: these rows are refused for good; rows of other runs may be stored.
     """
 
@@ -109,24 +109,24 @@ class CollectorClient:
         try:
             return decode(answer.content)
         except UsageError as error:
-            raise self._stranger(error.message) from error
+            raise self._no_collector(error.message) from error
 
     def post(self, table: str, rows: pa.Table) -> Ack:
-        """Store ``rows``, whose schema metadata says whose they are. They are stored when this returns."""
+        """Store ``rows``, with run and attempt in the metadata of the schema. They are stored when this returns."""
         answer = self._post(f"/v1/batches/{table}", headers=self._to_write, content=encode(rows))
         try:
             counts = answer.json()
             return Ack(rows=int(counts["rows"]), duplicates=int(counts["duplicates"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise self._stranger("it did not confirm that the rows are stored") from error
+            raise self._no_collector("it did not confirm that the rows are stored") from error
 
-    def time(self) -> TimeTold:
+    def time(self) -> CollectorTime:
         """The collector's time. Waits at most two seconds for an answer.
 
         Raises:
             ValueError: the answer has no time.
         """
-        return TimeTold.of(self._send("GET", "/v1/clock", headers=self._to_write, timeout=TIME_S).json())
+        return CollectorTime.of(self._send("GET", "/v1/clock", headers=self._to_write, timeout=TIME_S).json())
 
     def healthy(self) -> bool:
         """Whether the collector answers, and its store too."""
@@ -152,7 +152,7 @@ class CollectorClient:
     def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **request)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # an answer that cannot be unpacked is none, either
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # also if the answer cannot be decompressed
             raise UnreachableError(
                 f"no collector answers at {without_password(self.url)}: {error}",
                 hint=_where_to_look(error),
@@ -173,7 +173,7 @@ class CollectorClient:
             error = RefusedRowsError if of_rows and answer.status_code in (400, 413) else UsageError
         return error(message, hint=hint)
 
-    def _stranger(self, why: str) -> UnreachableError:
+    def _no_collector(self, why: str) -> UnreachableError:
         """The answer is not from a collector, perhaps from a proxy in front of it. A retry may succeed."""
         return UnreachableError(
             f"no collector answers at {without_password(self.url)}: {why}",
@@ -182,7 +182,7 @@ class CollectorClient:
 
 
 def _stored(answer: httpx.Response) -> dict[int, int]:
-    """Of each rank, one past the last number that is stored; empty where the answer does not say."""
+    """For each rank, one past the last number that is stored. Empty if the answer does not contain it."""
     try:
         return {int(rank): int(seq) for rank, seq in answer.json()["stored"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -190,7 +190,7 @@ def _stored(answer: httpx.Response) -> dict[int, int]:
 
 
 def _retry_after_s(answer: httpx.Response) -> float | None:
-    """Seconds; a date, as proxies may send, is passed over."""
+    """Seconds. A date, as proxies may send, is ignored."""
     seconds = answer.headers.get("retry-after", "")
     return float(seconds) if seconds.isdecimal() and seconds.isascii() else None
 

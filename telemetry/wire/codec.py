@@ -38,10 +38,10 @@ _HINT = "use the same version of agent and collector"
 
 
 def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
-    """The rows of a stream, with its metadata; its columns are ``columns``, and every value is sound.
+    """The rows of a stream, with its metadata. Its columns are ``columns``, and every value is valid.
 
     Raises:
-        UsageError: it is no stream, is cut off, has other columns or packed buffers.
+        UsageError: it is no stream, is cut off, or has other columns or compressed buffers.
     """
     try:
         messages = iter(pa.ipc.MessageReader.open_stream(body))
@@ -51,13 +51,17 @@ def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
         rows = pa.Table.from_batches([_batch(message, schema) for message in messages], schema=schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, EOFError, struct.error, MemoryError) as error:
-        text = str(error).partition("\n")[0][:200]
-        raise UsageError(f"not an Arrow IPC stream: {text}", hint=_HINT) from error
+        raise _no_stream(error) from error
     return rows
 
 
+def _no_stream(error: Exception) -> UsageError:
+    text = str(error).partition("\n")[0][:200]
+    return UsageError(f"not an Arrow IPC stream: {text}", hint=_HINT)
+
+
 def _first(messages: Iterator[pa.ipc.Message]) -> pa.ipc.Message:
-    """The schema's message. The library takes the caller's word for what kind a message is."""
+    """The schema's message. The library does not check the kind of a message."""
     first = next(messages, None)
     if first is None:
         raise ValueError("it is empty")
@@ -84,7 +88,7 @@ def _is_packed(metadata: memoryview) -> bool:
 
 
 def _slot(buffer: memoryview, table: int, slot: int) -> int:
-    """Where a field of a flatbuffer's table is; 0: it has none."""
+    """The position of a field of a flatbuffer's table; 0 if the table lacks it."""
     fields = table - struct.unpack_from("<i", buffer, table)[0]
     size, place = struct.unpack_from("<H", buffer, fields)[0], 4 + 2 * slot
     offset = struct.unpack_from("<H", buffer, fields + place)[0] if place < size else 0
@@ -99,7 +103,6 @@ MAX_OPENINGS_LENGTH = 2**20
 MAX_SEQ = 2**63
 MAX_COUNT = 2**32 - 1
 MAX_TIME_NS = 2**63 - 1
-_VERSIONS_HINT = "use the same version of agent and collector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +119,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """What became of a batch: stored now, and dropped because they had been stored before."""
+    """The result of a batch: rows stored now, and rows dropped because they had been stored before."""
 
     rows: int
     duplicates: int
 
 
 def labelled(rows: pa.Table, run_id: str, attempt: int, openings: Mapping[int, int] | None = None) -> pa.Table:
-    """``rows`` with metadata: their run and attempt, and the folder that each rank's rows come from."""
+    """``rows`` with metadata: their run and attempt, and the folder of each rank."""
     metadata = {"run_id": run_id, "attempt": str(attempt)}
     if openings:
         metadata["openings"] = ",".join(f"{rank}:{opened_ns}" for rank, opened_ns in openings.items())
@@ -150,17 +153,15 @@ def decode(body: bytes) -> pa.Table:
             rows = reader.read_all()
         rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
-        text = str(error).partition("\n")[0][:200]
-        raise UsageError(f"not an Arrow IPC stream: {text}", hint=_VERSIONS_HINT) from error
+        raise _no_stream(error) from error
     return rows
 
 
 def decode_batch(table: str, body: bytes) -> Batch:
-    """A batch, fit to be stored.
+    """A batch that can be stored.
 
     Raises:
-        UsageError: an unknown table, wrong columns, no owner, missing values, rows out of order, or numbers that no
-            job has.
+        UsageError: an unknown table, wrong columns, no owner, missing values, rows out of order, or impossible numbers.
     """
     if table not in TABLES:
         raise UsageError(f"no table {table!r}", hint=f"tables are {', '.join(TABLES)}")
@@ -213,7 +214,7 @@ def _check_order(table: str, rows: pa.Table) -> None:
     starts, lengths = rank_runs(rank)
     within = seq[1:] > seq[:-1]
     within[starts[1:] - 1] = True
-    # A rank may come in several runs: each must go on where its last one ended.
+    # A rank may have several runs: each must continue after the previous one.
     by_rank = np.argsort(rank[starts], kind="stable")
     same_rank = np.diff(rank[starts][by_rank]) == 0
     first, last = seq[starts][by_rank], seq[starts + lengths - 1][by_rank]
@@ -223,7 +224,7 @@ def _check_order(table: str, rows: pa.Table) -> None:
 
 
 def rank_runs(rank: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Where runs of equal ranks start, and how long each is. An agent sends one run a rank or a few."""
+    """Starts and lengths of runs of equal ranks. An agent sends one or a few runs for each rank."""
     starts = np.concatenate([[0], np.flatnonzero(rank[1:] != rank[:-1]) + 1]) if len(rank) else np.zeros(0, np.intp)
     return starts, np.diff(starts, append=len(rank))
 
@@ -234,7 +235,7 @@ def encode_query(query: Query) -> dict[str, Any]:
 
 
 def decode_query(body: bytes) -> Query:
-    """The query that a JSON object asks; only those of ``QUERIES``, with parameters of their types.
+    """The query in a JSON object: one of ``QUERIES``, with parameters of their types.
 
     Raises:
         UsageError: no JSON object, an unknown query, or a parameter that is missing, unknown or of the wrong type.
@@ -259,7 +260,7 @@ def decode_query(body: bytes) -> Query:
 
 @cache
 def _adapter(query: type[Query]) -> TypeAdapter[Query]:
-    """Making one takes longer than most answers."""
+    """Cached: to make one takes longer than most answers."""
     return TypeAdapter(query)
 
 
@@ -277,10 +278,8 @@ def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _check_range(query: Query, hint: str) -> None:
-    """Numbers count something from 0; times of the wall clock alone take more than 32 bits.
-
-    What is beyond them an old server cuts off where it divides, and dies of the zero that is left.
-    """
+    """Numbers count from 0. Only times of the wall clock take more than 32 bits. With larger numbers, old servers
+    overflow and crash with a division by zero."""
     for name, value in asdict(query).items():  # type: ignore[call-overload]
         most = MAX_TIME_NS if name.endswith("_ns") else MAX_COUNT
         for number in value if isinstance(value, tuple) else (value,):

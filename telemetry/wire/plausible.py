@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from telemetry.errors import AheadError, UsageError
-from telemetry.records import MAX_AHEAD_NS
+from telemetry.records import MAX_AHEAD_NS, topology_in
 from telemetry.run_names import MAX_HOST_LENGTH
-from telemetry.stored_topology import topology_in
 from telemetry.tables import NO_FOLDER
 
 MAX_STEP = 2**31 - 1
@@ -37,7 +36,7 @@ def check_rows(table: str, rows: pa.Table, openings: Mapping[int, int], *, now_n
         raise UsageError(f"step {step} in {table}", hint=f"steps count from 0 to {MAX_STEP}")
     if table == "ranks":
         _check_grids(rows)
-        _check_words(rows)
+        _check_texts(rows)
 
 
 def _is_announced(numbered: bool, rows: pa.Table, openings: Mapping[int, int]) -> bool:
@@ -72,14 +71,14 @@ def _check_grids(rows: pa.Table) -> None:
         raise UsageError(f"rank {int(beyond[0])} is outside its grid of {max(sizes)} ranks", hint="ranks count from 0")
 
 
-def _check_words(rows: pa.Table) -> None:
+def _check_texts(rows: pa.Table) -> None:
     if any(len(host) > MAX_HOST_LENGTH for host in pc.unique(rows["host"]).to_pylist()):
         raise UsageError("a host name is too long", hint=f"at most {MAX_HOST_LENGTH} characters")
-    if not all(map(_is_words, pc.unique(rows["meta"]).to_pylist())):
+    if not all(map(_is_texts, pc.unique(rows["meta"]).to_pylist())):
         raise UsageError("meta of a rank cannot be read", hint="meta must be a JSON object of strings")
 
 
-def _is_words(meta: str) -> bool:
+def _is_texts(meta: str) -> bool:
     try:
         fields = json.loads(meta)
     except (ValueError, RecursionError):

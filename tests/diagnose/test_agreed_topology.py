@@ -3,7 +3,7 @@
 import pytest
 
 from diagnose.hang.from_states import evidence_from_states
-from telemetry.stored_topology import topology_in, topology_of
+from telemetry.records import topology_in, topology_of
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Ranks, RunGrids
 from telemetry.topology import Topology

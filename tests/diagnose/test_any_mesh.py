@@ -6,9 +6,9 @@ from diagnose.model.collectives import all_collectives, group_collectives
 from diagnose.model.partners import NOBODY, operation_places, whole_operations
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.run import simulate, view
-from telemetry.named_groups import peer_of_axes
+from telemetry.group_names import peer_of_axes, peer_of_mask
 from telemetry.stages import Stage
-from telemetry.topology import Topology, peer_of_mask
+from telemetry.topology import Topology
 from tests.diagnose.model.test_collectives import operations
 from tests.diagnose.simulate.made_plans import plan
 from tests.diagnose.trace.made_columns import made_columns

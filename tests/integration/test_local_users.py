@@ -28,13 +28,13 @@ from telemetry.evidence.flight_recorder import read_flight_files
 from telemetry.evidence.logs import JobLogs
 from telemetry.evidence.stacks import take_stack
 from telemetry.evidence.worker_client import ask_handler
-from telemetry.files import mounts
-from telemetry.files.owner_rights import rights_of
+from telemetry.files import access
+from telemetry.files.access import rights_of
 from telemetry.files.private_files import make_folder, open_folder
-from telemetry.process.parent_death import BORN, birth_of, tie_to_parent
+from telemetry.process.child_process import BORN, birth_of, tie_to_parent
 from telemetry.record import layout
-from telemetry.record.dump_places import META_KEY as DUMPS_KEY
 from telemetry.record.layout import RANK_FOLDER_DEPTH
+from telemetry.record.rank_identity import DUMP_PATHS
 from telemetry.record.reader import RankReader
 from telemetry.record.worker_server import META_KEY
 from telemetry.records import RankIdentity
@@ -252,7 +252,7 @@ def test_a_dump_is_read_with_the_rights_of_the_ranks_user(machine: Machine) -> N
 
 def naming(identity: RankIdentity, path: Path) -> RankIdentity:
     """A rank that says that torch writes its flight recorder there."""
-    return replace(identity, meta={**identity.meta, DUMPS_KEY: json.dumps([str(path)])})
+    return replace(identity, meta={**identity.meta, DUMP_PATHS: json.dumps([str(path)])})
 
 
 def swap_many_times(secret: Path, folder: Path, log: Path, done: Path) -> None:
@@ -319,7 +319,7 @@ def test_a_run_name_that_another_user_took_is_refused(machine: Machine) -> None:
 @pytest.fixture(params=["openat2", "an older kernel"])
 def _each_way_to_open(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param != "openat2":
-        monkeypatch.setattr(mounts, "_has_openat2", lambda: False)
+        monkeypatch.setattr(access, "_has_openat2", lambda: False)
 
 
 @pytest.mark.usefixtures("_each_way_to_open")

@@ -12,14 +12,15 @@ import pytest
 from clickhouse_driver import Client
 
 from telemetry.errors import RankscopeError, UsageError
+from telemetry.group_names import peer_of_mask
+from telemetry.records import topology_in, topology_of
 from telemetry.stages import SpanClock, Stage
-from telemetry.stored_topology import topology_in, topology_of
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.migrations import SCHEMA
 from telemetry.stores.open import MigratingStore, find_store, open_store
 from telemetry.stores.queries import Ranks, RunGrids, Spans, StageCounts
-from telemetry.topology import Topology, peer_of_mask
+from telemetry.topology import Topology
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer
 from tests.integration.old_database import NUM_SPANS, checksums, make_first, shape
 from tests.scenarios.command import rankscope

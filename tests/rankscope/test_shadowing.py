@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from telemetry.process.own_modules import HOME, python_module
-from telemetry.process.parent_death import child_environment
+from telemetry.process.child_process import HOME, child_environment, python_module
 from telemetry.stores.queries import Runs
 from tests.deadline import until
 from tests.memory_store import memory_store

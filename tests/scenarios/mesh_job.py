@@ -18,7 +18,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import telemetry
-from telemetry.process.parent_death import end_with_parent
+from telemetry.process.child_process import end_with_parent
 from telemetry.record.collectives.process_group import register_traced_backend
 from tests.telemetry.grid_training import CONTEXT, EXPERTS, MEGATRON, TORCHTITAN, Job, device_mesh, steps
 

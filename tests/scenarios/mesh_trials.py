@@ -31,11 +31,12 @@ from diagnose.findings import Finding, Kind, Severity
 from diagnose.hang.stored import stored_verdict
 from diagnose.pipeline import diagnose_run
 from telemetry.agent.settings import follow
+from telemetry.group_names import GROUP_BASE
+from telemetry.records import topology_of
 from telemetry.stages import STAGE_BY_CODE
-from telemetry.stored_topology import topology_of
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Ranks, Spans
-from telemetry.topology import GROUP_BASE, Topology
+from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient
 from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until

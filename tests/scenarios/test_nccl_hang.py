@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from telemetry.process.parent_death import child_environment
+from telemetry.process.child_process import child_environment
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Evidence
 from telemetry.wire.client import CollectorClient

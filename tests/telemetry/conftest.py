@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from telemetry.record.recorder import make_recorder
-from telemetry.record.sink import Recorder
+from telemetry.record.recorder import Recorder
 from telemetry.stores.interface import Store
 from telemetry.stores.open import open_store
 
@@ -30,6 +29,6 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
-    made = make_recorder()
+    made = Recorder()
     yield made
     made.detach()

@@ -55,9 +55,9 @@ def use_in_sessions(twin: ManualCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a session finds on this machine."""
     clock = CudaClock(twin)
     monkeypatch.setattr(
-        "telemetry.record.recording.open_device_clock", lambda device: clock if clock.is_used() else None
+        "telemetry.record.clocks.drain.open_device_clock", lambda device: clock if clock.is_used() else None
     )
-    monkeypatch.setattr("telemetry.record.recording.expects_device", lambda device: True)
+    monkeypatch.setattr("telemetry.record.clocks.drain.expects_device", lambda device: True)
 
 
 def time_a_span(clock: CudaClock, span: DeviceSpan = NOTE) -> None:

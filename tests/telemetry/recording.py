@@ -14,7 +14,8 @@ import telemetry
 from telemetry.record.layout import RecordKind
 from telemetry.record.rank_file import RankFile
 from telemetry.record.reader import RankReader, decode_marks, decode_samples, find_rank_dirs
-from telemetry.record.sink import Recorder, scrap_words
+from telemetry.record.record_buffer import scrap_words
+from telemetry.record.recorder import Recorder
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 

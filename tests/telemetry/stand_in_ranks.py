@@ -23,7 +23,7 @@ from typing import Any
 import telemetry
 from telemetry.evidence.flight_recorder import NCCL
 from telemetry.files.plain_pickle import load_plain
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.child_process import tie_to_parent
 from telemetry.record.worker_server import META_KEY
 from telemetry.topology import Topology
 from tests.deadline import until

@@ -86,8 +86,8 @@ def test_a_loop_without_steps_gets_its_device_too(tmp_path: Path, monkeypatch: p
 
 def test_a_clock_that_cannot_be_opened_costs_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks: Iterator[None] = iter([None])
-    monkeypatch.setattr("telemetry.record.recording.open_device_clock", lambda device: next(clocks))
-    monkeypatch.setattr("telemetry.record.recording.expects_device", lambda device: True)
+    monkeypatch.setattr("telemetry.record.clocks.drain.open_device_clock", lambda device: next(clocks))
+    monkeypatch.setattr("telemetry.record.clocks.drain.expects_device", lambda device: True)
     with session(tmp_path):
         for number in range(3):
             with telemetry.step(number):

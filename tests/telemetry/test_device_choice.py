@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.record.clocks.cuda import loaded_driver
-from telemetry.record.clocks.open import GPU_NODES, expects_device, open_device_clock
+from telemetry.record.clocks.drain import GPU_NODES, expects_device, open_device_clock
 from tests.telemetry.recording import session
 
 FAKE_DRIVER = """
@@ -37,7 +37,7 @@ except OSError as error:
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has one, and a torch that could use it."""
     (node := tmp_path / "nvidiactl").touch()
-    monkeypatch.setattr("telemetry.record.clocks.open.GPU_NODES", (node,))
+    monkeypatch.setattr("telemetry.record.clocks.drain.GPU_NODES", (node,))
     monkeypatch.setattr("torch.version.cuda", "13.0")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 

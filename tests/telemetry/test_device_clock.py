@@ -23,7 +23,7 @@ NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=5, step=3, microbatch=2)
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """What a session that asks for CUDA gets in this test."""
     manual = ManualClock(room=100)
-    monkeypatch.setattr("telemetry.record.recording.open_device_clock", lambda device: manual)
+    monkeypatch.setattr("telemetry.record.clocks.drain.open_device_clock", lambda device: manual)
     return manual
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import telemetry
-from telemetry.named_groups import peer_of_axes
+from telemetry.group_names import peer_of_axes
 from telemetry.record.collectives.process_group import TracedGroup, register_traced_backend
 from telemetry.stages import Stage
 from telemetry.topology import Topology

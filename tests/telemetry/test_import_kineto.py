@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.group_names import NO_PEER, peer_of_mask
 from telemetry.imports import kineto_file
 from telemetry.imports.interface import ImportedRun, ImportOptions, check_sound
 from telemetry.imports.intervals import inside, merged, without
@@ -20,7 +21,7 @@ from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Ranks, Steps
-from telemetry.topology import NO_PEER, Topology, peer_of_mask
+from telemetry.topology import Topology
 from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
 from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS
 

@@ -14,12 +14,12 @@ from telemetry.agent.loop import Agent
 from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.record import layout
-from telemetry.record.rank_file import META_NAME
+from telemetry.record.layout import META_NAME
 from telemetry.record.reader import RankReader
 from telemetry.record.recording import when_learned
 from telemetry.record.session import see_group
+from telemetry.records import topology_of
 from telemetry.stages import Stage
-from telemetry.stored_topology import topology_of
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Marks, Ranks, Spans
 from telemetry.topology import Topology

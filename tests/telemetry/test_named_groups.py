@@ -10,9 +10,9 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import telemetry
-from telemetry.named_groups import axes_of_peer, peer_of_axes, settled
+from telemetry.group_names import NO_PEER, axes_of_peer, peer_of_axes, peer_of_mask, resolved_peers
 from telemetry.record.collectives.process_group import register_traced_backend
-from telemetry.topology import MESH_AXES, NO_PEER, Topology, peer_of_mask
+from telemetry.topology import MESH_AXES, Topology
 from tests.telemetry.recording import recorded
 
 HYBRID = Topology.parse("dp_replicate=2,dp_shard=4,tp=2")
@@ -33,8 +33,8 @@ def test_a_name_becomes_the_mask_of_a_mesh_that_has_such_a_group(
     names: tuple[str, ...], size: int, axes: tuple[str, ...]
 ) -> None:
     peers = np.array([peer_of_axes(names, size), 3, NO_PEER, peer_of_mask(5)], dtype=np.int32)
-    assert settled(peers, HYBRID).tolist() == [peer_of_mask(HYBRID.mask(*axes)), 3, NO_PEER, peer_of_mask(5)]
-    assert settled(peers, Topology(dp=16)).tolist() == [NO_PEER, 3, NO_PEER, peer_of_mask(5)]
+    assert resolved_peers(peers, HYBRID).tolist() == [peer_of_mask(HYBRID.mask(*axes)), 3, NO_PEER, peer_of_mask(5)]
+    assert resolved_peers(peers, Topology(dp=16)).tolist() == [NO_PEER, 3, NO_PEER, peer_of_mask(5)]
 
 
 def test_a_name_fits_the_column_and_is_no_mask_of_any_mesh() -> None:
@@ -70,4 +70,4 @@ def test_operations_from_before_the_mesh_was_known_get_their_axes(tmp_path: Path
     spans = found.spans[found.spans["op_seq"] > 0]
     assert spans["step"].tolist() == [0, 1]
     assert spans["peer"][0] != spans["peer"][1]
-    assert settled(spans["peer"], topology).tolist() == [peer_of_mask(topology.mask("dp_shard"))] * 2
+    assert resolved_peers(spans["peer"], topology).tolist() == [peer_of_mask(topology.mask("dp_shard"))] * 2

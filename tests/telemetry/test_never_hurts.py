@@ -89,7 +89,7 @@ def _break_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _break_the_clock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("telemetry.record.recording.open_device_clock", lambda device: ManualClock())
+    patch.setattr("telemetry.record.clocks.drain.open_device_clock", lambda device: ManualClock())
     for name in ("begin", "end", "drain"):
         patch.setattr(ManualClock, name, _fail)
 

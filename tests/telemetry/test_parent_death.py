@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from telemetry.process.parent_death import TORCHRUN
+from telemetry.process.child_process import TORCHRUN
 from tests.deadline import until
 from tests.trainer.jobs import alive
 
@@ -24,12 +24,12 @@ signal.pause()
 """
 ORPHAN = """
 import os, pathlib, sys, time
-from telemetry.process import parent_death
+from telemetry.process import child_process
 parent = os.getppid()
 pathlib.Path(sys.argv[1]).touch()
 while os.getppid() == parent:
     time.sleep(0.001)
-parent_death.end_with_torchrun()
+child_process.end_with_torchrun()
 pathlib.Path(sys.argv[2]).touch()
 time.sleep(600)
 """

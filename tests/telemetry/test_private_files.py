@@ -15,9 +15,8 @@ from telemetry.agent.samplers.interface import Event
 from telemetry.errors import UnsafeFolderError, UsageError
 from telemetry.evidence import journal
 from telemetry.evidence.evidence import Evidence, keep
-from telemetry.files.owner_rights import rights_of
+from telemetry.files.access import private_umask, rights_of
 from telemetry.files.private_files import make_folder, open_folder
-from telemetry.files.private_modes import private_umask
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.settings import default_spool
 from telemetry.stores.embedded import EmbeddedStore

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from telemetry.agent.tail import Chunk, RankTail
-from telemetry.record.rank_file import write_identity
+from telemetry.record.rank_identity import write_identity
 from telemetry.record.reader import RankReader
+from telemetry.record.recorder import Recorder
 from telemetry.record.shipping_page import LossCause, ShippingPage
-from telemetry.record.sink import Recorder
 from telemetry.records import RECORDS_LOST, RankIdentity
 from telemetry.topology import Topology
 from tests.integration.chaos.small_disk import small_disk

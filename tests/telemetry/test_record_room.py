@@ -9,8 +9,8 @@ import pytest
 
 import telemetry
 from telemetry.record.reader import RankReader
+from telemetry.record.recorder import Recorder
 from telemetry.record.shipping_page import ShippingPage
-from telemetry.record.sink import Recorder
 from telemetry.stages import Stage
 from tests.parts import require_root
 from tests.telemetry.recording import SMALL, attach, record, recorded, session

@@ -1,6 +1,6 @@
 """Pauses before a process that died is started again."""
 
-from telemetry.process.parent_death import LONG_LIFE_S, RestartPauses
+from telemetry.process.child_process import LONG_LIFE_S, RestartPauses
 
 
 def test_pauses_double_up_to_a_minute() -> None:

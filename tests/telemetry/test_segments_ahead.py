@@ -7,10 +7,9 @@ from time import monotonic_ns
 import pytest
 
 import telemetry
-from telemetry.record.rank_file import RankFile, Segment
-from telemetry.record.recorder import make_recorder
-from telemetry.record.segments_ahead import SegmentsAhead
-from telemetry.record.sink import scrap_words
+from telemetry.record.rank_file import RankFile, Segment, SegmentsAhead
+from telemetry.record.record_buffer import scrap_words
+from telemetry.record.recorder import Recorder
 from telemetry.stages import Stage
 from tests.deadline import until
 from tests.telemetry.recording import recorded, session
@@ -43,7 +42,7 @@ def test_a_stop_leaves_no_segment_that_was_made_for_later(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_hangs_costs_records_and_one_short_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rank_file, recorder, answers = RankFile(folder, segment_records=SMALL), make_recorder(), threading.Event()
+    rank_file, recorder, answers = RankFile(folder, segment_records=SMALL), Recorder(), threading.Event()
     ahead = SegmentsAhead(rank_file, patience_s=0.01)
     make, calls = rank_file.make, []
 

@@ -158,7 +158,7 @@ def test_after_an_end_that_failed_another_session_can_start(tmp_path: Path, caps
 
 def test_after_a_start_that_failed_the_same_rank_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("telemetry.record.recording.open_device_clock", lambda device: 1 / 0)
+        broken.setattr("telemetry.record.clocks.drain.open_device_clock", lambda device: 1 / 0)
         with session(tmp_path) as failed:
             pass
     with session(tmp_path) as started:

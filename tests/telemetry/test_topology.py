@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from telemetry.errors import UsageError
-from telemetry.record.mesh_learning import mesh_of_strides
+from telemetry.record.mesh_learning import Stretch, mesh_of_strides
 from telemetry.topology import AXES, Place, Topology
 
 GRID = Topology(dp=2, pp=3, tp=4)
@@ -72,11 +72,12 @@ def test_a_text_and_its_topology_are_inverse() -> None:
 
 
 def test_strides_of_groups_tell_the_mesh() -> None:
-    strides = {"tp": (2, 1), "cp": (2, 2), "dp_shard": (3, 4), "dp_replicate": (2, 12), "pp": (2, 24)}
+    pairs = {"tp": (2, 1), "cp": (2, 2), "dp_shard": (3, 4), "dp_replicate": (2, 12), "pp": (2, 24)}
+    strides = {name: Stretch(degree, stride) for name, (degree, stride) in pairs.items()}
     assert mesh_of_strides(strides, 48) == TITAN
     assert mesh_of_strides(strides, 96) is None
-    assert mesh_of_strides({"tp": (2, 1), "pp": (2, 4)}, 8) is None
-    assert mesh_of_strides({"pp": (1, 8), "tp": (8, 1)}, 8) == Topology(mesh=(("pp", 1), ("tp", 8)))
+    assert mesh_of_strides({"tp": Stretch(2, 1), "pp": Stretch(2, 4)}, 8) is None
+    assert mesh_of_strides({"pp": Stretch(1, 8), "tp": Stretch(8, 1)}, 8) == Topology(tp=8)
 
 
 @pytest.mark.parametrize("degrees", [{"dp": 0}, {"tp": -1}, {"dp": 2**20, "tp": 2}])

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import telemetry
 from telemetry.record.collectives import process_group
 from telemetry.record.collectives.process_group import TracedGroup
-from telemetry.record.collectives.transfer_streams import StreamPool, Transfers
+from telemetry.record.collectives.traced_work import StreamPool, Transfers
 from telemetry.record.state_page import Operation
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
@@ -61,7 +61,7 @@ class Device:
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     cuda = StreamedCuda()
     clock = StreamedClock(cuda)
-    monkeypatch.setattr("telemetry.record.recording.open_device_clock", lambda *_: clock)
+    monkeypatch.setattr("telemetry.record.clocks.drain.open_device_clock", lambda *_: clock)
     monkeypatch.setattr(process_group, "cuda_device", lambda arguments: 0)
     monkeypatch.setattr(process_group.OPERATIONS, "_lines", {})
     telemetry.start("device", topology=Topology(tp=2), rank=0, spool=tmp_path, agent=False, device="cuda")

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.record.decode import decode_marks, decode_samples
 from telemetry.record.layout import RecordKind
 from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.segments import decode_marks, decode_samples
 from telemetry.stages import Stage
 
 Records = npt.NDArray[np.void]

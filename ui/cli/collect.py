@@ -13,7 +13,7 @@ from diagnose.alerts.settings import make_hooks, read_settings
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
-from telemetry.process.own_modules import python_module
+from telemetry.process.child_process import python_module
 from telemetry.stores.address import without_password
 from telemetry.stores.interface import Reader
 from ui.cli.commands.collect import CollectOptions

@@ -25,8 +25,7 @@ from diagnose.model.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError, UsageError
 from telemetry.printable import log
-from telemetry.process.own_modules import python_module
-from telemetry.process.parent_death import child_environment
+from telemetry.process.child_process import child_environment, python_module
 from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.queries import Samples, Steps
 from telemetry.wire.client import CollectorClient

@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from telemetry.files.private_modes import private_umask
+from telemetry.files.access import private_umask
 from telemetry.printable import write_lines
-from telemetry.process.parent_death import end_with_starter
+from telemetry.process.child_process import end_with_starter
 from telemetry.process.signals import raise_on_ending
 from telemetry.user_errors import CRASH_STATUS, user_error
 from telemetry.version import __version__

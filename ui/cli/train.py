@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from telemetry.process.parent_death import end_with_torchrun
+from telemetry.process.child_process import end_with_torchrun
 from telemetry.run_names import checked_run_name
 from trainer.config import CheckpointConfig, RunOptions, TrainConfig
 from trainer.faults.inject import parse_fault

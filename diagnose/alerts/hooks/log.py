@@ -16,7 +16,7 @@ from diagnose.alerts.hooks.keys import Batch, ResendSeconds, Words, read_keys
 from diagnose.alerts.hooks.shape import stamp
 from diagnose.alerts.notice import Notice, Status
 from telemetry.errors import UsageError
-from telemetry.files.private_modes import file_mode
+from telemetry.files.access import file_mode
 from telemetry.printable import one_line
 
 MAX_LINE = 2000

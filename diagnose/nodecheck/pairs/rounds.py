@@ -30,7 +30,7 @@ from diagnose.nodecheck.pairs.paired_test import MARGIN_S, PairedTest, RoundBegu
 from diagnose.nodecheck.pairs.plan import Pair
 from diagnose.nodecheck.pairs.records import read_verdict
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.process.parent_death import tie_to_parent
+from telemetry.process.child_process import tie_to_parent
 
 SIZE_BYTES = 8 << 20
 

@@ -40,7 +40,7 @@ RELAXED = 2
 
 
 class CudaDriver:
-    """Calls into the driver that torch has loaded and initialised. None of them creates a context."""
+    """Calls of the driver that torch has loaded and initialised. None of them creates a context."""
 
     def __init__(self, library: Any) -> None:
         self._exchange = library.cuThreadExchangeStreamCaptureMode
@@ -49,7 +49,7 @@ class CudaDriver:
 
     @contextmanager
     def relaxed_captures(self) -> Iterator[None]:
-        """This thread may ask events while others capture.
+        """In this block the thread may query events while other threads capture.
 
         Raises:
             OSError: the driver refuses.
@@ -62,7 +62,7 @@ class CudaDriver:
             self._exchange(ctypes.byref(mode))
 
     def has_context(self, device: int) -> bool:
-        """Whether this process works on the device already.
+        """Whether this process uses the device already.
 
         Raises:
             OSError: there is no such device.
@@ -75,7 +75,7 @@ class CudaDriver:
 
 
 def loaded_driver() -> CudaDriver | None:
-    """None where this process has loaded no driver with these functions (CUDA 10.1 or newer). It loads nothing."""
+    """None if this process has loaded no driver with these functions (CUDA 10.1 or newer). Loads nothing."""
     try:
         return CudaDriver(ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except (OSError, AttributeError):
@@ -88,17 +88,17 @@ def _check(code: int, call: str) -> None:
 
 
 MAX_PENDING = 16384
-"""Spans of one device that wait to be resolved. Of captured spans as many more."""
+"""Spans of one device that wait to be resolved; also the limit of captured spans."""
 
 Ticket = tuple[CudaDevice, Any]
-"""Where a span began, and its event; None where it began inside a capture."""
+"""The device of a span and its start event; None if it started inside a capture."""
 
 
 class CudaClock:
-    """A ``DeviceClock`` of all CUDA devices that this process works on.
+    """A ``DeviceClock`` of all CUDA devices that this process uses.
 
     ``cuda`` is ``torch.cuda`` and ``driver`` a ``CudaDriver``; their twin in tests is both. ``now`` is the host's
-    clock, ``pause`` what the drain thread does between two questions.
+    clock. The drain thread calls ``pause`` between two queries.
     """
 
     def __init__(
@@ -119,15 +119,15 @@ class CudaClock:
         self._captured: deque[CapturedSpan] = deque()
 
     def is_used(self) -> bool:
-        """Whether this process works on a device. A span that begins before is refused. It does not initialise CUDA."""
+        """Whether this process uses a device. Earlier spans are refused. Does not initialise CUDA."""
         return self._cuda.is_initialized() and bool(self._used())
 
     def error_ns(self, device: int) -> int:
-        """How far the start of a span on the device may be off, once one was drained."""
+        """The largest error of the start of a span on the device. Call it after a span was drained."""
         return self._devices[device].error_ns()
 
     def begin(self) -> Ticket | None:
-        """None while the queue is full, also that of captured spans, and where no device is in use."""
+        """None while a queue is full, and if no device is in use."""
         index = self._cuda.current_device()
         device = self._devices.get(index) or self._open(index)
         if device is None or device.pending() >= self._max_pending:
@@ -161,14 +161,14 @@ class CudaClock:
 
     def _drain(self, device: CudaDevice) -> list[Drained]:
         try:
-            with self._cuda.device(device.index):  # a thread starts out on device 0, and would make a context there
+            with self._cuda.device(device.index):  # otherwise it is device 0, and a context would be created there
                 return device.drain()
         except Exception as error:
             return [ClockError(error=error)]
 
     def _open(self, current: int) -> CudaDevice | None:
-        """The queue of the current device if it is in use, else of the only one that is: programs that name the device
-        of each tensor leave device 0 current."""
+        """The queue of the current device if it is in use, else of the only device in use: a program that names the
+        device of each tensor leaves device 0 current."""
         used = self._used()
         if current not in used and len(used) != 1:
             return None
@@ -181,10 +181,10 @@ class CudaClock:
 
 
 def open_cuda_clock() -> CudaClock | None:
-    """None until this process works on a CUDA device.
+    """None until this process uses a CUDA device.
 
     Raises:
-        UsageError: the driver cannot keep graph captures of this process safe from questions.
+        UsageError: with this driver, queries would invalidate graph captures of this process.
     """
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None

@@ -15,7 +15,7 @@ from telemetry.record.clocks.cuda_reference import DeviceReference, nanoseconds
 from telemetry.record.clocks.interface import ClockError, CompletedSpan, DeviceSpan, Drained, ResolvedSpan
 
 MAX_ERRORS = 3
-"""So often an event may raise before it is no longer asked whether the work is completed."""
+"""After so many errors of an event, its completion is not queried any more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class OpenSpan:
     start: Any
     end: Any
     stream: Any
-    """On which the end is recorded."""
+    """The stream on which the end is recorded."""
     span: DeviceSpan
     number: int = 0
     """Position in the queue of its device."""
@@ -58,7 +58,7 @@ class CudaDevice:
         return event, stream
 
     def give_back(self, event: Any) -> None:
-        """Use an event again that no graph holds and that did not fail."""
+        """Use an event again that belongs to no graph and did not fail."""
         self._free.append(event)
 
     def queue(self, start: Any, span: DeviceSpan) -> None:
@@ -70,26 +70,26 @@ class CudaDevice:
         return len(self._ended) + self._num_unfinished
 
     def error_ns(self) -> int:
-        """How far the start of a span may be off."""
+        """The largest error of the start of a span."""
         return self._reference.error_ns()
 
     def drain(self) -> list[Drained]:
-        """What became of spans since the last call. The caller has selected the device."""
+        """Results of spans since the last call. The caller has selected the device."""
         drained: list[Drained] = []
         try:
             self._reference.renew()
         except Exception as error:
             drained.append(ClockError(error=error))
         if self._reference.is_known:
-            self._ask_all(drained)
+            self._query_all(drained)
         return drained
 
-    def _ask_all(self, drained: list[Drained]) -> None:
-        """Answers come in the order of the queue: spans of one line may end on several streams."""
+    def _query_all(self, drained: list[Drained]) -> None:
+        """Results are in the order of the queue, because spans of one line may end on several streams."""
         self._sort_by_stream()
         answers: list[tuple[int, list[Drained]]] = []
         for stream, waiting in list(self._unfinished.items()):
-            answers += self._ask_stream(waiting)
+            answers += self._query_stream(waiting)
             if not waiting:
                 del self._unfinished[stream]
         self._num_unfinished = sum(map(len, self._unfinished.values()))
@@ -104,11 +104,11 @@ class CudaDevice:
             self._num_unfinished += 1
             self._unfinished.setdefault(entry.stream, deque()).append(entry)
 
-    def _ask_stream(self, waiting: deque[OpenSpan]) -> list[tuple[int, list[Drained]]]:
+    def _query_stream(self, waiting: deque[OpenSpan]) -> list[tuple[int, list[Drained]]]:
         """Answers by number, up to the first span that is not completed. A failed span may stay in ``waiting``."""
         answers: list[tuple[int, list[Drained]]] = []
         failed: list[OpenSpan] = []
-        while waiting and (answer := self._ask(waiting[0])):
+        while waiting and (answer := self._query(waiting[0])):
             entry = waiting.popleft()
             answers.append((entry.number, answer))
             if entry.is_open:
@@ -116,7 +116,7 @@ class CudaDevice:
         waiting.extendleft(reversed(failed))
         return answers
 
-    def _ask(self, entry: OpenSpan) -> list[Drained]:
+    def _query(self, entry: OpenSpan) -> list[Drained]:
         try:
             if not entry.end.query():
                 return []
@@ -131,7 +131,7 @@ class CudaDevice:
             return [ClockError(error=error, span=entry.span), CompletedSpan(span=entry.span)]
 
     def _failed(self, entry: OpenSpan, error: Exception) -> ClockError:
-        """The span is not timed, and its events are not used again. Its completion is asked for some more times."""
+        """The span is not timed, and its events are not used again. Its completion is queried some more times."""
         entry.num_errors += 1
         entry.is_open = entry.span.on_completed is not None and entry.num_errors < MAX_ERRORS
         return ClockError(error=error, span=entry.span if entry.num_errors == 1 else None)

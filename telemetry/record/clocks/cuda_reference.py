@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_DRIFT = 100e-6
-"""No healthy pair of clocks drifts faster: 100 microseconds a second."""
+"""Healthy clocks drift more slowly than 100 microseconds a second."""
 MIN_BASELINE_NS = 5_000_000_000
-"""Drift is not measured over less: the brackets' own width would show as drift."""
+"""Over a shorter time, the width of the brackets would count as drift."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Bracket:
     """The device passed an event between two readings of the host clock."""
 
     device_ns: int
-    """On the device's clock, from any fixed zero."""
+    """On the device's clock, since any fixed time."""
     low_ns: int
     high_ns: int
 
@@ -46,26 +46,26 @@ class ClockTie:
         self._first = first
         self._last = first
         self.drift = 0.0
-        """Host seconds per device second, less one."""
+        """Host seconds per device second, minus one."""
 
     def error_ns(self, device_ns: int) -> int:
-        """How far :meth:`to_host_ns` may be off: half of the last bracket, and the drift allowed between."""
+        """The largest error of :meth:`to_host_ns`: half of the last bracket, plus the allowed drift since."""
         allowance = round(abs(device_ns - self._last.device_ns) * MAX_DRIFT)
         return (self._last.high_ns - self._last.low_ns) // 2 + allowance
 
     def to_host_ns(self, device_ns: int) -> int:
-        """The host's clock when the device's showed ``device_ns``."""
+        """The time on the host's clock at the device time ``device_ns``."""
         since = device_ns - self._last.device_ns
         return (self._last.low_ns + self._last.high_ns) // 2 + since + round(since * self.drift)
 
     def update(self, bracket: Bracket) -> None:
-        """Take in another bracket, later than those before."""
+        """Add a later bracket."""
         since = bracket.device_ns - self._last.device_ns
         slack = round(since * MAX_DRIFT)
         ahead = since + round(since * self.drift)
         low = max(bracket.low_ns, self._last.low_ns + ahead - slack)
         high = min(bracket.high_ns, self._last.high_ns + ahead + slack)
-        # Brackets that contradict each other: a clock jumped (suspend, reset). The new one is right from here on.
+        # If the brackets contradict each other, a clock jumped (suspend, reset). Then only the new one counts.
         cut = Bracket(device_ns=bracket.device_ns, low_ns=low, high_ns=high) if low <= high else bracket
         self._first = self._first if low <= high else bracket
         self._last = cut
@@ -81,25 +81,25 @@ class ClockTie:
 
 PERIOD_NS = 1_000_000_000
 TRIES = 3
-ASK_NS = 10_000_000
-"""For so long a pass asks for one event."""
-QUICK_ASKS = 10
-"""Pauses of zero seconds, which only give way to other threads: an idle device answers within some microseconds."""
+QUERY_NS = 10_000_000
+"""For so long a pass queries for one event."""
+QUICK_QUERIES = 10
+"""The first pauses are of zero seconds, because an idle device completes an event within microseconds."""
 PAUSE_S = 100e-6
 VISIBLE_AFTER_NS = 5_000
-"""The device stamps an event so long before the host can see it, at most."""
+"""The longest time from the device's time stamp of an event until the host can see it."""
 TIGHT_NS = 500_000
 FIRST_WITHIN_NS = 1_000_000_000
-"""A first bracket that is not tight is used after so long. Spans wait until then."""
+"""After this time the first bracket is used even if it is not tight. Spans wait until then."""
 PRIORITY = -3
-"""Streams come from torch's pools of 32, and the 33rd is the first again. Nobody else asks for this priority's pool."""
+"""torch draws streams from pools of 32 in turn. Other code does not use the pool of this priority."""
 
 Answer = tuple[Any, int, int]
-"""An event that has happened, and the host's clock before and after."""
+"""A completed event, and the host's clock before and after it."""
 
 
 class DeviceReference:
-    """The newest event of one device whose time on the host's clock is known. For the drain thread, which has selected
+    """The newest event of one device with a known time on the host's clock. For the drain thread, which has selected
     the device. ``cuda`` is ``torch.cuda``, or its twin in tests."""
 
     def __init__(self, cuda: Any, *, now: Callable[[], int], pause: Callable[[float], None]) -> None:
@@ -107,11 +107,11 @@ class DeviceReference:
         self._now = now
         self._pause = pause
         self._stream: Any = None
-        self._asked: tuple[Any, int] | None = None
+        self._pending: tuple[Any, int] | None = None
         self._event: Any = None
         self._device_ns = 0
         self._renewed_ns, self._is_due = 0, True
-        self._first_asked_ns: int | None = None
+        self._first_query_ns: int | None = None
         self._tie: ClockTie | None = None
 
     @property
@@ -119,28 +119,28 @@ class DeviceReference:
         return self._tie is not None
 
     def renew(self) -> None:
-        """Take a new event as the reference, if it is time and the device answers."""
+        """Use a new event as the reference, if the period is over and the device answers."""
         now = self._now()
-        is_due = self._is_due or self._asked is not None or not self.is_known
+        is_due = self._is_due or self._pending is not None or not self.is_known
         if not is_due and now - self._renewed_ns < PERIOD_NS:
             return
         self._renewed_ns, self._is_due = now, False
-        if self._first_asked_ns is None:
-            self._first_asked_ns = now
+        if self._first_query_ns is None:
+            self._first_query_ns = now
         answers: list[Answer] = []
-        while len(answers) < TRIES and (answer := self._ask()) is not None:
+        while len(answers) < TRIES and (answer := self._query()) is not None:
             answers.append(answer)
         if answers:
             self._take(*min(answers, key=_width_ns))
 
     def error_ns(self) -> int:
-        """How far the place of an event that happens now may be off. It grows with the age of the reference."""
+        """The largest error of the time of an event that happens now. It grows with the age of the reference."""
         assert self._tie is not None
         age_ns = self._now() - self._tie.to_host_ns(self._device_ns)
         return self._tie.error_ns(self._device_ns + age_ns)
 
     def to_host_ns(self, event: Any) -> int:
-        """When an event happened, on the host's clock."""
+        """The time of an event on the host's clock."""
         assert self._tie is not None
         try:
             return self._tie.to_host_ns(self._to_device_ns(event))
@@ -153,14 +153,14 @@ class DeviceReference:
 
     def _take(self, event: Any, low_ns: int, high_ns: int) -> None:
         if self._tie is None:
-            assert self._first_asked_ns is not None
-            if high_ns - low_ns <= TIGHT_NS or high_ns - self._first_asked_ns >= FIRST_WITHIN_NS:
+            assert self._first_query_ns is not None
+            if high_ns - low_ns <= TIGHT_NS or high_ns - self._first_query_ns >= FIRST_WITHIN_NS:
                 self._start(event, low_ns, high_ns)
             return
         try:
             device_ns = self._to_device_ns(event)
         except Exception:
-            self._start(event, low_ns, high_ns)  # instead of a reference that fails
+            self._start(event, low_ns, high_ns)  # replaces a reference that fails
             raise
         self._tie.update(Bracket(device_ns=device_ns, low_ns=low_ns, high_ns=high_ns))
         self._event, self._device_ns = event, device_ns
@@ -169,20 +169,20 @@ class DeviceReference:
         self._event, self._device_ns = event, 0
         self._tie = ClockTie(Bracket(device_ns=0, low_ns=low_ns, high_ns=high_ns))
 
-    def _ask(self) -> Answer | None:
-        """Ask for the event that is under way, or for a new one; None while it has not happened."""
-        event, low_ns = self._asked or self._record()
-        self._asked = None  # an event that raises is not asked again
-        begun_ns = asked_ns = self._now()
-        asks = 0
+    def _query(self) -> Answer | None:
+        """Query the pending event, or a new one. None while it is not completed."""
+        event, low_ns = self._pending or self._record()
+        self._pending = None  # an event that raises is not queried again
+        begun_ns = queried_ns = self._now()
+        queries = 0
         while not event.query():
-            low_ns = max(low_ns, asked_ns - VISIBLE_AFTER_NS)
-            if asked_ns - begun_ns >= ASK_NS:
-                self._asked = event, low_ns
+            low_ns = max(low_ns, queried_ns - VISIBLE_AFTER_NS)
+            if queried_ns - begun_ns >= QUERY_NS:
+                self._pending = event, low_ns
                 return None
-            asks += 1
-            self._pause(0.0 if asks <= QUICK_ASKS else PAUSE_S)
-            asked_ns = self._now()
+            queries += 1
+            self._pause(0.0 if queries <= QUICK_QUERIES else PAUSE_S)
+            queried_ns = self._now()
         return event, low_ns, self._now()
 
     def _record(self) -> tuple[Any, int]:
@@ -195,7 +195,7 @@ class DeviceReference:
 
 
 def nanoseconds(milliseconds: float) -> int:
-    """As ``elapsed_time`` gives them."""
+    """From milliseconds, the unit of ``elapsed_time``."""
     return round(milliseconds * 1e6)
 
 

@@ -1,16 +1,28 @@
 """The drain thread: opens the device clock once there is one, queries it for completed spans, and records them.
 
+``rankscope.start(device=...)`` selects when a clock is opened. CUDA is never initialised here, and torch is imported
+only for ``cuda``.
+
+auto      once this process uses a CUDA device (the default)
+cuda      the same, and an error if torch sees no such device
+cpu       never
+
 error    --> the spans concerned are dropped and counted; the 1st, 2nd, 4th, 8th ... error leaves a mark
 50 passes with errors, and no completed span in between (idle passes do not reset the count)
           --> the clock is given up: a mark, and spans are refused from then on
 """
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
+from telemetry.errors import UsageError
 from telemetry.record.clocks.interface import (
     CapturedSpan,
     ClockError,
@@ -20,7 +32,17 @@ from telemetry.record.clocks.interface import (
     Drained,
     ResolvedSpan,
 )
-from telemetry.record.sink import Reason, Recorder
+from telemetry.record.dropped_spans import Reason
+from telemetry.record.recorder import Recorder
+
+Device = Literal["auto", "cpu", "cuda"]
+GPU_NODES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-ctrl"), Path("/dev/dxg"))
+"""Device files of a PC, of a Jetson, and of Windows Subsystem for Linux."""
+HIDDEN = ("", "-1")
+PERIOD_S = 0.02
+FLUSH_S = 5.0
+MAX_FAILED_PASSES = 50
+CLOCK_ERROR, CLOCK_FAILED = "device-clock-error", "device-clock-failed"
 
 
 class FailedClock:
@@ -39,15 +61,9 @@ class FailedClock:
         return 0
 
 
-PERIOD_S = 0.02
-FLUSH_S = 5.0
-MAX_FAILED_PASSES = 50
-CLOCK_ERROR, CLOCK_FAILED = "device-clock-error", "device-clock-failed"
-
-
 class Drain:
-    """Moves spans from a clock to a recorder until stopped. Without a ``clock``, ``open_clock`` is asked for one in
-    each pass and at each step, until it gives one."""
+    """Moves spans from a clock to a recorder until stopped. Without a ``clock``, ``open_clock`` is called in each pass
+    and at each step, until it returns one."""
 
     def __init__(
         self,
@@ -80,8 +96,8 @@ class Drain:
         self._thread.start()
 
     def stop(self, *, within_s: float = FLUSH_S) -> int:
-        """Drain what is under way, for ``within_s`` at most; how many spans were given up. Never waits for the device
-        itself: it asks, and asks again."""
+        """Drain the spans under way, for at most ``within_s``. Returns how many were given up. Never waits for the
+        device itself: it queries repeatedly."""
         self._stopping.set()
         self._recorder.at_each_step(None)
         self._thread.join(within_s)
@@ -96,7 +112,7 @@ class Drain:
         return self._pending()
 
     def try_open_clock(self) -> None:
-        """Open the clock if the device is in use by now. On any thread; it waits for no other that opens it."""
+        """Open the clock if the device is in use by now. On any thread. Does not wait if another thread opens it."""
         if self._open_clock is None or not self._opening.acquire(blocking=False):
             return
         try:
@@ -135,19 +151,15 @@ class Drain:
         self._count_pass(drained)
 
     def _take(self, result: Drained) -> None:
+        if isinstance(result, ClockError):
+            return self._drop_failed(result)
         if isinstance(result, ResolvedSpan):
             self._record(result)
-        elif isinstance(result, CapturedSpan):
-            self._drop_captured(result.span)
-        elif isinstance(result, ClockError):
-            self._drop_failed(result)
-        if isinstance(result, (ResolvedSpan, CapturedSpan, CompletedSpan)) and result.span.on_completed is not None:
+        elif isinstance(result, CapturedSpan) and result.span.stage is not None:
+            self._recorder.drop(Reason.CAPTURED, result.span.stage.label)
+        if result.span.on_completed is not None:
             with suppress(Exception):
                 result.span.on_completed()
-
-    def _drop_captured(self, span: DeviceSpan) -> None:
-        if span.stage is not None:
-            self._recorder.drop(Reason.CAPTURED, span.stage.label)
 
     def _drop_failed(self, result: ClockError) -> None:
         if result.span is not None and result.span.stage is not None:
@@ -157,7 +169,7 @@ class Drain:
             self._recorder.mark(CLOCK_ERROR, f"{result.error!r}; error {self._num_errors} of this clock")
 
     def _count_pass(self, drained: Sequence[Drained]) -> None:
-        """A pass has failed if it brought errors and no completed span. A pass that brought nothing changes nothing."""
+        """A pass with errors and without a completed span has failed. A pass without results changes nothing."""
         if any(isinstance(result, (ResolvedSpan, CompletedSpan)) for result in drained):
             self._failed_passes = 0
         elif errors := [result.error for result in drained if isinstance(result, ClockError)]:
@@ -172,25 +184,69 @@ class Drain:
         start_ns, end_ns = self._in_line(resolved)
         if span.stage is None:
             return
-        self._recorder.record_span(
-            span.stage,
-            start_ns,
-            end_ns - start_ns,
-            step=span.step,
-            microbatch=span.microbatch,
-            chunk=span.chunk,
-            size_bytes=span.size_bytes,
-            peer=span.peer,
-            op_seq=span.op_seq,
-            issue_ns=span.issue_ns,
-            clock=span.clock,
-        )
+        names = ("step", "microbatch", "chunk", "size_bytes", "peer", "op_seq", "issue_ns", "clock")
+        details = {name: getattr(span, name) for name in names}
+        self._recorder.record_span(span.stage, start_ns, end_ns - start_ns, **details)
 
     def _in_line(self, resolved: ResolvedSpan) -> tuple[int, int]:
-        """Start and end of a span: it starts no sooner than the span before it on its line has ended."""
+        """Start and end of a span. It does not start before the previous span on its line has ended."""
         line, end_ns = resolved.span.line, resolved.start_ns + resolved.duration_ns
         if line is None:
             return resolved.start_ns, end_ns
         start_ns = min(max(resolved.start_ns, self._line_ends_ns.get(line, 0)), end_ns)
         self._line_ends_ns[line] = end_ns
         return start_ns, end_ns
+
+
+def device_name(device: Device) -> str:
+    """``cuda`` or ``cpu``: what the rank is expected to use."""
+    return "cuda" if device == "cuda" or expects_device(device) else "cpu"
+
+
+def device_drain(device: Device, recorder: Recorder) -> Drain | None:
+    """The drain of the device's clock, which may be opened later. None if there will be none."""
+    clock = open_device_clock(device)
+    if clock is None and not expects_device(device):
+        return None
+    return Drain(clock, recorder, open_clock=partial(open_device_clock, device))
+
+
+def open_device_clock(device: str) -> DeviceClock | None:
+    """None on a CPU, and until this process uses a device. Cheap until then.
+
+    Raises:
+        UsageError: the device cannot be timed.
+    """
+    cuda = sys.modules.get("torch.cuda")
+    if device == "cpu" or cuda is None or not getattr(cuda, "is_initialized", bool)():
+        return None
+    from telemetry.record.clocks.cuda import open_cuda_clock  # noqa: PLC0415  (optional extra)
+
+    return open_cuda_clock()
+
+
+def expects_device(device: str) -> bool:
+    """Whether ``open_device_clock`` may return a clock later.
+
+    Raises:
+        UsageError: ``device`` is ``cuda``, and torch sees no such device.
+        ImportError: ``device`` is ``cuda``, and torch is not installed.
+    """
+    if device == "cuda":
+        import torch  # noqa: PLC0415  (optional extra)
+
+        if not torch.cuda.is_available():
+            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
+        return True
+    return device == "auto" and _has_gpu() and _torch_has_cuda()
+
+
+def _has_gpu() -> bool:
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (shown is None or shown.strip() not in HIDDEN) and any(node.exists() for node in GPU_NODES)
+
+
+def _torch_has_cuda() -> bool:
+    """True while torch is not imported."""
+    torch = sys.modules.get("torch")
+    return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None

@@ -13,15 +13,15 @@ class Anchor:
     monotonic_ns: int
     wall_ns: int
     error_ns: int = 0
-    """How far apart the two readings may lie; 0 where it was not kept."""
+    """The largest time between the two readings; 0 if it is not known."""
 
     def to_wall_ns(self, at_ns: int) -> int:
-        """A CLOCK_MONOTONIC stamp as nanoseconds since the epoch. An array in gives an array out."""
+        """Nanoseconds since the epoch of a CLOCK_MONOTONIC time, or of an array of them."""
         return at_ns + (self.wall_ns - self.monotonic_ns)
 
 
 def measure_anchor(tries: int = TRIES) -> Anchor:
-    """Reads the wall clock between two readings of the monotonic one; keeps the tightest of ``tries``."""
+    """Reads the wall clock between two readings of the monotonic clock. Uses the tightest of ``tries``."""
     return min((_bracket() for _ in range(tries)), key=lambda anchor: anchor.error_ns)
 
 

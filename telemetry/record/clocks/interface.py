@@ -20,7 +20,7 @@ class DeviceSpan:
     """A span whose end is not known yet."""
 
     stage: Stage | None
-    """None: an operation without a stage. It is followed to its end, and not recorded."""
+    """None: an operation without a stage. It is followed until it ends, but not recorded."""
     issue_ns: int
     """CLOCK_MONOTONIC when the host issued it."""
     step: int
@@ -31,11 +31,11 @@ class DeviceSpan:
     op_seq: int = 0
     clock: SpanClock = SpanClock.DEVICE
     line: Hashable | None = None
-    """Spans of one line run one after the other: none starts before the one before it has ended."""
+    """Spans of one line run one after the other: none starts before the previous one has ended."""
     on_completed: Callable[[], None] | None = None
-    """Called on the drain thread once the device has completed the work, also where its timing failed, and for work
-    that went into a graph instead of the device. Not called for a span that ``begin`` refused, nor where the device no
-    longer answers. It must not raise or block."""
+    """Called on the drain thread once the device has completed the work, also if its timing failed, and for work that
+    was captured in a graph. Not called for a span that ``begin`` refused, or if the device does not answer any more. It
+    must not raise or block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ClockError:
 
     error: Exception
     span: DeviceSpan | None = None
-    """The span that cannot be timed because of it. It comes once."""
+    """The span that cannot be timed because of it. Each span is reported once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,25 +75,25 @@ Drained = ResolvedSpan | CapturedSpan | ClockError | CompletedSpan
 
 
 class DeviceClock(Protocol):
-    """Time as a device keeps it. ``begin`` and ``end`` are called on threads that issue work, ``drain`` and ``pending``
-    on one thread at a time, apart from them. None of them waits for the device; ``drain`` may take some
+    """The clock of a device. ``begin`` and ``end`` are called on threads that issue work, ``drain`` and ``pending`` on
+    another thread, one at a time. None of them waits for the device; ``drain`` may take some
     milliseconds."""
 
     def begin(self) -> Any | None:
-        """Note on the current stream that work begins here; None when there is no room."""
+        """Record the start of work on the current stream. Returns a ticket, or None if there is no room."""
 
     def end(self, ticket: Any, span: DeviceSpan) -> None:
-        """Note on the current stream that the work of ``ticket`` ends here."""
+        """Record the end of the work of ``ticket`` on the current stream."""
 
     def drain(self) -> Sequence[Drained]:
-        """What became of spans since the last call. It does not promise the order of their ends."""
+        """Results of spans since the last call. They need not be in the order of their ends."""
 
     def pending(self) -> int:
-        """How many spans have been ended by the host and not drained."""
+        """Number of spans that the host has ended and that are not drained."""
 
 
 class ManualClock:
-    """A device that works in order and finishes when told to. Implements ``DeviceClock``."""
+    """A device that works in order and completes its work on :meth:`finish`. Implements ``DeviceClock``."""
 
     def __init__(self, *, room: int = 1024) -> None:
         self.now_ns = 0
@@ -112,7 +112,7 @@ class ManualClock:
         self._running.append(ResolvedSpan(span=span, start_ns=ticket, duration_ns=self.now_ns - ticket))
 
     def finish(self) -> None:
-        """The device catches up: everything issued so far has ended."""
+        """Complete all work issued so far."""
         self._finished += self._running
         self._running = []
 

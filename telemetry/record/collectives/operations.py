@@ -1,4 +1,4 @@
-"""Collectives and transfers: their numbers, and the position of each group, on the state page.
+"""Collectives and transfers: their numbers, and the progress of each group on the state page.
 
 Members of a group issue its operations in the same order. So each rank can count them, and the same operation has the
 same number everywhere: ``(group, op_seq)`` for a collective, ``(direction, pair, op_seq)`` for a transfer. A job may
@@ -14,16 +14,16 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any
 
+from telemetry.group_names import NO_PEER, peer_of_mask
 from telemetry.record import layout
 from telemetry.record.clocks.interface import DeviceSpan
-from telemetry.record.sink import Recorder
+from telemetry.record.recorder import Recorder
 from telemetry.stages import SpanClock, Stage
-from telemetry.topology import NO_PEER, peer_of_mask
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Line:
-    """What is counted together: the collectives of a group, or the transfers of one direction with one peer."""
+    """Operations with one count: the collectives of a group, or the transfers of one direction with one peer."""
 
     mask: int
     """Bit mask of the mesh axes along which the group lies; 0: not known."""
@@ -58,8 +58,8 @@ class Flight:
 class Operations:
     """Numbers operations and records a span for each that has a stage. Ends may come from any thread.
 
-    Spans hold the mask of a group if ``mesh_is_final``: of a mesh that may still change, it would mean other axes
-    afterwards. Until then they hold what its description says (``telemetry/named_groups.py``).
+    Spans hold the mask of a group if ``mesh_is_final``, because a mask means other axes after the mesh has changed.
+    Until then they hold the axes of its description (``telemetry/group_names.py``).
     """
 
     def __init__(self, recorder: Recorder, mesh_is_final: Callable[[], bool] = lambda: True) -> None:
@@ -96,15 +96,14 @@ class Operations:
         chunk: int = -1,
         on_device: bool = True,
     ) -> Flight:
-        """Number an operation that is about to be issued. ``on_device`` False: its tensors are the host's, also where
-        the session times a device."""
+        """Number an operation that is about to be issued. ``on_device`` False: its tensors are in the host's memory."""
         line.issued += 1
         flight = Flight(
             line=line,
             stage=stage,
             op_seq=line.issued,
             start_ns=monotonic_ns(),
-            step=self._recorder.current_step(),
+            step=self._recorder.step_number,
             size_bytes=size_bytes,
             microbatch=microbatch,
             chunk=chunk,
@@ -118,23 +117,23 @@ class Operations:
     def wait_for(self, flight: Flight) -> None:
         """The rank now waits for the end of an operation."""
         if flight.stage is not None and not flight.ended:
-            self._recorder.words()[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
+            self._recorder.words[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
 
     def end(self, flight: Flight, *, clock: SpanClock = SpanClock.DEVICE, alone: bool = True) -> None:
-        """The rank knows that the operation has ended; of one on a device, that its end lies here on the current
-        stream. Only the first call counts. ``clock`` says how a device measures it: on the stream of the transfer, or
-        on the stream that has waited for it.
+        """The operation has ended. On a device it ends at this point of the current stream. Only the first call counts.
 
-        A transfer does not begin before the one before it on the same line has ended: the drain thread moves the start
-        of its span there. ``issue_ns`` keeps the time of the issue. Coalesced operations are not ``alone``: they run
-        side by side.
+        ``clock`` says how a device measures it: on the stream of the transfer, or on the stream that has waited for it.
+
+        A transfer does not start before the previous one on the same line has ended: the drain thread moves the start
+        of its span there. ``issue_ns`` keeps the time of the issue. Coalesced operations are not ``alone``: they run at
+        the same time.
         """
         if flight.ended:
             return
         flight.ended = True
         now = monotonic_ns()
         if flight.stage is not None:
-            self._recorder.words()[layout.WORD_OPEN_SINCE + flight.stage] = 0
+            self._recorder.words[layout.WORD_OPEN_SINCE + flight.stage] = 0
         if flight.ticket is not None:
             self._recorder.end_on_device(flight.ticket, self._device_span(flight, clock, alone))
             return
@@ -142,9 +141,8 @@ class Operations:
         if flight.stage is None:
             return
         if flight.on_device:
-            self._recorder.end_on_device(
-                None, self._device_span(flight, clock, alone)
-            )  # counted: the clock had no room
+            # The clock had no room. The span counts as dropped.
+            self._recorder.end_on_device(None, self._device_span(flight, clock, alone))
         else:
             self._recorder.record_span(flight.stage, flight.start_ns, now - flight.start_ns, **self._details(flight))
 
@@ -158,32 +156,23 @@ class Operations:
             **self._details(flight),
         )
 
-    def _details(self, flight: Flight) -> dict[str, int]:
-        return {
-            "step": flight.step,
-            "microbatch": flight.microbatch,
-            "chunk": flight.chunk,
-            "size_bytes": flight.size_bytes,
-            "peer": self._peer_of_span(flight.line),
-            "op_seq": flight.op_seq,
-        }
-
-    def _peer_of_span(self, line: Line) -> int:
-        """A global rank, or a group."""
-        if line.peer >= 0:
-            return line.peer
-        return peer_of_mask(line.mask) if self._mesh_is_final() else line.name
+    def _details(self, flight: Flight) -> dict[str, Any]:
+        line, peer = flight.line, flight.line.peer
+        if peer < 0:
+            peer = peer_of_mask(line.mask) if self._mesh_is_final() else line.name
+        names = ("step", "microbatch", "chunk", "size_bytes", "op_seq")
+        return {"peer": peer, **{name: getattr(flight, name) for name in names}}
 
     def _relabel(self, line: Line, mask: int) -> None:
         line.mask = mask
         if line.issued and line.row < layout.MAX_OPERATIONS:
-            self._recorder.words()[_first_word(line)] = _axes_word(mask)
+            self._recorder.words[_first_word(line)] = _axes_word(mask)
 
     def _show_issued(self, flight: Flight) -> None:
         line = flight.line
         if line.row >= layout.MAX_OPERATIONS:
             return
-        words, first = self._recorder.words(), _first_word(line)
+        words, first = self._recorder.words, _first_word(line)
         words[first] = _axes_word(line.mask)
         words[first + 1] = 0 if flight.stage is None else flight.stage
         words[first + 2] = line.peer
@@ -194,7 +183,7 @@ class Operations:
 
     def _show_completed(self, flight: Flight) -> None:
         if flight.line.row < layout.MAX_OPERATIONS:
-            words, first = self._recorder.words(), _first_word(flight.line)
+            words, first = self._recorder.words, _first_word(flight.line)
             words[first + 6] = monotonic_ns()
             words[first + 4] = max(words[first + 4], flight.op_seq)
 

@@ -1,4 +1,4 @@
-"""Traces every collective: a process group in front of the real one.
+"""Traces every collective: a process group that wraps the real one.
 
     backend = register_traced_backend("gloo")                "nccl", "cpu:gloo,cuda:nccl", None as well
     dist.init_process_group(backend)
@@ -30,21 +30,28 @@ import torch
 import torch.distributed as dist
 
 from telemetry.record.collectives.operations import Flight, Line, Operations
-from telemetry.record.collectives.stage_names import (
-    Operation,
-    place_of,
-    transfer_stage,
-    transfer_stage_in_mesh,
-)
+from telemetry.record.collectives.stage_names import Operation, place_of, transfer_stage, transfer_stage_in_mesh
 from telemetry.record.collectives.torch_groups import (
+    COLLECTIVES,
+    PASSED_ON,
     add_methods,
     batch_transfers_of,
     is_on_device,
     share_backends,
+    to_collective,
+    to_inner,
     wrap_new_groups,
 )
-from telemetry.record.collectives.traced_work import cuda_device, end_completed, end_transfers, follow, size_bytes
-from telemetry.record.collectives.transfer_streams import Transfers, before_group, transfers_of
+from telemetry.record.collectives.traced_work import (
+    Transfers,
+    before_group,
+    cuda_device,
+    end_completed,
+    end_transfers,
+    follow,
+    size_bytes,
+    transfers_of,
+)
 from telemetry.record.recording import RECORDER, before_end, when_learned
 from telemetry.record.session import before_start, current_session, see_group
 from telemetry.stages import Stage
@@ -63,12 +70,12 @@ _numbers = count()
 
 
 def register_traced_backend(inner: str | None = "gloo") -> Any:
-    """Record every process group that is made from now on. The answer is ``inner``, for ``dist.init_process_group``:
-    names of backends stay as they are.
+    """Record every process group that is made from now on. Returns ``inner``, for ``dist.init_process_group``: names of
+    backends do not change.
 
     Axes come from the session's topology, or the groups' descriptions. The session learns its mesh from the
-    descriptions and ranks of the groups. Where this torch has no room for the seam, groups stay untraced and a mark
-    says so.
+    descriptions and ranks of the groups. If this torch version does not allow it, groups stay untraced, and a mark says
+    so.
     """
     try:
         wrap_new_groups(before_group, _traced_group)
@@ -79,7 +86,7 @@ def register_traced_backend(inner: str | None = "gloo") -> Any:
 
 
 def relabel(topology: Topology) -> None:
-    """Give the groups the axes that they have in this mesh. Operations from now on get their stages."""
+    """Give the groups the axes that they have in this mesh. Later operations get their stages."""
     for group in tuple(_groups.values()):
         with suppress(Exception):
             group.find_place(topology)
@@ -97,8 +104,8 @@ before_start(_show_groups)
 
 
 def describe_transfer(tensor: torch.Tensor, stage: Stage, *, microbatch: int = -1, chunk: int = -1) -> None:
-    """Say what the next send or receive of this very tensor is for. Needed where ranks cannot tell: an interleaved
-    schedule over two ranks sends forward and backward to the same peer."""
+    """Set the stage of the next send or receive of this tensor object. An interleaved schedule over two ranks needs
+    it, because it sends forward and backward to the same peer."""
     if len(_described) >= MAX_DESCRIBED:
         _described.clear()  # descriptions of transfers that never came
     _described[id(tensor)] = (stage, microbatch, chunk)
@@ -116,7 +123,8 @@ class TracedGroup(dist.ProcessGroup):
         self._transfers = transfers
         self._follow_barriers = is_on_device(inner)
         _groups[next(_numbers)] = self
-        self.find_place(_session_topology() or Topology(dp=_world_size(len(self.ranks))))
+        identity = current_session().identity
+        self.find_place(Topology(dp=_world_size(len(self.ranks))) if identity is None else identity.topology)
         self.show()
 
     def find_place(self, topology: Topology) -> None:
@@ -167,7 +175,7 @@ class TracedGroup(dist.ProcessGroup):
             size = size_bytes(arguments)
             on_device = device is not None or (self._follow_barriers and not size)
             return OPERATIONS.issue(self._line, self._stages[operation], size, on_device=on_device)
-        except Exception:  # whatever is wrong with it, the collective goes on
+        except Exception:  # the collective continues, untraced
             return None
 
     def _issue_transfer(
@@ -202,7 +210,7 @@ class TracedGroup(dist.ProcessGroup):
         return self._lines[key]
 
     def _follow(self, work: Any, flight: Flight | None, stream: Any | None) -> Any:
-        """Work that ends the flight. Within a batch nothing is under way before the batch ends."""
+        """Work that ends the flight. In a batch, no operation starts before the batch ends."""
         if flight is None:
             return work
         if self._batch is not None:
@@ -221,7 +229,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def _start_coalescing(self, device: torch.device) -> None:
         self.inner._start_coalescing(device)
-        self._batch = []  # operations of a batch that has not ended are followed no longer
+        self._batch = []  # operations of an earlier batch without an end are not followed any more
 
     def _end_coalescing(self, device: torch.device) -> Any:
         flights, self._batch = self._batch or [], None
@@ -237,13 +245,13 @@ class TracedGroup(dist.ProcessGroup):
         return _traced_group(group, tuple(self.ranks[member] for member in members))
 
     def shutdown(self) -> None:
-        """torch waits for hooks of groups of exactly its own type only."""
+        """torch waits only for hooks of groups of exactly its own type."""
         with suppress(RuntimeError):  # the backend has none
             if self.inner._has_hooks():
                 self.inner._wait_for_pending_works()
         self.inner.shutdown()
 
-    # What torch's C++ asks a group for by these names.
+    # Methods that torch's C++ calls by these names.
 
     def getBackendName(self) -> str:
         return self.inner.name()
@@ -267,23 +275,19 @@ class TracedGroup(dist.ProcessGroup):
         self.inner.set_timeout(timeout)
 
 
-add_methods(TracedGroup)
-
-
-def _session_topology() -> Topology | None:
-    identity = current_session().identity
-    return identity.topology if identity is not None else None
+add_methods(TracedGroup, dist.ProcessGroup, {name: to_collective(name) for name in COLLECTIVES})
+add_methods(TracedGroup, dist.ProcessGroup, {name: to_inner(name) for name in PASSED_ON})
 
 
 def _world_size(group_size: int) -> int:
-    """The first group made is that of all ranks."""
+    """The first group contains all ranks."""
     return dist.get_world_size() if dist.is_initialized() else group_size
 
 
 def _traced_group(
     inner: dist.ProcessGroup, ranks: tuple[int, ...], early: Callable[[], Transfers] | None = None
 ) -> dist.ProcessGroup:
-    """The group behind a traced one; the group itself where that fails. The traced one knows its backends too."""
+    """A traced group around this one; the group itself if that fails. The traced group shares its backends."""
     try:
         group = TracedGroup(inner, ranks, early() if early is not None else transfers_of(inner))
         share_backends(group, inner)

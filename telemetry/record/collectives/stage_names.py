@@ -12,10 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from telemetry.group_names import EMBEDDING_GROUPS, Purpose, axes_described, purpose_of, spans_whole_axes
-from telemetry.named_groups import peer_of_axes
+from telemetry.group_names import (
+    EMBEDDING_GROUPS,
+    NO_PEER,
+    Purpose,
+    axes_described,
+    peer_of_axes,
+    purpose_of,
+    spans_whole_axes,
+)
 from telemetry.stages import Stage
-from telemetry.topology import NO_PEER, Topology
+from telemetry.topology import Topology
 
 
 class Operation(Enum):
@@ -69,8 +76,8 @@ class Place:
 
 
 def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Place:
-    """Where the group of these global ranks lies: as the mesh has it, or, along no axes of the mesh, as its description
-    says. A description of expert parallelism counts first: its groups often lie along the axes of data parallelism."""
+    """Where the group of these global ranks lies: by the mesh, or by its description if it lies along no axes of the
+    mesh. A description of expert parallelism counts first: its groups often lie along the axes of data parallelism."""
     if len(ranks) < 2:
         return Place()
     if description.lower() in EMBEDDING_GROUPS:
@@ -85,8 +92,8 @@ def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Plac
 def transfer_stage(index: int, peer_index: int, group_size: int, *, sends: bool) -> Stage:
     """The stage of a send or receive between two places of a pipeline group.
 
-    A neighbour's direction is known; between the two ends it is the wrap-around of an interleaved schedule. With two
-    ranks in the group the wrap-around cannot be told from the direct way: see ``describe_transfer``.
+    The two ends exchange data in the wrap-around of an interleaved schedule. In a group of two ranks the
+    wrap-around and the direct way look the same: see ``describe_transfer``.
     """
     to_next = peer_index == index + 1 or (index == group_size - 1 and peer_index == 0 and group_size > 2)
     if sends:

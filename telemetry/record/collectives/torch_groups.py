@@ -10,7 +10,7 @@ groups are not wrapped. Methods of a process group differ between versions of to
 operations, and which are passed on to the inner group.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -44,7 +44,7 @@ COLLECTIVES: dict[str, Operation] = {
     "all_to_all_single": Operation.ALL_TO_ALL,
     "barrier": Operation.OTHER,
 }
-"""What the operations do."""
+"""The kind of each operation."""
 PASSED_ON = (
     "abort", "monitored_barrier", "recv_anysource", "set_timeout", "_set_sequence_number_for_group",
     "_get_sequence_number_for_group", "_wait_for_pending_works", "_enable_collectives_timing", "_has_hooks",
@@ -53,30 +53,29 @@ PASSED_ON = (
 """Methods that go to the inner group as they are."""
 
 
-def add_methods(group_type: type[dist.ProcessGroup]) -> None:
-    """Give a type of traced group the methods that this torch has. Operations go to its method ``collective``, with
-    their name, their kind and the arguments; the others to the same method of its ``inner`` group."""
-    for name, operation in COLLECTIVES.items():
-        if hasattr(dist.ProcessGroup, name):
-            setattr(group_type, name, _operation(name, operation))
-    for name in PASSED_ON:
-        if hasattr(dist.ProcessGroup, name):
-            setattr(group_type, name, _passed_on(name))
+def add_methods(wrapper: type[Any], wrapped: type[Any], methods: Mapping[str, Callable[..., Any]]) -> None:
+    """Add to ``wrapper`` those of ``methods`` that the type ``wrapped`` of this torch has, too."""
+    for name, method in methods.items():
+        if hasattr(wrapped, name):
+            method.__name__ = name
+            setattr(wrapper, name, method)
 
 
-def _operation(name: str, operation: Operation) -> Callable[..., Any]:
+def to_collective(name: str) -> Callable[..., Any]:
+    """A method that calls ``self.collective`` with its name, its kind and the arguments."""
+
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        return self.collective(name, operation, arguments, keywords)
+        return self.collective(name, COLLECTIVES[name], arguments, keywords)
 
-    method.__name__ = name
     return method
 
 
-def _passed_on(name: str) -> Callable[..., Any]:
+def to_inner(name: str) -> Callable[..., Any]:
+    """A method that calls the same method of ``self.inner``."""
+
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
         return getattr(self.inner, name)(*arguments, **keywords)
 
-    method.__name__ = name
     return method
 
 
@@ -88,8 +87,8 @@ _TABLES = ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_t
 
 
 def wrap_new_groups(before: Before, wrap: Wrap) -> None:
-    """Put what ``wrap`` makes of a group in its place, for every group that is made from now on. It is given the group,
-    its global ranks, and what ``before`` answered to the keywords of torch's helper. Neither may raise.
+    """Replace every group that is made from now on by ``wrap(group, global ranks, noted)``. ``noted`` is the result of
+    ``before(keywords of torch's helper)``, which is called before the group is made. Neither may raise.
 
     Raises:
         AttributeError: this torch makes its groups elsewhere.
@@ -127,8 +126,8 @@ def _put_in_place(group: dist.ProcessGroup, wrapped: dist.ProcessGroup) -> None:
 
 
 def share_backends(front: dist.ProcessGroup, group: dist.ProcessGroup) -> None:
-    """Let ``front`` know the backends of ``group``: for whoever asks for them, and for operations that torch's C++ does
-    not send through the methods of a Python group."""
+    """Register the backends of ``group`` in ``front``. torch's C++ sends some operations directly to them, not
+    through the methods of a Python group."""
     types = dist.Backend.backend_type_map
     own = dist.ProcessGroup.BackendType
     registered = []

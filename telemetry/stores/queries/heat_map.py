@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from telemetry.errors import UsageError
+from telemetry.group_names import GROUP_BASE
 from telemetry.stages import Stage, StageClass
 from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 from telemetry.stores.queries.windows import (
@@ -15,7 +16,6 @@ from telemetry.stores.queries.windows import (
     num_bits,
     row_ranks,
 )
-from telemetry.topology import GROUP_BASE
 
 Time = Literal["duration_ns", "cpu_ns"]
 """Which time is compared."""

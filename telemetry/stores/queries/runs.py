@@ -21,7 +21,7 @@ def _of(run_ids: tuple[str, ...]) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrids(Fields):
     """The grid of each attempt that most of its ranks have; of equals that of the lowest rank, as in
-    ``telemetry/stored_topology.py``.
+    ``telemetry/records.py``.
 
     Columns: run_id, attempt, dp_size, pp_size, tp_size, mesh (empty: plain).
     """
@@ -270,7 +270,7 @@ class Ranks(Fields):
     """The ranks of an attempt.
 
     Columns: rank, host, local_rank, pid, dp_size, pp_size, tp_size, mesh (empty: plain), started_ns, opened_ns, meta;
-    ordered by rank. ``telemetry.stored_topology`` reads the grid.
+    ordered by rank. ``telemetry.records`` reads the grid.
     """
 
     run_id: str

@@ -8,8 +8,9 @@ from diagnose.simulate.plan import LAYERS
 from diagnose.simulate.run import Simulation, simulate
 from diagnose.simulate.store import spans_table
 from telemetry.errors import UsageError
+from telemetry.group_names import peer_of_mask
 from telemetry.stages import Stage
-from telemetry.topology import Topology, peer_of_mask
+from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
 
 MESH = Topology.parse("pp=2,dp_replicate=2,dp_shard=2,tp=2")

@@ -19,10 +19,16 @@ from numpy.typing import NDArray
 from telemetry.agent.tail import CAUSE_TEXTS
 from telemetry.files.private_files import Folder, open_folder
 from telemetry.record.clocks.host import Anchor
-from telemetry.record.decode import decode_marks, decode_samples, decode_spans
 from telemetry.record.layout import RecordKind
 from telemetry.record.reader import RecordBlock
-from telemetry.record.segments import list_segments, read_header, read_records
+from telemetry.record.segments import (
+    decode_marks,
+    decode_samples,
+    decode_spans,
+    list_segments,
+    read_header,
+    read_records,
+)
 from telemetry.records import RECORDS_LOST
 
 CAUSES = tuple(CAUSE_TEXTS.values())

@@ -15,7 +15,7 @@ import telemetry.record.recording
 from telemetry.agent.settings import follow
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
-from telemetry.record.decode import text_pieces
+from telemetry.record.layout import text_pieces
 from telemetry.record.rank_file import RankFile, Segment
 from telemetry.stores.open import open_store
 from telemetry.topology import Topology

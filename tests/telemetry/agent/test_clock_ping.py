@@ -7,7 +7,7 @@ from telemetry.agent.sampling import ClockPing, ping
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.host_metrics import Metric
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.wire.client import CollectorClient, TimeTold
+from telemetry.wire.client import CollectorClient, CollectorTime
 from tests.telemetry.clocks.made_clocks import ZERO_NS
 from tests.telemetry.served import collecting
 
@@ -29,13 +29,13 @@ class Exchange:
     def monotonic(self) -> int:
         return self.now_ns
 
-    def ask(self) -> TimeTold:
+    def ask(self) -> CollectorTime:
         there_ns, back_ns = self._ways.pop(0)
         received_ns = self.now_ns + there_ns
         answered_ns = received_ns + self._inside_ns
         self.now_ns = answered_ns + back_ns
         zero_ns = ZERO_NS + self._ahead_ns
-        return TimeTold(collector="one", received_ns=zero_ns + received_ns, answered_ns=zero_ns + answered_ns)
+        return CollectorTime(collector="one", received_ns=zero_ns + received_ns, answered_ns=zero_ns + answered_ns)
 
 
 @pytest.mark.parametrize(("there_ms", "back_ms"), [(1, 1), (9, 1), (0, 7)])
@@ -72,7 +72,7 @@ def test_the_quickest_of_several_pings_counts() -> None:
     "fault", [UnreachableError("away", hint=""), UsageError("no such route", hint=""), ValueError()]
 )
 def test_a_collector_that_tells_no_time_makes_a_look_empty(fault: Exception) -> None:
-    def ask() -> TimeTold:
+    def ask() -> CollectorTime:
         raise fault
 
     assert ClockPing(ask, lambda: None).sample(0).readings == ()
@@ -83,7 +83,7 @@ def test_a_collector_that_tells_no_time_makes_a_look_empty(fault: Exception) -> 
 )
 def test_nonsense_is_no_time(answer: object) -> None:
     with pytest.raises(ValueError, match=r"no time|received"):
-        TimeTold.of(answer)
+        CollectorTime.of(answer)
 
 
 def test_a_collector_tells_the_time_to_whoever_has_a_token(embedded: EmbeddedStore) -> None:

@@ -3,11 +3,11 @@
 import pytest
 
 from telemetry.clocks.stored_evidence import Window, choose_places, read_evidence
-from telemetry.named_groups import peer_of_axes
+from telemetry.group_names import NO_PEER, peer_of_axes, peer_of_mask
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
-from telemetry.topology import NO_PEER, Topology, peer_of_mask
+from telemetry.topology import Topology
 from tests.telemetry.made_rows import insert, made
 
 MESH = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")

@@ -12,10 +12,9 @@ from telemetry.collector.gates import Buckets, network_of, without_port
 from telemetry.collector.guard import MALFORMED, declared_length
 from telemetry.collector.server import configured
 from telemetry.collector.settings import CollectorSettings, ServerSettings
-from telemetry.credentials import Tokens, read_secret
+from telemetry.credentials import Tokens, check_pair, read_secret, trusted
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.wire.tls import check_pair, trusted
 from tests.certificates import lock, make_authority, make_server
 from tests.telemetry.served import collecting
 

@@ -16,8 +16,7 @@ import pytest
 from telemetry.evidence import worker_client
 from telemetry.evidence.flight_recorder import NCCL, ask_flight_recorder, read_flight_files
 from telemetry.files import plain_pickle
-from telemetry.record.dump_places import META_KEY as FILES
-from telemetry.record.dump_places import dump_places
+from telemetry.record.rank_identity import DUMP_PATHS, dump_places
 from telemetry.record.worker_server import META_KEY as SOCKET
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
@@ -150,7 +149,7 @@ def test_of_silent_handlers_the_oldest_are_forgotten(serve: Serve, monkeypatch: 
 
 
 def files_of(*paths: Path) -> RankIdentity:
-    return rank_with(**{FILES: json.dumps([str(path) for path in paths])})
+    return rank_with(**{DUMP_PATHS: json.dumps([str(path) for path in paths])})
 
 
 @pytest.mark.parametrize(
@@ -250,11 +249,11 @@ sys.exit(_convert(sys.argv[1:]))
 
 @pytest.mark.parametrize("told", ["[", "7", '["relative", 7, "/nul\\u0000"]'])
 def test_places_that_make_no_sense_are_passed_over(told: str) -> None:
-    assert read_flight_files(rank_with(**{FILES: told}), 0) is None
+    assert read_flight_files(rank_with(**{DUMP_PATHS: told}), 0) is None
 
 
 def places(**environment: str) -> list[str]:
-    found: list[str] = json.loads(dump_places(3, environment)[FILES])
+    found: list[str] = json.loads(dump_places(3, environment)[DUMP_PATHS])
     return found
 
 

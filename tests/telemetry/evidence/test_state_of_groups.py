@@ -11,9 +11,9 @@ from telemetry.evidence.collect import Standing
 from telemetry.evidence.usual import RecentOperations
 from telemetry.record import layout
 from telemetry.record.collectives.operations import Operations
-from telemetry.record.decode import decode_spans
 from telemetry.record.reader import RankReader
 from telemetry.record.recording import RECORDER
+from telemetry.record.segments import decode_spans
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 

@@ -13,8 +13,8 @@ from diagnose.model.run_state import Heard, state_of
 from diagnose.model.view import RunView
 from telemetry.errors import RankscopeError, UnknownRunError
 from telemetry.printable import one_line
+from telemetry.records import topology_of
 from telemetry.stages import STAGE_BY_CODE
-from telemetry.stored_topology import topology_of
 from telemetry.stores.interface import Query, Reader
 from telemetry.stores.queries import (
     Heartbeats,

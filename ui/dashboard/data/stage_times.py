@@ -18,12 +18,12 @@ from diagnose.model.gathers import LEAST_GATHERS
 from diagnose.model.load import load_view
 from diagnose.model.peers import peer_median
 from diagnose.model.view import Basis, RunView
-from telemetry.named_groups import settled
+from telemetry.group_names import masks_of_peers, resolved_peers
 from telemetry.stages import Stage, StageClass
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import HeatCells, RankStageMeans, Spans, StageGroups, StageTotals
 from telemetry.stores.queries.heat_map import Peers
-from telemetry.topology import AXES, Axis, Topology, masks_of_peers
+from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.data.columns import by_step_and_rank, floats, ints
 from ui.dashboard.data.core import Reads
 from ui.dashboard.figures.metrics import max_columns, pooled, ranks_a_row
@@ -111,7 +111,7 @@ def compared_in(table: pa.Table, usual: Compared, grid: Topology) -> Compared:
     If the groups lie along different axes, no rank is compared: a sum over a step does not show in which group a rank
     was late.
     """
-    peers = settled(ints(table, "peer"), grid)
+    peers = resolved_peers(ints(table, "peer"), grid)
     masks = {grid.known_mask(int(mask)) for mask in masks_of_peers(peers)} - {0}
     if not masks:
         return usual

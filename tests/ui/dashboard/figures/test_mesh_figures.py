@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from telemetry.named_groups import peer_of_axes
+from telemetry.group_names import peer_of_axes, peer_of_mask
 from telemetry.stages import Stage
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import HeatCells
-from telemetry.topology import Topology, peer_of_mask
+from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
 from ui.dashboard.data import Reads

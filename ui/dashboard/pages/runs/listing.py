@@ -15,7 +15,7 @@ from diagnose.findings import Finding, Severity
 from diagnose.model.run_state import RunState, state_of
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
-from telemetry.stored_topology import topology_in
+from telemetry.records import topology_in
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import (
     InterruptedSteps,

@@ -1,6 +1,4 @@
-"""Parts of the recorder: where its room comes from, and the functions it exports.
-
-Spans that cannot be recorded are counted by reason and stage, reported on stderr, and marked in the store:
+"""Counts spans that cannot be recorded by reason and stage, and reports them on stderr and in the store.
 
     span dropped --> count --> 1st, 2nd, 4th, 8th ... and the end of the session: a mark with the number since the last
                         `--> the first of a reason in this process: one line on stderr
@@ -16,23 +14,18 @@ import select
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Protocol
 
 from telemetry.printable import one_line
-from telemetry.record import layout
-from telemetry.record.clocks.interface import DeviceClock, DeviceSpan
 from telemetry.records import SPANS_DROPPED
-from telemetry.stages import Stage
 
 MAX_KEYS = 64
-"""Pairs of reason and stage that are counted apart; what comes later is counted together."""
+"""Pairs of reason and stage that are counted separately. Further pairs are counted together."""
 ANY = "any stage"
 STDERR = 2
 NUM_SLOTS = 63
-"""Words of a shared page after the first, by process id: two forked processes rarely add to the same one at once."""
+"""Words of a shared page after the first, by process id, so that forked processes rarely use the same word."""
 
 
 class Reason(StrEnum):
@@ -82,7 +75,7 @@ class DroppedSpans:
             self._count((Reason.FORKED, ANY), count)
 
     def flush(self) -> None:
-        """Mark what is counted and not marked yet."""
+        """Mark the spans that are counted and not marked yet."""
         with suppress(Exception):
             for key in list(self._unmarked):
                 self._write(key)
@@ -121,7 +114,7 @@ class ForkedSpans:
 
     @classmethod
     def shared(cls) -> "ForkedSpans | None":
-        """A new one; None where there is no memory."""
+        """A new page; None if there is no memory."""
         try:
             return cls()
         except (OSError, ValueError):
@@ -141,100 +134,9 @@ class ForkedSpans:
 
 
 def write_line(text: str) -> None:
-    """One line on stderr. Never waits: where stderr is full, the line is lost."""
+    """Write one line on stderr. Never waits: if stderr is full, the line is lost."""
     with suppress(Exception):
         poll = select.poll()
         poll.register(STDERR, select.POLLOUT)
         if any(events & select.POLLOUT for _, events in poll.poll(0)):
             os.write(STDERR, f"rankscope: {text}\n".encode())
-
-
-SCRAP_RECORDS = 256
-
-Span = AbstractContextManager[None, None]
-AnyStage = Stage | str
-"""A stage or its label, ``forward-compute``."""
-
-
-class Place(Protocol):
-    """Room for records: from ``offset`` to ``limit`` of a writable buffer; the first is number ``first_seq``."""
-
-    buffer: Any
-    first_seq: int
-    offset: int
-    limit: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Scrap:
-    """Room that leads nowhere."""
-
-    buffer: Any = field(default_factory=lambda: bytearray(layout.RECORD_BYTES * SCRAP_RECORDS))
-    first_seq: int = 0
-    offset: int = 0
-    limit: int = layout.RECORD_BYTES * SCRAP_RECORDS
-
-
-class Sink(Protocol):
-    """Where room comes from. Called on the recording threads, once in thousands of records."""
-
-    @property
-    def dropped(self) -> int:
-        """Records lost after they were written."""
-
-    def open_segment(self, first_seq: int) -> Place | None:
-        """Room for the records from ``first_seq`` on, or None. Does not raise, nor wait for another process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorder:
-    """The functions of :func:`telemetry.record.recorder.make_recorder`. None of them raises or blocks."""
-
-    span: Callable[..., Span]
-    """``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. Spans nest, on one thread;
-    one that does not is dropped, counted, and reported (``telemetry/record/sink.py``)."""
-    step: Callable[[int], Span]
-    """The span of a step; what is recorded from now on belongs to it. A step that an exception interrupts gets no span,
-    but the mark ``step-interrupted``."""
-    mark: Callable[..., None]
-    """``mark(name, text="")``"""
-    sample: Callable[..., None]
-    """``sample(metric, value, step=None)``"""
-    record_span: Callable[..., None]
-    """``record_span(stage, start_ns, duration_ns, *, step=-1, microbatch=-1, chunk=-1, size_bytes=0, peer=-1, op_seq=0,
-    cpu_ns=-1, issue_ns=0, clock=SpanClock.HOST)``: a span that is over, from any thread."""
-    begin_on_device: Callable[[], Any | None]
-    """A ticket; None where the clock has no room."""
-    end_on_device: Callable[[Any | None, DeviceSpan], None]
-    """The span of a ticket; it is counted as dropped if the ticket is None. One without a stage is not recorded."""
-    lose: Callable[[int], None]
-    """Count so many spans as dropped."""
-    drop: Callable[[Reason, object], None]
-    """Count one span of a stage as dropped, and report why. From any thread."""
-    recording: Callable[[], bool]
-    on_device: Callable[[], bool]
-    """Whether compute and communication are timed by a device's clock. It becomes true in the middle of a session."""
-    use_clock: Callable[[DeviceClock], None]
-    """From the next span on, time device stages by this clock. From any thread."""
-    at_each_step: Callable[[Callable[[], None] | None], None]
-    """Have a function called as each step begins. It must not raise or block."""
-    current_step: Callable[[], int]
-    words: Callable[[], "memoryview[int]"]
-    """The state page, or a scrap one."""
-    attach: Callable[[Sink, int, "memoryview[int]", DeviceClock | None], None]
-    """Record into the sink from this record number on; live state into the words; device stages by the clock."""
-    detach: Callable[[], None]
-    """Discard what is recorded from now on."""
-    forked: Callable[[], None]
-    """For a forked process: like ``detach``, but spans are counted as dropped."""
-    mark_dropped: Callable[[], None]
-    """Mark the spans that were dropped and are not marked yet."""
-    beat: Callable[[], int]
-    """Bring the state page's counts up to date; the time it did."""
-    next_seq: Callable[[], int]
-    dropped: Callable[[], int]
-
-
-def scrap_words() -> "memoryview[int]":
-    """A state page without readers."""
-    return memoryview(bytearray(layout.STATE_BYTES)).cast("q")
