@@ -8,8 +8,8 @@ import pytest
 from telemetry.record.clocks.cuda import CudaClock
 from telemetry.record.clocks.cuda_reference import FIRST_WITHIN_NS, PAUSE_S, PERIOD_NS, QUERY_NS, QUICK_QUERIES
 from telemetry.record.clocks.interface import ResolvedSpan
-from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved
-from tests.telemetry.manual_cuda import ManualCuda
+from tests.telemetry.record.clocks.cuda_rank import MS, NOTE, Rank, resolved
+from tests.telemetry.record.clocks.manual_cuda import ManualCuda
 
 
 def test_a_span_is_placed_on_the_hosts_clock() -> None:
