@@ -18,14 +18,8 @@ import pyarrow as pa
 
 from telemetry.errors import UnreadableError
 from telemetry.record.layout import RecordKind
-from telemetry.record.reader import (
-    MAX_RECORDS,
-    RankReader,
-    RecordBlock,
-    decode_marks,
-    decode_samples,
-    decode_spans,
-)
+from telemetry.record.reader import MAX_RECORDS, RankReader, RecordBlock
+from telemetry.record.segments import decode_marks, decode_samples, decode_spans
 from telemetry.record.shipping_page import LossCause, ShippingPage
 from telemetry.record.state_page import LiveState
 from telemetry.records import MAX_AHEAD_NS, RECORDS_LOST, RankIdentity

@@ -26,9 +26,6 @@ from telemetry.record import layout
 from telemetry.record.clocks.host import Anchor
 from telemetry.record.segments import (
     SegmentHeader,
-    decode_marks,
-    decode_samples,
-    decode_spans,
     list_segments,
     read_header,
     read_records,
@@ -38,6 +35,9 @@ from telemetry.record.segments import (
 from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.records import RankIdentity, identity_from
+
+MAX_RECORDS = 65536
+MAX_META_BYTES = 2**20
 
 
 def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = None) -> list[Path]:
@@ -76,20 +76,6 @@ def _is_rank(attempt_folder: Folder, name: str) -> bool:
         return True
     except OSError:
         return False
-
-
-__all__ = [
-    "MAX_RECORDS",
-    "RankReader",
-    "RecordBlock",
-    "decode_marks",
-    "decode_samples",
-    "decode_spans",
-    "find_rank_dirs",
-]
-
-MAX_RECORDS = 65536
-MAX_META_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

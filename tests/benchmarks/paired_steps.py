@@ -23,7 +23,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import telemetry
 from telemetry.record.collectives.process_group import register_traced_backend
-from telemetry.record.reader import RankReader, decode_spans, find_rank_dirs
+from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.segments import decode_spans
 from telemetry.topology import AXES, Topology
 from trainer.config import ParallelConfig, TrainConfig
 from trainer.data.batches import Batches, Loader

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 import telemetry
 from telemetry.record.layout import RecordKind
 from telemetry.record.rank_file import RankFile
-from telemetry.record.reader import RankReader, decode_marks, decode_samples, find_rank_dirs
+from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.record_buffer import scrap_words
 from telemetry.record.recorder import Recorder
+from telemetry.record.segments import decode_marks, decode_samples
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 

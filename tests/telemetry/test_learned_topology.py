@@ -24,8 +24,8 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Marks, Ranks, Spans
 from telemetry.topology import Topology
 from tests.telemetry.made_rows import made, of_run
+from tests.telemetry.record.test_mesh_learning import TITAN, FakeMesh, groups_of
 from tests.telemetry.served import collecting
-from tests.telemetry.test_mesh_learning import TITAN, FakeMesh, groups_of
 
 MESH = Topology.parse("pp=2,dp_shard=2,tp=2")
 RUN = {"run_id": "run", "attempt": 0}

@@ -11,9 +11,9 @@
 
 On the host a span lasts from the issue of the operation until the rank knows that it has ended: the return of
 ``wait()``, or the future that DDP waits on. An operation without a wait gets no span. On a device a span lasts from the
-moment at which the inputs are ready on the current stream to the end of the transfer (``traced_work``,
-``transfer_streams``). Tracing adds no wait. Results, order and overlap stay the same. If this torch version does not
-allow the wrapper, training continues untraced, and a mark says so. (torchft wraps groups in the same way.)
+moment at which the inputs are ready on the current stream to the end of the transfer (``traced_work``). Tracing adds no
+wait. Results, order and overlap stay the same. If this torch version does not allow the wrapper, training continues
+untraced, and the session gets a mark. (torchft wraps groups in the same way.)
 
 A group has the axes that the session's topology gives its ranks, or those in its description. Both may arrive late:
 :func:`relabel` and the group's ``setGroupDesc`` correct it.

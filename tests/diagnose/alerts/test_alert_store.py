@@ -21,7 +21,7 @@ from diagnose.alerts.settings import default_state_file
 from diagnose.findings import Finding, Kind
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
-from tests.telemetry.test_private_files import modes_below
+from tests.telemetry.files.test_private_files import modes_below
 
 STRAGGLER = finding(Kind.COMPUTE_STRAGGLER, 5)
 RULES = policy(hooks=("log", "pager"), for_s=0, keep_firing_for_s=60, resend_s=30)

@@ -18,8 +18,8 @@ from telemetry.record.state_page import Operation
 from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 from tests.deadline import until
+from tests.telemetry.record.collectives.streamed_nccl import STREAMS, NcclGroup, StreamedClock, StreamedCuda
 from tests.telemetry.recording import recorded
-from tests.telemetry.streamed_nccl import STREAMS, NcclGroup, StreamedClock, StreamedCuda
 
 MS = 1_000_000
 TRANSFER_NS = 10 * MS

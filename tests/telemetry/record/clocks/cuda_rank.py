@@ -5,7 +5,7 @@ import pytest
 from telemetry.record.clocks.cuda import CudaClock
 from telemetry.record.clocks.interface import DeviceSpan, Drained, ResolvedSpan
 from telemetry.stages import Stage
-from tests.telemetry.manual_cuda import ManualCuda
+from tests.telemetry.record.clocks.manual_cuda import ManualCuda
 
 MS = 1_000_000
 NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=5, step=3, microbatch=2)

@@ -11,8 +11,8 @@ from telemetry.record.clocks.interface import Drained
 from telemetry.record.recording import RECORDER
 from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
-from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved, time_a_span, use_in_sessions
-from tests.telemetry.manual_cuda import ManualCuda
+from tests.telemetry.record.clocks.cuda_rank import MS, NOTE, Rank, resolved, time_a_span, use_in_sessions
+from tests.telemetry.record.clocks.manual_cuda import ManualCuda
 from tests.telemetry.recording import recorded, session
 
 

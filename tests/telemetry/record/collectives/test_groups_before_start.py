@@ -13,8 +13,8 @@ import telemetry
 from telemetry.record.collectives.process_group import TracedGroup, register_traced_backend
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.telemetry.record.collectives.two_ranks import two_ranks
 from tests.telemetry.recording import Recorded, recorded
-from tests.telemetry.two_ranks import two_ranks
 
 pytestmark = pytest.mark.gloo
 

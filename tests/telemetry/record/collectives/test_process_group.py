@@ -19,8 +19,8 @@ from telemetry.record.collectives.traced_work import follow
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS, train_grid
+from tests.telemetry.record.collectives.two_ranks import two_ranks
 from tests.telemetry.recording import Recorded, recorded
-from tests.telemetry.two_ranks import two_ranks
 
 pytestmark = pytest.mark.gloo
 # Names that changed between torch 2.11 and 2.13.

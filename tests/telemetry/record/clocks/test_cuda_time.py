@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from telemetry.record.clocks.cuda import CudaClock
-from telemetry.record.clocks.cuda_reference import ASK_NS, FIRST_WITHIN_NS, PAUSE_S, PERIOD_NS, QUICK_ASKS
+from telemetry.record.clocks.cuda_reference import FIRST_WITHIN_NS, PAUSE_S, PERIOD_NS, QUERY_NS, QUICK_QUERIES
 from telemetry.record.clocks.interface import ResolvedSpan
-from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved
-from tests.telemetry.manual_cuda import ManualCuda
+from tests.telemetry.record.clocks.cuda_rank import MS, NOTE, Rank, resolved
+from tests.telemetry.record.clocks.manual_cuda import ManualCuda
 
 
 def test_a_span_is_placed_on_the_hosts_clock() -> None:
@@ -90,9 +90,9 @@ def test_each_question_that_is_not_answered_is_followed_by_a_pause() -> None:
     rank.work(3_600_000 * MS)
     begun_ns = rank.time.now_ns
     assert rank.drain() == []
-    assert rank.time.now_ns - begun_ns < 1.2 * ASK_NS
-    assert rank.time.pauses[:QUICK_ASKS] == [0.0] * QUICK_ASKS
-    assert set(rank.time.pauses[QUICK_ASKS:]) == {PAUSE_S}
+    assert rank.time.now_ns - begun_ns < 1.2 * QUERY_NS
+    assert rank.time.pauses[:QUICK_QUERIES] == [0.0] * QUICK_QUERIES
+    assert set(rank.time.pauses[QUICK_QUERIES:]) == {PAUSE_S}
 
 
 def test_a_bracket_is_tight_although_the_device_answers_late(monkeypatch: pytest.MonkeyPatch) -> None:

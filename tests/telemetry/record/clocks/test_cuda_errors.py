@@ -10,8 +10,8 @@ from telemetry.record.clocks.cuda_reference import PERIOD_NS
 from telemetry.record.clocks.interface import ClockError, CompletedSpan, ResolvedSpan
 from telemetry.stages import Stage
 from tests.deadline import until
-from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved, use_in_sessions
-from tests.telemetry.manual_cuda import ManualCuda
+from tests.telemetry.record.clocks.cuda_rank import MS, NOTE, Rank, resolved, use_in_sessions
+from tests.telemetry.record.clocks.manual_cuda import ManualCuda
 from tests.telemetry.recording import recorded, session
 
 

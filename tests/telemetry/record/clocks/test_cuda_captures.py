@@ -12,8 +12,8 @@ from telemetry.record.clocks.cuda import CudaClock
 from telemetry.record.clocks.interface import CapturedSpan, Drained
 from telemetry.stages import Stage
 from tests.deadline import until
-from tests.telemetry.cuda_rank import MS, NOTE, Rank, resolved, time_a_span, use_in_sessions
-from tests.telemetry.manual_cuda import ForbiddenCall, ManualCuda
+from tests.telemetry.record.clocks.cuda_rank import MS, NOTE, Rank, resolved, time_a_span, use_in_sessions
+from tests.telemetry.record.clocks.manual_cuda import ForbiddenCall, ManualCuda
 from tests.telemetry.recording import recorded, session
 
 NUM_DRAINS = 10_000

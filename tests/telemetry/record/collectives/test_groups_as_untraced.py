@@ -16,8 +16,8 @@ from telemetry.group_names import peer_of_axes
 from telemetry.record.collectives.process_group import TracedGroup, register_traced_backend
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.telemetry.record.collectives.two_ranks import two_ranks
 from tests.telemetry.recording import recorded
-from tests.telemetry.two_ranks import two_ranks
 
 pytestmark = pytest.mark.gloo
 PAIR = Topology(tp=2)
