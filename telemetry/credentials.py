@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from telemetry.errors import UsageError
-from telemetry.files.input_file import open_input, read_input
+from telemetry.files.access import open_input, read_input
 
 MAX_SECRET_BYTES = 4096
 CA_VARIABLE = "RANKSCOPE_CA_FILE"

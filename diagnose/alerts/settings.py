@@ -25,7 +25,7 @@ from diagnose.alerts.hooks.registry import make_hook
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.input_file import read_input
+from telemetry.files.access import read_input
 from telemetry.printable import cut
 
 DEFAULT_EVERY_S = 5.0

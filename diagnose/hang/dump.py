@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.input_file import read_input
+from telemetry.files.access import read_input
 from telemetry.files.plain_pickle import load_plain
 from telemetry.topology import MAX_RANKS
 

@@ -23,7 +23,7 @@ from diagnose.nodecheck.child_processes import SilenceError, run_fresh
 from diagnose.nodecheck.network import Rendezvous
 from diagnose.nodecheck.result import CheckResult, Verdict, failed
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.input_file import read_input
+from telemetry.files.access import read_input
 
 EXAMINER = "diagnose.nodecheck.examiner"
 START_S = 60.0

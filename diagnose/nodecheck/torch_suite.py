@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from diagnose.nodecheck.checks.collectives import ALL_TO_ALL, NEIGHBOURS, all_to_all, neighbours
 from diagnose.nodecheck.checks.device import (
     DEVICE_COPIES,
     DEVICE_MEMORY,
@@ -15,6 +14,7 @@ from diagnose.nodecheck.checks.device import (
     gemm,
 )
 from diagnose.nodecheck.child_processes import Report, run_bounded
+from diagnose.nodecheck.collective import ALL_TO_ALL, NEIGHBOURS, all_to_all, neighbours
 from diagnose.nodecheck.devices import GpuUse, Use, uses
 from diagnose.nodecheck.node import NodeChecks
 from diagnose.nodecheck.result import CheckResult, Task, failed, skipped

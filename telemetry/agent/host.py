@@ -30,7 +30,7 @@ from telemetry.evidence.rank_state import check_owner, heartbeat, is_alive
 from telemetry.files.private_files import open_folder
 from telemetry.printable import log
 from telemetry.process.child_process import BORN, is_of_this_boot
-from telemetry.record.clocks.host import Anchor, measure_anchor
+from telemetry.record.clocks.interface import Anchor, measure_anchor
 from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs
 

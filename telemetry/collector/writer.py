@@ -25,9 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from telemetry.collector.claims import Claims, LostClaimError, Rank
+from telemetry.collector.claims import Claims, LostClaimError, Openings, Rank
 from telemetry.collector.counters import Counters
-from telemetry.collector.openings import Openings
 from telemetry.collector.stored_numbers import StoredNumbers, records_lost
 from telemetry.errors import RankscopeError, RefusedRowsError, UnreachableError
 from telemetry.printable import log

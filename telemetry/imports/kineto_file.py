@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.input_file import open_input
+from telemetry.files.access import open_input
 from telemetry.imports.intervals import Ints, Ranges
 from telemetry.stores.queries import LAST_STEP
 

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.input_file import read_input
+from telemetry.files.access import read_input
 
 MAX_BYTES = 2**20
 MAX_DEGREE = 2**20

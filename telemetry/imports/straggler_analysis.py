@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.input_file import open_input
+from telemetry.files.access import open_input
 from telemetry.imports.interface import ImportedRun, ImportOptions, imported_name, numbered
 from telemetry.imports.layout import JobLayout, find_layout, read_layout
 from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass

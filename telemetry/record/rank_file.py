@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from telemetry.errors import RankscopeError
 from telemetry.files.private_files import Folder, open_folder
 from telemetry.record import layout
-from telemetry.record.clocks.host import Anchor, measure_anchor
+from telemetry.record.clocks.interface import Anchor, measure_anchor
 from telemetry.record.record_buffer import Place
 from telemetry.record.segments import (
     GONE_SUFFIX,

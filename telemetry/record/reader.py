@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from telemetry.errors import UnreadableError, UnsafeFolderError, UsageError
 from telemetry.files.private_files import Folder, open_folder
 from telemetry.record import layout
-from telemetry.record.clocks.host import Anchor
+from telemetry.record.clocks.interface import Anchor
 from telemetry.record.segments import (
     SegmentHeader,
     list_segments,

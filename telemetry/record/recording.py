@@ -20,7 +20,7 @@ from telemetry.printable import log
 from telemetry.record import layout
 from telemetry.record.agent_process import KeptAgent, spawn_agent
 from telemetry.record.clocks.drain import Device, Drain, device_drain
-from telemetry.record.clocks.host import measure_anchor
+from telemetry.record.clocks.interface import measure_anchor
 from telemetry.record.rank_file import RankFile, SegmentsAhead
 from telemetry.record.rank_identity import after_before, log_offsets, write_identity
 from telemetry.record.recorder import Recorder

@@ -15,7 +15,7 @@ import numpy as np
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import make_folder, open_folder
 from telemetry.record import layout
-from telemetry.record.clocks.host import Anchor
+from telemetry.record.clocks.interface import Anchor
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.stages import STAGE_BY_CODE, Stage
 

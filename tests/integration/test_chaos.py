@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.record.clocks.host import measure_anchor
+from telemetry.record.clocks.interface import measure_anchor
 from tests.deadline import until
 from tests.integration.chaos.forked import Part
 from tests.integration.chaos.schedule import SECONDS, Scope, make_schedule

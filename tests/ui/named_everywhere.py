@@ -13,7 +13,7 @@ from telemetry.stores.interface import Reader
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
 from ui.dashboard.data.run_rows import RunRow
-from ui.dashboard.pages.grid.selection import selection
+from ui.dashboard.pages.grid.rank import selection
 from ui.dashboard.pages.runs.listing import run_list
 from ui.dashboard.view_state import View, ViewState
 

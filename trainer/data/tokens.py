@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.input_file import open_input
+from telemetry.files.access import open_input
 from trainer.config import DataConfig
 
 Tokens = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]

@@ -20,7 +20,7 @@ import pydantic
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
-from telemetry.files.input_file import read_input
+from telemetry.files.access import read_input
 
 Seconds = Annotated[float, pydantic.Field(gt=0, le=600, allow_inf_nan=False)]
 """Of a timeout."""

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from diagnose.nodecheck.checks import device, host
-from diagnose.nodecheck.checks.collectives import all_to_all, neighbours
 from diagnose.nodecheck.checks.tcp import loopback, nic_pair
 from diagnose.nodecheck.child_processes import run_bounded
+from diagnose.nodecheck.collective import all_to_all, neighbours
 from diagnose.nodecheck.network import Interface, Rendezvous
 from diagnose.nodecheck.node import EXPECTABLE
 from diagnose.nodecheck.result import CheckResult, Verdict

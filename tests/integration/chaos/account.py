@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from telemetry.agent.tail import CAUSE_TEXTS
 from telemetry.files.private_files import Folder, open_folder
-from telemetry.record.clocks.host import Anchor
+from telemetry.record.clocks.interface import Anchor
 from telemetry.record.layout import RecordKind
 from telemetry.record.reader import RecordBlock
 from telemetry.record.segments import (

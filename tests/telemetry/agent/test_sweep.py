@@ -12,7 +12,7 @@ import pytest
 import telemetry
 from telemetry.agent.host import DAY_NS, sweep
 from telemetry.agent.tail import RankTail
-from telemetry.record.clocks.host import Anchor, measure_anchor
+from telemetry.record.clocks.interface import Anchor, measure_anchor
 from telemetry.topology import Topology
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 import telemetry
-from telemetry.record.clocks import host as host_clock
+from telemetry.record.clocks import interface as host_clock
 from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.topology import Topology
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.files.input_file import open_input, read_input
+from telemetry.files.access import open_input, read_input
 
 
 def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_a_step_of_the_wall_clock_reorders_and_loses_nothing(
     with session(tmp_path):
         folder = recorded(tmp_path).reader.folder
         until(lambda: (folder / "000001.rec").exists())
-        monkeypatch.setattr("telemetry.record.clocks.host.time_ns", lambda: time.time_ns() + step_ns)
+        monkeypatch.setattr("telemetry.record.clocks.interface.time_ns", lambda: time.time_ns() + step_ns)
         for _ in range(2 * SEGMENT_RECORDS + 10):
             with telemetry.span(Stage.DATA_LOAD):
                 pass

@@ -12,7 +12,7 @@ import pytest
 import telemetry
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import open_folder
-from telemetry.record.clocks.host import measure_anchor
+from telemetry.record.clocks.interface import measure_anchor
 from telemetry.record.layout import HEADER_BYTES, RECORD_BYTES
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.segments import list_segments

@@ -3,7 +3,7 @@
 import random
 
 from telemetry.record.clocks.cuda_reference import Bracket, ClockTie
-from telemetry.record.clocks.host import measure_anchor
+from telemetry.record.clocks.interface import measure_anchor
 
 SECOND = 1_000_000_000
 

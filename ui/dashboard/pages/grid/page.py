@@ -19,8 +19,7 @@ from ui.dashboard.figures.hang import hops, path
 from ui.dashboard.pages.controls import bar, number_input, switch, titled
 from ui.dashboard.pages.findings import looking
 from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
-from ui.dashboard.pages.grid.rank import rank_panel
-from ui.dashboard.pages.grid.selection import RankSelection, selection, standings
+from ui.dashboard.pages.grid.rank import RankSelection, rank_panel, selection, standings
 from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import page as heat_map
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id

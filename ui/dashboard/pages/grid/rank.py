@@ -2,23 +2,83 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.hang.verdict import HangVerdict
 from diagnose.model.fleet import HostEvent
+from diagnose.model.run_state import RunState
 from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import host_events
-from ui.dashboard.figures.hang import Standing
+from ui.dashboard.defaults import chosen_rank, chosen_steps, suspects
+from ui.dashboard.figures.hang import Standing, standing_of
 from ui.dashboard.pages.controls import link_button, timeline_of
-from ui.dashboard.pages.grid.selection import RankSelection, reported_states, standings
 from ui.dashboard.pages.hang.rank import data_flow, rank_details
 from ui.dashboard.pages.panels import facts_list, part, standing_badge, standing_chip
-from ui.dashboard.view_state import Group, View, ViewState
+from ui.dashboard.records import RankState, RunFacts
+from ui.dashboard.view_state import Group, StepRange, View, ViewState
 from ui.dashboard.wording import clock, ranks_text
+
+
+def standings(reads: Reads, facts: RunFacts, verdict: HangVerdict | None) -> list[Standing]:
+    """By rank: the state in the verdict. Without a verdict: suspect, or the state of the last heartbeat."""
+    world = facts.topology.world_size
+    if verdict is not None:
+        return [standing_of(verdict, rank) for rank in range(world)]
+    accused = suspects(reads.reports.of(facts.summary))
+    reported, is_heard = reported_states(reads, facts), facts.summary.state is not RunState.SILENT
+    found = [_standing_of_report(reported.get(rank), is_heard) for rank in range(world)]
+    return [
+        Standing.SUSPECT if rank in accused and standing is not Standing.DEAD else standing
+        for rank, standing in enumerate(found)
+    ]
+
+
+def reported_states(reads: Reads, facts: RunFacts) -> dict[int, RankState]:
+    """The last heartbeat by rank. Empty if no agent watched the run."""
+    return {state.rank: state for state in reads.ranks(facts.summary)}
+
+
+def _standing_of_report(reported: RankState | None, is_heard: bool) -> Standing:
+    if reported is None:
+        return Standing.UNKNOWN
+    if reported.ended:
+        return Standing.ENDED
+    if not reported.alive:
+        return Standing.DEAD
+    return Standing.RUNNING if is_heard else Standing.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSelection:
+    """A run, its verdict if it is stalled, the chosen rank, and the steps."""
+
+    facts: RunFacts
+    verdict: HangVerdict | None
+    rank: int
+    steps: StepRange
+
+
+def selection(state: ViewState, reads: Reads) -> RankSelection:
+    """The rank of the address. Otherwise the first rank that is behind, the first suspect, or rank 0.
+
+    Raises:
+        UsageError: the address names a rank that does not exist, or steps that are not stored.
+    """
+    facts = reads.facts(state)
+    verdict = reads.hang(facts)
+    named: Sequence[int] = ()
+    if verdict is not None:
+        named = (*verdict.initiating, *verdict.waits)
+    elif state.rank is None:
+        named = suspects(reads.reports.of(facts.summary))
+    rank = chosen_rank(state, facts, named)
+    return RankSelection(facts=facts, verdict=verdict, rank=rank, steps=chosen_steps(state, facts))
+
 
 MAX_EVENTS, MAX_MARKS = 6, 6
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
