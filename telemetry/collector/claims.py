@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from telemetry.collector.stored_numbers import StoredNumbers
+from telemetry.collector.stored_numbers import MAX_NAMED_RANKS, Attempt, Rank, StoredNumbers
 from telemetry.errors import RankscopeError, TakenNameError, UnannouncedError
 from telemetry.stores.interface import Reader, Store
 from telemetry.stores.queries.claims import NUMBER_BITS, NewestClaims, RankOpenings
@@ -36,13 +36,6 @@ from telemetry.wire.codec import Batch
 TAKEN_HINT = "give each run a unique name"
 
 
-Rank = tuple[str, int, int]
-"""Run, attempt, rank."""
-Attempt = tuple[str, int]
-"""Run, attempt."""
-
-MAX_NAMED_RANKS = 4096
-"""If there are more ranks, a query reads all ranks of the attempt."""
 MAX_ATTEMPTS = 256
 """Attempts whose claims are cached. Ranks of the least recently used attempt are claimed again."""
 _NUMBER = 2**NUMBER_BITS - 1

@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from telemetry.collector.claims import MAX_NAMED_RANKS, Attempt, Rank
 from telemetry.errors import JumpError
 from telemetry.record.rank_file import SEGMENT_RECORDS
 from telemetry.records import RECORDS_LOST
@@ -32,6 +31,14 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import HighWater, NumberedTable
 from telemetry.tables import NO_FOLDER, OLDER_FOLDER
 from telemetry.wire.codec import Batch, rank_runs
+
+Rank = tuple[str, int, int]
+"""Run, attempt, rank."""
+Attempt = tuple[str, int]
+"""Run, attempt."""
+
+MAX_NAMED_RANKS = 4096
+"""If there are more ranks, a query reads all ranks of the attempt."""
 
 _NUMBER = r"^(?P<records>\d{1,12}) "
 """Short enough that the sum of a batch fits 64 bits."""

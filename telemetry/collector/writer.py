@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from telemetry.collector.claims import Claims, LostClaimError, Openings, Rank
+from telemetry.collector.claims import Claims, LostClaimError, Openings
 from telemetry.collector.counters import Counters
-from telemetry.collector.stored_numbers import StoredNumbers, records_lost
+from telemetry.collector.stored_numbers import Rank, StoredNumbers, records_lost
 from telemetry.errors import RankscopeError, RefusedRowsError, UnreachableError
 from telemetry.printable import log
 from telemetry.stores.interface import Reader, Store
