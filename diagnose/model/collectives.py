@@ -48,11 +48,6 @@ class Collectives:
         """[steps, occurrences, groups]."""
         return np.asarray(self.duration_ns.min(axis=3))
 
-    @property
-    def wait_ns(self) -> Floats:
-        """How long each member waited for the last one, [steps, occurrences, groups, members]."""
-        return np.asarray(self.duration_ns - self.transfer_ns[..., None])
-
     def transfer_total_ns(self) -> Floats:
         """Transfer of each group in each step, [steps, groups]. NaN if collectives are missing or incomplete."""
         transfer = self.transfer_ns
