@@ -1,6 +1,6 @@
 -- modern: spans under the column names of the OpenTelemetry exporter for ClickHouse, as Grafana and HyperDX expect
 -- them, and below them what others sent by OTLP. A trace is a step of an attempt; every span of a rank hangs below
--- that rank's step span. The ids are also those of telemetry/stores/trace_queries.py. Filter by ServiceName (the run):
+-- that rank's step span. The ids are also those of telemetry/stores/queries/spans.py. Filter by ServiceName (the run):
 -- it is the first column of the tables' order.
 CREATE OR REPLACE VIEW otel_traces AS
 SELECT
