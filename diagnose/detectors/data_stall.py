@@ -151,7 +151,7 @@ def _shared_finding(view: RunView, stalls: Stalls) -> Finding:
     return _finding(
         view,
         stalls,
-        summary=f"data-load is slow on most ranks at the same time in {_extent(view, stalls)}: no single loader is "
+        summary=f"data-load is slow on most ranks at the same time in {_extent(view, stalls)}. No single loader is "
         "the cause",
         next_step="check the shared storage, its cache and its network. If they are healthy, "
         "give the loaders more workers and prefetch more batches",
@@ -202,7 +202,9 @@ def _finding(
 
 def _extent(view: RunView, stalls: Stalls) -> str:
     typical_s = float(np.median(stalls.excess_ns)) / 1e9
+    num_steps = len(view.steps)
     return (
-        f"{len(stalls.rows)} of {len(view.steps)} steps since step {view.steps[stalls.rows[0]]}, "
-        f"{typical_s:.3g} s each (median), {stalls.share(view):.0%} of the time"
+        f"{len(stalls.rows)} of {num_steps} steps, first in step {view.steps[stalls.rows[0]]}. "
+        f"The median delay is {typical_s:.3g} s. "
+        f"Delays take {stalls.share(view):.0%} of the time of these {num_steps} steps"
     )

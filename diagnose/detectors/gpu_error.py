@@ -130,12 +130,12 @@ def _sick(view: RunView, gpu: Gpu, faults: list[Fault], ranks: Ranks, culprits: 
 
 
 def _who(view: RunView, gpu: Gpu, suspects: Sequence[Suspect], ranks: Ranks) -> str:
-    """``rank 5 (host gpu-03, dp1 pp0 tp1): gpu5``, or ``host gpu-03: gpu5 (rank 5's, if ...)`` if it is assumed."""
+    """``rank 5 (host gpu-03, dp1 pp0 tp1): gpu5``, or ``host gpu-03: gpu5 (used by rank 5, if ...)`` if assumed."""
     known = [suspect.rank for suspect in suspects if suspect.role is Role.INITIATING]
     if known:
         return f"{named(view, known)}: {gpu.device}"
     presumed = ranks.on([gpu])
-    rank = f" (rank {fold_ranks(presumed)}'s, if GPUs are assigned in rank order)" if presumed else ""
+    rank = f" (used by rank {fold_ranks(presumed)}, if GPUs are assigned in rank order)" if presumed else ""
     return f"host {gpu.host}: {gpu.device}{rank}"
 
 

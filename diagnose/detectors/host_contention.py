@@ -84,7 +84,7 @@ def _finding(view: RunView, each: Contended, why: Witness | None) -> Finding | N
         what = f"compute takes {each.ratio:.2f}x its peers' time"
         measured = {"own_time_ratio": round(each.ratio, 3)}
     else:
-        what = f"waits for a CPU {each.extra:.1f}x its compute time longer than its peers"
+        what = f"waits longer for a CPU than its peers, by {each.extra:.1f}x its compute time,"
         measured = {"wall_over_cpu_ratio": round(each.ratio, 3), "extra_off_core_over_cpu": round(each.extra, 3)}
     return Finding(
         detector=NAME,

@@ -210,12 +210,14 @@ def _cause(rise: Rise, grown: list[Growth] | None) -> str:
     main = _main(rise, grown)
     if not main:
         return "no recorded stage became slower: the time is lost between spans"
-    labels = ", ".join(f"{growth.label} +{growth.ns / 1e6:.3g} ms" for growth in main[:3])
     if not main[0].waiting:
-        return f"{labels} a step, {'on every rank' if main[0].everywhere else f'most on rank {main[0].rank}'}"
+        where = "on every rank" if main[0].everywhere else f"most on rank {main[0].rank}"
+        longer = ", ".join(f"{growth.label} takes {growth.ns / 1e6:.3g} ms longer" for growth in main[:3])
+        return f"in each step {longer}, {where}"
+    labels = ", ".join(f"{growth.label} +{growth.ns / 1e6:.3g} ms" for growth in main[:3])
     own_ns = _compute_growth_ns(grown)
     compute = f"compute grew by at most {own_ns / 1e6:.3g} ms" if own_ns else "compute did not grow"
-    return f"communication or waiting grew ({labels}), {compute}: a late rank or the network"
+    return f"communication or waiting grew ({labels}) and {compute}: a late rank or the network is the cause"
 
 
 def _next_step(decline: Decline, grown: list[Growth] | None) -> str:

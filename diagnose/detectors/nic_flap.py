@@ -161,10 +161,10 @@ def _outlook(worst_s: float, patience: Patience, *, is_close: bool) -> str:
         return ""
     limit = f"{patience.seconds:.3g} s ({patience.setting})"
     if not survives:
-        return f"; the job waits at most {limit}: the next link loss can abort it"
+        return f"; the next link loss can abort the job, because it waits at most {limit} for a link"
     if is_close:
-        return f"; the job waits at most {limit}: a slightly longer link loss aborts it"
-    return f"; the job waits up to {limit} and survives such flaps"
+        return f"; a slightly longer link loss aborts the job, because it waits at most {limit} for a link"
+    return f"; the job waits up to {limit} for a link and survives such flaps"
 
 
 def _home(view: RunView, host: str) -> list[int]:

@@ -190,7 +190,7 @@ def _finding(view: RunView, part: Part) -> Finding | None:
         seconds_lost=lost_ns * worst.stretch.length / 1e9,
         confidence=round(certainty if part.initiating else 0.7 * certainty, 2),
         summary=f"{_who(view, part)}: {worst.stage.label} transfers take {worst.ratio:.1f}x as long as "
-        f"{worst.against.value}, and no rank was late{since(view, worst.stretch.first)}; "
+        f"{worst.against.value}{since(view, worst.stretch.first)}, and no rank was late; "
         f"costs up to {lost_ns / step_ns:.0%} of each step",
         next_step=_next_step(view, part),
         evidence={

@@ -158,6 +158,6 @@ def _estimated(reader: Reader, run_id: str, attempt: int, last_step: int) -> Win
         return WindowClocks(first_step=window.first_step, last_step=window.last_step, clocks=estimate.clocks)
     hosts = sorted(set(reader.read(Ranks(run_id=run_id, attempt=attempt))["host"].to_pylist()))
     if len(hosts) != 1:
-        raise UsageError(f"{run_id} has no finished step yet", hint="its ranks record one with telemetry.step(number)")
+        raise UsageError(f"{run_id} has no finished step yet", hint="its ranks record one with rankscope.step(number)")
     alone = HostClock(host=hosts[0], reference=hosts[0], bound_ns=0, method=REFERENCE, reason="the only host")
     return WindowClocks(first_step=0, last_step=last_step, clocks=(alone,))

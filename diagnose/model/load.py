@@ -54,7 +54,7 @@ def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | Non
     if not runs:
         raise UnknownRunError(
             "the store holds no run yet",
-            hint="record one: `rankscope demo`, or telemetry.start(collector=...) in your loop",
+            hint="record one: `rankscope demo`, or rankscope.start(collector=...) in your loop",
         )
     for row in runs:
         if run_id in (None, row["run_id"]) and attempt in (None, row["attempt"]):

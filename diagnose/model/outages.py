@@ -99,10 +99,10 @@ class Effect:
 
 
 def describe_stretched(effects: Iterable[Effect]) -> list[str]:
-    """``grads-all-reduce of ranks 0, 4 by 3.1 s in step 7``, the longest first."""
+    """``grads-all-reduce of ranks 0, 4 took 3.1 s longer in step 7``, the longest first."""
     longest = sorted((each for effect in effects for each in effect.stretched), key=lambda each: -each.held_s)
     return [
-        f"{each.stage.label} of ranks {name_some(each.ranks)} by {each.held_s:.1f} s in step {each.step}"
+        f"{each.stage.label} of ranks {name_some(each.ranks)} took {each.held_s:.1f} s longer in step {each.step}"
         for each in longest[:MOST_STRETCHED]
     ]
 

@@ -60,7 +60,7 @@ def report_text(report: Report) -> RenderableType:
 
 
 def mark_line(mark: Mark) -> str:
-    """``12:03:44 data0 of host-2 lost its link for 3.1 s, and the job stood still for 3.5 s: ...``"""
+    """``12:03:44 data0 of host-2 lost its link for 3.1 s, and the job stalled for 3.5 s: ...``"""
     times = f" {mark.count} times" if mark.count > 1 else ""
     lasted = f"{mark.seconds:.1f} s ago, and it is down" if mark.lasts else f"for {mark.seconds:.1f} s"
     held = f", and the job stalled for {mark.held_s:.1f} s: {mark.stretched[0]}" if mark.stretched else ""

@@ -43,6 +43,19 @@ MILLISECONDS: Mapping[Stage, float] = {
     Stage.CHECKPOINT_WRITE: 3000.0,
 }
 """What a stage takes by itself, without noise: a compute for one microbatch and chunk, its collective not counted."""
+OPTIONS = {
+    "num_chunks": "--chunks",
+    "num_microbatches": "--microbatches",
+    "num_steps": "--steps",
+    "gpus_per_host": "--ranks-per-host",
+    "first_step": "first_step",
+}
+"""Options of ``rankscope simulate`` that are called differently than the field. ``first_step`` has no option."""
+
+
+def _option(name: str) -> str:
+    """The option that sets a field, for messages."""
+    return OPTIONS.get(name, f"--{name.replace('_', '-')}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +105,16 @@ class SimulatedRun:
             *(("first_step", 0), ("checkpoint_every", 0), ("seed", 0)),
         ):
             if getattr(self, name) < least:
-                raise UsageError(f"{name} is {getattr(self, name)}", hint=f"it is at least {least}")
+                raise UsageError(f"{_option(name)} is {getattr(self, name)}", hint=f"the minimum is {least}")
         for name, most in (("clock_offset_ms", MAX_CLOCK_OFFSET_MS), ("clock_drift_ppm", MAX_CLOCK_DRIFT_PPM)):
             if not 0 <= getattr(self, name) <= most:
-                raise UsageError(f"{name} is {getattr(self, name)}", hint=f"0 to {most:,.0f}")
+                raise UsageError(f"{_option(name)} is {getattr(self, name)}", hint=f"the range is 0 to {most:,.0f}")
         if self.checkpoint_every > MAX_STEP or self.first_step > MAX_STEP:
-            raise UsageError("a step number is too large", hint=f"steps go up to {MAX_STEP:,}")
+            name = "checkpoint_every" if self.checkpoint_every > MAX_STEP else "first_step"
+            raise UsageError(f"{_option(name)} is {getattr(self, name)}", hint=f"the maximum is {MAX_STEP:,}")
         for name in ("num_chunks", "num_microbatches"):
             if getattr(self, name) > MAX_NUMBERED:
-                raise UsageError(f"{name} is {getattr(self, name)}", hint=f"at most {MAX_NUMBERED:,} have a number")
+                raise UsageError(f"{_option(name)} is {getattr(self, name)}", hint=f"the maximum is {MAX_NUMBERED:,}")
         self._check_schedule()
         if self.clock == "device" and self.device == "cpu":
             raise UsageError("--clock device does not work on the CPU", hint="use --device cuda")
@@ -108,8 +122,8 @@ class SimulatedRun:
             raise UsageError("the grid has no axis to shard parameters", hint="use --dp above 1, or --mesh dp_shard=4")
         if self.host_names and len(self.host_names) < self._num_hosts:
             raise UsageError(
-                f"{len(self.host_names)} hosts for {self.topology.world_size} ranks",
-                hint=f"{self.gpus_per_host} on each make {self._num_hosts}",
+                f"{len(self.host_names)} host names for {self.topology.world_size} ranks",
+                hint=f"{self.gpus_per_host} ranks on each host need {self._num_hosts} host names",
             )
         for fault in self.faults:
             self._check_steps_of(fault)
@@ -119,8 +133,8 @@ class SimulatedRun:
         first, last = self.first_step, self.first_step + self.num_steps - 1
         if max(first, fault.first_step) > min(last, fault.last_step):
             raise UsageError(
-                f"a fault from step {fault.first_step} to {fault.last_step}",
-                hint=f"steps of this run are {first} to {last}",
+                f"a fault from step {fault.first_step} to {fault.last_step} affects no step of this run",
+                hint=f"this run has the steps {first} to {last}",
             )
 
     def _check_schedule(self) -> None:

@@ -167,7 +167,7 @@ class Agent:
             return False
         raise UsageError(
             f"no rank file under {self._settings.spool}",
-            hint="check the folder: ranks write to telemetry.start(spool=...) or RANKSCOPE_SPOOL",
+            hint="check the folder: ranks write to rankscope.start(spool=...) or RANKSCOPE_SPOOL",
         )
 
 

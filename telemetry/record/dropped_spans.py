@@ -32,18 +32,18 @@ class Reason(StrEnum):
     """Why a span was dropped, and what to do."""
 
     NOT_NESTED = (
-        "a span of another thread or asyncio task overlapped it: use telemetry.record_span(stage, start_ns, "
+        "a span of another thread or asyncio task overlapped it: use rankscope.record_span(stage, start_ns, "
         "duration_ns) there"
     )
     TOO_DEEP = (
-        "too many spans were open at once: close each span, and use telemetry.record_span in generators and tasks"
+        "too many spans were open at once: close each span, and use rankscope.record_span in generators and tasks"
     )
-    NO_NUMBER = "the number of the step is not an integer: use telemetry.step(number)"
-    UNKNOWN_STAGE = "no such stage: see telemetry.Stage"
+    NO_NUMBER = "the number of the step is not an integer: use rankscope.step(number)"
+    UNKNOWN_STAGE = "no such stage: see rankscope.Stage"
     CAPTURED = "it began or ended in the capture of a CUDA graph, where no work runs: put it around the graph's replay"
     FORKED = (
         "a forked process, such as a DataLoader worker, does not record: put a span around the wait for its result in "
-        "the process that called telemetry.start"
+        "the process that called rankscope.start"
     )
 
 

@@ -93,7 +93,7 @@ def start(
     """
     global _session
     if _session.recording:
-        warn("telemetry.start() was called twice; the first session continues")
+        warn("rankscope.start() was called twice; the first session continues")
         return _session
     try:
         settings = RecordingSettings.from_environment()
@@ -164,7 +164,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
     if not 0 <= settings.rank < topology.world_size:
         raise UsageError(
             f"rank {settings.rank} is not in {topology}",
-            hint="give the topology of the whole job: telemetry.start(topology=Topology(dp=..., pp=..., tp=...))",
+            hint="give the topology of the whole job: rankscope.start(topology=Topology(dp=..., pp=..., tp=...))",
         )
     identity = identity_of(settings, topology, device_name(device), meta)
     check_default_spool(settings.spool)

@@ -133,7 +133,7 @@ def _claim(fd: int, folder: Path) -> None:
     except BlockingIOError:
         raise UsageError(
             f"{folder}: another process records as this rank",
-            hint="give each run a unique name: telemetry.start(run=...), or RANKSCOPE_RUN",
+            hint="give each run a unique name: rankscope.start(run=...), or RANKSCOPE_RUN",
         ) from None
 
 

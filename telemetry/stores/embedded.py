@@ -168,8 +168,9 @@ class EmbeddedStore:
     def _refuse_torn(self, table: str) -> None:
         if torn := self._find_torn():
             raise UnreachableError(
-                f"embedded store {self._folder}: insert into {table}: {len(torn)} parts are incomplete",
-                hint="the disk is full: free some space; no acknowledged row is lost",
+                f"embedded store {self._folder} rejects inserts into {table}: the disk is full, and "
+                f"{len(torn)} parts of the store are incomplete",
+                hint="free disk space. The store then repairs itself. No acknowledged row is lost",
             )
 
     def _find_torn(self) -> set[Path]:
@@ -205,8 +206,8 @@ class EmbeddedStore:
                     hint="the previous owner is shutting down. Retry",
                 )
             raise UnreachableError(
-                f"embedded store {self._folder} is closed: some of its parts are incomplete",
-                hint="the disk is full: free some space; no acknowledged row is lost",
+                f"embedded store {self._folder} is closed: the disk is full, and parts of the store are incomplete",
+                hint="free disk space. The store then repairs itself. No acknowledged row is lost",
             )
         assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
         session = Session(str(self._folder) if self._folder else IN_MEMORY)

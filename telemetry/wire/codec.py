@@ -183,7 +183,7 @@ def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
         attempt = int(metadata[b"attempt"])
     except (KeyError, ValueError) as error:
         raise UsageError(
-            "the batch has no run_id and attempt", hint="schema metadata needs run_id and attempt"
+            "the batch has no run_id, or no integer as its attempt", hint="set both in the metadata of the schema"
         ) from error
     if not 0 <= attempt <= MAX_ATTEMPT:
         raise UsageError(f"attempt {attempt} is out of range", hint=f"attempts count from 0 to {MAX_ATTEMPT}")
@@ -192,15 +192,20 @@ def _owner(metadata: dict[bytes, bytes]) -> tuple[str, int]:
 
 def _openings(text: bytes) -> dict[int, int]:
     if len(text) > MAX_OPENINGS_LENGTH:
-        raise UsageError("the batch's openings are too long", hint="name only the ranks of the batch, each once")
+        raise UsageError(
+            f"the metadata 'openings' of the batch is longer than {MAX_OPENINGS_LENGTH:,} bytes",
+            hint="include only the ranks of the batch, each once",
+        )
     try:
         pairs = [pair.split(b":") for pair in text.split(b",") if pair]
         openings = {int(rank): int(opened_ns) for rank, opened_ns in pairs}
     except ValueError as error:
-        raise UsageError("the batch's openings cannot be read", hint='write them as "RANK:OPENED_NS,..."') from error
+        raise UsageError(
+            "the metadata 'openings' of the batch cannot be read", hint='the format is "RANK:OPENED_NS,RANK:OPENED_NS"'
+        ) from error
     if not all(0 <= opened_ns <= MAX_TIME_NS for opened_ns in openings.values()):
         raise UsageError(
-            "the batch's openings are out of range", hint="nanoseconds since the epoch, once for each rank"
+            "the metadata 'openings' of the batch has a time out of range", hint="times are nanoseconds since 1970"
         )
     return openings
 

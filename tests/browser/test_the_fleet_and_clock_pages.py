@@ -59,7 +59,7 @@ def test_a_clock_is_chosen_and_its_refused_windows_are_told(page: Page, told: st
     expect(region(page, "clock-says")).to_contain_text("1 of 4 hosts not aligned")
     region(page, "clocks").get_by_role("link", name="gpu-02").click()
     page.wait_for_url("**host=gpu-02**")
-    expect(region(page, "clock-title")).to_contain_text("Not aligned in 1 of 3 windows")
+    expect(region(page, "clock-title")).to_contain_text("The clock could not be aligned in 1 of 3 windows")
     until(lambda: figure_data(page, "offset", "plot.layout.shapes.length") == 1, what="the shaded window")
     expect(control(page, "host")).to_have_value("gpu-02")
     figure(page, "offset")

@@ -75,7 +75,7 @@ HEADINGS = (
     "seconds from the fault to the verdict, median (worst)",
 )
 NOTE = """\
-- Eight gloo ranks run on the two cores of one machine. `telemetry.start()` does not get the mesh. Each rank learns it
+- Eight gloo ranks run on the two cores of one machine. `rankscope.start()` does not get the mesh. Each rank learns it
   from its process groups.
 - A slowed rank computes 1.5 to 2 times as long in each forward, from step 8 of {num_steps} steps. *Exact* means that
   `rankscope diagnose` reports this rank, and no other, as compute-straggler.

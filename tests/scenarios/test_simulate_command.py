@@ -51,7 +51,7 @@ def test_nothing_is_found_in_a_healthy_simulated_run(tmp_path: Path) -> None:
         (("--fault", "slow:rank=99,factor=1.3"), "ranks of this grid are 0 to 31"),
         (("--fault", "slow:rank=5"), "factor= is missing"),
         (("--noise", "loud"), "recorded"),
-        (("--steps", 0), "num_steps is 0"),
+        (("--steps", 0), "--steps is 0"),
         (("--chunks", 3, "--microbatches", 7), "must be a multiple"),
         (("--dp", 0), "dp is 0"),
         (("--name", ""), "'' is not a valid run name"),

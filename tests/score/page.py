@@ -25,6 +25,11 @@ NOTE = """\
 - Not tested: throttling in waves of less than 20 steps, declines below 8 times the communication time. Also not tested:
   contention below 3 times the wall time, slow links of hosts that share all groups.
 """
+MISSES = """\
+All misses. Each line has the seed, the grid or mesh, the number of steps, the device, the injected fault and the
+result. A run begins at a random step number, so `first_step` can be larger than the number of steps. Numbers in
+brackets are ranks."""
+"""Above the list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,7 @@ def as_section(board: Board) -> str:
     misses = [describe(one) for one in board.everything if one.wrong or (one.truth and not one.right)]
     note = NOTE.format(first=f"{board.small[0].case.seed:,}")
     listed = "\n".join(f"- {one}" for one in misses) or "None."
-    return "\n\n".join((as_table(HEADINGS, rows), note.strip(), f"All misses:\n\n{listed}"))
+    return "\n\n".join((as_table(HEADINGS, rows), note.strip(), f"{MISSES}\n\n{listed}"))
 
 
 def _by(verdicts: Sequence[Verdict], least: float, below: float) -> list[Verdict]:

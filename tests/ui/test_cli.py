@@ -12,8 +12,9 @@ import typer
 
 import rankscope
 from diagnose.simulate import truth as fault_texts
+from tests.docs.pages import ROOT
 from trainer.faults import inject
-from ui.cli.commands.demo import FAULTS
+from ui.cli.commands import demo
 from ui.cli.commands.simulate import FAULT_KINDS
 from ui.cli.main import COMMANDS, load_command
 
@@ -79,13 +80,15 @@ def test_the_help_of_no_command_loads_what_its_work_needs() -> None:
     assert all(line.endswith(":") for line in lines), lines
 
 
-def test_the_help_names_every_fault_and_every_choice_of_its_settings() -> None:
+def test_the_help_names_every_fault_and_the_guide_every_choice_of_its_settings() -> None:
     assert tuple(fault_texts.KINDS) == FAULT_KINDS
+    assert tuple(inject.KINDS) == demo.FAULT_KINDS
+    described = (ROOT / "docs/guides/simulate.md").read_text().partition("## Faults in real training")[2]
     for kind, fault in inject.KINDS.items():
-        (told,) = (part for part in FAULTS.split("; ") if part.startswith(f"{kind} with "))
+        (told,) = (line for line in described.splitlines() if line.startswith(f"| `{kind}:"))
         for name, annotation in get_type_hints(fault).items():
             choices = [choice for choice in get_args(annotation) if isinstance(choice, str)]
-            assert not choices or f"{name}=" in told
+            assert f"{name}=" in told
             assert all(choice in told for choice in choices), (told, choices)
 
 

@@ -105,7 +105,9 @@ def _send(hook: Hook, notice: Notice) -> None:
             raise UsageError(words, hint=error.hint) from error
         if error.again:
             raise UnreachableError(words, hint="is the receiver running, and is this its address?") from error
-        raise UsageError(words, hint=f"the receiver refused it for good: look at [hooks.{hook.name}]") from error
+        raise UsageError(
+            words, hint=f"a retry would be refused too. Check the section [hooks.{hook.name}] in the file of rules"
+        ) from error
 
 
 def _settings(config: Path | None, state: Path | None, dashboard: str) -> Settings:

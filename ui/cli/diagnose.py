@@ -39,9 +39,13 @@ ReadVerdict = Callable[[], HangVerdict]
 
 def hang(options: HangOptions) -> int:
     if options.spool and options.dumps:
-        raise UsageError("--spool with --dumps", hint="rank files or flight-recorder dumps: one of the two")
+        raise UsageError(
+            "--spool does not work with --dumps", hint="use one of the two: rank files or flight-recorder dumps"
+        )
     if options.dumps and options.again:
-        raise UsageError("--watch with --dumps", hint="dumps are read once; watch a collector or a spool")
+        raise UsageError(
+            "--watch does not work with --dumps", hint="dumps do not change. Use --watch with a store or with --spool"
+        )
     with ExitStack() as open_things:
         read = _verdict_reader(options, lambda: open_things.enter_context(open_reader(options.store)))
         verdict = read()

@@ -38,18 +38,17 @@ def make_hook(name: str, table: Mapping[str, object]) -> Hook:
     """
     wanted = table.get("type")
     if not isinstance(wanted, str):
-        raise UsageError(f"hook {name} has no type", hint=f'add type = "{OURS_IN_WORDS}"')
+        raise UsageError(
+            f"hook {name} has no type", hint=f'add a type, such as type = "slack". Types: {", ".join(OURS)}'
+        )
     if wanted in OURS:
         return OURS[wanted](name, table)
     theirs = {point.name: point for point in entry_points(group=GROUP)}
     if wanted not in theirs:
         close = get_close_matches(wanted, [*OURS, *theirs], n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join([*OURS, *theirs])}"
+        hint = f"did you mean {close[0]}?" if close else f"types: {', '.join([*OURS, *theirs])}"
         raise UsageError(f"hook {name}: no type {wanted!r}", hint=hint)
     return _made(name, table, theirs[wanted])
-
-
-OURS_IN_WORDS = " | ".join(OURS)
 
 
 def _made(name: str, table: Mapping[str, object], point: EntryPoint) -> Hook:

@@ -191,7 +191,7 @@ def open_cuda_clock() -> CudaClock | None:
     driver = loaded_driver()
     if driver is None:
         raise UsageError(
-            "CUDA's driver has no capture modes", hint='use telemetry.start(device="cpu") to time on the host'
+            "CUDA's driver has no capture modes", hint='use rankscope.start(device="cpu") to time on the host'
         )
     clock = CudaClock(torch.cuda, driver)
     return clock if clock.is_used() else None

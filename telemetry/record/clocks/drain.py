@@ -236,7 +236,7 @@ def expects_device(device: str) -> bool:
         import torch  # noqa: PLC0415  (optional extra)
 
         if not torch.cuda.is_available():
-            raise UsageError("torch sees no CUDA device", hint='use telemetry.start(device="cpu") to time on the host')
+            raise UsageError("torch sees no CUDA device", hint='use rankscope.start(device="cpu") to time on the host')
         return True
     return device == "auto" and _has_gpu() and _torch_has_cuda()
 

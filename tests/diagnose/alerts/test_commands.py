@@ -67,7 +67,7 @@ def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules
 @pytest.mark.parametrize(
     ("hook", "kind", "said", "hint"),
     [
-        ("refuses", UsageError, "exit status 65: not like this", "look at [hooks.refuses]"),
+        ("refuses", UsageError, "exit status 65: not like this", "Check the section [hooks.refuses]"),
         ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "is the receiver running"),
         ("pager", UsageError, "no hook 'pager'", "known: lines, refuses, nobody"),
     ],

@@ -61,7 +61,7 @@ def test_a_rank_whose_loads_are_long_is_named_and_nobody_else(topology: Topology
     assert finding.ranks == [culprit]
     assert (finding.window.first_step, finding.window.last_step) == (115, 139)
     assert finding.seconds_lost == pytest.approx(25 * stall_ns / 1e9, rel=0.02)
-    assert "25 of 40 steps since step 115" in finding.summary
+    assert "25 of 40 steps, first in step 115" in finding.summary
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)

@@ -124,10 +124,10 @@ def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
 @pytest.mark.parametrize(
     ("action", "words", "to_do"),
     [
-        (2, "asks for a reboot of the host", "power-cycle it"),
-        (4, "asks for a reset after its peer-to-peer traffic has ended", "reset the GPU"),
-        (6, "asks for a reset of its PCIe bus", "reset the GPU"),
-        (7, "asks for a reboot of the host", "power-cycle it"),
+        (2, "asks to reboot the host", "power-cycle it"),
+        (4, "asks to reset the GPU after its peer-to-peer traffic has ended", "reset the GPU"),
+        (6, "asks to reset the GPU's PCIe bus", "reset the GPU"),
+        (7, "asks to reboot the host", "power-cycle it"),
         (12, "asks for recovery action 12", "contact the vendor"),
     ],
 )
@@ -143,7 +143,7 @@ def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: s
         (Metric.GPU_ECC_UNCORRECTED, "1 uncorrected memory errors", "reset the GPU"),
         (Metric.GPU_REMAP_PENDING, "memory rows are remapped at the next reset", "reset the GPU"),
         (Metric.GPU_REMAP_FAILED, "a memory row could not be remapped", "contact the vendor"),
-        (Metric.GPU_RECOVERY_ACTION, "the driver asks for a reset", "reset the GPU"),
+        (Metric.GPU_RECOVERY_ACTION, "the driver asks to reset the GPU", "reset the GPU"),
     ],
 )
 def test_what_needs_a_reset_before_long_is_a_warning_that_says_so(metric: str, words: str, to_do: str) -> None:
@@ -265,7 +265,7 @@ def test_a_rank_that_does_not_tell_its_gpu_is_no_culprit_and_the_gpu_is_named_wi
     known, assumed = (only(detect_gpu_errors(with_parts(xid(79, 5), view=view))) for view in (VIEW, ASSUMED))
     assert (assumed.ranks, assumed.hosts) == ([], [HOST])
     assert [(one.rank, one.role) for one in assumed.suspects] == [(5, Role.UNKNOWN)]
-    assert assumed.summary.startswith(f"host {HOST}: gpu5 (rank 5's, if GPUs are assigned in rank order): Xid 79")
+    assert assumed.summary.startswith(f"host {HOST}: gpu5 (used by rank 5, if GPUs are assigned in rank order): Xid 79")
     assert (assumed.evidence["hosts"], assumed.evidence["gpus"]) == ([HOST], [f"{HOST}/gpu5"])
     assert assumed.next_step.startswith(f"on {HOST}: ")
     assert assumed.confidence < known.confidence

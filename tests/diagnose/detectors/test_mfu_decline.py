@@ -155,14 +155,14 @@ def with_stages(*, seed: int, slow_rank: int | None, waits: bool) -> RunView:
 def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=None, waits=True))
     assert "communication or waiting grew (grads-reduce-scatter +" in finding.summary
-    assert "compute did not grow: a late rank or the network" in finding.summary
+    assert "compute did not grow: a late rank or the network is the cause" in finding.summary
     assert "links and switches" in finding.next_step
 
 
 @over_seeds(range(5))
 def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=5, waits=True))
-    assert "backward-compute (compute time) +" in finding.summary
+    assert "backward-compute (compute time) takes " in finding.summary
     assert "most on rank 5" in finding.summary
     assert "network" not in finding.summary
     assert str(finding.evidence["grew_ms_per_step"]).count("+") == 2
@@ -199,7 +199,7 @@ def test_a_machine_that_others_crowd_is_not_taken_for_the_network(
 ) -> None:
     told = told_of(f"contention:host=gpu-000,factor={factor},first_step=25", topology=topology, noise=noise, seed=seed)
     decline = told[Kind.MFU_DECLINE]
-    assert "compute (off CPU) +" in decline.summary
+    assert "compute (off CPU) takes " in decline.summary
     assert "on every rank" in decline.summary
     assert "network" not in decline.summary
     assert "check what else uses the cores of all hosts" in decline.next_step
@@ -219,7 +219,7 @@ def test_compute_that_grew_on_all_ranks_of_a_pipeline_is_not_taken_for_the_waiti
     topology: Topology, seed: int
 ) -> None:
     decline = told_of("slow:host=gpu-000,factor=1.5,first_step=25", topology=topology, seed=seed)[Kind.MFU_DECLINE]
-    assert "backward-compute (compute time) +" in decline.summary
+    assert "backward-compute (compute time) takes " in decline.summary
     assert "network" not in decline.summary
     assert "clocks, temperature" in decline.next_step
 

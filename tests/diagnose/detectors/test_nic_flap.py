@@ -130,8 +130,8 @@ def test_flaps_are_counted_over_as_long_as_the_setting_says() -> None:
     ("timeout_s", "severity", "words"),
     [
         ("60", Severity.CRITICAL, "survives such flaps"),
-        ("15", Severity.CRITICAL, "a slightly longer link loss aborts it"),
-        ("8", Severity.CRITICAL, "the next link loss can abort it"),
+        ("15", Severity.CRITICAL, "a slightly longer link loss aborts the job"),
+        ("8", Severity.CRITICAL, "the next link loss can abort the job"),
     ],
 )
 def test_the_outlook_holds_the_longest_stand_against_the_jobs_patience(

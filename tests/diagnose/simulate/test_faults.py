@@ -114,10 +114,10 @@ def test_a_gpu_cannot_be_held_down_where_nobody_computes_on_one() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"num_steps": 0}, "num_steps is 0"),
+        ({"num_steps": 0}, "--steps is 0"),
         ({"num_chunks": 2, "num_microbatches": 3}, "interleaving"),
         ({"num_chunks": 2, "topology": Topology(dp=2)}, "interleaving"),
-        ({"host_names": ("one",)}, "1 hosts for 16 ranks"),
+        ({"host_names": ("one",)}, "1 host names for 16 ranks"),
         ({"num_steps": 10**8}, "spans"),
         ({"noise": "loud"}, "'loud'"),
     ],

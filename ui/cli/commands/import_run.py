@@ -35,9 +35,21 @@ MetaOption = Annotated[
     Path | None,
     typer.Option("--meta", help="straggler-analysis: file of the job's parallel layout.", show_default=False),
 ]
-DegreeOption = Annotated[
+DataParallelOption = Annotated[
     int | None,
-    typer.Option(min=1, help="kineto: degree of parallelism, if the files do not contain it.", show_default=False),
+    typer.Option(min=1, help="kineto: degree of data parallelism, if the files do not contain it.", show_default=False),
+]
+PipelineParallelOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="kineto: degree of pipeline parallelism, if the files do not contain it.", show_default=False
+    ),
+]
+TensorParallelOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="kineto: degree of tensor parallelism, if the files do not contain it.", show_default=False
+    ),
 ]
 MeshOption = Annotated[
     str | None,
@@ -58,9 +70,9 @@ class ImportRunOptions:
     store: StoreOption = DEFAULT_STORE
     name: NameOption = None
     meta: MetaOption = None
-    dp: DegreeOption = None
-    pp: DegreeOption = None
-    tp: DegreeOption = None
+    dp: DataParallelOption = None
+    pp: PipelineParallelOption = None
+    tp: TensorParallelOption = None
     mesh: MeshOption = None
     json: JsonOption = False
 

@@ -14,7 +14,9 @@ FAULT_KINDS = (
     *("loss", "checkpoint"),
 )
 """As ``diagnose.simulate.truth`` has them, which takes long to load."""
-DegreeOption = Annotated[int, typer.Option(help="Degree of parallelism.")]
+DataParallelOption = Annotated[int, typer.Option(help="Degree of data parallelism.")]
+PipelineParallelOption = Annotated[int, typer.Option(help="Degree of pipeline parallelism.")]
+TensorParallelOption = Annotated[int, typer.Option(help="Degree of tensor parallelism.")]
 MeshOption = Annotated[
     str,
     typer.Option(
@@ -58,7 +60,8 @@ FaultOption = Annotated[
     typer.Option(
         "--fault",
         metavar="KIND:SETTINGS",
-        help=f"Fault, such as slow:rank=5,factor=1.4. Can be repeated. Kinds: {', '.join(FAULT_KINDS)}.",
+        help=f"Fault to simulate, such as slow:rank=5,factor=1.4. Can be repeated. Kinds: {', '.join(FAULT_KINDS)}. "
+        "docs/guides/simulate.md describes the kinds and their settings.",
         show_default=False,
     ),
 ]
@@ -72,9 +75,9 @@ TruthOption = Annotated[
 class SimulateOptions:
     """Simulate a run and store it like a recorded one. The ground truth of its faults is not stored."""
 
-    dp: DegreeOption = 4
-    pp: DegreeOption = 2
-    tp: DegreeOption = 2
+    dp: DataParallelOption = 4
+    pp: PipelineParallelOption = 2
+    tp: TensorParallelOption = 2
     mesh: MeshOption = ""
     chunks: ChunksOption = 1
     microbatches: MicrobatchesOption = 8

@@ -25,8 +25,14 @@ CollectorOption = Annotated[
 StepsOption = Annotated[int | None, typer.Option(min=1, help="Steps. Default: the recipe's.", show_default=False)]
 RunOption = Annotated[str | None, typer.Option(help="Name of the run. Default: recipe and time.", show_default=False)]
 OutOption = Annotated[Path, typer.Option(help="Folder for logs, ground truth and rank files.")]
-DegreeOption = Annotated[
-    int | None, typer.Option(min=1, help="Degree of parallelism. Default: the recipe's.", show_default=False)
+DataParallelOption = Annotated[
+    int | None, typer.Option(min=1, help="Degree of data parallelism. Default: the recipe's.", show_default=False)
+]
+PipelineParallelOption = Annotated[
+    int | None, typer.Option(min=1, help="Degree of pipeline parallelism. Default: the recipe's.", show_default=False)
+]
+TensorParallelOption = Annotated[
+    int | None, typer.Option(min=1, help="Degree of tensor parallelism. Default: the recipe's.", show_default=False)
 ]
 PeakOption = Annotated[
     float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.", show_default=False)
@@ -69,9 +75,9 @@ class TrainOptions:
     recipe: RecipeOption = "tiny_cpu"
     data: DataOption = None
     steps: StepsOption = None
-    dp: DegreeOption = None
-    pp: DegreeOption = None
-    tp: DegreeOption = None
+    dp: DataParallelOption = None
+    pp: PipelineParallelOption = None
+    tp: TensorParallelOption = None
     microbatches: MicrobatchesOption = None
     seed: Annotated[int, typer.Option(help="The same seed gives the same loss.")] = 0
     peak_tflops: PeakOption = None

@@ -116,11 +116,11 @@ def mean_of_steps(recent: RecentMean) -> str:
 
 
 START = "rankscope demo"
-RECORD = """import telemetry
+RECORD = """import rankscope
 
-telemetry.start()          # reads the rank from the environment of torchrun
-with telemetry.step(number):
-    with telemetry.span("forward-compute"):
+rankscope.start()          # reads the rank from the environment of torchrun
+with rankscope.step(number):
+    with rankscope.span("forward-compute"):
         ..."""
 
 
@@ -170,12 +170,12 @@ def no_step(run: RunSummary) -> Component:
         return notice(
             "No step was recorded",
             f"The last heartbeat of the run arrived at {stamp(run.heard.heard_ns)}. Read the log of the training, and "
-            "check that the loop ran inside telemetry.step(number).",
+            "check that the loop ran inside rankscope.step(number).",
         )
     return notice(
         "No step recorded yet",
         "The ranks have reported. This page updates automatically when the first step ends. If it does not, read the "
-        "log of the training, and check that the loop runs inside telemetry.step(number).",
+        "log of the training, and check that the loop runs inside rankscope.step(number).",
     )
 
 

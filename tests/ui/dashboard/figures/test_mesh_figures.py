@@ -110,7 +110,7 @@ def test_nobody_is_waited_for_in_gathers_that_are_prefetched_inside_computes(fsd
             assert np.isfinite(times.ns).all()
             assert has_values(times, Metric.WAIT) is not fsdp
             said = str(draw_says(state, reads))
-            assert ("Gathers during compute are not counted" in said) is fsdp
+            assert ("Gathers that run during compute are not counted" in said) is fsdp
 
 
 def test_nobody_is_waited_for_where_the_groups_of_a_stage_lie_along_different_axes() -> None:

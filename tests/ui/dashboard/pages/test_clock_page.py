@@ -68,7 +68,9 @@ def test_the_offset_is_drawn_with_its_bound_and_refused_windows_shaded(reads: Re
     assert list(trace.error_y.array) == [0.04, 0.0, 0.04]
     (shade,) = figure.layout.shapes
     assert trace.x[0] < shade.x0 < shade.x1
-    assert "Not aligned in 1 of 3 windows, shaded." in text_of(replace(SHOWN, host="gpu-02"), reads, "clock-title")
+    assert "The clock could not be aligned in 1 of 3 windows. It is shaded." in text_of(
+        replace(SHOWN, host="gpu-02"), reads, "clock-title"
+    )
 
 
 def test_one_window_alone_is_drawn_over_its_steps(reads: Reads) -> None:
@@ -87,7 +89,9 @@ def test_of_a_host_that_nothing_bounds_there_is_no_chart(reads: Reads) -> None:
     plotted = draw_chart("offset", replace(SHOWN, host=SILENT), reads, None)
     assert plotted is not None
     assert plotted.panel == "panel hidden"
-    assert "Not aligned in 3 of 3 windows" in text_of(replace(SHOWN, host=SILENT), reads, "clock-title")
+    assert "The clock could not be aligned in 3 of 3 windows. They are shaded." in text_of(
+        replace(SHOWN, host=SILENT), reads, "clock-title"
+    )
 
 
 def test_a_host_that_is_not_there_is_said_and_the_table_stays(reads: Reads) -> None:

@@ -182,7 +182,10 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
     if len(windows) == 1:
         notes.append("Only one window of steps was measured.")
     if num_refused:
-        notes.append(f"Not aligned in {num_refused} of {count(len(windows), 'window')}, shaded.")
+        notes.append(
+            f"The clock could not be aligned in {num_refused} of {count(len(windows), 'window')}. "
+            f"{'It is' if num_refused == 1 else 'They are'} shaded."
+        )
     exactly = replace(state, run=run.run_id, attempt=run.attempt, host=host)
     return html.Div([titled(f"Offset of {host}", exactly), dmc.Text(" ".join(notes), size="sm", c="dimmed")])
 

@@ -134,12 +134,11 @@ WAIT_NOTE = (
 )
 
 NO_WAIT_NOTE = (
-    "Either {stage} is not a collective, or its groups lie along different axes of the mesh. Choose another stage, "
-    "or colour by ratio."
+    "This colour needs a collective whose groups all lie along the same axis of the mesh. {stage} is not such a stage. "
+    "Choose another stage, or colour by ratio to peers."
 )
 GATHERS_NOTE = (
-    " Gathers during compute are not counted: a rank computes while a prefetched gather runs. Compute time of "
-    "forward-compute shows the slow rank."
+    " Gathers that run during compute are not counted. To find the slow rank, show the compute time of forward-compute."
 )
 
 

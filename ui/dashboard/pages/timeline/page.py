@@ -252,7 +252,7 @@ def _which(rows: Rows) -> str:
 def _left_out(fitting: FittingSpans, rows: Rows, num_unloaded: int) -> list[str]:
     notes = []
     if num_unloaded:
-        notes.append(f"{count(num_unloaded, 'span')} not shown: the shortest spans of very full lanes.")
+        notes.append(f"{count(num_unloaded, 'span')} not shown: the shortest of lanes with too many spans.")
     if rows.num_left_out:
         notes.append(
             f"{count(rows.num_left_out, 'rank')} of the {'run' if rows.group is Group.ALL else 'group'} not shown: "
@@ -261,7 +261,10 @@ def _left_out(fitting: FittingSpans, rows: Rows, num_unloaded: int) -> list[str]
     if fitting.num_hidden:
         longest = duration(fitting.longest_hidden_ns)
         notes.append(
-            f"{count(fitting.num_hidden, 'span')} not drawn, the shortest (at most {longest}): choose a smaller group."
+            f"The shortest span ({longest}) is not drawn. Choose a smaller group to see it."
+            if fitting.num_hidden == 1
+            else f"The {count(fitting.num_hidden, 'shortest span')} (up to {longest}) are not drawn. "
+            "Choose a smaller group to see them."
         )
     return notes
 
