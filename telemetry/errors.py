@@ -57,9 +57,9 @@ class UnsafeFolderError(UsageError, PermissionError):
         self.errno, self.strerror = errno.EPERM, message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """OSError keeps these two outside of ``__dict__``."""
+        """OSError keeps these outside of ``__dict__``."""
         make, args, state = super().__reduce__()
-        return make, args, state | {"errno": self.errno, "strerror": self.strerror}
+        return make, args, state | {"args": self.args, "errno": self.errno, "strerror": self.strerror}
 
 
 class UnknownRunError(UsageError):

@@ -125,8 +125,9 @@ class _Saver:
         self._read_s, self._read_done = now_s, done
 
     def _save(self, done: int) -> None:
-        """Copy the state into the buffers, and have them written."""
+        """Copy the state into the buffers, and start to write them."""
         self.finish()
+        self._ending.step_done()
         with span(Stage.CHECKPOINT_SNAPSHOT):
             self._buffers.copy_from(self._tensors | self._state.random())
         assert self._options.run_id is not None

@@ -31,6 +31,7 @@ def claimed(root: Path, config: TrainConfig) -> Iterator[None]:
     """
     try:
         make_root(root)
+        steps = complete_steps(root)
         lock = _lock(root)
     except UsageError:
         raise
@@ -40,7 +41,7 @@ def claimed(root: Path, config: TrainConfig) -> Iterator[None]:
             hint="name a folder that this user can write into: --checkpoints DIR",
         ) from error
     try:
-        _check_newest(root, config)
+        _check_newest(root, steps, config)
         yield
     finally:
         os.close(lock)
@@ -92,8 +93,8 @@ def _lock(root: Path) -> int:
     return descriptor
 
 
-def _check_newest(root: Path, config: TrainConfig) -> None:
-    for step in complete_steps(root):
+def _check_newest(root: Path, steps: list[int], config: TrainConfig) -> None:
+    for step in steps:
         try:
             about = read_about(root, step)
         except (RankscopeError, OSError):

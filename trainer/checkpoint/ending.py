@@ -39,9 +39,10 @@ class EndingRequest:
     def step_done(self) -> None:
         """Start the time limit again."""
         self._alive_s = time.monotonic()
+        self._limited = True
 
     def lift_limit(self) -> None:
-        """No further step follows: the last checkpoint is written, however long that takes."""
+        """No time limit until ``step_done``: the rank waits for a checkpoint, however long that takes."""
         self._limited = False
 
     def _follow(self) -> None:
@@ -68,4 +69,4 @@ def _end(reason: str) -> None:
 
 
 def _nothing(*_: object) -> None:
-    """A handler must exist for the thread to be told. SIG_IGN would be inherited by programs that are started."""
+    """Without a handler the thread would receive nothing."""

@@ -42,6 +42,7 @@ from trainer.checkpoint.folder import (
     write_synced,
 )
 from trainer.checkpoint.shards import numbered, read_report, reported, writer_into
+from trainer.progress import recorded_event
 
 POLL_S = 0.05
 """Rank 0 looks this often for the files of the other ranks."""
@@ -125,13 +126,6 @@ class Buffers:
 
     def _like(self, tensor: Tensor) -> Tensor:
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self._pinned)
-
-
-def recorded_event() -> Any:
-    """A timing event on the current stream."""
-    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.trainer.checkpoint.checkpoint_files import complete
 from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.folder import ABOUT_NAME, LOCK_NAME, complete_name, complete_steps
 from trainer.config import ModelConfig, ParallelConfig, TrainConfig
+from ui.cli.commands.train import TrainOptions
+from ui.cli.train import train
 
 CONFIG = TrainConfig()
 
@@ -96,3 +99,19 @@ def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
             assert complete_steps(root) == [1]
     finally:
         subprocess.run(["umount", str(root)], check=True)
+
+
+def test_a_mistake_ends_the_command_with_status_2_and_without_a_traceback(tmp_path: Path) -> None:
+    complete(tmp_path / "root", 1)
+    command = [sys.executable, "-m", "ui.cli", "train", "--dp", "1", "--pp", "1", "--tp", "1", "--seed", "1"]
+    places = ["--out", str(tmp_path / "out"), "--checkpoints", str(tmp_path / "root")]
+    done = subprocess.run([*command, *places], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "the checkpoints in" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("given", [{"keep": 3}, {"checkpoint_every": 5}])
+def test_options_of_checkpoints_need_a_folder(given: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="without --checkpoints"):
+        train(TrainOptions(out=tmp_path, **given))

@@ -12,7 +12,7 @@ from telemetry.stages import Stage
 from tests.deadline import until
 from tests.trainer.jobs import figures, run_job, small_config, start_job
 from tests.trainer.recorded import marks_of, of_stage, spans_of
-from trainer.checkpoint.folder import LOCK_NAME, complete_name, complete_steps, damaged_name
+from trainer.checkpoint.folder import LOCK_NAME, complete_name, complete_steps
 from trainer.config import CheckpointConfig, TrainConfig
 
 pytestmark = pytest.mark.gloo
@@ -56,21 +56,6 @@ def test_an_ended_job_has_saved_its_last_step_and_keeps_the_newest(tmp_path: Pat
     assert {path.name for path in root.iterdir()} == {LOCK_NAME, *map(complete_name, kept)}
     spans = np.concatenate([of_stage(each, Stage.CHECKPOINT_SNAPSHOT) for each in spans_of(tmp_path).values()])
     assert {step - 1 for step in kept} <= set(spans["step"])
-
-
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path: Path) -> None:
-    root = tmp_path / "checkpoints"
-    run_job(config(num_steps=2, dp=2), tmp_path, checkpoints=root)
-    run_job(config(num_steps=4, every=FOREVER, dp=2), tmp_path, checkpoints=root, attempt=1)
-    before = complete_steps(root)[1]
-    shard = root / complete_name(4) / "__1_0.distcp"
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
-    run_job(config(num_steps=4, every=FOREVER, keep=1, dp=2), tmp_path, checkpoints=root, attempt=2)
-    assert [step["step"] for step in figures(tmp_path)] == [0, 1, 2, 3, *range(before, 4)]
-    assert {path.name for path in root.iterdir()} == {LOCK_NAME, complete_name(4), damaged_name(4)}
-    assert f"cannot load {root / complete_name(4)}" in (tmp_path / "logs" / "rank-00000.log").read_text()
 
 
 def test_sigterm_saves_the_step_that_is_under_way(tmp_path: Path) -> None:

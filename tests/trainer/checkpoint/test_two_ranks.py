@@ -37,6 +37,16 @@ def test_all_ranks_load_the_older_checkpoint_if_one_cannot_open_the_newest(tmp_p
     assert (root / damaged_name(3)).exists()
 
 
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    lines, messages = ended("one_shard_is_damaged", root)
+    assert lines == ["0 (2, [2.0])", "1 (2, [2.0])"]
+    assert f"cannot load {root / complete_name(3)}: rank " in messages
+    assert "is damaged at byte" in messages
+    assert complete_steps(root) == [3, 2, 1]
+    assert (root / damaged_name(3)).exists()
+
+
 def test_rank_0_does_not_wait_for_a_folder_that_was_removed(tmp_path: Path) -> None:
     lines, messages = ended("the_folder_is_removed", tmp_path / "root")
     assert lines == ["0 finished", "1 finished"]

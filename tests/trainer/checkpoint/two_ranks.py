@@ -17,7 +17,7 @@ from tests.trainer.checkpoint.killed_writer import CONFIG, make_state, values
 from trainer.checkpoint import restore as restoring
 from trainer.checkpoint import write as writing
 from trainer.checkpoint.checkpoints import Checkpoints
-from trainer.checkpoint.folder import make_root
+from trainer.checkpoint.folder import complete_name, make_root
 from trainer.checkpoint.state import TrainingState
 from trainer.config import CheckpointConfig, ParallelConfig, RunOptions
 
@@ -57,6 +57,21 @@ def one_rank_cannot_open(root: Path, rank: int) -> object:
     if rank == 1:
         whole = restoring.open_checkpoint
         restoring.open_checkpoint = lambda root, step: _stale() if step == 3 else whole(root, step)
+    state, _, first = saved(root, rank, steps=0)
+    loaded = values(state)
+    saved(root, rank, steps=1)
+    return first, sorted(loaded)
+
+
+def one_shard_is_damaged(root: Path, rank: int) -> object:
+    """One bit of checkpoint 3 changes, and then both continue, with one checkpoint to keep."""
+    saved(root, rank, steps=3)
+    if rank == 0:
+        shard = root / complete_name(3) / "__0_0.distcp"
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.write_bytes(content)
+    dist.barrier()
     state, _, first = saved(root, rank, steps=0)
     loaded = values(state)
     saved(root, rank, steps=1)
