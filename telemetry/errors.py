@@ -56,6 +56,11 @@ class UnsafeFolderError(UsageError, PermissionError):
         super().__init__(message, hint=hint)
         self.errno, self.strerror = errno.EPERM, message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """OSError keeps these outside of ``__dict__``."""
+        make, args, state = super().__reduce__()
+        return make, args, state | {"args": self.args, "errno": self.errno, "strerror": self.strerror}
+
 
 class UnknownRunError(UsageError):
     """The store holds no run of that name."""

@@ -235,7 +235,7 @@ class RunOptions:
     run_id: str | None = None
     """None: made from the recipe and the time."""
     attempt: int | None = None
-    """Life of the run between restarts; None: as torchrun counts, else 0."""
+    """Restarts of the run so far; None: as torchrun counts, else 0."""
     fault: str = "none"
     """As ``trainer/faults/inject.py`` reads it."""
     collector: str | None = None

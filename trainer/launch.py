@@ -35,7 +35,7 @@ from trainer.checkpoint.folder import complete_steps
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens
 from trainer.progress import FILE_NAME
-from trainer.rank import FAILED, Seat, run_and_exit
+from trainer.rank import ENDED_EARLY, FAILED, Seat, run_and_exit
 
 EVERY_STEPS = 10
 
@@ -101,7 +101,8 @@ class _Interrupt:
 
 
 def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
-    """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n."""
+    """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n to the
+    launcher, 143 when all ended early because a rank got SIGTERM."""
     interrupt = _Interrupt()
     on_first_ending(interrupt.note, limit_s=LIMIT_S + SAVE_S if options.checkpoints else LIMIT_S)
     with _rendezvous() as init_method:
@@ -143,7 +144,7 @@ def _child(
         os.dup2(log.fileno(), 2)
     world_size = config.parallel.topology.world_size
     seat = Seat(rank=rank, local_rank=rank, world_size=world_size, init_method=init_method)
-    run_and_exit(seat, config, options, tokens)
+    sys.exit(run_and_exit(seat, config, options, tokens))
 
 
 def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOptions, interrupt: _Interrupt) -> int:
@@ -158,13 +159,17 @@ def _watch(processes: Sequence[BaseProcess], line: ProgressLine, options: RunOpt
                     _let_save(processes)
                 _end_all(processes)
                 return SIGNAL_BASE + interrupt.number
-            if any(process.exitcode not in (None, 0) for process in processes):
+            if any(_has_failed(process) for process in processes):
                 _linger(processes)
                 print(printable_lines(_obituary(processes, options.out)), file=sys.stderr)
                 _end_all(processes)
                 return FAILED
         line.finish()
-    return 0
+    return max(process.exitcode or 0 for process in processes)
+
+
+def _has_failed(process: BaseProcess) -> bool:
+    return process.exitcode not in (None, 0, ENDED_EARLY)
 
 
 def _let_save(processes: Sequence[BaseProcess]) -> None:
@@ -177,7 +182,7 @@ def _let_save(processes: Sequence[BaseProcess]) -> None:
         if not any(process.exitcode is None for process in processes):
             return
         wait_for_any([process.sentinel for process in processes if process.exitcode is None], LOOK_EVERY_S)
-        if any(process.exitcode for process in processes):
+        if any(_has_failed(process) for process in processes):
             return
 
 
@@ -194,7 +199,7 @@ def _linger(processes: Sequence[BaseProcess]) -> None:
 def _obituary(processes: Sequence[BaseProcess], out: Path) -> str:
     """Names the rank that ended first. Its peers may have failed over it by now: a lost peer ends a rank with
     status 1, so a signal or another status speaks first."""
-    ended = {rank: process.exitcode for rank, process in enumerate(processes) if process.exitcode not in (None, 0)}
+    ended = {rank: process.exitcode for rank, process in enumerate(processes) if _has_failed(process)}
     odd = {rank: code for rank, code in ended.items() if code != FAILED} or ended
     words = [f"rank {rank} {_manner(code)} (pid {processes[rank].pid})" for rank, code in odd.items()]
     return f"training failed: {', '.join(words)}\n\nhint: see its log {log_path(out, min(odd))}"

@@ -13,7 +13,6 @@ from torch.distributed.tensor.parallel import loss_parallel
 import telemetry
 from telemetry import Stage, span
 from trainer.checkpoint.checkpoints import Checkpoints
-from trainer.checkpoint.schedule import Signals
 from trainer.checkpoint.state import TrainingState
 from trainer.config import TrainConfig
 from trainer.data.batches import Batch, Batches, Loader
@@ -44,14 +43,15 @@ class Trainer:
         self.optimiser = ShardedAdamW(self.stages, config.optim)
         self.schedule = make_schedule(self.stages, config, grid, hook)
 
-    def run(self, tokens: Tokens, progress: Progress, checkpoints: Checkpoints) -> None:
-        """Do the steps that are left, or end earlier where the job is asked to.
+    def run(self, tokens: Tokens, progress: Progress, checkpoints: Checkpoints) -> bool:
+        """Do the steps that are left. Whether it ended before the last step, because the job was asked to end.
 
         Automatic garbage collection is off; every rank collects in the same steps.
         """
         batches = Batches(tokens, self.config, dp_index=self.grid.place.dp)
-        readout = DeviceReadout() if self.grid.device.type == "cuda" else HostReadout()
         steps = range(checkpoints.restore(self.training_state()), self.config.num_steps)
+        readout = DeviceReadout() if self.grid.device.type == "cuda" else HostReadout()
+        ended = False
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -63,13 +63,14 @@ class Trainer:
         ) as loader:
             for number in steps:
                 with telemetry.step(number):
-                    totals = self.step(number, loader, checkpoints.signals())
+                    totals = self.step(number, loader, checkpoints)
                     readout.put(number, totals[:2])
                     ended = checkpoints.after(number, totals[2:])
                     progress.report(readout.ready())
                 if ended:
                     break
             progress.report(readout.ready(wait=True))
+        return ended and number < steps[-1]
 
     def training_state(self) -> TrainingState:
         """What a checkpoint saves of this rank."""
@@ -77,12 +78,13 @@ class Trainer:
             rank=self.grid.rank, device=self.grid.device, modules=self.stages, optimiser=self.optimiser
         )
 
-    def step(self, number: int, loader: Loader, signals: Signals) -> Tensor:
-        """One step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, ``signals``."""
+    def step(self, number: int, loader: Loader, checkpoints: Checkpoints) -> Tensor:
+        """One step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, and the signals
+        of ``checkpoints`` if it has any."""
         self.hook.at_step(number)
         batch = self._load(loader)
         loss = self._forward_backward(batch)
-        totals = self._clip(loss, signals)
+        totals = self._clip(loss, checkpoints)
         self.hook.before(Stage.OPTIMIZER)
         with span(Stage.OPTIMIZER):
             self.optimiser.step(number)
@@ -109,12 +111,15 @@ class Trainer:
             return torch.stack([loss.detach() for loss in losses]).mean() / topology.dp
         return torch.zeros((), device=self.grid.device)
 
-    def _clip(self, loss: Tensor, signals: Signals) -> Tensor:
+    def _clip(self, loss: Tensor, checkpoints: Checkpoints) -> Tensor:
         """One sum over all ranks brings the norm to clip to, the loss to report, and the signals of checkpoints."""
         self.hook.before(Stage.OPTIMIZER_CLIP)
         with span(Stage.OPTIMIZER_CLIP):
             figures = torch.stack((self.optimiser.square_sum(), loss))
-            totals = add_over_ranks(torch.cat((figures, torch.tensor(signals, device=self.grid.device))))
+            if (signals := checkpoints.signals()) is not None:
+                on_host = torch.tensor(signals, pin_memory=self.grid.device.type == "cuda")
+                figures = torch.cat((figures, on_host.to(self.grid.device, non_blocking=True)))
+            totals = add_over_ranks(figures)
             self.optimiser.clip(totals[0].sqrt())
         return totals
 

@@ -62,7 +62,8 @@ class HostReadout:
         return ready
 
 
-def _recorded_event() -> Any:
+def recorded_event() -> Any:
+    """A timing event on the current stream."""
     event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
@@ -73,13 +74,13 @@ class DeviceReadout:
 
     def __init__(self) -> None:
         self._open: deque[tuple[int, Tensor, Any]] = deque()
-        self._last = _recorded_event()
+        self._last = recorded_event()
 
     def put(self, step: int, totals: Tensor) -> None:
         """As on the host; the copy is queued behind the step."""
         copy = torch.empty(totals.shape, dtype=totals.dtype, pin_memory=True)
         copy.copy_(totals, non_blocking=True)
-        self._open.append((step, copy, _recorded_event()))
+        self._open.append((step, copy, recorded_event()))
 
     def ready(self, *, wait: bool = False) -> list[StepFigures]:
         """Figures that have come since the last call, in order of steps; with ``wait``, all of them."""

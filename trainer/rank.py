@@ -1,6 +1,7 @@
 """The life of one rank: take a place, join the group, train, leave."""
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch.distributed import distributed_c10d
 
 import telemetry
 from telemetry.printable import write_lines
+from telemetry.process.signals import SIGNAL_BASE
 from telemetry.record.collectives.process_group import register_traced_backend
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.config import RunOptions, TrainConfig
@@ -27,6 +29,8 @@ from trainer.progress import FILE_NAME, Progress
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 FAILED = 1
+ENDED_EARLY = SIGNAL_BASE + signal.SIGTERM
+"""Exit status of a rank that saved a checkpoint and ended on SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +50,9 @@ class Seat:
         return cls(rank=rank, local_rank=local_rank, world_size=world_size, init_method="env://")
 
 
-def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None = None) -> None:
-    """Train as one rank until the last step; ``tokens`` where the launcher has read them already."""
+def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None = None) -> bool:
+    """Train as one rank until the last step; ``tokens`` where the launcher has read them already. Whether it ended
+    earlier, because the job was asked to end."""
     tokens = load_tokens(config.data, vocab_size=config.model.vocab_size) if tokens is None else tokens
     device = _device(config, seat)
     with _session(seat, config, options), _process_group(seat, config, options, device):
@@ -56,19 +61,20 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tok
         fuse = Fuse(path=options.out / FIRED_NAME, rank=seat.rank)
         trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, fuse=fuse))
         progress = Progress(config, _progress_path(grid, options))
-        checkpoints = Checkpoints(config, options, rank=seat.rank, device=device)
-        trainer.run(tokens, progress, checkpoints)
+        checkpoints = Checkpoints(config, options)
+        ended_early = trainer.run(tokens, progress, checkpoints)
         checkpoints.finish()
         progress.close()
+    return ended_early
 
 
-def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> None:
-    """:func:`train_rank` as the whole of a process: leaves at once when it fails, the reason on stderr.
+def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
+    """:func:`train_rank` as the whole of a process: its exit status. Ends at once on failure, the reason on stderr.
 
     A failed rank does not tidy up: its peers stand in collectives, and tearing down a group waits for them.
     """
     try:
-        train_rank(seat, config, options, tokens)
+        return ENDED_EARLY if train_rank(seat, config, options, tokens) else 0
     except BaseException:
         write_lines(traceback.format_exc())
         telemetry.stop()

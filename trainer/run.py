@@ -13,6 +13,7 @@ rankscope train --+-- RANK in the environment (torchrun, a driver): this process
 import os
 import socket
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from telemetry.errors import UsageError
@@ -20,6 +21,7 @@ from telemetry.process.child_process import end_with_torchrun
 from telemetry.process.signals import default_on_ending
 from telemetry.run_names import usable_run_name
 from telemetry.settings import RecordingSettings
+from trainer.checkpoint.claim import claimed
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.batches import Batches
 from trainer.data.tokens import load_tokens
@@ -36,7 +38,7 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
     What was broken on purpose is in ``OUT/truth.json`` before the first step.
 
     Raises:
-        UsageError: settings, data or the grid do not fit, before any rank is started.
+        UsageError: settings, data, the grid or the checkpoints do not fit, before any rank is started.
     """
     options = _completed(config, options)
     seat = _torchrun_seat(config)
@@ -47,12 +49,19 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
         host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()
         topology = config.parallel.topology
         write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps, topology=topology)
-    if seat is None:
-        return run_ranks(config, options, tokens)
-    default_on_ending()
-    end_with_torchrun()
-    run_and_exit(seat, config, options, tokens)
-    return 0
+    with _claimed_checkpoints(config, options, seat):
+        if seat is None:
+            return run_ranks(config, options, tokens)
+        default_on_ending()
+        end_with_torchrun()
+        return run_and_exit(seat, config, options, tokens)
+
+
+def _claimed_checkpoints(config: TrainConfig, options: RunOptions, seat: Seat | None) -> AbstractContextManager[None]:
+    """The launcher or rank 0 holds the folder of checkpoints for the whole job."""
+    if options.checkpoints is None or (seat is not None and seat.rank != 0):
+        return nullcontext()
+    return claimed(options.checkpoints, config)
 
 
 def _torchrun_seat(config: TrainConfig) -> Seat | None:

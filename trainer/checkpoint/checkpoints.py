@@ -1,6 +1,5 @@
 """The checkpoints of one rank, from the first step to the last."""
 
-import signal
 import time
 from pathlib import Path
 
@@ -9,16 +8,15 @@ from torch import Tensor
 
 import telemetry
 from telemetry import Stage, span
+from trainer.checkpoint.claim import facts_of
+from trainer.checkpoint.ending import EndingRequest
 from trainer.checkpoint.folder import About
 from trainer.checkpoint.restore import restore
 from trainer.checkpoint.schedule import Schedule, Signals
 from trainer.checkpoint.state import TrainingState
 from trainer.checkpoint.write import Buffers, CheckpointWriter, plan_writes
 from trainer.config import RunOptions, TrainConfig
-
-CHECK_EVERY_STEPS = 16
-"""On a GPU the host reads the signals of all ranks every so many steps, and when a checkpoint is due. Reading waits for
-the device."""
+from trainer.optim.adamw import add_over_ranks
 
 
 class Checkpoints:
@@ -27,16 +25,9 @@ class Checkpoints:
     Methods are called on the training thread, in the same order on every rank.
     """
 
-    def __init__(self, config: TrainConfig, options: RunOptions, *, rank: int, device: torch.device) -> None:
+    def __init__(self, config: TrainConfig, options: RunOptions) -> None:
         self._config = config
         self._options = options
-        self._rank = rank
-        self._device = device
-        self._world_size = config.parallel.topology.world_size
-        self._signals = Signals()
-        self._asked_to_end = False
-        self._step_s = 0.0
-        self._step_began_s = 0.0
         self._saver: _Saver | None = None
 
     def restore(self, state: TrainingState) -> int:
@@ -55,52 +46,25 @@ class Checkpoints:
             telemetry.mark(
                 "resumed", f"from the checkpoint after step {done - 1}; this rank read {restored.read_bytes} bytes"
             )
-        signal.signal(signal.SIGTERM, self._note_ending)
         self._saver = _Saver(self._config, self._options, root, state, done=done)
-        self._step_began_s = time.monotonic()
         return done
 
-    def signals(self) -> Signals:
-        """What this rank adds to the sum over all ranks in the step that begins."""
-        saver = self._saver
-        if saver is None:
-            return Signals()
-        return Signals(
-            busy=float(saver.writer.busy),
-            failed=float(saver.writer.failure is not None),
-            ended=float(self._asked_to_end),
-            cost_s=saver.cost_s,
-            step_s=self._step_s,
-        )
+    def signals(self) -> Signals | None:
+        """This rank's part of the sum over all ranks. None if no checkpoints are written."""
+        return None if self._saver is None else self._saver.signals()
 
     def after(self, step: int, totals: Tensor) -> bool:
         """Take a snapshot if one is due. ``totals``: the sum of all ranks' signals. Whether training is to end."""
-        saver, done = self._saver, step + 1
-        if saver is None:
-            return False
-        now_s = time.monotonic()
-        self._step_s, self._step_began_s = now_s - self._step_began_s, now_s
-        on_gpu = self._device.type == "cuda"
-        if on_gpu and done % CHECK_EVERY_STEPS and not saver.schedule.due(done):
-            return False
-        decision = saver.schedule.decide(done, Signals(*totals.tolist()))
-        if decision.abandon:
-            saver.writer.abandon()
-        if decision.snapshot:
-            saver.save(done)
-        return decision.end
+        return self._saver is not None and self._saver.after(step + 1, totals)
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is written."""
+        """Wait until the last checkpoint is complete, or cannot be. A collective call."""
         if self._saver is not None:
-            self._saver.writer.finish()
-
-    def _note_ending(self, *_: object) -> None:
-        self._asked_to_end = True
+            self._saver.finish()
 
 
 class _Saver:
-    """What a rank needs to save: buffers, the plan of files, the thread that writes."""
+    """Buffers, the plan of files, the thread that writes, and the time that all of it takes."""
 
     def __init__(
         self, config: TrainConfig, options: RunOptions, root: Path, state: TrainingState, *, done: int
@@ -112,23 +76,66 @@ class _Saver:
         self._world_size = config.parallel.topology.world_size
         self._buffers = Buffers(self._tensors)
         plan = plan_writes(self._tensors, rank=state.rank, world_size=self._world_size)
-        self.writer = CheckpointWriter(root, plan, rank=state.rank, keep=config.checkpoint.keep)
-        self.schedule = Schedule(config.checkpoint, done=done, num_steps=config.num_steps, world_size=self._world_size)
-        self.cost_s = 0.0
+        self._writer = CheckpointWriter(root, plan, rank=state.rank, keep=config.checkpoint.keep)
+        self._schedule = Schedule(config.checkpoint, done=done, num_steps=config.num_steps, world_size=self._world_size)
+        self._ending = EndingRequest()
+        self._step_s = 0.0
+        self._read_s, self._read_done = time.monotonic(), done
+        self._next_read = done
 
-    def save(self, done: int) -> None:
-        """Copy the state into the buffers, and have them written."""
-        self.writer.finish()
-        began_s = time.monotonic()
+    def signals(self) -> Signals:
+        """As of now."""
+        return Signals(
+            busy=float(self._writer.busy),
+            failed=float(self._writer.failure is not None),
+            ended=float(self._ending.asked),
+            cost_s=self._buffers.copy_s,
+            step_s=self._step_s,
+        )
+
+    def after(self, done: int, totals: Tensor) -> bool:
+        """What :meth:`Checkpoints.after` does when ``done`` steps are done."""
+        self._ending.step_done()
+        if self._state.device.type == "cuda" and done < self._next_read and not self._schedule.due(done):
+            return False
+        decision = self._schedule.decide(done, Signals(*totals.tolist()))
+        self._next_read = done + decision.steps_to_next
+        self._measure(done)
+        if decision.abandon:
+            self._writer.abandon()
+        if decision.snapshot:
+            self._save(done)
+        return decision.end
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is complete or abandoned. A collective call."""
+        self._ending.lift_limit()
+        self._writer.wait_for_part()
+        failed = torch.tensor([float(self._writer.failure is not None)], device=self._state.device)
+        if self._world_size > 1:
+            add_over_ranks(failed)
+        if failed.item():
+            self._writer.abandon()
+        self._writer.finish()
+
+    def _measure(self, done: int) -> None:
+        """On a GPU, only the time between two reads is that of the device."""
+        now_s = time.monotonic()
+        self._step_s = (now_s - self._read_s) / (done - self._read_done)
+        self._read_s, self._read_done = now_s, done
+
+    def _save(self, done: int) -> None:
+        """Copy the state into the buffers, and start to write them."""
+        self.finish()
+        self._ending.step_done()
         with span(Stage.CHECKPOINT_SNAPSHOT):
             self._buffers.copy_from(self._tensors | self._state.random())
-        self.cost_s = time.monotonic() - began_s
+        assert self._options.run_id is not None
         about = About(
             step=done,
-            run_id=self._options.run_id or "",
+            run_id=self._options.run_id,
             attempt=self._options.attempt or 0,
             world_size=self._world_size,
-            tokens_per_step=self._config.tokens_per_step,
-            seed=self._config.seed,
+            training=facts_of(self._config),
         )
-        self.writer.begin(self._buffers, about)
+        self._writer.begin(self._buffers, about)

@@ -1,50 +1,58 @@
 """Checkpoints on disk: a checkpoint is complete or absent.
 
     checkpoints/
+      .lock                              held by the job that writes here
       step-0000000042                    complete: 42 steps are done
         __0_0.distcp  __1_0.distcp ...   shards, in the format of torch's distributed checkpoint
         rank-00000.json ...              what each rank wrote, with checksums
         .metadata                        torch's index of all shards
-        checkpoint.json                  step, run and grid
+        checkpoint.json                  step, run, grid and training
+      step-0000000043.damaged            could not be loaded: an older one was used
       step-0000000044.4f1c.partial       under way, or left by a job that was killed
 
 A rank writes its shard, syncs it, and then writes ``rank-N.json``. Rank 0 waits until the file of every rank exists. It
 writes the index and ``checkpoint.json``, syncs both, and renames the folder. The rename is the moment at which the
-checkpoint becomes complete. The middle of the name differs in each life of a job, so that a folder never holds files
-of two lives.
+checkpoint becomes complete. The middle of the name is the writer id. It differs in each attempt, so that a folder never
+holds files of two attempts.
+
+The folder of checkpoints is trusted by its name, and may be a mount point. Only this user may write into it. Nothing
+below it may be a link, a mount point or another user's.
 """
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from telemetry.errors import UnreadableError
-from telemetry.files.private_files import Folder, make_folder, open_folder
+from telemetry.errors import RankscopeError, UnreadableError
+from telemetry.files.private_files import Folder, check_own, make_folder, open_folder
+from telemetry.run_names import checked_run_name
 
 INDEX_NAME = ".metadata"
 ABOUT_NAME = "checkpoint.json"
+LOCK_NAME = ".lock"
 _COMPLETE = re.compile(r"step-(\d{10})")
+_DAMAGED = re.compile(r"step-(\d{10})\.damaged")
 _PARTIAL = re.compile(r"step-\d{10}\.[0-9a-f]+\.partial")
 _MAX_JSON_BYTES = 64 << 20
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What ``checkpoint.json`` says."""
+    """Content of ``checkpoint.json``."""
 
     step: int
     """Steps that are done: training continues with the step of this number."""
     run_id: str
     attempt: int
     world_size: int
-    tokens_per_step: int
-    seed: int
+    training: Mapping[str, int | str]
+    """What must be the same for a training to continue: :func:`trainer.checkpoint.claim.facts_of`."""
     format: int = FORMAT
 
 
@@ -53,23 +61,74 @@ def complete_name(step: int) -> str:
     return f"step-{step:010d}"
 
 
-def partial_name(step: int, life: str) -> str:
-    """The name of the folder while ranks write into it. ``life``: hexadecimal, drawn once in each life of a job."""
-    return f"{complete_name(step)}.{life}.partial"
+def damaged_name(step: int) -> str:
+    """The name of the folder of a checkpoint that could not be loaded."""
+    return f"{complete_name(step)}.damaged"
+
+
+def partial_name(step: int, writer_id: str) -> str:
+    """The name of the folder while ranks write into it. ``writer_id``: hexadecimal, drawn once in each attempt."""
+    return f"{complete_name(step)}.{writer_id}.partial"
 
 
 def report_name(rank: int) -> str:
-    """The name of the file in which a rank says what it wrote."""
+    """The name of the file that lists what a rank wrote."""
     return f"rank-{rank:05d}.json"
+
+
+def make_root(root: Path) -> None:
+    """Create the folder of checkpoints where it is missing, and check it.
+
+    Raises:
+        UnsafeFolderError: another user owns it, or can write into it.
+        OSError: it cannot be made.
+    """
+    with make_folder(root):
+        pass
+    with open_root(root):
+        pass
+
+
+@contextmanager
+def open_root(root: Path) -> Iterator[Folder]:
+    """The open folder of checkpoints.
+
+    Raises:
+        UnsafeFolderError: another user owns it, or can write into it.
+        OSError: it cannot be opened.
+    """
+    with open_folder(root) as folder:
+        check_own(root, os.fstat(folder.descriptor))
+        yield folder
+
+
+@contextmanager
+def open_checkpoint(root: Path, step: int) -> Iterator[Folder]:
+    """The open folder of a complete checkpoint. Raises as :func:`open_root`."""
+    with open_root(root) as opened, opened.folder(complete_name(step)) as folder:
+        check_own(folder.path, os.fstat(folder.descriptor))
+        yield folder
+
+
+@contextmanager
+def partial_folder(root: Path, step: int, writer_id: str, *, make: bool = True) -> Iterator[Folder]:
+    """The open folder of a checkpoint that is under way. ``make``: create it if no other rank has done so."""
+    with open_root(root) as opened, opened.folder(partial_name(step, writer_id), make=make) as folder:
+        yield folder
 
 
 def complete_steps(root: Path) -> list[int]:
     """Steps of the complete checkpoints below ``root``, the newest first. Empty if there is no such folder."""
     try:
-        names = os.listdir(root)
+        with open_root(root) as folder:
+            return _steps(_COMPLETE, folder.names())
     except FileNotFoundError:
         return []
-    return sorted((int(found[1]) for name in names if (found := _COMPLETE.fullmatch(name))), reverse=True)
+
+
+def _steps(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
+    """The newest first."""
+    return sorted((int(found[1]) for name in names if (found := pattern.fullmatch(name))), reverse=True)
 
 
 def write_synced(folder: Folder, name: str, content: bytes) -> None:
@@ -95,52 +154,83 @@ def read_json(folder: Folder, name: str) -> Any:
 
 
 def read_about(root: Path, step: int) -> About:
-    """What the complete checkpoint of ``step`` says of itself.
+    """``checkpoint.json`` of the complete checkpoint of ``step``.
 
     Raises:
         UnreadableError: it is damaged, or of another version.
     """
-    with open_folder(root / complete_name(step), below=1) as folder:
+    with open_checkpoint(root, step) as folder:
         content = read_json(folder, ABOUT_NAME)
     try:
         about = About(**content)
-    except TypeError:
-        about = None
-    if about is None or about.format != FORMAT or about.step != step:
+        valid = about.format == FORMAT and about.step == step and _has_types(about)
+    except (TypeError, RankscopeError):
+        valid = False
+    if not valid:
         raise UnreadableError(
-            f"{root / complete_name(step)} was written by another version", hint="use the version that wrote it"
+            f"{root / complete_name(step)} is damaged, or was written by another version",
+            hint="use the version that wrote it",
         )
     return about
 
 
-def commit(root: Path, about: About, life: str) -> None:
-    """Make the checkpoint of ``about.step`` complete."""
-    name = partial_name(about.step, life)
-    with make_folder(root, below=1) as folder:
+def _has_types(about: About) -> bool:
+    numbers = (about.step, about.attempt, about.world_size)
+    return (
+        all(type(number) is int and number >= 0 for number in numbers)
+        and isinstance(about.run_id, str)
+        and bool(checked_run_name(about.run_id))
+        and isinstance(about.training, dict)
+        and all(isinstance(fact, int | str) for fact in about.training.values())
+    )
+
+
+def commit(root: Path, about: About, writer_id: str) -> None:
+    """Make the checkpoint of ``about.step`` complete. A folder of that name is set aside: it could not be loaded."""
+    name = partial_name(about.step, writer_id)
+    with open_root(root) as folder:
         with folder.folder(name) as partial:
             write_synced(partial, ABOUT_NAME, json.dumps(asdict(about)).encode())
+        _set_aside(folder, about.step)
         folder.rename(name, complete_name(about.step))
         os.fsync(folder.descriptor)
 
 
-def remove_old(root: Path, *, keep: int, life: str) -> None:
-    """Remove all but the newest ``keep`` complete checkpoints, and folders that other lives of the job left unfinished.
+def set_aside(root: Path, step: int) -> None:
+    """Rename a checkpoint that could not be loaded, so that it does not count as complete."""
+    with open_root(root) as folder:
+        _set_aside(folder, step)
+
+
+def _set_aside(folder: Folder, step: int) -> None:
+    names = folder.names()
+    if complete_name(step) in names:
+        if damaged_name(step) in names:
+            folder.remove_folder(damaged_name(step), with_content=True)
+        folder.rename(complete_name(step), damaged_name(step))
+
+
+def remove_old(root: Path, *, newest: int, keep: int, writer_id: str) -> None:
+    """Remove what the complete checkpoint of ``newest`` replaces: all but ``keep`` complete ones, all but one damaged
+    one, and all partial ones.
 
     A checkpoint loses its complete name first, so a kill in the middle leaves nothing that looks complete.
     """
-    with make_folder(root, below=1) as folder:
-        for step in complete_steps(root)[keep:]:
-            folder.rename(complete_name(step), partial_name(step, life))
-        newest = max(complete_steps(root), default=-1)
+    with open_root(root) as folder:
+        names = folder.names()
+        replaced = [step for step in _steps(_COMPLETE, names) if step <= newest][keep:]
+        for step in replaced:
+            folder.rename(complete_name(step), partial_name(step, writer_id))
+        for step in _steps(_DAMAGED, names)[1:]:
+            if step <= newest:
+                folder.rename(damaged_name(step), partial_name(step, writer_id))
+    remove_partial(root)
+
+
+def remove_partial(root: Path, *, besides: str = "") -> None:
+    """Remove folders that are not complete, except the one named ``besides``."""
+    with open_root(root) as folder:
         for name in folder.names():
-            own = name.endswith(f".{life}.partial")
-            if _PARTIAL.fullmatch(name) and (not own or int(name[5:15]) < newest):
-                with suppress(FileNotFoundError):
+            if _PARTIAL.fullmatch(name) and name != besides:
+                with suppress(OSError):
                     folder.remove_folder(name, with_content=True)
-
-
-@contextmanager
-def partial_folder(root: Path, step: int, life: str) -> Iterator[Folder]:
-    """The open folder of a checkpoint that is under way. It is created by whichever rank comes first."""
-    with make_folder(root / partial_name(step, life), below=2) as folder:
-        yield folder

@@ -1,21 +1,25 @@
 """Load the newest checkpoint that can be read, on the same grid or on another one."""
 
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import CheckpointException
 
 import telemetry
-from telemetry.errors import RankscopeError, UnreadableError, UsageError
-from telemetry.files.private_files import open_folder
-from telemetry.printable import write_lines
-from trainer.checkpoint.folder import About, complete_name, complete_steps, read_about
+from telemetry.errors import RankscopeError, UnreadableError
+from telemetry.printable import log
+from trainer.checkpoint.claim import check_same_training
+from trainer.checkpoint.folder import About, complete_name, complete_steps, open_checkpoint, read_about, set_aside
 from trainer.checkpoint.shards import CheckedReader
 from trainer.checkpoint.state import TrainingState
 from trainer.config import TrainConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,62 +35,79 @@ def restore(root: Path, state: TrainingState, config: TrainConfig) -> Restored |
     """Load the newest readable checkpoint below ``root`` into ``state``; None if there is none. A collective call.
 
     Each rank reads the parts that it holds, so together they read one copy if the grid is the same. What several ranks
-    hold is stored once and read by each of them. A checkpoint that cannot be read is reported, and the one before is
-    loaded.
+    hold is stored once and read by each of them. A checkpoint that one rank or more cannot read is reported, and all
+    ranks load the one before. Then rank 0 sets the unreadable one aside.
 
     Raises:
         UnreadableError: there are checkpoints, and none can be read.
         UsageError: the newest one belongs to another training.
     """
-    found = _agreed(root)
-    for step, about in found:
+    found = _same_on_all_ranks(root)
+    for number, (step, about) in enumerate(found):
         if isinstance(about, str):
             _report(root, step, about)
             continue
-        _check(about, config, root)
+        check_same_training(about, config, root)
         try:
-            return _load(root, about, state)
-        except (CheckpointException, RankscopeError, OSError) as error:
+            restored = _load(root, about, state)
+        except (CheckpointException, RankscopeError) as error:
             _report(root, step, _reason(error))
+            continue
+        if state.rank == 0:
+            for unreadable, _ in found[:number]:
+                with suppress(OSError):
+                    set_aside(root, unreadable)
+        return restored
     if found:
-        raise UnreadableError(f"no checkpoint in {root} can be read", hint="remove the folder to start from step 0")
+        raise UnreadableError(
+            f"no checkpoint in {root} can be read", hint="see the log for the reasons, or use another folder"
+        )
     return None
 
 
 def _load(root: Path, about: About, state: TrainingState) -> Restored:
-    tensors = state.tensors()
-    if state.rank >= about.world_size:  # a rank that the other grid did not have keeps its own random generators
-        del tensors[state.random_name]
-    with open_folder(root / complete_name(about.step), below=1) as folder:
-        reader = CheckedReader(folder)
+    """Raises the same error on all ranks, or on none."""
+    with ExitStack() as opened:
+        reader = _together(lambda: CheckedReader(opened.enter_context(open_checkpoint(root, about.step))))
+        random = state.random().keys()
+        tensors = {
+            name: tensor for name, tensor in state.tensors().items() if name in reader.names or name not in random
+        }
         dcp.load(dict(tensors), storage_reader=reader, no_dist=not dist.is_initialized())
-    state.adopt(tensors, step=about.step)
+    _together(lambda: state.adopt(tensors, step=about.step))
     return Restored(about=about, read_bytes=reader.read_bytes)
 
 
-def _check(about: About, config: TrainConfig, root: Path) -> None:
-    """Refuse a checkpoint that would not continue the same training."""
-    if about.seed != config.seed:
-        raise UsageError(
-            f"the checkpoints in {root} are of seed {about.seed}, not {config.seed}",
-            hint="use the same seed, or another folder",
-        )
-    if about.tokens_per_step != config.tokens_per_step:
-        raise UsageError(
-            f"a step has {config.tokens_per_step} tokens, and {about.tokens_per_step} in the checkpoints in {root}",
-            hint="change --microbatches so that dp x microbatches stays the same, or use another folder",
-        )
+def _together(act: Callable[[], T]) -> T:
+    """``act()`` on each rank. A collective call.
+
+    Raises:
+        UnreadableError: on all ranks, if ``act()`` failed on one or more of them.
+    """
+    results: list[T] = []
+    reasons: list[Any] = [None]
+    try:
+        results.append(act())
+    except Exception as error:
+        reasons = [_reason(error)]
+    if dist.is_initialized():
+        own, reasons = reasons[0], [None] * dist.get_world_size()
+        dist.all_gather_object(reasons, own)
+    failed = [f"rank {rank}: {reason}" for rank, reason in enumerate(reasons) if reason is not None]
+    if failed:
+        raise UnreadableError(failed[0], hint="an older checkpoint is used if there is one")
+    return results[0]
 
 
-def _agreed(root: Path) -> list[tuple[int, About | str]]:
-    """Steps of checkpoints, the newest first. With each: what it says of itself, or why it cannot be read.
+def _same_on_all_ranks(root: Path) -> list[tuple[int, About | str]]:
+    """Steps of checkpoints, the newest first. With each: its ``checkpoint.json``, or why it cannot be read.
 
-    Rank 0 looks for all ranks: another rank may see a checkpoint that was completed a moment later.
+    Rank 0 lists them for all ranks: another rank may see a checkpoint that was completed a moment later.
     """
     found: list[Any] = [[]]
     if not dist.is_initialized() or dist.get_rank() == 0:
         found = [[(step, _about(root, step)) for step in complete_steps(root)]]
-    if dist.is_initialized() and dist.get_world_size() > 1:
+    if dist.is_initialized():
         dist.broadcast_object_list(found)
     return list(found[0])
 
@@ -101,10 +122,12 @@ def _about(root: Path, step: int) -> About | str:
 def _report(root: Path, step: int, reason: str) -> None:
     message = f"cannot load {root / complete_name(step)}: {reason}"
     telemetry.mark("checkpoint-unreadable", message)
-    write_lines(message)
+    log(message)
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, CheckpointException):
-        return next((str(failure[0]).partition("\n")[0] for failure in error.failures.values()), str(error))
-    return str(error).partition("\n")[0] if isinstance(error, RankscopeError) else str(error)
+    """One line, with the hint."""
+    if isinstance(error, CheckpointException) and error.failures:
+        rank, failure = next(iter(error.failures.items()))
+        return f"rank {rank}: {_reason(failure[0])}"
+    return "; ".join(filter(None, str(error).splitlines())) or type(error).__name__

@@ -6,9 +6,9 @@ After each step every rank adds five numbers to the sum over all ranks that clip
     failed    1 if its last checkpoint could not be written
     ended     1 if it was asked to end (SIGTERM)
     cost_s    seconds that its last snapshot took
-    step_s    seconds that its last step took
+    step_s    seconds that its last steps took, the mean
 
-So all ranks come to the same decision, without a message of their own.
+So the decision is the same on all ranks, and needs no further collective.
 """
 
 import math
@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainer.config import CheckpointConfig
+
+READ_EVERY_S = 2.0
+MOST_STEPS = 16
 
 
 class Signals(NamedTuple):
@@ -37,6 +40,9 @@ class Decision:
     """Leave when the snapshot is written."""
     abandon: bool
     """The last checkpoint will not become complete."""
+    steps_to_next: int = 1
+    """A GPU waits for the host when a decision is read, so the next one is read after this many steps, or when a
+    snapshot is due."""
 
 
 class Schedule:
@@ -67,7 +73,17 @@ class Schedule:
         snapshot = end or last or (self.due(done) and not totals.busy)
         if snapshot:
             self._last = done
-        return Decision(snapshot=snapshot, end=end, abandon=totals.failed > 0)
+        return Decision(
+            snapshot=snapshot,
+            end=end,
+            abandon=totals.failed > 0,
+            steps_to_next=steps_within(READ_EVERY_S, step_s=totals.step_s / self._world_size),
+        )
+
+
+def steps_within(seconds: float, *, step_s: float) -> int:
+    """Steps that take about ``seconds``: at least 1, at most ``MOST_STEPS``. 1 if the time of a step is unknown."""
+    return max(1, min(MOST_STEPS, round(seconds / step_s))) if step_s > 0 else 1
 
 
 def paying_interval(cost_s: float, *, step_s: float, failure_every_s: float) -> int:

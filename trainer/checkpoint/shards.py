@@ -8,6 +8,8 @@ A file that was cut, or in which a bit changed, is found by whichever rank reads
 
 import io
 import os
+import pathlib
+import pickle
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,15 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+import torch
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, filesystem, metadata
 from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo, _StoragePrefix
-from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.storage import WriteResult
 
 from telemetry.errors import UnreadableError
+from telemetry.files.plain_pickle import BROKEN
 from telemetry.files.private_files import Folder
-from trainer.checkpoint.folder import read_json, report_name
+from trainer.checkpoint.folder import INDEX_NAME, read_json, report_name
 
 
 class _FolderFiles(FileSystem):
@@ -51,8 +55,9 @@ class _FolderFiles(FileSystem):
 
 
 def writer_into(folder: Folder) -> FileSystemWriter:
-    """torch's writer for ``folder``. It syncs every file."""
-    writer = FileSystemWriter(folder.path)
+    """torch's writer for ``folder``. It syncs every file. Tensors are on the host, so it must not copy ahead from a
+    GPU."""
+    writer = FileSystemWriter(folder.path, per_thread_copy_ahead=0)
     writer.fs = _FolderFiles(folder)
     return writer
 
@@ -63,7 +68,7 @@ def numbered(plans: Sequence[SavePlan]) -> list[SavePlan]:
 
 
 def reported(folder: Folder, results: Sequence[WriteResult]) -> list[dict[str, Any]]:
-    """What a rank wrote, for its ``rank-N.json``."""
+    """The files and checksums that a rank wrote, for its ``rank-N.json``."""
     report = []
     for result in results:
         place, index = result.storage_data, result.index
@@ -97,16 +102,78 @@ def read_report(folder: Folder, rank: int) -> list[WriteResult]:
     ]
 
 
+_INDEX_CLASSES = {
+    (module.__name__, name): getattr(module, name)
+    for module, names in {
+        metadata: (
+            "Metadata", "MetadataIndex", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata",
+            "TensorProperties", "StorageMeta", "_MEM_FORMAT_ENCODING",
+        ),
+        filesystem: ("_StorageInfo",),
+        torch: ("Size",),
+        torch.serialization: ("_get_layout",),
+        pathlib: ("PosixPath", "Path"),
+    }.items()
+    for name in names
+}  # fmt: skip
+
+
+class _IndexUnpickler(pickle.Unpickler):
+    """Builds only what torch's index consists of, so a hostile index runs no code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _INDEX_CLASSES:
+            return _INDEX_CLASSES[module, name]
+        if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
+            return dtype
+        raise pickle.UnpicklingError(f"it needs {module}.{name}")
+
+
+def _read_index(folder: Folder) -> Metadata:
+    """torch's index of all shards.
+
+    Raises:
+        UnreadableError: it is missing or damaged, or needs a class that no index needs.
+    """
+    try:
+        with os.fdopen(folder.open(INDEX_NAME), "rb") as file:
+            index = _IndexUnpickler(file).load()
+    except (OSError, *BROKEN) as error:
+        raise _unreadable_index(folder, str(error)) from error
+    if not isinstance(index, Metadata) or not isinstance(index.state_dict_metadata, dict):
+        raise _unreadable_index(folder, "it is no index")
+    index.storage_meta = StorageMeta()
+    return index
+
+
+def _unreadable_index(folder: Folder, reason: str) -> UnreadableError:
+    return UnreadableError(f"cannot read {folder.path / INDEX_NAME}: {reason}", hint="remove this checkpoint")
+
+
 class CheckedReader(FileSystemReader):
-    """torch's reader for an open folder. Raises UnreadableError where a checksum does not match."""
+    """torch's reader for an open folder. Raises UnreadableError where a checksum does not match.
+
+    Raises:
+        UnreadableError: the index cannot be read.
+    """
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder.path)
         self.fs = _FolderFiles(folder)
         self._folder = folder
+        self._index = _read_index(folder)
         self._crc32: dict[str, dict[int, int]] = {}
         self.read_bytes = 0
         """Of tensors, so far."""
+
+    @property
+    def names(self) -> set[str]:
+        """Of the tensors in the checkpoint."""
+        return set(self._index.state_dict_metadata)
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        """torch's own would run any code that is in the file."""
+        return self._index
 
     def _slice_file(self, file: Any, sinfo: _StorageInfo) -> IO[bytes]:
         """The part of ``file`` that holds one tensor."""

@@ -2,7 +2,7 @@
 
     model.blocks.3.norm.weight              parameters
     optimizer.blocks.3.norm.weight.exp_avg  moments, cut like their parameter
-    random.5                                state of the random generators of rank 5
+    random.cpu.5  random.cuda.5             state of the random generators of rank 5
 
 The data position is the number of the step: batches are chosen by seed and step alone. The learning rate follows from
 the step as well.
@@ -26,10 +26,6 @@ class TrainingState:
     modules: Sequence[nn.Module]
     optimiser: ShardedAdamW
 
-    @property
-    def random_name(self) -> str:
-        return f"random.{self.rank}"
-
     def tensors(self) -> dict[str, Tensor]:
         """Name to tensor: the live tensors, or DTensors over them. Writing into them changes the training."""
         parameters = {
@@ -41,19 +37,21 @@ class TrainingState:
         return parameters | moments | self.random()
 
     def adopt(self, tensors: Mapping[str, Tensor], *, step: int) -> None:
-        """Take over what was loaded into ``tensors``, after ``step`` steps. Parameters and moments are in place."""
+        """Take over what was loaded into ``tensors``, after ``step`` steps. Parameters and moments are in place.
+
+        A generator that is not among ``tensors`` stays as it is: the job that saved had no such rank or device.
+        """
         self.optimiser.resume_at(step)
-        random = tensors.get(self.random_name)
-        if random is None:
-            return
-        size = torch.get_rng_state().numel()
-        torch.set_rng_state(random[:size])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(random[size:], self.device)
+        names = {f"random.{kind}.{self.rank}": kind for kind in ("cpu", "cuda")}
+        for name in names.keys() & tensors.keys():
+            if names[name] == "cpu":
+                torch.set_rng_state(tensors[name])
+            else:
+                torch.cuda.set_rng_state(tensors[name], self.device)
 
     def random(self) -> dict[str, Tensor]:
-        """The state of the random generators, a copy: bytes of the CPU's, then of the GPU's."""
-        states = [torch.get_rng_state()]
+        """Copies of the states of the random generators."""
+        states = {f"random.cpu.{self.rank}": torch.get_rng_state()}
         if self.device.type == "cuda":
-            states.append(torch.cuda.get_rng_state(self.device))
-        return {self.random_name: torch.cat(states)}
+            states[f"random.cuda.{self.rank}"] = torch.cuda.get_rng_state(self.device)
+        return states

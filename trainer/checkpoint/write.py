@@ -6,9 +6,9 @@ MegaScale (arXiv 2402.15627), section 4.4.
     writer                        | shard, sync, rank-N.json |
     rank 0                        |      waits for every rank's file | index, sync, rename
 
-All ranks plan the layout of shards once, before the first step. After that no checkpoint needs a collective: ranks meet
-on the file system only. A rank that dies in the middle leaves an unfinished folder, and no rank waits for it in a
-collective.
+All ranks plan the layout of shards once, before the first step. The writer threads use no collective: rank 0 finds the
+parts of other ranks in the folder. A rank that dies in the middle leaves an unfinished folder, and no writer thread
+waits for it in a collective.
 """
 
 import json
@@ -30,9 +30,19 @@ from torch.distributed.checkpoint.planner import SavePlan
 
 import telemetry
 from telemetry import Stage
-from telemetry.printable import printable
-from trainer.checkpoint.folder import About, commit, partial_folder, remove_old, report_name, write_synced
+from telemetry.printable import printable, write_lines
+from trainer.checkpoint.folder import (
+    About,
+    commit,
+    partial_folder,
+    partial_name,
+    remove_old,
+    remove_partial,
+    report_name,
+    write_synced,
+)
 from trainer.checkpoint.shards import numbered, read_report, reported, writer_into
+from trainer.progress import recorded_event
 
 POLL_S = 0.05
 """Rank 0 looks this often for the files of the other ranks."""
@@ -50,15 +60,15 @@ class _BufferPlanner(DefaultSavePlanner):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """Who writes what: the same in every checkpoint of a life of the job."""
+    """Who writes what: the same in every checkpoint of an attempt."""
 
     planner: _BufferPlanner
     plan: SavePlan
     """This rank's part."""
     metadata: Metadata | None
     """The index without places; on rank 0 only."""
-    life: str
-    """Hexadecimal, the same on every rank."""
+    writer_id: str
+    """Hexadecimal, the same on every rank, another one in each attempt."""
 
 
 def plan_writes(tensors: Mapping[str, Tensor], *, rank: int, world_size: int) -> WritePlan:
@@ -75,14 +85,14 @@ def plan_writes(tensors: Mapping[str, Tensor], *, rank: int, world_size: int) ->
     parts, metadata = None, None
     if rank == 0:
         plans, metadata = planner.create_global_plan(gathered)
-        life = os.urandom(4).hex()
-        parts = [(plan, life) for plan in numbered(plans)]
+        writer_id = os.urandom(4).hex()
+        parts = [(plan, writer_id) for plan in numbered(plans)]
     received: list[Any] = parts or [None]
     if world_size > 1:
         received = [None]
         dist.scatter_object_list(received, parts)
-    plan, life = received[0]
-    return WritePlan(planner=planner, plan=planner.finish_plan(plan), metadata=metadata, life=life)
+    plan, writer_id = received[0]
+    return WritePlan(planner=planner, plan=planner.finish_plan(plan), metadata=metadata, writer_id=writer_id)
 
 
 class Buffers:
@@ -91,21 +101,28 @@ class Buffers:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._pinned = any(tensor.device.type == "cuda" for tensor in tensors.values())
         self.tensors = {name: self._like(_local(tensor)) for name, tensor in tensors.items()}
-        self._copied: Any = None
+        self._events: tuple[Any, Any] | None = None
+        self.copy_s = 0.0
+        """Seconds that the newest copy took. On a GPU it is known when the copies have arrived."""
 
     @torch.no_grad()
     def copy_from(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy all tensors. On a GPU the copies are queued on the current stream, behind the work of the step."""
+        began = recorded_event() if self._pinned else None
+        began_s = time.monotonic()
         for name, buffer in self.tensors.items():
             buffer.copy_(_local(tensors[name]), non_blocking=True)
         if self._pinned:
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._copied.record()
+            self._events = began, recorded_event()
+        else:
+            self.copy_s = time.monotonic() - began_s
 
     def wait(self) -> None:
         """Return when the copies have arrived. For the thread that writes."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        if self._events is not None:
+            began, ended = self._events
+            ended.synchronize()
+            self.copy_s = began.elapsed_time(ended) / 1e3
 
     def _like(self, tensor: Tensor) -> Tensor:
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self._pinned)
@@ -125,8 +142,10 @@ class CheckpointWriter:
         self._keep = keep
         self._thread: threading.Thread | None = None
         self._abandoned = threading.Event()
+        self._part_ended = threading.Event()
         if rank == 0:
-            self._tidy()
+            with suppress(OSError):
+                remove_partial(root)
         self.failure: str | None = None
         """Why the newest checkpoint could not be written by this rank."""
 
@@ -140,11 +159,17 @@ class CheckpointWriter:
         assert not self.busy
         self.failure = None
         self._abandoned.clear()
+        self._part_ended.clear()
         self._thread = threading.Thread(target=self._run, args=(buffers, about), name="checkpoint", daemon=True)
         self._thread.start()
 
+    def wait_for_part(self) -> None:
+        """Wait until this rank has written its part, or has failed to. ``failure`` is known then."""
+        if self._thread is not None:
+            self._part_ended.wait()
+
     def finish(self) -> None:
-        """Wait until this rank has done its part; on rank 0, until the checkpoint is complete or abandoned."""
+        """Wait until this rank has written its part; on rank 0, until the checkpoint is complete or abandoned."""
         if self._thread is not None:
             self._thread.join()
 
@@ -157,11 +182,11 @@ class CheckpointWriter:
         try:
             buffers.wait()
             size_bytes = self._write_part(buffers, about)
-            if self._rank == 0 and self._wait_for_others(about):
+            self._part_ended.set()
+            if self._rank == 0:
                 self._complete(about)
         except Exception as error:  # a checkpoint that cannot be written must not end the training
-            self.failure = printable(f"checkpoint after step {about.step - 1} is not written: {error}")
-            telemetry.mark("checkpoint-failed", self.failure)
+            self._fail(f"checkpoint after step {about.step - 1} is not written: {error}")
             return
         telemetry.record_span(
             Stage.CHECKPOINT_WRITE,
@@ -171,33 +196,50 @@ class CheckpointWriter:
             size_bytes=size_bytes,
         )
 
+    def _fail(self, reason: str) -> None:
+        self.failure = "; ".join(filter(None, map(printable, reason.splitlines())))
+        self._part_ended.set()
+        telemetry.mark("checkpoint-failed", self.failure)
+        write_lines(self.failure)
+        if self._rank == 0:
+            with suppress(OSError):
+                remove_partial(self._root)
+
     def _write_part(self, buffers: Buffers, about: About) -> int:
         """Write this rank's file and the list of its content; the number of bytes."""
         planner = self._plan.planner
         planner.buffers = buffers.tensors
-        with partial_folder(self._root, about.step, self._plan.life) as folder:
+        if self._rank == 0:
+            with suppress(OSError):  # what stays takes room that this checkpoint may need
+                remove_partial(self._root, besides=partial_name(about.step, self._plan.writer_id))
+        with partial_folder(self._root, about.step, self._plan.writer_id) as folder:
             results = writer_into(folder).write_data(self._plan.plan, planner).value()
             write_synced(folder, report_name(self._rank), json.dumps(reported(folder, results)).encode())
         return sum(result.storage_data.length for result in results)
 
-    def _wait_for_others(self, about: About) -> bool:
-        """Whether every rank has written its part."""
-        missing = {report_name(rank) for rank in range(about.world_size)}
-        with partial_folder(self._root, about.step, self._plan.life) as folder:
-            while missing := missing - set(folder.names()):
-                if self._abandoned.wait(POLL_S):
-                    return False
-        return True
-
     def _complete(self, about: About) -> None:
+        """Wait for the parts of all ranks, then make the checkpoint complete.
+
+        Raises:
+            InterruptedError: it was abandoned.
+            OSError: its folder does not exist any more, or cannot be written.
+        """
         assert self._plan.metadata is not None
-        with partial_folder(self._root, about.step, self._plan.life) as folder:
+        self._wait_for_others(about)
+        with partial_folder(self._root, about.step, self._plan.writer_id, make=False) as folder:
             results = [read_report(folder, rank) for rank in range(about.world_size)]
             writer_into(folder).finish(self._plan.metadata, results)
-        commit(self._root, about, self._plan.life)
+        commit(self._root, about, self._plan.writer_id)
         telemetry.mark("checkpoint", f"complete after step {about.step - 1}")
-        self._tidy()
-
-    def _tidy(self) -> None:
         with suppress(OSError):
-            remove_old(self._root, keep=self._keep, life=self._plan.life)
+            remove_old(self._root, newest=about.step, keep=self._keep, writer_id=self._plan.writer_id)
+
+    def _wait_for_others(self, about: About) -> None:
+        """The folder is opened anew each time: it may have been removed."""
+        expected = {report_name(rank) for rank in range(about.world_size)}
+        while True:
+            with partial_folder(self._root, about.step, self._plan.writer_id, make=False) as folder:
+                if expected <= set(folder.names()):
+                    return
+            if self._abandoned.wait(POLL_S):
+                raise InterruptedError("another rank could not write its part")

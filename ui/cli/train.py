@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from telemetry.errors import UsageError
 from telemetry.process.child_process import end_with_torchrun
 from telemetry.run_names import checked_run_name
 from trainer.config import CheckpointConfig, RunOptions, TrainConfig
@@ -19,7 +20,7 @@ def train(options: TrainOptions) -> int:
         seed=options.seed,
         peak_tflops=options.peak_tflops,
         collective_timeout_s=options.collective_timeout,
-        checkpoint=CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep),
+        checkpoint=_checkpoint_config(options),
     )
     parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -34,6 +35,14 @@ def train(options: TrainOptions) -> int:
         checkpoints=None if options.checkpoints is None else options.checkpoints.resolve(),
     )
     return launch(config, run)
+
+
+def _checkpoint_config(options: TrainOptions) -> CheckpointConfig:
+    given = {"checkpoint-every": options.checkpoint_every, "keep": options.keep}
+    names = [f"--{name}" for name, value in given.items() if value is not None]
+    if names and options.checkpoints is None:
+        raise UsageError(f"{' and '.join(names)} without --checkpoints", hint="name a folder: --checkpoints DIR")
+    return CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep or CheckpointConfig().keep)
 
 
 def _configured(

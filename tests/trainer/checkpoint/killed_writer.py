@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -17,15 +17,16 @@ from torch import nn
 
 from tests.deadline import until
 from trainer.checkpoint.checkpoints import Checkpoints
-from trainer.checkpoint.folder import complete_steps
-from trainer.checkpoint.schedule import Signals
+from trainer.checkpoint.folder import complete_steps, make_root
+from trainer.checkpoint.restore import restore
 from trainer.checkpoint.state import TrainingState
 from trainer.config import CheckpointConfig, OptimConfig, RunOptions, TrainConfig
 from trainer.optim.adamw import ShardedAdamW
 
-NUM_STEPS = 1_000_000
 CPU = torch.device("cpu")
-LONGEST_S = 0.1
+CONFIG = TrainConfig(num_steps=1_000_000, checkpoint=CheckpointConfig(every=1))
+MOST_CHANGES = 60
+"""A checkpoint changes the names in its folder and in the root about ten times."""
 
 
 def make_state() -> TrainingState:
@@ -35,8 +36,7 @@ def make_state() -> TrainingState:
 
 
 def make_checkpoints(root: Path) -> Checkpoints:
-    config = TrainConfig(num_steps=NUM_STEPS, checkpoint=CheckpointConfig(every=1))
-    return Checkpoints(config, RunOptions(out=root.parent, checkpoints=root, run_id="job"), rank=0, device=CPU)
+    return Checkpoints(CONFIG, RunOptions(out=root.parent, checkpoints=root, run_id="job"))
 
 
 def write_until_killed(root: Path) -> None:
@@ -50,7 +50,9 @@ def write_until_killed(root: Path) -> None:
             for tensor in state.tensors().values():
                 if tensor.is_floating_point():
                     tensor.fill_(done + 1)
-        checkpoints.after(done, torch.tensor(checkpoints.signals()))
+        signals = checkpoints.signals()
+        assert signals is not None
+        checkpoints.after(done, torch.tensor(signals))
         checkpoints.finish()
         done += 1
 
@@ -65,20 +67,24 @@ def values(state: TrainingState) -> set[float]:
 def newest(root: Path) -> int:
     """The step of the newest checkpoint, loaded and compared; 0 where none is complete."""
     state = make_state()
-    done = make_checkpoints(root).restore(state)
+    restored = restore(root, state, CONFIG)
+    done = restored.about.step if restored else 0
     assert not done or values(state) == {float(done)}, (done, values(state))
     return done
 
 
 def names(root: Path) -> set[str]:
-    """Of checkpoints, complete and under way."""
-    return {path.name for path in root.iterdir()} if root.exists() else set()
+    """Of everything in the folder, and of what is in the checkpoints that are under way."""
+    with suppress(FileNotFoundError):  # a checkpoint became complete meanwhile
+        return {str(path) for path in root.rglob("*")}
+    return set()
 
 
-def wait_for_change(root: Path) -> None:
-    """Return when a checkpoint is under way."""
-    before = names(root)
-    until(lambda: names(root) != before, seconds=60, what="a checkpoint under way")
+def wait_for_changes(root: Path, count: int) -> None:
+    """Return when the names have changed ``count`` times."""
+    for _ in range(count):
+        before = names(root)
+        until(lambda before=before: names(root) != before, seconds=60, every=0.0, what="a change of the folder")
 
 
 def main() -> int:
@@ -90,13 +96,12 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     randomness, reached = random.Random(arguments.seed), 0
-    assert not any(Signals())
+    make_root(arguments.root)
     for _ in range(arguments.count):
         child = os.fork()
         if not child:
             write_until_killed(arguments.root)
-        wait_for_change(arguments.root)
-        time.sleep(randomness.random() * LONGEST_S)
+        wait_for_changes(arguments.root, randomness.randrange(1, MOST_CHANGES))
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
         step = newest(arguments.root)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.checkpoint.schedule import Schedule, Signals, paying_interval
+from trainer.checkpoint.schedule import MOST_STEPS, Schedule, Signals, paying_interval
 from trainer.config import CheckpointConfig
 
 RANKS = 4
@@ -48,6 +48,11 @@ def test_the_interval_follows_from_the_measured_cost() -> None:
     made = schedule(every=0, failure_every_s=5000.0)
     signals = Signals(cost_s=RANKS * 0.01, step_s=RANKS * 2.0)
     assert snapshots(made, range(1, 16), signals) == [5, 10, 15]
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.0, 1), (0.01, MOST_STEPS), (0.5, 4), (30.0, 1)])
+def test_decisions_on_a_gpu_are_about_two_seconds_apart(step_s: float, steps: int) -> None:
+    assert schedule().decide(1, Signals(step_s=RANKS * step_s)).steps_to_next == steps
 
 
 @pytest.mark.parametrize(

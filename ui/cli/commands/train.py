@@ -51,6 +51,7 @@ TelemetryOption = Annotated[bool, typer.Option("--telemetry/--no-telemetry", hel
 CheckpointsOption = Annotated[
     Path | None,
     typer.Option(
+        file_okay=False,
         help="Folder for checkpoints. Training continues with the newest complete one. Default: no checkpoints.",
         show_default=False,
     ),
@@ -62,6 +63,9 @@ EveryOption = Annotated[
         help="Steps between checkpoints. Default: the interval that costs the least time, from the measured cost.",
         show_default=False,
     ),
+]
+KeepOption = Annotated[
+    int | None, typer.Option(min=1, help="Complete checkpoints that stay on disk. Default: 2.", show_default=False)
 ]
 MicrobatchesOption = Annotated[
     int | None, typer.Option(min=1, help="Microbatches in a step. Default: the recipe's.", show_default=False)
@@ -87,7 +91,7 @@ class TrainOptions:
     collector: CollectorOption = None
     checkpoints: CheckpointsOption = None
     checkpoint_every: EveryOption = None
-    keep: Annotated[int, typer.Option(min=1, help="Complete checkpoints that stay on disk.")] = 2
+    keep: KeepOption = None
     fault: FaultOption = "none"
     telemetry: TelemetryOption = True
 

@@ -1,0 +1,27 @@
+"""Folders of checkpoints for tests, without a training: only ``checkpoint.json`` is real."""
+
+from pathlib import Path
+
+from trainer.checkpoint.claim import facts_of
+from trainer.checkpoint.folder import About, commit, make_root, partial_folder
+from trainer.config import TrainConfig
+
+WRITER = "4f1c"
+
+
+def about_of(step: int, config: TrainConfig | None = None, *, run_id: str = "job") -> About:
+    training = facts_of(config or TrainConfig())
+    return About(step=step, run_id=run_id, attempt=0, world_size=1, training=training)
+
+
+def complete(root: Path, *steps: int) -> None:
+    """Make checkpoints complete."""
+    make_root(root)
+    for step in steps:
+        with partial_folder(root, step, WRITER):
+            pass
+        commit(root, about_of(step), WRITER)
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir()}

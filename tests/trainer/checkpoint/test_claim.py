@@ -1,0 +1,117 @@
+"""Mistakes with the folder of checkpoints end the command before any rank starts."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from telemetry.errors import UsageError
+from tests.integration.local_users import HOSTILE, as_user, shared_machine
+from tests.trainer.checkpoint.checkpoint_files import complete
+from trainer.checkpoint.claim import claimed
+from trainer.checkpoint.folder import ABOUT_NAME, LOCK_NAME, complete_name, complete_steps
+from trainer.config import ModelConfig, ParallelConfig, TrainConfig
+from ui.cli.commands.train import TrainOptions
+from ui.cli.train import train
+
+CONFIG = TrainConfig()
+
+
+def test_two_jobs_cannot_write_into_one_folder(tmp_path: Path) -> None:
+    with claimed(tmp_path / "root", CONFIG):
+        with pytest.raises(UsageError, match="another job writes into") as raised, claimed(tmp_path / "root", CONFIG):
+            pass
+        assert "hint: end that job" in str(raised.value)
+    with claimed(tmp_path / "root", CONFIG):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
+def test_another_user_cannot_take_the_lock_even_in_a_folder_that_all_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKSCOPE_UMASK", "022")
+    with shared_machine() as machine:
+        root = machine.root / "checkpoints"
+        with claimed(root, CONFIG):
+            pass
+        as_user(HOSTILE, _assert_not_lockable, root / LOCK_NAME)
+
+
+def _assert_not_lockable(path: Path) -> None:
+    with pytest.raises(PermissionError):
+        fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)
+
+
+@pytest.mark.parametrize(
+    ("other", "named", "hint"),
+    [
+        (replace(CONFIG, seed=1), "seed is 0 there, and 1 here", "--seed"),
+        (replace(CONFIG, model=ModelConfig(num_layers=8)), "num_layers is 4 there, and 8 here", "num_layers"),
+        (replace(CONFIG, parallel=ParallelConfig(num_microbatches=8)), "tokens_per_step", "change --microbatches"),
+        (replace(CONFIG, data=replace(CONFIG.data, path=Path(__file__))), "data is the sources of Python", "--data"),
+    ],
+)
+def test_another_training_is_refused_with_the_difference(
+    other: TrainConfig, named: str, hint: str, tmp_path: Path
+) -> None:
+    complete(tmp_path / "root", 1)
+    with pytest.raises(UsageError, match=named) as raised, claimed(tmp_path / "root", other):
+        pass
+    assert hint in raised.value.hint
+    assert "remove" not in raised.value.hint
+    assert complete_steps(tmp_path / "root") == [1]
+
+
+def test_another_grid_and_more_steps_are_the_same_training(tmp_path: Path) -> None:
+    complete(tmp_path / "root", 1)
+    other = replace(CONFIG, num_steps=900, parallel=ParallelConfig(dp=2, tp=2, num_microbatches=2))
+    with claimed(tmp_path / "root", other):
+        pass
+
+
+def test_a_damaged_checkpoint_does_not_keep_the_ranks_from_starting(tmp_path: Path) -> None:
+    complete(tmp_path / "root", 1, 2)
+    (tmp_path / "root" / complete_name(2) / ABOUT_NAME).write_text("{")
+    with claimed(tmp_path / "root", CONFIG):
+        pass
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_folder_that_cannot_be_made_is_a_usage_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="for checkpoints") as raised, claimed(tmp_path / name, CONFIG):
+        pass
+    assert "--checkpoints DIR" in raised.value.hint
+
+
+def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "mode=700", "none", str(root)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount here")
+    try:
+        complete(root, 1)
+        with claimed(root, CONFIG):
+            assert complete_steps(root) == [1]
+    finally:
+        subprocess.run(["umount", str(root)], check=True)
+
+
+def test_a_mistake_ends_the_command_with_status_2_and_without_a_traceback(tmp_path: Path) -> None:
+    complete(tmp_path / "root", 1)
+    command = [sys.executable, "-m", "ui.cli", "train", "--dp", "1", "--pp", "1", "--tp", "1", "--seed", "1"]
+    places = ["--out", str(tmp_path / "out"), "--checkpoints", str(tmp_path / "root")]
+    done = subprocess.run([*command, *places], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "the checkpoints in" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("given", [{"keep": 3}, {"checkpoint_every": 5}])
+def test_options_of_checkpoints_need_a_folder(given: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="without --checkpoints"):
+        train(TrainOptions(out=tmp_path, **given))

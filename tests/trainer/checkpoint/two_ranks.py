@@ -1,0 +1,119 @@
+"""Two ranks, without a training, of which one has a fault. A scenario is run as `python -m ... NAME FOLDER`.
+
+All values after n steps are n. Each rank prints one line: its number, and what the scenario returned.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from tests.trainer.checkpoint.killed_writer import CONFIG, make_state, values
+from trainer.checkpoint import restore as restoring
+from trainer.checkpoint import write as writing
+from trainer.checkpoint.checkpoints import Checkpoints
+from trainer.checkpoint.folder import complete_name, make_root
+from trainer.checkpoint.state import TrainingState
+from trainer.config import CheckpointConfig, ParallelConfig, RunOptions
+
+PAIR = replace(CONFIG, parallel=ParallelConfig(dp=2), checkpoint=CheckpointConfig(every=1, keep=3))
+
+
+def saved(root: Path, rank: int, *, steps: int) -> tuple[TrainingState, Checkpoints, int]:
+    """Restore, do steps, and wait for each checkpoint."""
+    state = replace(make_state(), rank=rank)
+    checkpoints = Checkpoints(PAIR, RunOptions(out=root.parent, checkpoints=root, run_id="job"))
+    first = checkpoints.restore(state)
+    for done in range(first + 1, first + steps + 1):
+        with torch.no_grad():
+            for tensor in state.tensors().values():
+                if tensor.is_floating_point():
+                    tensor.fill_(done)
+        signals = checkpoints.signals()
+        assert signals is not None
+        totals = torch.tensor(signals)
+        dist.all_reduce(totals)
+        checkpoints.after(done - 1, totals)
+        checkpoints.finish()
+    return state, checkpoints, first
+
+
+def one_rank_cannot_write(root: Path, rank: int) -> object:
+    """Rank 1 writes no part: neither of the last checkpoint nor of the one before."""
+    if rank == 1:
+        writing.writer_into = _stale
+    saved(root, rank, steps=2)
+    return "finished"
+
+
+def one_rank_cannot_open(root: Path, rank: int) -> object:
+    """Rank 1 cannot open checkpoint 3, and then both continue."""
+    saved(root, rank, steps=3)
+    if rank == 1:
+        whole = restoring.open_checkpoint
+        restoring.open_checkpoint = lambda root, step: _stale() if step == 3 else whole(root, step)
+    state, _, first = saved(root, rank, steps=0)
+    loaded = values(state)
+    saved(root, rank, steps=1)
+    return first, sorted(loaded)
+
+
+def one_shard_is_damaged(root: Path, rank: int) -> object:
+    """One bit of checkpoint 3 changes, and then both continue, with one checkpoint to keep."""
+    saved(root, rank, steps=3)
+    if rank == 0:
+        shard = root / complete_name(3) / "__0_0.distcp"
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.write_bytes(content)
+    dist.barrier()
+    state, _, first = saved(root, rank, steps=0)
+    loaded = values(state)
+    saved(root, rank, steps=1)
+    return first, sorted(loaded)
+
+
+def the_folder_is_removed(root: Path, rank: int) -> object:
+    """While rank 0 waits for the part of rank 1."""
+    if rank == 1:
+        writing.writer_into = lambda folder: _remove(folder.path)
+    saved(root, rank, steps=1)
+    return "finished"
+
+
+def _stale(*_: object) -> None:
+    raise OSError(116, "Stale file handle")
+
+
+def _remove(path: Path) -> None:
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
+    raise OSError(28, "No space left on device")
+
+
+def run(scenario: Callable[[Path, int], object], root: Path, rendezvous: str, rank: int) -> None:
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
+    print(rank, scenario(root, rank), flush=True)
+    dist.barrier()
+
+
+def main() -> int:
+    name, root = sys.argv[1], Path(sys.argv[2])
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    make_root(root)
+    torch.set_num_threads(1)
+    rendezvous = f"file://{tempfile.mkdtemp()}/rendezvous"
+    child = os.fork()
+    rank = 1 if child else 0
+    run(globals()[name], root, rendezvous, rank)
+    return os.waitpid(child, 0)[1] if child else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

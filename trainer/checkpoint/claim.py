@@ -1,0 +1,103 @@
+"""Before any rank starts: the folder of checkpoints can be used, is free, and belongs to this training."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from telemetry.errors import RankscopeError, UsageError
+from telemetry.printable import write_lines
+from trainer.checkpoint.folder import LOCK_NAME, About, complete_steps, make_root, open_root, read_about
+from trainer.config import TrainConfig
+
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_HINTS = {
+    "seed": "use the same --seed, or another folder",
+    "tokens_per_step": "change --microbatches so that dp x microbatches stays the same, or use another folder",
+    "data": "use the same --data, or another folder",
+}
+
+
+@contextmanager
+def claimed(root: Path, config: TrainConfig) -> Iterator[None]:
+    """Hold the folder of checkpoints for one job. Forked ranks hold it too, until the last of them has ended.
+
+    Raises:
+        UsageError: it cannot be used, another job writes into it, or it belongs to another training.
+    """
+    try:
+        make_root(root)
+        steps = complete_steps(root)
+        lock = _lock(root)
+    except UsageError:
+        raise
+    except OSError as error:
+        raise UsageError(
+            f"cannot use {root} for checkpoints: {error.strerror or error}",
+            hint="name a folder that this user can write into: --checkpoints DIR",
+        ) from error
+    try:
+        _check_newest(root, steps, config)
+        yield
+    finally:
+        os.close(lock)
+
+
+def facts_of(config: TrainConfig) -> dict[str, int | str]:
+    """What must be the same for a training to continue. The grid and the number of steps may change."""
+    path = config.data.path
+    return {
+        **asdict(config.model),
+        "data": "the sources of Python" if path is None else str(path.absolute()),
+        "max_bytes": config.data.max_bytes,
+        "seed": config.seed,
+        "tokens_per_step": config.tokens_per_step,
+    }
+
+
+def check_same_training(about: About, config: TrainConfig, root: Path) -> None:
+    """Return if the training of ``config`` can continue from a checkpoint in ``root``.
+
+    Raises:
+        UsageError: it is another training.
+    """
+    for name, fact in facts_of(config).items():
+        stored = about.training.get(name)
+        if stored != fact:
+            raise UsageError(
+                f"the checkpoints in {root} are of another training: {name} is {stored} there, and {fact} here",
+                hint=_HINTS.get(name, f"use the same {name}, or another folder"),
+            )
+
+
+def _lock(root: Path) -> int:
+    """The descriptor of the lock file. Only its owner can open the file, so no other user can take the lock."""
+    with open_root(root) as folder:
+        descriptor = os.open(LOCK_NAME, _LOCK_FLAGS, 0o600, dir_fd=folder.descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(
+            f"another job writes into {root}", hint="end that job, or use another folder: --checkpoints DIR"
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            os.close(descriptor)
+            raise
+        write_lines(f"{root} is on a file system without locks: never start two jobs with this folder")
+    return descriptor
+
+
+def _check_newest(root: Path, steps: list[int], config: TrainConfig) -> None:
+    for step in steps:
+        try:
+            about = read_about(root, step)
+        except (RankscopeError, OSError):
+            continue  # ranks report it
+        check_same_training(about, config, root)
+        return

@@ -1,0 +1,72 @@
+"""SIGTERM asks a rank to end after its step, and after a checkpoint of it.
+
+    first SIGTERM           ``asked`` is True
+    no step for 30 s        the process ends: another rank is lost or hangs
+    another SIGTERM         the process ends, unless it is a copy of the first one
+
+A thread acts on signals, because Python runs no signal handler while the main thread waits in a collective.
+"""
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+
+from telemetry.printable import write_lines
+
+STEP_LIMIT_S = 30.0
+"""After the first SIGTERM, from one finished step to the next."""
+COPY_S = 2.0
+"""A scheduler and the launcher may each send a SIGTERM. The second one within this time is a copy."""
+FAILED = 1
+
+
+class EndingRequest:
+    """Whether this process was asked to end. Create it on the main thread."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._alive_s = time.monotonic()
+        self._limited = True
+        self._received, self._signalled = socket.socketpair()
+        self._signalled.setblocking(False)
+        threading.Thread(target=self._follow, name="ending", daemon=True).start()
+        signal.signal(signal.SIGTERM, _nothing)
+        signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
+
+    def step_done(self) -> None:
+        """Start the time limit again."""
+        self._alive_s = time.monotonic()
+        self._limited = True
+
+    def lift_limit(self) -> None:
+        """No time limit until ``step_done``: the rank waits for a checkpoint, however long that takes."""
+        self._limited = False
+
+    def _follow(self) -> None:
+        self._wait_for_signal(None)
+        self._alive_s = first_s = time.monotonic()
+        self.asked = True
+        while True:
+            if self._wait_for_signal(1.0) and time.monotonic() - first_s > COPY_S:
+                _end("a second SIGTERM")
+            if self._limited and time.monotonic() - self._alive_s > STEP_LIMIT_S:
+                _end(f"no step was finished within {STEP_LIMIT_S:g} s after SIGTERM")
+
+    def _wait_for_signal(self, seconds: float | None) -> bool:
+        """Whether a SIGTERM came. Without ``seconds``, return only then."""
+        while select.select([self._received], [], [], seconds)[0]:
+            if signal.SIGTERM in self._received.recv(64):
+                return True
+        return False
+
+
+def _end(reason: str) -> None:
+    write_lines(f"this rank ends without a checkpoint: {reason}")
+    os._exit(FAILED)
+
+
+def _nothing(*_: object) -> None:
+    """Without a handler the thread would receive nothing."""
