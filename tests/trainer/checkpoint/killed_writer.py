@@ -84,7 +84,7 @@ def wait_for_changes(root: Path, count: int) -> None:
     """Return when the names have changed ``count`` times."""
     for _ in range(count):
         before = names(root)
-        until(lambda before=before: names(root) != before, seconds=60, every=0.0, what="a change of the folder")
+        until(lambda before=before: names(root) != before, seconds=60, every=0.001, what="a change of the folder")
 
 
 def main() -> int:

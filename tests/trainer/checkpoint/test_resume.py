@@ -33,15 +33,16 @@ def losses(out: Path) -> dict[int, float]:
     return {step["step"]: step["loss"] for step in figures(out)}
 
 
-def test_a_killed_job_continues_bit_by_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_killed_job_continues_bit_by_bit(tp: int, tmp_path: Path) -> None:
     root, undisturbed = tmp_path / "checkpoints", tmp_path / "undisturbed"
-    job = start_job(config(num_steps=FOREVER, dp=2, tp=2), tmp_path, checkpoints=root)
+    job = start_job(config(num_steps=FOREVER, dp=2, tp=tp), tmp_path, checkpoints=root)
     until(lambda: bool(complete_steps(root)), seconds=60, what="a checkpoint")
     os.kill(job.rank_pids()[1], signal.SIGKILL)
     assert job.finish().status == 1
     newest = complete_steps(root)[0]
-    run_job(config(num_steps=newest + 3, dp=2, tp=2), tmp_path, checkpoints=root, attempt=1)
-    run_job(config(num_steps=newest + 3, dp=2, tp=2), undisturbed)
+    run_job(config(num_steps=newest + 3, dp=2, tp=tp), tmp_path, checkpoints=root, attempt=1)
+    run_job(config(num_steps=newest + 3, dp=2, tp=tp), undisturbed)
     assert [step["step"] for step in figures(tmp_path)[-3:]] == [newest, newest + 1, newest + 2]
     continued = losses(tmp_path)
     assert {step: continued[step] for step in range(newest + 3)} == losses(undisturbed)

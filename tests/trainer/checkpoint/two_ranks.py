@@ -1,14 +1,14 @@
-"""Two ranks, without a training, of which one has a fault. A scenario is run as `python -m ... NAME FOLDER`.
+"""Two ranks, without a training, of which one has a fault. Run as `python -m ... FOLDER`.
 
-All values after n steps are n. Each rank prints one line: its number, and what the scenario returned.
+All values after n steps are n. For each scenario, each rank prints a line: scenario, rank, and what it returned.
 """
 
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -45,19 +45,18 @@ def saved(root: Path, rank: int, *, steps: int) -> tuple[TrainingState, Checkpoi
 
 def one_rank_cannot_write(root: Path, rank: int) -> object:
     """Rank 1 writes no part: neither of the last checkpoint nor of the one before."""
-    if rank == 1:
-        writing.writer_into = _stale
-    saved(root, rank, steps=2)
+    with patch.object(writing, "writer_into", _stale if rank == 1 else writing.writer_into):
+        saved(root, rank, steps=2)
     return "finished"
 
 
 def one_rank_cannot_open(root: Path, rank: int) -> object:
     """Rank 1 cannot open checkpoint 3, and then both continue."""
     saved(root, rank, steps=3)
-    if rank == 1:
-        whole = restoring.open_checkpoint
-        restoring.open_checkpoint = lambda root, step: _stale() if step == 3 else whole(root, step)
-    state, _, first = saved(root, rank, steps=0)
+    whole = restoring.open_checkpoint
+    faulty = lambda root, step: _stale() if step == 3 and rank == 1 else whole(root, step)  # noqa: E731
+    with patch.object(restoring, "open_checkpoint", faulty):
+        state, _, first = saved(root, rank, steps=0)
     loaded = values(state)
     saved(root, rank, steps=1)
     return first, sorted(loaded)
@@ -80,9 +79,9 @@ def one_shard_is_damaged(root: Path, rank: int) -> object:
 
 def the_folder_is_removed(root: Path, rank: int) -> object:
     """While rank 0 waits for the part of rank 1."""
-    if rank == 1:
-        writing.writer_into = lambda folder: _remove(folder.path)
-    saved(root, rank, steps=1)
+    faulty = (lambda folder: _remove(folder.path)) if rank == 1 else writing.writer_into
+    with patch.object(writing, "writer_into", faulty):
+        saved(root, rank, steps=1)
     return "finished"
 
 
@@ -97,21 +96,25 @@ def _remove(path: Path) -> None:
     raise OSError(28, "No space left on device")
 
 
-def run(scenario: Callable[[Path, int], object], root: Path, rendezvous: str, rank: int) -> None:
+SCENARIOS = (one_rank_cannot_write, one_rank_cannot_open, one_shard_is_damaged, the_folder_is_removed)
+
+
+def run(folder: Path, rendezvous: str, rank: int) -> None:
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
-    print(rank, scenario(root, rank), flush=True)
-    dist.barrier()
+    for scenario in SCENARIOS:
+        root = folder / scenario.__name__
+        make_root(root)
+        os.write(1, f"{scenario.__name__} {rank} {scenario(root, rank)}\n".encode())  # whole lines, unlike print
+        dist.barrier()
 
 
 def main() -> int:
-    name, root = sys.argv[1], Path(sys.argv[2])
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    make_root(root)
     torch.set_num_threads(1)
     rendezvous = f"file://{tempfile.mkdtemp()}/rendezvous"
     child = os.fork()
     rank = 1 if child else 0
-    run(globals()[name], root, rendezvous, rank)
+    run(Path(sys.argv[1]), rendezvous, rank)
     return os.waitpid(child, 0)[1] if child else 0
 
 
