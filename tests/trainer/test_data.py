@@ -82,7 +82,7 @@ def test_the_loader_keeps_no_more_than_its_depth_ready() -> None:
         made.append(step)
         return Batch(torch.tensor([step]), torch.tensor([step]))
 
-    with Loader(batch_at, num_steps=100, depth=2, device=CPU) as loader:
+    with Loader(batch_at, steps=range(100), depth=2, device=CPU) as loader:
         until(lambda: len(made) == 3, what="two batches ready and one in hand")
         assert int(loader.next().inputs) == 0
         until(lambda: len(made) == 4, what="one more made")
@@ -90,7 +90,7 @@ def test_the_loader_keeps_no_more_than_its_depth_ready() -> None:
 
 
 def test_the_loader_leaves_no_thread_behind() -> None:
-    with Loader(Batches(TEXT, small_config(), dp_index=0).at, num_steps=100, depth=1, device=CPU):
+    with Loader(Batches(TEXT, small_config(), dp_index=0).at, steps=range(100), depth=1, device=CPU):
         assert any(thread.name == "batches" for thread in threading.enumerate())
     assert not any(thread.name == "batches" for thread in threading.enumerate())
 
@@ -99,7 +99,7 @@ def test_what_goes_wrong_in_the_loader_is_raised_where_the_batch_is_asked_for() 
     def batch_at(step: int) -> Batch:
         raise ValueError("torn page")
 
-    with Loader(batch_at, num_steps=1, depth=1, device=CPU) as loader, pytest.raises(ValueError, match="torn page"):
+    with Loader(batch_at, steps=range(1), depth=1, device=CPU) as loader, pytest.raises(ValueError, match="torn page"):
         loader.next()
 
 
