@@ -5,6 +5,7 @@ rankscope train --+-- RANK in the environment (torchrun, a driver): this process
 
     rank.py       one rank's life: session, process group, grid, trainer
     loop.py       what a step is
+    checkpoint/   snapshots in host memory, files, exact resume
     model/        the transformer, cut into pipeline stages       parallel/    mesh, tensor, data, pipeline
     optim/        AdamW on shards, schedule                       data/        text to batches
     faults/       faults to inject                                config.py    every setting; recipes.py whole ones
@@ -19,9 +20,11 @@ from dataclasses import replace
 from telemetry.errors import UsageError
 from telemetry.process.child_process import end_with_torchrun
 from telemetry.process.signals import default_on_ending
+from telemetry.record.reader import find_rank_dirs
 from telemetry.run_names import usable_run_name
 from telemetry.settings import RecordingSettings
 from trainer.checkpoint.claim import claimed
+from trainer.checkpoint.folder import About
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.batches import Batches
 from trainer.data.tokens import load_tokens
@@ -40,7 +43,7 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
     Raises:
         UsageError: settings, data, the grid or the checkpoints do not fit, before any rank is started.
     """
-    options = _completed(config, options)
+    given, options = options, _completed(config, options)
     seat = _torchrun_seat(config)
     fault = parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
@@ -49,19 +52,31 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
         host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()
         topology = config.parallel.topology
         write_truth(options.out / TRUTH_NAME, fault, host=host, num_steps=config.num_steps, topology=topology)
-    with _claimed_checkpoints(config, options, seat):
+    with _claimed_checkpoints(config, options, seat) as newest:
         if seat is None:
-            return run_ranks(config, options, tokens)
+            return run_ranks(config, _continued(given, options, newest), tokens)
         default_on_ending()
         end_with_torchrun()
         return run_and_exit(seat, config, options, tokens)
 
 
-def _claimed_checkpoints(config: TrainConfig, options: RunOptions, seat: Seat | None) -> AbstractContextManager[None]:
-    """The launcher or rank 0 holds the folder of checkpoints for the whole job."""
+def _claimed_checkpoints(
+    config: TrainConfig, options: RunOptions, seat: Seat | None
+) -> AbstractContextManager[About | None]:
+    """The launcher or rank 0 holds the folder of checkpoints for the whole job. Gives the newest checkpoint."""
     if options.checkpoints is None or (seat is not None and seat.rank != 0):
         return nullcontext()
     return claimed(options.checkpoints, config)
+
+
+def _continued(given: RunOptions, options: RunOptions, newest: About | None) -> RunOptions:
+    """``options`` as the next attempt of the run that wrote the checkpoints, unless ``given`` says otherwise."""
+    named = given.run_id or os.environ.get("RANKSCOPE_RUN")
+    if newest is None or given.attempt is not None or named not in (None, newest.run_id):
+        return options
+    assert options.spool is not None
+    attempts = [int(folder.parent.name) for folder in find_rank_dirs(options.spool, newest.run_id)]
+    return replace(options, run_id=newest.run_id, attempt=max([newest.attempt, *attempts]) + 1)
 
 
 def _torchrun_seat(config: TrainConfig) -> Seat | None:

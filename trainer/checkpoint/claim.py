@@ -23,8 +23,10 @@ _HINTS = {
 
 
 @contextmanager
-def claimed(root: Path, config: TrainConfig) -> Iterator[None]:
-    """Hold the folder of checkpoints for one job. Forked ranks hold it too, until the last of them has ended.
+def claimed(root: Path, config: TrainConfig) -> Iterator[About | None]:
+    """Hold the folder of checkpoints for one job, and give the newest checkpoint that can be read.
+
+    Forked ranks hold the folder too, until the last of them has ended.
 
     Raises:
         UsageError: it cannot be used, another job writes into it, or it belongs to another training.
@@ -41,8 +43,7 @@ def claimed(root: Path, config: TrainConfig) -> Iterator[None]:
             hint="name a folder that this user can write into: --checkpoints DIR",
         ) from error
     try:
-        _check_newest(root, steps, config)
-        yield
+        yield _check_newest(root, steps, config)
     finally:
         os.close(lock)
 
@@ -93,11 +94,12 @@ def _lock(root: Path) -> int:
     return descriptor
 
 
-def _check_newest(root: Path, steps: list[int], config: TrainConfig) -> None:
+def _check_newest(root: Path, steps: list[int], config: TrainConfig) -> About | None:
     for step in steps:
         try:
             about = read_about(root, step)
         except (RankscopeError, OSError):
             continue  # ranks report it
         check_same_training(about, config, root)
-        return
+        return about
+    return None

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from telemetry.record.reader import find_rank_dirs
 from telemetry.stages import Stage
 from tests.deadline import until
 from tests.trainer.jobs import figures, run_job, small_config, start_job
@@ -41,9 +42,10 @@ def test_a_killed_job_continues_bit_by_bit(tp: int, tmp_path: Path) -> None:
     os.kill(job.rank_pids()[1], signal.SIGKILL)
     assert job.finish().status == 1
     newest = complete_steps(root)[0]
-    run_job(config(num_steps=newest + 3, dp=2, tp=tp), tmp_path, checkpoints=root, attempt=1)
+    run_job(config(num_steps=newest + 3, dp=2, tp=tp), tmp_path, checkpoints=root)
     run_job(config(num_steps=newest + 3, dp=2, tp=tp), undisturbed)
     assert [step["step"] for step in figures(tmp_path)[-3:]] == [newest, newest + 1, newest + 2]
+    assert {folder.parent.name for folder in find_rank_dirs(tmp_path / "spool", "job")} == {"0", "1"}
     continued = losses(tmp_path)
     assert {step: continued[step] for step in range(newest + 3)} == losses(undisturbed)
 
