@@ -102,4 +102,4 @@ def test_a_diagnosis_says_that_spans_of_a_thread_were_dropped(tmp_path: Path, st
     with console.capture() as printed:
         console.print(report_text(report))
     assert "rank 0 lost 5 spans of data-load" in printed.get()
-    assert "use telemetry.record_span" in printed.get()
+    assert "use rankscope.record_span" in printed.get()

@@ -250,7 +250,7 @@ def test_a_copied_folder_does_not_pass_for_a_second_rank(tmp_path: Path, collect
 
 
 def test_no_rank_file_is_the_users_error(tmp_path: Path, collector: CollectorClient) -> None:
-    with pytest.raises(UsageError, match=r"hint: check the folder.*telemetry\.start"):
+    with pytest.raises(UsageError, match=r"hint: check the folder.*rankscope\.start"):
         run(tmp_path / "nothing", collector)
 
 
