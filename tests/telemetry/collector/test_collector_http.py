@@ -52,7 +52,7 @@ def post_batch(http: httpx.Client, body: bytes, *, table: str = "spans", kind: s
         pytest.param(b"garbage" * 100, "not an Arrow IPC stream", id="garbage"),
         pytest.param(encode(SPANS)[:-200], "not an Arrow IPC stream", id="cut off"),
         pytest.param(encode(of_run(made("marks", [{"seq": 1}]))), "columns of spans", id="another table's columns"),
-        pytest.param(encode(numbered_spans(0, 3)), "has no run_id and attempt", id="no owner"),
+        pytest.param(encode(numbered_spans(0, 3)), "has no run_id, or no integer as its attempt", id="no owner"),
         pytest.param(encode(of_run(numbered_spans(0, 3), run_id="")), "is not a valid run name", id="empty run"),
         pytest.param(encode(of_run(numbered_spans(0, 3), attempt=-1)), "attempt -1", id="attempt below zero"),
         pytest.param(
@@ -112,7 +112,7 @@ def test_a_question_that_is_not_one_is_refused(http: httpx.Client, asked: Any, r
 
 
 def test_the_client_gives_the_reason_and_the_hint_of_a_refusal(collector: CollectorClient) -> None:
-    with pytest.raises(UsageError, match=r"has no run_id and attempt(.|\n)*hint: schema metadata"):
+    with pytest.raises(UsageError, match=r"has no run_id, or no integer as its attempt(.|\n)*hint: set both"):
         collector.post("spans", numbered_spans(0, 3))
 
 
