@@ -62,11 +62,11 @@ class Check:
     now_ns: int
     runs: tuple[RunFindings, ...] = ()
     failed: frozenset[tuple[str, int]] = frozenset()
-    """Runs that could not be looked at: their alerts stand still."""
+    """Runs that could not be checked. Their alerts do not change."""
     known: frozenset[tuple[str, int]] | None = None
-    """All that the store knows of, over or not; None: whatever there is."""
+    """All runs in the store, also ended ones. None: not known."""
     blind: bool = False
-    """Nothing could be looked at: all alerts stand still."""
+    """No run could be checked. No alert changes."""
 
     def knows(self, run: tuple[str, int]) -> bool:
         return self.known is None or run in self.known

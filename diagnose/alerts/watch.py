@@ -1,11 +1,11 @@
-"""The watcher: check, let the state machine judge, write it down, let the hooks' threads work; again and again.
+"""The watcher repeats: check the runs, update the alerts, store them, wake the threads of the hooks.
 
    reader --Watching--> Check --advance--> Outcome --one transaction--> alert_store --wake--> a dispatcher of each hook
       |                                                                   |
       |                                                                   `--publish--> collector: the dashboard's page
-      +-- no check: told once; all alerts stand still                      +-- full disk: told once; as if not seen yet
+      +-- no answer: printed once, alerts do not change                    +-- full disk: printed once, retried
 
-It ends when it is told to, and of nothing else.
+It ends only when it is asked to.
 """
 
 import math

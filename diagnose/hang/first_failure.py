@@ -1,6 +1,6 @@
 """Failures that explain a stall before any wait does: a rank that died first, or a link that was lost.
 
-The rank that died first was killed or had an error of its own. Ranks that failed because of it come later.
+The first rank to die was killed, or it failed by itself. Later ranks failed because of it.
 
 A lost link explains a stalled job if the job stopped at that time. Then no rank is the cause, and while the link may
 return it is no hang.
@@ -97,8 +97,10 @@ def _together(first: RankEvidence, later: RankEvidence) -> bool:
 
 
 def _failed(of_rank: RankEvidence) -> bool:
-    """Whether it died, not on purpose, or ended with an error of its own. Python ends normally after an error; the log
-    shows it."""
+    """Whether the rank was killed, or ended because of an error that no other rank caused.
+
+    Python ends normally after an error. Then only the log shows the error.
+    """
     if of_rank.is_dead:
         return of_rank.ended_by not in ON_PURPOSE
     return of_rank.process is Process.ENDED and any(_is_own_fault(line, of_rank.died_ns) for line in of_rank.log)

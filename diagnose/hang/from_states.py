@@ -178,7 +178,7 @@ def _signature(label: str | None, size_bytes: int) -> str:
 
 
 def _blocked_in(pending: list[Pending], stage: str, since_ns: int) -> Pending | None:
-    """The operation that the host waits for; None if it is in work of its own.
+    """The operation that the host waits for. None if the host does not wait.
 
     Waiting opens the stage of the operation. An operation without a stage, such as a barrier, opens none.
     """

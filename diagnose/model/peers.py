@@ -11,7 +11,7 @@ import numpy as np
 from diagnose.model.operations import Floats, Ints
 
 SMALL_GROUP = 16
-"""In larger groups one rank hardly moves the median, so it is not left out of its own."""
+"""In larger groups one rank hardly changes the median. So a rank is compared with the median that includes it."""
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for a normal distribution."""
 MEDIAN_EFFICIENCY = 1.2533

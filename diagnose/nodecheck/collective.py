@@ -2,7 +2,7 @@
 
 A process group for a short test, and collectives that repeat until the time of one member is over.
 
-iteration    [ own work ] [ collective, element 0: "my time is over" ]
+iteration    [ compute  ] [ collective, element 0: "my time is over" ]
              all members get the same sum, so all stop after the same iteration
 """
 
@@ -52,9 +52,9 @@ class Repetitions:
     """Durations of the iterations, without the first."""
 
     own_s: list[float]
-    """The own work of each iteration."""
+    """Compute time of each iteration."""
     whole_s: list[float]
-    """Own work and collective, with the waiting time for other members."""
+    """Compute and collective, with the time of waiting for other members."""
     is_right: bool
     """Whether every result was correct."""
 

@@ -102,7 +102,7 @@ class Draws:
         return np.exp(lasting + common + lately)
 
     def compute(self, key: int, shape: tuple[int, ...]) -> Floats:
-        """Factor on the own work of one operation."""
+        """Factor on the compute time of one operation."""
         degrees = self.noise.tail_degrees
         scale = self.noise.jitter * np.sqrt((degrees - 2) / degrees)
         drawn = self._random(1, key).standard_t(degrees, shape) * scale
