@@ -98,12 +98,16 @@ class _Saver:
         self._ending.step_done()
         if self._state.device.type == "cuda" and done < self._next_read and not self._schedule.due(done):
             return False
-        decision = self._schedule.decide(done, Signals(*totals.tolist()))
+        signals = Signals(*totals.tolist())
+        decision = self._schedule.decide(done, signals)
         self._next_read = done + decision.steps_to_next
         self._measure(done)
         if decision.abandon:
             self._writer.abandon()
         if decision.snapshot:
+            if signals.busy:  # the last step, or SIGTERM: a snapshot that cannot wait for a later step
+                self.finish()
+                self._ending.step_done()
             self._save(done)
         return decision.end
 
@@ -126,8 +130,6 @@ class _Saver:
 
     def _save(self, done: int) -> None:
         """Copy the state into the buffers, and start to write them."""
-        self.finish()
-        self._ending.step_done()
         with span(Stage.CHECKPOINT_SNAPSHOT):
             self._buffers.copy_from(self._tensors | self._state.random())
         assert self._options.run_id is not None

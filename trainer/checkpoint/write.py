@@ -44,8 +44,8 @@ from trainer.checkpoint.folder import (
 from trainer.checkpoint.shards import numbered, read_report, reported, writer_into
 from trainer.progress import recorded_event
 
-POLL_S = 0.05
-"""Rank 0 looks this often for the files of the other ranks."""
+POLL_S, LONGEST_POLL_S = 0.05, 1.0
+"""Pauses of rank 0 between two searches for the files of the other ranks: each is twice as long as the one before."""
 
 
 class _BufferPlanner(DefaultSavePlanner):
@@ -236,10 +236,11 @@ class CheckpointWriter:
 
     def _wait_for_others(self, about: About) -> None:
         """The folder is opened anew each time: it may have been removed."""
-        expected = {report_name(rank) for rank in range(about.world_size)}
+        expected, pause_s = {report_name(rank) for rank in range(about.world_size)}, POLL_S
         while True:
             with partial_folder(self._root, about.step, self._plan.writer_id, make=False) as folder:
                 if expected <= set(folder.names()):
                     return
-            if self._abandoned.wait(POLL_S):
+            if self._abandoned.wait(pause_s):
                 raise InterruptedError("another rank could not write its part")
+            pause_s = min(2 * pause_s, LONGEST_POLL_S)
