@@ -27,6 +27,7 @@ class Kind(StrEnum):
     HUNG_COLLECTIVE = "hung-collective"
     COLLECTIVE_MISMATCH = "collective-mismatch"
     DEAD_RANK = "dead-rank"
+    JOB_RESTARTED = "job-restarted"
     INSUFFICIENT_EVIDENCE = "insufficient-evidence"
 
 
@@ -34,6 +35,7 @@ NOT_BY_COST = frozenset(
     {
         *(Kind.LOSS_ANOMALY, Kind.GPU_ERROR, Kind.NIC_FLAP, Kind.UNLIKE_HOST, Kind.CHECKPOINT_SLOW),
         *(Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH, Kind.DEAD_RANK, Kind.INSUFFICIENT_EVIDENCE),
+        Kind.JOB_RESTARTED,
     }
 )
 """Kinds whose severity does not follow from their cost. All others are found by comparison of durations."""

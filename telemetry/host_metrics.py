@@ -103,7 +103,7 @@ class Metric(StrEnum):
     CLOCK_OFFSET_NS = "clock-offset-ns"
     """The collector's wall clock minus this host's, by the quickest of a few pings."""
     CLOCK_ROUND_TRIP_NS = "clock-round-trip-ns"
-    """Of that ping. The error of the offset is at most half of it."""
+    """Round trip of that ping. The error of the offset is at most half of it."""
 
 
 class Happening(StrEnum):
@@ -134,6 +134,9 @@ class Happening(StrEnum):
     RANK_CONTINUED = "rank-continued"
     MEMORY_SHORT = "memory-short"
     """Processes wait for memory. Text: ``pid name bytes`` of the largest process that is no rank, or empty."""
+    DRIVER = "driver"
+    """A decision of the driver of the job. Device: ``driver``. Text: the name of the decision, a colon, the reason.
+    Host: the node that it is about, or ``driver``."""
     OOM_KILL = "oom-kill"
     """The kernel killed processes because memory ran out. Text: how many, a number."""
 

@@ -43,7 +43,7 @@ class RecordingSettings:
     collector: str | None
     max_segments: int
     mesh: str = ""
-    """As written; empty: not given."""
+    """The text of the mesh. Empty: not given."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":

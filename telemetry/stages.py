@@ -34,7 +34,7 @@ class Stream(IntEnum):
 
 
 class SpanClock(IntEnum):
-    """What a span was measured with."""
+    """The clock of a span."""
 
     HOST = 0
     """CLOCK_MONOTONIC of the host. In records of older versions also spans of a device: there ``issue_ns`` is not 0."""

@@ -1,5 +1,6 @@
 """Real parts that tests share."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from itertools import groupby
@@ -22,6 +23,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     others = [tests for tests in files if tests[0].path.parent != BROWSER_TESTS]
     places = [(place / len(kind), tests) for kind in (drawing, others) for place, tests in enumerate(kind)]
     items[:] = [test for _, tests in sorted(places, key=lambda one: one[0]) for test in tests]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Only one test at a time trains with real ranks: two jobs on two cores take many times as long as one after the
+    other, and look like stragglers to each other."""
+    if not any(item.get_closest_marker(name) for name in ("gloo", "netns")):
+        return (yield)
+    base = Path(item.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (folder / "real-ranks.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return (yield)
 
 
 @pytest.fixture(scope="session")

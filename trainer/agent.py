@@ -1,4 +1,4 @@
-"""The host agent beside the ranks of a launcher: restarted when it dies, ended with the launcher."""
+"""Runs the host agent for the ranks of a launcher. It is restarted if it dies, and ends with the launcher."""
 
 import signal
 import subprocess
@@ -11,22 +11,25 @@ from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_
 from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
 
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 REFUSED = 2
-"""Exit status of an agent that would be refused again: it is not started again."""
+"""Exit status of an agent after an error that a restart does not repair. It is not restarted."""
 PATIENCE_S = 20.0
 APPEAR_S = 600.0
-"""For a first rank: ranks may import for minutes, and an agent that gave up is not started again."""
+"""Time that the agent waits for a first rank. Imports of ranks may take minutes."""
 DRAIN_S = 45.0
+"""Time to send the remaining records after the job has ended."""
 SIGTERM_DRAIN_S = 3.0
-"""Likewise, when SIGTERM ended the job. After SIGINT and SIGHUP there is a last round only."""
+"""The same after SIGTERM. After SIGINT and SIGHUP, only LAST_ROUND_S."""
 LAST_ROUND_S = 1.0
+"""Time from SIGTERM to SIGKILL of the agent. It sends records once more in this time."""
 
 
 class AgentKeeper:
-    """An agent from entering to leaving; nothing at all without a collector.
+    """Runs an agent for the block. Does nothing without a collector.
 
-    ``interrupted``: number of the signal that ended the job, 0 while none has. The agent has less time then.
+    ``interrupted``: returns the number of the signal that ended the job, 0 without one. After a signal, the agent has
+    less time.
     """
 
     def __init__(
@@ -42,14 +45,14 @@ class AgentKeeper:
         self._process: subprocess.Popen[bytes] | None = None
         self._pauses = RestartPauses()
         self._restart_s: float | None = None
-        """When an agent that died is started again; None while it runs, or has been refused."""
+        """When the agent is restarted. None while it runs, or if it is not restarted."""
 
     def __enter__(self) -> "AgentKeeper":
         self._start()
         return self
 
     def look_after(self) -> None:
-        """Start an agent again that died, after a pause that doubles up to a minute."""
+        """Restart an agent that died, after a pause that doubles up to a minute."""
         status = self._process.poll() if self._process is not None else None
         if status is None or status == REFUSED:
             return
@@ -60,9 +63,8 @@ class AgentKeeper:
             self._start()
 
     def __exit__(self, *_: object) -> None:
-        """Give it a bounded time to ship what is left; it ends by itself once the ranks have. One that waits for its
-        restart starts at once, one that is killed is started again. Where no rank has left a file there is nothing to
-        wait for."""
+        """Wait until the agent has sent the remaining records, for a limited time. It then ends itself. If it waits for
+        a restart, it starts at once. If it is killed, it is restarted. Without rank files it is ended at once."""
         if self._process is not None and not self._has_ranks():
             self._end(self._process)
             return
@@ -71,9 +73,9 @@ class AgentKeeper:
         began_s = time.monotonic()
         while self._process is not None and time.monotonic() - began_s < self._drain_s():
             with suppress(subprocess.TimeoutExpired):
-                status = self._process.wait(timeout=LOOK_EVERY_S)
+                status = self._process.wait(timeout=POLL_S)
                 if status >= 0:
-                    self._tell(status)
+                    self._report_status(status)
                     return
                 time.sleep(FIRST_PAUSE_S)
                 self._start()
@@ -86,7 +88,7 @@ class AgentKeeper:
             return DRAIN_S
         return SIGTERM_DRAIN_S if number == signal.SIGTERM else 0.0
 
-    def _tell(self, status: int) -> None:
+    def _report_status(self, status: int) -> None:
         if status:
             log = self._options.out / "logs" / "agent.log"
             print(f"agent ended with status {status}: unsent records stay in the spool; see {log}", file=sys.stderr)
@@ -120,6 +122,6 @@ class AgentKeeper:
             *options.agent_options,
         ]
         with (options.out / "logs" / "agent.log").open("ab") as log:
-            # A password in the address must not stand in the list of processes.
+            # The address may contain a password, so it must not be visible in the list of processes.
             environment = {**child_environment(), "RANKSCOPE_COLLECTOR": options.collector}
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)

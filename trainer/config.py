@@ -1,4 +1,4 @@
-"""What to train, on which grid, with which data: every setting, checked when it is made.
+"""Settings of a training: model, grid, data. They are checked when they are created.
 
 TrainConfig
 ├── ModelConfig        the transformer's shape
@@ -148,7 +148,7 @@ class OptimConfig:
     num_warmup_steps: int = 5
     num_decay_steps: int = 1000
     max_gradient_norm: float = 1.0
-    """Of all ranks together; 0 leaves gradients as they are (the norm is still measured)."""
+    """Limit of the norm over all ranks. 0: no clipping (the norm is still measured)."""
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
@@ -161,7 +161,7 @@ class OptimConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """How often to checkpoint. Where: ``RunOptions.checkpoints``."""
+    """How often to write checkpoints. Their folder is ``RunOptions.checkpoints``."""
 
     every: int = 0
     """Steps; 0: as often as pays (Young and Daly), by the measured cost of a snapshot and ``failure_every_s``."""
@@ -190,14 +190,14 @@ class TrainConfig:
     recipe: str = "custom"
     device: DeviceName = "cpu"
     precision: Precision = "float32"
-    """Of the compute; parameters, reductions and the optimiser stay in float32."""
+    """Precision of the compute. Parameters, reductions and the optimiser use float32."""
     num_steps: int = 20
     seed: int = 0
     peak_tflops: float | None = None
     """Dense peak of one device for MFU; None: looked up by the name of the GPU, absent on a CPU."""
     collective_timeout_s: float | None = None
-    """How long an operation between ranks may stand before it fails; longer than the longest link flap that a job is
-    to live through. None: torch's own, 30 minutes under gloo and 10 under NCCL."""
+    """How long an operation between ranks may make no progress before it fails. Must be longer than a link flap that
+    the job should survive. None: the default of torch, 30 minutes with gloo and 10 with NCCL."""
 
     def __post_init__(self) -> None:
         _positive(self, "num_steps")
@@ -228,7 +228,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What one launch does with a config."""
+    """Options of one launch."""
 
     out: Path
     """Logs, progress, ground truth and, unless ``spool`` says otherwise, the rank files."""
@@ -239,7 +239,7 @@ class RunOptions:
     fault: str = "none"
     """As ``trainer/faults/inject.py`` reads it."""
     collector: str | None = None
-    """URL; when given, the launcher runs an agent beside the ranks."""
+    """Address of the collector. If it is set, the launcher also runs an agent."""
     agent_options: tuple[str, ...] = ()
     """Handed on to that agent, such as ``("--stall-floor", "5")``."""
     spool: Path | None = None

@@ -18,7 +18,7 @@ from trainer.config import TrainConfig
 from trainer.data.batches import Batch, Batches, Loader
 from trainer.data.tokens import Tokens
 from trainer.faults.act import Healthy
-from trainer.faults.collectives import stand_before_collectives, stand_in_groups
+from trainer.faults.collectives import hook_before_collectives, intercept_collectives
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.adamw import ShardedAdamW, add_over_ranks
 from trainer.parallel.mesh import Grid, shard_parameters
@@ -38,8 +38,8 @@ class Trainer:
         self.hook = hook
         self.stages = build_stages(config, grid)
         if type(hook) is not Healthy:
-            stand_before_collectives(self.stages, hook)
-            stand_in_groups(grid, hook)
+            hook_before_collectives(self.stages, hook)
+            intercept_collectives(grid, hook)
         self.optimiser = ShardedAdamW(self.stages, config.optim)
         self.schedule = make_schedule(self.stages, config, grid, hook)
 
@@ -73,7 +73,7 @@ class Trainer:
         return ended and number < steps[-1]
 
     def training_state(self) -> TrainingState:
-        """What a checkpoint saves of this rank."""
+        """The state of this rank that a checkpoint contains."""
         return TrainingState(
             rank=self.grid.rank, device=self.grid.device, modules=self.stages, optimiser=self.optimiser
         )

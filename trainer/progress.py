@@ -1,20 +1,19 @@
-"""A step's figures to those who want them: telemetry as samples, the launcher as a line of a file.
+"""Reports the figures of each step: as samples for telemetry, and as a line in a file for the launcher.
 
 OUT/progress.jsonl    {"step": 7, "loss": 3.1, "gradient_norm": 0.8, "step_seconds": 0.9, "tokens_per_second": 8192}
 
-Model FLOPs utilisation, by MegaScale's convention (arXiv 2402.15627, table 2).
+Model FLOPs utilisation (MFU), as defined by MegaScale (arXiv 2402.15627, table 2):
 
-    FLOP a token = 72 L h^2 (1 + w / (6 h) + V / (12 L h))        L layers, h hidden, V vocabulary,
-    MFU = tokens/s x FLOP a token / (devices x dense peak)        w keys a query sees
+    FLOP per token = 72 L h^2 (1 + w / (6 h) + V / (12 L h))        L layers, h hidden size, V vocabulary size,
+    MFU = tokens/s x FLOP per token / (devices x dense peak)        w keys per query
 
-Forward and backward (three times the forward), no recomputation, the causal half not taken off. With full attention w
-is the sequence length, with a sliding window it is the window: the work that is asked for, not what a kernel wastes.
-On a CPU there is no peak to compare with unless one is given: then there is no MFU.
+This counts forward and backward (three times the forward) without recomputation. Causal attention counts in full. w is
+the sequence length, or the window of sliding-window attention. On a CPU there is no MFU, unless a peak is given.
 
-Bringing a step's numbers to the host without making the device wait.
+The figures of a step are copied to the host without a wait of the device:
 
 device   step 7 .. sum over ranks .. copy -> pinned memory, event      step 8 .. step 9 ..
-host                                                       event passed? -> figures of step 7
+host                                                  event complete? -> figures of step 7
 """
 
 import json
@@ -35,7 +34,7 @@ from trainer.config import ModelConfig, TrainConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigures:
-    """What a step came to, over all ranks."""
+    """The figures of a step, over all ranks."""
 
     step: int
     loss: float
@@ -44,20 +43,20 @@ class StepFigures:
 
 
 class HostReadout:
-    """On a CPU the numbers are there at once; the step lasts from one call to the next."""
+    """Figures of steps on a CPU. They are available at once. A step lasts from one call of ``put`` to the next."""
 
     def __init__(self) -> None:
         self._last_ns = time.monotonic_ns()
         self._ready: list[StepFigures] = []
 
     def put(self, step: int, totals: Tensor) -> None:
-        """``totals`` holds the squared gradient norm and the loss."""
+        """Add a step. ``totals`` contains the squared gradient norm and the loss."""
         now = time.monotonic_ns()
         self._ready.append(_figures(step, totals, (now - self._last_ns) / 1e9))
         self._last_ns = now
 
     def ready(self, *, wait: bool = False) -> list[StepFigures]:
-        """Figures that have come since the last call, in order of steps."""
+        """New figures since the last call, in order of steps."""
         ready, self._ready = self._ready, []
         return ready
 
@@ -70,20 +69,20 @@ def recorded_event() -> Any:
 
 
 class DeviceReadout:
-    """On a GPU they come some steps later; the step lasts from one event to the next. Only ``wait`` waits."""
+    """Figures of steps on a GPU. They are available some steps later. A step lasts from one event to the next."""
 
     def __init__(self) -> None:
         self._open: deque[tuple[int, Tensor, Any]] = deque()
         self._last = recorded_event()
 
     def put(self, step: int, totals: Tensor) -> None:
-        """As on the host; the copy is queued behind the step."""
+        """Add a step, see ``HostReadout.put``. The copy is queued on the stream after the step."""
         copy = torch.empty(totals.shape, dtype=totals.dtype, pin_memory=True)
         copy.copy_(totals, non_blocking=True)
         self._open.append((step, copy, recorded_event()))
 
     def ready(self, *, wait: bool = False) -> list[StepFigures]:
-        """Figures that have come since the last call, in order of steps; with ``wait``, all of them."""
+        """New figures since the last call, in order of steps. With ``wait``: wait for all of them."""
         if wait and self._open:
             self._open[-1][2].synchronize()
         figures = []
@@ -116,7 +115,7 @@ DENSE_BF16_TFLOPS = {
     "A10": 125.0,
     "V100": 125.0,
 }
-"""Vendors' figures without sparsity, by a part of the device's name; the first that fits counts."""
+"""Part of a device name -> peak of the vendor without sparsity. The first match is used."""
 
 
 def flop_per_token(model: ModelConfig) -> float:
@@ -128,7 +127,7 @@ def flop_per_token(model: ModelConfig) -> float:
 
 
 def peak_tflops(config: TrainConfig) -> float | None:
-    """Of one device: what the config says, else by the GPU's name; None where nobody knows."""
+    """The peak of one device, from the config or by the name of the GPU. None if it is unknown."""
     if config.peak_tflops is not None or config.device == "cpu":
         return config.peak_tflops
     name = torch.cuda.get_device_name()
@@ -147,7 +146,7 @@ FILE_NAME = "progress.jsonl"
 
 
 class Progress:
-    """Where figures go. Only the reporting rank has a ``path``; the others report nothing."""
+    """Reports figures. Only the reporting rank has a ``path``. The other ranks report nothing."""
 
     def __init__(self, config: TrainConfig, path: Path | None) -> None:
         self._config = config
@@ -155,14 +154,14 @@ class Progress:
         self._file = path.open("a", buffering=1) if path else None
 
     def report(self, steps: Iterable[StepFigures]) -> None:
-        """Sample and note each step."""
+        """Send the figures of each step as samples, and write them to the file."""
         if self._file is None:
             return
         for figures in steps:
             rates = self._rates(figures)
             for metric, value in rates.items():
                 telemetry.sample(metric.replace("_", "-"), value, step=figures.step)
-            with suppress(OSError):  # a full disk costs the line of progress, not the training
+            with suppress(OSError):  # if the disk is full, the line is lost and the training continues
                 self._file.write(json.dumps({"step": figures.step, **rates}) + "\n")
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """The life of one rank: take a place, join the group, train, leave."""
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from torch.distributed import distributed_c10d
 
 import telemetry
 from telemetry.printable import write_lines
-from telemetry.process.signals import SIGNAL_BASE
 from telemetry.record.collectives.process_group import register_traced_backend
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.config import RunOptions, TrainConfig
@@ -26,11 +24,9 @@ from trainer.faults.inject import FIRED_NAME, Fuse, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress
+from trainer.rank_status import ENDED_EARLY, FAILED
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-FAILED = 1
-ENDED_EARLY = SIGNAL_BASE + signal.SIGTERM
-"""Exit status of a rank that saved a checkpoint and ended on SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,5 +60,5 @@ def recipe_named(name: str) -> TrainConfig:
     """
     key = name.replace("-", "_")
     if key not in RECIPES:
-        raise UsageError(f"no recipe {name!r}", hint=f"one of {', '.join(RECIPES)}")
+        raise UsageError(f"unknown recipe {name!r}", hint=f"use one of {', '.join(RECIPES)}")
     return RECIPES[key]()

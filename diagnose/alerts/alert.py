@@ -1,4 +1,4 @@
-"""One alert: its subject, its phase, and its text in the alert store.
+"""An alert: its labels, its phase, and its text in the alert store.
 
           found               found for `for`             absent for `keep_firing_for`
     o ----------> pending ---------------------> firing ----------------------------> resolved --> forgotten
@@ -7,8 +7,8 @@
                      v                                                                   v
                      o                                                                pending
 
-Its identity is a fingerprint over labels that do not change while the problem lasts: kind, run, attempt, and the place.
-Steps, numbers and the present severity are no labels.
+An alert is identified by its fingerprint: a hash of labels that do not change while the problem lasts. These are kind,
+run, attempt, and the place. Steps, numbers and the current severity are not labels.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ MOST_RANKS = 8
 """Named in a label. A larger problem is identified by its hosts or its stage."""
 MOST_HOSTS = 4
 MOST_REMEMBERED = 64
-"""Ranks that identify later findings of the same problem."""
+"""Number of ranks, and of hosts, that are stored to recognize later findings of the same problem."""
 URGENCY = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH})
-"""Kinds of a stalled job: about the present state of ranks, not about steps."""
+"""Kinds of a stalled job. They describe the current state of ranks, not steps."""
 OF_HOSTS = frozenset({Kind.NIC_FLAP, Kind.GPU_THROTTLED, Kind.GPU_ERROR, Kind.HOST_CONTENTION, Kind.UNLIKE_HOST})
 """Kinds based on host data. The page of the hosts shows them."""
 NO_RECORD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""Errors of reading a text that is no record."""
+"""Errors that occur if a text is not a valid record."""
 
 
 class Phase(StrEnum):
@@ -45,7 +45,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The newest finding of the problem: everything that may change from check to check."""
+    """The newest finding of the problem: all values that may change from check to check."""
 
     severity: Severity
     summary: str
@@ -62,7 +62,7 @@ class Alert:
 
     fingerprint: str
     labels: Mapping[str, str]
-    """Those of the fingerprint and, while it fires, ``severity`` at the begin of firing."""
+    """Labels of the fingerprint. While it fires also ``severity``, as it was when firing began."""
     phase: Phase
     account: Account
     ranks: tuple[int, ...]
@@ -71,21 +71,22 @@ class Alert:
     changed_ns: int
     """When it entered its phase."""
     absent_ns: int = 0
-    """The first check since then that did not find it; 0: the last one found it."""
+    """The first check in a row that did not find it. 0: the last check found it."""
     returns_ns: tuple[int, ...] = ()
-    """When it was found again after checks that did not find it: for flap damping."""
+    """Times when it was found again after it was absent. Used for flap damping."""
     sharp: bool = False
-    """Whether a finding with a known time has shown it: then vaguer findings do not keep it alive."""
+    """Whether it had a finding with a known time (``Sighting.has_known_time``). Then other findings do not keep it
+    alive."""
     told: Severity | None = None
-    """The worst severity that was sent for this problem; None: nothing was sent."""
+    """The worst severity that was sent for this problem. None: nothing was sent."""
     hosts_seen: tuple[str, ...] = ()
-    """All hosts in findings of this problem so far. The labels keep the first ones."""
+    """All hosts in findings of this problem so far. The labels contain only the first ones."""
     num_hosts_told: int = 0
-    """Number of them when something new was last sent."""
+    """Length of ``hosts_seen`` when the last new notice was sent."""
     told_ns: Mapping[str, int] = field(default_factory=dict)
     """Hook -> when a notice of this problem was last sent to it."""
     held_back_by: str = ""
-    """Fingerprint of the cause because of which it is not sent."""
+    """Fingerprint of the alert that explains it and suppresses it. Empty: it is not suppressed."""
 
     @property
     def kind(self) -> str:
@@ -102,7 +103,7 @@ class Alert:
 
     @property
     def has_spread(self) -> bool:
-        """Whether it affects twice as many hosts as were sent: hundreds of hosts need a few notices only."""
+        """Whether it affects at least twice as many hosts as at the last notice. So the number of notices is small."""
         return len(self.hosts_seen) >= 2 * max(1, self.num_hosts_told)
 
     @property
@@ -131,7 +132,7 @@ def labels_of(finding: Finding, run_id: str, attempt: int) -> dict[str, str]:
 
 
 def fingerprint_of(labels: Mapping[str, str]) -> str:
-    """16 hexadecimal digits over the labels but ``severity``."""
+    """16 hexadecimal digits, a hash of the labels without ``severity``."""
     text = "\n".join(f"{name}={value!r}" for name, value in sorted(labels.items()) if name != "severity")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -164,7 +165,7 @@ def read_alert(text: str) -> Alert:
     """The inverse of :func:`alert_text`.
 
     Raises:
-        Exception: the text is no alert; see ``NO_RECORD``.
+        Exception: the text is not an alert; see ``NO_RECORD``.
     """
     values: dict[str, Any] = json.loads(text)
     account = values["account"]
@@ -184,7 +185,7 @@ def read_alert(text: str) -> Alert:
 
 
 def values_of(record: Any) -> dict[str, Any]:
-    """Fields of a record, not copied: a deep copy of ten thousand records would take seconds."""
+    """Fields of a record. They are not copied: a deep copy of ten thousand records would take seconds."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 

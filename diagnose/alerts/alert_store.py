@@ -5,10 +5,10 @@
     numbers(next_number)
     aside(hook, number, body)                               unreadable notices
 
-One check is one transaction: alerts and their notices are always written together. A notice leaves the outbox after its
-hook has accepted it. If the process is killed in between, the notice is sent again (at least once).
+One check is one transaction: alerts and their notices are always written together. A notice is removed from the outbox
+after its hook has accepted it. If the process is killed in between, the notice is sent again (at least once).
 
-Beside the file lies ``FILE.lock``, locked while a watcher lives; the kernel unlocks it with the process.
+A watcher locks ``FILE.lock`` in the same folder. The kernel releases the lock when the process ends.
 """
 
 import fcntl
@@ -53,11 +53,11 @@ _DISK_HINTS = {
     sqlite3.SQLITE_CANTOPEN: "check that it is a file, and that this user may read and write it and its folder",
     sqlite3.SQLITE_BUSY: "another process uses it: retry",
 }
-"""Errors of SQLite after which the file can be kept -> what to do. After others another file is needed."""
+"""Errors of SQLite after which the file can be kept -> what to do. After other errors, a new file is needed."""
 
 
 class SpoiledNoticesError(Exception):
-    """Notices of the outbox were unreadable, and were set aside."""
+    """Notices of the outbox were unreadable, and were moved to the table ``aside``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +66,15 @@ class Waiting:
 
     count: int
     since_ns: int
-    """Wall clock: when the oldest of them was due; 0: it is unreadable."""
+    """Wall clock: when the oldest one was due. 0: it is unreadable."""
 
 
 class AlertStore:
-    """The file, for one watcher and the threads of its hooks. For any thread.
+    """The file of one watcher and its hooks. May be used by any thread.
 
     Raises:
         UsageError: another watcher uses it, or it cannot be created.
-        UnreadableError: it is no alert store, or one of another version.
+        UnreadableError: it is not an alert store, or it has another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +95,7 @@ class AlertStore:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Notices that a hook accepts later are sent again next time. Safe to repeat."""
+        """Close the file. Notices that a hook accepts after that are sent again at the next start. Safe to repeat."""
         with self._lock:
             if self._database is not None:
                 self._database.close()
@@ -115,15 +115,15 @@ class AlertStore:
         return state
 
     def store(self, outcome: Outcome) -> None:
-        """Write the result of a check: all of it, or nothing if this raises.
+        """Write the result of a check. If this raises, nothing is written.
 
         Raises:
-            sqlite3.Error: the disk is full, or the like.
+            sqlite3.Error: the file cannot be written, for example because the disk is full.
         """
         alerts = outcome.state.alerts
         changed = [alert for name, alert in alerts.items() if self._written.get(name) != alert]
         gone = [name for name in self._written if name not in alerts]
-        if not (changed or gone or outcome.tellings):
+        if not (changed or gone or outcome.deliveries):
             return
         with self._transaction() as database:
             database.executemany("DELETE FROM alerts WHERE fingerprint = ?", ((name,) for name in gone))
@@ -131,9 +131,9 @@ class AlertStore:
                 "INSERT OR REPLACE INTO alerts VALUES (?, ?)",
                 ((alert.fingerprint, alert_text(alert)) for alert in changed),
             )
-            for telling in outcome.tellings:
-                notice, body = telling.notice, notice_text(telling.notice)
-                for hook in telling.hooks:  # replaces earlier repetitions that the hook has not accepted yet
+            for delivery in outcome.deliveries:
+                notice, body = delivery.notice, notice_text(delivery.notice)
+                for hook in delivery.hooks:  # replaces earlier repetitions that the hook has not accepted yet
                     key = (hook, notice.fingerprint)
                     database.execute("DELETE FROM outbox WHERE hook = ? AND fingerprint = ? AND repeated", key)
                     row = (hook, notice.number, notice.fingerprint, notice.repeated, body)
@@ -148,8 +148,8 @@ class AlertStore:
             SpoiledNoticesError: some of these are unreadable. They are removed from the outbox.
         """
         with self._transaction() as database:
-            asked = "SELECT number, body FROM outbox WHERE hook = ? ORDER BY number LIMIT ?"
-            notices = {number: _readable(body) for number, body in database.execute(asked, (hook, most))}
+            oldest = "SELECT number, body FROM outbox WHERE hook = ? ORDER BY number LIMIT ?"
+            notices = {number: _readable(body) for number, body in database.execute(oldest, (hook, most))}
             spoiled = [number for number, notice in notices.items() if notice is None]
             for row in ((hook, number) for number in spoiled):
                 database.execute(_ASIDE)
@@ -163,18 +163,18 @@ class AlertStore:
         return [notice for notice in notices.values() if notice is not None]
 
     def taken(self, hook: str, notices: Iterable[Notice]) -> None:
-        """Remove notices that ``hook`` has accepted, or never will."""
+        """Remove notices that ``hook`` has accepted, or has rejected for good."""
         with self._transaction() as database:
             rows = ((hook, notice.number) for notice in notices)
             database.executemany(f"DELETE FROM outbox {_ROW}", rows)
 
     def num_waiting(self) -> dict[str, int]:
-        """Hook -> notices that it has not taken yet."""
+        """Hook -> number of notices that it has not accepted yet."""
         with self._transaction() as database:
             return dict(database.execute(_COUNTS).fetchall())
 
     def drop_all_but(self, hooks: Iterable[str]) -> dict[str, int]:
-        """Remove the notices of all other hooks: hook -> their number.
+        """Remove the notices of all other hooks. Returns hook -> number of removed notices.
 
         Raises:
             UnreadableError: the outbox is unreadable, or cannot be written.
@@ -197,15 +197,15 @@ class AlertStore:
 
 @contextmanager
 def readable_errors(path: Path) -> Iterator[None]:
-    """For a block that uses the file at ``path``.
+    """Convert errors in a block that uses the file at ``path``.
 
     Raises:
-        UnreadableError: in place of errors of SQLite, or of reading a record.
+        UnreadableError: SQLite raised an error, or a record cannot be read.
     """
     try:
         yield
     except sqlite3.Error as error:
-        # The lowest byte is the error, the others are its place.
+        # The lowest byte is the error, the others are details.
         hint = _DISK_HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")
         what = "cannot be used" if hint else "is not an alert state file"
         raise UnreadableError(f"{path} {what}: {error}", hint=hint or MOVE_IT) from error
@@ -215,10 +215,10 @@ def readable_errors(path: Path) -> Iterator[None]:
 
 
 def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
-    """The state and the waiting notices of each hook, without an effect on the watcher.
+    """The state and the waiting notices of each hook. The watcher is not disturbed.
 
     Raises:
-        UnreadableError: it is no alert store, or one of another version.
+        UnreadableError: it is not an alert store, or it has another version.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return State(), {}
@@ -227,7 +227,7 @@ def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
 
 
 def _hold(path: Path) -> int:
-    """Takes the lock until this process ends."""
+    """Take the lock until this process ends."""
     lock = path.with_name(path.name + ".lock")
     try:
         with make_folder(path.parent) as folder:
@@ -279,7 +279,7 @@ def _set_up(database: sqlite3.Connection) -> int:
 
 
 def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
-    # Beside min() SQLite gives the other columns of the row that has it.
+    # In SQLite, a query with min() returns the other columns of the row that has the minimum.
     rows = database.execute("SELECT hook, count(*), min(number), body FROM outbox GROUP BY hook")
     oldest = ((hook, count, _readable(body)) for hook, count, _, body in rows)
     return {

@@ -1,11 +1,11 @@
 """One check of the store: the active runs and their findings. The result is the input of the state machine.
 
-    Runs, Heartbeats --> attempts that are alive --load--> newest 200 steps --diagnose--> findings that hold now
-                                                           newest 40 of them --'                             |--> Check
+    Runs, Heartbeats --> active attempts --load--> newest 200 steps --diagnose--> findings that hold now --> Check
+                                                   newest 40 of them --'
 
 The window of 200 steps shows weak and rare problems. The window of 40 steps shows problems that have just begun, and no
-longer shows problems that are over. A finding that names its first and last step holds now if it reaches the newest
-steps. A run that died is not loaded and diagnosed again, so it does not delay the alerts of running jobs.
+longer shows problems that are over. A finding holds now if its last step is one of the newest steps. A run that died is
+not loaded and diagnosed again, so it does not delay the alerts of running jobs.
 """
 
 import time
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.alerts.alert import STANDING
-from diagnose.alerts.notice import Complaints
+from diagnose.alerts.notice import ErrorReports
 from diagnose.findings import Finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.model.load import load_view
@@ -38,9 +38,9 @@ class Sighting:
     """A finding that holds at the end of the window."""
 
     finding: Finding
-    sharp: bool
-    """Whether it tells when the trouble was: it is about the newest steps alone, or names its first step. A vaguer one,
-    over all of a long window, outlasts its trouble by as long as that window."""
+    has_known_time: bool
+    """Whether the time of the problem is known: the finding covers only the newest steps, or has a first step. Another
+    finding is about a whole long window. It is found until the problem has left that window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +50,14 @@ class RunFindings:
     run_id: str
     attempt: int
     step_s: float
-    """Seconds a step takes; 0: not known."""
+    """Usual step time in seconds. 0: not known."""
     sightings: tuple[Sighting, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check. A run that is ``known``, but neither in ``runs`` nor in ``failed``, is over: it ended, or a newer one
-    runs."""
+    """The result of a check. A run is over if it is in ``known``, but neither in ``runs`` nor in ``failed``: it ended,
+    or a newer attempt runs."""
 
     now_ns: int
     runs: tuple[RunFindings, ...] = ()
@@ -66,7 +66,7 @@ class Check:
     known: frozenset[tuple[str, int]] | None = None
     """All runs in the store, also ended ones. None: not known."""
     blind: bool = False
-    """No run could be checked. No alert changes."""
+    """Whether the store could not be read. Then no alert changes."""
 
     def knows(self, run: tuple[str, int]) -> bool:
         return self.known is None or run in self.known
@@ -74,31 +74,31 @@ class Check:
 
 RECENT_STEPS = 40
 """The shorter of the two windows."""
-STILL_STEPS = 10
-"""A trouble whose last step is not longer ago than this is still there."""
+CURRENT_STEPS = 10
+"""A problem still exists if its last step is at most this many steps ago."""
 QUIET_S = 30.0
-"""Of a run that nobody has heard of for so long there is no news, and it is asked about so often only."""
+"""A run is quiet if it sent no data for this time. A quiet run is queried at most once in this time."""
 SILENT_S = 3600.0
-"""A run that nobody has heard of for so long is over."""
+"""A run is over if it sent no data for this time."""
 MOST_RUNS = 16
-"""The newest so many are looked at."""
+"""Number of runs that are checked: the newest ones."""
 MOST_FINDINGS = 10_000
-"""Of one run, the worst: what comes in one check stays bounded."""
+"""Number of findings of one run that are used: the worst ones."""
 URGENT = tuple(map(str, (*LINK_EVENTS, Happening.GPU_XID, Happening.GPU_ERROR, Happening.RANK_STOPPED)))
-"""Events that a check does not wait for."""
+"""Events that start a check at once."""
 
 
 Attempt = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
-    """What an attempt tells of itself, as long as it lives."""
+class ActiveRun:
+    """The newest data of an active attempt."""
 
     row: dict[str, Any]
-    """Of ``Runs``."""
+    """The row of ``Runs``."""
     beats: pa.Table
-    """``Heartbeats``."""
+    """The answer of ``Heartbeats``."""
 
     @property
     def attempt(self) -> Attempt:
@@ -106,145 +106,145 @@ class Life:
 
     @property
     def heard_ns(self) -> int:
-        """When anything was last heard of it, by the clocks of its hosts."""
+        """When its newest data was recorded, by the clocks of its hosts."""
         return int(max([self.row["last_ns"], *self.beats["at_ns"].to_pylist()]))
 
-    def stands_still(self, before: "Life") -> bool:
-        """Whether it has told nothing since ``before``."""
+    def is_unchanged(self, before: "ActiveRun") -> bool:
+        """Whether it sent no data since ``before``."""
         return self.row == before.row and self.beats.equals(before.beats)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Last:
-    """What a check brought."""
+class LastCheck:
+    """The result of the last check of a run."""
 
-    life: Life
-    happened: Hashable
-    """What was known to have happened to it; None where nobody asked."""
-    seen: RunFindings
+    run: ActiveRun
+    news: Hashable
+    """Its evidence and events; None if they were not queried."""
+    findings: RunFindings
     asked_ns: int
-    """When all this was asked for."""
+    """When this was queried."""
 
-    def will_do(self, row: dict[str, Any], now_ns: int) -> bool:
-        """Whether a run that is silent, and has this ``row`` of ``Runs`` now, need not be asked about again yet."""
-        silent_ns, old_ns = now_ns - self.life.heard_ns, now_ns - self.asked_ns
-        return row == self.life.row and silent_ns > QUIET_S * 1e9 > old_ns >= 0
+    def is_recent(self, row: dict[str, Any], now_ns: int) -> bool:
+        """Whether this is new enough for a quiet run. ``row``: its current row of ``Runs``."""
+        quiet_ns, old_ns = now_ns - self.run.heard_ns, now_ns - self.asked_ns
+        return row == self.run.row and quiet_ns > QUIET_S * 1e9 > old_ns >= 0
 
 
-class Watching:
-    """Looks at whoever answers, again and again."""
+class RunChecker:
+    """Checks the active runs of a store repeatedly."""
 
-    def __init__(self, complaints: Complaints, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
-        self._complaints = complaints
+    def __init__(self, error_reports: ErrorReports, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._error_reports = error_reports
         self._clock_ns = clock_ns
-        self._last: dict[Attempt, Last] = {}
-        """Of each run that was alive at the last check, and could be diagnosed."""
-        self._speaking: list[Attempt] = []
-        """Those that were heard of just before."""
+        self._last: dict[Attempt, LastCheck] = {}
+        """For each run that was active at the last check and could be diagnosed."""
+        self._live: list[Attempt] = []
+        """Runs that were not quiet at the last check."""
         self._ended: dict[Attempt, dict[str, Any]] = {}
-        """Runs that ended in good order, by their row of ``Runs``."""
+        """Rows of ``Runs`` of runs that ended normally."""
 
     def news(self, reader: Reader) -> Hashable:
-        """Whatever changes when a job that spoke before the last check stalls, loses a rank or a link: cheap to ask.
+        """A value that changes if a live run stalls, or loses a rank or a link. Its query is cheap.
 
         Raises:
-            UnreachableError: nobody answers.
+            UnreachableError: the store does not answer.
         """
-        return tuple(_happened(reader, attempt, URGENT) for attempt in self._speaking)
+        return tuple(_news_of(reader, attempt, URGENT) for attempt in self._live)
 
     def check(self, reader: Reader, period_s: float) -> Check:
-        """What ``reader`` shows now. A run that cannot be diagnosed spoils no other.
+        """The current findings of all active runs. A run that cannot be diagnosed does not affect the others.
 
-        ``period_s``: since the check before; a trouble of one step in between is not missed.
+        ``period_s``: time since the last check. A problem of a single step in this time is found.
 
         Raises:
-            UnreachableError: nobody answers.
+            UnreachableError: the store does not answer.
         """
         now_ns = self._clock_ns()
         rows = reader.read(Runs()).to_pylist()
-        lives, crowd = self._lives(reader, rows, now_ns)
-        seen, failed = [], set(crowd)
-        alive = [life.attempt for life in lives]
-        self._speaking = [life.attempt for life in lives if now_ns - life.heard_ns <= QUIET_S * 1e9]
-        self._last = {attempt: self._last[attempt] for attempt in alive if attempt in self._last}
-        for life in lives:
-            run_id, attempt = life.attempt
+        runs, too_many = self._active_runs(reader, rows, now_ns)
+        findings, failed = [], set(too_many)
+        active = [run.attempt for run in runs]
+        self._live = [run.attempt for run in runs if now_ns - run.heard_ns <= QUIET_S * 1e9]
+        self._last = {attempt: self._last[attempt] for attempt in active if attempt in self._last}
+        for run in runs:
+            run_id, attempt = run.attempt
             name = f"run {run_id}/{attempt}"
             try:
-                seen.append(self._seen(reader, life, period_s, now_ns))
-                self._complaints.end(name, f"{name}: diagnosed again")
+                findings.append(self._findings(reader, run, period_s, now_ns))
+                self._error_reports.end(name, f"{name}: diagnosed again")
             except UnreachableError:
                 raise
             except RankscopeError as error:
                 failed.add((run_id, attempt))
-                self._complaints.begin(name, f"{name}: cannot be diagnosed: {error.message}")
-            except Exception as error:  # one run that a detector trips over must not end the watch over all others
+                self._error_reports.begin(name, f"{name}: cannot be diagnosed: {error.message}")
+            except Exception as error:  # if a detector fails on one run, the other runs must still be checked
                 failed.add((run_id, attempt))
-                self._complaints.begin(name, f"{name}: cannot be diagnosed: {type(error).__name__}: {error}")
-        self._complaints.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in alive))
+                self._error_reports.begin(name, f"{name}: cannot be diagnosed: {type(error).__name__}: {error}")
+        self._error_reports.forget_all_but("run ", frozenset(f"run {run_id}/{attempt}" for run_id, attempt in active))
         known = frozenset((row["run_id"], row["attempt"]) for row in rows)
-        return Check(now_ns=self._clock_ns(), runs=tuple(seen), failed=frozenset(failed), known=known)
+        return Check(now_ns=self._clock_ns(), runs=tuple(findings), failed=frozenset(failed), known=known)
 
-    def _seen(self, reader: Reader, life: Life, period_s: float, now_ns: int) -> RunFindings:
-        """What is wrong with a run; as before, where nothing has come since."""
-        before, happened = self._last.get(life.attempt), None
-        if before and life is before.life:
-            return before.seen
-        seen = None
-        if before and life.stands_still(before.life):
-            happened = _happened(reader, life.attempt)
-            seen = before.seen if happened == before.happened else None
-        seen = seen or _diagnosed(reader, life.attempt, period_s)
-        self._last[life.attempt] = Last(life=life, happened=happened, seen=seen, asked_ns=now_ns)
-        return seen
+    def _findings(self, reader: Reader, run: ActiveRun, period_s: float, now_ns: int) -> RunFindings:
+        """The findings of a run. Those of the last check if it has no new data."""
+        before, news = self._last.get(run.attempt), None
+        if before and run is before.run:
+            return before.findings
+        findings = None
+        if before and run.is_unchanged(before.run):
+            news = _news_of(reader, run.attempt)
+            findings = before.findings if news == before.news else None
+        findings = findings or _diagnosed(reader, run.attempt, period_s)
+        self._last[run.attempt] = LastCheck(run=run, news=news, findings=findings, asked_ns=now_ns)
+        return findings
 
-    def _lives(self, reader: Reader, rows: list[dict[str, Any]], now_ns: int) -> tuple[list[Life], list[Attempt]]:
-        """Those alive, the newest so many, and the others: the newest attempt of each run that has not ended in good
-        order and was heard of lately.
+    def _active_runs(
+        self, reader: Reader, rows: list[dict[str, Any]], now_ns: int
+    ) -> tuple[list[ActiveRun], list[Attempt]]:
+        """The newest active runs, and the attempts of the others.
 
-        Jobs that died, or that hung until they were ended, are included: the cause may remain.
+        A run is active if its newest attempt has not ended normally and sent data within the last hour. Jobs that died,
+        or that hung until they were ended, are included: the cause may remain.
         """
         newest: dict[str, dict[str, Any]] = {}
         for row in rows:
             if row["run_id"] not in newest or row["attempt"] > newest[row["run_id"]]["attempt"]:
                 newest[row["run_id"]] = row
         young = [row for row in newest.values() if row["num_ranks"] and now_ns - row["last_ns"] <= 24 * SILENT_S * 1e9]
-        ended, self._ended, lives = self._ended, {}, []
+        ended, self._ended, active = self._ended, {}, []
         for row in young:
             attempt = row["run_id"], row["attempt"]
             if ended.get(attempt) == row:
                 self._ended[attempt] = row
                 continue
             last = self._last.get(attempt)
-            if last and last.will_do(row, now_ns):
-                lives.append(last.life)
+            if last and last.is_recent(row, now_ns):
+                active.append(last.run)
                 continue
-            life = Life(row=row, beats=reader.read(Heartbeats(run_id=row["run_id"], attempt=row["attempt"])))
-            if _ended_well(life) and not _has_stall(reader, attempt):
+            run = ActiveRun(row=row, beats=reader.read(Heartbeats(run_id=row["run_id"], attempt=row["attempt"])))
+            if _ended_well(run) and not _has_stall(reader, attempt):
                 self._ended[attempt] = row
-            elif now_ns - life.heard_ns <= SILENT_S * 1e9:
-                lives.append(life)
-        self._tell_of_crowd(len(lives))
-        return lives[:MOST_RUNS], [life.attempt for life in lives[MOST_RUNS:]]
+            elif now_ns - run.heard_ns <= SILENT_S * 1e9:
+                active.append(run)
+        self._report_too_many(len(active))
+        return active[:MOST_RUNS], [run.attempt for run in active[MOST_RUNS:]]
 
-    def _tell_of_crowd(self, number: int) -> None:
+    def _report_too_many(self, number: int) -> None:
         if number > MOST_RUNS:
-            words = (
-                f"{number} runs are active: only the newest {MOST_RUNS} are checked, alerts of the others do not change"
-            )
-            self._complaints.begin("crowd", words)
+            checked = f"only the newest {MOST_RUNS} are checked, alerts of the others do not change"
+            self._error_reports.begin("too many", f"{number} runs are active: {checked}")
         else:
-            self._complaints.end("crowd", "all active runs are checked again")
+            self._error_reports.end("too many", "all active runs are checked again")
 
 
-def _happened(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> Hashable:
-    """The evidence of stalls of an attempt, and the events ``names`` of its hosts (empty: any). A cheap query."""
+def _news_of(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> Hashable:
+    """The evidence of stalls of an attempt, and the events ``names`` of its hosts (empty: all). A cheap query."""
     run_id, number = attempt
     return str(reader.read(News(run_id=run_id, attempt=number, names=names)).to_pylist())
 
 
-def _ended_well(life: Life) -> bool:
-    return bool(life.beats.num_rows and pc.all(pc.equal(life.beats["ended"], ENDED_WELL)).as_py())
+def _ended_well(run: ActiveRun) -> bool:
+    return bool(run.beats.num_rows and pc.all(pc.equal(run.beats["ended"], ENDED_WELL)).as_py())
 
 
 def _has_stall(reader: Reader, attempt: Attempt) -> bool:
@@ -260,27 +260,27 @@ def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunFindings
     view = load_view(reader, run_id, number)
     report = stall_first(diagnose_view(view), reader)
     step_s = _step_s(view)
-    still_steps = max(STILL_STEPS, round(3 * period_s / step_s)) if step_s > 0 else STILL_STEPS
-    sightings = list(_holding(report, still_steps))
+    current_steps = max(CURRENT_STEPS, round(3 * period_s / step_s)) if step_s > 0 else CURRENT_STEPS
+    sightings = list(_current(report, current_steps))
     if report.num_steps > RECENT_STEPS:
-        sightings += _holding(diagnose_view(view.newest(RECENT_STEPS)), still_steps)
+        sightings += _current(diagnose_view(view.newest(RECENT_STEPS)), current_steps)
     return RunFindings(run_id=run_id, attempt=number, step_s=step_s, sightings=tuple(sightings))
 
 
-def _holding(report: Report, still_steps: int) -> Iterator[Sighting]:
+def _current(report: Report, current_steps: int) -> Iterator[Sighting]:
     """Findings of a report that hold at its end."""
     for finding in report.findings[:MOST_FINDINGS]:
-        if finding.kind in STANDING or finding.window.last_step >= report.window.last_step - still_steps:
-            yield Sighting(finding=finding, sharp=_is_sharp(finding, report))
+        if finding.kind in STANDING or finding.window.last_step >= report.window.last_step - current_steps:
+            yield Sighting(finding=finding, has_known_time=_has_known_time(finding, report))
 
 
-def _is_sharp(finding: Finding, report: Report) -> bool:
-    """Whether it is about the newest steps, or dates its trouble."""
+def _has_known_time(finding: Finding, report: Report) -> bool:
+    """Whether a finding covers only the newest steps, or has a first step."""
     if report.num_steps <= RECENT_STEPS or finding.kind in STANDING:
         return True
     return finding.window.first_step > report.window.first_step
 
 
 def _step_s(view: RunView) -> float:
-    """The usual wall time of its newest steps; 0 where there are too few to say."""
+    """The median wall time of the newest steps. 0 if there are too few steps."""
     return float(np.median(view.step_ns[-RECENT_STEPS:])) / 1e9 if len(view.step_ns) > 1 else 0.0

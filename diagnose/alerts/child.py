@@ -1,7 +1,7 @@
-"""The watcher as a process of its own beside a collector: what it does never takes the collector's time.
+"""Runs the watcher in its own process next to a collector, so that it does not slow the collector.
 
-collector ---- SIGHUP, however it ends ---> rankscope alerts run
-                                             | dies: started again, after a pause that doubles up to a minute
+collector ---- SIGHUP at any end of it ---> rankscope alerts run
+                                             | dies: restarted after a pause that doubles up to a minute
 """
 
 import subprocess
@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from diagnose.alerts.notice import Complaints, Say
+from diagnose.alerts.notice import ErrorReports, Say
 from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment
 
 FINISH_S = 10.0
-"""How long it may take to end in order."""
+"""Time for a normal end. After it, the process is killed."""
 
 
 class KeptAlive:
-    """A process that is started again when it dies, for as long as the block lasts.
+    """A process that is restarted when it dies, until the block ends.
 
-    ``first_pause_s``: before it is started again; doubled each time, up to a minute.
+    ``first_pause_s``: pause before the first restart. It doubles each time, up to a minute.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class KeptAlive:
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pid = 0
-        """Of the process that runs, or ran last."""
+        """Pid of the running process, or of the last one."""
         self._command = command
-        # Where standard error is gone, the watcher is still kept alive.
-        self._say = Complaints(say).tell
+        # The watcher is restarted even if standard error is closed.
+        self._say = ErrorReports(say).report
         self._pauses = RestartPauses(first_pause_s)
         self._clock_s = clock_s
         self._ending = threading.Event()
@@ -59,33 +59,33 @@ class KeptAlive:
     def _run(self) -> None:
         while not self._ending.is_set():
             self._pauses.started(self._clock_s())
-            status = self._lived()
+            status = self._run_once()
             if self._ending.is_set():
                 return
             pause_s = self._pauses.after_death(self._clock_s())
             self._say(f"the alert watcher ended ({status}); it restarts in {pause_s:g} s")
             self._ending.wait(pause_s)
 
-    def _lived(self) -> str:
-        """One life of the process, and how it ended."""
+    def _run_once(self) -> str:
+        """Run the process until it ends. Returns how it ended."""
         try:
             with self._lock:
                 if self._ending.is_set():
                     return ""
-                # In a process group of its own, Ctrl-C at the terminal does not reach it.
+                # In its own process group it does not receive Ctrl-C of the terminal.
                 self._process = subprocess.Popen(
                     self._command, stdin=subprocess.DEVNULL, env=child_environment(), process_group=0
                 )
             self.pid = self._process.pid
             with self._process as process:
                 status = process.wait()
-        except Exception as error:  # whatever keeps it from being started may be over at the next try
+        except Exception as error:  # it could not be started: retried later
             return str(error) or type(error).__name__
         return f"signal {-status}" if status < 0 else f"status {status}"
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """Let it end in order; kill it where it does not."""
+    """End the process with SIGTERM. Kill it if it does not end in time."""
     if process is None:
         return
     process.terminate()

@@ -2,8 +2,8 @@
 
     state, check --matching--> each alert: found or absent --> its next phase --inhibition--> notices with their hooks
 
-No clock, no store, no thread: time is an argument. After a failed check, alerts do not change. Hooks that ask for it
-get a firing alert again.
+It uses no clock, store or thread: time is an argument. After a failed check, alerts do not change. A hook with
+``resend_s`` gets a firing alert again after that time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from diagnose.alerts.notice import Notice, Status, notice_of
 from diagnose.alerts.rules import Causes, Match, Policy, Rule, matches
 
 KEEP_STEPS = 10
-"""An alert is not resolved before so many steps have passed."""
+"""An alert is resolved only after it was absent for this many steps."""
 REMEMBER_NS = 86_400_000_000_000
 """How long a resolved alert is kept."""
 UNKNOWN_S = 86_400.0
@@ -31,13 +31,13 @@ class State:
     """The state between two checks. A value: it can be stored and loaded."""
 
     alerts: Mapping[str, Alert] = field(default_factory=dict)
-    """By fingerprint."""
+    """Fingerprint -> alert."""
     next_number: int = 1
-    """Of the next notice."""
+    """Number of the next notice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class Delivery:
     """A notice and the hooks that get it."""
 
     notice: Notice
@@ -49,7 +49,7 @@ class Outcome:
     """The result of a check."""
 
     state: State
-    tellings: tuple[Telling, ...]
+    deliveries: tuple[Delivery, ...]
 
 
 def advance(state: State, check: Check, policy: Policy) -> Outcome:
@@ -59,26 +59,26 @@ def advance(state: State, check: Check, policy: Policy) -> Outcome:
     sender = _Sender(policy, check.now_ns, state.next_number)
     for fingerprint, alert in alerts.items():
         moved = not _is_frozen(alert, check)
-        alerts[fingerprint] = sender.sent(_held_back(alert, causes) if moved else alert, moved=moved)
-    return Outcome(state=State(alerts=alerts, next_number=sender.next_number), tellings=tuple(sender.tellings))
+        alerts[fingerprint] = sender.sent(_suppressed(alert, causes) if moved else alert, moved=moved)
+    return Outcome(state=State(alerts=alerts, next_number=sender.next_number), deliveries=tuple(sender.deliveries))
 
 
 def _moved(alerts: Mapping[str, Alert], check: Check, policy: Policy) -> dict[str, Alert]:
-    """Every alert after the check; new ones come last."""
+    """All alerts after the check. New ones come last."""
     found = {} if check.blind else matches(check, alerts, policy)
     steps_s = {(run.run_id, run.attempt): run.step_s for run in check.runs}
     moved: dict[str, Alert] = {}
     for fingerprint, before in alerts.items():
         match = found.pop(fingerprint, None)
-        alert = _in_time(before, check.now_ns)
+        alert = _without_future_times(before, check.now_ns)
         if _is_frozen(alert, check):
             moved[fingerprint] = alert
-        elif match is not None and (match.sighting.sharp or not alert.sharp):
+        elif match is not None and (match.sighting.has_known_time or not alert.sharp):
             moved[fingerprint] = _found(alert, match, check.now_ns, policy)
         elif (after := _absent(alert, check, policy, steps_s.get(alert.run))) is not None:
             moved[fingerprint] = after
     for fingerprint, match in found.items():
-        moved[fingerprint] = _ripened(_begun(fingerprint, match, check.now_ns), check.now_ns, policy)
+        moved[fingerprint] = _fired_if_due(_begun(fingerprint, match, check.now_ns), check.now_ns, policy)
     return moved
 
 
@@ -86,8 +86,8 @@ def _is_frozen(alert: Alert, check: Check) -> bool:
     return check.blind or alert.run in check.failed
 
 
-def _in_time(alert: Alert, now_ns: int) -> Alert:
-    """A wall clock that was set back must not delay an alert."""
+def _without_future_times(alert: Alert, now_ns: int) -> Alert:
+    """The alert without times in the future: a wall clock that was set back must not delay it."""
     stamps_ns = (alert.began_ns, alert.changed_ns, alert.absent_ns, *alert.returns_ns, *alert.told_ns.values())
     if max(stamps_ns) <= now_ns:
         return alert
@@ -112,7 +112,7 @@ def _begun(fingerprint: str, match: Match, now_ns: int) -> Alert:
         hosts_seen=tuple(finding.hosts[:MOST_REMEMBERED]),
         began_ns=now_ns,
         changed_ns=now_ns,
-        sharp=match.sighting.sharp,
+        sharp=match.sighting.has_known_time,
     )
 
 
@@ -126,12 +126,12 @@ def _found(alert: Alert, match: Match, now_ns: int, policy: Policy) -> Alert:
             account=account_of(match.sighting.finding),
             ranks=_joined(alert.ranks, match.sighting.finding.ranks),
             hosts_seen=_joined(alert.hosts_seen, match.sighting.finding.hosts),
-            sharp=alert.sharp or match.sighting.sharp,
+            sharp=alert.sharp or match.sighting.has_known_time,
             absent_ns=0,
         )
     came_back = (now_ns,) if alert.absent_ns else ()
     recent = _recent(alert.returns_ns + came_back, now_ns, policy)
-    return _ripened(replace(fresh, returns_ns=recent), now_ns, policy)
+    return _fired_if_due(replace(fresh, returns_ns=recent), now_ns, policy)
 
 
 def _joined(known: tuple[T, ...], seen: Iterable[T]) -> tuple[T, ...]:
@@ -139,13 +139,13 @@ def _joined(known: tuple[T, ...], seen: Iterable[T]) -> tuple[T, ...]:
 
 
 def _recent(returns_ns: tuple[int, ...], now_ns: int, policy: Policy) -> tuple[int, ...]:
-    """Returns that still count, at most as many as needed."""
+    """Returns within the time of flap damping, at most as many as damping needs."""
     since_ns = now_ns - policy.flapping.within_s * SECOND_NS
     return tuple(at_ns for at_ns in returns_ns if at_ns > since_ns)[-policy.flapping.times :]
 
 
-def _ripened(alert: Alert, now_ns: int, policy: Policy) -> Alert:
-    """Firing, if it was found for long enough."""
+def _fired_if_due(alert: Alert, now_ns: int, policy: Policy) -> Alert:
+    """The alert, which fires now if it was found for long enough."""
     for_s = policy.rule(alert.kind).for_s
     if alert.phase is not Phase.PENDING or now_ns - alert.began_ns < for_s * SECOND_NS:
         return alert
@@ -154,28 +154,29 @@ def _ripened(alert: Alert, now_ns: int, policy: Policy) -> Alert:
 
 
 def _absent(alert: Alert, check: Check, policy: Policy, step_s: float | None) -> Alert | None:
-    """The alert after a check without it; None if it is forgotten. ``step_s`` of None: the run is over."""
+    """The alert after a check that did not find it. None if it is deleted. ``step_s`` of None: the run is over."""
     now_ns = check.now_ns
     if alert.phase is Phase.RESOLVED:
         return alert if now_ns - alert.changed_ns < REMEMBER_NS else None
     alert = replace(alert, absent_ns=alert.absent_ns or now_ns)
     rule = policy.rule(alert.kind)
-    quiet_ns = now_ns - alert.absent_ns
+    absent_for_ns = now_ns - alert.absent_ns
     if alert.phase is Phase.PENDING:
-        if quiet_ns < rule.for_s * SECOND_NS:
+        if absent_for_ns < rule.for_s * SECOND_NS:
             return alert
         return _resolved(alert, now_ns) if alert.returns_ns else None
-    return alert if quiet_ns < _quiet_s(alert, rule, check, policy, step_s) * SECOND_NS else _resolved(alert, now_ns)
+    resolve_after_s = _resolve_after_s(alert, rule, check, policy, step_s)
+    return alert if absent_for_ns < resolve_after_s * SECOND_NS else _resolved(alert, now_ns)
 
 
-def _quiet_s(alert: Alert, rule: Rule, check: Check, policy: Policy, step_s: float | None) -> float:
-    """How long it must be absent before it is resolved."""
+def _resolve_after_s(alert: Alert, rule: Rule, check: Check, policy: Policy, step_s: float | None) -> float:
+    """Seconds that the alert must be absent before it is resolved."""
     if not check.knows(alert.run):
         return UNKNOWN_S
     if step_s is None:
         return rule.keep_firing_for_s
     usual_s = max(rule.keep_firing_for_s, KEEP_STEPS * step_s)
-    # An alert that was never sent needs no damping.
+    # An alert that was not sent needs no flap damping.
     flaps = alert.told is not None and len(_recent(alert.returns_ns, check.now_ns, policy)) >= policy.flapping.times
     return max(usual_s, policy.flapping.quiet_s) if flaps else usual_s
 
@@ -184,26 +185,26 @@ def _resolved(alert: Alert, now_ns: int) -> Alert:
     return replace(alert, phase=Phase.RESOLVED, changed_ns=now_ns, held_back_by="")
 
 
-def _held_back(alert: Alert, causes: Causes) -> Alert:
-    """With the cause that explains it, while it fires and was not sent."""
+def _suppressed(alert: Alert, causes: Causes) -> Alert:
+    """The alert with the cause that explains it now. Only a firing alert that was not sent can be suppressed."""
     cause = causes.of(alert) if alert.phase is Phase.FIRING and alert.told is None else None
     held_back_by = cause.fingerprint if cause else ""
     return alert if alert.held_back_by == held_back_by else replace(alert, held_back_by=held_back_by)
 
 
 class _Sender:
-    """Makes the notices of alerts, and numbers them."""
+    """Creates the notices of alerts, and numbers them."""
 
     def __init__(self, policy: Policy, now_ns: int, next_number: int) -> None:
-        self.tellings: list[Telling] = []
+        self.deliveries: list[Delivery] = []
         self.next_number = next_number
         self._policy = policy
         self._now_ns = now_ns
 
     def sent(self, alert: Alert, *, moved: bool) -> Alert:
-        """The alert after its notices, if any, were made."""
+        """The alert after its notices, if any, were created."""
         if alert.phase is Phase.RESOLVED and alert.told is not None:
-            self._say(alert, Status.RESOLVED, tuple(hook for hook in alert.told_ns if hook in self._policy.resend_s))
+            self._add(alert, Status.RESOLVED, tuple(hook for hook in alert.told_ns if hook in self._policy.resend_s))
             return replace(alert, told=None, told_ns={}, num_hosts_told=0)
         if alert.phase is not Phase.FIRING:
             return alert
@@ -213,14 +214,14 @@ class _Sender:
             return self._fired(alert, hooks) if is_found and not alert.held_back_by else alert
         if URGENCY[alert.account.severity] > URGENCY[alert.told] or alert.has_spread:
             return self._fired(alert, hooks)
-        # The file of rules may have changed since it was sent.
+        # The rules file may have changed since the alert was sent.
         new_hooks = tuple(hook for hook in hooks if hook not in alert.told_ns)
         return self._fired(alert, new_hooks) if is_found and new_hooks else self._repeated(alert, hooks)
 
     def _fired(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
         if not hooks:
             return alert
-        self._say(alert, Status.FIRING, hooks)
+        self._add(alert, Status.FIRING, hooks)
         worst = max(alert.account.severity, alert.told or alert.account.severity, key=URGENCY.__getitem__)
         return replace(
             alert,
@@ -238,10 +239,10 @@ class _Sender:
         )
         if not due:
             return alert
-        self._say(alert, Status.FIRING, due, repeated=True)
+        self._add(alert, Status.FIRING, due, repeated=True)
         return replace(alert, told_ns={**alert.told_ns, **dict.fromkeys(due, self._now_ns)})
 
-    def _say(self, alert: Alert, status: Status, hooks: tuple[str, ...], *, repeated: bool = False) -> None:
+    def _add(self, alert: Alert, status: Status, hooks: tuple[str, ...], *, repeated: bool = False) -> None:
         notice = notice_of(
             alert,
             status,
@@ -250,5 +251,5 @@ class _Sender:
             now_ns=self._now_ns,
             dashboard=self._policy.dashboard,
         )
-        self.tellings.append(Telling(notice=notice, hooks=hooks))
+        self.deliveries.append(Delivery(notice=notice, hooks=hooks))
         self.next_number += 1

@@ -17,7 +17,7 @@ from telemetry.printable import one_line
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
 _COLUMNS = ("state", "severity", "kind", "run", "where", "since (UTC)", "what")
 _MOST_CHARACTERS = 500
-"""Of a cell."""
+"""Length of a cell."""
 _PLACE = ("host", "rank", "device", "stage")
 
 
@@ -34,7 +34,7 @@ def num_firing(state: State) -> int:
 
 
 def state_object(state: State, waiting: Mapping[str, Waiting]) -> dict[str, Any]:
-    """``{"schema": 1, "alerts": [...], "waiting": {hook: notices}, "waiting_since_ns": {hook: the oldest's}}``."""
+    """``{"schema": 1, "alerts": [...], "waiting": {hook: number}, "waiting_since_ns": {hook: time of the oldest}}``."""
     return {
         "schema": 1,
         "alerts": [_alert_object(alert) for alert in _listed(state)],
@@ -63,7 +63,7 @@ def _alert_object(alert: Alert) -> dict[str, Any]:
 
 
 def state_text(state: State, waiting: Mapping[str, Waiting], now_ns: int) -> Text:
-    """The list as lines: one for each alert, of any length. Control characters in names are escaped."""
+    """The list as text: one line for each alert, of any length. Control characters in names are escaped."""
     if not state.alerts:
         return Text("no alerts" + _waiting_text(waiting, now_ns))
     alerts = _listed(state)
@@ -96,7 +96,7 @@ def _what(alert: Alert, state: State) -> Iterator[str]:
     yield from filter(None, (cost_of(alert.account), alert.account.next_step))
     if alert.held_back_by:
         cause = state.alerts.get(alert.held_back_by)
-        yield f"not sent: held back by {cause.kind if cause else 'its cause'}"
+        yield f"not sent: suppressed by {cause.kind if cause else 'its cause'}"
 
 
 def _waiting_text(waiting: Mapping[str, Waiting], now_ns: int) -> str:

@@ -1,10 +1,10 @@
-"""A notice: one alert at one moment of its life, in a form that every hook can send, and its text.
+"""A notice: the state of an alert when it is sent, in a form for all hooks, and its text.
 
     finding --rules--> alert (state machine) --outbox--> Notice --hook--> Alertmanager, PagerDuty, Slack, a command ...
 
-Labels identify an alert and never change while it lives. Changing numbers and texts are separate fields.
+Labels identify an alert and never change while it is active. Changing numbers and texts are separate fields.
 
-``Complaints`` reports errors of the watcher itself once each: when they begin and when they end.
+``ErrorReports`` reports each error of the watcher itself twice: when it begins and when it ends.
 """
 
 import json
@@ -37,18 +37,18 @@ SAMPLE_NS = 60 * NS_PER_S
 """Age of the test alert."""
 
 Say = Callable[[str], None]
-"""Shows a line to people: standard error."""
+"""Prints a line, for example to standard error."""
 
 
-class Complaints:
-    """Present errors, by name. For any thread. Errors of ``say`` are ignored."""
+class ErrorReports:
+    """Current errors of the watcher, by name. May be used by any thread. Errors of ``say`` are ignored."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._lock = threading.Lock()
         self._present: dict[str, str] = {}
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report a single event."""
         with suppress(Exception):
             self._say(text)
@@ -59,14 +59,14 @@ class Complaints:
             if self._present.get(name) == text:
                 return
             self._present[name] = text
-        self.tell(text)
+        self.report(text)
 
     def end(self, name: str, text: str) -> None:
         """Report the end of an error, if there was one."""
         with self._lock:
-            was_wrong = self._present.pop(name, None) is not None
-        if was_wrong:
-            self.tell(text)
+            existed = self._present.pop(name, None) is not None
+        if existed:
+            self.report(text)
 
     def forget_all_but(self, prefix: str, names: frozenset[str]) -> None:
         """Forget errors under ``prefix`` that are not among ``names``."""
@@ -84,21 +84,21 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One message. Hooks get those of one fingerprint in order of ``number``, each at least once."""
+    """One message. A hook gets the notices of a fingerprint in order of ``number``, each at least once."""
 
     fingerprint: str
-    """16 hexadecimal digits over the labels: the same alert after a restart has the same."""
+    """16 hexadecimal digits, a hash of the labels. It does not change when the watcher restarts."""
     number: int
-    """Counts the notices of all alerts upwards: (fingerprint, number) identifies a repetition."""
+    """Consecutive number of all notices. If a notice is sent twice, (fingerprint, number) is the same."""
     status: Status
     repeated: bool
-    """Whether the alert was sent before, and this only shows that it lasts."""
+    """Whether the alert was sent before, and this notice only shows that it still fires."""
     labels: Mapping[str, str]
     """``alertname`` (kind of finding), ``severity``, ``run_id``, ``attempt``, and if known ``host``, ``rank``,
     ``device``, ``stage``. Values are text, names fit Prometheus."""
     severity: Severity
     summary: str
-    """One line: what, which rank and host, since when."""
+    """One line: the problem, its rank and host, and since when."""
     cost: str
     """``12.7 s lost so far``; empty without a cost."""
     next_step: str
@@ -109,7 +109,7 @@ class Notice:
     ends_ns: int
     """Wall clock: when it ended; 0 before that."""
     told_ns: int
-    """Wall clock: when the notice was due. Its waiting time counts from here."""
+    """Wall clock: when the notice was created. Its waiting time begins here."""
     details: Mapping[str, str]
     """Further texts by name: steps, victims, detector."""
 
@@ -122,7 +122,7 @@ def read_notice(text: str) -> Notice:
     """The inverse of :func:`notice_text`.
 
     Raises:
-        Exception: the text is no notice; see ``diagnose.alerts.alert.NO_RECORD``.
+        Exception: the text is not a notice; see ``diagnose.alerts.alert.NO_RECORD``.
     """
     values: dict[str, Any] = json.loads(text)
     values.setdefault("told_ns", max(values["starts_ns"], values["ends_ns"]))
@@ -130,7 +130,7 @@ def read_notice(text: str) -> Notice:
 
 
 def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_ns: int, dashboard: str) -> Notice:
-    """The notice of ``alert`` now."""
+    """The notice of ``alert`` in its current state."""
     account = alert.account
     is_over = status is Status.RESOLVED
     ends_ns = (alert.absent_ns or now_ns) if is_over else 0
@@ -154,7 +154,7 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
 
 
 def _link_to(alert: Alert, dashboard: str) -> str:
-    """The dashboard's view of the run, its steps, and the rank or host if there is one; empty without an address."""
+    """Address of the dashboard view with the run, its steps, and its rank or host. Empty if ``dashboard`` is empty."""
     if not dashboard:
         return ""
     rank = alert.labels.get("rank", "")
@@ -197,7 +197,7 @@ def duration_text(seconds: float) -> str:
 
 
 def sample_notices(now_ns: int, dashboard: str) -> tuple[Notice, Notice]:
-    """A test alert that is marked as such, and its end."""
+    """A firing and a resolved notice for a test. Their text says that they are a test."""
     finding = Finding(
         detector="sample",
         kind=Kind.COMPUTE_STRAGGLER,

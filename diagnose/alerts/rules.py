@@ -1,17 +1,16 @@
-"""The rules: when findings become alerts, which hooks get them, which alert a finding belongs to, and which are held
-back.
+"""The rules: when findings become alerts, which hooks get them, which alert a finding belongs to, and which alerts are
+suppressed.
 
 A finding belongs to the alert with its fingerprint. Else it belongs to an active alert of the same kind, run and device
 that shares a rank: rank 5 now, and ranks 4 and 5 a moment later, are one problem. Else it starts a new alert.
 
-An alert is held back if another alert explains it. The table of causes is ``diagnose/causes.py``.
+An alert is suppressed if another alert explains it. The table of causes is ``diagnose/causes.py``.
 
     cause   ....FFFFFFFFFFFFFFFF..........       F: firing
-    effect  ......hhhhhhhhhhhhhhhhhhFFFF         h: held back, up to a minute after the cause has ended
+    effect  ......ssssssssssssssssssFFFF         s: suppressed, up to a minute after the cause has ended
 
-A cause must reach every hook that the effect would reach. It holds back only what has not been sent yet. A critical
-alert, or an alert about another host, is held back for at most two minutes: a flap may explain why a job stalls, and
-why other hosts check slow, but not forever.
+All hooks of the effect must also receive the cause. An alert that was sent is not suppressed later. A critical alert,
+or an alert about another host, is suppressed for at most two minutes: a flap can explain a stall only for a short time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +22,9 @@ from diagnose.causes import TABLE, Reach, Relation
 from diagnose.findings import Kind, Severity
 
 AFTERMATH_NS = 60_000_000_000
-"""A cause that has ended explains effects for this long."""
+"""Time in which a cause that has ended still explains effects."""
 MAX_URGENT_NS = 120_000_000_000
-"""A critical alert, or one about another host, is held back for at most this long."""
+"""A critical alert, or one about another host, is suppressed for at most this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +32,13 @@ class Rule:
     """The rule of one kind of finding."""
 
     for_s: float
-    """How long it must be found before it fires. Detectors check persistence over steps; this is against flicker."""
+    """How long it must be found before it fires. Detectors require several steps; this also prevents short alerts."""
     keep_firing_for_s: float
-    """How long it must be absent before it is resolved; at least ten steps."""
+    """How long it must be absent before it is resolved, and at least ten steps."""
     severity: Severity = Severity.WARNING
-    """Findings below it begin no alert. An active alert continues with less severe findings."""
+    """Findings with a lower severity start no alert. They can continue an active alert."""
     hooks: tuple[str, ...] = ()
-    """Receivers. Without any, it is not sent, and it holds back no others."""
+    """Receivers. Without hooks, it is not sent, and it suppresses no other alert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ class Policy:
     """Kind -> its rule."""
     flapping: Flapping = field(default_factory=Flapping)
     resend_s: Mapping[str, float] = field(default_factory=dict)
-    """Each hook -> while an alert fires, send it again after this time; 0: never."""
+    """Hook -> time after which a firing alert is sent again. 0: never."""
     dashboard: str = ""
     """Address for links; empty: no links."""
 
@@ -71,30 +70,31 @@ class Policy:
 _UNKNOWN = Rule(for_s=60, keep_firing_for_s=60)
 
 DEFAULTS: Mapping[Kind, Rule] = {
-    # Certain at once, and expensive: no waiting.
+    # Certain at once, and expensive: they fire at once.
     Kind.NIC_FLAP: Rule(for_s=0, keep_firing_for_s=300),
     Kind.GPU_ERROR: Rule(for_s=0, keep_firing_for_s=300),
     Kind.DEAD_RANK: Rule(for_s=0, keep_firing_for_s=60),
     Kind.HUNG_COLLECTIVE: Rule(for_s=0, keep_firing_for_s=60),
     Kind.COLLECTIVE_MISMATCH: Rule(for_s=0, keep_firing_for_s=60),
     Kind.LOSS_ANOMALY: Rule(for_s=0, keep_firing_for_s=300),
-    # Found at a checkpoint, and not again before the next one.
+    # Found at a checkpoint, and not before the next one again.
     Kind.CHECKPOINT_SLOW: Rule(for_s=0, keep_firing_for_s=1800),
-    # Found from six steps on: a second check a little later, and still within 20 steps of a second each.
+    # Found after six steps. Two seconds ensure a second check, and an alert within 20 steps of one second.
     Kind.COMPUTE_STRAGGLER: Rule(for_s=2, keep_firing_for_s=60),
     Kind.SLOW_LINK: Rule(for_s=2, keep_firing_for_s=60),
     Kind.GPU_THROTTLED: Rule(for_s=5, keep_firing_for_s=120),
     Kind.HOST_CONTENTION: Rule(for_s=5, keep_firing_for_s=60),
     Kind.DATA_STALL: Rule(for_s=5, keep_firing_for_s=120),
     Kind.LATE_LAUNCH: Rule(for_s=10, keep_firing_for_s=120),
-    # Properties of the job rather than events.
+    # Properties of the job, not events.
     Kind.STAGE_IMBALANCE: Rule(for_s=60, keep_firing_for_s=300),
     Kind.DATA_IMBALANCE: Rule(for_s=60, keep_firing_for_s=300),
     Kind.MFU_DECLINE: Rule(for_s=60, keep_firing_for_s=300),
     Kind.UNLIKE_HOST: Rule(for_s=60, keep_firing_for_s=300),
     Kind.INSUFFICIENT_EVIDENCE: Rule(for_s=60, keep_firing_for_s=60),
+    Kind.JOB_RESTARTED: Rule(for_s=0, keep_firing_for_s=300),
 }
-"""Rules without a file."""
+"""Default rules."""
 
 
 Place = tuple[str, str, str, str, int]
@@ -107,12 +107,12 @@ class Match:
 
     fingerprint: str
     labels: Mapping[str, str]
-    """Labels of the finding; the alert keeps its own."""
+    """Labels of the finding. An existing alert keeps its own labels."""
     sighting: Sighting
 
 
 def matches(check: Check, alerts: Mapping[str, Alert], policy: Policy) -> dict[str, Match]:
-    """Fingerprint -> its finding in ``check``, the worst if there are several."""
+    """Fingerprint of an alert -> its finding in ``check``; the worst one if there are several."""
     found: dict[str, Match] = {}
     unmatched = []
     for run in check.runs:
@@ -144,8 +144,8 @@ def matches(check: Check, alerts: Mapping[str, Alert], policy: Policy) -> dict[s
 def _keep_worse(found: dict[str, Match], match: Match, fingerprint: str) -> None:
     before = found.get(fingerprint, match)
     worse = match if _weight(match) > _weight(before) else before
-    sharp = match.sighting.sharp or before.sighting.sharp
-    found[fingerprint] = replace(worse, sighting=replace(worse.sighting, sharp=sharp))
+    known = match.sighting.has_known_time or before.sighting.has_known_time
+    found[fingerprint] = replace(worse, sighting=replace(worse.sighting, has_known_time=known))
 
 
 def _weight(match: Match) -> tuple[int, float]:
@@ -179,15 +179,15 @@ class Causes:
             self._of_host.setdefault((*key, host), alert)
 
     def of(self, effect: Alert) -> Alert | None:
-        """A cause that holds ``effect`` back now; None if it may be sent."""
+        """A cause that suppresses ``effect`` now. None if it may be sent."""
         for row in TABLE:
             if row.alerts is not None and effect.kind in row.effects:
                 for cause in self._candidates(row, effect):
-                    if self._holds_back(cause, effect):
+                    if self._suppresses(cause, effect):
                         return cause
         return None
 
-    def _holds_back(self, cause: Alert, effect: Alert) -> bool:
+    def _suppresses(self, cause: Alert, effect: Alert) -> bool:
         if cause.fingerprint == effect.fingerprint or not self._reaches_all(cause, effect):
             return False
         is_elsewhere = bool(effect.hosts) and not effect.hosts & cause.hosts

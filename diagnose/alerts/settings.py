@@ -1,13 +1,13 @@
-"""The file of rules and hooks: TOML, checked as a whole before anything starts.
+"""The rules file (TOML), with rules and hooks. It is checked completely before the watcher starts.
 
     dashboard = "https://rankscope.example"   every = "5s"   state = "/var/lib/rankscope/alerts.sqlite"
     [flapping]            times  within  quiet
-    [rules]               for  keep_firing_for  severity  hooks        of all kinds
-    [rules.KIND]          the same, of one kind
+    [rules]               for  keep_firing_for  severity  hooks        for all kinds
+    [rules.KIND]          the same keys for one kind
     [hooks.NAME]          type, and the keys of that type
 
-A kind's own table goes before ``[rules]``, and that before what is built in. Durations are ``"30s"``, ``"5m"``,
-``"1h"`` or a number of seconds.
+``[rules.KIND]`` overrides ``[rules]``, which overrides the defaults. Durations are ``"30s"``, ``"5m"``, ``"1h"`` or a
+number of seconds.
 """
 
 import os
@@ -32,16 +32,16 @@ DEFAULT_EVERY_S = 5.0
 MIN_EVERY_S = 0.2
 MAX_S = 366 * 86_400.0
 MAX_BYTES = 2**20
-"""Of a file of rules."""
+"""Largest size of a rules file."""
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LOG: Mapping[str, Mapping[str, object]] = {"log": {"type": "log"}}
-"""The hooks without any in the file: lines on stderr."""
+"""The hooks if the file has none: lines on stderr."""
 _OF_RULE = ("for", "keep_firing_for", "severity", "hooks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Content of the file. :func:`make_hooks` makes its hooks: they may need secrets."""
+    """Content of the file. :func:`make_hooks` creates the hooks, which may need secrets."""
 
     rules: Mapping[str, Rule]
     flapping: Flapping = field(default_factory=Flapping)
@@ -57,13 +57,13 @@ class Settings:
 
 
 def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """``rankscope/alerts.sqlite`` in this user's folder of state (XDG_STATE_HOME)."""
+    """``rankscope/alerts.sqlite`` in the state folder of this user (XDG_STATE_HOME)."""
     folder = environment.get("XDG_STATE_HOME", "")
     return (Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state") / "rankscope/alerts.sqlite"
 
 
 def default_settings() -> Settings:
-    """Without a file: the default rule of every kind, and lines on stderr."""
+    """Settings without a file: the default rules, and lines on stderr."""
     return parse_settings("", where="defaults")
 
 
@@ -71,16 +71,14 @@ def read_settings(path: Path) -> Settings:
     """The settings in a file.
 
     Raises:
-        UnreadableError: it is missing, or no TOML.
-        UsageError: something in it is unknown, of the wrong form, or out of range.
+        UnreadableError: it is missing, or not valid TOML.
+        UsageError: a key or value is unknown, of the wrong type, or out of range.
     """
     try:
         text = read_input(path, max_bytes=MAX_BYTES).decode()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UnreadableError(
-            f"{path}: {why}", hint="name a rules file: --config FILE; see docs/guides/alerts.md"
-        ) from None
+        raise UnreadableError(f"{path}: {why}", hint="name a file with rules; see docs/guides/alerts.md") from None
     settings = parse_settings(text, where=str(path))
     return replace(settings, state=settings.state and path.parent / settings.state)
 
@@ -89,7 +87,7 @@ def parse_settings(text: str, *, where: str) -> Settings:
     """The settings in a text; see :func:`read_settings`. Errors begin with ``where``."""
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # numbers of ten thousand digits, and a thousand brackets, too
+    except (ValueError, RecursionError) as error:  # also raised by very long numbers and very deep nesting
         raise UnreadableError(
             f"{where}: invalid TOML: {error}", hint="see docs/guides/alerts.md for an example"
         ) from None
@@ -116,16 +114,16 @@ def make_hooks(settings: Settings) -> tuple[Hook, ...]:
     """The hooks of the file.
 
     Raises:
-        UsageError: a hook's table is wrong, or a secret is not where it should be.
+        UsageError: the table of a hook is invalid, or a secret is missing.
     """
     return tuple(make_hook(name, table) for name, table in settings.hooks.items())
 
 
 def checked_dashboard(address: str, where: str = "--dashboard") -> str:
-    """``address``, which links are built on.
+    """``address``, the start of all links.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a valid address.
     """
     if address and not re.fullmatch(r"https?://[^\s?#]+", address):
         raise UsageError(f"{where}: dashboard is {address!r}", hint='use an address such as "http://127.0.0.1:8719"')
@@ -133,20 +131,20 @@ def checked_dashboard(address: str, where: str = "--dashboard") -> str:
 
 
 def checked_state(path: Path, where: str = "--state") -> Path:
-    """``path`` of a file for alerts, with ``~`` expanded.
+    """``path`` of the alert state, with ``~`` expanded.
 
     Raises:
-        UsageError: it can be none.
+        UsageError: it is not a valid path of a file.
     """
     try:
-        whole = path.expanduser()
+        expanded = path.expanduser()
     except RuntimeError:  # no such user
-        whole = Path()
-    if not whole.name or "\0" in str(whole):
+        expanded = Path()
+    if not expanded.name or "\0" in str(expanded):
         raise UsageError(
             f"{where} is {str(path)!r}", hint="use the path of a file, such as /var/lib/rankscope/alerts.sqlite"
         )
-    return whole
+    return expanded
 
 
 def _hooks(top: "_Table", where: str) -> Mapping[str, Mapping[str, object]]:
@@ -158,7 +156,7 @@ def _hooks(top: "_Table", where: str) -> Mapping[str, Mapping[str, object]]:
 
 
 def _rules(top: "_Table", where: str, hooks: Mapping[str, object]) -> dict[str, Rule]:
-    tables = top.tables("rules", beside=_OF_RULE)
+    tables = top.tables("rules", except_keys=_OF_RULE)
     for kind in tables:
         if kind not in set(Kind):
             raise UsageError(f"{where}: rules.{kind}: unknown kind of finding", hint=_nearest(kind, Kind))
@@ -183,7 +181,7 @@ def _rule(table: "_Table", usual: Rule, hooks: Mapping[str, object]) -> Rule:
 
 
 class _Table:
-    """A table of the file, read key by key. Every error names file and key."""
+    """A table of the file. Each error names the file and the key."""
 
     def __init__(self, values: Mapping[str, Any], where: str, name: str, known: Iterable[str]) -> None:
         self._values = values
@@ -194,17 +192,17 @@ class _Table:
                 raise UsageError(f"{self._at(key)}: unknown key", hint=_nearest(key, names))
 
     def table(self, key: str, known: Iterable[str]) -> "_Table":
-        """A table in this one; an empty one if there is none."""
+        """The table ``key`` in this table. Empty if it is missing."""
         return _Table(self._is("a table", dict, key, {}), self._where, self._prefixed(key), known)
 
-    def tables(self, key: str, beside: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-        """The tables in the table ``key``, by name, except the keys ``beside``."""
-        named = {name: value for name, value in self._is("a table", dict, key, {}).items() if name not in beside}
+    def tables(self, key: str, except_keys: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+        """The tables in the table ``key``, by name, without ``except_keys``."""
+        named = {name: value for name, value in self._is("a table", dict, key, {}).items() if name not in except_keys}
         for name, value in named.items():
             if not isinstance(value, dict):
                 raise UsageError(
                     f"{self._at(key)}.{name} is not a table",
-                    hint=f"write [{key}.{name}]" + (f", or one of {', '.join(beside)}" if beside else ""),
+                    hint=f"write [{key}.{name}]" + (f", or use {', '.join(except_keys)}" if except_keys else ""),
                 )
         return named
 
@@ -214,7 +212,7 @@ class _Table:
     def count(self, key: str, default: int) -> int:
         number = self._is("a number", int, key, default)
         if isinstance(number, bool) or not 1 <= number <= 1000:
-            raise UsageError(f"{self._at(key)} is {_shown(number)}", hint="a whole number from 1 to 1000")
+            raise UsageError(f"{self._at(key)} is {_shown(number)}", hint="use a whole number from 1 to 1000")
         return int(number)
 
     def duration(self, key: str, default: float, *, least_s: float = 0.0) -> float:
@@ -222,13 +220,15 @@ class _Table:
         seconds = _seconds(value)
         if seconds is None or not least_s <= seconds <= MAX_S:
             least = f", {least_s:g} s or more" if least_s else ""
-            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f'a duration such as "30s", "5m" or 90{least}')
+            raise UsageError(
+                f"{self._at(key)} is {_shown(value)}", hint=f'use a duration such as "30s", "5m" or 90{least}'
+            )
         return seconds
 
     def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
         value = self._values.get(key, default)
         if value not in choices:
-            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f"one of {', '.join(choices)}")
+            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f"use one of {', '.join(choices)}")
         return str(value)
 
     def names(self, key: str, default: tuple[str, ...], known: Iterable[str]) -> tuple[str, ...]:
@@ -236,15 +236,15 @@ class _Table:
         for value in values:
             if not isinstance(value, str) or value not in known:
                 raise UsageError(
-                    f"{self._at(key)}: no hook {_shown(value)}",
-                    hint=f"{_nearest(value, known)}; [hooks.NAME] makes one",
+                    f"{self._at(key)}: unknown hook {_shown(value)}",
+                    hint=f"{_nearest(value, known)}; [hooks.NAME] defines a hook",
                 )
         return tuple(dict.fromkeys(values))
 
     def _is(self, what: str, of_type: type, key: str, default: Any) -> Any:
         value = self._values.get(key, default)
         if not isinstance(value, of_type):
-            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f"it is {what}")
+            raise UsageError(f"{self._at(key)} is {_shown(value)}", hint=f"it must be {what}")
         return value
 
     def _at(self, key: str) -> str:
@@ -262,7 +262,7 @@ def _seconds(value: object) -> float | None:
 
 
 def _shown(value: object) -> str:
-    """The start of its ``repr``. An integer may have too many digits for that."""
+    """The start of the value's ``repr``, or its type if an integer has too many digits."""
     with suppress(ValueError, RecursionError):
         return cut(repr(value), 200)
     return f"of type {type(value).__name__} and too long"
@@ -271,4 +271,4 @@ def _shown(value: object) -> str:
 def _nearest(word: object, known: Iterable[str]) -> str:
     names = [str(name) for name in known]
     close = get_close_matches(word, names, n=1) if isinstance(word, str) else []
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"

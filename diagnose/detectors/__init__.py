@@ -8,6 +8,7 @@ from diagnose.detectors.evidence import Detector, detect_missing_evidence
 from diagnose.detectors.gpu_error import detect_gpu_errors
 from diagnose.detectors.gpu_throttled import detect_gpu_throttled
 from diagnose.detectors.host_contention import detect_host_contention
+from diagnose.detectors.job_restarted import detect_job_restarted
 from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.detectors.loss_anomaly import detect_loss_anomaly
 from diagnose.detectors.mfu_decline import detect_mfu_decline
@@ -31,6 +32,7 @@ DETECTORS: tuple[Detector, ...] = (
     detect_slow_checkpoints,
     detect_unlike_host,
     detect_mfu_decline,
+    detect_job_restarted,
     detect_missing_evidence,
 )
 

@@ -145,7 +145,7 @@ def _rank_finding(view: RunView, ranks: list[int], slow: list[SlowSave]) -> Find
         suspects=initiating(view, ranks),
         lost_ns=lost_ns,
         share=worst.share,
-        summary=f"{named(view, ranks)}: {worst.stage.label} takes {worst.ratio:.2f}x its peers', "
+        summary=f"{named(view, ranks)}: {worst.stage.label} takes {worst.ratio:.2f}x its peers' time, "
         f"{_seconds(worst.excess_ns)} more, in {_checkpoints(view, worst.rows)}; {cost}",
         next_step=f"on {hosts}: check the disk or mount for checkpoints, free memory and other writers "
         "(iostat -x 1, nfsiostat, free). Compare the bytes written with those of its peers.",

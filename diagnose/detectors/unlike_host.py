@@ -29,7 +29,7 @@ from diagnose.ranges import fold_ranks
 
 NAME = "unlike-host"
 PERSIST_S = 240.0
-"""As in Minder."""
+"""The value that Minder uses."""
 MIN_HOSTS = 4
 WINDOW = 8
 """Samples."""

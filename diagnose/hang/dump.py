@@ -112,7 +112,9 @@ def read_dumps(folder: Path) -> DumpSet:
         try:
             content = read_input(path, max_bytes=MAX_DUMP_BYTES)
             if not content:
-                raise UnreadableError(f"{path.name} has 0 bytes", hint="a dump has kilobytes to megabytes")
+                raise UnreadableError(
+                    f"{path.name} is empty", hint="the rank may have ended before its dump was written"
+                )
             dump = read_dump(content, path.name)
             rank = _rank_of(path.name, dump)
         except (UnreadableError, OSError) as error:

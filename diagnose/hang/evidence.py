@@ -21,7 +21,7 @@ from telemetry.topology import Topology
 
 WHOLE_GROUP = -1
 NAMELESS = "collective"
-"""An operation of which no more is known."""
+"""An operation without further details."""
 NS_PER_S = 1_000_000_000
 NO_PATIENCE = Patience()
 
@@ -57,7 +57,7 @@ class CutOff:
 
     outage: Outage
     ranks: tuple[int, ...]
-    """Of the host."""
+    """The ranks of the host."""
     down_s: float
     """So far, or until it came back."""
     is_flap: bool
@@ -122,7 +122,7 @@ class Ended:
 
     seq: int
     signature: str
-    """As of a pending one."""
+    """Like the signature of a pending operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

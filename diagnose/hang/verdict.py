@@ -55,7 +55,7 @@ class HangVerdict:
     """None: nothing is stalled."""
     initiating: tuple[int, ...]
     states: Mapping[int, State]
-    """Of every rank of the job."""
+    """Rank -> its state, for all ranks of the job."""
     waits: Mapping[int, Wait]
     """By waiting rank."""
     headline: str

@@ -28,7 +28,7 @@ LOOKS_BACK = (256, 16_384, LAST_STEP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How well times of hosts can be compared."""
+    """How exactly times of hosts can be compared."""
 
     num_hosts: int
     bound_ns: int
@@ -57,16 +57,16 @@ class ReferenceClock:
     Args:
         clocks: the known clocks of the hosts.
         reach: the first and the last time of each host, by its own clock.
-        beside: the same for further hosts that ``alignment`` does not describe.
+        more_hosts: the same for further hosts, which ``alignment`` does not describe.
     """
 
     def __init__(
         self,
         clocks: ClockTable,
         reach: Mapping[str, tuple[int, int]],
-        beside: Mapping[str, tuple[int, int]] | None = None,
+        more_hosts: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        lines = {host: _line(clocks, host, *ends) for host, ends in {**(beside or {}), **reach}.items()}
+        lines = {host: _line(clocks, host, *ends) for host, ends in {**(more_hosts or {}), **reach}.items()}
         self._lines = {host: line for host, line in lines.items() if line is not None}
         unaligned = [host or UNKNOWN for host in reach if host not in self._lines]
         if len(unaligned) == len(reach) - 1:  # only the reference is aligned: this is no alignment

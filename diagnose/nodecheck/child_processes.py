@@ -43,6 +43,8 @@ class Outcome:
     error: str = ""
     """Empty: the call returned ``value``."""
     seconds: float = 0.0
+    is_late: bool = False
+    """Whether it was killed at the deadline."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def _death(exitcode: int | None) -> str:
 
 def _overdue(child: _Child, deadline_s: float) -> Outcome:
     seconds = time.monotonic() - child.begun_s
-    return Outcome(error=f"did not finish in {deadline_s:g} s{_kill(child)}", seconds=seconds)
+    return Outcome(error=f"did not finish in {deadline_s:g} s{_kill(child)}", seconds=seconds, is_late=True)
 
 
 def _kill(child: _Child) -> str:

@@ -130,7 +130,7 @@ def find_address(rendezvous: Rendezvous) -> None:
     """Check that the store can listen, without listening.
 
     Raises:
-        UsageError: as of :func:`listen`.
+        UsageError: as for :func:`listen`.
     """
     with _own_address(rendezvous) as family, socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

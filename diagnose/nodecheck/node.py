@@ -51,13 +51,15 @@ class NodeChecks:
     """What to check, and how long that may take."""
 
     deadline_s: float = 15.0
-    """Of each check. A check that has not finished by then is killed and has failed."""
+    """Time limit of each check. A check that has not finished by then is killed and has failed."""
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     """A folder of the disk to check."""
     interface: str | None = None
     """The only network interface to check; None: all with hardware."""
     rendezvous: Rendezvous | None = None
     """Where to find the neighbours for an all-reduce; None: no neighbours."""
+    quick: bool = False
+    """Check only memory, matrix products and the disk."""
     beside_others: bool = False
     """Check even if ranks record on this host, and GPUs that other processes use. Takes their memory and time."""
 

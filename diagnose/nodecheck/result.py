@@ -46,6 +46,8 @@ class CheckResult:
     """Kind of the part. Results of the same check and kind are compared; empty: a part without peers."""
     seconds: float = 0.0
     """Duration of the check, its process included."""
+    is_late: bool = False
+    """Whether it failed because it did not finish in time. A loaded machine can be the reason."""
     detail: str = ""
     """Reason of a failure or a skip; otherwise how the value was measured."""
 

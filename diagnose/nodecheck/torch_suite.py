@@ -44,12 +44,14 @@ def torch_rounds(checks: NodeChecks, report: Report) -> Iterator[Sequence[Task]]
             )
             for gpu in available
         ]
-        for source, target in copies_among(gpus):
+        for source, target in [] if checks.quick else copies_among(gpus):
             call = partial(device_copies, source=source, target=target)
             yield [_task(checks, DEVICE_COPIES, f"{source} -> {target}", call)]
     else:
         for check in (DEVICE_MEMORY, DEVICE_COPIES):
             report(skipped(check, "", NO_FREE_GPU if found else "no CUDA device"))
+    if checks.quick:
+        return
     processes = min(max(os.cpu_count() or 1, 2), MAX_CPU_PROCESSES)
     yield from _collectives(checks, gpus if found else [HOST] * processes, report)
 

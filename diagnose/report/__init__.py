@@ -2,9 +2,12 @@
 
 from diagnose.report.as_json import hang_object, report_object, whatif_object
 from diagnose.report.as_text import report_text, whatif_text
+from diagnose.report.goodput_report import goodput_object, goodput_text
 from diagnose.report.hang_as_text import hang_text
 
 __all__ = [
+    "goodput_object",
+    "goodput_text",
     "hang_object",
     "hang_text",
     "report_object",

@@ -44,7 +44,7 @@ BEFORE_WINDOWS, AFTER_WINDOWS = 2, 2
 SERIES = 5
 """Metrics of each GPU."""
 MOST_ROWS = 20_000
-"""Of all GPUs. In larger runs, only hosts with a fault have data, and as many others as there are pipeline stages."""
+"""Limit of rows. Above it, only hosts with a fault have data, and as many others as there are pipeline stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""How long each slot takes by itself in every lane [steps, dp, tp]: its work, or its transfer in a collective.
+"""Durations of slots in all lanes [steps, dp, tp], without waiting: the work, or the transfer of a collective.
 
-    work      = seconds of its stage * noise * conditions      of each rank separately
-    transfer  = seconds of its stage * noise * slowest link    one for all members
+    work      = seconds of its stage * noise * conditions      separately for each rank
+    transfer  = seconds of its stage * noise * slowest link    the same for all members
 
 Fully sharded data parallelism: each forward or backward consists of layers.
 
@@ -34,18 +34,18 @@ from telemetry.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeTimes:
-    """Of one forward or backward in every lane, seconds."""
+    """Seconds of a forward or backward in all lanes."""
 
     wall_s: Floats
-    """From its begin to its collective."""
+    """Time from its begin to its collective."""
     cpu_s: Floats
     collection_s: Floats
-    """Garbage collection that both include."""
+    """Garbage collection, which is part of ``wall_s`` and of ``cpu_s``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerCollective:
-    """One collective within a compute, in every lane."""
+    """A collective inside a compute, in all lanes."""
 
     stage: Stage
     begin: Lane
@@ -54,19 +54,19 @@ class InnerCollective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTimes:
-    """What the parts of a layer take by themselves, seconds, [layers, steps, dp, tp]."""
+    """Seconds of the parts of each layer, without waiting, [layers, steps, dp, tp]."""
 
     work_s: Floats
     gather_s: Floats
     reduce_s: Floats
     """Empty in a forward."""
     tensor_s: Floats
-    """Of the collective of the tensor-parallel group that ends a layer."""
+    """The tensor-parallel collective at the end of a layer."""
 
 
 @dataclass(slots=True, eq=False)
 class Streams:
-    """When the streams of one pipeline stage are free, seconds, [1, steps, dp, tp]."""
+    """Time in seconds when the streams of a pipeline stage are free, [1, steps, dp, tp]."""
 
     gathers: Lane = field(default_factory=lambda: np.zeros((1, 1, 1, 1)))
     reductions: Lane = field(default_factory=lambda: np.zeros((1, 1, 1, 1)))
@@ -74,7 +74,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Who holds the shards of one model: along dp_shard and cp, or along all replicas where no axis has that name."""
+    """Groups of ranks with the shards of one model: along dp_shard and cp, or along all replicas without dp_shard."""
 
     topology: Topology
 
@@ -84,7 +84,7 @@ class Groups:
         return self.topology.wide_mask("dp_shard", "cp") if has_shards else self.topology.replica_mask
 
     def last(self, lanes: Lane) -> Lane:
-        """The last of each group: [..., dp, tp] as given, one value for all members."""
+        """The latest time in each group: [..., dp, tp] as in ``lanes``, with the same value for all members."""
         axes = [(at, degree) for at, (name, degree) in enumerate(self.topology.mesh) if name not in ("pp", "tp")]
         lead = lanes.ndim - 2
         full = np.broadcast_to(lanes, (*lanes.shape[:-2], self.topology.dp, lanes.shape[-1]))
@@ -94,8 +94,8 @@ class Groups:
 
 
 def layers_of(times: ComputeTimes, jitter: Floats) -> Floats:
-    """The work of each layer, [layers, steps, dp, tp]: equal parts but for ``jitter``; garbage is collected in the
-    middle one."""
+    """The work of each layer, [layers, steps, dp, tp]: equal parts, multiplied by ``jitter``. Garbage collection is in
+    the middle layer."""
     work = (times.wall_s - times.collection_s) / LAYERS * jitter
     work[LAYERS // 2] += times.collection_s
     return work
@@ -104,7 +104,7 @@ def layers_of(times: ComputeTimes, jitter: Floats) -> Floats:
 def run_layers(
     begin: Lane, times: LayerTimes, streams: Streams, groups: Groups, *, prefetches: bool
 ) -> tuple[Lane, list[InnerCollective]]:
-    """When the compute ends that begins at ``begin``, and the collectives inside. Moves ``streams`` on."""
+    """The end of a compute that begins at ``begin``, and the collectives inside. Updates ``streams``."""
     inside: list[InnerCollective] = []
     gathered = _gather(begin, times.gather_s[0], streams, groups, inside)
     at = np.maximum(begin, gathered)
@@ -148,13 +148,13 @@ TRANSFERS = {
     Stage.BACKWARD_SEND: Stage.BACKWARD_SEND,
     Stage.BACKWARD_RECV: Stage.BACKWARD_SEND,
 }
-"""Both sides take what the sending one does."""
+"""Stage of a transfer -> the stage whose duration both sides have: that of the sender."""
 LAYERS_DRAW = 1_000_000
-"""Numbers of the draws of layers begin here."""
+"""First number of the random draws of layers."""
 
 
 class Durations:
-    """Durations of one run. Each is drawn when it is asked for, always the same."""
+    """Durations of a run. They are computed when needed, and repeated calls give the same values."""
 
     def __init__(self, plan: SimulatedRun, schedule: Schedule, conditions: Conditions) -> None:
         self._plan = plan
@@ -171,7 +171,7 @@ class Durations:
         self._host = topology.arranged(np.unique(plan.hosts, return_inverse=True)[1])
 
     def compute(self, slot: int) -> ComputeTimes:
-        """Of a forward or backward."""
+        """Durations of a forward or backward."""
         pp, stage = self._place(slot)
         work = self._plan.seconds(stage) * self._draws.compute(slot, self._shape) * self.lanes(self._ranks, pp)
         work *= self._conditions.sequences[:, :, int(self._slots.microbatch[slot]), None]
@@ -182,13 +182,13 @@ class Durations:
         return ComputeTimes(wall_s=wall + collection, cpu_s=work + collection, collection_s=collection)
 
     def inner(self, slot: int) -> Floats:
-        """The collective inside a forward or backward: one for all ranks of a tensor-parallel group, [steps, dp, 1]."""
+        """Seconds of the tensor-parallel collective inside a forward or backward, [steps, dp, 1]."""
         spread = self._plan.noise.transfer_spread
         seconds = self._plan.seconds(Stage.TP_ALL_REDUCE)
         return seconds * self._draws.transfer(len(self._slots) + slot, (*self._shape[:2], 1), spread)
 
     def layers(self, slot: int, times: ComputeTimes) -> LayerTimes:
-        """The parts of a forward or backward whose parameters are sharded."""
+        """Durations of the layers of a forward or backward with sharded parameters."""
         pp, stage = self._place(slot)
         noise, shape = self._plan.noise, (LAYERS, *self._shape)
         key = LAYERS_DRAW + 4 * slot
@@ -208,7 +208,7 @@ class Durations:
         )
 
     def other(self, slot: int) -> Floats:
-        """Of whatever is neither forward nor backward."""
+        """Seconds of a slot that is not a forward or backward."""
         pp, stage = self._place(slot)
         match stage:
             case Stage.DATA_LOAD:
@@ -228,10 +228,10 @@ class Durations:
                 return self._transfer(slot, pp, stage)
 
     def silence(self, slot: int) -> Floats:
-        """Seconds for which a slot stands because the network of somebody is silent: in :meth:`other` already.
+        """Delay of a slot by link losses, in seconds. :meth:`other` includes it.
 
-        Of a last gradient that leaves the sender's host: the sender's silence, and that of a receiver whose own last
-        gradient goes nowhere, or stays on its host. So a card is silent once, not on both sides of a rank.
+        For the last gradient that leaves the host of the sender: the link loss of the sender, and that of the receiver
+        if the last gradient of the receiver does not leave its host. So the link loss of a card is counted only once.
         """
         (pp, _), other = self._place(slot), int(self._other_side[slot])
         if (min(slot, other) if other >= 0 else slot) not in self._silent:
@@ -246,12 +246,12 @@ class Durations:
         return np.asarray(np.maximum(sent * leaves, received * (leaves & ~sends)))
 
     def _leaves(self, sender: int, receiver: int) -> Bools:
-        """Whether gradients go from one pipeline rank to another, on another host: [dp, tp]."""
+        """Whether gradients of the sender go to another host: [dp, tp]."""
         goes = receiver >= 0 or self._plan.num_chunks > 1
         return np.asarray(goes & (self._host[:, sender] != self._host[:, receiver]))
 
     def lanes(self, ranks: Floats, pp: int) -> Floats:
-        """[steps, ranks] as [steps, dp, tp] of one pipeline rank."""
+        """The lanes of one pipeline rank: [steps, ranks] -> [steps, dp, tp]."""
         return self._plan.topology.arranged(np.atleast_2d(ranks))[:, :, pp, :]
 
     def _place(self, slot: int) -> tuple[int, Stage]:
@@ -267,7 +267,7 @@ class Durations:
         return np.where(here, self.lanes(self._conditions.collection_s, pp), 0.0)
 
     def _across_dp(self, slot: int, pp: int, stage: Stage) -> Floats:
-        """A collective of a data-parallel group: as slow as its slowest link."""
+        """Seconds of a collective of a data-parallel group. Its slowest link determines the time."""
         noise = self._plan.noise
         spread = noise.gather_spread if stage is Stage.PARAMS_ALL_GATHER else noise.reduce_spread
         drawn = self._draws.transfer(slot, (self._shape[0], 1, self._shape[2]), spread)
@@ -276,7 +276,8 @@ class Durations:
         return np.asarray(transfer + self.silence(slot))
 
     def _across_pp(self, slot: int, stage: Stage, ends: tuple[int, ...]) -> Floats:
-        """What goes between pipeline ranks: as slow as the slower side. ``slot``: the first of those that meet."""
+        """Seconds of a transfer between pipeline ranks. The slower side determines the time. ``slot``: that of the
+        first side."""
         link = np.maximum.reduce([self.lanes(self._conditions.pp_link, pp) for pp in ends])
         drawn = self._draws.transfer(slot, self._shape, self._plan.noise.transfer_spread)
         return np.asarray(self._plan.seconds(stage) * drawn * link)
@@ -289,8 +290,8 @@ class Durations:
 
 
 def _silent_slots(schedule: Schedule) -> set[int]:
-    """Slots that a network's silence may strike: the first reduction of gradients on each pipeline rank; without data
-    parallelism, the last gradient that it sends back."""
+    """Slots that a link loss can delay: the first reduction of gradients on each pipeline rank. Without data
+    parallelism: the last gradient that the rank sends."""
     slots = schedule.program.slots
     reductions = np.flatnonzero((slots.stage == Stage.GRADS_REDUCE_SCATTER) & (slots.occurrence == 0)).tolist()
     if reductions:

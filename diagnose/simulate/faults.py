@@ -17,7 +17,7 @@ from telemetry.host_metrics import Metric
 MOST = 1e6
 """Limit of factors, seconds, milliseconds and steps."""
 LAST_STEP = 2**31
-"""Of a fault without an end."""
+"""Last step of a fault without an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

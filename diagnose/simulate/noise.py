@@ -1,12 +1,18 @@
-"""Durations that scatter as those of real runs do.
+"""Random variation of durations, as in real runs.
 
-    factor = lasting[rank] * common[step] * lately[step, rank] * operation[step, rank, operation]
+    factor = per_rank[rank] * per_step[step] * per_rank_step[step, rank] * operation[step, rank, operation]
 
-Measured on the published trace ST (arXiv 2505.05713; 1,024 forwards and as many backwards of 8 ranks in 32 steps):
-ranks of one pipeline stage differ by 0.1 to 0.6% for good; a step as a whole scatters by 1% (5% below in the job's
-first steps), a rank in a step by 0.8%, an operation in that by 1.3 to 1.6% with a kurtosis of 6, which a t-distribution
-of six degrees of freedom has. Gathers of parameters scatter by 5%, reductions of gradients by 14%. On a CPU that ranks
-share, wall time of equal work scatters by a factor of two, processor time does not.
+Standard deviations, measured on the published trace ST (arXiv 2505.05713; 1,024 forwards and as many backwards of 8
+ranks in 32 steps):
+
+    between ranks of a pipeline stage    0.1 to 0.6%, constant over the run
+    between steps                        1%; the first steps of the job are 5% shorter
+    of a rank between steps              0.8%
+    of an operation                      1.3 to 1.6%, with a kurtosis of 6 (t-distribution of six degrees of freedom)
+    gathers of parameters                5%
+    reductions of gradients              14%
+
+On a CPU that ranks share, the wall time of equal work varies by a factor of two. The processor time does not.
 """
 
 from dataclasses import dataclass
@@ -19,23 +25,24 @@ from telemetry.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How much what scatters: standard deviations of the logarithm unless said otherwise."""
+    """Amounts of variation: standard deviations of the logarithm, unless stated otherwise."""
 
     rank_spread: float = 0.005
-    """Ranks differ for good."""
+    """Between ranks, constant over the run."""
     step_spread: float = 0.01
-    """All ranks together, from step to step."""
+    """Between steps, the same for all ranks."""
     rank_step_spread: float = 0.008
+    """Of each rank, between steps."""
     jitter: float = 0.015
     """Of a single compute."""
     tail_degrees: float = 6.0
-    """Degrees of freedom of the t-distribution that a compute's jitter follows: the fewer, the heavier its tail."""
+    """Degrees of freedom of the t-distribution of ``jitter``. Fewer degrees give more very large values."""
     gather_spread: float = 0.05
     reduce_spread: float = 0.14
     transfer_spread: float = 0.1
     """Of a transfer between two pipeline ranks, and of a collective inside a tensor-parallel group."""
     wall_spread: float = 0.0
-    """Mean share of wall time beyond processor time, of a compute on a shared CPU."""
+    """For a compute on a shared CPU: mean of (wall time - processor time) / processor time."""
 
 
 RECORDED = Noise()
@@ -72,34 +79,34 @@ NAMES = ("none", "recorded", "heavy")
 
 
 def noise_named(name: str, *, on_cpu: bool) -> Noise:
-    """The noise that ``--noise`` means.
+    """The noise for a value of ``--noise``.
 
     Raises:
-        UsageError: no such name.
+        UsageError: the name is unknown.
     """
     if name not in NAMES:
-        raise UsageError(f"no noise {name!r}", hint=f"one of {', '.join(NAMES)}")
+        raise UsageError(f"unknown noise {name!r}", hint=f"use one of {', '.join(NAMES)}")
     return _BY_NAME[name, on_cpu]
 
 
 LONGEST = 3.0
-"""Of the logarithm of a factor: not even a heavy tail reaches beyond twenty times."""
+"""Largest logarithm of a factor: no factor is larger than about 20."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Random factors of one run. Each is drawn from its name, so a fault changes none of them."""
+    """Random factors of a run. Each depends only on the seed and on its number, so a fault does not change them."""
 
     noise: Noise
     seed: int
 
     def ranks(self, num_steps: int, num_ranks: int) -> Floats:
-        """Factor on everything that a rank computes in a step, [steps, ranks]."""
+        """Factor on all computes of a rank in a step, [steps, ranks]."""
         random = self._random(0)
-        lasting = random.normal(0.0, self.noise.rank_spread, num_ranks)
-        common = random.normal(0.0, self.noise.step_spread, (num_steps, 1))
-        lately = random.normal(0.0, self.noise.rank_step_spread, (num_steps, num_ranks))
-        return np.exp(lasting + common + lately)
+        per_rank = random.normal(0.0, self.noise.rank_spread, num_ranks)
+        per_step = random.normal(0.0, self.noise.step_spread, (num_steps, 1))
+        per_rank_step = random.normal(0.0, self.noise.rank_step_spread, (num_steps, num_ranks))
+        return np.exp(per_rank + per_step + per_rank_step)
 
     def compute(self, key: int, shape: tuple[int, ...]) -> Floats:
         """Factor on the compute time of one operation."""
@@ -109,7 +116,7 @@ class Draws:
         return np.asarray(np.exp(np.clip(drawn, -LONGEST, LONGEST)))
 
     def wall(self, key: int, shape: tuple[int, ...]) -> Floats:
-        """Wall time for processor time, of one operation; at least one."""
+        """Wall time / processor time of one operation; at least 1."""
         return np.asarray(1.0 + self._random(2, key).exponential(self.noise.wall_spread, shape))
 
     def transfer(self, key: int, shape: tuple[int, ...], spread: float) -> Floats:
@@ -117,7 +124,7 @@ class Draws:
         return np.asarray(np.exp(self._random(3, key).normal(0.0, spread, shape)))
 
     def of(self, what: int) -> np.random.Generator:
-        """A generator for something else, by its number."""
+        """A random generator for another purpose, by its number."""
         return self._random(4, what)
 
     def _random(self, *name: int) -> np.random.Generator:

@@ -1,4 +1,4 @@
-"""What is simulated: grid, schedule, durations, noise and faults, in one record."""
+"""The plan of a simulated run: grid, schedule, durations, noise and faults, in one record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ MAX_CLOCK_DRIFT_PPM = 100_000.0
 MAX_STEP = 2**31
 MAX_NUMBERED = 2**15 - 1
 MAX_SPANS = 200_000_000
-"""That many take 40 GB of memory."""
+"""This number of spans needs 40 GB of memory."""
 
 LAYERS = 8
 """Layers of each chunk. With ``fsdp``, each is gathered and reduced separately."""
@@ -42,7 +42,7 @@ MILLISECONDS: Mapping[Stage, float] = {
     Stage.CHECKPOINT_SNAPSHOT: 300.0,
     Stage.CHECKPOINT_WRITE: 3000.0,
 }
-"""What a stage takes by itself, without noise: a compute for one microbatch and chunk, its collective not counted."""
+"""Duration of each stage without noise and waiting. A compute: for one microbatch and chunk, without its collective."""
 OPTIONS = {
     "num_chunks": "--chunks",
     "num_microbatches": "--microbatches",
@@ -50,7 +50,7 @@ OPTIONS = {
     "gpus_per_host": "--ranks-per-host",
     "first_step": "first_step",
 }
-"""Options of ``rankscope simulate`` that are called differently than the field. ``first_step`` has no option."""
+"""Field -> option of ``rankscope simulate``, if their names differ. ``first_step`` has no option."""
 
 
 def _option(name: str) -> str:
@@ -63,13 +63,13 @@ class SimulatedRun:
     """A run to simulate.
 
     Raises:
-        UsageError: a number out of range, a schedule that cannot be, or a fault that has no place in this run.
+        UsageError: a number is out of range, the schedule is impossible, or a fault does not fit the run.
     """
 
     name: str = "simulated"
     topology: Topology
     num_chunks: int = 1
-    """Chunks of the model on each pipeline rank: more than one is interleaved 1F1B."""
+    """Chunks of the model on each pipeline rank. More than one: interleaved 1F1B."""
     num_microbatches: int = 8
     num_steps: int = 40
     first_step: int = 0
@@ -77,20 +77,20 @@ class SimulatedRun:
     noise: Noise = RECORDED
     gpus_per_host: int = 8
     host_names: tuple[str, ...] = ()
-    """One for each host; empty: ``gpu-000`` and so on."""
+    """One name for each host. Empty: ``gpu-000`` and so on."""
     clock_offset_ms: float = 0.0
-    """Hosts' clocks are off by up to this."""
+    """Largest offset of host clocks."""
     clock_drift_ppm: float = 0.0
-    """And run up to this fast or slow."""
+    """Largest drift of host clocks."""
     device: Device = "cuda"
-    """On ``cpu`` the processor time of each compute is measured."""
+    """On ``cpu``, the processor time of each compute is recorded."""
     clock: Clock = "host"
-    """What spans are measured with. Where it is the device, the host issues a step's work long before it runs."""
+    """The clock of spans. With ``device``, the host issues the work of a step long before it runs."""
     fsdp: bool = False
-    """Whether parameters are sharded: gathered layer by layer inside forwards and backwards, and gradients reduced
-    inside backwards (see ``durations``)."""
+    """Whether parameters are sharded. They are gathered for each layer inside forwards and backwards, and gradients are
+    reduced inside backwards (see ``durations``)."""
     prefetches: bool = True
-    """With ``fsdp``: whether the next layer is gathered beside the present one."""
+    """With ``fsdp``: whether the next layer is gathered during the compute of the current one."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0: none."""
     collects_by_plan: bool = False
@@ -165,7 +165,7 @@ class SimulatedRun:
 
     @property
     def words(self) -> Mapping[str, str]:
-        """What every rank says about itself as it begins."""
+        """Metadata that each rank announces at its start."""
         return {
             "simulated": "yes",
             "device": self.device,
@@ -199,7 +199,7 @@ class SimulatedRun:
 
     @property
     def expected_s(self) -> float:
-        """About how long all steps take together, without noise and faults."""
+        """Approximate time of all steps, without noise and faults."""
         microbatch = Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.TP_ALL_REDUCE, Stage.TP_ALL_REDUCE
         once = Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.OPTIMIZER_CLIP, Stage.OPTIMIZER
         in_turn = self.num_chunks * self.num_microbatches + self.topology.pp - 1
@@ -207,5 +207,5 @@ class SimulatedRun:
         return step * self.num_steps
 
     def seconds(self, stage: Stage) -> float:
-        """What ``stage`` takes by itself, without noise."""
+        """Duration of ``stage``, without noise and waiting."""
         return self.milliseconds[stage] / 1e3

@@ -179,9 +179,9 @@ class Timeline:
     """Times of a run; nanoseconds from its begin, without clock errors."""
 
     begin_ns: Int64s
-    """Of each step."""
+    """Begin of each step."""
     end_ns: int
-    """Of the last step."""
+    """End of the last step."""
     met_ns: Int64s
     """When all members had begun the first transfer of a rank that a lost link delays, [steps, ranks]; else the begin
     of the step."""

@@ -1,17 +1,17 @@
-"""Simulate a run: the program of its schedule, replayed with noise and faults, straight into arrays.
+"""Simulates a run: the program of its schedule is replayed with noise and faults. The result is arrays.
 
     plan -> schedule -> program --replay--> begin and end of every slot in every lane -> operations
                           ^
               conditions (faults), draws (noise)
 
-All steps are replayed at once: each begins when the one before has ended on all ranks, because the norm of the
-gradients meets across all of them. A tensor-parallel group moves together: inside each compute all its ranks wait for
-the slowest one, in a collective.
+All steps are replayed at once. A step begins when the step before has ended on all ranks, because the norm of the
+gradients needs all ranks. In each compute, all ranks of a tensor-parallel group wait for the slowest one in a
+collective.
 
     rank 0, healthy   |== compute ==|~~~~ tp-all-reduce ~~~~|
     rank 1, slow      |====== compute ======|~ tp-all-reduce|
 
-Numbers that a run reports once a step: loss, norm of the gradient, tokens a second, MFU.
+Samples of each step: loss, gradient norm, tokens per second, MFU.
 """
 
 from collections import defaultdict
@@ -38,11 +38,11 @@ from telemetry.stages import Stage
 SAMPLES_DRAW = 4
 TOKENS_A_MICROBATCH = 4096
 BEST_MFU = 0.6
-"""MFU of a step that were forward and backward of its microbatches alone."""
+"""MFU of a step that consists only of the forwards and backwards of its microbatches."""
 
 
 def samples(plan: SimulatedRun, conditions: Conditions, draws: Draws, step_ns: Floats) -> dict[str, Series]:
-    """Metric -> its values, one a step."""
+    """Metric -> its values, one for each step."""
     random = draws.of(SAMPLES_DRAW)
     steps = plan.scene.steps
     step_s = step_ns / 1e9
@@ -59,27 +59,27 @@ def samples(plan: SimulatedRun, conditions: Conditions, draws: Draws, step_ns: F
 
 
 def _useful_s(plan: SimulatedRun) -> float:
-    """Forward and backward of a step's microbatches on one rank."""
+    """Seconds of forwards and backwards of a rank in a step."""
     each = plan.seconds(Stage.FORWARD_COMPUTE) + plan.seconds(Stage.BACKWARD_COMPUTE)
     return each * plan.num_chunks * plan.num_microbatches
 
 
 FAULTS_DRAW = 1000
-"""Numbers of the faults' generators begin here."""
+"""First number of the random generators of faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """A simulated run: what its ranks would have recorded, and the truth that they would not know."""
+    """A simulated run: the records of its ranks, and the truth, which is not recorded."""
 
     plan: SimulatedRun
     operations: Mapping[Stage, Operations]
-    """Every stage, ``step`` and collectives inside computes too; stamps are of each host's own clock."""
+    """All stages, also ``step`` and collectives inside computes. Times are by the clock of each host."""
     step_ns: Floats
     """The step time of each step."""
     samples: Mapping[str, Series]
     fleet: Fleet
-    """What hosts told meanwhile, by their own clocks: nothing where no fault sits with a card or a GPU."""
+    """Samples and events of hosts, by their clocks. Empty without a fault of a network card or GPU."""
     truth: tuple[Truth, ...]
 
     @property
@@ -88,7 +88,7 @@ class Simulation:
 
 
 def simulate(plan: SimulatedRun) -> Simulation:
-    """Simulate ``plan``: the same for the same plan, to the bit."""
+    """Simulate ``plan``. The same plan gives exactly the same result."""
     conditions = healthy(plan.scene)
     draws = Draws(noise=plan.noise, seed=plan.seed)
     truth = tuple(strike(fault, conditions, draws.of(FAULTS_DRAW + number)) for number, fault in enumerate(plan.faults))
@@ -145,7 +145,7 @@ def view(simulation: Simulation) -> RunView:
 
 
 def _masks(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:
-    """Groups that recorders of a mesh note; those of a plain grid are known by their stage."""
+    """Group masks that recorders of a mesh record. In a plain grid, the stage determines the group."""
     if plan.topology.is_plain:
         return defaultdict(int)
     sharded = groups.mask if plan.fsdp else plan.topology.replica_mask
@@ -154,7 +154,7 @@ def _masks(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:
 
 
 class _Recording:
-    """One replay, written down as it goes."""
+    """A replay that records its operations."""
 
     def __init__(self, plan: SimulatedRun, program: Schedule, conditions: Conditions, book: Book) -> None:
         self._plan = plan
@@ -176,14 +176,14 @@ class _Recording:
         self._is_silent = bool(conditions.silences)
 
     def replayed(self) -> Floats:
-        """Play it; when each rank has ended, seconds from its step's begin: [steps, ranks]."""
+        """Run the replay. Returns the end of each rank, in seconds from the begin of its step: [steps, ranks]."""
         replay(self._program, self._takes, gaps=self._late, watch=self._write)
         return self._plan.topology.by_rank(self._ended_s)
 
     @property
     def met_s(self) -> Floats:
-        """When all had come for the first transfer of each rank that a silent network holds up, seconds from its step's
-        begin, [steps, ranks]; 0 where none is."""
+        """For each rank, the first transfer that a link loss delays: when all its ranks had begun it. In seconds from
+        the begin of the step, [steps, ranks]; 0 without such a transfer."""
         self._met_s[np.isinf(self._met_s)] = 0.0
         return self._plan.topology.by_rank(self._met_s)
 
@@ -192,7 +192,7 @@ class _Recording:
         return self._compute(slot) if is_compute else self._durations.other(slot)[None]
 
     def _late(self, slot: int) -> Lane:
-        """What a rank's host takes to launch the first reduction of gradients; without any, their norm."""
+        """Time in which the host launches the first reduction of gradients, or their norm if there is no reduction."""
         reduces = self._plan.topology.dp > 1 and not self._plan.fsdp
         launched = Stage.GRADS_REDUCE_SCATTER if reduces else Stage.OPTIMIZER_CLIP
         if self._stages[slot] is not launched or self._slots.occurrence[slot]:
@@ -209,7 +209,7 @@ class _Recording:
         return latest_end(self._program.before[slot], self._ends)
 
     def _compute(self, slot: int) -> Lane:
-        """Duration of a compute: all of a tensor-parallel group end together, whenever each began."""
+        """Duration of a compute. All ranks of a tensor-parallel group end it at the same time."""
         begin = self._begin(slot)
         times = self._durations.compute(slot)
         if self._plan.fsdp:
@@ -240,7 +240,7 @@ class _Recording:
         return end
 
     def _inside(self, slot: int, stage: Stage, begin: Lane, end: Lane) -> Written:
-        """Something within a compute; collectives count on over forwards and backwards, in order of time."""
+        """An operation inside a compute. Collectives are numbered over forwards and backwards, in order of time."""
         number = int(
             np.isin(self._slots.stage[:slot], WORK_STAGES)[self._slots.pp[:slot] == self._slots.pp[slot]].sum()
         )

@@ -1,12 +1,10 @@
-"""Where a simulated run takes place: its grid, its hosts and its steps, as a fault sees them.
-
-What a run meets on its way: factors and delays that faults put where they strike.
+"""The grid, hosts and steps of a simulated run, and its conditions: factors and delays that faults set.
 
     rank 3 slow from step 1 on        work[step, rank]     1.0 1.0 1.0 1.0
                                                            1.0 1.0 1.0 1.4
                                                            1.0 1.0 1.0 1.4
 
-A healthy run has factors of one and delays of nothing. Faults multiply and add, so they can be combined.
+In a healthy run all factors are 1 and all delays are 0. Faults multiply factors and add delays. They can be combined.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from telemetry.errors import UsageError
 from telemetry.topology import Topology
 
 Floats = npt.NDArray[np.float64]
-"""Seconds or factors; what its axes are stands beside it."""
+"""Seconds or factors. The axes are documented at each use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +83,12 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A network card that has no link for a while."""
+    """A temporary link loss of a network card."""
 
     row: int
-    """Of the step."""
+    """Row of the step."""
     ranks: tuple[int, ...]
-    """Those whose network it is."""
+    """Ranks that use this card."""
     host: str
     device: str
     seconds: float
@@ -98,29 +96,29 @@ class Silence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Arrays of [steps, ranks] unless said otherwise; made to be written into."""
+    """Arrays of [steps, ranks], unless stated otherwise. Faults change them in place."""
 
     scene: Scene
     work: Floats
-    """Factor on a rank's own compute: processor or GPU time."""
+    """Factor on the compute of a rank: processor or GPU time."""
     wall: Floats
-    """Factor on the wall time of the same compute, on top: a core that others take."""
+    """Additional factor on the wall time of compute, because other processes use the core."""
     sequences: Floats
     """Factor on the compute of a microbatch in a replica: [steps, dp, microbatches]."""
     dp_link: Floats
-    """Factor on data-parallel collectives; the slowest member's counts."""
+    """Factor on data-parallel collectives. The factor of the slowest member is used."""
     pp_link: Floats
-    """Factor on transfers between pipeline stages; the slower side's counts."""
+    """Factor on transfers between pipeline stages. The factor of the slower side is used."""
     silence_s: Floats
-    """Seconds for which a rank's network is gone in that step."""
+    """Seconds without a network in that step."""
     data_s: Floats
-    """Seconds by which a rank's data comes late."""
+    """Delay of the data in seconds."""
     launch_s: Floats
-    """Seconds by which a rank launches its gradients' collective late."""
+    """Delay in seconds with which a rank launches the collective of its gradients."""
     collection_s: Floats
     """Seconds of garbage collection inside one forward of the step."""
     collection_in: Floats
-    """Which forward of the step that is."""
+    """Number of that forward in the step."""
     write: Floats
     """Factor on the writing of a checkpoint."""
     loss: Floats
@@ -128,12 +126,12 @@ class Conditions:
     gradient_norm: Floats
     """Factor on the norm of the gradient, [steps]."""
     silences: list[Silence] = field(default_factory=list)
-    """Whose network is silent in ``silence_s``, card by card."""
+    """The link losses in ``silence_s``, for each card."""
     held_down: dict[str, Floats] = field(default_factory=dict)
-    """Counter of a GPU's throttling -> the part of ``work`` that is due to it."""
+    """Throttling counter of a GPU -> the part of ``work`` that it causes."""
 
     def held_down_by(self, counter: str) -> Floats:
-        """The factor of one counter, to be written into."""
+        """The factor of one counter. Faults change it in place."""
         return self.held_down.setdefault(counter, np.ones_like(self.work))
 
 

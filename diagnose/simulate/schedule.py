@@ -1,4 +1,4 @@
-"""The pipeline's schedule, as the slots that a replay runs.
+"""The schedule of the pipeline, as slots for a replay.
 
 1F1B, pp 4, 4 microbatches (forward and backward of equal length)
 
@@ -31,7 +31,7 @@ from telemetry.stages import Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """One forward or backward of one microbatch through one chunk."""
+    """A forward or backward of a microbatch in a chunk."""
 
     stage: Stage
     chunk: int
@@ -40,20 +40,20 @@ class Compute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What decides the order of things. Interleaving needs microbatches in whole groups of ``pp``."""
+    """Settings that determine the order of slots. Interleaving needs a multiple of ``pp`` microbatches."""
 
     pp: int
     dp: int
     num_chunks: int
     num_microbatches: int
     collects: bool = False
-    """Whether garbage is collected by plan once the last compute has ended."""
+    """Whether each rank collects garbage after its last compute."""
     gathers_inside: bool = False
     """Whether parameters are gathered and gradients reduced inside the computes."""
 
     @property
     def num_pieces(self) -> int:
-        """Pieces that the model is cut into."""
+        """Number of pieces of the model."""
         return self.pp * self.num_chunks
 
 
@@ -97,16 +97,16 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The program of one step, and what the slots of its transfers belong to."""
+    """The program of one step, and the compute and other side of each transfer."""
 
     program: Program
     transfers: Transfers
     stages: tuple[Stage, ...]
-    """Of each slot."""
+    """Stage of each slot."""
 
 
 def schedule(layout: Layout) -> Schedule:
-    """The program of one step on every pipeline rank."""
+    """The program of one step on all pipeline ranks."""
     listed = [one for pp in range(layout.pp) for one in _step_of(layout, pp)]
     slots = _slots(listed)
     number = {(one.pp, one.stage, one.chunk, one.microbatch): slot for slot, one in enumerate(listed)}
@@ -116,7 +116,7 @@ def schedule(layout: Layout) -> Schedule:
 
 
 def _step_of(layout: Layout, pp: int) -> Iterator[_Slot]:
-    """All that one pipeline rank does in a step."""
+    """All slots of a pipeline rank in a step."""
     yield _Slot(pp=pp, stage=Stage.DATA_LOAD)
     if layout.dp > 1 and not layout.gathers_inside:
         yield from (_Slot(pp=pp, stage=Stage.PARAMS_ALL_GATHER, chunk=chunk) for chunk in range(layout.num_chunks))
@@ -134,24 +134,24 @@ def _step_of(layout: Layout, pp: int) -> Iterator[_Slot]:
 
 
 def _with_transfers(layout: Layout, pp: int, compute: Compute) -> Iterator[_Slot]:
-    """Receive, compute, send; of the transfers those that the ends of the model have."""
-    of_compute = [way for way in DIRECTIONS if way.compute is compute.stage]
+    """Receive, compute, send. The first and the last piece of the model have fewer transfers."""
+    of_compute = [direction for direction in DIRECTIONS if direction.compute is compute.stage]
     for sends in (False, True):
-        for way in of_compute:
-            if way.sends is sends and _other_place(layout, pp, compute.chunk, way) is not None:
-                yield _Slot(pp=pp, stage=way.stage, chunk=compute.chunk, microbatch=compute.microbatch)
+        for direction in of_compute:
+            if direction.sends is sends and _other_place(layout, pp, compute.chunk, direction) is not None:
+                yield _Slot(pp=pp, stage=direction.stage, chunk=compute.chunk, microbatch=compute.microbatch)
         if not sends:
             yield _Slot(pp=pp, stage=compute.stage, chunk=compute.chunk, microbatch=compute.microbatch)
 
 
-def _other_place(layout: Layout, pp: int, chunk: int, way: Direction) -> tuple[int, int] | None:
-    """Pipeline rank and chunk on the other side of a transfer; None at the ends of the model."""
-    piece = chunk * layout.pp + pp + way.towards
+def _other_place(layout: Layout, pp: int, chunk: int, direction: Direction) -> tuple[int, int] | None:
+    """Pipeline rank and chunk on the other side of a transfer. None at the ends of the model."""
+    piece = chunk * layout.pp + pp + direction.towards
     return (piece % layout.pp, piece // layout.pp) if 0 <= piece < layout.num_pieces else None
 
 
 def _slots(listed: list[_Slot]) -> Slots:
-    """Columns; a slot's place in the list stands for its time, of which a program reads no more than the order."""
+    """The slots as columns. The index of a slot is used as its time, because a program uses only the order of times."""
     seen: dict[tuple[int, Stage], int] = {}
     occurrence = []
     for one in listed:
@@ -170,15 +170,15 @@ def _slots(listed: list[_Slot]) -> Slots:
 
 
 def _transfers(layout: Layout, listed: list[_Slot], number: dict[tuple[int, Stage, int, int], int]) -> Transfers:
-    ways = {way.stage: way for way in DIRECTIONS}
+    directions = {direction.stage: direction for direction in DIRECTIONS}
     compute = np.full(len(listed), ALONE)
     other_side = np.full(len(listed), ALONE)
     for slot, one in enumerate(listed):
-        if one.stage not in ways:
+        if one.stage not in directions:
             continue
-        way = ways[one.stage]
-        place = _other_place(layout, one.pp, one.chunk, way)
+        direction = directions[one.stage]
+        place = _other_place(layout, one.pp, one.chunk, direction)
         assert place is not None, one
-        compute[slot] = number[one.pp, way.compute, one.chunk, one.microbatch]
-        other_side[slot] = number[place[0], way.other, place[1], one.microbatch]
+        compute[slot] = number[one.pp, direction.compute, one.chunk, one.microbatch]
+        other_side[slot] = number[place[0], direction.other, place[1], one.microbatch]
     return Transfers(compute=compute, other_side=other_side)

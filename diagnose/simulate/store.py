@@ -1,7 +1,4 @@
-"""A simulation into whatever ``--store`` names. The truth about it stays outside.
-
-A simulation as the rows of a store.
-"""
+"""Converts a simulation to rows, and stores them. The truth is not stored."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,17 +18,17 @@ from telemetry.stores.queries import HighWater
 from telemetry.tables import HOST_EVENTS, HOST_SAMPLES, SAMPLES, SPANS
 
 HOST_PACE = 0.3
-"""Of the time that the device takes, that a host needs to issue its work."""
+"""Time in which a host issues the work of a device / time of the device for this work."""
 
 
 def spans_table(simulation: Simulation) -> pa.Table:
-    """Columns of ``telemetry.tables.SPANS`` by rank and ``seq``: each rank's operations in time, then its steps."""
+    """Columns of ``telemetry.tables.SPANS``, by rank and ``seq``: the operations of a rank by time, then its steps."""
     parts = [_columns(stage, one, simulation) for stage, one in simulation.operations.items()]
     return numbered({name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])})
 
 
 def samples_table(simulation: Simulation) -> pa.Table:
-    """Columns of ``telemetry.tables.SAMPLES``: the last rank reports, at the end of each step."""
+    """Columns of ``telemetry.tables.SAMPLES``. The last rank reports at the end of each step."""
     rank = simulation.plan.topology.world_size - 1
     at_ns = simulation.operations[Stage.STEP].end_ns[:, 0, rank]
     num_steps, num_metrics = simulation.plan.num_steps, len(simulation.samples)
@@ -73,7 +70,7 @@ def host_events_table(fleet: Fleet) -> pa.Table:
 def _columns(
     stage: Stage, one: Operations, simulation: Simulation
 ) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
-    """The operations of one stage, one after another."""
+    """Columns of the operations of one stage."""
     present = one.present
     steps = simulation.plan.scene.steps
     row, _, rank = np.nonzero(present)
@@ -95,7 +92,7 @@ def _columns(
 def _clock(
     stage: Stage, one: Operations, simulation: Simulation, row: Int64s, rank: Int64s
 ) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
-    """When the host issued each operation, and the clock that it was measured with: of what runs on a device."""
+    """For operations on a device: when the host issued each one, and the clock of the measurement."""
     on_device = stage is Stage.STEP or stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION)
     columns: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
     if simulation.plan.clock == "host" or not on_device:
@@ -111,7 +108,7 @@ def _clock(
 
 
 def _numbers(stage: Stage, present: Bools) -> np.ndarray[tuple[int, ...], np.dtype[np.uint32]]:
-    """The how-many-th of its rank each operation is, from 1; 0 where it meets nobody."""
+    """Number of each operation on its rank, from 1. 0 for stages without communication."""
     if stage.stage_class is not StageClass.COMMUNICATION:
         return np.zeros(int(present.sum()), dtype=np.uint32)
     num_steps, _, num_ranks = present.shape
@@ -121,14 +118,14 @@ def _numbers(stage: Stage, present: Bools) -> np.ndarray[tuple[int, ...], np.dty
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedRun(ImportedRun):
-    """A run, and what its hosts told meanwhile."""
+    """A run with samples and events of its hosts."""
 
     host_samples: pa.Table
     host_events: pa.Table
 
 
 def as_run(simulation: Simulation) -> HostedRun:
-    """The run as it is stored."""
+    """The rows of a simulated run."""
     plan = simulation.plan
     return HostedRun(
         run_id=checked_run_name(plan.name),
@@ -143,31 +140,31 @@ def as_run(simulation: Simulation) -> HostedRun:
 
 
 def put_simulation(run: HostedRun, samples: pa.Table, target: Target) -> None:
-    """Store ``run`` with its ``samples`` and what its hosts told: what is killed on the way shows in no list.
+    """Store ``run`` with its ``samples`` and the rows of its hosts. An incomplete run is not listed.
 
     Raises:
-        TakenNameError: a run of that name is stored, or a part of another one.
-        UnreachableError: nobody answers there.
+        TakenNameError: another run with this name is stored, completely or in part.
+        UnreachableError: the store does not answer.
     """
     check_sound(run)
-    told = {"host_events": run.host_events, "host_samples": run.host_samples, "samples": samples}
-    put_run(run, _WithSamples(target, {table: rows for table, rows in told.items() if rows.num_rows}))
+    further = {"host_events": run.host_events, "host_samples": run.host_samples, "samples": samples}
+    put_run(run, _WithSamples(target, {table: rows for table, rows in further.items() if rows.num_rows}))
 
 
 class _WithSamples:
-    """A target that stores other tables, too, before the ranks, which make a run complete. Samples, the last of them,
-    tell whether all are there; rows of hosts that come twice count once."""
+    """A target that stores further tables before the table of ranks, which completes a run. Samples are stored last, so
+    they show that all further tables are stored. Rows of hosts may be stored twice, because they count once."""
 
-    def __init__(self, target: Target, told: Mapping[str, pa.Table]) -> None:
+    def __init__(self, target: Target, further: Mapping[str, pa.Table]) -> None:
         self.max_rows = target.max_rows
         self.reader: Reader = target.reader
         self._target = target
-        self._told = told
+        self._further = further
 
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
         if table == "ranks" and not self._are_stored(run):
-            for other, of_other in self._told.items():
-                self._target.put(other, of_other, run)
+            for name, table_rows in self._further.items():
+                self._target.put(name, table_rows, run)
         self._target.put(table, rows, run)
 
     def keep_clocks(self, run: ImportedRun) -> None:

@@ -1,24 +1,24 @@
-"""What was done to a simulated run: for whoever checks a verdict afterwards, never into the store.
+"""The faults of a simulated run, and the truth about them. It is used to check a verdict and never stored with the run.
 
-Faults as people write them: a kind and its settings, as the trainer's are.
+A fault is written as a kind and its settings, like faults of the trainer:
 
-slow:rank=5,factor=1.4            compute of a rank takes so many times as long; or of all of host=gpu-003
-throttle:rank=5,factor=1.4        clocks of its GPU held down; shape=waves (period= steps) or ramp; reason=heat,
+slow:rank=5,factor=1.4            compute of a rank takes `factor` times as long; or of all ranks of host=gpu-003
+throttle:rank=5,factor=1.4        the clock of its GPU is reduced; shape=waves (period= steps) or ramp; reason=heat,
                                   power or brake
 stage:pp=3,factor=1.3             a pipeline stage has more work than the others
 sequences:spread=0.3              microbatches of unequal length; shape=lognormal or heavy
-gc                                garbage collected inside forwards, at irregular steps; also every= (steps), ms=,
+gc                                garbage collection inside forwards, at irregular steps; also every= (steps), ms=,
                                   share= (of the ranks), rank=, host=
-link:host=gpu-003,factor=3        a slow network; or of rank=5; axis=all, dp or pp
-flap:host=gpu-003,seconds=4       a network card without a link for seconds; or of rank=5; times= in the run
-data-stall:seconds=2              data that comes late; share= of the steps, rank=, host=
-drift:ms=100                      gradients launched ever later; rank=, host=
-contention:host=gpu-003,factor=2  cores that others take (--device cpu)
-decline:factor=2                  communication of all that grows
-loss:step=30,how=nan              a loss that is no number, or how=jump by size=
+link:host=gpu-003,factor=3        a slow network of a host, or of rank=5; axis=all, dp or pp
+flap:host=gpu-003,seconds=4       a network card loses its link for seconds; or the card of rank=5; times= in the run
+data-stall:seconds=2              late data; share= of the steps, rank=, host=
+drift:ms=100                      gradients are launched later in each step; rank=, host=
+contention:host=gpu-003,factor=2  other processes use the cores (--device cpu)
+decline:factor=2                  communication of all ranks becomes slower
+loss:step=30,how=nan              the loss is not a number, or how=jump by size=
 checkpoint:rank=5,factor=4        a slow writer (--checkpoint-every)
 
-All but loss also take first_step= and last_step=.
+All kinds except loss also accept first_step= and last_step=.
 """
 
 import json
@@ -61,30 +61,30 @@ HINT = f"kinds are {', '.join(KINDS)}; such as slow:rank=5,factor=1.4"
 
 
 def parse_fault(text: str) -> Fault:
-    """The fault that ``text`` means. Whether its place exists is for the run to say.
+    """The fault that ``text`` describes. The run checks later whether its rank, host or stage exists.
 
     Raises:
-        UsageError: no such kind, or a setting that is missing, unknown, of the wrong type, negative or not finite.
+        UsageError: the kind is unknown, or a setting is missing, unknown, of the wrong type, negative or not finite.
     """
     kind, _, settings = text.partition(":")
     if kind not in KINDS:
-        raise UsageError(f"no fault {kind!r}", hint=HINT)
+        raise UsageError(f"unknown fault {kind!r}", hint=HINT)
     known = {field.name: field for field in fields(KINDS[kind])}
     given = dict(pair.partition("=")[::2] for pair in settings.split(",") if pair)
     for name in given:
         if name not in known:
-            raise UsageError(f"fault {text!r}: no setting {name!r}", hint=f"it has {', '.join(known)}")
+            raise UsageError(f"fault {text!r}: unknown setting {name!r}", hint=f"known: {', '.join(known)}")
     for name, field in known.items():
         if name not in given and field.default is MISSING:
-            raise UsageError(f"fault {text!r}: {name}= is missing", hint=f"it has {', '.join(known)}")
+            raise UsageError(f"fault {text!r}: {name}= is missing", hint=f"settings are {', '.join(known)}")
     fault: Fault = KINDS[kind](**{name: _value(known[name].type, value, name, text) for name, value in given.items()})
     return fault
 
 
 def fault_text(fault: Fault) -> str:
-    """The text that means ``fault``: what differs from its defaults."""
-    told = [(field, getattr(fault, field.name)) for field in fields(fault)]  # type: ignore[arg-type]
-    settings = ",".join(f"{field.name}={_plain(value)}" for field, value in told if value != field.default)
+    """The text that describes ``fault``, without settings that have their default value."""
+    values = [(field, getattr(fault, field.name)) for field in fields(fault)]  # type: ignore[arg-type]
+    settings = ",".join(f"{field.name}={_plain(value)}" for field, value in values if value != field.default)
     return f"{KIND_OF[type(fault)]}:{settings}".rstrip(":")
 
 
@@ -109,20 +109,20 @@ def _value(kind: Any, value: str, name: str, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """One fault: what it was, and the finding that would be right."""
+    """One fault, and the correct finding for it."""
 
     fault: str
-    """As it was asked for."""
+    """The fault as text."""
     kind: str
-    """Of the finding that names it: ``diagnose.findings.Kind``."""
+    """Kind of the correct finding: ``diagnose.findings.Kind``."""
     ranks: tuple[int, ...]
-    """Ranks to blame; empty: none in particular."""
+    """Culprits. Empty: no single rank."""
     hosts: tuple[str, ...]
     pp: int | None
-    """Pipeline stage to blame."""
+    """Pipeline stage that is the culprit."""
     first_step: int
     last_step: int
-    """Steps of the run in which it is at work."""
+    """First and last step of the run with the fault."""
 
     def __str__(self) -> str:
         """``compute-straggler of rank 5 (slow:rank=5,factor=1.4), steps 0 to 39``."""
@@ -132,7 +132,7 @@ class Truth:
 
 
 def strike(fault: Fault, conditions: Conditions, random: np.random.Generator) -> Truth:
-    """Let ``fault`` change the conditions, and tell the truth about it."""
+    """Apply ``fault`` to the conditions, and return the truth about it."""
     scene = conditions.scene
     blame = fault.strike(conditions, random)
     return Truth(
@@ -166,7 +166,7 @@ def truth_object(plan: SimulatedRun, truth: Sequence[Truth]) -> dict[str, object
 
 
 def _clocks(plan: SimulatedRun) -> dict[str, object]:
-    """How far each host's clock is off as the run begins, and how fast it runs; nothing where all are right."""
+    """Clock offset of each host at the begin of the run, and its drift. Empty if all clocks are correct."""
     if not plan.clock_offset_ms and not plan.clock_drift_ppm:
         return {}
     clocks = clocks_of(plan, Draws(noise=plan.noise, seed=plan.seed))
@@ -176,19 +176,19 @@ def _clocks(plan: SimulatedRun) -> dict[str, object]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a path for the truth before anything is stored.
+    """Check the path of the truth before anything is stored.
 
     Raises:
-        UsageError: nothing can be written there.
+        UsageError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Without O_NONBLOCK a FIFO that has no reader would wait for one.
+        # Without O_NONBLOCK, the open of a FIFO without a reader would block.
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, file_mode()))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="use --truth with a writable file") from error
 
 
 def write_truth(path: Path, plan: SimulatedRun, truth: Sequence[Truth]) -> None:
-    """Put the truth down at ``path``."""
+    """Write the truth to ``path``."""
     path.write_text(json.dumps(truth_object(plan, truth), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""What of a run becomes a trace: steps and ranks, and no more of them than a file and its viewers can hold."""
+"""Selects the steps and ranks of a run for a trace, up to the limit of viewers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from telemetry.stores.queries import LAST_STEP, Lanes, Ranks, Runs
 from telemetry.topology import Topology
 
 DEFAULT_STEPS = 10
-"""The newest so many where no window is asked for."""
+"""Number of newest steps, if no window is given."""
 MAX_SPANS = 2_000_000
-"""Some hundred megabytes of JSON before packing: about what a viewer in a browser holds."""
+"""This gives some hundred megabytes of JSON before compression: about the limit of a viewer in a browser."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +26,14 @@ class Choice:
     attempt: int
     topology: Topology
     hosts: tuple[str, ...]
-    """Host of each rank of the job; empty text where a rank never reported."""
+    """Host of each rank of the job. Empty if the rank never reported."""
     first_step: int
     last_step: int
-    """``LAST_STEP``: as far as there are spans."""
+    """``LAST_STEP``: up to the newest span."""
     newest_step: int
-    """The newest that is finished and lies in the window, or its first."""
+    """The newest finished step in the window. Without one, the first step of the window."""
     spans_of_rank: Mapping[int, int]
-    """How many each chosen rank has in the window, ascending by rank; ranks without any are left out."""
+    """Chosen rank -> number of its spans in the window, by rank. Ranks without spans are not included."""
 
     @property
     def num_spans(self) -> int:
@@ -54,16 +54,16 @@ def choose(
     hosts: Sequence[str] = (),
     max_spans: int = MAX_SPANS,
 ) -> Choice:
-    """What is asked for, as far as it is stored.
+    """The stored part of the given steps and ranks.
 
     Args:
-        window: None: the newest ten finished steps, fewer of a very large run, and what there is of the next.
-        ranks: such as ``0-7,12``; empty: all.
-        hosts: only their ranks; empty: all.
+        window: None: the newest ten finished steps (fewer for a very large run), and the unfinished step.
+        ranks: such as ``0-7,12``. Empty: all.
+        hosts: only ranks of these hosts. Empty: all.
 
     Raises:
         UnknownRunError: no rank of this attempt has reported.
-        UsageError: no such rank or host, nothing is stored there, or more than ``max_spans``.
+        UsageError: a rank or host does not exist, no span is stored, or there are more than ``max_spans``.
     """
     table = reader.read(Ranks(run_id=run_id, attempt=attempt))
     if not table.num_rows:
@@ -97,7 +97,7 @@ def choose(
 
 
 def _newest(reader: Reader, whole: Choice, max_spans: int) -> Choice:
-    """The newest steps of ``whole``, as many as fit: at least one."""
+    """The newest steps of ``whole``: as many as the limit allows, and at least one."""
     last = whole.newest_step
     first = max(whole.first_step, last - DEFAULT_STEPS + 1)
     while True:
@@ -109,13 +109,13 @@ def _newest(reader: Reader, whole: Choice, max_spans: int) -> Choice:
 
 
 def _between(reader: Reader, whole: Choice, window: StepWindow) -> Choice:
-    """The steps of ``window``, and how many spans the ranks of ``whole`` have in them."""
+    """The steps of ``window``, with the number of spans of each rank of ``whole``."""
     first, last = window.first_step, window.last_step
     asked = whole.ranks if len(whole.ranks) < whole.topology.world_size else ()
     rows = reader.read(Lanes(run_id=whole.run_id, attempt=whole.attempt, first_step=first, last_step=last, ranks=asked))
     counts = dict.fromkeys(whole.ranks, 0)
     for rank, spans in zip(rows["rank"].to_pylist(), rows["spans"].to_pylist(), strict=True):
-        if rank in counts:  # a run recorded again with a smaller grid leaves spans of ranks that are no more
+        if rank in counts:  # a run that is recorded again with a smaller grid has spans of ranks that do not exist
             counts[rank] += spans
     return replace(
         whole,

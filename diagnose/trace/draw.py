@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 MAX_MARKS = 1_000_000
-"""Of a window, the newest."""
+"""Number of marks that are drawn: the newest of the window."""
 
 
 class SamplesAndMarks:
@@ -44,7 +44,7 @@ class SamplesAndMarks:
         self._marks = marks.filter(pa.array(np.isin(marks["rank"].to_numpy(), choice.ranks)))
 
     def reach(self) -> dict[str, tuple[int, int]]:
-        """Of each host the first and the last stamp, by its own clock."""
+        """Host -> its first and last time, by its own clock."""
         reach: dict[str, tuple[int, int]] = {}
         for rows in (self._samples, self._marks):
             for rank, at_ns in zip(rows["rank"].to_pylist(), rows["at_ns"].to_pylist(), strict=True):
@@ -190,7 +190,7 @@ class RankPainter:
 
     @staticmethod
     def _issued(spans: SpanColumns, start_ns: Ints) -> Ints:
-        """As long before the start as the host's clock says."""
+        """Launch times. The time from launch to start is measured by the clock of the host."""
         return np.where(spans.issue_ns > 0, start_ns - (spans.start_ns - spans.issue_ns), 0)
 
     def _threads(self, spans: SpanColumns, start_ns: Ints, end_ns: Ints) -> tuple[tuple[Thread, ...], Ints]:

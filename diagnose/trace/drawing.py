@@ -1,4 +1,4 @@
-"""What is drawn, whatever form it is written in. All stamps are nanoseconds since the epoch, on the reference's clock.
+"""The content of a trace, for all file formats. Times are nanoseconds since the epoch, on the reference clock.
 
 Process  rank 5 · gpu-01 · dp1 pp0 tp1
   Thread  compute      |- forward-compute -|   |- forward-compute -|      slices
@@ -6,13 +6,14 @@ Process  rank 5 · gpu-01 · dp1 pp0 tp1
 Process  rank 7 · gpu-02 · dp1 pp1 tp1                         v
   Thread  pp-forward          |--------- forward-recv ---------|          and arrives
 
-Slices of one stream side by side where they overlap: a track of a trace holds slices that nest, or follow.
+A track of a trace may only contain slices that follow each other or are nested. Other overlapping slices of a stream
+get further lanes:
 
-lane 0   |===== a =====|      |== d ==|        d begins after b, too, and takes the first lane that is free
-           |= c =|                             c lies inside a: below it, in the same lane
+lane 0   |===== a =====|      |== d ==|        d begins after b, so it gets the first free lane
+           |= c =|                             c is inside a: same lane, below a
 lane 1         |====== b ======|               b begins inside a and ends after it
 
-What is told of a slice: its name, its category, and what stands beside it, in every form of a trace.
+A slice has a name, a category and further values. These are the same in all formats.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,7 @@ from telemetry.stages import STAGE_BY_CODE, StageClass
 
 
 def nesting_order(start_ns: Ints, end_ns: Ints) -> Ints:
-    """Rows by start, of equal starts the longer first: what contains comes before what it contains."""
+    """Rows ordered by start. With equal starts the longer slice is first, so a slice is before the slices inside it."""
     return np.lexsort((-end_ns, start_ns))
 
 
@@ -34,8 +35,8 @@ def lanes_of(start_ns: Ints, end_ns: Ints, *, nests: bool) -> Ints:
     """Lane of each slice, from 0. The slices come in :func:`nesting_order`.
 
     Args:
-        nests: a slice may lie inside another of its lane; else they follow each other, so that whatever points into a
-            slice points at no other.
+        nests: a slice may be inside another one of its lane. Otherwise slices follow each other, so that an arrow
+            points to exactly one slice.
     """
     lanes = np.zeros(len(start_ns), dtype=np.int64)
     if len(start_ns) < 2 or (start_ns[1:] >= np.maximum.accumulate(end_ns)[:-1]).all():
@@ -47,7 +48,7 @@ def lanes_of(start_ns: Ints, end_ns: Ints, *, nests: bool) -> Ints:
 
 
 def _lane(open_until: list[list[int]], start: int, end: int, nests: bool) -> int:
-    """The first lane that takes a slice; what is open there is brought up to date."""
+    """The first lane that has space for a slice. Updates the open slices of the lanes."""
     for lane, ends in enumerate(open_until):
         while ends and ends[-1] <= start:
             ends.pop()
@@ -59,7 +60,7 @@ def _lane(open_until: list[list[int]], start: int, end: int, nests: bool) -> int
 
 
 Words = Mapping[str, str | int]
-"""What is told of an event beside its name."""
+"""Further values of an event: name -> value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +70,9 @@ class Process:
     pid: int
     name: str
     order: int
-    """From the top."""
+    """Position from the top."""
     note: str = ""
-    """What to beware of; empty: nothing."""
+    """A warning. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
-    """Something that happened."""
+    """An event at a time."""
 
     at_ns: int
     name: str
@@ -99,33 +100,33 @@ class Counter:
     metric: str
     at_ns: Ints
     value: npt.NDArray[np.float64]
-    """Finite."""
+    """Only finite values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowEnds:
-    """Where arrows touch the slices of a rank, [ends]."""
+    """Ends of arrows in the slices of a rank, [ends]."""
 
     row: Ints
-    """Of the slice."""
+    """Row of the slice."""
     number: Ints
-    """Of the arrow, from 1: both ends bear the same."""
+    """Number of the arrow, from 1. Both ends have the same number."""
     at_ns: Ints
-    """Inside the slice. No arrow arrives before it leaves, nor at the same nanosecond."""
+    """A time inside the slice. The end of an arrow is at least one nanosecond after its begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDrawing:
-    """All that is drawn of a rank."""
+    """All drawings of a rank."""
 
     process: Process
     threads: tuple[Thread, ...]
     slices: SpanColumns
-    """Ordered by start, of equal starts the longer first. On each thread any two nest, or follow each other."""
+    """Ordered by start; with equal starts the longer first. On each thread, slices are nested or follow each other."""
     thread: Ints
     """Index of the thread of each slice."""
     recorded_ns: Ints
-    """Duration of each slice as its host's clock measured it; the slice's is by the reference's."""
+    """Duration of each slice by the clock of its host. The duration in ``slices`` is by the reference clock."""
     leaving: ArrowEnds
     arriving: ArrowEnds
     marks: tuple[Instant, ...] = ()
@@ -133,11 +134,11 @@ class RankDrawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDrawing:
-    """All that is drawn of the run as a whole."""
+    """Drawings that belong to the whole run."""
 
     process: Process
     about: Instant
-    """What this trace is: run, window, clocks."""
+    """Description of the trace: run, window, clocks."""
     counters: tuple[Counter, ...] = ()
     instants: tuple[Instant, ...] = ()
 
@@ -147,11 +148,11 @@ CATEGORIES = (*(kind.name.lower() for kind in StageClass), UNKNOWN)
 WORDS = (
     "step", "microbatch", "chunk", "peer", "op_seq", "processor_ns", "bytes", "issued_before_ns", "recorded_ns",
 )  # fmt: skip
-"""All that :func:`words_of` may tell."""
+"""Names of all values that :func:`words_of` may return."""
 
 
 def name_of(stage: int) -> str:
-    """Label of a stage; stages of newer versions bear their code."""
+    """Label of a stage. Stages of newer versions are named by their code."""
     known = STAGE_BY_CODE.get(stage)
     return known.label if known else f"stage {stage}"
 
@@ -163,10 +164,10 @@ def category_of(stage: int) -> str:
 
 
 def words_of(rank: RankDrawing) -> Iterator[tuple[str, Ints, npt.NDArray[np.bool_]]]:
-    """Name, value of each slice, and whether there is one, in the order of ``WORDS``.
+    """Name, value of each slice, and whether the slice has this value, in the order of ``WORDS``.
 
-    ``issued_before_ns``: how long before its start the host asked for it. ``recorded_ns``: its duration by the clock of
-    its own host, where that is another than by the reference's.
+    ``issued_before_ns``: time from the launch by the host to the start. ``recorded_ns``: duration by the clock of its
+    host, if it differs from the duration by the reference clock.
     """
     slices = rank.slices
     yield "step", slices.step, np.ones(len(slices), dtype=np.bool_)

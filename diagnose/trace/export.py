@@ -96,28 +96,28 @@ def _packed(raw: BinaryIO, *, packs: bool) -> Iterator[BinaryIO]:
 
 
 class Trace(Protocol):
-    """A trace in the making, on a binary file that somebody else opens and closes. Every method may block.
+    """Writes a trace to a binary file. The caller opens and closes the file. Every method may block.
 
     Raises:
-        OSError: from every method, when the file takes no more.
+        OSError: from every method, if the file cannot be written.
     """
 
     def add_run(self, run: RunDrawing) -> None:
-        """Write what belongs to no rank. Comes first, and once."""
+        """Write the data that belongs to no rank. Call it first, and once."""
 
     def add_rank(self, rank: RankDrawing) -> None:
         """Write a rank."""
 
     def end(self) -> None:
-        """Write what makes the trace whole."""
+        """Write the end of the trace."""
 
 
 RUN_PID = MAX_RANKS + 1
-"""Beyond every rank."""
+"""Larger than the number of any rank."""
 
 
 class Format(StrEnum):
-    """Forms of a trace."""
+    """File formats of a trace."""
 
     JSON = "json"
     PROTOBUF = "protobuf"
@@ -127,13 +127,13 @@ ENDINGS = {Format.JSON: ".json.gz", Format.PROTOBUF: ".perfetto-trace"}
 
 
 def can_write(form: Format) -> bool:
-    """Whether what a form needs is installed."""
+    """Whether the package that a format needs is installed."""
     return form is Format.JSON or find_spec("perfetto") is not None
 
 
 @dataclass(slots=True, kw_only=True)
 class Written:
-    """What went into a file."""
+    """The content of a written file."""
 
     path: Path
     first_step: int
@@ -145,7 +145,7 @@ class Written:
     collectives: int
     """Arrows from the last member of a collective to another one."""
     left_out: int
-    """Arrows that would run against time, by the clocks as they are known."""
+    """Arrows that were omitted, because with these clocks they would end before they begin."""
     marks: int
     samples: int
     size_bytes: int
@@ -160,17 +160,17 @@ def export_trace(
     path: Path | None = None,
     folder: Path = Path(),
     note_of: Callable[[Alignment], str],
-    told: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
-    """Write the trace of ``choice``. Holds some hundred thousand spans at a time, and the arrows of all.
+    """Write the trace of ``choice``. Memory contains some hundred thousand spans at a time, and all arrows.
 
     Args:
-        path: None: ``RUN-steps-A-B`` in ``folder``, with the ending of its form.
-        note_of: what to say of the clocks.
-        told: is told the number of spans written so far.
+        path: None: ``RUN-steps-A-B`` in ``folder``, with the ending of its format.
+        note_of: returns a note about the clocks.
+        on_progress: called with the number of spans written so far.
 
     Raises:
-        UsageError: the file cannot be written, or the form needs a package that is missing.
+        UsageError: the file cannot be written, or the format needs a package that is missing.
         UnreachableError: the store does not answer.
     """
     begun = _form(form)
@@ -186,7 +186,7 @@ def export_trace(
             trace.add_rank(painter.draw(spans))
             ranks.append(int(spans.rank[0]))
             num_spans += len(spans)
-            told(num_spans)
+            on_progress(num_spans)
         trace.end()
     return Written(
         path=path,
@@ -206,7 +206,7 @@ def export_trace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scene:
-    """All that has to be known before the first rank is drawn."""
+    """All data that is needed before the first rank is drawn."""
 
     choice: Choice
     seen: Survey
@@ -219,25 +219,26 @@ class _Scene:
 def _scene(reader: Reader, choice: Choice, note_of: Callable[[Alignment], str]) -> _Scene:
     seen = survey(reader, choice)
     choice = replace(choice, last_step=seen.last_step, newest_step=min(choice.newest_step, seen.last_step))
-    told = SamplesAndMarks(reader, choice, seen)
-    beside = told.reach()
-    clock = ReferenceClock(_clocks(reader, choice, seen), seen.reach, beside)
+    samples_and_marks = SamplesAndMarks(reader, choice, seen)
+    more_hosts = samples_and_marks.reach()
+    clock = ReferenceClock(_clocks(reader, choice, seen), seen.reach, more_hosts)
     arrows = flights(seen.ends, clock, choice.hosts)
     run = RunDrawing(
         process=Process(pid=RUN_PID, name=f"run {choice.run_id} · attempt {choice.attempt}", order=0),
         about=Instant(
-            at_ns=_first_ns([*seen.reach.items(), *beside.items()], clock),
+            at_ns=_first_ns([*seen.reach.items(), *more_hosts.items()], clock),
             name="rankscope",
             words=_about(choice, seen, arrows, note_of(clock.alignment)),
         ),
-        counters=told.counters(clock),
-        instants=told.not_finite(clock),
+        counters=samples_and_marks.counters(clock),
+        instants=samples_and_marks.not_finite(clock),
     )
-    return _Scene(choice=choice, seen=seen, clock=clock, arrows=arrows, run=run, marks=told.marks(clock))
+    marks = samples_and_marks.marks(clock)
+    return _Scene(choice=choice, seen=seen, clock=clock, arrows=arrows, run=run, marks=marks)
 
 
 def _form(form: Format) -> Callable[[BinaryIO, Instant], Trace]:
-    """What writes this form, from a file and the instant that tells what the trace is."""
+    """The writer of a format. It needs a file and the instant that describes the trace."""
     if form is Format.JSON:
         return JsonTrace
     try:
@@ -256,7 +257,7 @@ def _clocks(reader: Reader, choice: Choice, seen: Survey) -> ClockTable:
 
 
 def _first_ns(reach: list[tuple[str, tuple[int, int]]], clock: ReferenceClock) -> int:
-    """The first stamp of all."""
+    """The earliest time of all hosts."""
     return min(int(clock.aligned(np.array([first]), host)[0]) for host, (first, _) in reach)
 
 
@@ -274,6 +275,6 @@ def _about(choice: Choice, seen: Survey, arrows: Flights, clocks: str) -> Words:
 
 
 def _file_name(run_id: str, seen: Survey) -> str:
-    """What is no letter, digit, dot, dash or underscore could lead elsewhere."""
+    """The file name of a run. Other characters than letters, digits, dots, dashes and underscores are replaced."""
     name = re.sub(r"[^\w.-]", "_", run_id).lstrip(".-") or "run"
     return f"{name[:200]}-steps-{seen.first_step}-{seen.last_step}"

@@ -1,19 +1,19 @@
-"""Chrome's JSON: what Perfetto, chrome://tracing and most tools open.
+"""Writes a trace as Chrome's JSON, which Perfetto, chrome://tracing and most tools can open.
 
     {"traceEvents":[{"ph":"M",...},          names of processes and threads
     {"ph":"X","ts":1.5,"dur":3.25,...},      slices: microseconds since the trace's base
-    {"ph":"s",...},{"ph":"f",...},           where an arrow leaves and arrives
+    {"ph":"s",...},{"ph":"f",...},           begin and end of an arrow
     {"ph":"i",...},{"ph":"C",...}],          marks, samples
     "displayTimeUnit":"ns","otherData":{...}}
 
-Format: the Trace Event Format of the Chromium project. Slices come before the arrows that touch them: of equal stamps
-readers keep the order of the file.
+Format: the Trace Event Format of the Chromium project. Slices are written before their arrows, because readers keep the
+order of the file for events with equal times.
 
-Nanoseconds as the microseconds of Chrome's JSON, such that every reader gets the nanosecond back.
+Times in Chrome's JSON are microseconds. They are written so that every reader gets the exact nanosecond:
 
-``ts`` is a number of microseconds that readers hold in a double. Some round it to nanoseconds, some (Perfetto among
-them) multiply by 1000 and cut off, and read its digits with an error in the last place: of 1.001 they make 1000 ns, and
-a slice that follows another at once overlaps it. Where that would happen the number is the next but one above.
+``ts`` is a number of microseconds, which readers store as a double. Some readers round it to nanoseconds. Others, such
+as Perfetto, multiply it by 1000 and truncate, and parse its digits with an error in the last place. They convert 1.001
+to 1000 ns, so that a slice overlaps the one before. In such a case, the second next larger double is written.
 """
 
 import json
@@ -28,7 +28,7 @@ from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, Run
 
 
 def microseconds(at_ns: Ints) -> list[float]:
-    """``at_ns``, at least 0, in microseconds: exact up to six days, within 2 ns up to a hundred."""
+    """``at_ns`` (at least 0) in microseconds. Exact up to six days; the error is at most 2 ns up to a hundred days."""
     nearest = at_ns / 1000.0
     by_digits = at_ns // 1000 + (at_ns % 1000) / 1000.0
     cut = (_cut_off(nearest) != at_ns) | (_cut_off(by_digits) != at_ns)
@@ -45,7 +45,7 @@ class JsonTrace:
     """Writes Chrome's JSON.
 
     Args:
-        about: what this trace is, at its first stamp: all others are told from there on.
+        about: description of the trace. Its time is the earliest; all times are written relative to it.
     """
 
     def __init__(self, file: BinaryIO, about: Instant) -> None:
@@ -53,7 +53,7 @@ class JsonTrace:
         self._between = b'{"traceEvents":[\n'
 
     def add_run(self, run: RunDrawing) -> None:
-        """Write what belongs to no rank."""
+        """Write the data that belongs to no rank."""
         pid = run.process.pid
         self._write(_text(one) for one in _process(run.process))
         self._write(self._instants(pid, (run.about, *run.instants)))
@@ -75,7 +75,7 @@ class JsonTrace:
         self._write(self._instants(pid, rank.marks))
 
     def end(self) -> None:
-        """Write what makes the trace whole."""
+        """Write the end of the trace."""
         about = json.dumps({**self._about, "first stamp, ns since 1970": str(self._base_ns)})
         self._file.write(f'\n],\n"displayTimeUnit":"ns","otherData":{about}}}\n'.encode())
 
@@ -132,7 +132,7 @@ def _thread(pid: int, tid: int, name: str, order: int) -> Iterator[dict[str, Any
 
 
 def _heads(rank: RankDrawing) -> dict[tuple[int, int], str]:
-    """By thread and stage, what slices begin with."""
+    """(thread, stage) -> the first part of the JSON of its slices."""
     heads = {}
     for thread, stage in {*zip(rank.thread.tolist(), rank.slices.stage.tolist(), strict=True)}:
         event = {"ph": "X", "pid": rank.process.pid, "tid": rank.threads[thread].tid}
@@ -141,7 +141,7 @@ def _heads(rank: RankDrawing) -> dict[tuple[int, int], str]:
 
 
 def _args(rank: RankDrawing) -> list[str]:
-    """What is told of each slice, without its braces."""
+    """The JSON of the values of each slice, without braces."""
     columns = [
         [f',"{name}":{value}' if there else "" for value, there in zip(values.tolist(), known.tolist(), strict=True)]
         for name, values, known in words_of(rank)

@@ -130,7 +130,7 @@ def _read(reader: Reader, choice: Choice, first_step: int, last_step: int, ranks
 
 
 USUAL_STEP_NS = 1e9
-"""Of a run that records no steps."""
+"""Step time of a run that records no steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class Survey:
     step_ns: float
     """Approximate step time."""
     reach: dict[str, tuple[int, int]]
-    """Of each host the first and the last stamp, by its own clock."""
+    """Host -> its first and last time, by its own clock."""
     ends: Ends
 
 

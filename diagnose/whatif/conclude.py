@@ -63,9 +63,9 @@ class Fix:
 
     change: str
     saved_s: float
-    """Of all replayed steps together; negative if it would cost time."""
+    """Seconds saved in all replayed steps. Negative if the fix would cost time."""
     share: float
-    """Of their time."""
+    """Share of the time of these steps."""
 
     @property
     def gains(self) -> bool:

@@ -165,8 +165,9 @@ class Agent:
             return not len(self._watch.queue)  # the evidence of how the ranks ended is stored
         if time.monotonic() - began < self._settings.appear_s:
             return False
+        of_run = f" of run {self._settings.run_id}" if self._settings.run_id else ""
         raise UsageError(
-            f"no rank file under {self._settings.spool}",
+            f"no rank file{of_run} under {self._settings.spool}",
             hint="check the folder: ranks write to rankscope.start(spool=...) or RANKSCOPE_SPOOL",
         )
 

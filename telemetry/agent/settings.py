@@ -41,7 +41,7 @@ class StallSettings:
     """
 
     factor: float = 5.0
-    """Of the usual step time."""
+    """A multiple of the usual step time."""
     floor_s: float = 10.0
     ceiling_s: float = 300.0
     confirm_s: float = 1.0
@@ -52,11 +52,11 @@ class StallSettings:
     def __post_init__(self) -> None:
         if self.factor <= 1:
             raise UsageError(
-                f"a stall factor of {self.factor:g}", hint="use a value above 1: a normal step is not a stall"
+                f"stall factor {self.factor:g} is too small", hint="use a value above 1: a normal step is not a stall"
             )
         if not 0 < self.floor_s <= self.ceiling_s:
             raise UsageError(
-                f"a stall floor of {self.floor_s:g} s and a ceiling of {self.ceiling_s:g} s",
+                f"stall floor {self.floor_s:g} s and ceiling {self.ceiling_s:g} s are invalid",
                 hint="use values above 0, with the ceiling at least as high as the floor",
             )
 
@@ -100,7 +100,7 @@ class AgentSettings:
     appear_s: float = 10.0
     """Waiting time for the first rank."""
     keep_days: float = KEEP_DAYS
-    """For completely stored rank files; 0: for ever."""
+    """Time to keep rank files that are completely stored; 0: forever."""
     stall: StallSettings = field(default_factory=StallSettings)
     samplers: SamplerSettings = field(default_factory=SamplerSettings)
 
@@ -164,7 +164,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         type=_number,
         default=usual.keep_days,
         metavar="DAYS",
-        help="days to keep the files of ranks that have ended and are stored completely; 0: for ever",
+        help="days to keep the files of ranks that have ended and are stored completely; 0: forever",
     )
     seconds = {
         "--interval": (usual.interval_s, "between two checks of the rank files"),

@@ -16,7 +16,7 @@ from telemetry.printable import log
 from telemetry.wire.codec import labelled
 
 MAX_RECORDS = 100_000
-"""Of all ranks in one round: large inserts are cheap."""
+"""Limit for all ranks in one round. Large inserts are cheap."""
 MAX_BATCHES = 20
 """Rounds before heartbeats are sent."""
 FEW_RECORDS = 5_000

@@ -155,7 +155,7 @@ class Sights:
 
     step: Int64s
     reading_ns: Int64s
-    """Of the clock itself."""
+    """Time by the clock itself."""
     ends_ns: Floats
     """NaN if the event is not the end of a collective."""
     low_ns: Floats

@@ -18,7 +18,7 @@ from telemetry.clocks.align_evidence import Floats
 MIN_POINTS = 8
 """With fewer points, the scatter is unknown."""
 MAX_DEPTH = 4
-"""Of recursive cuts."""
+"""Largest depth of recursive cuts."""
 TO_SIGMA = 1.4826
 """Standard deviation over the median absolute deviation, for a normal distribution."""
 MEDIAN_EFFICIENCY = 1.2533

@@ -32,7 +32,7 @@ ALIVE_NS = 600_000_000_000
 """Runs that were silent for longer are skipped."""
 CLOSE_S = 5.0
 MAX_SHARE = 0.05
-"""Of one core: a round that takes long is followed by a longer rest."""
+"""Share of one core. After a long round, the pause is longer."""
 
 Attempt = tuple[str, int]
 

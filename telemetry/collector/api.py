@@ -128,7 +128,7 @@ def make_router(
     """Routes for a store, its reader, and its writer."""
     router = APIRouter()
     queries = _Queries(reader, max_answer_bytes=max_answer_bytes)
-    health_threads = CapacityLimiter(1)
+    health_threads, metric_threads = CapacityLimiter(1), CapacityLimiter(1)
     refusals = RefusalLog()
 
     @router.post("/v1/batches/{table}")
@@ -162,8 +162,9 @@ def make_router(
         return JSONResponse({"status": "ok"})
 
     @router.get("/metrics")
-    async def answer_metrics() -> Response:
-        return PlainTextResponse(counters.as_text(), media_type="text/plain; version=0.0.4")
+    async def answer_metrics(request: Request) -> Response:
+        more = [await to_thread.run_sync(as_text, limiter=metric_threads) for as_text in request.app.state.metrics]
+        return PlainTextResponse("".join([counters.as_text(), *more]), media_type="text/plain; version=0.0.4")
 
     @router.get("/v1/clock")
     async def answer_time() -> Response:

@@ -39,7 +39,7 @@ class ServerSettings(BaseSettings):
     body_seconds: float = Field(default=60.0, gt=0)
     """From the head of a request to the end of its body."""
     requests_per_second: float = Field(default=1000.0, ge=0)
-    """Of one address; 0: no limit."""
+    """Limit for one address. 0: no limit."""
     query_seconds: float = Field(default=60.0, gt=0)
     """Time limit of a query in the store."""
     live: Live = "interval"
@@ -108,6 +108,6 @@ class CollectorSettings(ServerSettings):
     linger_s: float = Field(default=0.1, ge=0, le=10)
     """How long the first batch waits for others to share its insert."""
     retention_days: int | None = Field(default=None, ge=0, le=36_500)
-    """How long raw rows are kept: ``telemetry/stores/retention.py``. 0: for ever; None: as configured in the store."""
+    """How long raw rows are kept: ``telemetry/stores/retention.py``. 0: forever; None: as configured in the store."""
     clocks_s: float = Field(default=30.0, ge=0, le=3600)
     """Seconds between two alignments of hosts' clocks; 0: none."""

@@ -20,7 +20,7 @@ from telemetry.collector.gates import Buckets
 MAX_SOCKETS = 1024
 """All pages of a browser share a socket. Sockets also count as connections."""
 FRAMES_PER_SECOND = 400.0
-"""Of one socket, including pings and parts of messages; a page sends four."""
+"""Limit for one socket, with pings and parts of messages. A page sends four."""
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):

@@ -59,7 +59,7 @@ class Standing:
     ended_by: str = ""
     """``SIGKILL``, ``exit 1`` ...; empty if that was not observed."""
     habits: tuple[Habit, ...] = ()
-    """Of each operation of the page, in order; empty if unknown."""
+    """Habits for each operation of the page, in order. Empty if unknown."""
     log: str | None = None
     """The ``log`` text; None if nothing can be read."""
     stands_still: bool = False

@@ -57,7 +57,7 @@ Kind = Literal["state", "flight-recorder", "stack", "log"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FOLDER_NAME = "evidence"
 MAX_BYTES = 8 * 2**20
-"""Of one text."""
+"""Largest size of a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class KeptState:
     ended_by: str = ""
     """What ended the process; empty if that was not observed."""
     habits: tuple[Habit, ...] = ()
-    """Of each operation, in order."""
+    """Habits for each operation, in order."""
 
 
 def kept_state(evidence: Iterable[Evidence]) -> KeptState:

@@ -116,7 +116,7 @@ _LATER = ("torch_comms_fr_trace_json", "torchcomms_fr_trace_json", GLOO)
 HANDLERS = (NCCL, *_LATER)
 SOURCE, BESIDE = "source", "beside"
 MAX_ENTRIES = 200
-"""Of one recorder."""
+"""Number of entries of one recorder that are kept."""
 MAX_FILES = 2
 """Of NCCL and of torchcomms."""
 KEPT_A_GROUP = 3

@@ -27,12 +27,12 @@ FOLDER = "hosts"
 SUFFIX = ".jsonl"
 MAX_NAME = 200
 MAX_BYTES = 32 * 2**20
-"""Of a file; more is not written, nor read."""
+"""Largest size of a file. Further data is not written, and not read."""
 MAX_FILES = 4096
 MAX_READ_BYTES = 64 * 2**20
-"""Of all files of an attempt together."""
+"""Limit for all files of an attempt together."""
 MAX_EVENTS = 20_000
-"""Of a host, the newest."""
+"""Number of events of a host: the newest."""
 
 
 def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:

@@ -25,7 +25,7 @@ MAX_OLDER_RECORDS = 50_000
 KEEP_RECORDS = 8_192
 NUM_RECENT = 6
 STREAM_OF = {1 << 0: Stream.DP, 1 << 2: Stream.TP}
-"""Of groups of a plain grid, by mask. Records of older versions do not name their group, and have no other mesh."""
+"""Mask of a group of a plain grid -> its stream. Records of older versions name no group and have a plain grid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

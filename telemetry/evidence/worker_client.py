@@ -30,7 +30,7 @@ from telemetry.record.worker_server import FOLDER_NAME, META_KEY, SOCKET_NAME, s
 from telemetry.records import RankIdentity
 
 _NUM_NAMES = RANK_FOLDER_DEPTH + 2
-"""Of the socket below the spool."""
+"""Number of names in the path of the socket below the spool."""
 
 
 @contextmanager

@@ -51,7 +51,7 @@ from telemetry.stores.queries.spans import Detail
 POINTS_AT_ONCE = 5_000
 STEP_DURATION = "rankscope.step.duration"
 UNITS = {"loss": "1", "mfu": "1", "gradient-norm": "1", "tokens-per-second": "{token}/s", "step-seconds": "s"}
-"""Of what loops report by usual names."""
+"""Units of samples with usual names."""
 _NS = 1e-9
 Point = tuple[int, float]
 """When (nanoseconds since 1970), and how much."""
@@ -96,7 +96,7 @@ def _gauge(
 
 
 SPANS_IN_REQUEST = 512
-"""As the SDK's own batches."""
+"""The size of the SDK's batches."""
 HINT = (
     "check that an OpenTelemetry receiver runs there, or set --endpoint http://host:4318 or OTEL_EXPORTER_OTLP_ENDPOINT"
 )
@@ -105,7 +105,7 @@ _LOGGER = "opentelemetry.exporter.otlp"
 
 @dataclass(slots=True, kw_only=True)
 class Sent:
-    """What went out, and what the receiver did not take of it."""
+    """What was sent, and what the receiver rejected."""
 
     spans: int = 0
     points: int = 0
@@ -147,7 +147,7 @@ def export_run(
 def _exporting(
     kind: Callable[..., Any], endpoint: str | None, signal: str, sent: Sent, response: type[Any]
 ) -> Iterator[Callable[[Any], None]]:
-    """What sends one batch by an exporter of the SDK."""
+    """A function that sends one batch with an exporter of the SDK."""
     session = requests.Session()
     session.hooks["response"].append(lambda answer, *_, **__: _note_rejected(answer.content, response, sent))
     with _logged(_LOGGER) as messages:
@@ -168,10 +168,10 @@ def _exporting(
 
 
 def _note_rejected(answer: bytes, response: type[Any], sent: Sent) -> None:
-    """The exporters do not look at what a receiver says of single spans."""
-    with suppress(DecodeError):  # an answer that is none is a matter of its status
-        said = response.FromString(answer).partial_success
-        for field, value in said.ListFields():
+    """Count the spans that the receiver rejected. The exporters ignore this part of the answer."""
+    with suppress(DecodeError):  # the status shows whether the request failed
+        partial_success = response.FromString(answer).partial_success
+        for field, value in partial_success.ListFields():
             if field.name == "error_message":
                 sent.reason = sent.reason or value
             else:
@@ -180,7 +180,7 @@ def _note_rejected(answer: bytes, response: type[Any], sent: Sent) -> None:
 
 @contextmanager
 def _logged(name: str) -> Iterator[list[str]]:
-    """What is logged under ``name`` meanwhile, instead of to whoever listens."""
+    """The messages that are logged under ``name`` during the block. Other handlers do not get them."""
     messages: list[str] = []
     logger, handler = logging.getLogger(name), logging.Handler(logging.WARNING)
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]

@@ -54,7 +54,7 @@ def of_ranks(reader: Reader, who: Attempt) -> dict[int, Resource]:
 
 
 def of_rank(who: Attempt, rank: int) -> Resource:
-    """The resource of a rank of which only spans are known."""
+    """The resource of a rank, if only its spans are known."""
     return _resource(who, f"rank {rank}", {"rankscope.rank": rank})
 
 
@@ -87,9 +87,9 @@ def _resource(who: Attempt, instance: str, more: Mapping[str, int | str]) -> Res
 
 SCOPE = InstrumentationScope("rankscope")
 SPANS_AT_ONCE = 200_000
-"""What one question should find, about."""
+"""Approximate number of spans for one query."""
 SPANS_OF_STEP = {"steps": 1, "stages": 16, "operations": 256}
-"""Of one rank, about."""
+"""Approximate number for one rank."""
 _CLOCKS = {int(clock): clock.name.lower() for clock in SpanClock}
 _NONE = -1
 """A microbatch or chunk that there is not."""

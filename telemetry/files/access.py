@@ -59,7 +59,7 @@ def read_input(path: Path, *, max_bytes: int) -> bytes:
     """The content of the regular file at ``path``.
 
     Raises:
-        OSError: as of :func:`open_input`, or the file has more than ``max_bytes``.
+        OSError: as for :func:`open_input`, or the file has more than ``max_bytes``.
     """
     with open_input(path) as file:
         content = file.read(max_bytes + 1)

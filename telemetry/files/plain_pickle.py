@@ -30,7 +30,7 @@ LEAST_EXTRA_BYTES = 64 * 2**20
 MOST_EXTRA_BYTES = 2**29
 """For a whole conversion to JSON."""
 MAX_JSON_BYTES = 64 * 2**20
-"""Of the text, so that the memory of the caller is bounded too."""
+"""Largest size of the text, so that the memory of the caller is limited too."""
 CONVERT_S = 5.0
 MOST_CPU_S = 10
 """After it the program ends itself, because its caller may have ended."""

@@ -24,7 +24,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FILE = os.O_NONBLOCK | os.O_NOCTTY
 _MAX_DEPTH = 8
-"""Of folders in a folder to delete; a rank's has two levels."""
+"""Largest depth of a folder that is deleted. The folder of a rank has two levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,17 +73,17 @@ DEGREES_HINT = "give the layout of the ranks: --mesh pp=2,dp_shard=4,tp=8, or --
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """Options of the user, beside the paths."""
+    """Options of the user, without the paths."""
 
     name: str | None = None
     """Name of the run; None: from the files."""
     meta: Path | None = None
-    """A file that tells the layout of the job; None: the one beside the trace."""
+    """A file with the layout of the job. None: the file in the folder of the trace."""
     dp: int | None = None
     pp: int | None = None
     tp: int | None = None
     mesh: Topology | None = None
-    """The whole mesh, in place of the degrees."""
+    """The complete mesh, instead of the degrees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class ImportedRun:
     attempt: int = 0
     topology: Topology
     hosts: Mapping[int, str]
-    """Rank -> its host, of the ranks that are in the files; "" where they do not say."""
+    """Rank -> its host, for the ranks in the files. "" if the files do not contain it."""
     started_ns: int
     """Wall clock, nanoseconds since the epoch; the same whenever the same files are imported."""
     meta: Mapping[str, str]
@@ -136,7 +136,7 @@ class ImportedRun:
         return [known.get(rank, self.started_ns) for rank in numbers]
 
     def _local_ranks(self, numbers: Sequence[int]) -> Iterator[int]:
-        """As launchers number them: by rank, from 0 on each host; 0 where the host is not known."""
+        """Local ranks, numbered as by launchers: by rank, from 0 on each host. 0 if the host is not known."""
         on_host: Counter[str] = Counter()
         for rank in numbers:
             host = self.hosts[rank]

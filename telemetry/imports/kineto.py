@@ -116,7 +116,7 @@ def _add_work(rows: _Rows, trace: TraceFile, rank: int) -> None:
 
 
 def _add_exchanges(rows: _Rows, trace: TraceFile, rank: int, topology: Topology) -> int:
-    """How many were left out: they have no stage."""
+    """Number of operations without a stage. They are not imported."""
     ranges, issue_ns, args = _exchanges(trace)
     order = np.argsort(ranges.begin_ns, kind="stable")
     step = step_at(trace, np.where(issue_ns > 0, issue_ns, ranges.begin_ns))
@@ -146,7 +146,7 @@ def _add_exchanges(rows: _Rows, trace: TraceFile, rank: int, topology: Topology)
 
 
 def _exchanges(trace: TraceFile) -> tuple[Ranges, Ints, Sequence[Mapping[str, Any]]]:
-    """Collectives and transfers: when, when they were launched, and what is told of them."""
+    """Collectives and transfers: their times, their launch times, and their arguments."""
     kernels = trace.kernels
     if not kernels.ranges.name:
         ranges = trace.annotations.named(_GLOO)

@@ -35,7 +35,7 @@ FORMAT_HINT = "name a .json or .json.gz file from torch.profiler's export_chrome
 STEP_HINT = "call profiler.step() at the end of every training step while the profiler records"
 MAX_TIME_US = 2**62 / 1000
 MAX_BYTES = 2**30
-"""Of the JSON of one rank, unpacked. Parsing takes about six times as much memory."""
+"""Largest size of the decompressed JSON of a rank. Parsing needs about six times as much memory."""
 
 _GZIP = b"\x1f\x8b"
 _STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -60,7 +60,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """What ran on the GPU. ``thread`` of ``ranges`` is the stream; ``args`` is kept of NCCL's kernels alone."""
+    """Kernels on the GPU. ``thread`` of ``ranges`` is the stream. ``args`` is kept only for NCCL kernels."""
 
     ranges: Ranges
     issue_ns: Ints
@@ -71,7 +71,7 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFile:
-    """What one rank recorded."""
+    """The trace of one rank."""
 
     path: Path
     rank: int | None
@@ -86,7 +86,7 @@ class TraceFile:
 
 
 def read_trace(path: Path) -> TraceFile:
-    """The trace in ``path``, which may be packed, whatever its name says.
+    """The trace in ``path``. The file may be compressed, with any name.
 
     Raises:
         UsageError: no such file.
@@ -220,7 +220,7 @@ def _is_time(value: Any, latest_us: float) -> bool:
 
 
 def _nanoseconds(time_us: Any) -> int:
-    """All that the number tells: 10**18 times a fraction would not fit a double."""
+    """Nanoseconds with the full precision of the number. ``time_us * 1000`` would lose digits in a double."""
     whole = int(time_us)
     fraction: float = time_us - whole
     return whole * 1000 + round(fraction * 1000)
@@ -273,7 +273,7 @@ def _groups_of_kernels(kernels: Kernels) -> dict[str, Group]:
 
 
 def listed_ranks(ranks_text: Any) -> tuple[int, ...]:
-    """Ranks as a list, or as the text of one; nothing where it is cut short (``[0, 1, ..., 63]``) or none."""
+    """Ranks from a list, or from the text of a list. Empty if it is abbreviated (``[0, 1, ..., 63]``) or invalid."""
     if isinstance(ranks_text, str):
         try:
             ranks_text = json.loads(ranks_text)

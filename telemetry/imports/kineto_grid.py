@@ -30,20 +30,21 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
 def _in_folder(folder: Path) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
     if not found:
-        raise UsageError(f"{folder} holds no .json or .json.gz", hint="name the folder that the profiler wrote into")
+        raise UsageError(f"{folder} has no .json or .json.gz", hint="use the folder into which the profiler wrote")
     return found
 
 
 def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
-    """Each rank's file.
+    """Rank -> its file.
 
     Raises:
-        UnreadableError: a file that tells no rank beside others, a rank twice, or files of several jobs.
+        UnreadableError: one of several files does not contain its rank, two files have the same rank, or the files are
+            of several jobs.
     """
     _refuse_other_jobs(traces)
     found: dict[int, TraceFile] = {}
     for trace in traces:
-        alone = len(traces) == 1 and trace.world_size is None  # a number in its name says nothing
+        alone = len(traces) == 1 and trace.world_size is None  # a number in its name need not be a rank
         rank = 0 if alone else trace.rank
         if rank is None and len(traces) > 1:
             raise UnreadableError(

@@ -49,7 +49,7 @@ _OPERATIONS = (
     ("send", Operation.SEND),
     ("recv", Operation.RECV),
 )
-"""What the letters of a name hold; the first that fits."""
+"""Part of a name -> its meaning. The first match is used."""
 _BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
@@ -64,7 +64,7 @@ class Exchange:
 
     stage: Stage
     line: str
-    """What its number counts along: the group, the kind, and the other side."""
+    """Operations with the same key are numbered together: group, kind, and other side."""
     seq: int
     """Its number within the group; 0: unknown."""
     peer: int
@@ -78,7 +78,7 @@ def is_nccl(name: str) -> bool:
 def exchange(
     name: str, args: Mapping[str, Any], groups: Mapping[str, Group], rank: int, topology: Topology
 ) -> Exchange | None:
-    """What a kernel or range of that name does; None where that has no stage."""
+    """The operation of a kernel or range with that name. None if it has no stage."""
     operation = _operation(str(args.get("Collective name") or ""), name)
     key = str(args.get("Process Group Name", ""))
     group = _group(args, groups.get(key, Group()))
@@ -104,7 +104,7 @@ def _operation(collective: str, kernel: str) -> Operation:
 
 
 def _group(args: Mapping[str, Any], known: Group) -> Group:
-    """What the event says of its group, and the list of groups where it does not."""
+    """The group of an event. Missing values are read from the list of groups."""
     return Group(
         desc=str(args.get("Process Group Description") or known.desc),
         ranks=listed_ranks(args.get("Process Group Ranks")) or known.ranks,
@@ -121,7 +121,7 @@ def _stage_and_peer(
 
 
 def _place(group: Group, topology: Topology) -> Place:
-    """Where a group lies: as in live runs where its ranks are told, else as its description says."""
+    """The place of a group: from its ranks as in live runs, or from its description if the ranks are missing."""
     if group.ranks:
         return place_of(group.ranks, group.desc, topology)
     if group.desc.lower() in EMBEDDING_GROUPS:
@@ -158,7 +158,7 @@ def _transfer_stage(
 
 
 def _count(value: Any, *, most: int) -> int:
-    """A count from 0 to ``most``; 0 where it is none."""
+    """A number from 0 to ``most``. 0 if it is invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else 0
 
 

@@ -1,4 +1,4 @@
-"""The layout file beside a trace of the straggler analysis: flat YAML, ``dp_size: 2`` and so on."""
+"""The layout file of a trace of the straggler analysis: flat YAML, ``dp_size: 2`` and so on."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -86,7 +86,7 @@ def _load_state(store: Store, tail: RankTail, _: _Loaded) -> None:
 
 
 def _load_evidence(store: Store, tail: RankTail, _: _Loaded) -> None:
-    """What an agent has taken down of it."""
+    """Data that an agent has collected about it."""
     if found := kept(tail.reader.folder, tail.identity.rank):
         _insert(store, tail, "evidence", evidence_rows(found))
 

@@ -36,7 +36,7 @@ GAP_NS = 10_000_000
 """Between two sampled steps. How long it truly was is not in the file."""
 MAX_STEP_S = 86_400.0
 MAX_ROWS = 20_000_000
-"""Of one file; that many take 10 GB of memory."""
+"""Limit for one file. This number of rows needs 10 GB of memory."""
 NS_PER_S = 1e9
 
 _INTEGERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id")
@@ -197,17 +197,17 @@ def _placed(trace: _Trace, layout: JobLayout) -> tuple[Topology, Ints]:
     dp_rank, dp = _along_dp(trace, layout)
     if dp_rank.max() >= dp or pp_rank.max() >= layout.pp:
         raise UnreadableError(
-            f"{trace.path} holds dp_rank {dp_rank.max()} and stage {pp_rank.max()}, "
-            f"but its layout is of {dp} x {layout.pp}",
+            f"{trace.path} has dp_rank {dp_rank.max()} and stage {pp_rank.max()}, but its layout is {dp} x {layout.pp}",
             hint="the layout belongs to another job: select the right one with --meta FILE",
         )
     return Topology(dp=dp, pp=layout.pp), dp_rank * layout.pp + pp_rank
 
 
 def _along_dp(trace: _Trace, layout: JobLayout) -> tuple[Ints, int]:
-    """The data-parallel rank of each row, and how many there are.
+    """The data-parallel rank of each row, and the number of these ranks.
 
-    Ranks that share a sequence may be left out of a file, be numbered on in dp_rank, or be told by ``rank`` alone.
+    Ranks that share a sequence can be missing in a file, have consecutive numbers in dp_rank, or differ only in
+    ``rank``.
     """
     columns = trace.columns
     dp_rank = columns["dp_rank"]
@@ -221,15 +221,15 @@ def _along_dp(trace: _Trace, layout: JobLayout) -> tuple[Ints, int]:
         return dp_rank, layout.dp if dp_rank.max() < layout.dp else whole
     if num > layout.dsp:
         raise UnreadableError(
-            f"{trace.path}: {num} ranks at one dp_rank and stage, where dsp_size is {layout.dsp}",
+            f"{trace.path}: {num} ranks have the same dp_rank and stage, but dsp_size is {layout.dsp}",
             hint="only the first rank of a tensor-parallel group is supported; check the layout of this job",
         )
     return dp_rank * layout.dsp + member[row], whole
 
 
 def _in_wall_time(trace: _Trace, ranks: Ints) -> tuple[Ints, _Columns]:
-    """Start of each row with the steps one after another, the last one ending as the file was written; and a
-    ``step`` span of each rank and step."""
+    """Start of each row in wall time, and a ``step`` span for each rank and step. Steps follow each other, and the last
+    one ends when the file was written."""
     columns = trace.columns
     start, duration = _ns(columns["start_ts"]), _ns(columns["duration"])
     steps, row = np.unique(columns["step"], return_inverse=True)

@@ -31,7 +31,7 @@ POSTED_ROWS = 2**18
 INSERTED_ROWS = 2**22
 """Rows of an insert into a store at hand: 400 MB on the way."""
 KEPT_WINDOWS = 64
-"""Of a run that no collector watched, clocks are estimated over so many of the newest minutes."""
+"""For a run without a collector, clocks are estimated in this number of newest windows."""
 NAME_HINT = "give the run a unique name: --name NAME; `rankscope runs` lists existing names"
 
 
@@ -50,15 +50,15 @@ class Target(Protocol):
         """Store ``rows`` as one atomic block. They are stored when this returns."""
 
     def keep_clocks(self, run: ImportedRun) -> None:
-        """See to it that the clocks of a complete run's hosts are estimated."""
+        """Estimate the clocks of the hosts of a complete run, unless the target does this itself."""
 
 
 def write_run(run: ImportedRun, address: str) -> None:
-    """Store ``run`` at ``address``: a collector's ``http://`` or ``https://``, else a store, made when missing.
+    """Store ``run`` at ``address``: a collector (``http://``, ``https://``) or a store, which is created if missing.
 
     Raises:
-        TakenNameError: a run of that name is stored, or a part of another one.
-        UnreachableError: nobody answers there, or it broke off: the same again completes it.
+        TakenNameError: another run with this name is stored, completely or in part.
+        UnreachableError: no answer, or the connection broke. To repeat the call completes the run.
     """
     check_sound(run)
     with open_target(address) as target:
@@ -67,7 +67,7 @@ def write_run(run: ImportedRun, address: str) -> None:
 
 
 def put_run(run: ImportedRun, target: Target) -> None:
-    """As :func:`write_run`, on a target that is open."""
+    """Like :func:`write_run`, for an open target."""
     _refuse_taken(run, target.reader)
     spans = _not_stored(run, target.reader)
     for is_step in (False, True):
@@ -80,10 +80,10 @@ def put_run(run: ImportedRun, target: Target) -> None:
 
 @contextmanager
 def open_target(address: str) -> Iterator[Target]:
-    """Whoever takes rows at ``address``.
+    """The collector or store at ``address``.
 
     Raises:
-        UsageError: an address of no known form.
+        UsageError: the form of the address is unknown.
         UnreachableError: no answer.
     """
     if address.startswith(("http://", "https://")):
@@ -102,7 +102,7 @@ def open_target(address: str) -> Iterator[Target]:
 
 
 class Poster(Reader, Protocol):
-    """A reader that takes batches, too: ``telemetry.wire.client.CollectorClient``."""
+    """A reader that also accepts batches: ``telemetry.wire.client.CollectorClient``."""
 
     def post(self, table: str, rows: pa.Table) -> object: ...
 
@@ -117,11 +117,11 @@ class _CollectorTarget:
         self._client.post(table, labelled(rows, run.run_id, run.attempt))
 
     def keep_clocks(self, run: ImportedRun) -> None:
-        """The collector does it by itself."""
+        """Nothing: the collector estimates clocks itself."""
 
 
 class StoreTarget:
-    """A store that this process has open."""
+    """A store that is open in this process."""
 
     def __init__(self, store: Store) -> None:
         self.max_rows = INSERTED_ROWS
@@ -132,7 +132,7 @@ class StoreTarget:
         self._store.insert(table, owned(rows, run.run_id, run.attempt))
 
     def keep_clocks(self, run: ImportedRun) -> None:
-        """As a collector would."""
+        """Estimate clocks like a collector."""
         from telemetry.clocks.windows import estimate_newest  # noqa: PLC0415 - takes long to load
 
         owner, last_step = (run.run_id, run.attempt), pc.max(run.spans["step"]).as_py()

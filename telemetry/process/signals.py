@@ -1,4 +1,4 @@
-"""How a process ends on SIGTERM, SIGINT and SIGHUP: in order, once, and within a bounded time.
+"""Ends a process after SIGTERM, SIGINT or SIGHUP: in an orderly way, once, and within a time limit.
 
 first signal     the process starts to end, and a time limit is set
 later signals    no effect: they cannot interrupt the end

@@ -70,7 +70,7 @@ class DroppedSpans:
             self._count(key, 1)
 
     def add_forked(self, count: int) -> None:
-        """Count spans that forked processes dropped, whatever their stages."""
+        """Count spans that forked processes dropped, of any stage."""
         with suppress(Exception):
             self._count((Reason.FORKED, ANY), count)
 

@@ -46,7 +46,7 @@ MAX_MARK_RECORDS = 1 + MAX_TEXT_BYTES // TEXT_BYTES
 
 
 class RecordKind(IntEnum):
-    """What a record holds."""
+    """The kind of data in a record."""
 
     SPAN = 1
     MARK = 2

@@ -84,7 +84,7 @@ class RecordBlock:
 
     first_seq: int
     records: NDArray[np.void]
-    """Of dtype ``layout.RECORD``, all kinds; times are CLOCK_MONOTONIC."""
+    """All kinds of records, with dtype ``layout.RECORD``. Times are CLOCK_MONOTONIC."""
     anchor: Anchor
     lost: int
     """Number of records before ``first_seq`` that are no longer readable."""

@@ -82,7 +82,7 @@ class RecordBuffer:
         self._sink: Sink | None = None
         self._lost = 0
         self._forks: ForkedSpans | None = None
-        """Of the processes that this one forks while it records."""
+        """Dropped spans of processes that this one forks during the recording."""
         self._lost_in_forks = 0
         self._dropped_spans: DroppedSpans | None = None
         self._rolling, self._making_room = threading.RLock(), False  # in a forked child another thread may have held it
@@ -115,7 +115,7 @@ class RecordBuffer:
             SAMPLE.pack_into(into, place, monotonic_ns(), number, name, of_step, RecordKind.SAMPLE, place)
 
     def reserve(self, count: int) -> tuple[Any, int] | None:
-        """Buffer and place for ``count`` records in one segment; None where they are lost."""
+        """Buffer and place for ``count`` records in one segment. None if the records are lost."""
         if self.offset + count * RECORD_BYTES > self.limit:
             self._pad()
             if not self.roll():
@@ -168,7 +168,7 @@ class RecordBuffer:
         return self._place.first_seq + (self.offset - self._place.offset) // RECORD_BYTES
 
     def lose(self, count: int) -> None:
-        """Count so many records as dropped."""
+        """Add to the number of dropped records."""
         if self._sink is not None:
             self._lost += count
 

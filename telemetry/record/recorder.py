@@ -42,7 +42,7 @@ class Recorder(RecordBuffer):
         self._device_clock: DeviceClock | None = None
         self._try_open_clock: Callable[[], None] | None = None
         self._forked_from: ForkedSpans | None = None
-        """Of the recording process that this one is a fork of."""
+        """If this process is a fork: the counts of its recording parent."""
         self._pools: dict[AnyStage, list[HostSpan]] = {}
         self._fill_pools()
 
@@ -108,7 +108,7 @@ class Recorder(RecordBuffer):
             self.mend(into, place, start_ns, duration_ns, word)
 
     def mend(self, into: Any, place: int, start_ns: object, duration_ns: object, word: int) -> None:
-        """Write a record of which a field is out of range: its times are kept, its details are not."""
+        """Write a record with a field that is out of range. Its times are kept. Its details are not."""
         try:
             FULL_SPAN.pack_into(
                 into, place, start_ns, duration_ns, -1, 0, 0, self.step_number, -1, 0, -1, -1, word, place

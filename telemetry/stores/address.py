@@ -17,7 +17,7 @@ ADDRESSES = "embedded:DIR, embedded: (memory), or clickhouse://user:password@hos
 DEFAULT_DATABASE = "rankscope"
 PORTS = {"clickhouse": 9000, "clickhouses": 9440}
 PASSWORD = "RANKSCOPE_STORE_PASSWORD"
-"""In the environment: the password of an address that has none. The same with ``_FILE``: a file that holds it."""
+"""Environment variable with the password, for an address that has none. With ``_FILE`` appended: a file with it."""
 
 _ADDRESS = re.compile(r"(?P<scheme>\w+)://(?P<place>[^/?#]*)(?:/(?P<database>[^?#]*))?(?:\?(?P<options>[^#]*))?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -37,7 +37,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """Where a database is and who asks. Every host leads to the same data."""
+    """The servers of a database, and the user. All servers give the same data."""
 
     hosts: tuple[Host, ...]
     user: str = "default"
@@ -45,7 +45,7 @@ class ServerAddress:
     database: str = DEFAULT_DATABASE
     secure: bool = False
     ca_certs: str | None = None
-    """Who may have signed the servers' certificates; None: whom this machine trusts."""
+    """File with the trusted CA certificates; None: those that this machine trusts."""
     verify: bool = True
     cluster: str | None = None
     """Name of the servers' cluster; None: each table is on one server."""
@@ -60,26 +60,25 @@ def parse_address(url: str, environment: Mapping[str, str] = os.environ) -> Serv
     """The parts of an address; user, password and ports may be left out.
 
     Raises:
-        UsageError: no host, a port that is none, a name that needs quoting, an unknown option, or a file that
-            cannot be read.
+        UsageError: the host is missing, the port or a name is invalid, an option is unknown, or a file cannot be read.
     """
     parts = _ADDRESS.fullmatch(url)
     if parts is None or parts["scheme"] not in PORTS:
         raise UsageError("store address: unknown form", hint=f"use {ADDRESSES}")
     if "@" in f"{parts['database']}{parts['options']}":
         raise UsageError("store address: an @ after the hosts", hint="in a password write / ? # @ as %2F %3F %23 %40")
-    who, _, where = parts["place"].rpartition("@")
-    user, _, password = who.partition(":")
+    credentials, _, hosts = parts["place"].rpartition("@")
+    user, _, password = credentials.partition(":")
     options = _options(parts["options"] or "", secure=parts["scheme"] == "clickhouses")
     return ServerAddress(
-        hosts=tuple(_host(place, PORTS[parts["scheme"]]) for place in where.split(",")),
+        hosts=tuple(_host(host, PORTS[parts["scheme"]]) for host in hosts.split(",")),
         user=unquote(user) or "default",
         password=unquote(password) or read_secret(PASSWORD, environment),
-        database=_plain_name("database", (parts["database"] or "").strip("/") or DEFAULT_DATABASE),
+        database=_valid_name("database", (parts["database"] or "").strip("/") or DEFAULT_DATABASE),
         secure=parts["scheme"] == "clickhouses",
         ca_certs=options.get("ca_certs"),
         verify=options.get("verify") != "0",
-        cluster=_plain_name("cluster", options["cluster"]) if "cluster" in options else None,
+        cluster=_valid_name("cluster", options["cluster"]) if "cluster" in options else None,
     )
 
 
@@ -88,23 +87,26 @@ def _host(text: str, port: int) -> Host:
         parts = urlsplit(f"//{text}")
         name, port = parts.hostname, parts.port or port
     except ValueError as error:
-        # urllib's own words repeat what stands where the port should be, which may be part of a password.
-        raise UsageError("store address: no such host and port", hint=f"use {ADDRESSES}") from error
+        # urllib's message repeats the text in place of the port. It may be part of a password.
+        raise UsageError("store address: invalid host or port", hint=f"use {ADDRESSES}") from error
     if not name:
         raise UsageError("store address: no host", hint=f"use {ADDRESSES}")
     return Host(name=name, port=port)
 
 
-def _plain_name(what: str, name: str) -> str:
+def _valid_name(what: str, name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"store address: {what} {name!r} is not a plain name", hint=f"use {ADDRESSES}")
+        raise UsageError(
+            f"store address: {what} {name!r} is not a valid name",
+            hint="use letters, digits and underscores, and no digit at the start",
+        )
     return name
 
 
 def _options(text: str, *, secure: bool) -> dict[str, str]:
     options = dict(parse_qsl(text, keep_blank_values=True))
     if unknown := sorted(set(options) - {"cluster", "ca_certs", "verify"}):
-        raise UsageError(f"store address: no option {unknown[0]!r}", hint=f"options are {_OPTIONS}")
+        raise UsageError(f"store address: unknown option {unknown[0]!r}", hint=f"options are {_OPTIONS}")
     if not secure and options.keys() & {"ca_certs", "verify"}:
         raise UsageError("store address: ca_certs and verify need TLS", hint="use clickhouses://")
     if options.get("verify", "1") not in ("0", "1"):
@@ -117,7 +119,7 @@ def _options(text: str, *, secure: bool) -> dict[str, str]:
 
 
 def without_password(address: str) -> str:
-    """An address of a store or a collector, fit to be printed, whatever its form."""
+    """An address of a store or a collector without its password, so that it can be printed."""
     if address.startswith("embedded:"):
         return address
     scheme, separator, rest = address.partition("://") if "://" in address else ("", "", address)

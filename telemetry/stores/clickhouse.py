@@ -25,31 +25,31 @@ from telemetry.stores.servers import FAULTS, Servers, hint, server_message
 
 NUM_CONNECTIONS = 8
 _ONE_BLOCK = {"min_insert_block_size_rows": 1_000_000_000, "min_insert_block_size_bytes": 0}
-"""Rows travel as one block and are stored as one part: there whole or not at all."""
+"""Rows are sent as one block and stored as one part, so an insert is stored completely or not at all."""
 _SILENCE = {"receive_timeout": 15}
-"""Seconds: an insert ends whose sender stands still, or :meth:`ClickHouseStore.settle` would wait for minutes."""
+"""Seconds without data after which the server ends an insert. :meth:`ClickHouseStore.settle` waits for such inserts."""
 _MODERN = {"async_insert": 0, "low_cardinality_allow_in_native_format": 0}
 """Settings that old servers reject."""
 _SILENT = (SocketTimeoutError, TimeoutError)
 _GONE = (NetworkError, OSError, EOFError, *_SILENT)
-"""What the driver raises when a connection breaks; none of it says what became of an insert."""
+"""Errors of the driver when a connection breaks. They do not show whether an insert was stored."""
 
 
 class ClickHouseStore:
     """A store on a server. Connects on first use, and again after an outage.
 
-    An insert that broke off may still be running on the server, and so may one of a collector that was killed.
-    Nothing is read through this store until such inserts have ended, so what it reads is what is stored.
+    An insert may still run on the server after its connection broke or its collector was killed. Queries of this
+    store wait until such inserts have ended, so a query shows everything that will be stored.
 
     Args:
-        for_reading: ask nothing but SELECT, of the tables alone, and set no setting: a read-only user may do that.
+        for_reading: run only SELECT on tables, and change no settings. A read-only user is sufficient.
     """
 
     def __init__(self, address: ServerAddress, *, for_reading: bool = False) -> None:
         self._address = address
         self._for_reading = for_reading
         self._may_set = True
-        """Whether this user may limit a query; otherwise the limits of the server's profile apply."""
+        """Whether this user may set the limits of a query. Otherwise the limits of the server's profile apply."""
         self._servers = Servers(address)
         self._pool: Pool[Connection] = Pool(
             connect=lambda: self._servers.connect(self._prepare), disconnect=Connection.disconnect, size=NUM_CONNECTIONS
@@ -64,21 +64,21 @@ class ClickHouseStore:
             retention.retain(self.database, retention_days)
 
     def plan(self, *, retention_days: int | None = None) -> list[str]:
-        """The database need not be there."""
-        with self._translated("look at the database"), self._without_database() as connection:
+        """The database may be missing."""
+        with self._translated("inspect the database"), self._without_database() as connection:
 
-            def ask(sql: str) -> pa.Table:
+            def query(sql: str) -> pa.Table:
                 return connection.query_arrow(sql, field_metadata=False)
 
             name = self._address.database
-            there = ask(f"SELECT name FROM system.databases WHERE name = '{name}'").num_rows
-            seen = migrations.Database(execute=_refuse, query=ask, name=name, cluster=self._address.cluster)
-            limits = [] if retention_days is None else retention.plan(seen, retention_days)
-            return [self._create_database()] * (not there) + migrations.plan(seen) + limits
+            exists = query(f"SELECT name FROM system.databases WHERE name = '{name}'").num_rows
+            database = migrations.Database(execute=_refuse, query=query, name=name, cluster=self._address.cluster)
+            limits = [] if retention_days is None else retention.plan(database, retention_days)
+            return [self._create_database()] * (not exists) + migrations.plan(database) + limits
 
     @property
     def database(self) -> migrations.Database:
-        """As the scripts of the schema see it."""
+        """The database, for the scripts of the schema."""
         name, cluster = self._address.database, self._address.cluster
         return migrations.Database(execute=self._execute, query=self.query, name=name, cluster=cluster)
 
@@ -107,14 +107,14 @@ class ClickHouseStore:
         with self._translated("query"):
             if not self._for_reading:
                 self._inserts.wait_for_strays()
-            return self._ask(bounded(render(sql, parameters), max_seconds if self._may_set else None))
+            return self._query(bounded(render(sql, parameters), max_seconds if self._may_set else None))
 
     def close(self) -> None:
         self._pool.close()
 
     @contextmanager
     def _without_database(self) -> Iterator[Connection]:
-        """A connection for when the database may not be there."""
+        """A connection that does not select the database, because it may be missing."""
         connection = self._servers.connect(self._prepare, database="")
         try:
             yield connection
@@ -130,23 +130,23 @@ class ClickHouseStore:
         with self._translated("migrate"), self._connection() as connection:
             connection.execute(sql)
 
-    def _ask(self, sql: str) -> pa.Table:
+    def _query(self, sql: str) -> pa.Table:
         """The answer. If the connection is lost, the next available server is queried."""
         try:
-            answer = self._ask_once(sql)
+            answer = self._query_once(sql)
         except _SILENT:
             raise
         except _GONE:
-            answer = self._ask_once(sql)
+            answer = self._query_once(sql)
         return pa.Table.from_arrays(answer.columns, names=answer.column_names)
 
-    def _ask_once(self, sql: str) -> pa.Table:
+    def _query_once(self, sql: str) -> pa.Table:
         with self._connection() as connection:
             return connection.query_arrow(sql, field_metadata=False)
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
-        """One of the pool's. When it breaks, the idle ones are let go: theirs is the same server."""
+        """A connection of the pool. If it breaks, the idle ones are closed, because they use the same server."""
         try:
             with self._pool.borrow() as connection:
                 yield connection
@@ -155,12 +155,14 @@ class ClickHouseStore:
             raise
 
     def _prepare(self, connection: Connection) -> None:
-        """First queries on a connection: the settings that this server knows, and whether this user may set them."""
-        version = _greet(connection)
+        """Run the first queries of a connection: which settings does the server support, and may this user set them?"""
+        version = _server_version(connection)
         if self._address.cluster and version < FIRST_VERSION:
             connection.disconnect()
-            found = f"{self._address}: cluster= with servers of version {version[0]}.{version[1]}"
-            raise UsageError(found, hint=f"{FIRST_VERSION[0]} or newer is needed")
+            raise UsageError(
+                f"{self._address}: the servers of the cluster have version {version[0]}.{version[1]}",
+                hint=f"cluster= needs version {FIRST_VERSION[0]} or newer",
+            )
         if self._for_reading:
             self._may_set = _may_set(connection)
             return
@@ -176,7 +178,7 @@ class ClickHouseStore:
             sql = f"SELECT query_id AS id FROM system.processes WHERE startsWith(query_id, {mark})"
         else:
             sql = running_on_cluster(self._address.cluster, mark)
-        return set(self._ask(sql)["id"].to_pylist())
+        return set(self._query(sql)["id"].to_pylist())
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -195,7 +197,7 @@ def _refuse(sql: str) -> None:
     raise AssertionError(f"a plan runs nothing: {sql}")
 
 
-def _greet(connection: Connection) -> Version:
+def _server_version(connection: Connection) -> Version:
     (version,) = connection.execute("SELECT version()", columnar=True)
     return parse_version(str(version[0]))
 

@@ -1,4 +1,4 @@
-"""Adapts the schema, which is written for today's engine, to old servers and to clusters.
+"""Adapts the schema, which is written for the current engine, to old servers and to clusters.
 
 modern (22 and up)                          old (Debian's 18.16)
 LowCardinality(String)                      String
@@ -14,7 +14,7 @@ On a cluster each table becomes two, on every server:
       +-- shard 2: spans_local                            ...
 
 A rank belongs to one shard. So for each rank, an insert into ``spans`` is stored completely or not at all, and the
-largest ``seq`` of a rank tells what is stored. Servers need the macros ``{shard}`` and ``{replica}``.
+largest ``seq`` of a rank shows what is stored. Servers need the macros ``{shard}`` and ``{replica}``.
 """
 
 import re
@@ -54,14 +54,14 @@ def _reduced(statement: str) -> str:
 
 LOCAL = "_local"
 FIRST_VERSION = (23, 1)
-"""Of servers that know all of what follows."""
+"""First version that supports clusters as they are used here."""
 CLUSTER_SETTINGS = {
     "insert_distributed_sync": 1,
     "insert_quorum": "auto",
     "insert_quorum_parallel": 0,
     "select_sequential_consistency": 1,
 }
-"""An insert returns when most replicas of its shards have it, and whoever reads after that reads it."""
+"""An insert returns after most replicas of its shards have stored it. Later queries see it."""
 
 _CREATE_TABLE = re.compile(
     r"CREATE TABLE IF NOT EXISTS (?P<name>\w+)\s*\((?P<columns>.*)\)\s*ENGINE = (?P<engine>\w+)", re.S
@@ -69,15 +69,15 @@ _CREATE_TABLE = re.compile(
 _ALTER_TABLE = re.compile(r"ALTER TABLE (?P<name>\w+)\s+(?P<what>(?:ADD|MODIFY|DROP) COLUMN)?")
 _CREATE_VIEW = re.compile(r"CREATE OR REPLACE VIEW (?P<name>\w+)")
 _CODEC = re.compile(r"\s+CODEC\((?:[^()]|\([^()]*\))*\)")
-_SAYS_NOTHING = re.compile(r"MODIFY COLUMN \w+\s*$")
-"""What is left of a statement that changed nothing but a codec."""
+_UNCHANGED = re.compile(r"MODIFY COLUMN \w+\s*$")
+"""A statement that changed only a codec, after the codec is removed."""
 _SHARD_KEYS = (("run_id", "rank"), ("run_id", "host"), ("run_id", "fingerprint"), ("TraceId",))
 _EVERYWHERE = frozenset({"migrations"})
-"""Tables that each server of the cluster has whole."""
+"""Tables without shards: each server of the cluster has all rows."""
 
 
 def clustered(statement: str, *, cluster: str, database: str) -> list[str]:
-    """A statement of the schema as those that do the same on every server of ``cluster``.
+    """Convert a statement of the schema into statements for every server of ``cluster``.
 
     Raises:
         UsageError: a statement of a kind that this file does not know.
@@ -98,8 +98,7 @@ def clustered(statement: str, *, cluster: str, database: str) -> list[str]:
 
 
 def running_on_cluster(cluster: str, mark: str) -> str:
-    """The query ids of inserts on any server of a cluster; ``mark`` is a literal of SQL. Of those that are away
-    nobody knows."""
+    """SQL that lists the query ids of inserts on all servers of a cluster that answer. ``mark`` is a literal of SQL."""
     return f"""
     SELECT DISTINCT initial_query_id AS id FROM clusterAllReplicas({cluster}, system.processes)
     WHERE startsWith(initial_query_id, {mark}) SETTINGS skip_unavailable_shards = 1
@@ -138,11 +137,11 @@ def _shard_key(columns: str) -> str:
 
 
 def _changes(changed: re.Match[str], statement: str, on: str, comment: str) -> list[str]:
-    """Columns change in both tables; codecs, projections and the like are about the one that has the rows."""
+    """Columns change in both tables. Codecs and projections change only in the table that has the rows."""
     end = changed.end("name")
     local = _insert_at(statement, end, f"{LOCAL} {on}")
     spread = _CODEC.sub("", _insert_at(statement, end, f" {on}"))
-    if changed["what"] is None or _SAYS_NOTHING.search(spread):
+    if changed["what"] is None or _UNCHANGED.search(spread):
         return [comment + local]
     return [comment + local, spread]
 
@@ -152,7 +151,7 @@ def _insert_at(text: str, position: int, piece: str) -> str:
 
 
 def _split_comment(statement: str) -> tuple[str, str]:
-    """The lines of comment that a statement begins with, and the rest."""
+    """The comment lines at the start of a statement, and the rest."""
     begins = re.match(r"(?:\s*--[^\n]*\n|\s+)*", statement)
     assert begins is not None
     return statement[: begins.end()], statement[begins.end() :]

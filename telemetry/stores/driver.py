@@ -1,20 +1,20 @@
 """One connection to one server, by clickhouse-driver, with faster inserts.
 
-A block of rows for a server: columns are written as bytes at once, where the driver would convert each value.
+A block of rows for a server. Whole columns are written as bytes; the driver would convert each value.
 
     info | columns, rows | name, type, a flag | values ... | name, type, a flag | values ... |
 
-    numbers of the column's own type   their memory, as it is
-    a text for all rows                its length and bytes, repeated
-    anything else                      by the driver
+    numbers of the column's own type   memory of the array, unchanged
+    one text for all rows              its length and bytes, repeated
+    others                             converted by the driver
 
 Arrow columns in the form that the driver expects:
 
     numbers, strings     NumPy arrays
     timestamp[ns]        NumPy integers: the driver sends a DateTime64(9) unchanged, in any time zone
-    one text a chunk     RepeatedText
+    one text per chunk   RepeatedText
     map                  dicts
-    list of any of them  lists
+    list of these        lists
 """
 
 import logging
@@ -40,13 +40,13 @@ _NUMBERS["Float64"] = "<f8"
 
 @dataclass(frozen=True, slots=True)
 class RepeatedText:
-    """A column of texts, each for so many rows in a row."""
+    """A column of texts, each with the number of consecutive rows that have it."""
 
     runs: tuple[tuple[str, int], ...]
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> "RepeatedText | None":
-        """A dictionary-encoded column whose chunks have one text each; None of any other."""
+        """From a dictionary-encoded column whose chunks have one text each. None for other columns."""
         if not pa.types.is_dictionary(column.type) or any(len(chunk.dictionary) != 1 for chunk in column.chunks):
             return None
         return cls(tuple((chunk.dictionary[0].as_py(), len(chunk)) for chunk in column.chunks))
@@ -55,15 +55,15 @@ class RepeatedText:
         return sum(count for _, count in self.runs)
 
     def tobytes(self) -> bytes:
-        """Of a ``String`` column."""
+        """The bytes of a ``String`` column."""
         return b"".join(_text_bytes(text) * count for text, count in self.runs)
 
 
 class BlockWriter:
-    """Stands in for the driver's own writer of blocks.
+    """Replaces the driver's writer of blocks.
 
     Args:
-        out: that writer.
+        out: the driver's writer.
     """
 
     def __init__(self, out: Any) -> None:
@@ -79,14 +79,14 @@ class BlockWriter:
             write_binary_str(kind, out)
             if context.server_info.used_revision >= DBMS_MIN_REVISION_WITH_CUSTOM_SERIALIZATION:
                 write_binary_uint8(0, out)
-            if _is_ready(items, kind):
+            if _has_wire_format(items, kind):
                 out.write(items.tobytes())
             else:
                 write_column(context, name, kind, items, out)
         self._out.finalize()
 
 
-def _is_ready(items: Any, kind: str) -> bool:
+def _has_wire_format(items: Any, kind: str) -> bool:
     if isinstance(items, RepeatedText):
         assert kind == "String", kind
         return True
@@ -94,13 +94,13 @@ def _is_ready(items: Any, kind: str) -> bool:
 
 
 def _text_bytes(text: str) -> bytes:
-    """Length, seven bits a byte with the lowest first, then UTF-8."""
+    """The length (seven bits in each byte, the lowest first), then UTF-8."""
     encoded = text.encode()
-    length, left = bytearray(), len(encoded)
-    while left >= 0x80:
-        length.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes(length) + bytes([left]) + encoded
+    length, rest = bytearray(), len(encoded)
+    while rest >= 0x80:
+        length.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes(length) + bytes([rest]) + encoded
 
 
 def native(column: pa.ChunkedArray) -> Any:
@@ -128,16 +128,16 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:
 
 CONNECT_S = 5.0
 ANSWER_S = 60.0
-"""Silence of the server that counts as gone; a running query reports progress much more often."""
+"""A server that sends nothing for this time counts as lost. A running query reports progress much more often."""
 KEEPALIVE = (60, 10, 3)
-"""Idle seconds, then seconds between probes, and how many: a server that vanished is noticed while nothing is asked."""
+"""TCP keepalive: idle seconds, seconds between probes, number of probes. It detects a lost server between queries."""
 
 # The driver logs a traceback for each refused connection; here that becomes one UnreachableError.
 logging.getLogger("clickhouse_driver").addHandler(logging.NullHandler())
 
 
 class UnconfirmedError(Exception):
-    """Carries what a ``confirm`` raised past whoever translates the driver's errors."""
+    """Wraps an error of ``confirm``, so that it is not converted like an error of the driver."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -145,29 +145,29 @@ class UnconfirmedError(Exception):
 
 
 class Connection(Client):  # type: ignore[misc]
-    """The driver's client, that asks ``confirm`` between the server's "send the rows" and the rows."""
+    """The driver's client. It calls ``confirm`` after the server has asked for the rows, and before they are sent."""
 
     confirm: Callable[[], None] | None = None
 
     def send_data(self, sample_block: Any, data: Any, types_check: bool = False, columnar: bool = False) -> int:
-        """Rows go out as one block, and by our own way: ``native_block.py``."""
+        """Send the rows as one block, with :class:`BlockWriter`."""
         connection = self.connection
-        drivers = connection.block_out
-        connection.block_out = BlockWriter(drivers)
+        drivers_writer = connection.block_out
+        connection.block_out = BlockWriter(drivers_writer)
         try:
-            # The second block, which is empty, says that these were all.
+            # The second block is empty: it marks the end of the rows.
             for block in (ColumnOrientedBlock(sample_block.columns_with_types, data), ColumnOrientedBlock()):
                 connection.send_data(block)
                 self.receive_profile_events()
         finally:
-            connection.block_out = drivers
+            connection.block_out = drivers_writer
         return len(data[0])
 
     def receive_sample_block(self) -> Any:
-        """The server has put the insert into ``system.processes`` before it sends this block.
+        """Receive the first block of an insert. The server lists the insert in ``system.processes`` before it sends it.
 
         Raises:
-            UnconfirmedError: the driver drops the connection then, and the server the insert.
+            UnconfirmedError: ``confirm`` failed. The driver closes the connection, and the server drops the insert.
         """
         block = super().receive_sample_block()
         if self.confirm:
@@ -179,7 +179,7 @@ class Connection(Client):  # type: ignore[misc]
 
 
 def make_connection(address: ServerAddress, host: Host, *, database: str) -> Connection:
-    """A connection that is opened when it is first used."""
+    """A connection. It is opened at its first use."""
     return Connection(
         host.name,
         port=host.port,
@@ -190,7 +190,7 @@ def make_connection(address: ServerAddress, host: Host, *, database: str) -> Con
         verify=address.verify,
         ca_certs=address.ca_certs,
         client_name="rankscope",
-        # Packing costs more than it saves where the wire is memory.
+        # On loopback, compression costs more time than it saves.
         compression=not is_loopback(host.name),
         connect_timeout=CONNECT_S,
         send_receive_timeout=ANSWER_S,

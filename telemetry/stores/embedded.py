@@ -1,13 +1,13 @@
 """ClickHouse inside this process: a folder, or memory.
 
-One process can open a folder, and a process can open one folder. Other processes query the collector that holds it.
-Never fork after opening: the engine's threads do not follow, and the child would hang.
+Only one process can open a folder, and a process can open only one folder. Other processes query the collector that
+has opened it. Do not fork after opening: the child has no threads of the engine, and hangs.
 
 On a full disk the engine may report an insert as stored although its files are incomplete (``whole_parts.py``):
 
-    insert --> every new part whole?  yes: stored
-                  `-- no: raise; before the next insert or claim: close the engine, wait for room, set
-                      the torn part aside, open the engine
+    insert --> all new parts complete?  yes: stored
+                  `-- no: raise; before the next insert or claim: close the engine, wait for free space, move
+                      the torn part away, open the engine
 """
 
 import itertools
@@ -37,15 +37,15 @@ IN_MEMORY = ":memory:"
 RELEASE_S = 10.0
 CHECK_EVERY = 6
 CHECK_S = CHECK_EVERY * RELEASE_S
-"""Seconds between two checks of the parts. What is merged into a torn part is kept for eight minutes."""
+"""Seconds between two checks of the parts. Parts that were merged into a torn part are kept for eight minutes."""
 NUM_SESSIONS = 4
-"""Sessions run side by side; each costs memory of its own."""
+"""Sessions that run in parallel. Each one needs memory."""
 
 _ONE_PART = (
     "async_insert = 0, max_threads = 1, max_insert_threads = 1, "
     "min_insert_block_size_rows = 1000000000, min_insert_block_size_bytes = 0"
 )
-"""One reader, and blocks squashed without limit: an insert becomes one part, there whole or not at all."""
+"""One reader, and no limit for merged blocks: an insert becomes one part, stored completely or not at all."""
 
 _memory_numbers = itertools.count(1)
 
@@ -54,7 +54,7 @@ class EmbeddedStore:
     """A store in this process.
 
     Args:
-        folder: made when missing. None: in memory, gone on :meth:`close`.
+        folder: created if missing. None: in memory, deleted by :meth:`close`.
 
     Raises:
         UnreachableError: another process holds the folder.
@@ -92,7 +92,7 @@ class EmbeddedStore:
 
     @property
     def database(self) -> migrations.Database:
-        """As the scripts of the schema see it."""
+        """The database, for the scripts of the schema."""
         return migrations.Database(execute=self._execute, query=self.query, name=self._database)
 
     def insert(self, table: str, rows: pa.Table, *, confirm: Callable[[], None] | None = None) -> None:
@@ -107,11 +107,11 @@ class EmbeddedStore:
                 session.query(
                     f"INSERT INTO {table} ({columns}) SELECT {columns} FROM Python(rows) SETTINGS {_ONE_PART}"
                 )
-                # Before the session is given back: whoever mends waits for it, and sets torn parts aside.
+                # Before the session is returned: a repair waits for the session, and moves torn parts away.
                 self._refuse_torn(table)
 
     def settle(self) -> None:
-        """No other process can insert into the folder, so this waits for the threads of this one."""
+        """Wait for inserts of this process: no other process can insert into the folder."""
         self.repair_parts()
         with self._ended:
             before = set(self._running)
@@ -142,26 +142,26 @@ class EmbeddedStore:
         """Start the engine after torn parts are moved away."""
         if self._folder:
             check_free(self._folder)
-        for part in sorted(self._find_torn()):  # other threads may find more meanwhile: those are for the next time
+        for part in sorted(self._find_torn()):  # parts that other threads find meanwhile are handled next time
             set_aside(part)
             log(f"rankscope: the disk was full: moved away {part}, which is incomplete")
         with self._translated("open"):
-            # The engine lives as long as one session does: this one keeps it.
+            # The engine runs while at least one session is open. This one stays open.
             self._anchor = Session(with_small_caches(str(self._folder) if self._folder else IN_MEMORY))
             self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()
 
     def repair_parts(self) -> None:
-        """Find what is torn by now, and mend it if there is room.
+        """Find torn parts, and repair the store if there is enough free space.
 
         Raises:
-            UnreachableError: there is none.
+            UnreachableError: there is not.
         """
         self._find_torn()
         self._repair()
 
     def release_memory(self) -> None:
-        """Give back what the engine freed and still holds."""
+        """Return memory to the system that the engine has freed."""
         with self._translated("release memory"), self._pool.borrow() as session:
             release_memory(session)
 
@@ -174,7 +174,7 @@ class EmbeddedStore:
             )
 
     def _find_torn(self) -> set[Path]:
-        """All of what inserts and the engine's merges wrote that is not whole."""
+        """Incomplete parts, written by inserts or by merges of the engine."""
         if self._parts:
             self._torn.update(self._parts.find_torn())
         return self._torn
@@ -192,7 +192,7 @@ class EmbeddedStore:
                 return
             assert self._folder
             with self._pool.emptied():
-                if self._anchor is not None:  # while it runs, it deletes what was merged
+                if self._anchor is not None:  # while the engine runs, it deletes parts that were merged
                     self._anchor.close()
                     self._anchor = None
                 check_room(self._folder)
@@ -220,7 +220,7 @@ class EmbeddedStore:
 
     @contextmanager
     def _registered(self) -> Iterator[None]:
-        """What runs in the block is waited for by :meth:`settle`."""
+        """Register an insert for the block: :meth:`settle` waits for it."""
         number = next(self._inserts)
         with self._ended:
             self._running.add(number)
@@ -261,7 +261,7 @@ def _watch(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
 def _rows(answer: Any) -> pa.Table:
     if not len(answer):
         return pa.table({})
-    # Not as "ArrowTable": for that the engine's package loads pandas, which takes a second and 60 MB.
+    # Not as "ArrowTable": the engine's package would load pandas, which takes a second and 60 MB.
     table = pa.ipc.open_file(answer.get_memview().view()).read_all()
     return pa.Table.from_arrays(table.columns, names=table.column_names)
 

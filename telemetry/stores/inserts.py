@@ -1,10 +1,10 @@
-"""Inserts that a server still works on: one whose sender is gone may still be stored later, so it is waited for.
+"""Waits for inserts that still run on a server. An insert may be stored although its sender has ended.
 
-register --> [ server works on it ] --> ended
-              |        `-- its sender was killed, or lost its connection: a *stray*
-              `-- in system.processes, from any sender, under a query id that begins with rankscope's prefix
+register --> [ runs on the server ] --> ended
+              |        `-- the sender was killed, or lost its connection: a *stray*
+              `-- listed in system.processes; the query id of every sender begins with rankscope's prefix
 
-Values are put into SQL with the driver's own escaping, for both engines alike.
+Values in SQL are escaped by the driver, for both engines.
 """
 
 import itertools
@@ -42,9 +42,9 @@ class RunningInserts:
     """The inserts into one database, of this process and of all others.
 
     Args:
-        mark: what every query id of theirs begins with.
-        running: asks the server for those that it works on now. It knows an insert before it takes the rows, so
-            none can start later unseen.
+        mark: prefix of the query ids of these inserts.
+        running: returns the query ids that run on the server now. The server lists an insert before it accepts rows, so
+            no insert is missed.
     """
 
     def __init__(self, mark: str, running: Callable[[], set[str]]) -> None:
@@ -54,26 +54,26 @@ class RunningInserts:
         self._settling = threading.Lock()
         self._numbers = itertools.count(1)
         self._broken = next(self._numbers)
-        """Number of the newest insert that broke off; strays of earlier processes count as the first."""
+        """Number of the newest insert that failed. Strays of earlier processes have the first number."""
         self._settled = 0
-        """All that broke off up to this number have ended."""
+        """All failed inserts up to this number have ended."""
 
     @contextmanager
     def registered(self) -> Iterator[str]:
-        """A query id for the insert in the block. One that raises leaves a stray."""
+        """A query id for the insert in the block. An insert that raises leaves a stray."""
         query_id = f"{self._mark}{uuid.uuid4()}"
         self._awaited.add(query_id)
         try:
             yield query_id
         except BaseException:
-            # In this order: whoever looks in between takes it for a stray too early, never too late.
+            # In this order, another thread may treat it as a stray too early, but never too late.
             self._awaited.discard(query_id)
             self._broken = next(self._numbers)
             raise
         self._awaited.discard(query_id)
 
     def wait_for_strays(self) -> None:
-        """Wait until every insert has ended that may run without anybody waiting for it.
+        """Wait until all strays have ended.
 
         Raises:
             TimeoutError: one does not end.
@@ -87,7 +87,7 @@ class RunningInserts:
                 self._settled = broken
 
     def wait_for_all(self) -> None:
-        """Wait until every insert has ended that runs now, awaited or not.
+        """Wait until all inserts that run now have ended, strays or not.
 
         Raises:
             TimeoutError: one does not end.

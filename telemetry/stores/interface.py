@@ -4,7 +4,7 @@ Two implementations: ``embedded.EmbeddedStore`` (chdb in this process, a folder 
 ``clickhouse.ClickHouseStore`` (a server over native TCP). Users: the collector, which owns the store, and read-only
 commands that load rank files into memory.
 
-A query turns parameters into SQL; see ``queries``. It is answered by an own store, or by the collector that owns one.
+A query converts parameters into SQL; see ``queries``. A store in this process answers it, or the collector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 Parameter = int | float | str | Sequence[int] | Sequence[str]
-"""What may stand for ``%(name)s`` in a query. Always escaped by the store; never spliced into SQL by hand."""
+"""A value for ``%(name)s`` in a query. The store escapes it. Never insert it into SQL yourself."""
 
 
 class Store(Protocol):
@@ -25,22 +25,22 @@ class Store(Protocol):
     """
 
     def migrate(self) -> None:
-        """Create or upgrade the tables. Safe to repeat; touches no data."""
+        """Create or upgrade the tables. Safe to repeat. Does not change data."""
 
     def insert(self, table: str, rows: pa.Table, *, confirm: Callable[[], None] | None = None) -> None:
         """Append ``rows`` (the columns of ``telemetry.tables`` plus ``run_id`` and ``attempt``) as one atomic block.
 
-            register  --confirm()-->  send rows  -->  stored, there whole or not at all
+            register  --confirm()-->  send rows  -->  stored, completely or not at all
                 |         `-- raises: nothing is stored
                 `-- from here on :meth:`settle` of every process waits for it
 
-        On return the rows survive a kill of this process and of the database's. A raise promises nothing: the rows may
-        or may not be there; but a raise of ``confirm``, which passes through, promises that none is. ``confirm`` may
-        ask this store; it must not insert or settle.
+        On return the rows are safe, even if this process or the database is killed. After an error the rows may be
+        stored or not. An error of ``confirm`` is raised unchanged, and then no row is stored. ``confirm`` may query
+        this store. It must not insert or settle.
         """
 
     def settle(self) -> None:
-        """Wait until every insert that was registered before this call has ended, with or without success.
+        """Wait until all inserts that were registered before this call have ended, with or without success.
 
         Raises:
             UnreachableError: one still runs after half a minute.
@@ -49,21 +49,21 @@ class Store(Protocol):
     def query(
         self, sql: str, parameters: Mapping[str, Parameter] | None = None, *, max_seconds: float | None = None
     ) -> pa.Table:
-        """Run one SELECT whose ``%(name)s`` marks stand for ``parameters``.
+        """Run one SELECT. Each ``%(name)s`` is replaced by the value in ``parameters``.
 
         Raises:
-            UsageError: it takes longer than ``max_seconds``, or makes no sense with these parameters.
+            UsageError: it takes longer than ``max_seconds``, or is invalid with these parameters.
         """
 
     def close(self) -> None:
-        """Let go of the database. Safe to repeat."""
+        """Close the database. Safe to repeat."""
 
 
 OF_ATTEMPT = "run_id = %(run_id)s AND attempt = %(attempt)s"
 
 
 class Query(Protocol):
-    """A question with its parameters."""
+    """A query with its parameters."""
 
     def sql(self) -> str: ...
 
@@ -71,7 +71,7 @@ class Query(Protocol):
 
 
 class Fields:
-    """Parameters are the fields."""
+    """Uses the fields as parameters."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ class Fields:
 
 
 def among(column: str, parameter: str, values: tuple[int, ...] | tuple[str, ...]) -> str:
-    """A condition on ``column``, nothing when ``values`` is empty."""
+    """A condition on ``column``; empty if ``values`` is empty."""
     return f" AND {column} IN %({parameter})s" if values else ""
 
 
@@ -92,17 +92,17 @@ class Reader(Protocol):
     """
 
     def read(self, query: Query) -> pa.Table:
-        """The rows of ``query``, with the columns its docstring names."""
+        """The rows of ``query``. Its docstring lists the columns."""
 
 
 class StoreReader:
     """A reader over a store in this process: the in-memory twin of the collector's client.
 
     Args:
-        max_seconds: what one answer may take; None: as long as it takes.
+        max_seconds: limit for one query; None: no limit.
 
     Raises:
-        UsageError: it would take longer.
+        UsageError: a query takes longer.
     """
 
     def __init__(self, store: Store, *, max_seconds: float | None = None) -> None:

@@ -4,8 +4,8 @@
       each: its statements, then a row in `migrations`; the views have number 0
 
 Migrations only go forward and only add, so a collector of the previous version can keep running. Any statement may be
-repeated. So a process that was killed halfway, or runs beside another collector that migrates, starts again and
-finishes. A released script is never changed: a new one changes what it made.
+repeated. So a process can repeat a migration that was interrupted, or that another collector runs at the same time.
+A released script is never changed: a new script changes its tables.
 """
 
 import random
@@ -25,7 +25,7 @@ from telemetry.stores.cluster import Version, clustered, parse_version, statemen
 SCHEMA = Path(__file__).with_name("schema")
 VIEWS = SCHEMA / "views.sql"
 PAUSES_S = (0.1, 0.3, 0.9, 0.0)
-"""Before a statement is tried again that failed: another collector may be at the same one. The last gives up."""
+"""Pauses before a failed statement is repeated: another collector may run the same one. 0: give up."""
 _NEW_COLUMN = re.compile(r"ALTER TABLE (\w+)(?: ON CLUSTER \w+)? ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
 _VIEW = re.compile(r"CREATE OR REPLACE VIEW (\w+)")
 LEDGER = """
@@ -36,7 +36,7 @@ ENGINE = MergeTree ORDER BY number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """A database, as the scripts see it."""
+    """A database, for the scripts of the schema."""
 
     execute: Callable[[str], None]
     query: Callable[[str], pa.Table]
@@ -45,7 +45,7 @@ class Database:
 
 
 def migrate(database: Database) -> None:
-    """Apply what is missing, in order.
+    """Run the missing scripts, in order.
 
     Raises:
         UsageError: the database is of a newer version than this program.
@@ -55,10 +55,10 @@ def migrate(database: Database) -> None:
 
 
 def plan(database: Database) -> list[str]:
-    """What :func:`migrate` would run now.
+    """The statements that :func:`migrate` would run now.
 
     Raises:
-        UsageError: as of :func:`migrate`.
+        UsageError: as :func:`migrate`.
     """
     version = version_of(database)
     applied = applied_scripts(database)
@@ -93,16 +93,16 @@ def check_not_newer(applied: set[int]) -> None:
 
 
 def applied_scripts(database: Database) -> set[int]:
-    """Numbers of the scripts that the database has; none where it is empty."""
-    there = f"SELECT name FROM system.tables WHERE database = '{database.name}' AND name = 'migrations'"
-    if not database.query(there).num_rows:
+    """Numbers of the scripts that the database has. None if it is empty."""
+    ledger = f"SELECT name FROM system.tables WHERE database = '{database.name}' AND name = 'migrations'"
+    if not database.query(ledger).num_rows:
         return set()
     numbers = database.query(f"SELECT number FROM {database.name}.migrations WHERE number > 0")
     return set(numbers["number"].to_pylist())
 
 
 def version_of(database: Database) -> Version:
-    """Of its server."""
+    """The version of the database server."""
     return parse_version(database.query("SELECT version() AS version")["version"][0].as_py())
 
 
@@ -120,8 +120,8 @@ def _steps(applied: set[int], version: Version) -> Iterator[str]:
 
 
 def _views(database: Database, version: Version, *, is_new: bool) -> list[str]:
-    """What makes the views, unless they stand as they should: an engine whose disk is full while a definition is
-    written anew is left with an empty one, and does not start again."""
+    """Statements that create the views; none if the views are current. They are not written without need: if the disk
+    is full at that moment, the engine writes an empty definition and does not start again."""
     wanted = statements(_with_vocabulary(VIEWS.read_text()), version)
     name = f"views {sha256(repr(wanted).encode()).hexdigest()[:16]}"
     if not wanted or not (is_new or _lacks_views(database, wanted, name)):
@@ -130,10 +130,10 @@ def _views(database: Database, version: Version, *, is_new: bool) -> list[str]:
 
 
 def _lacks_views(database: Database, wanted: list[str], name: str) -> bool:
-    made = database.query(f"SELECT name FROM {database.name}.migrations WHERE number = 0 AND name = '{name}'")
-    there = database.query(f"SELECT name FROM system.tables WHERE database = '{database.name}'")["name"].to_pylist()
-    named = [match[1] for statement in wanted if (match := _VIEW.search(statement))]
-    return not made.num_rows or not {*named} <= {*there}
+    applied = database.query(f"SELECT name FROM {database.name}.migrations WHERE number = 0 AND name = '{name}'")
+    tables = database.query(f"SELECT name FROM system.tables WHERE database = '{database.name}'")["name"].to_pylist()
+    views = [match[1] for statement in wanted if (match := _VIEW.search(statement))]
+    return not applied.num_rows or not {*views} <= {*tables}
 
 
 def _rendered(statement: str, database: Database) -> list[str]:
@@ -143,7 +143,7 @@ def _rendered(statement: str, database: Database) -> list[str]:
 
 
 def _apply(statement: str, database: Database) -> None:
-    """Two that make the same table at the same time may both be told that it is being made: then look again."""
+    """Run a statement. It is repeated after an error: two collectors that create a table at once may both get one."""
     for pause_s in PAUSES_S:
         try:
             if not _has_column_of(statement, database):
@@ -156,7 +156,7 @@ def _apply(statement: str, database: Database) -> None:
 
 
 def _has_column_of(statement: str, database: Database) -> bool:
-    """Whether ``statement`` only adds a column that is there: old servers cannot be told to pass that over."""
+    """Whether ``statement`` only adds a column that exists. Old servers do not support ``IF NOT EXISTS`` here."""
     added = _NEW_COLUMN.search(statement)
     if added is None:
         return False
@@ -166,7 +166,7 @@ def _has_column_of(statement: str, database: Database) -> bool:
 
 
 def _with_vocabulary(script: str) -> str:
-    """Views spell codes as names, so they are made anew whenever the vocabulary may have grown."""
+    """The views convert codes to names. Their text changes if the vocabulary grows, and then they are created again."""
     names = {
         "{stage_codes}": [int(stage) for stage in Stage],
         "{stage_labels}": [stage.label for stage in Stage],

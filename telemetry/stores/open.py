@@ -1,4 +1,4 @@
-"""From a store's address to the store."""
+"""Opens the store at an address."""
 
 from pathlib import Path
 from typing import Protocol
@@ -10,30 +10,30 @@ from telemetry.stores.migrations import Database, check_current
 
 
 class MigratingStore(Store, Protocol):
-    """What every store of ours is to those that make and change its tables."""
+    """A store with what is needed to create and change its tables."""
 
     @property
     def database(self) -> Database:
-        """As the scripts of the schema see it."""
+        """The database, for the scripts of the schema."""
 
     def migrate(self, *, retention_days: int | None = None) -> None:
-        """As of every store; then keep raw rows that many days, 0 for ever; None: as it is."""
+        """Create or upgrade the tables, then set how many days raw rows are kept. 0: forever; None: no change."""
 
     def plan(self, *, retention_days: int | None = None) -> list[str]:
         """The SQL that :meth:`migrate` would run now. Nothing is changed."""
 
 
 def open_store(url: str, *, for_reading: bool = False, retention_days: int | None = None) -> Store:
-    """The store at ``url``, its tables made or upgraded.
+    """Open the store at ``url``, and create or upgrade its tables.
 
     Args:
         url: ``embedded:DIR``, ``embedded:`` (memory), ``clickhouse://user:password@host:9000/database``, or
             ``clickhouses://`` for TLS; options in ``docs/guides/store.md``.
-        for_reading: of a server's database nothing is made or changed, and a user who may only read is enough.
-        retention_days: keep raw rows that long, 0 for ever; None: as it is.
+        for_reading: do not change the database of a server. A read-only user is sufficient.
+        retention_days: keep raw rows this long. 0: forever; None: no change.
 
     Raises:
-        UsageError: an address of no known form, or a database of another version.
+        UsageError: the form of the address is unknown, or the database has another version.
         UnreachableError: the server does not answer, or another process holds the folder.
     """
     store = find_store(url, for_reading=for_reading)
@@ -49,10 +49,10 @@ def open_store(url: str, *, for_reading: bool = False, retention_days: int | Non
 
 
 def find_store(url: str, *, for_reading: bool = False) -> MigratingStore:
-    """The store at ``url`` as it is.
+    """Open the store at ``url`` without a change of its tables.
 
     Raises:
-        UsageError, UnreachableError: as of :func:`open_store`.
+        UsageError, UnreachableError: as :func:`open_store`.
     """
     scheme, separator, rest = url.partition(":")
     if separator and scheme == "embedded":
@@ -63,4 +63,4 @@ def find_store(url: str, *, for_reading: bool = False) -> MigratingStore:
         from telemetry.stores.clickhouse import ClickHouseStore  # noqa: PLC0415 - the driver is an optional extra
 
         return ClickHouseStore(parse_address(url), for_reading=for_reading)
-    raise UsageError(f"{without_password(url)!r} is not the address of a store", hint=f"use {ADDRESSES}")
+    raise UsageError(f"{without_password(url)!r} is not an address of a store", hint=f"use {ADDRESSES}")

@@ -12,19 +12,19 @@ from telemetry.errors import UsageError
 _CODE = re.compile(r"Code: (\d+)")
 _TOO_LONG = {159, 160}
 _TOO_MUCH = {158, 307, 396}
-_SENSELESS = {27, 36, 41, 43, 53, 62, 69, 70, 72, 153, 440}
-"""Engine's codes for what its parameters made of a question: a limit below zero, a period of zero, a list too long."""
+_INVALID = {27, 36, 41, 43, 53, 62, 69, 70, 72, 153, 440}
+"""Error codes for invalid parameters, such as a negative limit, a period of zero, or a list that is too long."""
 
 
 def bounded(sql: str, max_seconds: float | None) -> str:
-    """``sql`` that the engine gives up after ``max_seconds``. It must not have ``SETTINGS`` of its own."""
+    """``sql`` with a time limit. It must not contain ``SETTINGS``."""
     if max_seconds is None:
         return sql
     return f"{sql.rstrip()} SETTINGS max_execution_time = {math.ceil(max_seconds)}, timeout_overflow_mode = 'throw'"
 
 
 def fault_of_question(text: str) -> UsageError | None:
-    """The engine's error as one of who asked; None where it is not: then asking again may help."""
+    """The user's error in an error message of the engine. None for other errors: then a retry may help."""
     found = _CODE.search(text)
     code = int(found[1]) if found else 0
     if code in _TOO_LONG:
@@ -34,7 +34,7 @@ def fault_of_question(text: str) -> UsageError | None:
         )
     if code in _TOO_MUCH or (code == 241 and "for query" in text):
         return UsageError("the query needs too much memory", hint="query fewer steps or ranks")
-    if code in _SENSELESS:
+    if code in _INVALID:
         return UsageError(
             "the query is invalid with these parameters", hint="check that its limits and periods are above zero"
         )
@@ -45,9 +45,9 @@ Connection = TypeVar("Connection")
 
 
 class Pool(Generic[Connection]):
-    """At most ``size`` connections, made when needed, the last used first.
+    """At most ``size`` connections, opened when needed. The one that was used last is used first.
 
-    A connection whose borrower raised is thrown away: the next one starts on a fresh one.
+    After an error in the borrowing block, the connection is closed and not reused.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Pool(Generic[Connection]):
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
-        """A connection for the block; waits while all are in use."""
+        """A connection for the block. Waits while all are in use."""
         with self._free:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
@@ -74,9 +74,9 @@ class Pool(Generic[Connection]):
             except BaseException:
                 self._disconnect(connection)
                 raise
-            self._give_back(connection)
+            self._return(connection)
 
-    def _give_back(self, connection: Connection) -> None:
+    def _return(self, connection: Connection) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(connection)
@@ -93,7 +93,7 @@ class Pool(Generic[Connection]):
             yield
 
     def close(self) -> None:
-        """Disconnect the idle ones now, those in use when they come back. Safe to repeat."""
+        """Close idle connections now, and those in use when they are returned. Safe to repeat."""
         with self._lock:
             self._closed = True
         self.drop_idle()

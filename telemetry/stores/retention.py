@@ -1,4 +1,4 @@
-"""How long rows are kept: raw rows by a setting, small summary tables for ever.
+"""How long rows are kept: raw rows as long as a setting says, small summary tables forever.
 
     RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, otel_*: whole parts are deleted 30 days after their
                                    newest row
@@ -24,20 +24,20 @@ _CURRENT = re.compile(r"TTL inserted_on \+ toIntervalDay\((\d+)\)")
 
 
 def retain(database: Database, days: int) -> None:
-    """Keep raw rows for ``days`` after they were stored; :data:`FOR_EVER`: all of them. Safe to repeat.
+    """Keep raw rows for ``days`` after they were stored; :data:`FOR_EVER`: no limit. Safe to repeat.
 
     Raises:
-        UsageError: the server is too old to let rows go by itself.
+        UsageError: the server is too old to delete rows automatically.
     """
     for statement in plan(database, days):
         database.execute(statement)
 
 
 def plan(database: Database, days: int) -> list[str]:
-    """What :func:`retain` would run now: nothing where it is so already.
+    """The statements that :func:`retain` would run now. None if the setting is the same.
 
     Raises:
-        UsageError: as of :func:`retain`.
+        UsageError: as :func:`retain`.
     """
     assert days >= 0, days
     version = version_of(database)
@@ -54,7 +54,7 @@ def plan(database: Database, days: int) -> list[str]:
 
 
 def _current_days(database: Database) -> dict[str, int]:
-    """Of each raw table that is there."""
+    """The limit of each raw table that exists."""
     names = ", ".join(f"'{_stored(database, table)}'" for table in RAW_TABLES)
     found = database.query(
         f"SELECT name, engine_full FROM system.tables WHERE database = '{database.name}' AND name IN ({names})"
@@ -64,7 +64,7 @@ def _current_days(database: Database) -> dict[str, int]:
 
 
 def _statements(database: Database, table: str, days: int) -> list[str]:
-    """Existing parts get a new limit without being rewritten."""
+    """Statements that set the limit of a table. Existing parts are not rewritten."""
     on = f" ON CLUSTER {database.cluster}" if database.cluster else ""
     head = f"ALTER TABLE {_stored(database, table)}{on}"
     if not days:

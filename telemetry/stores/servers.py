@@ -1,6 +1,6 @@
-"""Which of a database's servers to use, and when to retry after none answered.
+"""Which server of a database to use, and when to retry after none answered.
 
-a: good ----- fails ------.                      pauses: 0.1 s, 0.2 s, ... up to 2 s, each with a random part,
+a: works ---- fails ------.                      pauses: 0.1 s, 0.2 s, ... up to 2 s, each with a random part,
 b: tried next, becomes the first choice          so that many collectors do not retry at once
 a: tried again when b fails and a's pause is over
 """
@@ -21,7 +21,7 @@ from telemetry.stores.driver import Connection, make_connection
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 AUTHENTICATION_FAILED = 516
-"""Message of newer servers that hides which part was wrong."""
+"""Error code of newer servers. It does not show whether the user or the password is wrong."""
 REFUSED = frozenset(
     {
         AUTHENTICATION_FAILED,
@@ -34,12 +34,12 @@ REFUSED = frozenset(
 )
 """Permanent errors: a retry, or another server, gives the same."""
 FAULTS = (Error, OSError, EOFError)
-"""What the driver raises."""
+"""Errors of the driver."""
 
 
 @dataclass(slots=True)
-class _Standing:
-    """What is known of a server."""
+class _ServerState:
+    """Recent failures of a server."""
 
     failures: int = 0
     not_before: float = 0.0
@@ -66,17 +66,17 @@ class Servers:
         self._lock = threading.Lock()
         self._order = list(address.hosts)
         """The server that answered last is tried first."""
-        self._standing = {host: _Standing() for host in address.hosts}
+        self._states = {host: _ServerState() for host in address.hosts}
 
     def connect(self, prepare: Callable[[Connection], object], *, database: str | None = None) -> Connection:
-        """An open connection to the first server that answers; waits at most the longest pause before it asks.
+        """An open connection to the first server that answers. Waits for a pause first if all servers have failed.
 
         Args:
-            prepare: asks the first question.
-            database: None: that of the address; empty: none.
+            prepare: runs the first query.
+            database: None: the database of the address; empty: no database.
 
         Raises:
-            UnreachableError: no server answers, or one refuses for good: then no other is asked.
+            UnreachableError: no server answers, or one gives a permanent error. Then no other server is tried.
         """
         name = self._address.database if database is None else database
         faults: list[str] = []
@@ -98,12 +98,12 @@ class Servers:
         raise UnreachableError(f"{self._address}: no server answers: {'; '.join(faults)}", hint=hint(last)) from last
 
     def _due(self) -> list[Host]:
-        """Those to be asked now, in order; where all failed a moment ago the first whose pause is over, then."""
+        """The servers to try now, in order. If all failed recently: the one whose pause ends first, after its pause."""
         with self._lock:
             now = self._clock()
-            due = [host for host in self._order if self._standing[host].not_before <= now]
-            soonest = min(self._order, key=lambda host: self._standing[host].not_before)
-            pause = self._standing[soonest].not_before - now
+            due = [host for host in self._order if self._states[host].not_before <= now]
+            soonest = min(self._order, key=lambda host: self._states[host].not_before)
+            pause = self._states[soonest].not_before - now
         if due:
             return due
         self._wait(pause)
@@ -111,14 +111,14 @@ class Servers:
 
     def _failed(self, host: Host) -> None:
         with self._lock:
-            standing = self._standing[host]
-            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(standing.failures, 16))
-            standing.failures += 1
-            standing.not_before = self._clock() + pause * random.uniform(0.5, 1.0)
+            state = self._states[host]
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(state.failures, 16))
+            state.failures += 1
+            state.not_before = self._clock() + pause * random.uniform(0.5, 1.0)
 
     def _answered(self, host: Host) -> None:
         with self._lock:
-            self._standing[host] = _Standing()
+            self._states[host] = _ServerState()
             self._order.remove(host)
             self._order.insert(0, host)
 
@@ -133,7 +133,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def hint(error: Exception) -> str:
-    """What to do about it."""
+    """What the user can do about an error."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "name the file with the CA of the server's certificate: clickhouses://...?ca_certs=FILE"
     if not isinstance(error, ServerException):

@@ -1,4 +1,4 @@
-"""Checks of an embedded store's folder: free space, owner and other processes before the engine opens it; then parts.
+"""Checks the folder of an embedded store: free space, owner and other processes, then the parts.
 
 A part must be complete on disk. Torn parts are moved away.
 
@@ -12,7 +12,7 @@ the files are checked here:
                           /detached/        what the engine does not load
 
 Merged parts stay on disk for eight minutes (``old_parts_lifetime`` in ``schema/0010_merged_parts.sql``), or as long as
-the engine is closed. Once the torn part is moved away, they count again.
+the engine is closed. After the torn part is moved away, the engine uses them again.
 """
 
 import fcntl
@@ -30,11 +30,11 @@ from telemetry.errors import UnreachableError, UnsafeFolderError, UsageError
 from telemetry.files.private_files import check_own, make_folder
 
 LEAST_FREE_BYTES = 8 * 2**20
-"""Room to create tables. On a full disk the engine leaves an empty definition, and the folder can never be opened."""
+"""Space to create tables. On a full disk the engine writes an empty definition and can never open the folder again."""
 
 
 def check_room(folder: Path) -> None:
-    """Raise UnreachableError if the disk has too little room to open a store."""
+    """Raise UnreachableError if the disk has too little free space to open a store."""
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < LEAST_FREE_BYTES:
         raise UnreachableError(
@@ -72,9 +72,9 @@ def check_free(folder: Path) -> None:
 TABLES = "store/*/*/"
 """Within the folder of a store."""
 PART = re.compile(r"[^_]+_\d+_\d+_\d+(_\d+)?")
-"""What is no part yet, or no more, has a word before its name."""
+"""Name of a part. A folder that is not yet a part, or no longer one, has a prefix such as ``tmp_``."""
 UNLISTED = ("columns.txt", "columns_substreams.txt", "default_compression_codec.txt", "metadata_version.txt")
-"""Files that are not in the list, and never empty."""
+"""Files that are never empty and that ``checksums.txt`` does not list."""
 LISTED = b"checksums format version: 4\n"
 CODECS = {0x82: "lz4_raw", 0x90: "zstd"}
 HASH_BYTES = 16
@@ -82,9 +82,9 @@ _HEADER = HASH_BYTES + 9
 
 
 class WholeParts:
-    """The parts under the folder of a store. Nobody writes to a part once it has its name, so each is looked at once.
+    """The parts of a store. A part does not change after it has its name, so each is checked once.
 
-    For several threads.
+    May be used by several threads.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,7 +92,7 @@ class WholeParts:
         self._whole: frozenset[Path] = frozenset()
 
     def find_torn(self) -> list[Path]:
-        """Parts that lack bytes."""
+        """Incomplete parts."""
         known = self._whole
         parts = {
             table / name for table in self._folder.glob(TABLES) for name in os.listdir(table) if PART.fullmatch(name)
@@ -103,11 +103,11 @@ class WholeParts:
 
 
 def set_aside(part: Path) -> None:
-    """Move a part to where the engine does not load it, for inspection. The engine must not be running."""
-    aside = part.parent / "detached"
-    aside.mkdir(exist_ok=True)
-    with suppress(FileNotFoundError):  # the engine has reclaimed it
-        part.rename(aside / f"torn_{len(list(aside.iterdir()))}_{part.name}")
+    """Move a part to the folder ``detached``, which the engine does not load. The engine must not be running."""
+    detached = part.parent / "detached"
+    detached.mkdir(exist_ok=True)
+    with suppress(FileNotFoundError):  # the engine has deleted the part
+        part.rename(detached / f"torn_{len(list(detached.iterdir()))}_{part.name}")
 
 
 def _lacks_bytes(part: Path) -> bool:
@@ -117,24 +117,23 @@ def _lacks_bytes(part: Path) -> bool:
             not path.stat().st_size for path in part.iterdir() if path.name in UNLISTED
         )
     except FileNotFoundError:
-        return part.exists()  # otherwise merged into another since, and reclaimed
+        return part.exists()  # otherwise it was merged into another part, and deleted
     except ValueError:
         return True
 
 
 def _size(path: Path) -> int:
-    """Of a file; of a projection what its own list sums up, -1 where that is torn."""
+    """Size of a file, or of a projection by its own list. -1 if the projection is incomplete."""
     if not path.is_dir():
         return path.stat().st_size
     return -1 if _lacks_bytes(path) else sum(listed_sizes((path / "checksums.txt").read_bytes()).values())
 
 
 def listed_sizes(checksums: bytes) -> dict[str, int]:
-    """Name -> bytes of the files of a part, from its ``checksums.txt``; nothing where it is written or packed in a
-    way unknown here.
+    """Name -> size of the files of a part, from its ``checksums.txt``. Empty if its format or codec is unknown.
 
     Raises:
-        ValueError: it is cut off.
+        ValueError: it is incomplete.
     """
     if LISTED.startswith(checksums):
         raise ValueError("cut off")
@@ -149,7 +148,7 @@ def listed_sizes(checksums: bytes) -> dict[str, int]:
 
 
 def _blocks(compressed: bytes) -> Iterator[bytes]:
-    """Each: a hash, the method, its size with this header less the hash, its size unpacked, what is packed."""
+    """Decompress blocks: hash, codec, size with this header but without the hash, decompressed size, content."""
     while compressed:
         if len(compressed) < _HEADER:
             raise ValueError("cut off")
@@ -164,7 +163,7 @@ def _entry(content: io.BytesIO) -> tuple[str, int]:
     name = content.read(_varint(content)).decode()
     size = _varint(content)
     content.seek(HASH_BYTES, io.SEEK_CUR)
-    if content.read(1)[0]:  # compressed: the size and hash of what is in it
+    if content.read(1)[0]:  # compressed: size and hash of the decompressed content follow
         _varint(content)
         content.seek(HASH_BYTES, io.SEEK_CUR)
     return name, size

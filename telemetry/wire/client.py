@@ -204,7 +204,7 @@ def _where_to_look(error: Exception) -> str:
         return (
             "set RANKSCOPE_CA_FILE to the CA of the collector's certificate, and use the host name in that certificate"
         )
-    return "start one with `rankscope collect`, or give its address: --store http://host:8719"
+    return "start one with `rankscope collect`, or use the address of another one, such as http://host:8719"
 
 
 def _host_of(url: str) -> str:

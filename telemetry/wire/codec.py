@@ -164,7 +164,7 @@ def decode_batch(table: str, body: bytes) -> Batch:
         UsageError: an unknown table, wrong columns, no owner, missing values, rows out of order, or impossible numbers.
     """
     if table not in TABLES:
-        raise UsageError(f"no table {table!r}", hint=f"tables are {', '.join(TABLES)}")
+        raise UsageError(f"unknown table {table!r}", hint=f"tables are {', '.join(TABLES)}")
     rows = read_rows(body, TABLES[table], table)
     if any(column.null_count for column in rows.columns):
         raise UsageError(f"missing values in {table}", hint="every column of every row has a value")
@@ -215,7 +215,7 @@ def _check_order(table: str, rows: pa.Table) -> None:
     if not len(seq):
         return
     if int(seq.max()) >= MAX_SEQ:
-        raise UsageError(f"a seq of {int(seq.max())} in {table}", hint="records are numbered from 0")
+        raise UsageError(f"seq {int(seq.max())} in table {table} is too large", hint="records are numbered from 0")
     starts, lengths = rank_runs(rank)
     within = seq[1:] > seq[:-1]
     within[starts[1:] - 1] = True
@@ -248,7 +248,7 @@ def decode_query(body: bytes) -> Query:
     name, parameters = _name_and_parameters(body)
     query = QUERIES.get(name)
     if query is None:
-        raise UsageError(f"no query {name!r}", hint=f"queries are {', '.join(QUERIES)}")
+        raise UsageError(f"unknown query {name!r}", hint=f"queries are {', '.join(QUERIES)}")
     known = [field.name for field in fields(query)]  # type: ignore[arg-type]
     takes = f"{name} takes {', '.join(known) or 'no parameters'}"
     if unknown := sorted(set(parameters) - set(known)):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from playwright.sync_api import BrowserContext, Error, Page, Response, sync_playwright
 
-from telemetry.collector.server import listen
+from telemetry.collector.serving import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.benchmarks.figures import Figure, report

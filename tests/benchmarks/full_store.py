@@ -20,7 +20,7 @@ from typing import NamedTuple
 import httpx
 import psutil
 
-from telemetry.collector.server import listen
+from telemetry.collector.serving import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import StoredRuns

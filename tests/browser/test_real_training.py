@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
-from telemetry.collector.server import listen
+from telemetry.collector.serving import listen
 from tests.browser.on_page import click_span, figure, region
 from tests.deadline import until
 from tests.scenarios.command import rankscope

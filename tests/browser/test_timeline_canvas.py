@@ -277,7 +277,7 @@ def test_the_colours_follow_the_page(page: Page, address: str) -> None:
     light = told_by_timeline(page, corner)
     page.get_by_role("button", name="switch between light and dark").click()
     page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
-    page.wait_for_function("document.querySelector('.span-timeline').timeline.view.frameAsked === null")
+    page.wait_for_function("document.querySelector('.span-timeline').timeline.view.frameRequest === null")
     assert light > 200
     assert told_by_timeline(page, corner) < 80
 

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from packaging.utils import canonicalize_name
 
-from telemetry.collector.server import listen
+from telemetry.collector.serving import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient

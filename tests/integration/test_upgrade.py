@@ -216,7 +216,7 @@ def test_a_dry_run_over_a_store_of_this_version_has_nothing_to_run(tmp_path: Pat
 def test_a_collector_is_told_apart_from_its_store() -> None:
     told = rankscope("migrate", "--store", "http://127.0.0.1:8719")
     assert told.status == 2
-    assert "it makes and upgrades its tables when it starts" in told.error
+    assert "it creates and upgrades its tables when it starts" in told.error
 
 
 def test_a_plan_is_what_then_runs(empty: MigratingStore) -> None:

@@ -15,8 +15,8 @@ import torch.multiprocessing
 from tests.netns.cluster import DATA_LINK, enter_namespace
 from tests.netns.zygote import ENDED, PIDS, PLAN, Plan
 from trainer.data.tokens import Tokens, load_tokens
-from trainer.launch import log_path
 from trainer.rank import FAILED, Seat, run_and_exit
+from trainer.rank_processes import log_path
 
 STDIN = 0
 CHUNK_BYTES = 65536

@@ -125,7 +125,7 @@ def test_a_spool_that_was_shipped_is_no_all_clear(spool_of_a_run: Path) -> None:
         ShippingPage(folder).acknowledge(RankReader(folder).end_seq(0))
         for segment in folder.glob("*.rec"):
             segment.unlink()
-    says(rankscope("diagnose", "--spool", spool_of_a_run), 2, "shipped and reclaimed")
+    says(rankscope("diagnose", "--spool", spool_of_a_run), 2, "sent to a collector and deleted here")
 
 
 def test_a_store_that_is_not_there_is_not_made_by_asking(tmp_path: Path) -> None:

@@ -121,8 +121,8 @@ def test_nothing_lives_on_when_the_command_is_ended(how: signal.Signals, without
         (("--node", "--interface", "eth99"), "no network interface 'eth99'"),
         (("--node", "--folder", "/nowhere"), "no folder /nowhere"),
         (("--node", "--expect", "/nowhere.toml"), "cannot read expectations"),
-        (("--node", "--pairs"), "two tests"),
-        (("--node", "--node-rank", "1"), "belong together"),
+        (("--node", "--pairs"), "cannot be used together"),
+        (("--node", "--node-rank", "1"), "must be used together"),
         (("--pairs",), "needs a rendezvous"),
     ],
 )

@@ -47,7 +47,7 @@ def test_nothing_is_found_in_a_healthy_simulated_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--fault", "melt:rank=1"), "no fault 'melt'"),
+        (("--fault", "melt:rank=1"), "unknown fault 'melt'"),
         (("--fault", "slow:rank=99,factor=1.3"), "ranks of this grid are 0 to 31"),
         (("--fault", "slow:rank=5"), "factor= is missing"),
         (("--noise", "loud"), "recorded"),

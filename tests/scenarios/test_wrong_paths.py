@@ -65,7 +65,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("command", [pytest.param("train", marks=pytest.mark.long), "demo"])
 def test_a_full_disk_ends_a_command_with_a_hint(command: str, small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(b"x" * 16_384)
-    says(rankscope(command, "--steps", 1, "--out", small_disk / "out"), 2, "make room")
+    says(rankscope(command, "--steps", 1, "--out", small_disk / "out"), 2, "free some space")
 
 
 def test_a_full_output_is_said() -> None:

@@ -24,7 +24,7 @@ Eight ranks (dp 2, pp 2, tp 2) run the demo's training on the cores of one machi
 after eight healthy steps. *Reported*: the findings of `rankscope diagnose` up to twenty steps later.
 """
 
-Told = list[tuple[str, list[int]]]
+NamedRanks = list[tuple[str, list[int]]]
 """Kind and initiating ranks of each finding."""
 
 
@@ -33,16 +33,16 @@ class Real:
     """A run, and what is right."""
 
     name: str
-    truth: Told
-    ask: Callable[[Path], Told]
+    truth: NamedRanks
+    ask: Callable[[Path], NamedRanks]
 
 
-def _demo(fault: str) -> Callable[[Path], Told]:
+def _demo(fault: str) -> Callable[[Path], NamedRanks]:
     return lambda out: run_demo(out, "--fault", fault).findings
 
 
-def _outside(rank: int, disturb: Callable[[int], object]) -> Callable[[Path], Told]:
-    def ask(out: Path) -> Told:
+def _outside(rank: int, disturb: Callable[[int], object]) -> Callable[[Path], NamedRanks]:
+    def ask(out: Path) -> NamedRanks:
         found = slow_down(rank, out, disturb)
         return [(finding["kind"], finding["ranks"]) for finding in found.findings]
 
@@ -83,9 +83,9 @@ def main() -> int:
             if not given.only or number in given.only:
                 folder = (given.out or Path(temporary)) / str(number)
                 folder.mkdir(parents=True)
-                told = run.ask(folder / "out")
-                wrong += told != run.truth
-                rows.append((run.name, _words(run.truth), _words(told), "yes" if told == run.truth else "no"))
+                reported = run.ask(folder / "out")
+                wrong += reported != run.truth
+                rows.append((run.name, _text(run.truth), _text(reported), "yes" if reported == run.truth else "no"))
                 print(f"{number}: {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
     section = f"{as_table(HEADINGS, rows)}\n\n{NOTE.strip()}"
     print(section)
@@ -94,8 +94,10 @@ def main() -> int:
     return int(bool(wrong))
 
 
-def _words(told: Told) -> str:
-    return "; ".join(f"{kind} {', '.join(map(str, ranks)) or 'without a rank'}" for kind, ranks in told) or "nothing"
+def _text(reported: NamedRanks) -> str:
+    return (
+        "; ".join(f"{kind} {', '.join(map(str, ranks)) or 'without a rank'}" for kind, ranks in reported) or "nothing"
+    )
 
 
 def _arguments() -> argparse.Namespace:

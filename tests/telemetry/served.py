@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from telemetry.collector.server import configured, create_app, listen
+from telemetry.collector.server import create_app
+from telemetry.collector.serving import configured, listen
 from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.stores.interface import Store
 from telemetry.wire.client import CollectorClient

@@ -465,7 +465,7 @@ def test_paths_that_hold_no_trace_are_refused(tmp_path: Path) -> None:
     path = plain(0).save(tmp_path / "run")
     (tmp_path / "empty").mkdir()
     for paths, words in (
-        ([tmp_path / "empty"], "holds no .json"),
+        ([tmp_path / "empty"], "has no .json"),
         ([tmp_path / "missing.json"], "No such file"),
         ([path, path.parent], "given twice"),
     ):

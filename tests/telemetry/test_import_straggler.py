@@ -201,7 +201,10 @@ SPOILT: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "a negative step": (lambda rows: _with(rows, "step", pa.array([-1] * len(rows))), "step is -1"),
     "a rank beyond the layout": (lambda rows: _with(rows, "dp_rank", _first(rows, "dp_rank", 2)), "2 x 2"),
     "a stage beyond the layout": (lambda rows: _with(rows, "stage", _first(rows, "stage", 2)), "2 x 2"),
-    "ranks of one place": (lambda rows: _with(rows, "stage", pa.array([0] * len(rows))), "2 ranks at one dp_rank"),
+    "ranks of one place": (
+        lambda rows: _with(rows, "stage", pa.array([0] * len(rows))),
+        "2 ranks have the same dp_rank",
+    ),
     "unknown stages": (lambda rows: _with(rows, "optype", pa.array(["a-b", "c-d"] * (len(rows) // 2))), "a-b, c-d"),
     "steps of their own": (lambda rows: _with(rows, "optype", pa.array(["step"] * len(rows))), "unknown optype step"),
 }

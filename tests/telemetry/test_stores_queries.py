@@ -32,9 +32,11 @@ from telemetry.stores.queries import (
     RankStageStats,
     RankSteps,
     RunBeats,
+    RunDecisions,
     RunGrids,
     RunRates,
     Runs,
+    RunStageTimes,
     RunStalls,
     RunSteps,
     RunWallTimes,
@@ -65,6 +67,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     StoredRuns(),
     Ranks(**RUN),
     Steps(**RUN, newest=2),
+    Steps(**RUN, stage=FORWARD),
     LastSteps(**RUN),
     InterruptedSteps(run_id="other", attempt=0),
     RankSteps(**WINDOW, ranks=(0, 1)),
@@ -100,6 +103,8 @@ EVERY_QUERY: tuple[Query, ...] = (
     RunSteps(**RUNS),
     RunRates(**RUNS, metric="loss"),
     RunWallTimes(**RUNS),
+    RunStageTimes(**RUNS, stage=FORWARD),
+    RunDecisions(run_ids=("driven", RUN["run_id"])),
     Alerts(),
     AlertLooks(),
 )
@@ -177,6 +182,8 @@ def _fill_hosts(store: Store) -> None:
     for _ in range(2):
         insert(store, "host_samples", made("host_samples", samples), **RUN)
         insert(store, "host_events", made("host_events", events), **RUN)
+    decided = {**events[0], "device": "driver", "name": "driver", "text": "start: attempt 0"}
+    insert(store, "host_events", made("host_events", [decided]), run_id="driven")
     insert(store, "host_samples", made("host_samples", samples[:1]), **RUN)
     insert(store, "host_samples", made("host_samples", [{**up, "at_ns": 12, "value": 7.0}]), run_id="other")
 
@@ -387,6 +394,30 @@ def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:
     assert filled.read(RunStalls(**RUNS)).to_pylist() == [{**RUN, "newest_ns": 300}]
     assert filled.read(RunRates(**RUNS, metric="loss")).to_pylist() == [
         {**RUN, "mean": 3 / (1 / 5 + 1 / 4 + 1 / 3.5), "first_step": 0, "last_step": 1}
+    ]
+
+
+def test_the_time_in_a_stage_is_a_mean_over_its_ranks(filled: StoreReader) -> None:
+    """Rank 0 has 1 + 2 + 3 + 4 in two microbatches each, rank 1 ten times that."""
+    assert filled.read(RunStageTimes(**RUNS, stage=FORWARD)).to_pylist() == [{**RUN, "mean_ns": (20 + 200) / 2}]
+    (first, *_) = filled.read(Steps(**RUN, stage=FORWARD)).to_pylist()
+    assert first == {"step": 0, "start_ns": 1010, "duration_ns": 5.5, "num_ranks": 2, "num_spans": 4}
+
+
+def test_decisions_of_all_attempts_come_in_order_of_time_once_each(store: Store) -> None:
+    decided = {"device": "driver", "name": "driver"}
+    events = [
+        (1, {"at_ns": 9, "host": "driver", "text": "start: attempt 1", **decided}),
+        (0, {"at_ns": 4, "host": "it's", "text": "rank-failed: rank 3 was killed", **decided}),
+        (0, {"at_ns": 5, "host": "a", "device": "eth0", "name": "link-down"}),
+    ]
+    for attempt, event in [*events, events[0]]:
+        insert(store, "host_events", made("host_events", [event]), run_id="restarted", attempt=attempt)
+    insert(store, "host_events", made("host_events", [{**events[0][1], "text": "of another run"}]), run_id="other")
+    rows = StoreReader(store).read(RunDecisions(run_ids=("restarted",))).to_pylist()
+    assert [(row["at_ns"], row["attempt"], row["host"], row["text"]) for row in rows] == [
+        (4, 0, "it's", "rank-failed: rank 3 was killed"),
+        (9, 1, "driver", "start: attempt 1"),
     ]
 
 

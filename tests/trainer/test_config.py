@@ -29,7 +29,7 @@ from trainer.recipes import RECIPES, recipe_named
         (lambda: TrainConfig(peak_tflops=-1.0), "peak_tflops"),
         (lambda: TrainConfig(parallel=ParallelConfig(pp=3)), "num_layers 4 does not divide by pipeline stages 3"),
         (lambda: TrainConfig(parallel=ParallelConfig(tp=8)), "num_heads 4 does not divide by tp 8"),
-        (lambda: recipe_named("enormous"), "no recipe 'enormous'"),
+        (lambda: recipe_named("enormous"), "unknown recipe 'enormous'"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_with_a_hint(make: Callable[[], object], words: str) -> None:

@@ -65,7 +65,7 @@ def test_each_rank_has_a_log_and_the_launcher_shows_progress(tmp_path: Path) -> 
 
 
 def test_a_bad_fault_is_refused_before_any_rank_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no fault 'melt'"):
+    with pytest.raises(UsageError, match="unknown fault 'melt'"):
         launch(small_config(), RunOptions(out=tmp_path, fault="melt:rank=1"))
     assert not (tmp_path / "logs").exists()
 

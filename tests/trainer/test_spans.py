@@ -11,7 +11,7 @@ import torch
 from telemetry.stages import Stage
 from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import Records, covered_share, of_stage, samples_of, spans_of
-from trainer.faults.act import Dragging
+from trainer.faults.act import SlowCompute
 from trainer.faults.inject import Slow
 from trainer.recipes import tiny_cpu
 
@@ -124,7 +124,7 @@ def test_a_slow_rank_spends_more_processor_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factor", [1.1, 3.0])
 def test_a_slow_rank_burns_its_factor_of_what_the_work_took(factor: float) -> None:
-    drag = Dragging(Slow(rank=0, factor=factor))
+    drag = SlowCompute(Slow(rank=0, factor=factor))
     drag.at_step(0)
     matrix = torch.rand(64, 64)
     begun = drag.begin(Stage.FORWARD_COMPUTE)

@@ -1,4 +1,4 @@
-"""A question to the server's callbacks, as a browser asks it."""
+"""Calls callbacks of the dashboard server, as a browser does."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,50 +6,50 @@ from typing import Any
 import httpx
 
 Identity = str | dict[str, str]
-Place = tuple[Identity, str]
+Property = tuple[Identity, str]
 """A component and one of its properties."""
-Told = tuple[Identity, str, object]
-"""The same, with its value."""
+PropertyValue = tuple[Identity, str, object]
+"""A component, one of its properties, and the value of the property."""
 
 
 def ask(
     address: str,
-    outputs: Sequence[Place | list[Place]],
-    inputs: Sequence[Told | list[Told]],
-    state: Sequence[Told],
+    outputs: Sequence[Property | list[Property]],
+    inputs: Sequence[PropertyValue | list[PropertyValue]],
+    state: Sequence[PropertyValue],
     changed: Sequence[str],
 ) -> dict[str, Any]:
-    """New properties by component; none where nothing changes. A list among ``outputs`` or ``inputs``: all components
-    that one wildcard stands for. ``changed``: inputs that have, as "component.property"."""
-    question = {
+    """New properties by component. Empty if nothing changes. A list in ``outputs`` or ``inputs`` contains all
+    components of one wildcard. ``changed``: the inputs that have changed, as "component.property"."""
+    request = {
         "output": f"..{'...'.join(_named(one) for one in outputs)}..",
         "outputs": [_place(one) for one in outputs],
-        "inputs": [_told(one) for one in inputs],
-        "state": [_told(one) for one in state],
+        "inputs": [_property_value(one) for one in inputs],
+        "state": [_property_value(one) for one in state],
         "changedPropIds": [*changed],
     }
     httpx.get(f"{address}_dash-dependencies").raise_for_status()  # Dash sets up its callbacks with its first answer
-    answer = httpx.post(f"{address}_dash-update-component", json=question, timeout=60).raise_for_status()
+    answer = httpx.post(f"{address}_dash-update-component", json=request, timeout=60).raise_for_status()
     found: dict[str, Any] = answer.json()["response"]
     return found
 
 
-def _place(one: Place | list[Place]) -> object:
+def _place(one: Property | list[Property]) -> object:
     if isinstance(one, list):
         return [_place(each) for each in one]
     identity, name = one
     return {"id": identity, "property": name}
 
 
-def _told(one: Told | list[Told]) -> object:
+def _property_value(one: PropertyValue | list[PropertyValue]) -> object:
     if isinstance(one, list):
-        return [_told(each) for each in one]
+        return [_property_value(each) for each in one]
     identity, name, value = one
     return {"id": identity, "property": name, "value": value}
 
 
-def _named(one: Place | list[Place]) -> str:
-    """As Dash names an output of a callback: a wildcard in place of what differs between its components."""
+def _named(one: Property | list[Property]) -> str:
+    """Dash's name for an output of a callback, with a wildcard for the values that differ between components."""
     stands_for = "ALL" if isinstance(one, list) else "MATCH"
     identity, name = one[0] if isinstance(one, list) else one
     if isinstance(identity, str):

@@ -4,8 +4,8 @@ import re
 import time
 from collections.abc import Callable
 
-from diagnose.alerts.check import Watching
-from diagnose.alerts.notice import Complaints
+from diagnose.alerts.check import RunChecker
+from diagnose.alerts.notice import ErrorReports
 from diagnose.findings import Finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.pipeline import diagnose_run
@@ -38,7 +38,7 @@ def named_by_pages(reader: Reader, run_id: str, attempt: int = 0, *, now_s: Call
 def named_everywhere(reader: Reader, run_id: str, *, now_s: Callable[[], float] = time.time) -> dict[str, Ranks]:
     """As :func:`named_by_pages` of the only attempt, and by the list of runs, the command and alerts."""
     verdict = stored_verdict(reader, run_id, 0)
-    seen = Watching(Complaints(print), clock_ns=lambda: int(now_s() * 1e9)).check(reader, period_s=5).runs
+    seen = RunChecker(ErrorReports(print), clock_ns=lambda: int(now_s() * 1e9)).check(reader, period_s=5).runs
     watched = [one.finding for run in seen if run.run_id == run_id for one in run.sightings]
     row = row_of(reader, run_id, now_s=now_s)
     return {

@@ -8,7 +8,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from telemetry.collector.guard import guard
-from telemetry.collector.server import configured, listen
+from telemetry.collector.serving import configured, listen
 from telemetry.collector.settings import ServerSettings
 from telemetry.stores.interface import Reader
 from tests.deadline import until

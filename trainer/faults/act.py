@@ -1,4 +1,4 @@
-"""Faults in action: hooks that a step calls before and around its stages.
+"""Injects faults with hooks that a step calls before and around its stages.
 
 step ---- before(data-load) -- before(forward-compute) -[begin .. compute .. end]- before(...) ---->
 """
@@ -25,11 +25,11 @@ KEPT = 32
 CALIBRATION_CYCLES = 50_000_000
 
 
-class GpuDrag:
-    """Makes the GPU compute of one rank longer by a factor, and never waits for it.
+class GpuDelay:
+    """Makes the GPU compute of one rank longer by a factor, without a wait of the host.
 
-    stream   [begin] compute [end] sleep(...)      the sleep is (factor - 1) x the median of earlier computes, whose
-                                                   events have passed; the first computes are not extended
+    stream   [begin] compute [end] sleep(...)      the sleep is (factor - 1) x the median of earlier computes whose
+                                                   events are complete; the first computes are not extended
     """
 
     def __init__(self, factor: float) -> None:
@@ -39,11 +39,11 @@ class GpuDrag:
         self._seen_ms: dict[Stage, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
 
     def begin(self) -> Any:
-        """An event where the compute starts."""
+        """An event at the start of the compute."""
         return _event()
 
     def end(self, stage: Stage, begun: Any, *, active: bool) -> None:
-        """Sleep on the stream for the share that is missing to the factor."""
+        """Sleep on the stream, so that the compute takes ``factor`` times as long."""
         self._open.append((stage, begun, _event()))
         self._resolve()
         if active and self._seen_ms[stage]:
@@ -66,7 +66,7 @@ def _event() -> Any:
 
 
 def _cycles_per_ms() -> float:
-    """Measured before training begins, where waiting is allowed."""
+    """Measured before training begins, so it may wait for the GPU."""
     _sleep(CALIBRATION_CYCLES)
     begin = _event()
     _sleep(CALIBRATION_CYCLES)
@@ -76,14 +76,14 @@ def _cycles_per_ms() -> float:
 
 
 BatchAt = Callable[[int], Batch]
-Wrong = Literal["skip", "half", "double"]
+Alteration = Literal["skip", "half", "double"]
 
 EXIT_STATUS = 13
 BURN_SIZE = 64
 
 
 class Healthy:
-    """Does nothing anywhere; faults override what they need."""
+    """Hooks without effect. Faults override some of them."""
 
     step = -1
 
@@ -98,19 +98,19 @@ class Healthy:
         """The compute of ``stage`` begins, inside its span."""
 
     def end(self, stage: Stage, begun: Any) -> None:
-        """The compute of ``stage`` is done, its span still open."""
+        """The compute of ``stage`` has ended. Its span is still open."""
 
     def source(self, batch_at: BatchAt) -> BatchAt:
-        """Where batches come from."""
+        """The function that returns the batch of a step."""
         return batch_at
 
-    def instead(self, stage: Stage) -> Wrong | None:
-        """What to do to the collective of ``stage`` that is about to be issued; None: nothing."""
+    def alteration(self, stage: Stage) -> Alteration | None:
+        """How to alter the collective of ``stage`` that is about to be issued. None: not at all."""
         return None
 
 
-class Dragging(Healthy):
-    """Burns, on the processor, ``factor`` - 1 times the thread time that the real compute took."""
+class SlowCompute(Healthy):
+    """Uses extra processor time after each compute: ``factor`` - 1 times the thread time of the compute."""
 
     def __init__(self, fault: Slow) -> None:
         self._fault = fault
@@ -127,22 +127,22 @@ class Dragging(Healthy):
                 torch.mm(self._matrix, self._matrix)
 
 
-class DraggingGpu(Healthy):
-    """The same on a GPU's stream."""
+class SlowGpuCompute(Healthy):
+    """Uses extra time on the stream of a GPU after each compute."""
 
     def __init__(self, fault: Slow) -> None:
         self._fault = fault
-        self._drag = GpuDrag(fault.factor)
+        self._delay = GpuDelay(fault.factor)
 
     def begin(self, stage: Stage) -> Any:
-        return self._drag.begin()
+        return self._delay.begin()
 
     def end(self, stage: Stage, begun: Any) -> None:
-        self._drag.end(stage, begun, active=self._fault.first_step <= self.step <= self._fault.last_step)
+        self._delay.end(stage, begun, active=self._fault.first_step <= self.step <= self._fault.last_step)
 
 
-class Hanging(Healthy):
-    """Stands still for ever."""
+class StopForever(Healthy):
+    """Stops before a stage and never continues."""
 
     def __init__(self, fault: Hang, fuse: Fuse) -> None:
         self._fault = fault
@@ -150,8 +150,8 @@ class Hanging(Healthy):
 
     def before(self, stage: Stage) -> None:
         if self.step == self._fault.step and stage == self._fault.before:
-            self._fuse.blow(self.step, stage)
-            STANDING_STILL[self._fault.how]()
+            self._fuse.record_start(self.step, stage)
+            HANGS[self._fault.how]()
 
 
 def _wait() -> None:
@@ -164,8 +164,8 @@ def _spin() -> None:
 
 
 def _hold_interpreter() -> None:
-    """``PyDLL`` calls into C without letting go of the interpreter: no other Python thread runs, nothing can look
-    from within. ``pause`` returns after a signal that has a handler, so again."""
+    """Block in C without releasing the GIL (``PyDLL``), so that no other Python thread can run. ``pause`` returns after
+    a signal with a handler, so it is called in a loop."""
     library = ctypes.PyDLL(None)
     while True:
         library.pause()
@@ -176,7 +176,7 @@ def _stop() -> None:
     _wait()
 
 
-STANDING_STILL: dict[str, Callable[[], None]] = {
+HANGS: dict[str, Callable[[], None]] = {
     "wait": _wait,
     "spin": _spin,
     "gil": _hold_interpreter,
@@ -184,27 +184,27 @@ STANDING_STILL: dict[str, Callable[[], None]] = {
 }
 
 
-class Famished(Healthy):
-    """Its data never comes: the thread that makes batches stands still, the training waits for the next."""
+class NoData(Healthy):
+    """Waits for data forever: the thread that prepares batches blocks, and the training waits for the next batch."""
 
     def __init__(self, fault: Hang, fuse: Fuse) -> None:
         self._fault = fault
         self._fuse = fuse
 
     def source(self, batch_at: BatchAt) -> BatchAt:
-        def dry(step: int) -> Batch:
+        def blocking_batch_at(step: int) -> Batch:
             if step == self._fault.step:
                 _wait()
             return batch_at(step)
 
-        return dry
+        return blocking_batch_at
 
     def begin(self, stage: Stage) -> None:
         if stage == Stage.DATA_LOAD and self.step == self._fault.step:
-            self._fuse.blow(self.step, stage)
+            self._fuse.record_start(self.step, stage)
 
 
-class Dying(Healthy):
+class EndProcess(Healthy):
     """Ends its process."""
 
     def __init__(self, fault: Die, fuse: Fuse) -> None:
@@ -214,7 +214,7 @@ class Dying(Healthy):
     def before(self, stage: Stage) -> None:
         if self.step != self._fault.step or stage != self._fault.before:
             return
-        self._fuse.blow(self.step, stage)
+        self._fuse.record_start(self.step, stage)
         if self._fault.how == "raise":
             raise RuntimeError("fault: this rank fails on purpose")
         if self._fault.how == "exit":
@@ -222,35 +222,35 @@ class Dying(Healthy):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Misissuing(Healthy):
-    """Leaves out one collective, or gives it another shape; the first of its stage in that step."""
+class AlteredCollective(Healthy):
+    """Skips one collective, or changes its size: the first one of its stage in a step."""
 
     def __init__(self, fault: Skip | Shape, fuse: Fuse) -> None:
         self._fault = fault
         self._fuse = fuse
         self._done = False
 
-    def instead(self, stage: Stage) -> Wrong | None:
+    def alteration(self, stage: Stage) -> Alteration | None:
         if self._done or self.step != self._fault.step or stage != self._fault.stage:
             return None
         self._done = True
-        self._fuse.blow(self.step, stage)
+        self._fuse.record_start(self.step, stage)
         return "skip" if isinstance(self._fault, Skip) else self._fault.sizes
 
 
-class Starving(Healthy):
-    """Waits for its data, inside data-load."""
+class LateData(Healthy):
+    """Sleeps inside the stage data-load of some steps."""
 
     def __init__(self, fault: DataStall) -> None:
         self._fault = fault
 
     def begin(self, stage: Stage) -> None:
-        if stage == Stage.DATA_LOAD and self._fault.strikes(self.step):
+        if stage == Stage.DATA_LOAD and self._fault.is_late(self.step):
             time.sleep(self._fault.seconds)
 
 
-class Littering(Healthy):
-    """Makes garbage in cycles before a forward of some steps and collects it there and then."""
+class GarbageBursts(Healthy):
+    """Creates garbage cycles before a forward of some steps, and collects them at once."""
 
     def __init__(self, fault: GcBursts) -> None:
         self._fault = fault
@@ -271,16 +271,16 @@ class Littering(Healthy):
 
 
 def hook_for(fault: Fault | None, *, rank: int, device: torch.device, fuse: Fuse) -> Healthy:
-    """What stands in the way of ``rank``; every rank but the one at fault is healthy."""
+    """The hooks of ``rank``. Only the rank of the fault has hooks with an effect."""
     if fault is None or fault.rank != rank:
         return Healthy()
     if isinstance(fault, Slow):
-        return DraggingGpu(fault) if device.type == "cuda" else Dragging(fault)
+        return SlowGpuCompute(fault) if device.type == "cuda" else SlowCompute(fault)
     if isinstance(fault, Hang):
-        famished = fault.before == Stage.DATA_LOAD and fault.how == "wait"
-        return Famished(fault, fuse) if famished else Hanging(fault, fuse)
+        lacks_data = fault.before == Stage.DATA_LOAD and fault.how == "wait"
+        return NoData(fault, fuse) if lacks_data else StopForever(fault, fuse)
     if isinstance(fault, Die):
-        return Dying(fault, fuse)
+        return EndProcess(fault, fuse)
     if isinstance(fault, Skip | Shape):
-        return Misissuing(fault, fuse)
-    return Starving(fault) if isinstance(fault, DataStall) else Littering(fault)
+        return AlteredCollective(fault, fuse)
+    return LateData(fault) if isinstance(fault, DataStall) else GarbageBursts(fault)

@@ -1,27 +1,27 @@
-"""A rank that issues another collective than its group does: one fewer, or one of other sizes.
+"""Faults of one rank in a collective: it skips the collective, or issues it with another size.
 
 DTensor, fully_shard -- all_gather_single, reduce_scatter_tensor_coalesced ... --> TracedGroup --> gloo, NCCL
                                                                             ^
-                                                                     stand_in_groups
+                                                                  intercept_collectives
 
-What gloo (torch 2.13) makes of it:
+Effect with gloo (torch 2.13):
 
-skip, another kind of operation next    both wait for ever under the same number: gloo keeps all-gathers and
-                                        reduce-scatters apart
-skip, the same kind next, more bytes    the peers abort (SIGABRT): "Received data size doesn't match expected size"
-shape, half                             the rank itself aborts with these words; its peers take the half for the whole
-                                        and go on, their results wrong, until they hear of its end
-shape, double                           the peers abort, and the rank that was wrong lives on
-skip, the same kind next, fewer bytes   the rank itself aborts
+skip, next operation of another kind    both sides wait forever under the same number: gloo does not match an
+                                        all-gather with a reduce-scatter
+skip, next of the same kind, larger     the peers abort (SIGABRT): "Received data size doesn't match expected size"
+skip, next of the same kind, smaller    the rank of the fault aborts
+shape, half                             the rank of the fault aborts with this message; its peers continue with wrong
+                                        results until they detect its end
+shape, double                           the peers abort, and the rank of the fault continues
 
-Whoever aborts is a victim as often as not: only sizes and numbers of operations tell. The launcher ends all ranks when
-one dies.
+The rank that aborts is often a victim. Only sizes and numbers of operations show the culprit. The launcher ends all
+ranks when one dies.
 
-Collectives that no code of ours issues (DTensor's and ``fully_shard``'s) are reached through module hooks:
+DTensor and ``fully_shard`` issue their collectives themselves. Module hooks run before these:
 
     stage pre-hook -> params-all-gather      branches pre-hook -> tp-all-gather .. compute .. hook -> tp-reduce-scatter
 
-These hooks run first, so a rank that is stopped in one has not issued the collective.
+These hooks run before other hooks, so a rank that stops in one has not issued the collective.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +33,14 @@ from telemetry import Stage
 from telemetry.record.collectives.process_group import TracedGroup
 from telemetry.record.collectives.stage_names import Operation
 from telemetry.topology import AXES
-from trainer.faults.act import Healthy, Wrong
+from trainer.faults.act import Alteration, Healthy
 from trainer.model.block import ParallelBlock
 from trainer.model.transformer import TransformerStage
 from trainer.parallel.mesh import Grid
 
 
-def stand_before_collectives(stages: Sequence[TransformerStage], hook: Healthy) -> None:
-    """Call ``hook.before`` ahead of the forward's collectives. To be done after the stages have been parallelised."""
+def hook_before_collectives(stages: Sequence[TransformerStage], hook: Healthy) -> None:
+    """Call ``hook.before`` before the collectives of the forward. Use it after the stages were parallelised."""
 
     def before(stage: Stage) -> Any:
         return lambda *_: hook.before(stage)
@@ -56,40 +56,40 @@ def stand_before_collectives(stages: Sequence[TransformerStage], hook: Healthy) 
 Issue = Callable[[str, Operation, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def stand_in_groups(grid: Grid, hook: Healthy) -> None:
-    """Ask ``hook.instead`` about every collective of this rank's groups, ahead of whoever records it. Where groups are
-    not traced there is nobody to ask."""
+def intercept_collectives(grid: Grid, hook: Healthy) -> None:
+    """Call ``hook.alteration`` for each collective of this rank's groups, before it is recorded. Only traced groups
+    support this."""
     for axis in AXES:
         group = grid.mesh.get_group(axis)
         if isinstance(group, TracedGroup):
-            group.collective = _asking(hook, group)  # type: ignore[method-assign, assignment]
+            group.collective = _altered(hook, group)  # type: ignore[method-assign, assignment]
 
 
-def _asking(hook: Healthy, group: TracedGroup) -> Issue:
+def _altered(hook: Healthy, group: TracedGroup) -> Issue:
     issue = group.collective
 
     def collective(name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         stage = group.place.collective_stage(operation)
-        wrong = None if stage is None else hook.instead(stage)
-        if wrong == "skip":
-            return done_work()
-        return issue(name, operation, arguments if wrong is None else resized(arguments, wrong), keywords)
+        alteration = None if stage is None else hook.alteration(stage)
+        if alteration == "skip":
+            return completed_work()
+        return issue(name, operation, arguments if alteration is None else resized(arguments, alteration), keywords)
 
     return collective
 
 
-def done_work() -> Any:
-    """The work of an operation that nobody issued: nothing to wait for, outputs as they were."""
+def completed_work() -> Any:
+    """The work of an operation that was not issued. It is complete at once, and the outputs do not change."""
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result([])
     return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
 
-def resized(argument: Any, wrong: Wrong) -> Any:
-    """Tensors, and sequences of them, each with half or twice its numbers; anything else as it is."""
+def resized(argument: Any, alteration: Alteration) -> Any:
+    """Tensors, and sequences of them, with half or twice as many elements. Other values are not changed."""
     if isinstance(argument, torch.Tensor):
         flat = argument.reshape(-1)
-        return flat[: max(len(flat) // 2, 1)] if wrong == "half" else torch.cat((flat, flat))
+        return flat[: max(len(flat) // 2, 1)] if alteration == "half" else torch.cat((flat, flat))
     if isinstance(argument, list | tuple):
-        return type(argument)(resized(one, wrong) for one in argument)
+        return type(argument)(resized(item, alteration) for item in argument)
     return argument

@@ -1,20 +1,20 @@
-"""Faults on request: what to break on which rank, and the truth about it in a file that no detector reads.
+"""Injected faults: the kind of fault, its rank, and the truth in a file that no detector reads.
 
 none
-slow:rank=5,factor=1.4          forward and backward take 1.4 times the processor (or GPU) time for the same work
+slow:rank=5,factor=1.4          forward and backward take 1.4 times the processor (or GPU) time for the same work;
                                 also first_step=, last_step=
-hang:rank=5,step=8              stands still for ever in that step; also before=STAGE (default forward-compute),
-                                how=wait (asleep), spin (busy), gil (in C, the interpreter locked) or stop (SIGSTOP);
-                                before=data-load,how=wait: the data never comes
-die:rank=5,step=8               killed in that step; also before=STAGE, how=kill, exit or raise
+hang:rank=5,step=8              stops forever in that step; also before=STAGE (default forward-compute),
+                                how=wait (asleep), spin (busy), gil (in C, holding the GIL) or stop (SIGSTOP);
+                                before=data-load,how=wait: the data never arrives
+die:rank=5,step=8               ends in that step; also before=STAGE, how=kill, exit or raise
 data-stall:rank=5,step=8,seconds=4
-                                the batch of that step comes late; also every= (again every so many steps)
+                                the batch of that step is late; also every= (repeat after this number of steps)
 skip:rank=5,step=8,stage=tp-all-gather
-                                leaves out the first collective of that stage in that step and goes on
+                                skips the first collective of that stage in that step, and continues
 shape:rank=5,step=8,stage=tp-all-gather
-                                issues it with other sizes than its group does; also sizes=half or double
+                                issues that collective with another size than its group; also sizes=half or double
 gc:rank=5                       bursts of garbage collection in irregular steps; also every= (steps, on average),
-                                objects= (garbage made in a burst)
+                                objects= (garbage objects in a burst)
 """
 
 import json
@@ -28,21 +28,21 @@ from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.topology import Axis, Topology
 
 HINT = (
-    "one of none, slow:rank=5,factor=1.4, hang:rank=5,step=8, die:rank=5,step=8, "
+    "use one of none, slow:rank=5,factor=1.4, hang:rank=5,step=8, die:rank=5,step=8, "
     "data-stall:rank=5,step=8,seconds=4, skip:rank=5,step=8,stage=tp-all-gather, "
     "shape:rank=5,step=8,stage=tp-all-gather, gc:rank=5"
 )
 
 
 LAST_STEP = 2**31
-"""Of a fault that never ends."""
+"""Last step of a fault that never ends."""
 CollectiveStage = Annotated[Stage, "collective"]
-"""A stage whose every span is one collective."""
+"""A stage in which each span is one collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """A rank whose compute costs ``factor`` times what it does on its peers."""
+    """A rank whose compute takes ``factor`` times as long as on its peers."""
 
     rank: int
     factor: float
@@ -52,7 +52,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hang:
-    """A rank that never reaches the ``before`` stage of a step, though its process lives on."""
+    """A rank that never begins the stage ``before`` in a step. Its process continues to exist."""
 
     rank: int
     step: int
@@ -62,7 +62,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Die:
-    """A rank whose process ends in the middle of a step."""
+    """A rank whose process ends during a step."""
 
     rank: int
     step: int
@@ -72,23 +72,23 @@ class Die:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataStall:
-    """A rank that waits for its data: in one step, and ``every`` so many from it on."""
+    """A rank that waits for its data in one step, and again after every ``every`` steps."""
 
     rank: int
     step: int
     seconds: float
     every: int = 0
-    """Steps; 0: it happens once."""
+    """Number of steps. 0: it happens only once."""
 
-    def strikes(self, step: int) -> bool:
-        """Whether the data of ``step`` comes late."""
+    def is_late(self, step: int) -> bool:
+        """Whether the data of ``step`` is late."""
         after = step - self.step
         return after == 0 or (self.every > 0 and after > 0 and after % self.every == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcBursts:
-    """A rank whose interpreter collects garbage at times of its own."""
+    """A rank that collects garbage at other times than its peers."""
 
     rank: int
     every: int = 4
@@ -97,7 +97,7 @@ class GcBursts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """A rank that never issues one collective which its group does."""
+    """A rank that skips one collective of its group."""
 
     rank: int
     step: int
@@ -106,7 +106,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A rank that issues one collective with other sizes than its group does."""
+    """A rank that issues one collective with another size than its group."""
 
     rank: int
     step: int
@@ -134,35 +134,35 @@ RANGES: dict[type[Fault], dict[str, tuple[int, int]]] = {
     Skip: {},
     Shape: {},
 }
-"""The numbers of each fault that are neither a rank nor a step, each with its least and its greatest value."""
+"""The smallest and largest value of numbers of each fault, without ranks and steps."""
 BOUNDARIES = (
     *(Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.FORWARD_SEND, Stage.FORWARD_RECV),
     *(Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER),
     *(Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.OPTIMIZER_CLIP, Stage.OPTIMIZER),
 )
-"""Stages that a rank can be stopped before."""
+"""Stages for ``before``."""
 COLLECTIVES = (*(Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER),)
-"""Stages that a rank can skip, or get the shape of wrong."""
+"""Stages for ``skip`` and ``shape``."""
 AXIS_OF: dict[Stage, Axis] = {
     **dict.fromkeys((Stage.FORWARD_SEND, Stage.FORWARD_RECV, Stage.BACKWARD_SEND, Stage.BACKWARD_RECV), "pp"),
     **dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), "dp"),
     **dict.fromkeys((Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER), "tp"),
 }
-"""Those that only happen where the grid is wider than one along an axis."""
+"""Stages that occur only if an axis of the grid is larger than 1 -> that axis."""
 
 
 def parse_fault(spec: str, topology: Topology, *, num_steps: int) -> Fault | None:
-    """The fault that ``spec`` asks for, None for ``none``.
+    """The fault that ``spec`` describes. None for ``none``.
 
     Raises:
-        UsageError: no such fault; a setting that is missing, unknown, not a number or out of range; or a rank or a
-            step that the run does not have.
+        UsageError: the fault is unknown; a setting is missing, unknown, not a number or out of range; or the run does
+            not have the rank or step.
     """
     if spec == "none":
         return None
     kind, _, settings = spec.partition(":")
     if kind not in KINDS:
-        raise UsageError(f"no fault {kind!r}", hint=HINT)
+        raise UsageError(f"unknown fault {kind!r}", hint=HINT)
     fault = KINDS[kind](**_values(KINDS[kind], settings, spec))
     if not 0 <= fault.rank < topology.world_size:
         raise UsageError(
@@ -173,13 +173,14 @@ def parse_fault(spec: str, topology: Topology, *, num_steps: int) -> Fault | Non
     setting, axis = _axis_of(fault)
     if axis and len(topology.group(fault.rank, along=axis)) == 1:
         raise UsageError(
-            f"fault {spec!r}: no such stage, {axis} is 1 in this grid", hint=f"another {setting}=, or a larger {axis}"
+            f"fault {spec!r}: this stage does not occur, because {axis} is 1",
+            hint=f"use another {setting}=, or a larger {axis}",
         )
     return fault
 
 
 def _check_steps(fault: Fault, spec: str, num_steps: int) -> None:
-    """Refuse a fault that no step of the run meets."""
+    """Refuse a fault outside the steps of the run."""
     if isinstance(fault, GcBursts):
         return
     name = "first_step" if isinstance(fault, Slow) else "step"
@@ -200,14 +201,14 @@ def _check_ranges(fault: Fault, spec: str) -> None:
 
 
 def stage_of(fault: Fault | None) -> Stage | None:
-    """The stage at which a fault stops its rank; None for one that stops none."""
+    """The stage at which a fault stops its rank. None if it does not stop the rank."""
     if isinstance(fault, Hang | Die):
         return fault.before
     return fault.stage if isinstance(fault, Skip | Shape) else None
 
 
 def _axis_of(fault: Fault) -> tuple[str, Axis | None]:
-    """The setting that names a stage, and the axis that the grid must have for it."""
+    """The setting that names a stage, and the axis that must be larger than 1 for this stage."""
     stage = stage_of(fault)
     return "stage" if isinstance(fault, Skip | Shape) else "before", None if stage is None else AXIS_OF.get(stage)
 
@@ -217,7 +218,7 @@ def _values(kind: type[Fault], settings: str, spec: str) -> dict[str, Any]:
     known = {field.name: field for field in fields(kind)}
     for name in given:
         if name not in known:
-            raise UsageError(f"fault {spec!r}: no setting {name!r}", hint=f"it has {', '.join(known)}")
+            raise UsageError(f"fault {spec!r}: unknown setting {name!r}", hint=f"known: {', '.join(known)}")
     for name, field in known.items():
         if name not in given and field.default is MISSING:
             raise UsageError(f"fault {spec!r}: {name}= is missing", hint=HINT)
@@ -240,8 +241,8 @@ def _value(kind: Any, text: str, name: str, spec: str) -> Any:
 def write_truth(
     path: Path, fault: Fault | None, *, host: str, num_steps: int, topology: Topology | None = None
 ) -> None:
-    """Put down what was done to the run, for whoever checks a verdict afterwards; the ``group`` whose communication
-    it hits, where it hits one. A fault that never ends has the last step of the run as its last."""
+    """Write the truth about a run, so that a verdict can be checked later. It contains the affected ``group``, if the
+    fault affects the communication of one. If the fault never ends, its last step is the last step of the run."""
     truth: dict[str, Any] = {"kind": "none", "num_steps": num_steps}
     if fault is not None:
         settings = {name: _plain(value) for name, value in asdict(fault).items()}
@@ -260,16 +261,16 @@ FIRED_NAME = "fired.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fuse:
-    """Where a rank at fault puts down the moment at which its fault begins: beside the truth, and as little read by
-    a detector. Nothing about it goes to the rank's output, which detectors do read."""
+    """The file in which the rank of a fault writes when the fault begins. Detectors do not read it. Nothing is written
+    to the output of the rank, because the output is evidence."""
 
     path: Path
     rank: int
 
-    def blow(self, step: int, stage: Stage) -> None:
-        """To be called as the very last thing that is healthy."""
-        told = {"rank": self.rank, "step": step, "stage": stage.label, "at_ns": time.time_ns()}
-        self.path.write_text(json.dumps(told) + "\n")
+    def record_start(self, step: int, stage: Stage) -> None:
+        """Write the time. Call it directly before the fault."""
+        start = {"rank": self.rank, "step": step, "stage": stage.label, "at_ns": time.time_ns()}
+        self.path.write_text(json.dumps(start) + "\n")
 
 
 def _plain(value: Any) -> Any:

@@ -34,8 +34,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class ShardedAdamW:
     """AdamW on this rank's own shards.
 
-    The update is element by element, so a shard needs nobody else: the optimiser sees plain tensors and pays no
-    DTensor dispatch. Matrices decay, norms do not.
+    The update is element by element, so it needs no other shards. The optimiser uses plain tensors, without the cost of
+    DTensor dispatch. Weight decay applies to matrices, not to norms.
     """
 
     def __init__(self, modules: Sequence[nn.Module], config: OptimConfig) -> None:
@@ -136,7 +136,7 @@ def _cut_like(parameter: Tensor, shard: Tensor) -> Tensor:
 
 
 def _copies(parameter: Tensor) -> int:
-    """How many ranks hold the very same shard."""
+    """Number of ranks with the same shard."""
     if not isinstance(parameter, DTensor):
         return 1
     replicated = (placement == Replicate() for placement in parameter.placements)

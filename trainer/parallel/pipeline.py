@@ -5,7 +5,7 @@
 rank 0   F0 F1 B0 F2 B1 F3 B2 B3        rank 0   F0 F1 f0 f1 ...      F: chunk 0   f: chunk 1
 rank 1      F0 B0 F1 B1 F2 B2 F3 B3     rank 1      F0 F1 f0 b0 ...   the last rank sends on to the first
 
-A pipeline of one stage is the same schedule with nobody to send to: F0 B0 F1 B1 ..., gradient accumulation.
+A pipeline with one stage has the same schedule without transfers: F0 B0 F1 B1 ..., gradient accumulation.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class ComputeHook(Protocol):
 
 
 class TracedStage(PipelineStage):
-    """A pipeline stage that records forward- and backward-compute, and says what its sends and receives are for."""
+    """A pipeline stage that records forward-compute and backward-compute, and labels its sends and receives."""
 
     def __init__(self, *arguments: Any, chunk: int, hook: ComputeHook, autocast: bool, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -104,9 +104,9 @@ def make_schedule(stages: Sequence[TransformerStage], config: TrainConfig, grid:
 def _traced(
     stage: TransformerStage, chunk: int, config: TrainConfig, grid: Grid, group: dist.ProcessGroup, hook: ComputeHook
 ) -> TracedStage:
-    """Shapes are given, not inferred: torch would run the whole model once to learn them.
+    """A traced stage. Its shapes are given, because torch would run the whole model once to infer them.
 
-    ``fully_shard`` computes in the precision it is told, and passes it on; without it autocast does.
+    ``fully_shard`` sets the precision of computes and outputs. Without it, autocast does.
     """
     index, num_stages = chunk * grid.topology.pp + grid.place.pp, config.parallel.num_stages
     batch, model = config.data.microbatch_size, config.model

@@ -15,7 +15,7 @@ from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.hooks.log import MAX_LINE
 from diagnose.alerts.hooks.registry import make_hook
 from diagnose.alerts.listing import num_firing, state_object, state_text
-from diagnose.alerts.notice import Complaints, Notice, sample_notices
+from diagnose.alerts.notice import ErrorReports, Notice, sample_notices
 from diagnose.alerts.settings import (
     Settings,
     checked_dashboard,
@@ -41,27 +41,27 @@ def run(options: WatcherOptions) -> int:
     hooks = make_hooks(settings)
     DetectorSettings.from_environment()  # reports a wrong setting now, not at the first check
     stop = ended_by_signals()
-    complaints = Complaints(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
+    error_reports = ErrorReports(lambda text: progress.print(Text(one_line(text, MAX_LINE))))
     with ExitStack() as open_things:
         alert_store = open_things.enter_context(AlertStore(_state_file(settings)))
         for name, count in alert_store.drop_all_but(hook.name for hook in hooks).items():
-            complaints.tell(f"hook {name} is no longer there: {count} notices that waited for it are dropped")
-        dispatchers = [Dispatcher(hook, alert_store, complaints) for hook in hooks]
+            error_reports.report(f"hook {name} was removed: its {count} waiting notices are dropped")
+        dispatchers = [Dispatcher(hook, alert_store, error_reports) for hook in hooks]
         watcher = Watcher(
             open_reader=partial(open_reader, options.store),
             alert_store=alert_store,
             policy=settings.policy(hooks),
             dispatchers=dispatchers,
-            complaints=complaints,
+            error_reports=error_reports,
         )
         open_things.callback(watcher.close)
         watcher.open()
         open_things.enter_context(dispatching(dispatchers))
-        complaints.tell(
+        error_reports.report(
             f"watching {without_password(options.store)}; alerts go to {', '.join(hook.name for hook in hooks)}"
         )
         if not options.store.startswith(("http://", "https://")):
-            complaints.tell("the dashboard's page of alerts stays empty: it is told by --store http://COLLECTOR alone")
+            error_reports.report("the dashboard does not show these alerts: this needs --store http://COLLECTOR")
         watch(watcher, options.every or settings.every_s, stop)
     return 0
 
@@ -70,7 +70,7 @@ def list_alerts(options: ListOptions) -> int:
     path = _state_file(_settings(options.config, options.state, ""))
     stands, waiting = read_alert_store(path)
     if options.json:
-        # Beyond ASCII there are characters that terminals obey.
+        # Some non-ASCII characters control terminals.
         out.print_json(data=state_object(stands, waiting), ensure_ascii=True)
     elif path.exists():
         out.print(state_text(stands, waiting, time.time_ns()))
@@ -83,7 +83,7 @@ def try_hook(options: HookOptions) -> int:
     hook, settings = options.hook, _settings(options.config, None, options.dashboard)
     if hook not in settings.hooks:
         where = "" if options.config else "; --config FILE names others"
-        raise UsageError(f"no hook {hook!r}", hint=f"known: {', '.join(settings.hooks)}{where}")
+        raise UsageError(f"unknown hook {hook!r}", hint=f"hooks in the settings: {', '.join(settings.hooks)}{where}")
     made = make_hook(hook, settings.hooks[hook])
     stop = ended_by_signals() if options.hold else threading.Event()
     fires, is_over = sample_notices(time.time_ns(), settings.dashboard)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from diagnose.alerts.child import KeptAlive
 from diagnose.alerts.settings import make_hooks, read_settings
+from diagnose.goodput.metric import GoodputMetric
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
@@ -26,16 +27,17 @@ def collect(options: CollectOptions) -> int:
     address = f"{settings.scheme}://{options.host}:{options.port}"
 
     def extend(server: FastAPI, reader: Reader) -> None:
-        """Called when the port is ours and the store is open."""
+        """Called after the port and the store are open."""
+        server.state.metrics.append(GoodputMetric(reader).as_text)
         if options.dashboard:
             from ui.dashboard.app import mount_dashboard  # noqa: PLC0415 - an optional extra: --no-dashboard
 
             mount_dashboard(server, reader, settings.live)
         progress.print(Text(f"collector on {address}, store {without_password(options.store)}"))
         if watcher:
-            beside.enter_context(watcher)
+            running.enter_context(watcher)
 
-    with ExitStack() as beside:
+    with ExitStack() as running:
         run_collector(settings, extend=extend)
     return 0
 
@@ -63,30 +65,30 @@ def _settings(options: CollectOptions) -> CollectorSettings:
     if options.alerts and options.tls_cert:
         raise UsageError(
             "--alerts with TLS: the watcher must call the collector by the name in its certificate",
-            hint="start it by itself: rankscope alerts run --store https://NAME:PORT",
+            hint="start it separately: rankscope alerts run --store https://NAME:PORT",
         )
     return settings
 
 
 def _watcher(options: CollectOptions, rules: Path) -> KeptAlive:
-    """The watcher of alerts, not started yet. Its file is checked here: what is wrong in it ends the command.
+    """The alert watcher. It is not started yet. The rules file is checked here, so that errors end the command.
 
     Raises:
-        UsageError: the file of rules is wrong, or nobody knows yet where the collector will be.
+        UsageError: the rules file is invalid, or the port of the collector is not known in advance.
     """
     if options.port == 0:
-        raise UsageError("--alerts with --port 0", hint="the watcher must be told where the collector is: give a port")
-    said = read_settings(rules)
-    make_hooks(said)
-    address = f"http://{_near(options.host)}:{options.port}"
-    told = ["--config", str(rules), "--store", address]
-    linked = ["--dashboard", address] if options.dashboard and not said.dashboard else []
-    command = [*python_module("ui.cli"), "alerts", "run", *told, *linked]
+        raise UsageError("--alerts does not work with --port 0", hint="choose a port: the watcher connects to it")
+    settings = read_settings(rules)
+    make_hooks(settings)
+    address = f"http://{_local_address(options.host)}:{options.port}"
+    watcher_options = ["--config", str(rules), "--store", address]
+    links = ["--dashboard", address] if options.dashboard and not settings.dashboard else []
+    command = [*python_module("ui.cli"), "alerts", "run", *watcher_options, *links]
     return KeptAlive(command, lambda text: progress.print(Text(text)))
 
 
-def _near(host: str) -> str:
-    """What to call for a server that listens on ``host`` of this machine."""
+def _local_address(host: str) -> str:
+    """The address that reaches a server of this machine that listens on ``host``."""
     try:
         address = ip_address(host)
     except ValueError:

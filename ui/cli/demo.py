@@ -22,7 +22,7 @@ from ui.cli.demonstration import Demonstration, Outcome, serving, train_and_diag
 from ui.cli.output import out, progress
 
 MIN_FREE_BYTES = 64 * 2**20
-"""For the store, the rank files and the logs."""
+"""Free space for the store, the rank files and the logs."""
 
 
 def demo(options: DemoOptions) -> int:
@@ -59,7 +59,7 @@ def _wanted(options: DemoOptions) -> Demonstration:
 
 
 def _check_installed() -> None:
-    """The demo starts every process of this package.
+    """Check the packages that the demo needs: it starts all processes of rankscope.
 
     Raises:
         ModuleNotFoundError: one of them cannot start.
@@ -70,16 +70,16 @@ def _check_installed() -> None:
 
 
 def _check_room(folder: Path) -> None:
-    """Refuse a disk on which the collector could not start, and could not even write why to its log.
+    """Check the free space: on a full disk, the collector cannot start or write the reason to its log.
 
     Raises:
-        UsageError: too little is free.
+        UsageError: there is too little free space.
     """
     free = disk_usage(folder).free
     if free < MIN_FREE_BYTES:
         raise UsageError(
             f"{folder}: {free // 2**20} MiB free, the demo needs {MIN_FREE_BYTES // 2**20} MiB",
-            hint="make room there, or name a folder on another disk: --out DIR",
+            hint="free some space, or use a folder on another disk: --out DIR",
         )
 
 
@@ -91,15 +91,15 @@ def _print(outcome: Outcome, json: bool) -> None:
     out.print(report_text(outcome.report))
     out.print(Text(f"truth: {truth_in_words(outcome.truth)}", style="bold"))
     if losses:
-        out.print(f"loss: {losses['first']:.3f} at first, {losses['last']:.3f} at last")
+        out.print(f"loss: first {losses['first']:.3f}, last {losses['last']:.3f}")
     if outcome.train_status:
         out.print(f"training: {_how_it_ended(outcome)}")
 
 
 def _how_it_ended(outcome: Outcome) -> str:
     if outcome.ended_by_demo:
-        return "the demo ended it, as it made no progress"
-    return f"ended with exit status {outcome.train_status}; its logs say why"
+        return "the demo ended it, because it made no progress"
+    return f"ended with exit status {outcome.train_status}; see its logs"
 
 
 def truth_in_words(truth: Mapping[str, Any]) -> str:
@@ -107,8 +107,8 @@ def truth_in_words(truth: Mapping[str, Any]) -> str:
     if truth["kind"] == "none":
         return "no fault"
     settings = [name for name in truth if name not in ("kind", "rank", "host", "num_steps")]
-    told = ", ".join(f"{name.replace('_', ' ')} {truth[name]}" for name in settings)
-    return f"fault {truth['kind']} on rank {truth['rank']} of host {truth['host']}: {told}"
+    values = ", ".join(f"{name.replace('_', ' ')} {truth[name]}" for name in settings)
+    return f"fault {truth['kind']} on rank {truth['rank']} of host {truth['host']}: {values}"
 
 
 def _keep_open(url: str) -> None:

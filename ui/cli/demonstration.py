@@ -1,10 +1,10 @@
-"""The main job in one go, as real processes: collector, eight ranks, agent; then the verdict beside the truth.
+"""The demo: collector, agent and eight ranks as real processes, then the findings and the injected fault.
 
-collector (store, dashboard)  <---  agent  <---  rank files  <---  8 ranks (trainer, a fault inside)
+collector (store, dashboard)  <---  agent  <---  rank files  <---  8 ranks (trainer, with a fault)
          ^                                                             |
-         +-- diagnose: reads the store, never the truth                +--> truth.json
+         +-- diagnose: reads only the store, not truth.json            +--> truth.json
 
-All of them end with the demo, however it ends.
+All processes end with the demo, for any reason.
 """
 
 import json
@@ -23,12 +23,13 @@ from typing import Any
 from diagnose.hang.stored import stored_verdict
 from diagnose.model.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
-from telemetry.errors import RankscopeError, UnreachableError, UsageError
+from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log
 from telemetry.process.child_process import child_environment, python_module
 from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.queries import Samples, Steps
 from telemetry.wire.client import CollectorClient
+from ui.cli.ports import free_port
 
 RANKSCOPE = python_module("ui.cli")
 START_S = 60.0
@@ -39,7 +40,7 @@ _running: list["subprocess.Popen[bytes]"] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """What the demo was asked to do."""
+    """Options of the demo."""
 
     out: Path
     run_id: str
@@ -50,32 +51,32 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of it."""
+    """The result of the demo."""
 
     report: Report
     truth: dict[str, Any]
     losses: list[float]
-    """By step, as the last pipeline stage reported them."""
+    """The loss of each step, reported by the last pipeline stage."""
     train_status: int
     ended_by_demo: bool
-    """Whether the training made no progress, so that the demo ended it."""
+    """Whether the demo ended the training, because it made no progress."""
 
     @property
     def truth_ends_training(self) -> bool:
-        """Whether the fault is one that no training survives."""
+        """Whether the injected fault always ends the training."""
         return self.truth.get("kind") in ("hang", "die", "skip", "shape")
 
 
 @contextmanager
 def serving(out: Path) -> Iterator[CollectorClient]:
-    """A collector with its dashboard on loopback, its store under ``out``; ended on leaving.
+    """A collector with its dashboard on loopback and its store under ``out``. It ends with the block.
 
     Raises:
-        UnreachableError: it did not come up, or ended while it was needed; its log says why.
+        UnreachableError: it did not start, or ended too early. Its log has the reason.
     """
     log_path = out / "collector.log"
     command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port"]
-    with _own_port() as port, log_path.open("ab") as sink, _process([*command, str(port)], sink) as process:
+    with _reserved_port() as port, log_path.open("ab") as sink, _process([*command, str(port)], sink) as process:
         client = CollectorClient(f"http://127.0.0.1:{port}")
         _wait_ready(client, process, log_path)
         try:
@@ -85,13 +86,13 @@ def serving(out: Path) -> Iterator[CollectorClient]:
                 raise
             raise UnreachableError(
                 f"the demo's collector ended with status {process.returncode}",
-                hint=f"its log: {log_path}; what ranks recorded is safe: "
-                f"`rankscope agent --spool {out / 'spool'}` ships it",
+                hint=f"see its log {log_path}. The records of the ranks are not lost: "
+                f"send them with `rankscope agent --spool {out / 'spool'}`",
             ) from error
 
 
 def train_and_diagnose(demonstration: Demonstration, collector: CollectorClient) -> Outcome:
-    """Train with the fault, wait until every span is stored, and ask every detector."""
+    """Train with the fault, wait until all spans are stored, and run all detectors."""
     status, ended_by_demo = _train(demonstration, collector)
     run_id, attempt = newest_attempt(collector, demonstration.run_id)
     samples = collector.read(Samples(run_id=run_id, attempt=attempt, metrics=("loss",)))
@@ -115,19 +116,21 @@ def _train(demonstration: Demonstration, collector: CollectorClient) -> tuple[in
 
 
 def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collector: CollectorClient) -> tuple[int, bool]:
-    """Exit status of the training, and whether it was ended here: it made no progress, and the cause is known or a
-    limit is reached."""
-    last_step, moved = -1, time.monotonic()
+    """Wait for the end of the training. End it if it makes no progress, and the cause is found or a limit is reached.
+
+    Returns its exit status, and whether it was ended here.
+    """
+    last_step, progress_s = -1, time.monotonic()
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(timeout=2.0), False
         step = _newest_step(collector, run_id)
         if step > last_step:
-            last_step, moved = step, time.monotonic()
-        if headline := _standing_still(collector, run_id):
+            last_step, progress_s = step, time.monotonic()
+        if headline := _stall_headline(collector, run_id):
             log(f"{headline}: ending the training")
             return _end(process), True
-        if time.monotonic() - moved > STALL_S:
+        if time.monotonic() - progress_s > STALL_S:
             log(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training")
             return _end(process), True
 
@@ -139,8 +142,8 @@ def _newest_step(collector: CollectorClient, run_id: str) -> int:
     return -1
 
 
-def _standing_still(collector: CollectorClient, run_id: str) -> str | None:
-    """Who holds the training up, as soon as the store tells."""
+def _stall_headline(collector: CollectorClient, run_id: str) -> str | None:
+    """The headline of the verdict for a stall. None while no rank is found to be behind."""
     with suppress(RankscopeError):
         verdict = stored_verdict(collector, *newest_attempt(collector, run_id))
         return verdict.headline if verdict is not None and verdict.initiating else None
@@ -155,38 +158,29 @@ def _truth(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _own_port() -> Iterator[int]:
-    """The usual port when it is free and no other demo is about to take it, else any."""
+def _reserved_port() -> Iterator[int]:
+    """The default port, if it is free and no other demo is about to use it. Else any free port."""
     with socket.socket(socket.AF_UNIX) as claim:
         claimed = False
         with suppress(OSError):
-            claim.bind(f"\0rankscope-demo-{DEFAULT_PORT}")  # a name that is gone with its process
+            claim.bind(f"\0rankscope-demo-{DEFAULT_PORT}")  # the system removes this name with the process
             claimed = True
-        yield _free_port(DEFAULT_PORT if claimed else 0)
-
-
-def _free_port(wanted: int) -> int:
-    for port in (wanted, 0):
-        with suppress(OSError), socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            return int(probe.getsockname()[1])
-    raise UsageError("no free port on 127.0.0.1", hint="end a server that holds one")
+        yield free_port(DEFAULT_PORT if claimed else 0)
 
 
 def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_path: Path) -> None:
-    """Until our collector says that the port is its own: a stranger may answer there."""
+    """Wait until the log of our collector shows that it uses the port: another server may answer there."""
     deadline = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline:
         if f"collector on {client.url}" in log_path.read_text() and client.healthy():
             return
         time.sleep(0.1)
-    raise UnreachableError("the collector did not come up", hint=f"its log says why: {log_path}")
+    raise UnreachableError("the collector did not start", hint=f"see its log: {log_path}")
 
 
 @contextmanager
 def _process(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A child in a session of its own, ended when the block is left, and when this process ends."""
+    """A child process in its own session. It ends with the block, and with this process."""
     process = subprocess.Popen(
         command, stdout=sink or sys.stderr, stderr=sink, env=child_environment(), start_new_session=True
     )

@@ -29,16 +29,16 @@ from ui.cli.output import out
 from ui.cli.readers import open_reader
 
 NUMBERS = range(1, 6)
-"""Columns that stand to the right."""
+"""Columns that are aligned to the right."""
 
 
-def tell_clocks(store: str, run: str, attempt: int | None, *, json: bool) -> bool:
-    """Print the newest window; whether a host is not aligned.
+def show_clocks(store: str, run: str, attempt: int | None, *, json: bool) -> bool:
+    """Print the clocks of the newest window. Returns whether a host is not aligned.
 
     Raises:
-        UnknownRunError: the store holds no such run.
-        UsageError: it has not come far enough.
-        UnreachableError: nobody answers.
+        UnknownRunError: the store does not have this run.
+        UsageError: no step of the run is finished.
+        UnreachableError: the store does not answer.
     """
     with open_reader(store) as reader:
         run_id, number = newest_attempt(reader, run, attempt)
@@ -56,7 +56,7 @@ def _last_step(reader: Reader, run_id: str, attempt: int) -> int:
 
 
 def clocks_object(run_id: str, attempt: int, found: WindowClocks) -> dict[str, Any]:
-    """As JSON."""
+    """The clocks as an object for JSON."""
     return {
         "schema": 1,
         "run": run_id,
@@ -68,7 +68,7 @@ def clocks_object(run_id: str, attempt: int, found: WindowClocks) -> dict[str, A
 
 
 def clocks_text(found: WindowClocks) -> str:
-    """For people: a line a host."""
+    """The clocks as text, with a line for each host."""
     rows = [("host", "offset", "within", "drift", "events", "lasts", "by", ""), *map(_cells, found.clocks)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
@@ -111,11 +111,13 @@ MIN_SPOOL_BYTES = 2 * 2**30
 def doctor(options: DoctorOptions) -> int:
     rendezvous = _rendezvous(options)
     if options.node and options.pairs:
-        raise UsageError("--node and --pairs are two tests", hint="run one, then the other")
+        raise UsageError("--node and --pairs cannot be used together", hint="run one, then the other")
+    if options.quick and not options.node:
+        raise UsageError("--quick belongs to --node", hint="rankscope doctor --node --quick")
     if options.run is not None and (options.node or options.pairs):
         raise UsageError("--run queries a store, --node and --pairs test this machine", hint="run one, then the other")
     if options.run is not None:
-        return int(tell_clocks(options.store, options.run, options.attempt, json=options.json))
+        return int(show_clocks(options.store, options.run, options.attempt, json=options.json))
     if options.node:
         return int(_check_node(options, rendezvous))
     if options.pairs:
@@ -130,6 +132,7 @@ def _check_node(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
         interface=options.interface,
         rendezvous=rendezvous,
         beside_others=options.force,
+        quick=options.quick,
         **place,
     )
     expectations = read_expectations(options.expect) if options.expect else {}
@@ -143,12 +146,12 @@ def _test_pairs(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
 
 
 def _rendezvous(options: DoctorOptions) -> Rendezvous | None:
-    """Where the nodes find each other: all three options, or none."""
+    """The rendezvous of the nodes. None without its three options."""
     endpoint, index, nodes = options.rdzv_endpoint, options.node_rank, options.nnodes
     if endpoint is None and index is None and nodes is None:
         return None
     if endpoint is None or index is None or nodes is None:
-        raise UsageError("--rdzv-endpoint, --node-rank and --nnodes belong together", hint=HINT)
+        raise UsageError("--rdzv-endpoint, --node-rank and --nnodes must be used together", hint=HINT)
     return Rendezvous(endpoint=endpoint, index=index, nodes=nodes, interface=options.interface)
 
 
@@ -172,17 +175,17 @@ class Check:
 
 
 def fitness() -> list[Check]:
-    """All checks of this machine, in order."""
+    """Run all checks of this machine."""
     return [*_names(), *_libraries(), _python(), _spool_space(), _gpu()]
 
 
 def fitness_object(checks: list[Check]) -> dict[str, Any]:
-    """As JSON."""
+    """The checks as an object for JSON."""
     return {"schema": 1, "checks": [asdict(check) for check in checks]}
 
 
 def fitness_table(checks: list[Check]) -> Table:
-    """For people."""
+    """The checks as a table."""
     table = Table("", "check", "found", "hint", box=None, header_style="bold")
     for check in checks:
         table.add_row("[green]ok[/]" if check.fit else "[red]no[/]", check.name, escape(check.found), check.hint)
@@ -200,7 +203,7 @@ def _names() -> Iterator[Check]:
             name=f"package {package}",
             fit=ours,
             found=str(origin.parent if origin else "missing"),
-            hint="" if ours else "another package or folder of this name comes first on sys.path: start elsewhere",
+            hint="" if ours else "another package or folder with this name is first on sys.path: use another folder",
         )
 
 
@@ -219,7 +222,7 @@ def _python() -> Check:
 
 
 def _spool_space() -> Check:
-    """Of the folder that ranks of this user write into, or of its nearest parent that exists."""
+    """Free space in the folder of rank files of this user, or in its nearest parent that exists."""
     folder = spool_of().absolute()
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(there).free

@@ -25,7 +25,7 @@ def export_perfetto(options: PerfettoOptions) -> int:
     for note in _notes(written):
         progress.print(note, markup=False, highlight=False)
     if options.json:
-        out.print_json(data=_told(choice, written, form))
+        out.print_json(data=_summary(choice, written, form))
     else:
         out.print(_text(choice, written), markup=False, highlight=False)
     return 0
@@ -39,14 +39,16 @@ def _write(reader: Reader, choice: Choice, form: Format, path: Path | None) -> W
             form=form,
             path=path,
             note_of=clock_note,
-            told=lambda spans: status.update(f"writing {spans:,} of {choice.num_spans:,} spans"),
+            on_progress=lambda spans: status.update(f"writing {spans:,} of {choice.num_spans:,} spans"),
         )
 
 
 def _notes(written: Written) -> list[str]:
     notes = [clock_note(written.alignment)]
     if written.left_out:
-        notes.append(f"{count(written.left_out, 'arrow')} left out: by these clocks they would run against time.")
+        notes.append(
+            f"{count(written.left_out, 'arrow')} left out: with these clocks they would end before they begin."
+        )
     return list(filter(None, notes))
 
 
@@ -59,7 +61,7 @@ def _text(choice: Choice, written: Written) -> str:
     )
 
 
-def _told(choice: Choice, written: Written, form: Format) -> dict[str, object]:
+def _summary(choice: Choice, written: Written, form: Format) -> dict[str, object]:
     return {
         "schema": 1,
         "run": choice.run_id,

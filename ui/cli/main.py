@@ -43,6 +43,11 @@ COMMANDS = {
         help="Train eight ranks on real text with one slow rank, and find that rank.",
     ),
     "train": Subcommand(target="ui.cli.commands.train:train", extra="train", help="Train a recipe."),
+    "drive": Subcommand(
+        target="ui.cli.commands.drive:drive_app",
+        extra="all",
+        help="Train a recipe on several nodes, and survive their failures.",
+    ),
     "collect": Subcommand(
         target="ui.cli.commands.collect:collect",
         extra="store",
@@ -71,6 +76,11 @@ COMMANDS = {
     ),
     "diagnose": Subcommand(
         target="ui.cli.commands.diagnose:diagnose_app", extra="ui", help="Explain what slows or stalls a run."
+    ),
+    "goodput": Subcommand(
+        target="ui.cli.commands.goodput:goodput",
+        extra="ui",
+        help="Print where the wall time of a run went, over all of its attempts, and what each incident cost.",
     ),
     "alerts": Subcommand(
         target="ui.cli.commands.alerts:alerts_app",

@@ -10,15 +10,15 @@ from ui.cli.output import out, progress
 from ui.cli.readers import is_missing
 
 EMPTY = "embedded:"
-"""In memory: stands for a folder that is not there, which a dry run must not make."""
+"""A store in memory. It replaces a missing folder in a dry run, which must not create the folder."""
 
 
 def migrate(options: MigrateOptions) -> int:
     address = without_password(options.store)
     if options.store.startswith(("http://", "https://")):
         raise UsageError(
-            f"{address} is a collector: it makes and upgrades its tables when it starts",
-            hint="name its store: --store embedded:DIR or clickhouse://...",
+            f"{address} is a collector: it creates and upgrades its tables when it starts",
+            hint="give the address of a store: --store embedded:DIR or clickhouse://...",
         )
     found = find_store(EMPTY if options.dry_run and is_missing(options.store) else options.store)
     try:

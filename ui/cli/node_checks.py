@@ -74,14 +74,16 @@ def _number(value: float | None, measured: str) -> str:
 
 
 def _unit(measured: str) -> str:
-    """From the end of the name of what was measured."""
+    """The unit, from the end of the name of the measurement."""
     units = {"_gb_s": "GB/s", "_tflops": "TFLOP/s", "_gib": "GiB"}
     return next((unit for ending, unit in units.items() if measured.endswith(ending)), "")
 
 
 def _summary(results: Sequence[CheckResult], seconds: float) -> str:
-    amiss = [f"{one.check} {one.subject}".strip() + f" {one.verdict}" for one in results if one.is_amiss]
-    return f"{', '.join(amiss) if amiss else 'no problem found'} ({seconds:.0f} s)"
+    problems = [
+        f"{result.check} {result.subject}".strip() + f" {result.verdict}" for result in results if result.is_amiss
+    ]
+    return f"{', '.join(problems) if problems else 'no problem found'} ({seconds:.0f} s)"
 
 
 def pair_this_node(test: PairedTest, *, json: bool) -> bool:
@@ -117,7 +119,7 @@ def _lines(verdict: PairedVerdict) -> Iterator[str]:
         yield "fewer than three nodes: a slow or failed pair does not show which node is the cause"
     usual = verdict.judgement.usual_s
     speed = "" if usual is None else f"; usual iteration {usual * 1e3:.3g} ms"
-    yield f"{len(verdict.hosts)} nodes, {verdict.num_rounds} rounds{speed}"
+    yield f"{len(verdict.hosts)} nodes, {verdict.num_rounds} round{'s' * (verdict.num_rounds != 1)}{speed}"
 
 
 def _named(node: int, verdict: PairedVerdict) -> str:

@@ -1,7 +1,6 @@
-"""From an address to a reader: a collector, a store at hand, or rank files.
+"""Opens a reader: of a collector, a store, or rank files.
 
-Engines and HTTP clients are optional extras and heavy to load, so they are imported where an address asks for them,
-and only here.
+Engines and HTTP clients are optional extras and slow to import. So they are imported only if an address needs them.
 """
 
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ from telemetry.stores.interface import Reader, StoreReader
 
 @contextmanager
 def open_reader(address: str) -> Iterator[Reader]:
-    """Whoever answers at ``address``: a collector's ``http://`` or ``https://``, else a store.
+    """A reader of the collector or store at ``address``. Collectors have ``http://`` or ``https://``.
 
-    The token for a collector comes from ``RANKSCOPE_TOKEN``.
+    The token for a collector is read from ``RANKSCOPE_TOKEN``.
 
     Raises:
-        UsageError: an address of no known form.
-        UnreachableError: nobody answers there.
+        UsageError: the form of the address is unknown.
+        UnreachableError: the collector or store does not answer.
     """
     if address.startswith(("http://", "https://")):
         from telemetry.wire.client import CollectorClient  # noqa: PLC0415
@@ -40,35 +39,35 @@ def open_reader(address: str) -> Iterator[Reader]:
 
 
 def is_missing(address: str) -> bool:
-    """Whether ``address`` names a folder of an embedded store that nobody has made yet: to open it would make it."""
+    """Whether ``address`` names a folder without an embedded store. To open it would create a store."""
     scheme, _, folder = address.partition(":")
     return scheme == "embedded" and bool(folder) and not (Path(folder) / "metadata").is_dir()
 
 
 def _refuse_missing(address: str) -> None:
-    """Asking must not make a store where there is none."""
+    """Raise UsageError if there is no store, because a query must not create one."""
     if is_missing(address):
         folder = address.partition(":")[2]
-        raise UsageError(f"no store in {folder}", hint="`rankscope collect --store embedded:DIR` makes one")
+        raise UsageError(f"no store in {folder}", hint="create one with `rankscope collect --store embedded:DIR`")
 
 
 def _refuse_shipped(spool: Path) -> None:
-    """Files whose records are stored and gone say nothing: that must not read as health."""
+    """Raise UsageError if all records were sent and deleted. Without records, the run would seem healthy."""
     readers = [RankReader(folder) for folder in find_rank_dirs(spool)]
     if readers and all(reader.acked() and not reader.first_end(0) for reader in readers):
         raise UsageError(
-            f"the records of {spool} were shipped and reclaimed",
-            hint="ask the collector that has them: --store http://...",
+            f"the records of {spool} were sent to a collector and deleted here",
+            hint="query that collector: --store http://...",
         )
 
 
 @contextmanager
 def open_spool(spool: Path) -> Iterator[Reader]:
-    """Rank files under ``spool``, read into a store in memory: no collector needed.
+    """A reader of the rank files under ``spool``. They are loaded into a store in memory, without a collector.
 
     Raises:
-        UsageError: no rank file there.
-        UnreadableError: a file that is no rank file.
+        UsageError: there is no rank file.
+        UnreadableError: a file is not a rank file.
     """
     from telemetry.imports.spool import store_from_spool  # noqa: PLC0415
 

@@ -54,20 +54,20 @@ def _plan(options: SimulateOptions) -> SimulatedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What is told of a run that was simulated and stored."""
+    """Facts about a simulated run that was stored."""
 
     num_spans: int
     truth: tuple[Truth, ...]
 
 
 def _store(plan: SimulatedRun, address: str) -> Stored:
-    """Simulate ``plan`` into ``address``; whoever takes rows there is asked first."""
+    """Simulate ``plan`` and store it at ``address``. The store is opened first, so that its errors come early."""
     with open_target(address) as target:
         with progress.status(f"simulating {plan.topology.world_size:,} ranks, {plan.num_steps:,} steps"):
             simulation = simulate(plan)
             stored = Stored(num_spans=simulation.num_spans, truth=simulation.truth)
             run, samples = as_run(simulation), samples_table(simulation)
-            del simulation  # as large as its rows
+            del simulation  # frees as much memory as its rows need
         with progress.status(f"storing {stored.num_spans:,} spans"):
             put_simulation(run, samples, target)
             target.keep_clocks(run)

@@ -16,7 +16,7 @@ def train(options: TrainOptions) -> int:
     end_with_torchrun()
     parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
     config = replace(
-        _configured(recipe_named(options.recipe), options.data, options.steps, parallel),
+        configured(recipe_named(options.recipe), options.data, options.steps, parallel),
         seed=options.seed,
         peak_tflops=options.peak_tflops,
         collective_timeout_s=options.collective_timeout,
@@ -45,7 +45,7 @@ def _checkpoint_config(options: TrainOptions) -> CheckpointConfig:
     return CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep or CheckpointConfig().keep)
 
 
-def _configured(
+def configured(
     config: TrainConfig, data: Path | None, steps: int | None, parallel: dict[str, int | None]
 ) -> TrainConfig:
     """The recipe with what the command line changes."""

@@ -11,7 +11,7 @@ def ui(options: UiOptions) -> int:
     settings = ServerSettings.checked(
         host=options.host, port=options.port, tls_cert=options.tls_cert, tls_key=options.tls_key
     )
+    address = f"{settings.scheme}://{options.host}:{options.port}"
     with open_reader(options.store) as reader:
-        progress.print(f"dashboard on {settings.scheme}://{options.host}:{options.port}; Ctrl-C ends it")
-        run_dashboard(reader, settings)
+        run_dashboard(reader, settings, lambda: progress.print(f"dashboard on {address}; Ctrl-C ends it"))
     return 0

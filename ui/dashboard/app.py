@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from telemetry.collector.guard import guard
-from telemetry.collector.server import listen, serve
+from telemetry.collector.serving import listen, serve
 from telemetry.collector.settings import Live, ServerSettings
 from telemetry.process.process_memory import limit_arenas
 from telemetry.stores.interface import Reader
@@ -162,14 +162,15 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     return app
 
 
-def run_dashboard(reader: Reader, settings: ServerSettings) -> None:
-    """Serve until SIGTERM, SIGHUP or Ctrl-C.
+def run_dashboard(reader: Reader, settings: ServerSettings, on_listening: Callable[[], None]) -> None:
+    """Serve until SIGTERM, SIGHUP or Ctrl-C. Calls ``on_listening`` when the port is open.
 
     Raises:
         UsageError: the port is in use, or the address does not belong to this machine.
     """
     limit_arenas()
     with listen(settings.host, settings.port) as listener:
+        on_listening()
         server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         guard(server, settings)
         mount_dashboard(server, reader, settings.live)

@@ -29,6 +29,7 @@ class View(StrEnum):
     TIMELINE = "timeline"
     GRID = "grid"
     WHATIF = "whatif"
+    GOODPUT = "goodput"
     HANG = "hang"
     FLEET = "fleet"
     CLOCK = "clock"

@@ -1,7 +1,7 @@
-"""Alertmanager, through its API v2: from 0.16 on, tried on 0.25.
+"""Hook for Alertmanager's API v2: version 0.16 or newer, tested with 0.25.
 
-An alert is its labels there. It lasts until it is posted with an end, or until nothing is heard of it for
-``resolve_timeout`` (five minutes unless its configuration says otherwise): so what fires is told again every minute.
+In Alertmanager an alert is identified by its labels. It ends when it is posted with an end, or when it is not posted
+for ``resolve_timeout`` (five minutes by default). So firing alerts are sent again every minute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Annotated
 import pydantic
 from pydantic import SecretStr
 
-from diagnose.alerts.hooks.keys import MAY_STAND, Batch, Seconds, read_keys
+from diagnose.alerts.hooks.keys import MAY_BE_PLAIN, Batch, Seconds, read_keys
 from diagnose.alerts.hooks.post import Receiver
 from diagnose.alerts.hooks.shape import annotations_of, labels_of, link_of, stamp
 from diagnose.alerts.notice import Notice, Status
@@ -23,14 +23,14 @@ LabelName = Annotated[str, pydantic.Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
 class AlertmanagerKeys:
     """``[hooks.NAME]`` with ``type = "alertmanager"``."""
 
-    url: SecretStr = field(metadata=MAY_STAND)
-    """Where its web page is: ``http://host:9093``, with a prefix where it has one."""
+    url: SecretStr = field(metadata=MAY_BE_PLAIN)
+    """Address of its web page: ``http://host:9093``, with its prefix if it has one."""
     token: SecretStr | None = None
-    """For a proxy before it that asks for a bearer token."""
+    """Bearer token, if a proxy in front of it needs one."""
     labels: Mapping[LabelName, str] = field(default_factory=dict)
     """Added to every alert: ``cluster``, ``team``. An alert's own labels win."""
     resend_s: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 60.0
-    """Well below Alertmanager's ``resolve_timeout``."""
+    """Must be clearly shorter than Alertmanager's ``resolve_timeout``."""
     batch: Batch = 200
     timeout_s: Seconds = 10.0
 
@@ -47,13 +47,13 @@ class AlertmanagerHook:
         self._receiver = Receiver(name, keys.url, path="/api/v2/alerts", token=keys.token, timeout_s=keys.timeout_s)
 
     def send(self, notices: Sequence[Notice]) -> None:
-        """Of each alert the newest notice alone: Alertmanager keeps states, not events."""
+        """Send only the newest notice of each alert, because Alertmanager stores states, not events."""
         newest = {notice.fingerprint: notice for notice in notices}
         self._receiver.post([alertmanager_alert(notice, self._labels) for notice in newest.values()])
 
 
 def alertmanager_alert(notice: Notice, more_labels: Mapping[str, str]) -> dict[str, object]:
-    """``notice`` as an element of what is posted to ``/api/v2/alerts``."""
+    """``notice`` as an element of the list for ``/api/v2/alerts``."""
     alert: dict[str, object] = {
         "labels": {**more_labels, **labels_of(notice)},
         "annotations": annotations_of(notice),

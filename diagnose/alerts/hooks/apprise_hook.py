@@ -1,4 +1,4 @@
-"""Any of the services that apprise knows, as title and text. Needs the extra ``alerts``."""
+"""Hook for all services that apprise supports, with a title and a text. Needs the extra ``alerts``."""
 
 import importlib
 import threading
@@ -24,13 +24,13 @@ class AppriseKeys:
     """``[hooks.NAME]`` with ``type = "apprise"``."""
 
     urls: SecretStr
-    """Addresses in apprise's spelling, with spaces between them."""
+    """Addresses in apprise's format, separated by spaces."""
     resend_s: ResendSeconds = 0.0
     timeout_s: Seconds = 30.0
 
 
 class AppriseHook:
-    """Tells all its services. Where one does not take it, all are told again: give each a hook of its own."""
+    """Sends to all its services. If one fails, all get the notice again. So use a separate hook for each service."""
 
     batch = 1
 
@@ -45,29 +45,29 @@ class AppriseHook:
     def send(self, notices: Sequence[Notice]) -> None:
         if self._thread and self._thread.is_alive():
             raise HookError(f"hook {self.name}: a service is still sending the last notice", again=True)
-        taken: list[bool] = []
-        # Its services keep timeouts of their own, and only between two bytes.
-        self._thread = threading.Thread(target=self._tell, args=(tuple(notices), taken), daemon=True)
+        accepted: list[bool] = []
+        # The timeouts of services apply only between two bytes, so a thread limits the total time.
+        self._thread = threading.Thread(target=self._notify, args=(tuple(notices), accepted), daemon=True)
         self._thread.start()
         self._thread.join(self._timeout_s)
         if self._thread.is_alive():
             raise HookError(f"hook {self.name}: no answer within {self._timeout_s:g} s", again=True)
-        if taken != [True] * len(notices):
+        if accepted != [True] * len(notices):
             raise HookError(f"hook {self.name}: a service rejected the notice", again=True)
 
-    def _tell(self, notices: Sequence[Notice], taken: list[bool]) -> None:
-        # What its services raise may hold an address.
+    def _notify(self, notices: Sequence[Notice], accepted: list[bool]) -> None:
+        # Errors are not shown: their messages may contain an address with secrets.
         with suppress(Exception):
             for notice in notices:
-                title, text, notify_type = apprise_words(notice)
-                taken.append(bool(self._services.notify(title=title, body=text, notify_type=notify_type)))
+                title, text, notify_type = _title_and_text(notice)
+                accepted.append(bool(self._services.notify(title=title, body=text, notify_type=notify_type)))
 
 
-def apprise_words(notice: Notice) -> tuple[str, str, str]:
-    """Title, text and kind of message."""
+def _title_and_text(notice: Notice) -> tuple[str, str, str]:
+    """Title, text and type of the message."""
     over = notice.status is Status.RESOLVED
     title = f"{'resolved: ' if over else ''}{notice.labels.get('alertname', 'alert')}"
-    details = [f"{name}: {words}" for name, words in notice.details.items()]
+    details = [f"{name}: {text}" for name, text in notice.details.items()]
     lines = [notice.summary, notice.cost, notice.next_step, *details, notice.link]
     return (
         one_line(title, 200),

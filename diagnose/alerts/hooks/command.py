@@ -1,15 +1,15 @@
-"""A command: started for each notice, told by standard input and a few variables.
+"""Hook that runs a command for each notice. The command reads standard input and a few variables.
 
-    argv, verbatim, never a shell       stdin: the body of a webhook (see ``shape.py``), then its end
-    exit 0: it has it                   environment: RANKSCOPE_ALERT_*, and of ours what no secret is in
-    exit 65: it never will              stderr: the first line is told; stdout goes nowhere
-    else, or too slow: again later
+    argv: used without a shell          stdin: the body of a webhook (see ``shape.py``)
+    exit 0: accepted                    environment: RANKSCOPE_ALERT_*, and inherited variables without secrets
+    exit 65: rejected for good          stderr: the first line is reported; stdout is ignored
+    others, or too slow: retried
 
-The command leads a process group of its own. Where it is too slow, all of the group is killed; and where the watcher
-ends before it, however that ends:
+The command has its own process group. The whole group is killed if the command is too slow, or if the watcher ends
+first, for any reason:
 
-    watcher --pipe--> warden       end of the pipe: the watcher is gone, the group is killed
-       |                           killed by the watcher: the command is over
+    watcher --pipe--> warden       end of the pipe: the watcher has ended, so the warden kills the group
+       |                           the watcher kills the warden when the command has ended
        +--- command --- its children
 """
 
@@ -38,9 +38,9 @@ from telemetry.printable import cut, one_line, printable
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 PREFIX = "RANKSCOPE_ALERT_"
 REFUSED = os.EX_DATAERR
-"""Exit status of a command that will never take this notice."""
-MAX_WORDS = 4096
-"""Of one variable, and of what is kept of stderr."""
+"""Exit status of a command that rejects this notice for good."""
+MAX_TEXT = 4096
+"""Largest length of a variable, and of the used part of stderr."""
 _WARDEN = """
 import os, signal, sys
 sys.stdin.buffer.read()
@@ -53,9 +53,9 @@ class CommandKeys:
     """``[hooks.NAME]`` with ``type = "command"``."""
 
     argv: Annotated[tuple[str, ...], pydantic.Field(min_length=1)]
-    """Program and arguments. Nothing is expanded in them."""
+    """Program and arguments. They are used unchanged."""
     pass_env: tuple[str, ...] = ()
-    """Further variables that it inherits, by name: the secrets that it needs itself."""
+    """Names of further variables that the command inherits, such as secrets that it needs."""
     resend_s: ResendSeconds = 0.0
     timeout_s: Seconds = 30.0
 
@@ -74,14 +74,14 @@ class CommandHook:
 
     def send(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
-            status, said = self._run(notice)
+            status, output = self._run(notice)
             if status == 0:
                 continue
-            how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-            first, *_ = said.strip().splitlines() or [""]
+            ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+            first_line, *_ = output.strip().splitlines() or [""]
             secrets = [os.environ.get(name, "") for name in self._keys.pass_env]
-            told = f"{how}: {without(secrets, first)}" if first else how
-            raise self._error(told, again=status != REFUSED)
+            message = f"{ending}: {without(secrets, first_line)}" if first_line else ending
+            raise self._error(message, again=status != REFUSED)
 
     def _run(self, notice: Notice) -> tuple[int, str]:
         body = json.dumps(v4_body(self.name, [notice])).encode()
@@ -102,20 +102,20 @@ class CommandHook:
         deadline_s = time.monotonic() + self._keys.timeout_s
         try:
             with process, _killed_in_the_end(process), _killed_with_us(process.pid):
-                said = _watch(process, deadline_s)
-        except OSError as error:  # no room for another process
+                output = _watch(process, deadline_s)
+        except OSError as error:  # no further process can be started
             raise self._error(str(error)) from error
-        if said is None:
+        if output is None:
             raise self._error(f"killed: did not finish within {self._keys.timeout_s:g} s")
-        return process.returncode, said.decode("utf-8", "replace")
+        return process.returncode, output.decode("utf-8", "replace")
 
-    def _error(self, told: str, *, again: bool = True) -> HookError:
-        return HookError(f"hook {self.name}: {self._keys.argv[0]}: {one_line(told, 300)}", again=again)
+    def _error(self, message: str, *, again: bool = True) -> HookError:
+        return HookError(f"hook {self.name}: {self._keys.argv[0]}: {one_line(message, 300)}", again=again)
 
 
 def command_environment(notice: Notice, ours: Mapping[str, str], passed: Sequence[str]) -> dict[str, str]:
-    """What a command finds in its environment: nothing else of ``ours`` than a few harmless names and ``passed``."""
-    told = {
+    """The environment of a command. From ``ours`` it has only variables without secrets, and those in ``passed``."""
+    values = {
         "STATUS": str(notice.status),
         "FINGERPRINT": notice.fingerprint,
         "NUMBER": str(notice.number),
@@ -128,25 +128,25 @@ def command_environment(notice: Notice, ours: Mapping[str, str], passed: Sequenc
         "LINK": notice.link,
     }
     inherited = {name: ours[name] for name in (*INHERITED, *passed) if name in ours}
-    return inherited | {PREFIX + name: cut(printable(as_utf8(words)), MAX_WORDS) for name, words in told.items()}
+    return inherited | {PREFIX + name: cut(printable(as_utf8(text)), MAX_TEXT) for name, text in values.items()}
 
 
 def _watch(process: subprocess.Popen[bytes], deadline_s: float) -> bytes | None:
-    """The start of stderr once the command is over; None where it was not by the deadline."""
+    """The start of stderr, after the command has ended. None if it did not end before the deadline."""
     assert process.stderr is not None
     ended = os.pidfd_open(process.pid)
     try:
         with selectors.DefaultSelector() as ready:
             ready.register(ended, selectors.EVENT_READ)
             ready.register(process.stderr, selectors.EVENT_READ)
-            return _listen(ready, ended, deadline_s)
+            return _read_until_end(ready, ended, deadline_s)
     finally:
         os.close(ended)
 
 
 @contextmanager
 def _killed_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kills the group that the process leads, unless it ended by itself: then what it left behind it meant to."""
+    """Kill the group of the process, unless the process has ended itself. Then its remaining children are intended."""
     try:
         yield
     finally:
@@ -156,13 +156,13 @@ def _killed_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @contextmanager
 def _killed_with_us(group: int) -> Iterator[None]:
-    """Whatever ends this process within the block ends ``group``, too: an alert is told again, not from many mouths.
+    """Kill ``group`` if this process ends within the block. So a restarted watcher does not send the alert in parallel.
 
-    A signal at the parent's death would reach the command alone, not its children.
+    A parent-death signal would reach only the command, not its children.
     """
     command = [sys.executable, "-I", "-S", "-c", _WARDEN, str(group)]
     null = subprocess.DEVNULL
-    # A session of its own: Ctrl-C is not for it.
+    # In its own session it does not receive Ctrl-C.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True) as warden:
         try:
             yield
@@ -170,14 +170,14 @@ def _killed_with_us(group: int) -> Iterator[None]:
             warden.kill()
 
 
-def _listen(ready: selectors.BaseSelector, ended: int, deadline_s: float) -> bytes | None:
-    said = b""
+def _read_until_end(ready: selectors.BaseSelector, ended: int, deadline_s: float) -> bytes | None:
+    output = b""
     while (left_s := deadline_s - time.monotonic()) > 0:
-        for key, _ in sorted(ready.select(left_s), key=lambda one: one[0].fd == ended):
+        for key, _ in sorted(ready.select(left_s), key=lambda event: event[0].fd == ended):
             if key.fd == ended:
-                return said
+                return output
             piece = os.read(key.fd, 65536)
-            said = (said + piece)[:MAX_WORDS]
+            output = (output + piece)[:MAX_TEXT]
             if not piece:
                 ready.unregister(key.fileobj)
     return None

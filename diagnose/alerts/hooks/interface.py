@@ -1,10 +1,10 @@
 """The interface of hooks, which send notices to receivers.
 
-A hook sends what it is given and returns when the receiver has taken it. It keeps no queue and tries once: order,
-retries with back-off and isolation from other hooks are the dispatcher's (``diagnose/alerts/dispatch.py``), which
-calls ``send`` from a thread of that hook alone. It may block for its timeout and no longer.
+A hook sends notices and returns when the receiver has accepted them. It has no queue and tries once. The dispatcher
+(``diagnose/alerts/dispatch.py``) is responsible for order, retries with back-off and isolation from other hooks. It
+calls ``send`` only from the thread of that hook. ``send`` may block, at most for its timeout.
 
-``MemoryHook`` keeps notices in memory: for tests and for code in the same process.
+``MemoryHook`` keeps notices in memory, for tests and for code in the same process.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from diagnose.alerts.notice import Notice
 
 
 class HookError(Exception):
-    """The receiver did not take it.
+    """The receiver did not accept the notices.
 
-    ``again``: whether the same notices may be taken later (refused connection, timeout, 429, 5xx, a token that has run
-    out); False where they never will be (400: they are dropped, and told on stderr). ``after_s``: how long the receiver
-    asked to wait. ``hint``: what whoever set the hook up may mend; empty where only time helps.
+    ``again``: True if the same notices may be accepted later (refused connection, timeout, 429, 5xx, expired token).
+    False if they never will be (400): they are dropped, and reported on stderr. ``after_s``: the wait that the receiver
+    requested. ``hint``: what the user can repair; empty if only waiting helps.
     """
 
     def __init__(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "") -> None:
@@ -29,25 +29,25 @@ class HookError(Exception):
 
 
 class Hook(Protocol):
-    """Somewhere to tell people."""
+    """Sends notices to a receiver."""
 
     name: str
-    """As the configuration names it."""
+    """Its name in the configuration."""
     resend_s: float
-    """While an alert fires, tell again after so many seconds; 0: once is enough."""
+    """Send a firing alert again after this many seconds. 0: never."""
     batch: int
-    """At most so many notices a call."""
+    """Largest number of notices in a call."""
 
     def send(self, notices: Sequence[Notice]) -> None:
-        """Hand over ``notices``, of any alerts, in order. On return the receiver has them.
+        """Send ``notices``, of any alerts, in order. On return the receiver has accepted them.
 
         Raises:
-            HookError: it has not, or nobody knows.
+            HookError: it has not accepted them, or this is unknown.
         """
 
 
 class MemoryHook:
-    """Holds notices in ``taken``. As long as there is one in ``refusals``, the first is raised and gone."""
+    """Keeps notices in ``taken``. While ``refusals`` has errors, each call removes the first one and raises it."""
 
     def __init__(self, name: str = "memory", *, resend_s: float = 0.0, batch: int = 1) -> None:
         self.name = name

@@ -1,12 +1,12 @@
-"""The keys of a hook's table: a frozen dataclass beside its hook, checked at birth.
+"""Reads the table of a hook into a frozen dataclass, and checks it.
 
     [hooks.pager]                             @dataclass(frozen=True, slots=True, kw_only=True)
     type = "pagerduty"                        class PagerDutyKeys:
     routing_key_env = "PAGERDUTY_KEY"   -->       routing_key: SecretStr
     timeout_s = 5                                 timeout_s: Seconds = 10.0
 
-No secret stands in a configuration: ``NAME_env`` says which variable of the environment holds it, ``NAME_file`` which
-file. It is read once.
+A configuration contains no secrets. ``NAME_env`` names the environment variable with the secret, ``NAME_file`` the
+file. The secret is read once.
 """
 
 import os
@@ -23,27 +23,27 @@ from telemetry.errors import UsageError
 from telemetry.files.access import read_input
 
 Seconds = Annotated[float, pydantic.Field(gt=0, le=600, allow_inf_nan=False)]
-"""Of a timeout."""
+"""A timeout."""
 ResendSeconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Batch = Annotated[int, pydantic.Field(ge=1, le=1000)]
-Words = Annotated[str, pydantic.Field(min_length=1)]
+Text = Annotated[str, pydantic.Field(min_length=1)]
 MAX_SECRET_BYTES = 2**16
-"""Of the file of a secret: what is longer is another file."""
-MAY_STAND = {"may_stand": True}
-"""Metadata of a field that is a secret only sometimes (an address): plain ``NAME`` is taken too."""
+"""Largest size of a file with a secret."""
+MAY_BE_PLAIN = {"may_be_plain": True}
+"""Metadata of a field that is not always a secret, such as an address. The plain key ``NAME`` is also accepted."""
 
 Keys = TypeVar("Keys")
 _SOURCES = ("_env", "_file")
 
 
 def read_keys(keys: type[Keys], hook: str, table: Mapping[str, object]) -> Keys:
-    """The dataclass ``keys`` filled from the ``table`` of the hook named ``hook``.
+    """The dataclass ``keys`` with the values in the ``table`` of the hook named ``hook``.
 
-    Fields of type ``SecretStr`` are secrets. Types are taken strictly; lists become tuples.
+    Fields of type ``SecretStr`` are secrets. Types are not converted, except that lists become tuples.
 
     Raises:
-        UsageError: a key that is unknown, missing, of a wrong type or out of range; a secret that is not where it is
-            said to be. No value is repeated in the message.
+        UsageError: a key is unknown, missing, of a wrong type or out of range, or a secret is missing. The message
+            contains no value.
     """
     types = get_type_hints(keys, include_extras=True)
     wanted = {field.name: field for field in fields(keys)}  # type: ignore[arg-type]
@@ -72,15 +72,15 @@ def _refuse_unknown(
                 hint=f'write {key}_env = "NAME" (a variable of the environment) or {key}_file = "PATH"',
             )
         close = get_close_matches(key, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
-        raise UsageError(f"hook {hook} has no key {key!r}", hint=hint)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+        raise UsageError(f"hook {hook}: unknown key {key!r}", hint=hint)
 
 
 def _spelled(field: "Field[Any]", of_type: object) -> list[str]:
-    """The keys that fill a field."""
+    """The keys that set a field."""
     if not _is_secret(of_type):
         return [field.name]
-    plain = [field.name] if "may_stand" in field.metadata else []
+    plain = [field.name] if "may_be_plain" in field.metadata else []
     return plain + [field.name + source for source in _SOURCES]
 
 
@@ -89,17 +89,19 @@ def _is_secret(of_type: object) -> bool:
 
 
 def _secret(hook: str, table: Mapping[str, object], name: str) -> SecretStr | None:
-    said = [key for key in (name, *(name + source for source in _SOURCES)) if key in table]
-    if not said:
+    given = [key for key in (name, *(name + source for source in _SOURCES)) if key in table]
+    if not given:
         return None
-    if len(said) > 1:
-        raise UsageError(f"hook {hook}: {' and '.join(said)} set the same value", hint="remove all but one")
-    key = said[0]
-    place = _checked(hook, key, Words, table[key])
-    found = (_plain(hook, key, place) if key == name else _found(hook, key, place)).strip()
-    if not (found and found.isprintable()):
-        raise UsageError(f"hook {hook}: the value from {key} is empty or has more than one line", hint="set it")
-    return SecretStr(found)
+    if len(given) > 1:
+        raise UsageError(f"hook {hook}: {' and '.join(given)} set the same value", hint="remove all but one")
+    key = given[0]
+    value = _checked(hook, key, Text, table[key])
+    secret = (_plain(hook, key, value) if key == name else _read_secret(hook, key, value)).strip()
+    if not (secret and secret.isprintable()):
+        raise UsageError(
+            f"hook {hook}: the value from {key} is empty or has more than one line", hint="set it to one line"
+        )
+    return SecretStr(secret)
 
 
 def _plain(hook: str, key: str, address: str) -> str:
@@ -108,7 +110,7 @@ def _plain(hook: str, key: str, address: str) -> str:
     return address
 
 
-def _found(hook: str, key: str, place: str) -> str:
+def _read_secret(hook: str, key: str, place: str) -> str:
     if key.endswith("_env"):
         if place not in os.environ:
             raise UsageError(f"hook {hook}: the variable that {key} names is not set", hint="export it")
@@ -133,7 +135,7 @@ def _checked(hook: str, key: str, of_type: Any, value: object) -> Any:
 
 
 def _refuse_nul(hook: str, key: str, value: object) -> None:
-    """No path, argument or variable of this system has one."""
-    words = value if isinstance(value, tuple) else (value,)
-    if any(isinstance(word, str) and "\0" in word for word in words):
+    """Refuse NUL characters: the system allows none in paths, arguments and variables."""
+    texts = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(text, str) and "\0" in text for text in texts):
         raise UsageError(f"hook {hook}: {key} contains a NUL character", hint="remove it")

@@ -1,8 +1,8 @@
-"""A line a notice: on stderr, or at the end of a file.
+"""Hook that writes one line for each notice, to stderr or at the end of a file.
 
     2026-11-21T20:33:07.5Z firing critical hung-collective run_id=monday host=gpu-003: rank 5 has not entered ... | ...
 
-A line is written whole or not at all, so that several writers share one file; the file may be moved away at any time.
+A line is written completely or not at all, so several writers can share a file. The file may be moved at any time.
 """
 
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.alerts.hooks.interface import HookError
-from diagnose.alerts.hooks.keys import Batch, ResendSeconds, Words, read_keys
+from diagnose.alerts.hooks.keys import Batch, ResendSeconds, Text, read_keys
 from diagnose.alerts.hooks.shape import stamp
 from diagnose.alerts.notice import Notice, Status
 from telemetry.errors import UsageError
@@ -20,15 +20,16 @@ from telemetry.files.access import file_mode
 from telemetry.printable import one_line
 
 MAX_LINE = 2000
-_TOLD_ANYWAY = ("alertname", "severity")
+_IN_EACH_LINE = ("alertname", "severity")
+"""Labels that are not repeated in the list of labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogKeys:
     """``[hooks.NAME]`` with ``type = "log"``."""
 
-    path: Words | None = None
-    """A file to append to; stderr where it is left out."""
+    path: Text | None = None
+    """File to append to. Default: stderr."""
     resend_s: ResendSeconds = 0.0
     batch: Batch = 100
 
@@ -63,7 +64,7 @@ def log_line(notice: Notice) -> str:
     """``notice`` in one line."""
     over = notice.status is Status.RESOLVED
     status = "still-firing" if notice.repeated and not over else str(notice.status)
-    labels = [f"{name}={value}" for name, value in notice.labels.items() if value and name not in _TOLD_ANYWAY]
+    labels = [f"{name}={value}" for name, value in notice.labels.items() if value and name not in _IN_EACH_LINE]
     head = [
         stamp(notice.ends_ns if over else notice.starts_ns),
         status,
@@ -71,12 +72,12 @@ def log_line(notice: Notice) -> str:
         notice.labels.get("alertname", "alert"),
         *labels,
     ]
-    tail = [words for words in (notice.summary, notice.cost, notice.next_step, notice.link) if words]
+    tail = [text for text in (notice.summary, notice.cost, notice.next_step, notice.link) if text]
     return one_line(f"{' '.join(head)}: {' | '.join(tail)}", MAX_LINE)
 
 
 def _append(path: Path, lines: bytes) -> None:
-    # A pipe that nobody reads is an error here, not a wait.
+    # O_NONBLOCK: a pipe without a reader gives an error, and does not block.
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, file_mode())
     try:
         if os.write(number, lines) != len(lines):

@@ -1,6 +1,6 @@
-"""PagerDuty, through its Events API v2: an alert is an incident, by its ``dedup_key``.
+"""Hook for PagerDuty's Events API v2. An alert becomes an incident, identified by its ``dedup_key``.
 
-One notice a call: to open an incident again that has just been resolved would wake somebody twice.
+Each call sends one notice. So a retry does not open an incident again that was just resolved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
-from diagnose.alerts.hooks.keys import MAY_STAND, ResendSeconds, Seconds, read_keys
+from diagnose.alerts.hooks.keys import MAY_BE_PLAIN, ResendSeconds, Seconds, read_keys
 from diagnose.alerts.hooks.post import Receiver
 from diagnose.alerts.hooks.shape import as_utf8, link_of, stamp
 from diagnose.alerts.notice import Notice, Status
@@ -18,8 +18,8 @@ from telemetry.printable import cut, one_line
 EVENTS_URL = "https://events.pagerduty.com"
 MAX_SUMMARY = 1024
 MAX_KEY = 255
-MAX_WORDS = 4096
-"""Of one detail; an event may have 512 KiB."""
+MAX_TEXT = 4096
+"""Largest length of a detail. PagerDuty accepts events of up to 512 KiB."""
 _LEVELS = {Severity.CRITICAL: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
 
 
@@ -28,9 +28,9 @@ class PagerDutyKeys:
     """``[hooks.NAME]`` with ``type = "pagerduty"``."""
 
     routing_key: SecretStr
-    """Integration key of a service or an orchestration."""
-    url: SecretStr = field(default=SecretStr(EVENTS_URL), metadata=MAY_STAND)
-    """Another region's: ``https://events.eu.pagerduty.com``."""
+    """Integration key of a service or an event orchestration."""
+    url: SecretStr = field(default=SecretStr(EVENTS_URL), metadata=MAY_BE_PLAIN)
+    """Address of the API. Another region: ``https://events.eu.pagerduty.com``."""
     resend_s: ResendSeconds = 0.0
     timeout_s: Seconds = 10.0
 
@@ -58,7 +58,7 @@ class PagerDutyHook:
 
 
 def pagerduty_event(notice: Notice) -> dict[str, object]:
-    """``notice`` as an event, but for its routing key."""
+    """``notice`` as an event, without the routing key."""
     key = cut(as_utf8(f"{notice.fingerprint}-{notice.labels.get('run_id', '')}"), MAX_KEY)
     if notice.status is Status.RESOLVED:
         return {"event_action": "resolve", "dedup_key": key}
@@ -75,7 +75,7 @@ def pagerduty_event(notice: Notice) -> dict[str, object]:
 def _payload(notice: Notice) -> dict[str, object]:
     labels = {name: as_utf8(value) for name, value in notice.labels.items() if value}
     details = {**labels, "cost": notice.cost, "next_step": notice.next_step, **notice.details}
-    told = {
+    values = {
         "summary": one_line(notice.summary, MAX_SUMMARY),
         "source": labels.get("host") or labels.get("run_id") or "rankscope",
         "severity": _LEVELS[notice.severity],
@@ -84,5 +84,5 @@ def _payload(notice: Notice) -> dict[str, object]:
         "group": labels.get("run_id", ""),
         "class": labels.get("alertname", ""),
     }
-    custom = {name: cut(as_utf8(words), MAX_WORDS) for name, words in details.items() if words}
-    return {**{name: words for name, words in told.items() if words}, "custom_details": custom}
+    custom = {name: cut(as_utf8(text), MAX_TEXT) for name, text in details.items() if text}
+    return {**{name: text for name, text in values.items() if text}, "custom_details": custom}

@@ -1,13 +1,13 @@
-"""One POST to a receiver: bounded as a whole, and every way it can fail told as a ``HookError``.
+"""Sends one POST to a receiver, with a total time limit. All failures become a ``HookError``.
 
-    2xx, read to its end                             it has them
-    refused, cut off, not in time, 5xx, other 4xx    again, after Retry-After where it says so
-    400, 410, 413, 422, 3xx                          never; the start of its words is told
+    2xx, complete answer                                  accepted
+    refused, interrupted, too slow, 5xx, other 4xx        retried, after Retry-After if the answer has it
+    400, 410, 413, 422, 3xx                               rejected for good; the start of the answer is reported
 
-A token that has run out (401, 403) or a route that is gone (404) loses nothing: somebody mends it, and it is taken.
+After an expired token (401, 403) or a missing path (404), no notice is lost: it is accepted after the repair.
 
-The whole of it, from the name's look-up to the last byte, shares one deadline: a receiver that drips bytes holds
-nobody. What is logged or told names scheme, host and port alone: paths, tokens and passwords may be secrets.
+One deadline applies to everything from the DNS look-up to the last byte, so a slow receiver cannot block. Messages
+contain only scheme, host and port: paths, tokens and passwords may be secrets.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from telemetry.printable import one_line
 CONNECT_S = 5.0
 MAX_PORT = 2**16 - 1
 LONGEST_WAIT_S = 3600.0
-"""Nobody is obeyed who asks to be left alone for longer."""
+"""Longest ``Retry-After`` that is used."""
 ENOUGH_BYTES = 64 * 2**10
-"""Of an answer; what comes after says nothing new."""
+"""Number of bytes that are read of an answer."""
 LONG_SEGMENT = 16
-"""Parts of a path from this length on may be secrets by themselves."""
+"""Parts of a path with at least this length are treated as secrets."""
 FOR_GOOD = (400, 410, 413, 422)
-"""What is wrong with the notice itself, or says that nobody will ever be there again."""
-_MAY_MEND = {
+"""Statuses of an invalid notice, or of a receiver that was removed for good."""
+_HINTS = {
     401: "check that the token, or the user and password, are valid",
     403: "check that this token or user may send here",
     404: "check the url",
@@ -48,21 +48,21 @@ _MAY_MEND = {
 class _Answer:
     status: int
     headers: httpx.Headers
-    words: str
+    text: str
 
 
 class Receiver:
-    """An address that takes POSTs. For one thread at a time.
+    """An address that accepts POSTs. For one thread at a time.
 
     Args:
         hook: name of the hook, for messages.
-        url: where to; a user and password in it are presented as such.
-        path: appended to it, unless it is there already.
-        token: presented as ``Authorization: Bearer``.
-        secrets: further words that no message may repeat.
+        url: address. Its user and password are sent as HTTP basic authentication.
+        path: appended to ``url``, unless ``url`` ends with it.
+        token: sent as ``Authorization: Bearer``.
+        secrets: further texts that messages must not contain.
 
     Raises:
-        UsageError: ``url`` is none, or the token is not ASCII.
+        UsageError: ``url`` is invalid, or the token is not ASCII.
     """
 
     def __init__(
@@ -75,39 +75,39 @@ class Receiver:
         token: SecretStr | None = None,
         secrets: Sequence[SecretStr] = (),
     ) -> None:
-        whole = _parsed(hook, url.get_secret_value())
-        if not whole.path.endswith(path):
-            whole = whole.copy_with(path=whole.path.rstrip("/") + path)
-        self._target = whole.raw_path
-        self._place = whole.copy_with(raw_path=b"/", userinfo=b"", fragment=None)
-        self._user = (whole.username, whole.password) if whole.userinfo else None
+        address = _parsed(hook, url.get_secret_value())
+        if not address.path.endswith(path):
+            address = address.copy_with(path=address.path.rstrip("/") + path)
+        self._target = address.raw_path
+        self._server = address.copy_with(raw_path=b"/", userinfo=b"", fragment=None)
+        self._user = (address.username, address.password) if address.userinfo else None
         self._headers = _authorization(hook, token)
         self._timeout_s = timeout_s
-        self._who = f"hook {hook}: {str(self._place).rstrip('/')}"
-        self._secrets = [*_secrets_of(whole), *(each.get_secret_value() for each in (*secrets, token) if each)]
-        # No proxy stands between this machine and itself.
-        self._through_proxy = whole.host not in ("127.0.0.1", "::1", "localhost")
-        self._tls = httpx.create_ssl_context() if whole.scheme == "https" else False
+        self._name = f"hook {hook}: {str(self._server).rstrip('/')}"
+        self._secrets = [*_secrets_of(address), *(each.get_secret_value() for each in (*secrets, token) if each)]
+        # Loopback addresses are not reached through a proxy.
+        self._through_proxy = address.host not in ("127.0.0.1", "::1", "localhost")
+        self._tls = httpx.create_ssl_context() if address.scheme == "https" else False
 
     def post(
         self, body: object, *, content_type: str = "application/json", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Hand over ``body`` as JSON. On return the receiver has answered 2xx.
+        """Send ``body`` as JSON. On return the receiver has answered 2xx.
 
         Raises:
             HookError: it has not.
         """
-        sent = {"Content-Type": content_type, **self._headers, **(headers or {})}
+        all_headers = {"Content-Type": content_type, **self._headers, **(headers or {})}
         try:
-            answer = _run(self._ask(json.dumps(body).encode(), sent))
+            answer = _run(self._request(json.dumps(body).encode(), all_headers))
         except TimeoutError:
             raise self._error(f"no complete answer within {self._timeout_s:g} s", again=True) from None
         except (httpx.HTTPError, OSError) as error:
             raise self._error(str(error) or type(error).__name__, again=True) from None
-        self._judge(answer)
+        self._check(answer)
 
-    async def _ask(self, content: bytes, headers: Mapping[str, str]) -> _Answer:
-        # The path travels beside the URL, because httpx logs URLs.
+    async def _request(self, content: bytes, headers: Mapping[str, str]) -> _Answer:
+        # The path is not part of the URL here, because httpx logs URLs.
         async with (
             asyncio.timeout(self._timeout_s),
             httpx.AsyncClient(
@@ -118,29 +118,29 @@ class Receiver:
                 headers={"User-Agent": "rankscope", "Accept-Encoding": "identity"},
             ) as http,
             http.stream(
-                "POST", self._place, content=content, headers=headers, extensions={"target": self._target}
+                "POST", self._server, content=content, headers=headers, extensions={"target": self._target}
             ) as answer,
         ):
             return _Answer(answer.status_code, answer.headers, await _start_of(answer))
 
-    def _judge(self, answer: _Answer) -> None:
+    def _check(self, answer: _Answer) -> None:
         status = answer.status
         if 200 <= status < 300:
             return
-        told = f"status {status}: {answer.words}" if answer.words else f"status {status}"
+        message = f"status {status}: {answer.text}" if answer.text else f"status {status}"
         if 300 <= status < 400:
-            told = f"status {status}: redirects are not followed; set the final address"
-            raise self._error(told, again=False)
-        after_s = _asked_wait_s(answer.headers, time.time())
-        raise self._error(told, again=status not in FOR_GOOD, after_s=after_s, hint=_MAY_MEND.get(status, ""))
+            message = f"status {status}: redirects are not followed; set the final address"
+            raise self._error(message, again=False)
+        after_s = _retry_after_s(answer.headers, time.time())
+        raise self._error(message, again=status not in FOR_GOOD, after_s=after_s, hint=_HINTS.get(status, ""))
 
-    def _error(self, told: str, *, again: bool, after_s: float = 0.0, hint: str = "") -> HookError:
-        words = f"{self._who}: {one_line(without(self._secrets, told), 300)}"
-        return HookError(words, again=again, after_s=after_s, hint=hint)
+    def _error(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "") -> HookError:
+        text = f"{self._name}: {one_line(without(self._secrets, message), 300)}"
+        return HookError(text, again=again, after_s=after_s, hint=hint)
 
 
 def _run(work: Coroutine[object, object, _Answer]) -> _Answer:
-    """The answer. A caller inside a loop of its own lends no thread: one is made."""
+    """The answer. If this thread already runs an event loop, the request runs in another thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -150,7 +150,7 @@ def _run(work: Coroutine[object, object, _Answer]) -> _Answer:
 
 
 def _run_here(work: Coroutine[object, object, _Answer]) -> _Answer:
-    """Like ``asyncio.run``, which would wait for a look-up of a name that nobody waits for any more."""
+    """Like ``asyncio.run``, but it does not wait for a DNS look-up that was cancelled."""
     loop = asyncio.new_event_loop()
     try:
         return loop.run_until_complete(work)
@@ -168,13 +168,13 @@ async def _start_of(answer: httpx.Response) -> str:
     return start[:ENOUGH_BYTES].decode("utf-8", "replace")
 
 
-def _asked_wait_s(headers: httpx.Headers, now_s: float) -> float:
-    """What ``Retry-After`` says, in seconds or as a date; 0 where it says nothing."""
-    asked = headers.get("Retry-After", "").strip()
-    if asked.isascii() and asked.isdigit():
-        return min(float(asked), LONGEST_WAIT_S)
+def _retry_after_s(headers: httpx.Headers, now_s: float) -> float:
+    """The wait in ``Retry-After``, which is a number of seconds or a date. 0 without that header."""
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value), LONGEST_WAIT_S)
     try:
-        return min(max(0.0, parsedate_to_datetime(asked).timestamp() - now_s), LONGEST_WAIT_S)
+        return min(max(0.0, parsedate_to_datetime(value).timestamp() - now_s), LONGEST_WAIT_S)
     except (ValueError, OverflowError):
         return 0.0
 
@@ -186,7 +186,7 @@ def _parsed(hook: str, url: str) -> httpx.URL:
         parsed = httpx.URL("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(f"hook {hook}: its url is not an address", hint="begin it with http:// or https://")
-    if not _can_be_asked(parsed):
+    if not _is_reachable(parsed):
         raise UsageError(
             f"hook {hook}: its url has an invalid host or port",
             hint="use a name or an address ([::1] in brackets), and a port from 1 to 65535",
@@ -194,18 +194,18 @@ def _parsed(hook: str, url: str) -> httpx.URL:
     return parsed
 
 
-def _can_be_asked(url: httpx.URL) -> bool:
-    """Whether a look-up of its host could be asked at all: httpx takes more."""
+def _is_reachable(url: httpx.URL) -> bool:
+    """Whether host and port are valid for a connection. httpx also accepts invalid ones."""
     host = url.raw_host.decode("ascii")
     if url.port is not None and not 1 <= url.port <= MAX_PORT:
         return False
     if ":" in host:
-        return True  # httpx has read it as an IPv6 address
+        return True  # httpx has parsed it as an IPv6 address
     try:
-        host.encode("idna")  # no label of it is empty, or too long
+        host.encode("idna")  # fails if a label is empty or too long
     except UnicodeError:
         return False
-    return "%" not in host  # what stands in no name is quoted
+    return "%" not in host  # httpx quotes invalid characters with %
 
 
 def _authorization(hook: str, token: SecretStr | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which hooks there are: ours, and those that installed packages bring (entry points ``rankscope.alert_hooks``)."""
+"""The hooks of rankscope, and those of installed packages (entry points ``rankscope.alert_hooks``)."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -17,7 +17,7 @@ from telemetry.errors import UsageError
 GROUP = "rankscope.alert_hooks"
 
 HookMaker = Callable[[str, Mapping[str, object]], Hook]
-"""From the hook's name and its table. Raises ``UsageError`` for what is wrong in the table."""
+"""Creates a hook from its name and its table. Raises ``UsageError`` if the table is invalid."""
 
 OURS: Mapping[str, HookMaker] = {
     "alertmanager": AlertmanagerHook,
@@ -34,7 +34,7 @@ def make_hook(name: str, table: Mapping[str, object]) -> Hook:
     """The hook that ``[hooks.NAME]`` describes.
 
     Raises:
-        UsageError: no such type, a key that is unknown, wrong or missing, or a package whose hook cannot be loaded.
+        UsageError: the type is unknown, a key is unknown, invalid or missing, or the hook of a package does not load.
     """
     wanted = table.get("type")
     if not isinstance(wanted, str):
@@ -47,12 +47,12 @@ def make_hook(name: str, table: Mapping[str, object]) -> Hook:
     if wanted not in theirs:
         close = get_close_matches(wanted, [*OURS, *theirs], n=1)
         hint = f"did you mean {close[0]}?" if close else f"types: {', '.join([*OURS, *theirs])}"
-        raise UsageError(f"hook {name}: no type {wanted!r}", hint=hint)
-    return _made(name, table, theirs[wanted])
+        raise UsageError(f"hook {name}: unknown type {wanted!r}", hint=hint)
+    return _load_hook(name, table, theirs[wanted])
 
 
-def _made(name: str, table: Mapping[str, object], point: EntryPoint) -> Hook:
-    """A package's hook. Whatever it raises is told by its name: a broken one is not ours to mend."""
+def _load_hook(name: str, table: Mapping[str, object], point: EntryPoint) -> Hook:
+    """The hook of another package. Errors name its entry point, so that the user knows which package is broken."""
     try:
         hook: Hook = point.load()(name, table)
     except UsageError:
@@ -62,10 +62,10 @@ def _made(name: str, table: Mapping[str, object], point: EntryPoint) -> Hook:
             f"hook {name}: entry point {point.name} = {point.value} cannot be loaded: {type(error).__name__}: {error}",
             hint="update or remove the package that provides it",
         ) from error
-    lacks = [part for part in ("name", "resend_s", "batch", "send") if not hasattr(hook, part)]
-    if lacks:
+    missing = [part for part in ("name", "resend_s", "batch", "send") if not hasattr(hook, part)]
+    if missing:
         raise UsageError(
-            f"hook {name}: entry point {point.name} = {point.value} is not a hook: it lacks {', '.join(lacks)}",
+            f"hook {name}: entry point {point.name} = {point.value} is not a hook: it has no {', '.join(missing)}",
             hint="see docs/guides/alert-hooks.md",
         )
     return hook

@@ -1,12 +1,12 @@
-"""A notice in the shape that Alertmanager gives its webhooks (version 4): what receivers of alerts already read.
+"""Notices in the format of Alertmanager's webhooks (version 4), which many receivers can read.
 
     {receiver, status, groupKey, groupLabels, commonLabels, commonAnnotations, externalURL, version: "4",
      truncatedAlerts, alerts: [{status, labels, annotations, startsAt, endsAt, generatorURL, fingerprint}, ...]}
 
-A group is what its alerts have in common. One alert a body is a group of its own, as with ``group_by: ['...']``: then
-a receiver may tell incidents by ``groupKey`` too.
+The labels of a group are the labels that all its alerts have in common. A body with one alert is its own group, as with
+``group_by: ['...']``. Then ``groupKey`` identifies the alert.
 
-Words for receivers: text that each of them can read, without secrets. One line of it: ``telemetry.printable``.
+This module also removes secrets and characters that receivers cannot read. For one line, see ``telemetry.printable``.
 """
 
 import json
@@ -18,16 +18,16 @@ from urllib.parse import urlsplit
 from diagnose.alerts.notice import Notice, Status
 
 SHORTEST_SECRET = 4
-"""What is shorter is no secret, and would blot out half of a message."""
+"""Shorter texts are not treated as secrets, because they would match too many parts of a message."""
 
 
 def as_utf8(text: str) -> str:
-    """``text`` as every receiver can read it: no lone surrogates, no NUL."""
+    """``text`` without lone surrogates and NUL, so that all receivers can read it."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def without(secrets: Iterable[str], text: str) -> str:
-    """``text`` with every secret starred out, the longest first."""
+    """``text`` with each secret replaced by ``***``, the longest first."""
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= SHORTEST_SECRET:
             text = text.replace(secret, "***")
@@ -36,12 +36,12 @@ def without(secrets: Iterable[str], text: str) -> str:
 
 Body = dict[str, object]
 NOT_OVER = "0001-01-01T00:00:00Z"
-"""How Go spells a time that is not set."""
+"""A time that is not set, as Go formats it."""
 _STRANGE = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def v4_body(receiver: str, notices: Sequence[Notice]) -> Body:
-    """``notices``, at least one, as one body of a webhook."""
+    """The body of a webhook with ``notices`` (at least one)."""
     assert notices
     alerts = [_alert(notice) for notice in notices]
     common = _common([labels_of(notice) for notice in notices])
@@ -61,25 +61,25 @@ def v4_body(receiver: str, notices: Sequence[Notice]) -> Body:
 
 
 def labels_of(notice: Notice) -> dict[str, str]:
-    """Labels as Alertmanager 0.25 takes them: no dots or dashes in names, no empty values."""
+    """Labels that Alertmanager 0.25 accepts: no dots or dashes in names, no empty values."""
     return {label_name(name): as_utf8(value) for name, value in notice.labels.items() if value}
 
 
 def annotations_of(notice: Notice) -> dict[str, str]:
-    """What people read beside the labels; what is empty is left out."""
-    details = "\n".join(f"{name}: {words}" for name, words in notice.details.items())
-    told = {"summary": notice.summary, "cost": notice.cost, "next_step": notice.next_step, "details": details}
-    return {name: as_utf8(words) for name, words in told.items() if words}
+    """Texts of a notice for people, without empty ones."""
+    details = "\n".join(f"{name}: {text}" for name, text in notice.details.items())
+    texts = {"summary": notice.summary, "cost": notice.cost, "next_step": notice.next_step, "details": details}
+    return {name: as_utf8(text) for name, text in texts.items() if text}
 
 
 def label_name(name: str) -> str:
-    """``name`` as a label of Prometheus: letters, digits and underscores, no digit first."""
+    """``name`` as a label name of Prometheus: letters, digits and underscores, no digit at the start."""
     legal = _STRANGE.sub("_", name)
     return f"_{legal}" if not legal or legal[0].isdigit() else legal
 
 
 def link_of(notice: Notice) -> str:
-    """The notice's link, or nothing where it is none that a receiver would take."""
+    """The link of a notice. Empty if receivers would not accept it."""
     try:
         parts = urlsplit(notice.link)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Slack, through an incoming webhook: what is to be told at one time is one message.
+"""Hook for Slack's incoming webhooks. Notices that are sent at the same time are one message.
 
-A webhook can neither change a message nor take it back: an alert that is over is told in a message of its own. About
-one message a second is taken.
+A webhook cannot change or delete a message, so a resolved alert is a new message. Slack accepts about one message per
+second.
 """
 
 import re
@@ -21,11 +21,11 @@ from diagnose.findings import Severity
 from telemetry.printable import one_line
 
 MAX_TEXT = 3000
-"""Of one block."""
+"""Largest length of a block."""
 MAX_ALL_TEXT = 8000
-"""Of all blocks together: refused from somewhere above 11000 on, which is written nowhere."""
+"""Largest length of all blocks together. Slack rejects more than about 11,000 characters (undocumented)."""
 MAX_BATCH = 20
-"""A block each; 50 are taken, but so many of a readable length are not."""
+"""Each notice is a block. Slack accepts 50 blocks, but then they would be too short to be useful."""
 BETWEEN_S = 1.0
 _SIGNS = {Severity.CRITICAL: ":red_circle:", Severity.WARNING: ":large_yellow_circle:", Severity.INFO: ":white_circle:"}
 _OVER = ":white_check_mark:"
@@ -37,17 +37,17 @@ class SlackKeys:
     """``[hooks.NAME]`` with ``type = "slack"``."""
 
     url: SecretStr
-    """Whoever has it may post: a secret."""
+    """A secret: everyone who knows it can post."""
     resend_s: ResendSeconds = 0.0
     batch: Annotated[int, pydantic.Field(ge=1, le=MAX_BATCH)] = 10
     timeout_s: Annotated[Seconds, pydantic.Field(gt=BETWEEN_S)] = 10.0
 
 
 class SlackHook:
-    """Posts messages, at most one a second: it waits its turn.
+    """Posts messages, at most one per second.
 
     Args:
-        now_s, sleep: the monotonic clock, and waiting by it.
+        now_s, sleep: the monotonic clock, and a function that waits.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SlackHook:
 
 
 def slack_message(notices: Sequence[Notice]) -> dict[str, object]:
-    """``notices`` as one message: a heading, a section each; ``text`` is for where blocks cannot be shown."""
+    """``notices`` as one message: a heading and a section for each. ``text`` is shown if blocks cannot be shown."""
     heading = _heading(notices)
     lines = [heading, *(_first_line(notice) for notice in notices)]
     limit = min(MAX_TEXT, MAX_ALL_TEXT // len(notices))
@@ -89,24 +89,24 @@ def _heading(notices: Sequence[Notice]) -> str:
     runs = sorted({notice.labels.get("run_id", "") for notice in notices} - {""})
     firing = sum(notice.status is Status.FIRING for notice in notices)
     counts = {"firing": firing, "resolved": len(notices) - firing}
-    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    return f"rankscope: {told} ({_escaped(one_line(', '.join(runs), 200))})" if runs else f"rankscope: {told}"
+    counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    return f"rankscope: {counted} ({_escaped(one_line(', '.join(runs), 200))})" if runs else f"rankscope: {counted}"
 
 
 def _first_line(notice: Notice) -> str:
     over = notice.status is Status.RESOLVED
-    said = "still: " if notice.repeated and not over else ""
-    return f"{_OVER if over else _SIGNS[notice.severity]} {said}{_escaped(one_line(notice.summary, 300))}"
+    prefix = "still: " if notice.repeated and not over else ""
+    return f"{_OVER if over else _SIGNS[notice.severity]} {prefix}{_escaped(one_line(notice.summary, 300))}"
 
 
 def _paragraph(notice: Notice, limit: int) -> str:
     lines = [_first_line(notice)]
-    lines += [_escaped(one_line(words, 300)) for words in (notice.cost, notice.next_step) if words]
+    lines += [_escaped(one_line(text, 300)) for text in (notice.cost, notice.next_step) if text]
     lines += [
-        f"{_escaped(one_line(name, 40))}: {_escaped(one_line(words, 200))}" for name, words in notice.details.items()
+        f"{_escaped(one_line(name, 40))}: {_escaped(one_line(text, 200))}" for name, text in notice.details.items()
     ]
     link = link_of(notice).replace("|", "%7C").replace(">", "%3E").replace("<", "%3C")
-    # The link comes last, and whole: what stands before it is cut.
+    # The link is last and complete. Only the text before it is shortened.
     end = f"\n<{link}|dashboard>" if link and len(link) < limit // 2 else ""
     return _fitting("\n".join(lines), limit - len(end)) + end
 
@@ -116,7 +116,7 @@ def _section(text: str) -> dict[str, object]:
 
 
 def _escaped(text: str) -> str:
-    """Words as Slack shows them: nobody is called by a host that is named ``<!channel>``."""
+    """Text escaped for Slack: a host with the name ``<!channel>`` must not notify a channel."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

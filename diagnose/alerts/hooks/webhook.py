@@ -1,6 +1,6 @@
-"""A webhook in the shape of Alertmanager's (version 4): what reads Alertmanager reads this. See ``shape.py``.
+"""Hook that posts bodies in the format of Alertmanager's webhooks (version 4). See ``shape.py``.
 
-A receiver may meet a body twice, after an answer that got lost: ``Idempotency-Key`` is the same then.
+If an answer was lost, a receiver gets the same body twice, with the same ``Idempotency-Key``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from diagnose.alerts.hooks.keys import MAY_STAND, Batch, ResendSeconds, Seconds, read_keys
+from diagnose.alerts.hooks.keys import MAY_BE_PLAIN, Batch, ResendSeconds, Seconds, read_keys
 from diagnose.alerts.hooks.post import Receiver
 from diagnose.alerts.hooks.shape import Body, stamp, v4_body
 from diagnose.alerts.notice import Notice, Status
@@ -23,20 +23,19 @@ CLOUD_EVENT = "application/cloudevents+json"
 class WebhookKeys:
     """``[hooks.NAME]`` with ``type = "webhook"``."""
 
-    url: SecretStr = field(metadata=MAY_STAND)
+    url: SecretStr = field(metadata=MAY_BE_PLAIN)
     token: SecretStr | None = None
-    """Presented as ``Authorization: Bearer``."""
+    """Sent as ``Authorization: Bearer``."""
     envelope: Literal["none", "cloudevents"] = "none"
     """``cloudevents``: the body is the ``data`` of a CloudEvent 1.0 in structured mode."""
     resend_s: ResendSeconds = 0.0
     batch: Batch = 1
-    """With more than one, a body holds whatever is to be told at the time: for receivers that go through
-    ``alerts`` one by one."""
+    """Largest number of notices in a body. Use more than 1 only if the receiver processes all entries of ``alerts``."""
     timeout_s: Seconds = 10.0
 
 
 class WebhookHook:
-    """Posts bodies of version 4."""
+    """Posts bodies in version 4 of the format."""
 
     def __init__(self, name: str, table: Mapping[str, object]) -> None:
         keys = read_keys(WebhookKeys, name, table)
@@ -58,7 +57,7 @@ class WebhookHook:
 
 
 def cloud_event(notice: Notice, body: Body) -> dict[str, object]:
-    """``body`` in the envelope of CloudEvents 1.0."""
+    """``body`` as the data of a CloudEvent 1.0."""
     over = notice.status is Status.RESOLVED
     return {
         "specversion": "1.0",

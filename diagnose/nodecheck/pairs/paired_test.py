@@ -24,7 +24,7 @@ class PairedTest:
 
     rendezvous: Rendezvous
     deadline_s: float = 15.0
-    """Of each round. A pair that has not finished by then has failed."""
+    """Time limit of each round. A pair that has not finished by then has failed."""
     measure_s: float = 1.5
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ Z = 5.0
 """Robust standard deviations above the median of pairs without a suspect."""
 MIN_FAILURES = 2
 MIN_SLOW_RUNS = 3
-"""A bad node was slow with so many partners, if there are so many."""
+"""A slow node counts as bad only after this number of runs. Fewer are sufficient if there are too few partners."""
 
 
 def pairs(nodes: Sequence[int], round: int, results: Sequence[PairRun]) -> tuple[Pair, ...]:

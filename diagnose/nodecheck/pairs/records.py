@@ -55,7 +55,7 @@ class PairedVerdict:
     """The result of the whole test."""
 
     hosts: tuple[str, ...]
-    """Of each node by its index; empty for a missing node."""
+    """Host of each node, by the index of the node. Empty for a missing node."""
     runs: tuple[PairRun, ...]
     judgement: Judgement
 

@@ -113,7 +113,7 @@ class Carrier:
         self._source = source
         self._ledger = LinkLedger(device)
         self._read: tuple[Numbers, LinkState | None] | None = None
-        """Of the last consistent sample; None before the first."""
+        """Values of the last consistent sample. None before the first one."""
         self._balance: int | None = None
         """``downs - ups`` with carrier."""
 

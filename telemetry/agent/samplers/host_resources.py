@@ -45,7 +45,7 @@ _MEMORY = re.compile(rb"\n(MemTotal|MemAvailable|MemFree|Buffers|Cached): +(\d+)
 _NO_DISK = re.compile(rb"(?:loop|ram|zram)\d")
 
 Ticks = tuple[int, int, int]
-"""Of a core, or of all cores: used, stolen, total."""
+"""Ticks of a core, or of all cores: used, stolen, total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class HostResources:
             file.close()
 
     def _shares(self, stat: bytes, num_cores: int) -> Iterator[Reading]:
-        """Of all cores together in each sample, of single cores less often if there are many."""
+        """Shares of all cores together in each sample. Shares of single cores are read less often if there are many."""
         first, _, cores = stat.partition(b"\n")
         due = self._samples % max(1, -(-num_cores // CORES_A_SAMPLE)) == 0
         self._samples += 1

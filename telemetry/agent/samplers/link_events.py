@@ -56,7 +56,7 @@ class LinkLedger:
     def __init__(self, device: str) -> None:
         self.device = device
         self.state: LinkState | None = None
-        """As last reported; None before the first observation."""
+        """The last reported state. None before the first observation."""
         self._counted: int | None = None
         self._is_ahead = False
         """Whether a loss was reported that the kernel had not counted yet."""

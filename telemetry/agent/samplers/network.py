@@ -92,7 +92,7 @@ _NAME = b"RetransSegs"
 
 
 class TcpSampler:
-    """Of the host: the device is empty."""
+    """Samples TCP counters of the host. The device of its readings is empty."""
 
     name = "tcp"
 

@@ -109,7 +109,7 @@ class OtlpWriter(GroupWriter[Rows]):
 
 
 MAX_BODY_BYTES = 8 * 2**20
-"""Of a request, before and after decompression: a parsed hostile request takes a hundred times as much memory."""
+"""Limit of a request, before and after decompression. A parsed hostile request needs a hundred times as much memory."""
 DECODERS = 1
 """Requests that are parsed at the same time: this bounds the memory, and more threads are not faster."""
 

@@ -15,7 +15,7 @@ from telemetry.record.clocks.cuda_reference import DeviceReference, nanoseconds
 from telemetry.record.clocks.interface import ClockError, CompletedSpan, DeviceSpan, Drained, ResolvedSpan
 
 MAX_ERRORS = 3
-"""After so many errors of an event, its completion is not queried any more."""
+"""After this number of errors, the completion of an event is not queried any more."""
 
 
 @dataclass(slots=True, kw_only=True)

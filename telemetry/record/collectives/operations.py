@@ -32,7 +32,7 @@ class Line:
     peer: int
     """-1: a group's collectives."""
     stage: Stage | None
-    """Of the transfers; None for collectives, which have several."""
+    """Stage of the transfers. None for collectives, which have several stages."""
     row: int
     """Place on the state page."""
     issued: int = 0

@@ -1,20 +1,20 @@
-"""Every query of rankscope to a store: typed, parameterised, answered as columns.
+"""All queries of rankscope to a store, with typed parameters. The answer is a table of columns.
 
-A query is a frozen dataclass: its fields are the parameters, its docstring names the columns of the answer.
-SQL uses only what ClickHouse 18.16 and today's engine both know: no window functions, no ``WITH``, no Map.
+A query is a frozen dataclass. Its fields are the parameters, its docstring lists the columns of the answer.
+SQL uses only features of both ClickHouse 18.16 and the current engine: no window functions, no ``WITH``, no Map.
 
-    runs      runs, their ranks, and lists of runs       heat_map  many ranks over many steps, at most a cell a pixel
-    steps     durations of steps                         reports   samples, marks, heartbeats, evidence, alerts
-    spans     single spans, also as OpenTelemetry's      claims    who writes each rank, and how far it is stored
-    totals    sums by rank, stage, step                  windows   windows of steps, and the roll-up of each
-    hosts     readings and events of hosts               clocks    alignment of hosts' clocks
+    runs      runs, their ranks, and lists of runs       heat_map  many ranks and many steps, at most one cell per pixel
+    steps     durations of steps and stages              reports   samples, marks, heartbeats, evidence, alerts
+    spans     single spans, also for OpenTelemetry       claims    which collector writes a rank, and what is stored
+    hosts     samples and events of hosts                windows   windows of steps, and their roll-ups
+    clocks    offsets between the clocks of hosts
 """
 
 from telemetry.stores.interface import Query
 from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
-from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
+from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples, RunDecisions
 from telemetry.stores.queries.reports import (
     AlertLooks,
     Alerts,
@@ -46,6 +46,7 @@ from telemetry.stores.queries.steps import (
     RankStageMeans,
     RankStageStats,
     RankSteps,
+    RunStageTimes,
     StageCounts,
     StageTotals,
     Steps,
@@ -59,7 +60,7 @@ QUERIES: dict[str, type[Query]] = {
         StageTotals, RankStageStats, RankStageMeans, StageCounts, HeatCells, StageGroups, StragglerScan, Samples,
         SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
-        RunSteps, RunRates, RunWallTimes, Alerts, AlertLooks,
+        RunSteps, RunRates, RunWallTimes, RunStageTimes, RunDecisions, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """Queries that are allowed over the wire: name -> query."""
@@ -94,8 +95,10 @@ __all__ = [
     "RankSteps",
     "Ranks",
     "RunBeats",
+    "RunDecisions",
     "RunGrids",
     "RunRates",
+    "RunStageTimes",
     "RunStalls",
     "RunSteps",
     "RunWallTimes",

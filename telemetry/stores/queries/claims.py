@@ -1,4 +1,4 @@
-"""Queries about ownership (``telemetry/collector/claims.py``), and how far each rank is stored."""
+"""Queries about claims (``telemetry/collector/claims.py``), and about the stored records of each rank."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -6,15 +6,15 @@ from typing import Literal, get_args
 from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 
 NumberedTable = Literal["spans", "marks", "samples"]
-"""Tables whose rows carry ``seq``: stored exactly once."""
+"""Tables whose rows have a ``seq``. Each row is stored exactly once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater(Fields):
-    """How far each folder of each rank is stored: the ledger of exactly-once.
+    """The high-water mark of each folder of each rank. It ensures that each record is stored exactly once.
 
-    Columns: rank, opened_ns (when the folder was first opened; 0: not named, -1: stored by an older version or without
-    a collector), next_seq (one past the largest stored seq); ordered by rank, opened_ns.
+    Columns: rank, opened_ns (when the folder was first opened; 0: no folder, -1: stored by an older version or without
+    a collector), next_seq (the largest stored seq plus 1); ordered by rank, opened_ns.
     """
 
     table: NumberedTable
@@ -34,16 +34,16 @@ class HighWater(Fields):
 
 
 NUMBER_BITS = 40
-"""Low bits of a ballot: the number of the collector that made it. Above them: the round."""
+"""Low bits of a ballot: the number of its collector. The higher bits: the round."""
 NOBODY = 0
 """A number that no collector has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestClaims(Fields):
-    """The largest ballot of each rank, but for those that collector ``not_by`` made.
+    """The largest ballot of each rank, without ballots of collector ``not_by``.
 
-    Of every pair of the runs and attempts named: so there may be more than was asked for.
+    The answer has all pairs of the given runs and attempts, so it may have more rows than needed.
 
     Columns: run_id, attempt, rank, newest.
     """
@@ -65,7 +65,7 @@ class NewestClaims(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOpenings(Fields):
-    """Which folder each announced rank of an attempt records into.
+    """The folder of each announced rank of an attempt.
 
     Columns: rank, newest_opened_ns (0: not known), newest_started_ns.
     """

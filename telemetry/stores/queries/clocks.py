@@ -1,11 +1,11 @@
-"""Queries about hosts' clocks: the input of the alignment, and its result."""
+"""Queries about the clocks of hosts: the input of the estimate, and its result."""
 
 from dataclasses import dataclass
 
 from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 
 LAST_STEP = 2**32 - 1
-"""The largest step there can be."""
+"""The largest possible step."""
 
 _CLOCK = (
     "estimated_ns", "reference", "last_step", "first_ns", "last_ns", "offset_ns", "drift_ppm", "bound_ns",
@@ -18,7 +18,7 @@ _PIECE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeetingSpans(Fields):
-    """Collectives and transfers in some steps: those whose number in their group is a multiple of ``every``.
+    """Collectives and transfers in some steps, if their number in the group is a multiple of ``every``.
 
     Columns: stage, step, op_seq, rank, peer, start_ns, duration_ns; ordered by step, op_seq, stage, rank.
     """
@@ -43,7 +43,7 @@ class MeetingSpans(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostClocks(Fields):
-    """How the clocks of hosts lie apart, in windows that overlap some steps: of each window the newest estimate.
+    """The clock offsets of hosts in windows that overlap some steps: the newest estimate of each window.
 
     Columns: first_step, host, estimated_ns, reference, last_step, first_ns, last_ns, offset_ns (in the middle of
     first_ns and last_ns), drift_ppm, bound_ns (-1: refused), num_events, method, reason; ordered by first_step, host,
@@ -78,15 +78,15 @@ class HostClocks(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockHistory(HostClocks):
-    """The clocks of some hosts over many steps: of each column of steps the window with the widest bound; where all of
-    its windows are refused, one that is.
+    """The clocks of some hosts over many steps. Each column of steps shows its window with the widest bound. If all of
+    its windows are refused, it shows a refused one.
 
     Columns: host, first_step, last_step, first_ns, last_ns, offset_ns (in the middle of first_ns and last_ns),
     drift_ppm, bound_ns (-1: refused), method, reason; ordered by host, first_step, first_ns.
     """
 
     column_steps: int = 1
-    """Steps in one column; 1: every window, and every stretch of one in which the clock was set."""
+    """Steps in one column. 1: every window; several rows for a window if the clock was set in it."""
 
     def sql(self) -> str:
         answer = ", ".join(f"widest.{number} AS {name}" for number, name in enumerate(_PIECE, 1))

@@ -1,4 +1,4 @@
-"""Heat maps of many ranks over many steps, with at most one cell a pixel."""
+"""Heat maps of many ranks over many steps, with at most one cell per pixel."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -18,39 +18,41 @@ from telemetry.stores.queries.windows import (
 )
 
 Time = Literal["duration_ns", "cpu_ns"]
-"""Which time is compared."""
+"""The time that is compared."""
 Peers = Literal["pipeline_rank", "dp_group", "tp_group", "axes_group"]
-"""Who is compared with whom: all ranks of one pipeline rank, or the members of one group."""
+"""The ranks that are compared with each other: those of one pipeline rank, or the members of one group."""
 _PEERS: dict[Peers, str] = {
-    "pipeline_rank": "modulo(intDiv(one, %(pp_stride)s), %(pp)s)",
-    "dp_group": "modulo(intDiv(one, %(pp_stride)s), %(pp)s) * %(tp)s + modulo(intDiv(one, %(tp_stride)s), %(tp)s)",
-    "tp_group": "one - modulo(intDiv(one, %(tp_stride)s), %(tp)s) * %(tp_stride)s",
+    "pipeline_rank": "modulo(intDiv(member, %(pp_stride)s), %(pp)s)",
+    "dp_group": (
+        "modulo(intDiv(member, %(pp_stride)s), %(pp)s) * %(tp)s + modulo(intDiv(member, %(tp_stride)s), %(tp)s)"
+    ),
+    "tp_group": "member - modulo(intDiv(member, %(tp_stride)s), %(tp)s) * %(tp_stride)s",
 }
-_MOST = {
+_SCORES = {
     "ratio": "if(isNaN(times_peers), -1., times_peers)",
     "mean_ns": "mean",
     "lead_ns": "if(isFinite(mean / times_peers), mean / times_peers - mean, -inf)",
 }
-"""What a rank may have most of: never NaN."""
+"""The worst rank of a cell has the highest score. Never NaN."""
 OWN_STAGES = tuple(
     int(stage)
     for stage in Stage
     if stage.stage_class in (StageClass.COMPUTE, StageClass.HOST) and stage is not Stage.STEP
 )
-"""Stages in which no rank waits for another one by what they are: only there the slowest may be the culprit."""
+"""Stages in which ranks do not wait for other ranks. Only in these can the slowest rank be the culprit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCells(Fields):
-    """One stage, rank by step, in at most ``max_rows`` rows and ``max_columns`` columns: of each cell its worst rank.
+    """One stage, ranks by steps, in at most ``max_rows`` rows and ``max_columns`` columns. A cell shows its worst rank.
 
-    A row holds neighbouring ranks, a column neighbouring steps; the first and the last column are whole where columns
-    hold a window and more, so they may reach beyond the steps asked for. A rank's time in a column is the mean over the
-    steps in which it had the stage, so that a cell tells the same however wide it is.
+    A row contains neighbouring ranks, a column neighbouring steps. If a column contains a window or more, the first and
+    the last column may reach beyond the given steps. The time of a rank in a column is its mean over the steps in which
+    it had the stage. So the value does not depend on the width of the column.
 
-    Columns: rank (the first of the row), step (the first of the column), hottest_rank (any of equals), and of that one
-    mean_ns and ratio, that to the median of its peers in the column, itself left out; NaN where it has none. Ordered
-    by rank, step.
+    Columns: rank (the first of the row), step (the first of the column), hottest_rank (the worst rank; any if several
+    are equal), its mean_ns, and its ratio (mean_ns / median of its peers in the column, without the rank itself; NaN
+    without peers). Ordered by rank, step.
     """
 
     run_id: str
@@ -63,18 +65,18 @@ class HeatCells(Fields):
     max_columns: int
     pp: int = 1
     tp: int = 1
-    """Of the grid: they tell who is whose peer."""
+    """``pp`` and ``tp`` of the grid. They determine the peers of a rank."""
     pp_stride: int = 0
     tp_stride: int = 1
-    """Ranks from one index of pp, or of tp, to the next; 0 of pp: that of a plain grid, ``tp``."""
+    """Ranks from one index of pp, or of tp, to the next. ``pp_stride`` of 0: that of a plain grid, ``tp``."""
     time: Time = "duration_ns"
-    """Processor time only where every span has it."""
+    """Use processor time only if every span has it."""
     peers: Peers = "pipeline_rank"
     group_degrees: tuple[int, ...] = ()
     group_strides: tuple[int, ...] = ()
-    """Of the axes of an ``axes_group``. Without axes each rank is a group by itself."""
+    """Degrees and strides of the axes of an ``axes_group``. Without axes, each rank is its own group."""
     worst: Literal["ratio", "mean_ns", "lead_ns"] = "ratio"
-    """What a cell's worst rank has most of; ``lead_ns``: how much less than its peers' median it took."""
+    """The worst rank of a cell has most of this. ``lead_ns``: how much less than the median of its peers it took."""
 
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
@@ -85,7 +87,7 @@ class HeatCells(Fields):
                 f"group_degrees {self.group_degrees} and group_strides {self.group_strides} are not valid axes",
                 hint="give one degree and one stride, each at least 1, for each axis",
             )
-        assert self.worst in _MOST, self.worst
+        assert self.worst in _SCORES, self.worst
         if not self.pp_stride:
             object.__setattr__(self, "pp_stride", self.tp)
 
@@ -99,22 +101,24 @@ class HeatCells(Fields):
 
     @property
     def _group(self) -> str:
-        """A number that ranks of one group share."""
+        """SQL for a number that is the same for all ranks of a group."""
         if self.peers != "axes_group":
             return _PEERS[self.peers]
         axes = zip(self.group_degrees, self.group_strides, strict=True)
-        return " - ".join(["one", *(f"modulo(intDiv(one, {stride}), {degree}) * {stride}" for degree, stride in axes)])
+        offsets = (f"modulo(intDiv(member, {stride}), {degree}) * {stride}" for degree, stride in axes)
+        return " - ".join(["member", *offsets])
 
     def sql(self) -> str:
         width, depth = self.steps_a_column, self.ranks_a_row
-        most = _MOST[self.worst]
+        score = _SCORES[self.worst]
         sums = _by_window(width, self.time) if width >= WINDOW_STEPS else _by_step(width, self.time)
+        scored = f"SELECT member, number, mean, times_peers, {score} AS score FROM ({_with_ratio(sums, self._group)})"
         return f"""
         SELECT toUInt32(row * {depth}) AS rank, toUInt32(number * {width}) AS step, hottest_rank, mean_ns, ratio
         FROM (
-            SELECT intDiv(one, {depth}) AS row, number, argMax(one, most) AS hottest_rank,
-                argMax(mean, most) AS mean_ns, argMax(times_peers, most) AS ratio
-            FROM (SELECT one, number, mean, times_peers, {most} AS most FROM ({_beside_peers(sums, self._group)}))
+            SELECT intDiv(member, {depth}) AS row, number, argMax(member, score) AS hottest_rank,
+                argMax(mean, score) AS mean_ns, argMax(times_peers, score) AS ratio
+            FROM ({scored})
             GROUP BY row, number
         )
         ORDER BY rank, step
@@ -123,12 +127,13 @@ class HeatCells(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerScan(Fields):
-    """In each stage and step the rank that took longest against the median rank: where to look for a slow one.
+    """The slowest rank of each stage and step, and the median of all ranks: candidates for a slow rank.
 
-    Only stages whose time is a rank's own: in the others the longest waits for somebody else. Ranks do different work
-    in different pipeline stages: what stands out here is a question, not a verdict.
+    Only stages without waiting are used by default: in the others, the longest time may be the time of a victim. Ranks
+    of different pipeline stages do different work. So a large ratio alone does not prove a slow rank.
 
-    Columns: stage, step, ranks (count), slowest_rank (any of equals), slowest_ns, median_ns; ordered by stage, step.
+    Columns: stage, step, ranks (count), slowest_rank (any if several are equal), slowest_ns, median_ns; ordered by
+    stage, step.
     """
 
     run_id: str
@@ -137,15 +142,15 @@ class StragglerScan(Fields):
     last_step: int
     stages: tuple[int, ...] = OWN_STAGES
     time: Time = "duration_ns"
-    """Processor time only where every span has it."""
+    """Use processor time only if every span has it."""
     min_ratio: float = 0.0
-    """Only where the slowest is above so many medians."""
+    """Only rows with slowest_ns >= min_ratio * median_ns."""
 
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
 
     def sql(self) -> str:
-        # One number for stage, step and rank: grouping by it takes two thirds of the time that three columns take.
+        # One number for stage, step and rank: grouping by it takes two thirds of the time of grouping by three columns.
         key = "bitOr(bitShiftLeft(toUInt64(stage), 56), bitOr(bitShiftLeft(toUInt64(step), 24), toUInt64(rank)))"
         return f"""
         SELECT toUInt8(bitShiftRight(place, 32)) AS stage, toUInt32(bitAnd(place, {2**32 - 1})) AS step,
@@ -167,7 +172,7 @@ class StragglerScan(Fields):
 class StageGroups(Fields):
     """The sets of axes along which collectives of a stage were recorded.
 
-    Columns: peer (``telemetry/topology.py``), ordered. No row: none was recorded.
+    Columns: peer (``telemetry/topology.py``), ordered. No row if none was recorded.
     """
 
     run_id: str
@@ -182,14 +187,14 @@ class StageGroups(Fields):
         """
 
 
-def _beside_peers(sums: str, group: str) -> str:
-    """Each rank's mean in each column beside the median of its peers.
+def _with_ratio(sums: str, group: str) -> str:
+    """The mean of each rank in each column, and its ratio to the median of its peers. Medians without the rank itself:
 
-    sorted, n even    a b|c d      without one of a, b it is c, else b
-            n odd     a b c d e    without a or b (c + d) / 2, without d or e (b + c) / 2, without c (b + d) / 2
+    sorted, n even    a b|c d      without a or b: c; without c or d: b
+            n odd     a b c d e    without a or b: (c + d) / 2; without d or e: (b + c) / 2; without c: (b + d) / 2
     """
     return f"""
-        SELECT number, one, mean, if(mean <= middle, after, middle) AS upper,
+        SELECT number, member, mean, if(mean <= middle, after, middle) AS upper,
             if(modulo(num, 2) = 0, upper, if(mean < middle, middle, before)) AS lower,
             if(num < 2, nan, 2 * mean / (lower + upper)) AS times_peers
         FROM (
@@ -197,33 +202,33 @@ def _beside_peers(sums: str, group: str) -> str:
                 sorted[intDiv(num + 1, 2) - 1] AS before, sorted[intDiv(num + 1, 2)] AS middle,
                 sorted[intDiv(num + 1, 2) + 1] AS after
             FROM (
-                SELECT number, groupArray(one) AS ranks, groupArray(total_ns / num_steps) AS means
+                SELECT number, groupArray(member) AS ranks, groupArray(total_ns / num_steps) AS means
                 FROM ({sums})
                 GROUP BY number, {group}
             )
         )
-        ARRAY JOIN ranks AS one, means AS mean"""
+        ARRAY JOIN ranks AS member, means AS mean"""
 
 
 def _by_step(width: int, time: Time) -> str:
-    """Sums of each rank in each column; one lies within a window, so that the window's bits tell its steps. A column of
-    one step needs neither them nor a division, which take a fifth of the time."""
+    """Sums of each rank in each column. A column is inside one window, so the bits of the window count its steps. A
+    column of one step needs no bits and no division, which saves a fifth of the time."""
     number, num_steps = ("step", "1") if width == 1 else (f"intDiv(step, {width})", num_bits(SEEN))
     return f"""
-            SELECT rank AS one, {number} AS number, {num_steps} AS num_steps, sum({time}) AS total_ns
-            FROM spans WHERE {IN_WINDOW} AND stage = %(stage)s GROUP BY one, number"""
+            SELECT rank AS member, {number} AS number, {num_steps} AS num_steps, sum({time}) AS total_ns
+            FROM spans WHERE {IN_WINDOW} AND stage = %(stage)s GROUP BY member, number"""
 
 
 def _by_window(width: int, time: Time) -> str:
-    """The same of columns that hold one or more windows whole."""
+    """Sums of each rank in each column, if columns consist of whole windows."""
     windows = width // WINDOW_STEPS
     return f"""
-            SELECT one, intDiv(window, {windows}) AS number, sum(steps_seen) AS num_steps, sum(sum_ns) AS total_ns
+            SELECT member, intDiv(window, {windows}) AS number, sum(steps_seen) AS num_steps, sum(sum_ns) AS total_ns
             FROM (
-                SELECT rank AS one, {WINDOW} AS window, {num_bits(SEEN)} AS steps_seen, sum({time}) AS sum_ns
+                SELECT rank AS member, {WINDOW} AS window, {num_bits(SEEN)} AS steps_seen, sum({time}) AS sum_ns
                 FROM spans WHERE {OF_ATTEMPT} AND stage = %(stage)s
                     AND {WINDOW} >= intDiv(%(first_step)s, {width}) * {windows}
                     AND {WINDOW} < (intDiv(%(last_step)s, {width}) + 1) * {windows}
-                GROUP BY one, window
+                GROUP BY member, window
             )
-            GROUP BY one, number"""
+            GROUP BY member, number"""

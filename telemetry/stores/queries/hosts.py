@@ -1,6 +1,6 @@
-"""Queries about hosts: readings of samplers, and events.
+"""Queries about hosts: samples and events.
 
-Their rows have no ``seq``: a row that was sent twice is the same row, and every answer counts it once.
+These rows have no ``seq``. A row that was sent twice may be stored twice, but the queries count it once.
 """
 
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from telemetry.stores.interface import OF_ATTEMPT, Fields, among
 
 OF_PARTS = "host-"
-"""How metrics begin that are told of a host and of its parts."""
+"""Prefix of metrics that exist for a host and for its parts, such as cores."""
 LAST_NS = 2**63 - 1
-"""The latest time there can be."""
+"""The latest possible time."""
 _IN_TIME = f"{OF_ATTEMPT} AND at_ns >= %(first_ns)s AND at_ns <= %(last_ns)s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSamples(Fields):
-    """Samples of hosts in a window of time (wall clock of each host), one row for each period that has any.
+    """Samples of hosts in a time window (wall clock of each host), one row for each period with samples.
 
-    Columns: metric, host, device, at_ns (of the newest in the period), value (the newest), mean, highest; ordered by
+    Columns: metric, host, device, at_ns and value (of the newest sample in the period), mean, highest; ordered by
     metric, host, device, at_ns.
     """
 
@@ -32,7 +32,7 @@ class HostSamples(Fields):
     last_ns: int = LAST_NS
     period_ns: int = 1_000_000_000
     parts: bool = True
-    """Single cores and disks too: there are hundreds of them on each host."""
+    """Include single cores and disks. A host can have hundreds of them."""
 
     def sql(self) -> str:
         whole = "" if self.parts else f" AND (device = '' OR NOT startsWith(metric, '{OF_PARTS}'))"
@@ -55,7 +55,7 @@ class HostSamples(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEvents(Fields):
-    """The newest events of hosts in a window of time (wall clock of each host).
+    """The newest events of hosts in a time window (wall clock of each host).
 
     Columns: at_ns, host, device, name, text; ordered by at_ns, host, device, name.
     """
@@ -84,10 +84,10 @@ class HostEvents(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEventCounts(Fields):
-    """How much happened on each host in a window of time: ports that were down as sampling began do not count.
+    """Number of events on each host in a time window, without ports that were down when sampling began.
 
-    Columns: host, name, events (how many were told), times (of links that came and went unseen as many as the kernel
-    counted, else one for each event); ordered by host, name.
+    Columns: host, name, events (number of rows), times (for link flaps between two samples, the number that the kernel
+    counted; otherwise 1 for each event); ordered by host, name.
     """
 
     run_id: str
@@ -113,14 +113,14 @@ class HostEventCounts(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostGrowth(Fields):
-    """By how much counters of each host grew in a window of time; one that falls has begun anew.
+    """Growth of the counters of each host in a time window. A counter that falls was reset.
 
-    value |     /|         Only the ends and the extremes of each period are held, however many looks it has: a counter
-          |    / |  / ends that fell in it grew to its highest, then from its lowest. What it grew before a fall that it
-          | begins|/       has made good within the same period is not seen.
+    value |     /|         Only the first, last, lowest and highest value of each period are used. If a counter fell in
+          |    / |  / ends a period, it grew to its highest value, then from its lowest. A reset is not detected if the
+          | begins|/       counter ends the period at its highest value.
 
-    Columns: host, metric, growth (of all its devices together), lasted_ns (between the first and the last look, the
-    longest of a device); ordered by host, metric.
+    Columns: host, metric, growth (sum of all devices), lasted_ns (time between the first and the last sample, the
+    longest of all devices); ordered by host, metric.
     """
 
     run_id: str
@@ -135,10 +135,10 @@ class HostGrowth(Fields):
         SELECT host, metric, sum(grown) AS growth, max(lasted) AS lasted_ns
         FROM (
             SELECT host, metric, max(end_ns) - min(begin_ns) AS lasted,
-                arraySort(groupArray((begin_ns, begins, ends))) AS told,
+                arraySort(groupArray((begin_ns, begins, ends))) AS periods,
                 sum(if(highest > ends, highest - begins + ends - lowest, ends - begins)) + arraySum(arrayMap(
-                    (one, after) -> greatest(tupleElement(after, 2) - tupleElement(one, 3), 0.),
-                    arrayPopBack(told), arrayPopFront(told)
+                    (before, after) -> greatest(tupleElement(after, 2) - tupleElement(before, 3), 0.),
+                    arrayPopBack(periods), arrayPopFront(periods)
                 )) AS grown
             FROM (
                 SELECT host, metric, device, min(at_ns) AS begin_ns, max(at_ns) AS end_ns,
@@ -150,4 +150,23 @@ class HostGrowth(Fields):
             GROUP BY host, metric, device
         )
         GROUP BY host, metric ORDER BY host, metric
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDecisions(Fields):
+    """What the driver of each run decided, in all attempts.
+
+    Columns: run_id, at_ns (wall clock of the driver), attempt, host (the node that it is about, or ``driver``), text
+    (``NAME: reason``); ordered by run_id, at_ns, attempt, host, text.
+    """
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        assert self.run_ids, "name one run at least"
+        return f"""
+        SELECT run_id, at_ns, attempt, host, text
+        FROM host_events WHERE name = '{Happening.DRIVER}' AND run_id IN %(run_ids)s
+        GROUP BY run_id, at_ns, attempt, host, text ORDER BY run_id, at_ns, attempt, host, text
         """

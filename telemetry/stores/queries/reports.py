@@ -1,4 +1,4 @@
-"""What ranks, agents and the alert watcher report beside spans: samples, marks, heartbeats, evidence, alerts."""
+"""Queries about reports other than spans: samples, marks, heartbeats, evidence, alerts."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from telemetry.tables import DROPPED, HEARTBEATS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts(Fields):
-    """Alerts of all runs as last told: those that are not over first, then the newest; none that was dropped.
+    """The newest state of the alerts of all runs, without dropped ones. Unresolved alerts come first, then the newest.
 
     Columns: run_id, attempt, fingerprint, began_ns, at_ns, phase, body.
     """
@@ -31,7 +31,7 @@ class Alerts(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertLooks(Fields):
-    """When the watcher last looked at each attempt. Columns: run_id, attempt, at_ns; ordered by run_id, attempt."""
+    """When the watcher last checked each attempt. Columns: run_id, attempt, at_ns; ordered by run_id, attempt."""
 
     def sql(self) -> str:
         return """
@@ -45,7 +45,7 @@ class AlertLooks(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples(Fields):
-    """Values of metrics by step in a window: of the ranks that report one, the highest's newest.
+    """Values of metrics by step in a window. If several ranks report a metric: the newest value of the highest rank.
 
     Columns: step, at_ns, metric, value, rank; ordered by metric, step.
     """
@@ -71,10 +71,10 @@ class Samples(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCurves(Fields):
-    """What a picture shows of metrics over many steps, from the highest rank that reports each of them.
+    """Points of a chart of metrics over many steps, from the highest rank that reports each metric.
 
-    Of every column of steps: its first and last value, the lowest and the highest finite one, and the first that is not
-    finite (M4 aggregation, Jugel et al., VLDB 2014).
+    For every column of steps: the first and last value, the lowest and highest finite value, and the first value that
+    is not finite (M4 aggregation, Jugel et al., VLDB 2014).
 
     Columns: metric, step, value; ordered by metric, step.
     """
@@ -149,9 +149,9 @@ class Heartbeats(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence(Fields):
-    """What was taken down of ranks that stood still or died: the newest of each rank and kind.
+    """Evidence of ranks in a stall, or of ranks that died: the newest of each rank and kind.
 
-    Columns: rank, at_ns, kind, body (the texts are told in ``telemetry/evidence/evidence.py``); ordered by rank, kind.
+    Columns: rank, at_ns, kind, body (see ``telemetry/evidence/evidence.py``); ordered by rank, kind.
     """
 
     run_id: str
@@ -182,10 +182,10 @@ _EVIDENCE = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceCount(Fields):
-    """How much evidence is stored, without the texts. The answer changes whenever evidence comes.
+    """How much evidence is stored, without the texts. The answer changes whenever evidence is stored.
 
-    Columns: num_rows (ranks times kinds), newest_ns, stamps (the sum of their newest times, modulo 2**64); no row
-    where there is no evidence.
+    Columns: num_rows (ranks times kinds), newest_ns, stamps (the sum of their newest times, modulo 2**64). No row
+    without evidence.
     """
 
     run_id: str
@@ -206,7 +206,7 @@ class News(Fields):
     run_id: str
     attempt: int
     names: tuple[str, ...] = ()
-    """Of events; empty: all."""
+    """Names of events. Empty: all."""
 
     def sql(self) -> str:
         return f"""

@@ -1,4 +1,4 @@
-"""Which runs are stored, what ranks they have, and what a list of runs shows of each attempt.
+"""Queries about runs and their ranks, and for each column in the list of runs.
 
 Lists are ordered by run_id, attempt. An attempt without data has no row.
 """
@@ -14,13 +14,13 @@ _BY_ATTEMPT = "GROUP BY run_id, attempt ORDER BY run_id, attempt"
 
 
 def _of(run_ids: tuple[str, ...]) -> str:
-    assert run_ids, "name one run at least"
+    assert run_ids, "at least one run is needed"
     return "run_id IN %(run_ids)s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrids(Fields):
-    """The grid of each attempt that most of its ranks have; of equals that of the lowest rank, as in
+    """The grid that most ranks of an attempt have. If several are equally frequent: the one with the lowest rank, as in
     ``telemetry/records.py``.
 
     Columns: run_id, attempt, dp_size, pp_size, tp_size, mesh (empty: plain).
@@ -50,10 +50,10 @@ class RunGrids(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBeats(Fields):
-    """What the ranks of each attempt last said of themselves.
+    """The newest heartbeats of each attempt.
 
-    Columns: run_id, attempt, heard_ns, num_ranks (that were heard of), num_ended (in good order), num_gone (over an
-    error, or without an end).
+    Columns: run_id, attempt, heard_ns (time of the newest), num_ranks (with a heartbeat), num_ended (normally),
+    num_gone (ended with an error, or the process disappeared).
     """
 
     run_ids: tuple[str, ...]
@@ -74,7 +74,7 @@ class RunBeats(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStalls(Fields):
-    """When evidence of a stall was last taken that nobody took back. Columns: run_id, attempt, newest_ns."""
+    """Time of the newest evidence of a stall that was not withdrawn. Columns: run_id, attempt, newest_ns."""
 
     run_ids: tuple[str, ...]
 
@@ -91,13 +91,13 @@ class RunStalls(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWallTimes(Fields):
-    """How long runs have gone on, by the clocks of their hosts, each by itself: how these lie apart does not count.
+    """Duration of runs. It is measured separately on each host, so differences between the clocks have no effect.
 
-    A host's time is that from the first to the last that was heard of its ranks in all attempts: their starts, steps,
-    heartbeats (of what replaces another row, the newest counts). A rank whose host is not known is taken for a host.
+    The time of a host is that between the first and the last record of its ranks in all attempts: starts, steps,
+    heartbeats (only the newest). A rank with an unknown host counts as a host.
 
-    Columns: run_id, first_attempt, last_attempt, wall_ns (the longest time of a host that was there from the one to the
-    other attempt); ordered by run_id, first_attempt, last_attempt.
+    Columns: run_id, first_attempt, last_attempt, wall_ns (the longest time of all hosts with this first and last
+    attempt); ordered by run_id, first_attempt, last_attempt.
     """
 
     run_ids: tuple[str, ...]
@@ -136,10 +136,10 @@ class RunWallTimes(Fields):
 class RunSteps(Fields):
     """The steps of each attempt, from windows of 50 steps.
 
-    Step times are those of ``diagnose/model/operations.py``: sums and counts of spans are enough for them.
+    Step times are defined in ``diagnose/model/operations.py``. They need only sums and counts of spans.
 
-    Columns: run_id, attempt, first_step, last_step, num_steps, steps_ns (all of them together: in each window its step
-    time for each of its steps), recent_ns (the step time over the newest window), recent_first (where that begins),
+    Columns: run_id, attempt, first_step, last_step, num_steps, steps_ns (total time: the sum over windows of step time
+    x number of steps), recent_ns (the step time in the newest window), recent_first (first step of that window),
     last_end_ns.
     """
 
@@ -163,11 +163,11 @@ class RunSteps(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRates(Fields):
-    """A rate's mean over the newest window of 50 steps that has it: the harmonic one, for steps do equal work.
+    """Mean of a rate over the newest window of 50 steps that has it. It is the harmonic mean: all steps do equal work.
 
-    So it is the work of these steps over their time: a rate beside the mean step time, not beside the fastest steps.
+    So it equals the work of these steps divided by their time, and fits to the mean step time.
 
-    Columns: run_id, attempt, mean, first_step, last_step (that have it, in that window).
+    Columns: run_id, attempt, mean, first_step, last_step (steps of that window with a value).
     """
 
     run_ids: tuple[str, ...]
@@ -187,20 +187,20 @@ class RunRates(Fields):
 
 
 MOST_NAMED = 250
-"""Runs that one query may name."""
+"""Largest number of runs in one query."""
 
 
 def in_portions(run_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """``run_ids`` in parts that a query may name."""
+    """``run_ids`` in portions that are small enough for one query."""
     for first in range(0, len(run_ids), MOST_NAMED):
         yield tuple(run_ids[first : first + MOST_NAMED])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs(Fields):
-    """All runs, or those named, newest first. Of the rows about a rank only the newest counts: merges drop the others.
+    """All runs, or the given ones, newest first. Only the newest row of each rank is used: merges drop the others.
 
-    Without names every step of every run is read. ``StoredRuns`` lists all runs without that.
+    Without ``run_ids``, all steps of all runs are read. ``StoredRuns`` lists all runs faster.
 
     Columns: run_id, attempt, started_ns, last_ns, num_ranks, first_step, last_step, meta.
     """
@@ -212,12 +212,12 @@ class Runs(Fields):
         return f"""
         SELECT run_id, attempt, min(starts) AS started_ns, max(ends) AS last_ns, max(ranks_seen) AS num_ranks,
             if(min(first) = {LAST_STEP}, toUInt32(0), min(first)) AS first_step, max(last) AS last_step,
-            max(words) AS meta
+            max(rank_meta) AS meta
         FROM (
-            {_told_by_ranks(named)}
+            {_attempts(named)}
             UNION ALL
             SELECT run_id, attempt, min(start_ns) AS starts, max(start_ns + duration_ns) AS ends,
-                toUInt32(0) AS ranks_seen, min(step) AS first, max(step) AS last, '' AS words
+                toUInt32(0) AS ranks_seen, min(step) AS first, max(step) AS last, '' AS rank_meta
             FROM spans WHERE stage = {STEP_STAGE}{named} GROUP BY run_id, attempt
         )
         GROUP BY run_id, attempt
@@ -227,28 +227,28 @@ class Runs(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRuns(Fields):
-    """Every attempt of which a rank is known, newest first.
+    """All attempts with at least one announced rank, newest first.
 
-    No span is read: the answer takes as long for a billion spans as for a few.
+    No spans are read, so the time does not depend on their number.
 
-    Columns: run_id, attempt, started_ns, last_ns (when a rank last started or beat), num_ranks.
+    Columns: run_id, attempt, started_ns, last_ns (newest start or heartbeat of a rank), num_ranks.
     """
 
     def sql(self) -> str:
         return f"""
         SELECT run_id, attempt, min(starts) AS started_ns, max(ends) AS last_ns, max(ranks_seen) AS num_ranks
-        FROM ({_told_by_ranks("")})
+        FROM ({_attempts("")})
         GROUP BY run_id, attempt HAVING num_ranks > 0
         ORDER BY started_ns DESC, run_id, attempt DESC
         """
 
 
-def _told_by_ranks(named: str) -> str:
-    """What the tables that hold a row for each rank say of attempts. ``named``: a further condition."""
+def _attempts(named: str) -> str:
+    """Attempts from the tables with one row for each rank. ``named``: a further condition."""
     no_step = f"toUInt32({LAST_STEP}) AS first, toUInt32(0) AS last"
     return f"""
             SELECT run_id, attempt, min(opened) AS starts, max(started) AS ends,
-                toUInt32(count()) AS ranks_seen, {no_step}, argMin(newest_meta, rank) AS words
+                toUInt32(count()) AS ranks_seen, {no_step}, argMin(newest_meta, rank) AS rank_meta
             FROM (
                 SELECT run_id, attempt, rank, argMax(if(opened_ns > 0, opened_ns, started_ns), started_ns) AS opened,
                     max(started_ns) AS started, argMax(meta, started_ns) AS newest_meta
@@ -257,7 +257,7 @@ def _told_by_ranks(named: str) -> str:
             GROUP BY run_id, attempt
             UNION ALL
             SELECT run_id, attempt, min(beat) AS starts, max(beat) AS ends, toUInt32(0) AS ranks_seen, {no_step},
-                '' AS words
+                '' AS rank_meta
             FROM (
                 SELECT run_id, attempt, rank, argMax(beat_ns, at_ns) AS beat
                 FROM heartbeats WHERE beat_ns > 0{named} GROUP BY run_id, attempt, rank

@@ -1,4 +1,4 @@
-"""Single spans: for a timeline, as the columns that detectors compare, and with OpenTelemetry ids.
+"""Queries of single spans: for a timeline, for detectors, and with OpenTelemetry ids.
 
 The ids are those of the view ``otel_traces`` (``schema/views.sql``). A trace is a step of an attempt:
 
@@ -17,7 +17,7 @@ from telemetry.stores.queries.windows import IN_WINDOW
 from telemetry.tables import SPANS
 
 Detail = Literal["steps", "stages", "operations"]
-"""``steps``: one span a rank and step; ``stages``: and what belongs to no microbatch; ``operations``: all there is."""
+"""``steps``: one span per rank and step. ``stages``: also spans without a microbatch. ``operations``: all spans."""
 
 _STEP = int(Stage.STEP)
 _OF_DETAIL = {
@@ -28,7 +28,7 @@ _OF_DETAIL = {
 
 
 def _hash(*parts: str) -> str:
-    """64 bits in 16 hexadecimal digits: ``hex`` alone leaves leading zeros out."""
+    """64 bits in 16 hexadecimal digits. ``hex`` alone drops leading zeros."""
     return f"substring(concat('0000000000000000', lower(hex(sipHash64({', '.join(parts)})))), -16)"
 
 
@@ -40,7 +40,7 @@ _SPAN_ID = _hash("'span'", "run_id", "attempt", "rank", "seq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSpans(Fields):
-    """Spans of a window of steps with the ids they have as a trace.
+    """Spans of a window of steps, with their ids in a trace.
 
     Columns: trace_id (32 hexadecimal digits), span_id, parent_id (16, or empty), step, rank, stage, stream, microbatch,
     chunk, peer, start_ns, duration_ns, size_bytes, clock; ordered by step, rank, start_ns, seq.
@@ -80,7 +80,7 @@ class Spans(Fields):
     """Codes; empty: all."""
     limit: int = 1_000_000
     longest: int = 0
-    """Of each rank and stream at most so many, the longest: ``Lanes`` tells how many there are. 0: all."""
+    """Limit for each rank and stream; the longest spans are kept. 0: no limit. ``Lanes`` counts all spans."""
 
     def sql(self) -> str:
         names = ", ".join(SPANS.names)
@@ -97,7 +97,7 @@ class Spans(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes(Fields):
-    """How full the lanes of a timeline are: what is left out where only the longest spans are shown.
+    """Number of spans in each lane of a timeline, also of spans that a limit hides.
 
     Columns: rank, stream, spans (count), busy_ns (sum of durations); ordered by rank, stream.
     """
@@ -119,7 +119,7 @@ class Lanes(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationColumns(Fields):
-    """Every operation of some stages over a window of steps, in the order of the table: cheap at any size.
+    """All operations of some stages in a window of steps, in the order of the table, so that no sort is needed.
 
     Columns: stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns; ordered by stage, step, rank,
     start_ns, seq.

@@ -1,8 +1,8 @@
-"""Durations of steps, without the step in which the ranks of an attempt died of a stall.
+"""Queries about durations of steps and stages, without the step in which ranks died after a stall.
 
 Recorders write no span for a step that an exception interrupts. Older versions did:
 
-    step 39 |  step 40: stall .......... x      a span of 180 s that is no step
+    step 39 |  step 40: stall .......... x      a span of 180 s that is not a complete step
             |          evidence            heartbeat: died in step 40
 """
 
@@ -17,10 +17,10 @@ _SUMS = "count() AS num, sum(duration_ns) AS total_ns, min(cpu_ns) AS least_cpu,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTotals(Fields):
-    """Time of each rank in each stage and step, chunk by chunk.
+    """Time of each rank in each stage, step and chunk.
 
-    Columns: step, rank, stage, chunk, spans (count), duration_ns, cpu_ns (sums; -1 where a span has none); ordered
-    by step, rank, stage, chunk.
+    Columns: step, rank, stage, chunk, spans (count), duration_ns, cpu_ns (sums; -1 if a span has none); ordered by
+    step, rank, stage, chunk.
     """
 
     run_id: str
@@ -44,10 +44,10 @@ class StageTotals(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStageStats(Fields):
-    """Each rank's time in each stage over a window of steps: the cells of the heat map.
+    """Time of each rank in each stage over a window of steps: the cells of the heat map.
 
     Columns: rank, stage, steps (in which the stage occurred), spans, median_ns, mean_ns (of the time in one step),
-    median_cpu_ns (-1 where a span has none); ordered by rank, stage.
+    median_cpu_ns (-1 if a span has none); ordered by rank, stage.
     """
 
     run_id: str
@@ -72,13 +72,13 @@ class RankStageStats(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStageMeans(Fields):
-    """Each rank's mean time in each stage over a window of any width, from whole windows of 50 steps and the rest.
+    """Mean time of each rank in each stage over any range of steps, from whole windows of 50 steps and the rest.
 
         first_step |--|=======|=======|=======|----| last_step
                   by_step        by_window      by_step
 
     Columns: rank, stage, steps (in which the stage occurred), spans, mean_ns (of the time in one step), mean_cpu_ns
-    (-1 where a span has none); ordered by rank, stage.
+    (-1 if a span has none); ordered by rank, stage.
     """
 
     run_id: str
@@ -107,7 +107,7 @@ class RankStageMeans(Fields):
 
     @property
     def _whole(self) -> range:
-        """Windows that lie inside."""
+        """The windows that are completely inside the range."""
         first = -(-self.first_step // WINDOW_STEPS)
         return range(first, max(first, (self.last_step + 1) // WINDOW_STEPS))
 
@@ -146,9 +146,9 @@ _DIED_IN = f"""(
         FROM heartbeats WHERE {OF_ATTEMPT} GROUP BY rank
     ) WHERE how = {ENDED_FAILED} OR (how = 0 AND lives = 0)
 )"""
-"""The step in which ranks ended over an error, or without an end."""
+"""The step in which ranks ended with an error, or in which their process disappeared."""
 INTERRUPTED = f"(step >= {_DIED_IN} AND start_ns < {_TAKEN_NS} AND start_ns + duration_ns > {_TAKEN_NS})"
-"""Of a span of an attempt's steps. Scalars, for tables over a cluster allow no subquery after IN."""
+"""Condition for a span of an interrupted step. It uses scalars, because cluster tables allow no subquery after IN."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +168,10 @@ class InterruptedSteps(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps(Fields):
-    """How long each step took: the mean of its ranks' ``step`` spans. An interrupted step is not a step.
+    """Duration of each step: the mean of the ``step`` spans of its ranks. Interrupted steps are not included.
 
-    ``diagnose/model/operations.py`` states the definition, also of several steps.
+    ``diagnose/model/operations.py`` has the definition, also for several steps. With another ``stage``: the duration of
+    that stage in each step that has it, as the mean of its spans.
 
     Columns: step, start_ns (the first rank's), duration_ns, num_ranks, num_spans; ordered by step.
     """
@@ -180,10 +181,11 @@ class Steps(Fields):
     first_step: int = 0
     last_step: int = LAST_STEP
     newest: int = 0
-    """Only so many of the newest, however many there are: the table is read from their end. 0: all."""
+    """Limit: only the newest steps. The table is read from its end. 0: no limit."""
+    stage: int = STEP_STAGE
 
     def sql(self) -> str:
-        steps = f"{IN_WINDOW} AND stage = {STEP_STAGE}"
+        steps = f"{IN_WINDOW} AND stage = %(stage)s"
         newest = f"SELECT DISTINCT step FROM spans WHERE {steps} ORDER BY step DESC LIMIT %(newest)s"
         return f"""
         SELECT step, first_ns AS start_ns, total_ns / num_spans AS duration_ns, num_ranks, num_spans
@@ -198,8 +200,32 @@ class Steps(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunStageTimes(Fields):
+    """The time of each attempt in one stage, from sums by step.
+
+    Columns: run_id, attempt, mean_ns (the sum over all steps, as a mean over the ranks that have the stage); ordered by
+    run_id, attempt.
+    """
+
+    run_ids: tuple[str, ...]
+    stage: int
+
+    def sql(self) -> str:
+        assert self.run_ids, "name one run at least"
+        return """
+        SELECT run_id, attempt, sum(total_ns) / uniqExact(rank) AS mean_ns
+        FROM (
+            SELECT run_id, attempt, rank, sum(duration_ns) AS total_ns
+            FROM spans WHERE stage = %(stage)s AND run_id IN %(run_ids)s
+            GROUP BY run_id, attempt, rank
+        )
+        GROUP BY run_id, attempt ORDER BY run_id, attempt
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastSteps(Fields):
-    """How far each rank has completed its steps, from windows of 50 steps.
+    """The last completed step of each rank, from windows of 50 steps.
 
     Columns: rank, step (the highest), end_ns (of the newest); ordered by rank.
     """
@@ -220,7 +246,7 @@ class LastSteps(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSteps(Fields):
-    """The steps of some ranks as each of them stamped it: of every column of steps the longest.
+    """The steps of some ranks, by the clock of each rank. Each column of steps shows its longest step.
 
     Columns: rank, step, start_ns, duration_ns; ordered by rank, step.
     """

@@ -11,7 +11,7 @@ from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.life import advance
 from diagnose.alerts.notice import Notice, Status
 from diagnose.findings import Finding, Kind
-from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
+from tests.diagnose.alerts.made_checks import RUN, SECOND_NS, START_NS, finding, policy
 
 DAY_S = 86_400
 EVERY_S = 5
@@ -96,7 +96,7 @@ def day(path: Path, seed: int) -> tuple[list[Incident], list[Notice], int]:
             alert_store = AlertStore(path)
             state = alert_store.load()
         now_ns = START_NS + now_s * SECOND_NS
-        seen = tuple(Sighting(finding=one, sharp=True) for one in seen_at(now_s, incidents, chance))
+        seen = tuple(Sighting(finding=one, has_known_time=True) for one in seen_at(now_s, incidents, chance))
         check = Check(now_ns=now_ns, runs=(RunFindings(run_id=RUN, attempt=0, step_s=1, sightings=seen),))
         outcome = advance(state, Check(now_ns=now_ns, blind=True) if now_s in outage_s else check, rules)
         alert_store.store(outcome)

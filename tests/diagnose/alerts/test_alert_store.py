@@ -20,7 +20,7 @@ from diagnose.alerts.rules import Policy
 from diagnose.alerts.settings import default_state_file
 from diagnose.findings import Finding, Kind
 from telemetry.errors import UnreadableError, UsageError
-from tests.diagnose.alerts.made_looks import RUN, SECOND_NS, START_NS, finding, policy
+from tests.diagnose.alerts.made_checks import RUN, SECOND_NS, START_NS, finding, policy
 from tests.telemetry.files.test_private_files import modes_below
 
 STRAGGLER = finding(Kind.COMPUTE_STRAGGLER, 5)
@@ -40,7 +40,7 @@ def alert_store(path: Path) -> Iterator[AlertStore]:
 
 def check(alert_store: AlertStore, state: State, at_s: float, *findings: Finding, rules: Policy = RULES) -> Outcome:
     """One check, written down."""
-    seen = tuple(Sighting(finding=one, sharp=True) for one in findings)
+    seen = tuple(Sighting(finding=one, has_known_time=True) for one in findings)
     run = RunFindings(run_id=RUN, attempt=0, step_s=1, sightings=seen)
     outcome = advance(state, Check(now_ns=START_NS + int(at_s * SECOND_NS), runs=(run,)), rules)
     alert_store.store(outcome)
@@ -60,7 +60,7 @@ def test_the_ledger_and_its_lock_are_private_under_any_umask(path: Path) -> None
 def test_what_was_stored_is_what_is_loaded(alert_store: AlertStore) -> None:
     outcome = check(alert_store, State(), 0, STRAGGLER, finding(Kind.DEAD_RANK, 9))
     assert alert_store.load() == outcome.state
-    assert alert_store.waiting("log", 10) == [telling.notice for telling in outcome.tellings]
+    assert alert_store.waiting("log", 10) == [delivery.notice for delivery in outcome.deliveries]
 
 
 def test_a_notice_leaves_the_outbox_of_the_hook_that_took_it(alert_store: AlertStore) -> None:
@@ -71,7 +71,7 @@ def test_a_notice_leaves_the_outbox_of_the_hook_that_took_it(alert_store: AlertS
 
 def test_a_look_that_cannot_be_written_leaves_nothing_behind(alert_store: AlertStore) -> None:
     first = check(alert_store, State(), 0, STRAGGLER)
-    twice = Outcome(state=State(next_number=9), tellings=first.tellings)  # the same number again
+    twice = Outcome(state=State(next_number=9), deliveries=first.deliveries)  # the same number again
     with pytest.raises(sqlite3.IntegrityError):
         alert_store.store(twice)
     assert alert_store.load() == first.state
@@ -140,7 +140,7 @@ def test_a_notice_that_cannot_be_read_is_set_aside(alert_store: AlertStore, path
     assert read_alert_store(path)[1]["log"] == Waiting(count=2, since_ns=0)
     with pytest.raises(SpoiledNoticesError, match=r"`aside`.*: 1$"):
         alert_store.waiting("log", 10)
-    assert alert_store.waiting("log", 10) == [outcome.tellings[1].notice]
+    assert alert_store.waiting("log", 10) == [outcome.deliveries[1].notice]
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT hook, number, body FROM aside").fetchall() == [("log", 1, body)]
 
@@ -154,11 +154,11 @@ def spoil(path: Path, body: str) -> None:
 def test_a_notice_that_does_not_say_when_it_was_to_be_told_is_as_old_as_its_alert(
     alert_store: AlertStore, path: Path
 ) -> None:
-    (telling, *_) = check(alert_store, State(), 0, STRAGGLER).tellings
-    body = json.loads(notice_text(telling.notice))
+    (delivery, *_) = check(alert_store, State(), 0, STRAGGLER).deliveries
+    body = json.loads(notice_text(delivery.notice))
     del body["told_ns"]
     spoil(path, json.dumps(body))
-    assert alert_store.waiting("log", 1) == [telling.notice]
+    assert alert_store.waiting("log", 1) == [delivery.notice]
 
 
 def test_whoever_reads_a_ledger_while_it_is_made_finds_it_empty(tmp_path: Path) -> None:

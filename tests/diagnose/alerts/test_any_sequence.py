@@ -12,7 +12,7 @@ from diagnose.alerts.life import State
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import DEFAULTS, Policy
 from diagnose.findings import Finding, Kind, Severity
-from tests.diagnose.alerts.made_looks import SECOND_NS, Watched, finding, policy, quick
+from tests.diagnose.alerts.made_checks import SECOND_NS, Watched, finding, policy, quick
 
 KEEP_S = 60
 FOR_S = 10
@@ -36,7 +36,7 @@ checks = st.tuples(
 def play(watched: Watched, sequence: Sequence[tuple[str, float, list[Finding]]], *, restarts: bool = False) -> None:
     for what, after_s, seen in sequence:
         if what.startswith("sees"):
-            watched.sees(*seen, after_s=after_s, sharp=what == "sees")
+            watched.sees(*seen, after_s=after_s, has_known_time=what == "sees")
         else:
             {"is blind": watched.is_blind, "fails": watched.fails, "no run": watched.sees_no_run}[what](after_s)
         if restarts:
@@ -93,7 +93,7 @@ def test_a_restart_between_any_two_looks_changes_nothing(sequence: list[tuple[st
     one, other = Watched(policy(resend_s=20)), Watched(policy(resend_s=20))
     play(one, sequence)
     play(other, sequence, restarts=True)
-    assert one.tellings == other.tellings
+    assert one.deliveries == other.deliveries
     assert one.state == other.state
 
 

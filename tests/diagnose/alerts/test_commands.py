@@ -13,7 +13,7 @@ from diagnose.alerts.listing import state_text
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreachableError, UsageError
 from tests.deadline import until
-from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, quick
+from tests.diagnose.alerts.made_checks import START_NS, Watched, finding, quick
 from ui.cli.commands.alerts import alerts_app
 
 RULES = """
@@ -69,7 +69,7 @@ def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules
     [
         ("refuses", UsageError, "exit status 65: not like this", "Check the section [hooks.refuses]"),
         ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "is the receiver running"),
-        ("pager", UsageError, "no hook 'pager'", "known: lines, refuses, nobody"),
+        ("pager", UsageError, "unknown hook 'pager'", "hooks in the settings: lines, refuses, nobody"),
     ],
 )
 def test_what_keeps_a_sample_from_arriving_is_told_with_a_hint(
@@ -84,7 +84,7 @@ def test_what_keeps_a_sample_from_arriving_is_told_with_a_hint(
 def test_without_a_file_of_rules_a_hook_of_that_name_is_asked_for_in_one() -> None:
     error = asked("test", "pager").exception
     assert isinstance(error, UsageError)
-    assert error.hint == "known: log; --config FILE names others"
+    assert error.hint == "hooks in the settings: log; --config FILE names others"
 
 
 def test_where_no_watcher_ever_was_the_list_says_so(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_list_says_what_each_costs_what_to_do_and_by_what_it_is_held_back() 
     head, *lines, counts = str(state_text(watched.state, {}, START_NS)).splitlines()
     assert head.split()[0] == "state"
     assert [line.rpartition("  ")[2] for line in lines] == [
-        "hung-collective of [3] | look at it | not sent: held back by nic-flap",
+        "hung-collective of [3] | look at it | not sent: suppressed by nic-flap",
         "nic-flap of [3] | 3.0 s lost so far | look at it",
         "resolved after 5 s: compute-straggler of [40]",
     ]

@@ -15,10 +15,10 @@ from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.dispatch import GIVEN_UP_NS, MIN_TRIES, Backoff, Dispatcher
 from diagnose.alerts.hooks.interface import Hook, HookError, MemoryHook
 from diagnose.alerts.life import advance
-from diagnose.alerts.notice import Complaints, Notice
+from diagnose.alerts.notice import ErrorReports, Notice
 from diagnose.findings import Kind
 from tests.deadline import until
-from tests.diagnose.alerts.made_looks import RUN, START_NS, finding, policy
+from tests.diagnose.alerts.made_checks import RUN, START_NS, finding, policy
 
 AT_ONCE = Backoff(first_s=0.001, most_s=0.01)
 MOST_BYTES = 160 * 2**20
@@ -34,19 +34,19 @@ def tell(alert_store: AlertStore, count: int, *hooks: str, first_rank: int = 0) 
     """Fill the outbox with the alerts of a check that finds ``count`` troubles."""
     found = (finding(Kind.COMPUTE_STRAGGLER, 8 * (first_rank + number)) for number in range(count))
     run = RunFindings(
-        run_id=RUN, attempt=0, step_s=1, sightings=tuple(Sighting(finding=one, sharp=True) for one in found)
+        run_id=RUN, attempt=0, step_s=1, sightings=tuple(Sighting(finding=one, has_known_time=True) for one in found)
     )
     outcome = advance(alert_store.load(), Check(now_ns=START_NS, runs=(run,)), policy(hooks=hooks, for_s=0))
     alert_store.store(outcome)
-    return [telling.notice for telling in outcome.tellings]
+    return [delivery.notice for delivery in outcome.deliveries]
 
 
 @contextmanager
 def working(
     alert_store: AlertStore, *hooks: Hook, said: list[str] | None = None, now_ns: int = START_NS
 ) -> Iterator[list[Dispatcher]]:
-    complaints = Complaints((said if said is not None else []).append)
-    dispatchers = [Dispatcher(hook, alert_store, complaints, AT_ONCE, clock_ns=lambda: now_ns) for hook in hooks]
+    error_reports = ErrorReports((said if said is not None else []).append)
+    dispatchers = [Dispatcher(hook, alert_store, error_reports, AT_ONCE, clock_ns=lambda: now_ns) for hook in hooks]
     for one in dispatchers:
         one.start()
     try:
@@ -161,7 +161,7 @@ def test_at_the_end_what_can_be_sent_is_sent_and_the_rest_is_kept(alert_store: A
 def test_a_hook_that_ends_after_the_ledger_was_closed_hurts_nobody(alert_store: AlertStore) -> None:
     hook = Blocking("slow")
     tell(alert_store, 1, "slow")
-    dispatcher = Dispatcher(hook, alert_store, Complaints(print), AT_ONCE)
+    dispatcher = Dispatcher(hook, alert_store, ErrorReports(print), AT_ONCE)
     dispatcher.start()
     until(hook.asked.is_set)
     dispatcher.finish(0)
@@ -247,7 +247,7 @@ class Broken:
 def test_an_outbox_that_breaks_is_told_once_and_ends_no_hook(alert_store: AlertStore) -> None:
     hook, said, outbox = MemoryHook("log"), [], Broken(alert_store)
     told = tell(alert_store, 1, "log")
-    dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
+    dispatcher = Dispatcher(hook, outbox, ErrorReports(said.append), AT_ONCE)
     dispatcher.start()
     until(lambda: outbox.times_left == 1)
     until(lambda: dispatcher.wake() or not outbox.times_left)
@@ -267,7 +267,7 @@ def test_a_hook_outlives_standard_error(alert_store: AlertStore) -> None:
     hook = MemoryHook("log")
     hook.refusals = [HookError("status 500", again=True)]
     told = tell(alert_store, 2, "log")
-    dispatcher = Dispatcher(hook, alert_store, Complaints(gone), AT_ONCE)
+    dispatcher = Dispatcher(hook, alert_store, ErrorReports(gone), AT_ONCE)
     dispatcher.start()
     until(lambda: not alert_store.num_waiting())
     dispatcher.finish(10)
@@ -317,7 +317,7 @@ class Full:
 def test_what_cannot_be_struck_out_is_sent_once_and_told_once(alert_store: AlertStore, batch: int) -> None:
     hook, said, outbox = MemoryHook("log", batch=batch), [], Full(alert_store)
     told = tell(alert_store, 3, "log")
-    dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
+    dispatcher = Dispatcher(hook, outbox, ErrorReports(said.append), AT_ONCE)
     dispatcher.start()
     until(lambda: dispatcher.wake() or outbox.refused > 10)
     outbox.is_full = False
@@ -334,7 +334,7 @@ def test_what_cannot_be_struck_out_is_sent_once_and_told_once(alert_store: Alert
 def test_what_is_refused_for_good_on_a_full_disk_is_told_once_and_blocks_nothing(alert_store: AlertStore) -> None:
     hook, said, outbox = Picky(1, batch=2), [], Full(alert_store)
     told = tell(alert_store, 3, "picky")
-    dispatcher = Dispatcher(hook, outbox, Complaints(said.append), AT_ONCE)
+    dispatcher = Dispatcher(hook, outbox, ErrorReports(said.append), AT_ONCE)
     dispatcher.start()
     until(lambda: dispatcher.wake() or outbox.refused > 10)
     dispatcher.finish(10)

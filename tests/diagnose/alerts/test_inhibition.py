@@ -8,7 +8,7 @@ from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.life import State, advance
 from diagnose.causes import TABLE, Reach
 from diagnose.findings import Kind, Severity
-from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick, words
+from tests.diagnose.alerts.made_checks import START_NS, Watched, finding, policy, quick, words
 
 FLAP = finding(Kind.NIC_FLAP, 5, device="eth0")
 HANG = finding(Kind.HUNG_COLLECTIVE, 9, severity=Severity.CRITICAL)
@@ -112,11 +112,11 @@ def test_a_cause_that_nobody_is_told_of_holds_nothing_back() -> None:
 
 def test_another_run_is_explained_by_nothing_here() -> None:
     runs = tuple(
-        RunFindings(run_id=run_id, attempt=0, step_s=1, sightings=(Sighting(finding=one, sharp=True),))
+        RunFindings(run_id=run_id, attempt=0, step_s=1, sightings=(Sighting(finding=one, has_known_time=True),))
         for run_id, one in (("monday", FLAP), ("tuesday", HANG))
     )
     outcome = advance(State(), Check(now_ns=START_NS, runs=runs), quick())
-    told = words(telling.notice for telling in outcome.tellings)
+    told = words(delivery.notice for delivery in outcome.deliveries)
     assert sorted(told) == ["firing hung-collective", "firing nic-flap"]
 
 

@@ -9,7 +9,7 @@ from diagnose.alerts.life import UNKNOWN_S
 from diagnose.alerts.notice import Status
 from diagnose.alerts.rules import Policy
 from diagnose.findings import Finding, Kind, Severity
-from tests.diagnose.alerts.made_looks import RUN, START_NS, Watched, finding, policy, quick, words
+from tests.diagnose.alerts.made_checks import RUN, START_NS, Watched, finding, policy, quick, words
 
 STRAGGLER = finding(Kind.COMPUTE_STRAGGLER, 5)
 
@@ -255,7 +255,7 @@ def test_only_hooks_that_ask_for_it_are_told_again() -> None:
     rules = policy(hooks=("log", "manager"), for_s=0)
     watched = Watched(replace(rules, resend_s={"log": 0, "manager": 30}))
     watched.quietly(60, STRAGGLER)
-    assert [telling.hooks for telling in watched.tellings] == [("log", "manager"), ("manager",)]
+    assert [delivery.hooks for delivery in watched.deliveries] == [("log", "manager"), ("manager",)]
 
 
 def under(rules: Policy, watched: Watched) -> Watched:
@@ -271,7 +271,7 @@ def test_a_hook_that_is_new_in_the_rules_is_told_once_of_what_fires_and_of_its_e
     later = under(quick(hooks=("log", "pager")), watched)
     later.quietly(30, STRAGGLER)
     later.quietly(120)
-    assert [(str(told.notice.status), told.hooks) for told in later.tellings] == [
+    assert [(str(told.notice.status), told.hooks) for told in later.deliveries] == [
         ("firing", ("pager",)),
         ("resolved", ("log", "pager")),
     ]
@@ -283,7 +283,7 @@ def test_a_hook_that_is_gone_from_the_rules_is_told_nothing_and_what_grows_worse
     later = under(quick(hooks=("new",)), watched)
     later.sees(finding(Kind.COMPUTE_STRAGGLER, 5, severity=Severity.CRITICAL))
     later.quietly(120)
-    assert [(str(told.notice.status), told.hooks) for told in later.tellings] == [
+    assert [(str(told.notice.status), told.hooks) for told in later.deliveries] == [
         ("firing", ("new",)),
         ("resolved", ("new",)),
     ]
@@ -309,14 +309,14 @@ def test_numbers_of_notices_count_upwards() -> None:
 
 def test_a_vague_finding_over_a_long_window_does_not_keep_alive_what_the_newest_steps_no_longer_show() -> None:
     watched = Watched(quick(keep_firing_for_s=60))
-    watched.sees(STRAGGLER, sharp=True)
-    told = [notice for _ in range(13) for notice in watched.sees(STRAGGLER, sharp=False)]
+    watched.sees(STRAGGLER, has_known_time=True)
+    told = [notice for _ in range(13) for notice in watched.sees(STRAGGLER, has_known_time=False)]
     assert words(told) == ["resolved compute-straggler"]
 
 
 def test_what_only_a_long_window_shows_lasts_as_long_as_it_does() -> None:
     watched = Watched(quick(keep_firing_for_s=60))
-    told = [notice for _ in range(40) for notice in watched.sees(STRAGGLER, sharp=False)]
+    told = [notice for _ in range(40) for notice in watched.sees(STRAGGLER, has_known_time=False)]
     assert words(told) == ["firing compute-straggler"]
 
 

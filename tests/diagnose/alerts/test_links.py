@@ -3,7 +3,7 @@
 import pytest
 
 from diagnose.findings import Kind
-from tests.diagnose.alerts.made_looks import Watched, finding, quick
+from tests.diagnose.alerts.made_checks import Watched, finding, quick
 from ui.dashboard.address import parse_search
 from ui.dashboard.defaults import FAMILY_OF
 from ui.dashboard.view_state import StepRange, View

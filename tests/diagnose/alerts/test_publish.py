@@ -8,14 +8,14 @@ import pytest
 from diagnose.alerts.alert import read_alert
 from diagnose.alerts.check import Check, RunFindings
 from diagnose.alerts.life import State
-from diagnose.alerts.notice import Complaints
+from diagnose.alerts.notice import ErrorReports
 from diagnose.alerts.publish import EVERY_NS, Publisher
 from diagnose.findings import Kind
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import AlertLooks, Alerts
 from telemetry.wire.client import CollectorClient
-from tests.diagnose.alerts.made_looks import RUN, START_NS, Watched, finding, quick
+from tests.diagnose.alerts.made_checks import RUN, START_NS, Watched, finding, quick
 from tests.telemetry.served import collecting
 
 
@@ -25,15 +25,15 @@ def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
         yield client
 
 
-class Telling:
+class Sender:
     """A publisher and what it complained of."""
 
     def __init__(self, reader: object, state: State | None = None) -> None:
         self.reader = reader
-        self.said: list[str] = []
-        self.publisher = Publisher(Complaints(self.said.append), (state or State()).alerts)
+        self.errors: list[str] = []
+        self.publisher = Publisher(ErrorReports(self.errors.append), (state or State()).alerts)
 
-    def tells(self, watched: Watched) -> None:
+    def publishes(self, watched: Watched) -> None:
         check = Check(now_ns=now_ns(watched), runs=(RunFindings(run_id=RUN, attempt=0, step_s=1.0, sightings=()),))
         self.publisher.publish(self.reader, watched.state.alerts, check)
 
@@ -47,30 +47,30 @@ def phases(collector: CollectorClient) -> list[str]:
 
 
 def test_an_alert_is_told_from_its_beginning_to_its_end(collector: CollectorClient) -> None:
-    watched, telling = Watched(quick(for_s=5)), Telling(collector)
+    watched, sender = Watched(quick(for_s=5)), Sender(collector)
     trouble = finding(Kind.COMPUTE_STRAGGLER, 5)
     for _ in range(2):
         watched.sees(trouble)
-        telling.tells(watched)
+        sender.publishes(watched)
     (row,) = collector.read(Alerts()).to_pylist()
     assert (row["run_id"], row["attempt"], row["phase"]) == (RUN, 0, "firing")
     assert read_alert(row["body"]) == watched.state.alerts[row["fingerprint"]]
     watched.quietly(120)
-    telling.tells(watched)
+    sender.publishes(watched)
     assert phases(collector) == ["resolved"]
     assert collector.read(AlertLooks())["at_ns"].to_pylist() == [now_ns(watched)]
-    assert telling.said == []
+    assert sender.errors == []
 
 
 def test_what_was_pending_and_did_not_last_is_no_more_even_after_a_restart(collector: CollectorClient) -> None:
     watched = Watched(quick(for_s=60))
     watched.sees(finding(Kind.COMPUTE_STRAGGLER, 5))
-    Telling(collector).tells(watched)
+    Sender(collector).publishes(watched)
     assert phases(collector) == ["pending"]
-    after = Telling(collector, watched.state)
+    after = Sender(collector, watched.state)
     watched.quietly(120)
     assert watched.state.alerts == {}
-    after.tells(watched)
+    after.publishes(watched)
     assert phases(collector) == []
 
 
@@ -92,34 +92,34 @@ class Refusing:
 
 def test_a_collector_that_refuses_is_told_of_once_asked_rarely_and_told_everything_later() -> None:
     watched, refusing = Watched(quick()), Refusing()
-    telling = Telling(refusing)
+    sender = Sender(refusing)
     for _ in range(6):
         watched.sees(finding(Kind.DEAD_RANK, 5))
-        telling.tells(watched)
+        sender.publishes(watched)
     said = "the dashboard does not receive alerts: this token may only read (present the one that writes)"
-    assert telling.said == [said]
+    assert sender.errors == [said]
     assert refusing.asked == 1 + int(25e9 // EVERY_NS)
     refusing.refuses = False
     watched.quietly(120)
-    telling.tells(watched)
+    sender.publishes(watched)
     (rows,) = refusing.tables
     assert sorted(rows["phase"].to_pylist()) == ["looked", "resolved"]
-    assert telling.said[1:] == ["the dashboard receives alerts again"]
+    assert sender.errors[1:] == ["the dashboard receives alerts again"]
 
 
 def test_what_goes_on_is_told_again_every_quarter_of_a_minute() -> None:
     watched, taking = Watched(quick()), Refusing()
     taking.refuses = False
-    telling = Telling(taking)
+    sender = Sender(taking)
     for _ in range(13):
         watched.sees(finding(Kind.DEAD_RANK, 5))
-        telling.tells(watched)
+        sender.publishes(watched)
     assert taking.asked == 1 + int(60e9 // EVERY_NS)
     assert all(table["phase"].to_pylist() == ["firing", "looked"] for table in taking.tables)
 
 
 def test_a_store_that_is_only_read_is_told_nothing() -> None:
-    watched, telling = Watched(quick()), Telling(object())
+    watched, sender = Watched(quick()), Sender(object())
     watched.sees(finding(Kind.DEAD_RANK, 5))
-    telling.tells(watched)
-    assert telling.said == []
+    sender.publishes(watched)
+    assert sender.errors == []

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from diagnose.alerts.alert_store import AlertStore, Waiting, read_alert_store
 from diagnose.alerts.life import UNKNOWN_S, State
 from diagnose.alerts.listing import state_object, state_text
-from diagnose.alerts.notice import Complaints
-from diagnose.alerts.watch import BURST_S, FOLLOW_S, GLANCE_S, MAX_SHARE, Watcher, watch
+from diagnose.alerts.notice import ErrorReports
+from diagnose.alerts.watch import BURST_S, FOLLOW_S, MAX_SHARE, NEWS_EVERY_S, Watcher, watch
 from diagnose.findings import Kind
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
-from tests.diagnose.alerts.made_looks import START_NS, Watched, finding, policy, quick
+from tests.diagnose.alerts.made_checks import START_NS, Watched, finding, policy, quick
 from ui.cli.commands.alerts import alerts_app
 
 
@@ -62,7 +62,7 @@ class Scene:
             alert_store=self.alert_store,
             policy=policy(),
             dispatchers=(),
-            complaints=Complaints(self.said.append),
+            error_reports=ErrorReports(self.said.append),
             clock_ns=lambda: self.now_ns,
         )
         self.watcher.state = state
@@ -132,7 +132,7 @@ def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest
     def trips(reader: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("diagnose.alerts.check.Watching.news", lambda self, reader: trips(reader))
+    monkeypatch.setattr("diagnose.alerts.check.RunChecker.news", lambda self, reader: trips(reader))
     assert scene.watcher.news() is None
 
 
@@ -214,7 +214,7 @@ def test_the_first_news_after_a_pause_is_looked_at_at_once() -> None:
     usual_s = looks_s(took_s=4, news_s=[])
     assert usual_s[:4] == [0, 34, 68, 102]
     with_news_s = looks_s(took_s=4, news_s=[75.5])
-    assert 75.5 <= with_news_s[3] <= 75.5 + GLANCE_S
+    assert 75.5 <= with_news_s[3] <= 75.5 + NEWS_EVERY_S
 
 
 @pytest.mark.parametrize("took_s", [0.01, 0.5, 2, 4, 20])
@@ -223,12 +223,12 @@ def test_news_without_end_leaves_looks_their_share_of_the_time(took_s: float) ->
     for end_s in (100, 300, 600):
         looked_s = took_s * sum(one < end_s for one in begun_s)
         assert looked_s <= end_s / (1 + MAX_SHARE) + BURST_S + 2 * took_s
-    assert len(begun_s) <= (600 + (1 + MAX_SHARE) * BURST_S) / GLANCE_S
+    assert len(begun_s) <= (600 + (1 + MAX_SHARE) * BURST_S) / NEWS_EVERY_S
 
 
 def test_what_news_did_to_the_job_is_seen_soon_after_it() -> None:
     begun_s = looks_s(took_s=1, news_s=[35])
-    assert 35 <= begun_s[2] <= 35 + GLANCE_S
+    assert 35 <= begun_s[2] <= 35 + NEWS_EVERY_S
     follows = [later - first - 1 for first, later in pairwise(begun_s[2:6])]
     assert follows == pytest.approx([FOLLOW_S, 2 * FOLLOW_S, 4 * FOLLOW_S])
 
@@ -278,7 +278,11 @@ def test_an_address_that_is_none_ends_the_command(tmp_path: Path) -> None:
 
     with AlertStore(tmp_path / "alerts.sqlite") as alert_store:
         watcher = Watcher(
-            open_reader=refuse, alert_store=alert_store, policy=policy(), dispatchers=(), complaints=Complaints(print)
+            open_reader=refuse,
+            alert_store=alert_store,
+            policy=policy(),
+            dispatchers=(),
+            error_reports=ErrorReports(print),
         )
         with pytest.raises(UsageError):
             watcher.open()
@@ -311,7 +315,7 @@ def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Ta
         alert_store=scene.alert_store,
         policy=policy(),
         dispatchers=(),
-        complaints=Complaints(scene.said.append),
+        error_reports=ErrorReports(scene.said.append),
     )
     watcher.open()
     watcher.check(5)

@@ -1,4 +1,4 @@
-"""What hosts saw, beside spans: it names the cause, strengthens spans that are less clear, and accuses nobody alone."""
+"""Samples of hosts name the cause and confirm weak evidence in spans. Alone, they give no finding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,8 +35,8 @@ MEMORY_BYTES = 64e9
 
 
 @dataclass(slots=True, kw_only=True)
-class Told:
-    """What the hosts of a view say: of everybody a little, of some what a test sets, as shares of time or rates."""
+class HostLoad:
+    """Load on the hosts of a view, as shares of time or rates. Ranks and hosts without a value have a small load."""
 
     run_delay: dict[int, float] = field(default_factory=dict)
     throttled: dict[int, float] = field(default_factory=dict)
@@ -44,12 +44,12 @@ class Told:
     memory_pressure: dict[str, float] = field(default_factory=dict)
     steal: dict[str, float] = field(default_factory=dict)
     usual: float = 0.02
-    """Of what everybody has."""
+    """Load of all ranks."""
     every_ns: int = SECOND_NS
     seed: int = 0
 
-    def beside(self, view: RunView, *events: HostEvent) -> RunView:
-        """The view on the wall clock, and its fleet."""
+    def added_to(self, view: RunView, *events: HostEvent) -> RunView:
+        """The view on the wall clock, with samples of its hosts."""
         view = timed(view)
         at_ns = looks_over(view, every_ns=self.every_ns, before_ns=20 * SECOND_NS)
         random = np.random.default_rng(self.seed)
@@ -100,8 +100,8 @@ def test_the_process_on_the_core_of_the_rank_is_named(every_ns: int) -> None:
     elsewhere = busy(CLEAR, "cpu-01", "core6", "99 backup 0.99")
     here = busy(CLEAR, "cpu-01", "core1", "4711 stress-ng (cpu) 0.90")
     other_host = busy(CLEAR, "cpu-00", "core1", "98 rsync 1.00")
-    told = Told(run_delay={SLOW: 0.5}, every_ns=every_ns)
-    finding = the_finding(told.beside(CLEAR, elsewhere, here, other_host))
+    load = HostLoad(run_delay={SLOW: 0.5}, every_ns=every_ns)
+    finding = the_finding(load.added_to(CLEAR, elsewhere, here, other_host))
     assert finding.ranks == [SLOW]
     assert finding.evidence["cause"] == "process"
     assert finding.evidence["process"] == "4711 stress-ng (cpu)"
@@ -110,23 +110,23 @@ def test_the_process_on_the_core_of_the_rank_is_named(every_ns: int) -> None:
 
 
 def test_a_process_is_named_by_its_core_where_the_kernel_does_not_tell_who_waited() -> None:
-    view = Told().beside(CLEAR, busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90"))
+    view = HostLoad().added_to(CLEAR, busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90"))
     silent = {metric: series for metric, series in view.fleet.series.items() if metric != Metric.RANK_RUN_DELAY_NS}
     finding = the_finding(replace(view, fleet=replace(view.fleet, series=silent)))
     assert finding.evidence["process"] == "4711 stress-ng"
 
 
 def test_a_rank_that_waits_elsewhere_hears_who_is_busiest_without_blame() -> None:
-    told = Told(run_delay={SLOW: 0.5}).beside(CLEAR, busy(CLEAR, "cpu-01", "core6", "99 backup 0.99"))
-    finding = the_finding(told)
+    load = HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, busy(CLEAR, "cpu-01", "core6", "99 backup 0.99"))
+    finding = the_finding(load)
     assert finding.evidence["cause"] == "crowded"
     assert "process" not in finding.evidence
     assert finding.summary.endswith("the busiest process: pid 99 backup uses 0.99 of core 6 of cpu-01")
 
 
 def test_a_counter_that_stands_still_is_told_once_a_minute_and_known_meanwhile() -> None:
-    told = made_series(Metric.RANK_MAJOR_FAULTS, "cpu-01", "rank9", [BEGAN_NS], [70.0])
-    measures = Measures(made_fleet(told))
+    load = made_series(Metric.RANK_MAJOR_FAULTS, "cpu-01", "rank9", [BEGAN_NS], [70.0])
+    measures = Measures(made_fleet(load))
     for after_s, known in ((-5, None), (0, 0.0), (60, 0.0), (600, None)):
         first_ns = BEGAN_NS + after_s * SECOND_NS
         period = Period(first_ns=first_ns, last_ns=first_ns + 4 * SECOND_NS)
@@ -134,20 +134,20 @@ def test_a_counter_that_stands_still_is_told_once_a_minute_and_known_meanwhile()
 
 
 def test_a_process_of_many_cores_is_named_where_the_rank_waited() -> None:
-    told = Told(run_delay={SLOW: 0.5}).beside(CLEAR, busy(CLEAR, "cpu-01", "", "4711 make 6.50"))
-    assert the_finding(told).summary.endswith(": pid 4711 make uses 6.50 of the cores of cpu-01")
+    load = HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, busy(CLEAR, "cpu-01", "", "4711 make 6.50"))
+    assert the_finding(load).summary.endswith(": pid 4711 make uses 6.50 of the cores of cpu-01")
 
 
 @pytest.mark.parametrize("after_s", [-30.0, 600.0])
 def test_a_process_of_another_time_is_not_named(after_s: float) -> None:
     event = busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90", after_s=after_s)
-    finding = the_finding(Told(run_delay={SLOW: 0.5}).beside(CLEAR, event))
+    finding = the_finding(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, event))
     assert finding.evidence["cause"] == "crowded"
     assert "process" not in finding.evidence
 
 
 def test_a_process_on_another_core_is_not_named_where_the_rank_waited_for_none() -> None:
-    finding = the_finding(Told().beside(CLEAR, busy(CLEAR, "cpu-01", "core6", "99 backup 0.99")))
+    finding = the_finding(HostLoad().added_to(CLEAR, busy(CLEAR, "cpu-01", "core6", "99 backup 0.99")))
     assert "cause" not in finding.evidence
 
 
@@ -161,22 +161,22 @@ def test_stops_by_a_signal_are_counted_and_timed() -> None:
         for name, at_s in ((Happening.RANK_STOPPED, since_s), (Happening.RANK_CONTINUED, until_s))
     ]
     events.append(replace(events[0], device="rank4", at_ns=begin))
-    finding = the_finding(Told().beside(CLEAR, *events))
+    finding = the_finding(HostLoad().added_to(CLEAR, *events))
     assert finding.evidence["cause"] == "stopped"
     assert "a signal stopped its process 3 times, for 3.0 s" in finding.summary
 
 
 def test_the_quota_of_its_cgroup_is_named_and_not_who_happens_to_be_there() -> None:
-    told = Told(throttled={SLOW: 0.3}, run_delay={SLOW: 0.5})
-    finding = the_finding(told.beside(CLEAR, busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90")))
+    load = HostLoad(throttled={SLOW: 0.3}, run_delay={SLOW: 0.5})
+    finding = the_finding(load.added_to(CLEAR, busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90")))
     assert finding.evidence["cause"] == "quota"
     assert "cpu.max" in finding.next_step
 
 
 def test_a_rank_that_waits_for_memory_says_so_and_who_holds_it() -> None:
     short = replace(busy(CLEAR, "cpu-01", "", f"4711 redis {20 * 2**30}"), name=Happening.MEMORY_SHORT)
-    told = Told(faults_a_second={SLOW: 400.0}, memory_pressure={"cpu-01": 0.4})
-    finding = the_finding(told.beside(CLEAR, short))
+    load = HostLoad(faults_a_second={SLOW: 400.0}, memory_pressure={"cpu-01": 0.4})
+    finding = the_finding(load.added_to(CLEAR, short))
     assert finding.evidence["cause"] == "memory"
     assert finding.evidence["process"] == "4711 redis"
     assert "pid 4711 redis holds 20.0 GiB" in finding.summary
@@ -184,42 +184,42 @@ def test_a_rank_that_waits_for_memory_says_so_and_who_holds_it() -> None:
 
 def test_a_small_process_is_not_blamed_for_want_of_memory() -> None:
     short = replace(busy(CLEAR, "cpu-01", "", f"4711 bash {2**22}"), name=Happening.MEMORY_SHORT)
-    told = Told(faults_a_second={SLOW: 400.0}, memory_pressure={"cpu-01": 0.4})
-    finding = the_finding(told.beside(CLEAR, short))
+    load = HostLoad(faults_a_second={SLOW: 400.0}, memory_pressure={"cpu-01": 0.4})
+    finding = the_finding(load.added_to(CLEAR, short))
     assert finding.evidence["cause"] == "memory"
     assert "process" not in finding.evidence
 
 
 def test_want_of_memory_on_a_host_is_not_the_cause_for_a_rank_that_does_not_fault() -> None:
-    finding = the_finding(Told(memory_pressure={"cpu-01": 0.4}).beside(CLEAR))
+    finding = the_finding(HostLoad(memory_pressure={"cpu-01": 0.4}).added_to(CLEAR))
     assert "cause" not in finding.evidence
 
 
 def test_stolen_time_is_the_cause_for_a_whole_host_only() -> None:
     whole = contended_view(GRID, stopped=dict.fromkeys(range(8, 16), 1.2))
-    told = Told(steal={"cpu-01": 0.4})
-    finding = the_finding(told.beside(whole))
+    load = HostLoad(steal={"cpu-01": 0.4})
+    finding = the_finding(load.added_to(whole))
     assert finding.ranks == list(range(8, 16))
     assert finding.evidence["cause"] == "steal"
-    assert "cause" not in the_finding(told.beside(CLEAR)).evidence
+    assert "cause" not in the_finding(load.added_to(CLEAR)).evidence
 
 
 def test_what_everybody_has_explains_nobody() -> None:
     everybody = dict.fromkeys(range(32), 0.4)
-    finding = the_finding(Told(run_delay=everybody, throttled=everybody).beside(CLEAR))
+    finding = the_finding(HostLoad(run_delay=everybody, throttled=everybody).added_to(CLEAR))
     assert "cause" not in finding.evidence
 
 
 def test_words_of_a_host_change_neither_who_is_accused_nor_when() -> None:
-    alone, told = the_finding(CLEAR), the_finding(Told(run_delay={SLOW: 0.5}).beside(CLEAR))
-    assert (told.ranks, told.window, told.seconds_lost) == (alone.ranks, alone.window, alone.seconds_lost)
+    alone, load = the_finding(CLEAR), the_finding(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR))
+    assert (load.ranks, load.window, load.seconds_lost) == (alone.ranks, alone.window, alone.seconds_lost)
 
 
 @over_seeds(range(10))
 def test_spans_that_are_less_clear_accuse_beside_a_strong_witness(seed: int) -> None:
     view = contended_view(GRID, stopped={SLOW: 0.22}, seed=seed)
     assert detect_host_contention(view) == []
-    finding = the_finding(Told(run_delay={SLOW: 0.3}, seed=seed).beside(view))
+    finding = the_finding(HostLoad(run_delay={SLOW: 0.3}, seed=seed).added_to(view))
     assert finding.ranks == [SLOW]
     assert finding.evidence["cause"] == "crowded"
 
@@ -231,8 +231,8 @@ def test_a_strong_witness_must_account_for_what_was_lost() -> None:
 
 
 def test_a_strong_witness_may_be_want_of_memory_too() -> None:
-    told = Told(faults_a_second={SLOW: 300.0}, memory_pressure={"cpu-01": 0.3})
-    assert the_finding(told.beside(LESS_CLEAR)).evidence["cause"] == "memory"
+    load = HostLoad(faults_a_second={SLOW: 300.0}, memory_pressure={"cpu-01": 0.3})
+    assert the_finding(load.added_to(LESS_CLEAR)).evidence["cause"] == "memory"
 
 
 @pytest.mark.parametrize("heavy", [False, True])
@@ -244,63 +244,70 @@ def test_paging_that_takes_processor_time_is_want_of_memory(seed: int, heavy: bo
         double = np.where(view.pp_of_rank == 1, 2.0, 1.0)
         work = {stage: replace(one, ns=one.ns * double) for stage, one in view.work.items()}
         view = replace(view, work=work, off_cpu={stage: ns * double for stage, ns in view.off_cpu.items()})
-    told = Told(faults_a_second={SLOW: 300.0}, memory_pressure={"cpu-01": 0.3})
-    finding = the_finding(told.beside(view))
+    load = HostLoad(faults_a_second={SLOW: 300.0}, memory_pressure={"cpu-01": 0.3})
+    finding = the_finding(load.added_to(view))
     assert (finding.ranks, finding.evidence["cause"]) == ([SLOW], "memory")
     assert finding.evidence["own_time_ratio"] == pytest.approx(1.6, rel=0.1)
     assert "compute takes 1." in finding.summary
 
 
 @pytest.mark.parametrize(
-    "told",
-    [Told(), Told(run_delay={SLOW: 0.5}), Told(memory_pressure={"cpu-01": 0.3}), Told(faults_a_second={9: 300.0})],
+    "load",
+    [
+        HostLoad(),
+        HostLoad(run_delay={SLOW: 0.5}),
+        HostLoad(memory_pressure={"cpu-01": 0.3}),
+        HostLoad(faults_a_second={9: 300.0}),
+    ],
 )
-def test_a_rank_that_merely_computes_for_longer_is_not_contended(told: Told) -> None:
-    assert detect_host_contention(told.beside(contended_view(GRID, slow={SLOW: 1.6}))) == []
+def test_a_rank_that_merely_computes_for_longer_is_not_contended(load: HostLoad) -> None:
+    assert detect_host_contention(load.added_to(contended_view(GRID, slow={SLOW: 1.6}))) == []
 
 
 @pytest.mark.parametrize(
-    "told",
+    "load",
     [
-        Told(),
-        Told(run_delay={SLOW: 0.08}),
-        Told(run_delay={4: 0.5}),
-        Told(run_delay=dict.fromkeys(range(8, 16), 0.3)),
-        Told(run_delay=dict.fromkeys(range(32), 0.3)),
-        Told(memory_pressure={"cpu-01": 0.5}),
+        HostLoad(),
+        HostLoad(run_delay={SLOW: 0.08}),
+        HostLoad(run_delay={4: 0.5}),
+        HostLoad(run_delay=dict.fromkeys(range(8, 16), 0.3)),
+        HostLoad(run_delay=dict.fromkeys(range(32), 0.3)),
+        HostLoad(memory_pressure={"cpu-01": 0.5}),
     ],
     ids=["nothing", "too little", "of another", "of all its neighbours", "of all", "memory without a fault"],
 )
-def test_spans_that_are_less_clear_accuse_nobody_beside_a_weak_witness(told: Told) -> None:
-    assert detect_host_contention(told.beside(LESS_CLEAR)) == []
+def test_spans_that_are_less_clear_accuse_nobody_beside_a_weak_witness(load: HostLoad) -> None:
+    assert detect_host_contention(load.added_to(LESS_CLEAR)) == []
 
 
 @pytest.mark.parametrize("view", MORE_CALM)
 def test_a_busy_host_that_slows_nobody_is_left_alone(view: RunView) -> None:
-    told = Told(run_delay={SLOW: 0.5}, throttled={4: 0.5}, faults_a_second={17: 500.0}, memory_pressure={"cpu-02": 0.5})
-    assert detect_host_contention(told.beside(view, busy(view, "cpu-01", "core1", "4711 stress-ng 0.99"))) == []
+    load = HostLoad(
+        run_delay={SLOW: 0.5}, throttled={4: 0.5}, faults_a_second={17: 500.0}, memory_pressure={"cpu-02": 0.5}
+    )
+    assert detect_host_contention(load.added_to(view, busy(view, "cpu-01", "core1", "4711 stress-ng 0.99"))) == []
 
 
 @over_seeds(range(10))
 def test_ranks_that_crowd_few_cores_all_wait_and_nobody_is_accused(seed: int) -> None:
     view = contended_view(Topology(dp=2, pp=2, tp=2), busy=1.0, jitter=0.5, seed=seed)
     waits = dict(enumerate(np.random.default_rng(seed).uniform(0.3, 0.7, 8).tolist()))
-    assert detect_host_contention(Told(run_delay=waits, seed=seed).beside(view)) == []
+    assert detect_host_contention(HostLoad(run_delay=waits, seed=seed).added_to(view)) == []
 
 
 def test_steps_without_a_time_are_judged_by_spans_alone() -> None:
-    view = replace(Told(run_delay={SLOW: 0.5}).beside(CLEAR), step_start_ns=None)
+    view = replace(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR), step_start_ns=None)
     assert "cause" not in the_finding(view).evidence
 
 
 @pytest.mark.parametrize("text", ["", "4711", "4711 stress-ng", "a b c", "4711 stress-ng much"])
 def test_words_that_make_no_sense_name_nobody(text: str) -> None:
-    finding = the_finding(Told(run_delay={SLOW: 0.5}).beside(CLEAR, busy(CLEAR, "cpu-01", "core1", text)))
+    finding = the_finding(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, busy(CLEAR, "cpu-01", "core1", text)))
     assert finding.evidence["cause"] == "crowded"
 
 
 def test_one_of_many_thousand_ranks_is_explained() -> None:
     view = contended_view(Topology(dp=64, pp=8, tp=8), num_steps=20, stopped={777: 3.0})
-    finding = the_finding(Told(run_delay={777: 0.6}).beside(view))
+    finding = the_finding(HostLoad(run_delay={777: 0.6}).added_to(view))
     assert finding.ranks == [777]
     assert finding.evidence["cause"] == "crowded"

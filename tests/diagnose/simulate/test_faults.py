@@ -58,10 +58,10 @@ def test_two_faults_of_one_run_are_both_told() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("melt:rank=1", "no fault 'melt'"),
+        ("melt:rank=1", "unknown fault 'melt'"),
         ("slow:rank=5", "factor= is missing"),
         ("slow:rank=5,factor=x", "factor is not a number: 'x'"),
-        ("slow:rank=5,factor=1.4,size=3", "no setting 'size'"),
+        ("slow:rank=5,factor=1.4,size=3", "unknown setting 'size'"),
         ("throttle:rank=5,factor=1.4,shape=square", "shape is 'square'"),
         ("throttle:rank=5,factor=1.4,reason=boredom", "reason is 'boredom'"),
         ("slow:factor=1.4", "a fault needs a place"),

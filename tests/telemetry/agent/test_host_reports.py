@@ -366,7 +366,7 @@ def test_a_collector_that_knows_no_hosts_is_left_in_peace(
         reports.take_in()
         agent.turn()
         assert client.read(Ranks(run_id="run", attempt=0)).num_rows == 1
-    assert "no table" in capsys.readouterr().err
+    assert "unknown table" in capsys.readouterr().err
 
 
 class _Older:
@@ -377,7 +377,7 @@ class _Older:
 
     def post(self, table: str, rows: pa.Table) -> Ack:
         if table.startswith("host"):
-            raise UsageError(f"no table {table!r}", hint="tables are spans, marks")
+            raise UsageError(f"unknown table {table!r}", hint="tables are spans, marks")
         return self._client.post(table, rows)
 
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from telemetry.collector.gates import Buckets, network_of, without_port
 from telemetry.collector.guard import MALFORMED, declared_length
-from telemetry.collector.server import configured
+from telemetry.collector.serving import configured
 from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.credentials import Tokens, check_pair, read_secret, trusted
 from telemetry.errors import UsageError

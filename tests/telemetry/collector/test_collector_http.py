@@ -13,7 +13,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from telemetry.collector.server import listen
+from telemetry.collector.serving import listen
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.records import RECORDS_LOST
@@ -58,7 +58,7 @@ def post_batch(http: httpx.Client, body: bytes, *, table: str = "spans", kind: s
         pytest.param(
             encode(of_run(pa.concat_tables([numbered_spans(5, 2), numbered_spans(0, 2)]))), "out of order", id="order"
         ),
-        pytest.param(encode(of_run(made("spans", [{"seq": 2**63}]))), "a seq of", id="seq beyond all"),
+        pytest.param(encode(of_run(made("spans", [{"seq": 2**63}]))), "is too large", id="seq beyond all"),
         pytest.param(encode(of_run(made("spans", [{"seq": 1, "step": None}]))), "missing values", id="missing value"),
     ],
 )
@@ -92,8 +92,8 @@ def test_a_page_in_a_browser_cannot_send_rows(http: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"query": "DropEverything"}, "no query"),
-        ({"query": "Query"}, "no query"),
+        ({"query": "DropEverything"}, "unknown query"),
+        ({"query": "Query"}, "unknown query"),
         ({"parameters": {}}, "not a query"),
         ([1], "not a query"),
         ({"query": "Ranks", "parameters": {"run_id": "run"}}, "attempt"),

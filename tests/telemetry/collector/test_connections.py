@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from telemetry.collector import connections
 from telemetry.collector.connections import BoundedConnection
-from telemetry.collector.server import configured, listen
+from telemetry.collector.serving import configured, listen
 from telemetry.collector.settings import ServerSettings
 from tests.certificates import make_authority, make_server
 from tests.deadline import until

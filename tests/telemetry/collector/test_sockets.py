@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage
 from websockets.sync.client import ClientConnection, connect
 
 from telemetry.collector import connections, sockets
-from telemetry.collector.server import MAX_MESSAGE_BYTES, configured
+from telemetry.collector.serving import MAX_MESSAGE_BYTES, configured
 from telemetry.collector.settings import ServerSettings
 from tests.deadline import until
 from tests.telemetry.collector.test_connections import ANSWER_BYTES, all_of, call, serving

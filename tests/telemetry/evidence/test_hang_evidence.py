@@ -45,7 +45,9 @@ def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
 @contextmanager
 def following(spool: Path, collector: CollectorClient) -> Iterator[EvidenceWatch]:
     """An agent at work."""
-    settings = AgentSettings(spool=spool, collector=collector.url, interval_s=0.1, patience_s=5, stall=SETTINGS)
+    settings = AgentSettings(
+        spool=spool, collector=collector.url, interval_s=0.1, patience_s=5, appear_s=120, stall=SETTINGS
+    )
     watch = EvidenceWatch(spool, settings=SETTINGS, interval_s=0.1)
     stop = threading.Event()
     thread = threading.Thread(target=Agent(Host(spool), collector, settings, watch).run, args=(stop,))
@@ -111,8 +113,8 @@ def test_a_rank_that_stands_still_is_taken_down_as_it_stands(
 def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path, collector: CollectorClient) -> None:
     spool = tmp_path / "spool"
     before_ns = time.time_ns()
-    # The agent looks at the rank before it dies: of a death before its first look it cannot know the time.
-    with standing_job(spool, "kill", step=LATE), following(spool, collector):
+    # The agent runs before the rank dies. It cannot know the time of an earlier death.
+    with following(spool, collector), standing_job(spool, "kill", step=LATE):
         until(lambda: stored(collector).get((1, "state"), {}).get("process") == "dead", seconds=60, what="the death")
         found = stored(collector)
     state = found[1, "state"]

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
-from tests.ui.asked import Place, Told, ask
+from tests.ui.asked import Property, PropertyValue, ask
 from tests.ui.served_dashboard import serving_app
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.app import mount_dashboard
@@ -44,9 +44,9 @@ def test_an_error_within_a_callback_is_written_down_with_its_traceback(
     server = FastAPI()
     mount_dashboard(server, StoreReader(store))
     with serving_app(server) as address:
-        outputs: list[Place] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
+        outputs: list[Property] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
         search = "?view=overview&run=made"
-        shown: list[Told] = [("page", "data-drawn", "overview/made/None/page"), ("known", "data", None)]
+        shown: list[PropertyValue] = [("page", "data-drawn", "overview/made/None/page"), ("known", "data", None)]
         clock = ("clock", "n_intervals", 1)
         assert ask(address, outputs, [clock], [("url", "search", search), *shown], ["clock.n_intervals"]) == {}
     written = [one for one in caplog.records if one.name == "ui.dashboard.app"]

@@ -16,6 +16,10 @@ NodeOption = Annotated[
 PairsOption = Annotated[
     bool, typer.Option("--pairs", help="Test nodes in pairs to find a bad one. Start it on every node.")
 ]
+QuickOption = Annotated[
+    bool,
+    typer.Option("--quick", help="With --node: only memory, matrix products and disk. Takes about five seconds."),
+]
 SecondsOption = Annotated[
     float, typer.Option(help="Time limit of a check or a round. At the limit it is killed and fails.", callback=finite)
 ]
@@ -48,6 +52,7 @@ class DoctorOptions:
     """Check this machine. Exit status 1 if a check fails."""
 
     node: NodeOption = False
+    quick: QuickOption = False
     pairs: PairsOption = False
     seconds: SecondsOption = 15.0
     interface: InterfaceOption = None

@@ -15,7 +15,7 @@ RetentionOption = Annotated[
         envvar="RANKSCOPE_RETENTION_DAYS",
         min=0,
         max=36_500,
-        help="Days to keep spans, samples, samples of hosts and OpenTelemetry rows. 0: for ever. Default: no change.",
+        help="Days to keep spans, samples, samples of hosts and OpenTelemetry rows. 0: forever. Default: no change.",
         show_default=False,
     ),
 ]

@@ -1,4 +1,5 @@
-// What a page does without asking the server: copy a link to exactly this view, step with [ and ], go along the list of runs.
+// Actions of a page without a request to the server: copy a link to this view, change the step with [ and ], use arrow keys in
+// the list of runs.
 
 document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-search]");
@@ -21,7 +22,7 @@ document.addEventListener("keydown", (event) => {
     }
 });
 
-// In the list of runs: / to the search, up and down from run to run.
+// In the list of runs: / goes to the search field, arrow keys go to the previous or next run.
 document.addEventListener("keydown", (event) => {
     const search = document.querySelector("[role=search] input");
     if (!search || event.ctrlKey || event.metaKey || event.altKey) {
@@ -39,7 +40,7 @@ document.addEventListener("keydown", (event) => {
     }
 });
 
-// The clipboard is closed to pages served without TLS from another machine: there an old way still works.
+// Browsers give no clipboard API to pages of another machine without TLS. execCommand still works there.
 async function copyText(text) {
     if (navigator.clipboard && window.isSecureContext) {
         return navigator.clipboard.writeText(text);

@@ -1,23 +1,23 @@
-// A tree of components that no callback finds, drawn as React's alone. What is one: ui/dashboard/components.py.
+// Draws a tree of components with React only. Dash callbacks do not find its components. See ui/dashboard/components.py.
 
 window.rankscope = Object.assign(window.rankscope ?? {}, {
     Still: (() => {
-        const nobody = () => {};
+        const ignore = () => {};
 
-        function grow(node, key) {
+        function toElement(node, key) {
             if (Array.isArray(node)) {
-                return node.map(grow);
+                return node.map(toElement);
             }
             if (!node?.namespace) {
                 return node;
             }
-            const props = Object.entries(node.props).map(([name, value]) => [name, isGrown(value) ? grow(value) : value]);
+            const props = Object.entries(node.props).map(([name, value]) => [name, isTree(value) ? toElement(value) : value]);
             const type = window[node.namespace][node.type];
-            return window.React.createElement(type, {...Object.fromEntries(props), key, setProps: nobody});
+            return window.React.createElement(type, {...Object.fromEntries(props), key, setProps: ignore});
         }
 
-        const isGrown = (value) => Boolean(value?.namespace) || (Array.isArray(value) && value.some(isGrown));
+        const isTree = (value) => Boolean(value?.namespace) || (Array.isArray(value) && value.some(isTree));
 
-        return ({tree}) => grow(tree);
+        return ({tree}) => toElement(tree);
     })(),
 });

@@ -61,6 +61,10 @@ class StoreQueries:
         key = "of all", age_s, cast(Hashable, query)
         return self._cache.get(key, lambda: self._reader.read(query), version=version)
 
+    def kept(self, key: Hashable, work: Callable[[], Answer], version: Hashable) -> Answer:
+        """The result of ``work()`` about a whole run, cached until ``version`` changes."""
+        return self._cache.get(("kept", key), work, version=version)
+
     def ask(self, run: RunSummary, query: Query) -> pa.Table:
         """The answer to a query about an attempt, cached until new data arrives."""
         return self.cached(run, cast(Hashable, query), lambda: self._reader.read(query))

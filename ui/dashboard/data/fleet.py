@@ -22,7 +22,7 @@ from ui.dashboard.wording import NS_PER_S
 MAX_POINTS = 500
 """In one series. Longer windows use longer periods."""
 MAX_PERIODS = 50
-"""Of a counter whose total growth is shown. There can be tens of thousands of such counters."""
+"""Number of periods for a counter whose total growth is shown. There can be tens of thousands of such counters."""
 MAX_EVENTS = 2_000
 MAX_MARKS = 1_000
 REFRESH_NS = 10 * NS_PER_S

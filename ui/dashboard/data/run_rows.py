@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnose.findings import Severity
+from diagnose.goodput.share import StepSums
 from diagnose.model.run_state import NS_PER_S, RunState
 from telemetry.stores.queries import InterruptedSteps, RunRates, RunSteps
 from telemetry.topology import Topology
@@ -18,9 +19,8 @@ STEP_TIME, MFU, TOKENS = "step-time", "mfu", "tokens-per-second"
 OLD_NS = 86_400 * NS_PER_S
 """A run without a heartbeat for this long is listed last, even with findings."""
 GOODPUT_MEANING = (
-    "Goodput: the time in steps whose work was kept, divided by the time from the first start of the run to its last "
-    "heartbeat. All attempts count; a repeated step counts once. The rest is start-up, restarts, lost work, stalls, "
-    "and time between steps."
+    "Goodput: the time in steps that were completed for the first time, without checkpoint snapshots, divided by the "
+    "wall time of the run over all attempts. The goodput page of a run shows where the rest went."
 )
 
 
@@ -83,22 +83,13 @@ class RunRow:
     heard_ns: int
 
 
-def goodput(attempts: Sequence[AttemptSteps | None], wall_ns: int) -> float | None:
-    """The share of ``wall_ns`` in steps whose work was kept. None without a step. ``attempts``: the first one first.
-
-    attempt 0   |0  1  2  3  4  5|              steps 4 and 5 were repeated: two mean steps do not count
-    attempt 1                      |4  5  6  7  8|
-    wall        |------------------------------------|
-    """
-    kept_ns, repeated_from = 0.0, None
-    for steps in reversed(attempts):
-        if steps is None:
-            continue
-        cut = steps.last_step + 1 if repeated_from is None else min(steps.last_step + 1, repeated_from)
-        share = max(0, cut - steps.first_step) / (steps.last_step + 1 - steps.first_step)
-        kept_ns += steps.steps_ns * share
-        repeated_from = min(steps.first_step, steps.first_step if repeated_from is None else repeated_from)
-    return min(1.0, kept_ns / wall_ns) if repeated_from is not None and wall_ns > 0 else None
+def step_sums(steps: AttemptSteps | None, snapshot_ns: float) -> StepSums | None:
+    """What goodput needs of an attempt. ``snapshot_ns``: its time in ``checkpoint-snapshot``."""
+    if steps is None:
+        return None
+    return StepSums(
+        first_step=steps.first_step, last_step=steps.last_step, steps_ns=steps.steps_ns, snapshot_ns=snapshot_ns
+    )
 
 
 def ordered(rows: Sequence[RunRow], order: RunOrder, now_ns: int) -> list[RunRow]:

@@ -32,25 +32,25 @@ BEST_VIEW = {Kind.STAGE_IMBALANCE: View.WHATIF, Kind.DATA_IMBALANCE: View.TIMELI
 """The best view of a kind. The default is the heat map."""
 
 
-class Way(NamedTuple):
+class FindingLink(NamedTuple):
     """A link to a view."""
 
     name: str
     address: str
 
 
-def ways(finding: Finding, facts: RunFacts) -> list[Way]:
+def links_to_views(finding: Finding, facts: RunFacts) -> list[FindingLink]:
     """Links to the views that show a finding."""
     found = {
-        View.HEAT_MAP: Way("heat map", _heat_map(finding, facts).search()),
-        View.TIMELINE: Way("timeline", _timeline(finding, facts).search()),
+        View.HEAT_MAP: FindingLink("heat map", _heat_map(finding, facts).search()),
+        View.TIMELINE: FindingLink("timeline", _timeline(finding, facts).search()),
     }
     if finding.kind is Kind.LOSS_ANOMALY:  # a slow rank would be mistaken for its cause
         del found[View.HEAT_MAP]
     if finding.kind in PRICED_BY_WHATIF:
-        found[View.WHATIF] = Way("cost", _at_steps(View.WHATIF, finding, facts).search())
+        found[View.WHATIF] = FindingLink("cost", _at_steps(View.WHATIF, finding, facts).search())
     if finding.kind in FAMILY_OF and finding.hosts:
-        found[View.FLEET] = Way("host", _fleet(finding, facts).search())
+        found[View.FLEET] = FindingLink("host", _fleet(finding, facts).search())
     first = BEST_VIEW.get(finding.kind, View.HEAT_MAP)
     return [found[view] for view in sorted(found, key=lambda view: view is not first)]
 
@@ -124,8 +124,8 @@ def headline(report: Report, facts: RunFacts) -> Component:
     if worst is None:
         return _all_clear(report)
     links = [
-        dcc.Link(f"Show {way.name}", href=way.address, className="button" if at else "button primary")
-        for at, way in enumerate(ways(worst, facts))
+        dcc.Link(f"Show {link.name}", href=link.address, className="button" if at else "button primary")
+        for at, link in enumerate(links_to_views(worst, facts))
     ]
     lines = [
         dmc.Text(worst.summary, fw=600, size="lg", className="verdict-text"),
@@ -186,7 +186,7 @@ def _finding(finding: Finding, facts: RunFacts) -> Component:
         ],
         gap="xs",
     )
-    links = [dcc.Link(way.name, href=way.address) for way in ways(finding, facts)]
+    links = [dcc.Link(link.name, href=link.address) for link in links_to_views(finding, facts)]
     return html.Article(
         [head, dmc.Text(finding.summary, size="sm"), html.Dl(evidence, className="facts"), dmc.Group(links, gap="md")],
         className="finding",

@@ -63,12 +63,12 @@ class ChartKey(NamedTuple):
 
     @classmethod
     def of(cls, figure: go.Figure) -> "ChartKey":
-        """Of a figure whose ``uirevision`` is its kind."""
+        """The key of a figure. Its ``uirevision`` must be its kind."""
         return cls(str(figure.layout.uirevision), _digest_of_traces(figure), _digest_of_rest(figure))
 
     @classmethod
     def parse(cls, text: str | None) -> "ChartKey":
-        """From its text. Without text, a key that no figure has."""
+        """The key in a text. Without text, a key that no figure has."""
         kind, traces, rest = ["", "", *(text or "").rsplit(" ", 2)][-3:]
         return cls(kind, traces, rest)
 

@@ -55,7 +55,7 @@ def told(table: dict[str, object]) -> str:
 
 def test_a_type_that_is_missing_or_misspelt_is_told() -> None:
     assert "hook ops has no type" in told({"url": "http://127.0.0.1:1"})
-    assert "no type 'pagerdutty'" in told({"type": "pagerdutty"})
+    assert "unknown type 'pagerdutty'" in told({"type": "pagerdutty"})
     assert "did you mean pagerduty?" in told({"type": "pagerdutty"})
     assert all(name in told({"type": "zzz"}) for name in OURS)
 
@@ -63,8 +63,8 @@ def test_a_type_that_is_missing_or_misspelt_is_told() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"timeout": 3}, "hook ops has no key 'timeout'\n\nhint: did you mean timeout_s?"),
-        ({"colour": "red"}, "hook ops has no key 'colour'\n\nhint: it has type, url, url_env, url_file, token_env"),
+        ({"timeout": 3}, "hook ops: unknown key 'timeout'\n\nhint: did you mean timeout_s?"),
+        ({"colour": "red"}, "hook ops: unknown key 'colour'\n\nhint: known: type, url, url_env, url_file, token_env"),
         ({"timeout_s": "3"}, "hook ops: timeout_s: Input should be a valid number"),
         ({"timeout_s": 0}, "hook ops: timeout_s: Input should be greater than 0"),
         ({"timeout_s": float("nan")}, "hook ops: timeout_s: Input should be a finite number"),
@@ -163,7 +163,7 @@ def test_a_package_that_does_not_load_is_named() -> None:
     assert "entry point pigeon = pigeon_post:Carrier cannot be loaded: RuntimeError: no pigeons" in told(
         {"type": "pigeon", "broken": True}
     )
-    assert "is not a hook: it lacks name, resend_s, batch, send" in told({"type": "feather"})
+    assert "is not a hook: it has no name, resend_s, batch, send" in told({"type": "feather"})
 
 
 def test_without_apprise_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.findings import Severity
 from diagnose.model.run_state import RunState
-from ui.dashboard.data.run_rows import AttemptSteps, OpenFindings, RecentMean, RunRow, goodput, ordered
+from ui.dashboard.data.run_rows import OpenFindings, RecentMean, RunRow, ordered
 from ui.dashboard.view_state import RunOrder
 
 S = 1_000_000_000
@@ -33,38 +33,6 @@ ROW = RunRow(
     started_ns=NOW_NS - 600 * S,
     heard_ns=NOW_NS,
 )
-
-
-def steps(first: int, last: int, step_s: float = 1.0) -> AttemptSteps:
-    number = last + 1 - first
-    return AttemptSteps(
-        first_step=first,
-        last_step=last,
-        num_steps=number,
-        steps_ns=number * step_s * S,
-        recent_ns=step_s * S,
-        recent_first=first,
-        last_end_ns=0,
-    )
-
-
-@pytest.mark.parametrize(
-    ("attempts", "wall_s", "share"),
-    [
-        ([steps(0, 9)], 20, 0.5),
-        ([steps(0, 9), steps(6, 15)], 40, 16 / 40),
-        ([steps(0, 9), None, steps(10, 19)], 40, 0.5),
-        ([steps(0, 99), steps(50, 59), steps(0, 9)], 100, 0.1),
-        ([steps(0, 9)], 5, 1.0),
-    ],
-)
-def test_a_step_that_was_done_again_counts_once(attempts: list[AttemptSteps | None], wall_s: int, share: float) -> None:
-    assert goodput(attempts, wall_s * S) == pytest.approx(share)
-
-
-def test_without_a_step_or_a_time_there_is_no_goodput() -> None:
-    assert goodput([None, None], 10 * S) is None
-    assert goodput([steps(0, 3)], 0) is None
 
 
 def test_trouble_comes_first_and_old_trouble_last() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
-from tests.ui.asked import Place, Told, ask
+from tests.ui.asked import Property, PropertyValue, ask
 from tests.ui.served_dashboard import serving
 
 SHOWN = {"stage": "forward-compute", "metric": "ratio", "clock": "own", "first": "", "last": ""}
@@ -15,10 +15,15 @@ SEARCH = "?view=heatmap&run=slow-rank-5"
 
 def answer(store: EmbeddedStore, changed: list[str], **controls: str) -> dict[str, Any]:
     """``controls``: values that are not as :data:`SHOWN`."""
-    ids: list[Place] = [({"control": name}, "value") for name in SHOWN]
+    ids: list[Property] = [({"control": name}, "value") for name in SHOWN]
     values = {**SHOWN, **controls}
-    shown: list[Told] = [({"control": name}, "value", values[name]) for name in SHOWN]
-    inputs: list[Told | list[Told]] = [("url", "search", SEARCH), ("freshness", "data", None), shown, []]
+    shown: list[PropertyValue] = [({"control": name}, "value", values[name]) for name in SHOWN]
+    inputs: list[PropertyValue | list[PropertyValue]] = [
+        ("url", "search", SEARCH),
+        ("freshness", "data", None),
+        shown,
+        [],
+    ]
     with serving(StoreReader(store)) as address:
         return ask(address, [("goes-to", "data"), ids], inputs, [], changed)
 

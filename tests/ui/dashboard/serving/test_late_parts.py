@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
-from tests.ui.asked import Place, Told, ask
+from tests.ui.asked import Property, PropertyValue, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
@@ -24,7 +24,7 @@ class Part(NamedTuple):
     of_drawing: tuple[str, ...]
     of_panel: tuple[str, ...]
 
-    def outputs(self) -> list[Place | list[Place]]:
+    def outputs(self) -> list[Property | list[Property]]:
         return [*((self.drawing, name) for name in self.of_drawing), *((self.panel, name) for name in self.of_panel)]
 
 
@@ -57,7 +57,7 @@ def address(store: EmbeddedStore, run: SyntheticRun) -> Iterator[str]:
 def is_drawn(address: str, part: Part, shown: str | None, some: bool, changed: list[str]) -> bool:
     search = f"?view={part.view}&run=made"
     inputs = [("here", "data", {"search": search, "some": some}), ("freshness", "data", None)]
-    state: list[Told] = [("url", "search", search), (part.panel, part.of_panel[-1], shown)]
+    state: list[PropertyValue] = [("url", "search", search), (part.panel, part.of_panel[-1], shown)]
     return bool(ask(address, part.outputs(), inputs, state, changed))
 
 

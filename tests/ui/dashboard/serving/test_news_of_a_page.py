@@ -10,7 +10,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
-from tests.ui.asked import Place, ask
+from tests.ui.asked import Property, ask
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
@@ -31,7 +31,7 @@ def answers(store: EmbeddedStore, shown: str | None, *known: Known) -> list[dict
 
 def told(address: str, shown: str | None, known: Known) -> dict[str, Any]:
     """On an address that has just become :data:`SEARCH`."""
-    outputs: list[Place] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
+    outputs: list[Property] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
     state = [("url", "search", SEARCH), ("page", "data-drawn", shown), ("known", "data", known)]
     return ask(address, outputs, [("clock", "n_intervals", 1)], state, ["clock.n_intervals"])
 
@@ -86,6 +86,6 @@ def test_a_page_that_takes_long_is_not_asked_for_again(
 def ask_for_page(address: str) -> dict[str, Any]:
     dependencies = httpx.get(f"{address}_dash-dependencies").raise_for_status().json()
     (named,) = (one["output"] for one in dependencies if one["output"].startswith("..page.children"))
-    outputs: list[Place] = [tuple(one.split(".", 1)) for one in named.strip(".").split("...")]
+    outputs: list[Property] = [tuple(one.split(".", 1)) for one in named.strip(".").split("...")]
     inputs = [("url", "search", SEARCH), ("freshness", "data", None)]
     return ask(address, outputs, inputs, [("page", "data-drawn", None)], ["url.search"])

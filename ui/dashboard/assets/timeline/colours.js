@@ -1,4 +1,4 @@
-// Colours of one theme, packed for the raster and as text for the rest: read from the page, so that light and dark follow.
+// Colours of the current theme, read from the page: packed for the raster, and as text for other drawing.
 
 (function (timeline) {
     const WAITING = 0.55;
@@ -24,19 +24,19 @@
         return `rgb(${colour & 255}, ${(colour >>> 8) & 255}, ${(colour >>> 16) & 255})`;
     }
 
-    // Black or white, whichever can be read on a colour.
+    // Black or white: the one that is readable on a colour.
     function readableOn(colour) {
         const light = (colour & 255) * 0.299 + ((colour >>> 8) & 255) * 0.587 + ((colour >>> 16) & 255) * 0.114;
         return light > 140 ? "#111111" : "#fdfdfd";
     }
 
-    // The ink of a bar's label, which stands in its middle: on what is lighter where that is waiting.
+    // Text colour of a bar's label. The label is in the middle of the bar, so the colour of that part counts.
     function inkOf(spans, index, inks) {
         const isWaiting = 2 * spans.waited[index] > spans.duration[index];
         return inks[isWaiting ? "waiting" : "stage"].get(spans.stage[index]);
     }
 
-    // `stages`: code -> {colour}; `found`: codes that stand out while the others fade, null: none is looked for.
+    // `stages`: code -> {colour}. `found`: codes of the search; the others are drawn paler. null: no search.
     function coloursOf(element, stages, found) {
         const style = getComputedStyle(element);
         const body = packed(channels(style.backgroundColor));

@@ -1,4 +1,4 @@
-// The component as Dash's page takes it: React's, from Dash's own bundle, around a View. Its properties: ui/dashboard/pages/panels.py.
+// The Dash component around a View. It uses the React of Dash's bundle. Its properties: ui/dashboard/pages/panels.py.
 
 window.rankscope = Object.assign(window.rankscope ?? {}, {
     SpanTimeline(props) {
@@ -8,7 +8,7 @@ window.rankscope = Object.assign(window.rankscope ?? {}, {
         const newest = useRef(props);
         newest.current = props;
         useLayoutEffect(() => {
-            const tell = (told) => newest.current.setProps(told);
+            const tell = (properties) => newest.current.setProps(properties);
             view.current = new window.rankscopeTimeline.View(holder.current, props.label, tell);
             return () => view.current.close();
         }, []);

@@ -1,4 +1,5 @@
-// From the server's base64 columns (ui/dashboard/pages/timeline/spans_buffer.py) to typed arrays. Times are ticks from the earliest span.
+// Decodes base64 columns of the server (ui/dashboard/pages/timeline/spans_buffer.py) to typed arrays. Times are ticks since the
+// start of the earliest span.
 
 (function (timeline) {
     const ARRAYS = {
@@ -18,7 +19,7 @@
         return Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, unpack(column)]));
     }
 
-    // One picture's spans: `columns` as arrays of one length, ordered by row, lane, start.
+    // The spans of a timeline: `columns` are arrays of the same length, ordered by row, lane, start.
     function decode(data) {
         const steps = unpackAll(data.steps);
         return {
@@ -39,7 +40,7 @@
         };
     }
 
-    // The ideal timeline in the shape of spans: a row for each pipeline rank, which those of its ranks share.
+    // The ideal timeline, in the format of spans. All ranks of a pipeline rank use the same row.
     function decodeIdeal({ideal, lanes}) {
         return {
             count: ideal.count,
@@ -56,17 +57,17 @@
 
     function byRow(row, numRows) {
         const found = Array.from({length: numRows}, () => []);
-        row.forEach((one, at) => found[one].push(at));
+        row.forEach((number, at) => found[number].push(at));
         return found;
     }
 
-    // The name of a span within its run, as the address has it; `seq` is text, for it may have 64 bits.
+    // The key of a span in its run, also used in the address. `seq` is text, because it may have 64 bits.
     function keyOf(spans, index) {
         const {rank, first_seq: first} = spans.rows[spans.row[index]];
         return {rank, seq: String(BigInt(first) + BigInt(spans.seq[index]))};
     }
 
-    // The index of the span of that name; -1 where it is not here.
+    // The index of the span with a key. -1: it is not in this timeline.
     function indexOf(spans, key) {
         const row = key ? spans.rowOfRank.get(key.rank) : undefined;
         if (row === undefined) {
@@ -95,7 +96,7 @@
         return low;
     }
 
-    // Spans of the same operation as a span, itself left out.
+    // Other spans of the same operation.
     function partners(spans, index) {
         const flow = spans.flow[index];
         const found = [];

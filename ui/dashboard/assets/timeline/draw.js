@@ -1,4 +1,4 @@
-// What is drawn over the image of the rows: axis, names, text on bars, the chosen span, its partners, the marked area.
+// Draws over the image of the rows: axis, names, text on bars, the selected span, its partners, the marked area.
 
 (function (timeline) {
     const AXIS_PX = 26;
@@ -8,7 +8,7 @@
     const LEAST_TEXT_PX = 9;
     const MAX_LABELS = 600;
 
-    // A whole frame. `view`: see view.js.
+    // Draws a complete frame. `view`: see view.js.
     function drawFrame(context, view) {
         const {ratio, width, height, gutter} = view;
         const plot = {width: Math.max(1, Math.round((width - gutter) * ratio)), height: Math.round((height - AXIS_PX) * ratio)};
@@ -59,7 +59,7 @@
         context.fillText(`time in ${name}`, 4, AXIS_PX / 2 - 1);
     }
 
-    // The longest of a bar's names that fits.
+    // Draws the longest name that fits into each bar.
     function drawLabels(context, view, labels) {
         const {ratio, gutter, colours} = view;
         context.font = `11px ${FONT}`;
@@ -156,7 +156,7 @@
         context.strokeRect(box.x, box.y, box.width, box.height);
     }
 
-    // Arrows from the chosen span to each of its partners on the screen; of a transfer from the sender to the receiver.
+    // Draws arrows from the selected span to its visible partners. For a transfer: from the sender to the receiver.
     function drawPartners(context, view) {
         const from = timeline.spanBox(view, view.selected);
         if (!from) {
@@ -174,7 +174,7 @@
         }
     }
 
-    // Where an arrow begins and ends: a transfer from the sender's begin to the receiver's end, a collective at its ends.
+    // Ends of an arrow. Transfer: from the begin of the send to the end of the receive. Collective: from end to end.
     function ends(tail, head, transfer) {
         const down = head.y > tail.y;
         const begin = [transfer ? tail.x : tail.x + tail.width, down ? tail.y + tail.height : tail.y];
@@ -187,11 +187,11 @@
         context.moveTo(fromX, fromY);
         context.bezierCurveTo(fromX, fromY + bend, toX, toY - bend, toX, toY);
         context.stroke();
-        const way = Math.sign(toY - fromY) || 1;
+        const direction = Math.sign(toY - fromY) || 1;
         context.beginPath();
         context.moveTo(toX, toY);
-        context.lineTo(toX - 4, toY - 7 * way);
-        context.lineTo(toX + 4, toY - 7 * way);
+        context.lineTo(toX - 4, toY - 7 * direction);
+        context.lineTo(toX + 4, toY - 7 * direction);
         context.fill();
     }
 

@@ -1,5 +1,5 @@
-// What was told to the page comes back by way of the server a moment later. By then somebody may have moved on: an answer to
-// something older than the newest told is no news.
+// Values that the timeline sends to the page come back from the server later. The user may have changed the value meanwhile, so
+// a returned value is ignored if it was sent before.
 
 (function (timeline) {
     const KEPT_MS = 5000;
@@ -14,7 +14,7 @@
             this.sent.push([JSON.stringify(value), this.now()]);
         }
 
-        // Whether a value that the page gives is new to us.
+        // Whether a value from the page is new: it was not sent by this timeline.
         isNews(value) {
             const oldest = this.now() - KEPT_MS;
             this.sent = this.sent.filter(([, at]) => at >= oldest);

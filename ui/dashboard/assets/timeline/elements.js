@@ -1,10 +1,10 @@
-// The elements of the component: buttons, search, legend, scrolled canvas, tooltip, help, and what is read aloud.
+// The elements of the component: buttons, search, legend, scrolled canvas, tooltip, help, and text for screen readers.
 
 (function (timeline) {
     const HELP = [
         ["W / S, wheel", "zoom in and out at the pointer"],
         ["A / D, drag", "move left and right; drag up and down, or Shift + wheel, to scroll the rows"],
-        ["F, double click", "zoom to the chosen span, to the marked area, or to the whole step"],
+        ["F, double click", "zoom to the selected span, to the marked area, or to the whole step"],
         [". / ,", "next and previous span in the lane"],
         ["↑ / ↓", "nearest span one lane up or down"],
         ["[ / ]", "previous and next step"],
@@ -29,9 +29,9 @@
         return make("button", {type: "button", className: "button small", textContent: text, "aria-label": label, title});
     }
 
-    // Fills `root` and returns what the component works with.
+    // Creates the elements in `root` and returns them by name.
     function build(root, label) {
-        const described = `${root.id || "span-timeline"}-help`;
+        const helpId = `${root.id || "span-timeline"}-help`;
         const parts = {
             zoomIn: button("+", "zoom in", "zoom in: W"),
             zoomOut: button("−", "zoom out", "zoom out: S"),
@@ -45,7 +45,7 @@
             spacer: make("div", {className: "span-timeline-spacer"}),
             tooltip: make("div", {className: "span-timeline-tooltip", hidden: true, "aria-hidden": "true"}),
             spoken: make("div", {className: "span-timeline-spoken", "aria-live": "polite"}),
-            help: helpOf(described),
+            help: helpOf(helpId),
         };
         parts.spacer.append(parts.canvas);
         parts.scroll = make("div", {
@@ -54,7 +54,7 @@
             role: "application",
             "aria-roledescription": "timeline",
             "aria-label": label ?? "timeline",
-            "aria-describedby": described,
+            "aria-describedby": helpId,
         }, parts.spacer);
         const tools = [parts.zoomIn, parts.zoomOut, parts.fit, parts.searchButton, parts.helpButton, parts.search, parts.found];
         root.replaceChildren(
@@ -68,7 +68,7 @@
     }
 
     function helpOf(id) {
-        const rows = HELP.map(([keys, does]) => make("div", {}, make("dt", {textContent: keys}), make("dd", {textContent: does})));
+        const rows = HELP.map(([keys, text]) => make("div", {}, make("dt", {textContent: keys}), make("dd", {textContent: text})));
         const close = button("Close", "close the list of keyboard shortcuts", "Esc");
         const help = make("div", {id, className: "span-timeline-help", role: "dialog", hidden: true, "aria-label": "keyboard shortcuts"},
             make("dl", {}, ...rows), close);
@@ -76,7 +76,7 @@
         return help;
     }
 
-    // Names and colours of the stages; a click finds one.
+    // Shows names and colours of the stages. A click searches for a stage.
     function fillLegend(legend, stages, choose) {
         const entries = [...stages.values()].map(({label, colour}) => {
             const swatch = make("span", {className: "swatch"});

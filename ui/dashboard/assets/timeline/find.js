@@ -1,4 +1,4 @@
-// From places on the screen to spans, and back. Places are css pixels from the canvas's upper left corner.
+// Finds the span at a place on the screen, and the place of a span. Places are CSS pixels from the upper left corner of the canvas.
 
 (function (timeline) {
     const NEAR_PX = 3;
@@ -13,19 +13,19 @@
         return first + ((x - view.gutter) / (view.width - view.gutter)) * (last - first);
     }
 
-    // The row under a place; undefined between and below rows. The pinned ones lie on top.
+    // The row at a place. undefined: between or below rows. Pinned rows cover others.
     function placeAt(view, y) {
         const below = y - timeline.AXIS_PX;
         return [...view.placed].reverse().find(({from, to}) => below >= from && below < to);
     }
 
-    // The span under a place, or the nearest within a few pixels of it; -1: none.
+    // The span at a place, or the nearest one within a few pixels. -1: none.
     function spanAt(view, x, y) {
         const place = placeAt(view, y);
         return place ? indexAt(view, view, view.tracks.tracksOfRow[place.row], place, x, y) : -1;
     }
 
-    // The same among some tracks of a layer: spans and how they lie.
+    // The same for some tracks of a layer (spans and their tracks).
     function indexAt(view, layer, tracksThere, place, x, y) {
         if (x < view.gutter) {
             return -1;
@@ -58,7 +58,7 @@
         return best;
     }
 
-    // The idle stretch under a place, as an index into `spans.gaps`; -1: none.
+    // The idle time at a place, as an index into `spans.gaps`. -1: none.
     function gapAt(view, x, y) {
         const place = placeAt(view, y);
         const {gaps} = view.spans;
@@ -69,7 +69,7 @@
             : -1;
     }
 
-    // Where a span is drawn; null where it is not on the screen.
+    // The rectangle of a span. null: it is not on the screen.
     function spanBox(view, index) {
         if (!(index >= 0)) {
             return null;
@@ -77,7 +77,7 @@
         return boxOn(view, view, view.placed.find(({row}) => row === view.spans.row[index]), index);
     }
 
-    // The same of a layer, in a row on the screen.
+    // The same for a span of a layer, in a visible row.
     function boxOn(view, layer, place, index) {
         const {spans} = layer;
         const {shares, rowHeight} = view;
@@ -100,14 +100,14 @@
         return tracks.tracksOfRow[row].find((track) => track.lane === lane && holds(track)).level;
     }
 
-    // The span before (-1) or after (1) another in its lane; -1: there is none.
+    // The span before (`by` = -1) or after (1) another span in its lane. -1: none.
     function neighbour(spans, index, by) {
         const other = index + by;
         const inside = other >= 0 && other < spans.count;
         return inside && spans.row[other] === spans.row[index] && spans.lane[other] === spans.lane[index] ? other : -1;
     }
 
-    // Where a marked area lies, [first, last, top, bottom] in nanoseconds and ranks; null where its rows are gone.
+    // The rectangle of a marked area [first, last, top, bottom] (nanoseconds and ranks). null: its rows are not shown.
     function areaBox(view, [firstNs, lastNs, top, bottom]) {
         const rowAt = (rank) => view.displayed.rows.indexOf(view.spans.rowOfRank.get(rank));
         const rows = [rowAt(top), rowAt(bottom)].sort((a, b) => a - b);

@@ -1,7 +1,7 @@
-// One picture of the rows as an image, in device pixels: rows, the pale stretch of each step, tracks. Bubbles stay empty.
+// Paints the rows as an image, in device pixels: background, the pale range of each step, tracks. Idle time stays empty.
 
 (function (timeline) {
-    // Reuses the image of the frame before where it has the same size.
+    // Reuses the image of the last frame if it has the same size.
     function imageOf(kept, width, height) {
         if (kept && kept.image.width === width && kept.image.height === height) {
             return kept;
@@ -16,7 +16,7 @@
         };
     }
 
-    // Paints `placed` rows (css pixels, `ratio` device pixels each) and returns the places of labels:
+    // Paints the rows `placed` (CSS pixels; one has `ratio` device pixels) and returns the places of labels:
     // [{spans, index, from, to, top, height}], device pixels.
     function paintRows(frame, view) {
         const {spans, strip, tracks, shares, placed, rowHeight, ratio, window, colours} = view;
@@ -48,7 +48,7 @@
         return labels;
     }
 
-    // One track of a layer of spans, on the line of pixels that is its ground.
+    // Paints one track of a layer of spans. `ground`: the line of pixels behind it.
     function paintTrack(frame, {spans, tracks, window, colours, ground}, track, from, to, labels) {
         if (to <= from) {
             return;

@@ -1,12 +1,12 @@
-// For tests and for other scripts: `element.timeline` of a `.span-timeline` tells what is drawn and where.
+// For tests and other scripts: `element.timeline` of a `.span-timeline` returns what is drawn and where.
 //
-//   spans({stage, rank})  keys {rank, seq, stage} of the spans of a stage (by label) and rank, as far as they are given
-//   where(key)            {x, y, width, height} of what is drawn of a span, in pixels of the browser's window; null: nothing
-//   window()              [first, last] on the screen, in nanoseconds from the earliest span
-//   rows()                ranks on the screen, from the top
+//   spans({stage, rank})  keys {rank, seq, stage} of the spans of a stage (label) and rank; both are optional
+//   where(key)            {x, y, width, height} of the visible part of a span, in pixels of the browser window; null: not visible
+//   window()              visible range [first, last], in nanoseconds since the earliest span
+//   rows()                visible ranks, from the top
 //   selected()            {key, partners: keys}
-//   ideal()               {end, lost, rows: of each the bars {stage, occurrence, start, duration}}, in nanoseconds; null: not shown
-//   whereIdeal(key)       `where` of the ideal bar that stands for a span
+//   ideal()               {end, lost, rows: the bars {stage, occurrence, start, duration} of each row}, in nanoseconds; null: not shown
+//   whereIdeal(key)       like `where`, for the ideal bar of a span
 //   view                  the View itself
 
 (function (timeline) {

@@ -1,20 +1,20 @@
-// The ideal timeline: a strip below each row's own lanes, in which the step's operations lie where the replay puts them.
+// The ideal timeline: a strip below the lanes of each row. It shows the operations of the step at their times in the replay.
 //
 //   rank 4   compute  |===== F0 =====|==== B0 ====|
 //            ideal    |=== F0 ===|== B0 ==|:: lost ::|
 //
-// Ranks of one pipeline rank share a strip. An ideal bar stands for the real one of the same number among those of its stage.
+// All ranks of a pipeline rank have the same strip. Ideal bar n of a stage corresponds to measured bar n of that stage.
 
 (function (timeline) {
     const FONT = "11px -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
     const LEAST_TEXT_PX = 12;
 
-    // A layer beside the real one: spans and how they lie.
+    // The layer of the ideal timeline: spans and their tracks.
     function stripOf(ideal) {
         return {spans: ideal, tracks: timeline.tracksOf(ideal)};
     }
 
-    // What lies behind the bars of a strip: how long the ideal step is, and how much longer the step took.
+    // The background of a strip: the duration of the ideal step, and the time that the measured step took longer.
     function idealLine(line, {begin, end, lost}, [first, last], colours) {
         const x = (tick) => Math.min(Math.max(Math.round(((tick - first) * line.length) / (last - first)), 0), line.length);
         line.fill(colours.body);
@@ -28,7 +28,7 @@
         return Boolean(place) && (y - timeline.AXIS_PX - place.top) / view.rowHeight >= view.shares[view.strip.spans.firstLane].top;
     }
 
-    // The ideal bar under a place: {row, index}; null: none.
+    // The ideal bar at a place: {row, index}. null: none.
     function idealAt(view, x, y) {
         if (!isInStrip(view, y)) {
             return null;
@@ -39,7 +39,7 @@
         return index >= 0 ? {row: place.row, index} : null;
     }
 
-    // Indices of the spans of a stage in a row, by start: each stage has a lane of its own.
+    // Indices of the spans of a stage in a row, ordered by start, because each stage has its own lane.
     function ofStage(spans, row, stage) {
         const found = [];
         for (let index = timeline.firstOfRow(spans, row); index < spans.count && spans.row[index] === row; index += 1) {
@@ -50,14 +50,14 @@
         return found;
     }
 
-    // The real span that an ideal one stands for in a row; -1 where not all of its stage are in the picture.
+    // The measured span that corresponds to an ideal one in a row. -1: the timeline does not have all spans of its stage.
     function realOf({spans, strip: {spans: ideal}}, row, index) {
         const stage = ideal.stage[index];
-        const [real, imagined] = [ofStage(spans, row, stage), ofStage(ideal, ideal.rowOf[row], stage)];
-        return real.length === imagined.length ? real[ideal.occurrence[index]] : -1;
+        const [measuredBars, idealBars] = [ofStage(spans, row, stage), ofStage(ideal, ideal.rowOf[row], stage)];
+        return measuredBars.length === idealBars.length ? measuredBars[ideal.occurrence[index]] : -1;
     }
 
-    // Where the ideal bar is drawn that stands for a span; null: nowhere.
+    // The rectangle of the ideal bar of a span. null: it is not drawn.
     function idealBoxOf(view, index) {
         if (!view.strip || !(index >= 0)) {
             return null;
@@ -65,11 +65,11 @@
         const {spans, strip: {spans: ideal}} = view;
         const row = spans.row[index];
         const bars = ofStage(ideal, ideal.rowOf[row], spans.stage[index]);
-        const bar = bars.find((one) => realOf(view, row, one) === index);
+        const bar = bars.find((candidate) => realOf(view, row, candidate) === index);
         return bar === undefined ? null : timeline.boxOn(view, view.strip, view.placed.find((place) => place.row === row), bar);
     }
 
-    // Where the ideal step ends, through all rows, and in each strip what is lost.
+    // Draws a line at the end of the ideal step, and the lost time in each strip.
     function drawIdeal(context, view) {
         if (!view.strip) {
             return;
@@ -95,7 +95,7 @@
         }
     }
 
-    // What is shown, for the hook.
+    // The content of the ideal timeline, for the hook.
     function idealOf({spans, strip: {spans: ideal}}) {
         const ns = (ticks) => ticks * spans.tickNs;
         const bar = (index) => ({

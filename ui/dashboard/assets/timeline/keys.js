@@ -1,4 +1,4 @@
-// Keys, as Perfetto's users know them. They work wherever the focus is on the page but where somebody types.
+// Keyboard shortcuts, similar to Perfetto's. They work on the whole page, except in text fields.
 
 (function (timeline) {
     const ZOOM = 1.35;
@@ -15,7 +15,7 @@
         return () => listeners.forEach(([element, name, listener]) => element.removeEventListener(name, listener));
     }
 
-    const DOES = {
+    const ACTIONS = {
         w: (view) => timeline.zoomAt(view, pointerX(view), 1 / ZOOM),
         s: (view) => timeline.zoomAt(view, pointerX(view), ZOOM),
         a: (view) => timeline.panByPx(view, -PAN_SHARE * (view.width - view.gutter)),
@@ -29,7 +29,7 @@
         "?": (view) => toggleHelp(view),
         Escape: (view) => clear(view),
     };
-    const ON_THE_PICTURE = {ArrowDown: (view) => across(view, 1), ArrowUp: (view) => across(view, -1)};
+    const CANVAS_ACTIONS = {ArrowDown: (view) => across(view, 1), ArrowUp: (view) => across(view, -1)};
 
     function key(view, event) {
         const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
@@ -37,10 +37,10 @@
             return;
         }
         const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-        const does = DOES[name] ?? (document.activeElement === view.parts.scroll ? ON_THE_PICTURE[name] : undefined);
-        if (does) {
+        const action = ACTIONS[name] ?? (document.activeElement === view.parts.scroll ? CANVAS_ACTIONS[name] : undefined);
+        if (action) {
             event.preventDefault();
-            does(view);
+            action(view);
         }
     }
 
@@ -60,7 +60,7 @@
         }
     }
 
-    // The next or previous span of the lane; without a choice the first on the screen.
+    // Selects the next or previous span of the lane. Without a selection: the first visible span.
     function along(view, by) {
         if (view.selected < 0) {
             chooseFirst(view, (index) => view.spans.start[index] >= view.window[0]);
@@ -83,7 +83,7 @@
         }
     }
 
-    // The span one track up or down that is nearest in time.
+    // Selects the span in the track above or below that is nearest in time.
     function across(view, by) {
         const {spans, tracks, displayed, selected} = view;
         if (selected < 0) {
@@ -127,7 +127,7 @@
         event.stopPropagation();
     }
 
-    // The next span that is looked for, in the order of rows, lanes and time; after the last comes the first.
+    // Selects the next span of the search, in the order of rows, lanes and time. After the last span, the first follows.
     function chooseFound(view, by) {
         const {spans, chosen, selected} = view;
         for (let tried = 1; tried <= spans.count; tried += 1) {

@@ -1,8 +1,8 @@
-// Where spans lie: levels of a lane whose spans overlap, lanes of a row, rows of the picture with the pinned ones on top.
+// Places of spans: levels in a lane with overlapping spans, lanes in a row, and rows with the pinned ones on top.
 //
 //   rank 4   compute  |===== F0 =====|  |=== B0 ===|
 //            pp         |s|   |r-----|                  level 0
-//                          |r--|                        level 1: begins before the one above has ended
+//                          |r--|                        level 1: begins before the span above has ended
 //            host     |load|
 
 (function (timeline) {
@@ -10,7 +10,7 @@
     const BLOCK = 0.9;
     const [LEAST_ROW, HIGHEST_ROW, FILLED] = [18, 132, 560];
 
-    // Tracks: one level of one lane of one row, spans `order[first..last)` of it by start; `reach`: the latest end so far.
+    // A track is one level of a lane in a row. Its spans are `order[first..last)`, by start. `reach`: the latest end up to a span.
     function tracksOf(spans) {
         const order = new Uint32Array(spans.count);
         const reach = new Float64Array(spans.count);
@@ -34,7 +34,7 @@
         return {order, reach, tracks, levels, tracksOfRow: tracksByRow(tracks, spans.rows.length)};
     }
 
-    // Each span goes to the first level that is free when it starts; the last level takes what is left.
+    // Each span gets the first level that is free at its start. If all levels are used, it gets the last one.
     function levelsOf(spans, begin, end) {
         const found = [];
         const free = [];
@@ -67,7 +67,7 @@
         return found;
     }
 
-    // The first of a track's spans that may reach beyond `at`.
+    // The first span of a track that may end after `at`.
     function firstBeyond({order, reach}, track, at) {
         let [low, high] = [track.first, track.last];
         while (low < high) {
@@ -81,10 +81,10 @@
         return low;
     }
 
-    // Top and height of each lane's levels, as shares of a row; lanes without spans take no room.
+    // Top and height of each lane, and height of its levels, as shares of a row. Lanes without spans have no height.
     function laneShares(lanes, levels) {
         const weights = lanes.map(({weight}, lane) => (levels[lane] ? weight * (1 + 0.5 * (levels[lane] - 1)) : 0));
-        const total = weights.reduce((sum, one) => sum + one, 0) || 1;
+        const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
         let top = 0;
         return weights.map((weight, lane) => {
             const height = (BLOCK * weight) / total;
@@ -94,20 +94,20 @@
         });
     }
 
-    // `grown`: how much higher a row is than its own lanes, where a strip lies below them.
-    function rowHeight(numRows, grown = 1) {
-        return Math.round(Math.min(Math.max(FILLED / Math.max(1, numRows), LEAST_ROW), HIGHEST_ROW) * grown);
+    // `factor`: height of a row with an ideal strip / height without it.
+    function rowHeight(numRows, factor = 1) {
+        return Math.round(Math.min(Math.max(FILLED / Math.max(1, numRows), LEAST_ROW), HIGHEST_ROW) * factor);
     }
 
-    // Rows from the top, by their number: the pinned ranks in their order, then the others.
+    // Numbers of the rows from the top: the pinned ranks in their order, then the others.
     function displayedRows(spans, pinned) {
         const first = pinned.map((rank) => spans.rowOfRank.get(rank)).filter((row) => row !== undefined);
         const rest = spans.rows.map((_, row) => row).filter((row) => !first.includes(row));
         return {rows: [...first, ...rest], numPinned: first.length};
     }
 
-    // Rows on the screen, those that scroll first, so that the pinned ones are painted over them: {row, top, from, to}, in
-    // pixels below the axis; only `from` to `to` of it is to be seen.
+    // Visible rows {row, top, from, to}, in pixels below the axis; `from` to `to` is the visible part. Pinned rows are last, so
+    // that they are painted over the others.
     function placedRows({rows, numPinned}, height, scrollTop, viewHeight) {
         const edge = Math.min(numPinned * height, viewHeight);
         const placed = [];

@@ -1,10 +1,10 @@
-// Wheel and pointer: zoom about a place, drag, choose, pin, mark an area, point at things.
+// Wheel and pointer: zoom at a place, drag, select, pin, mark an area, show the tooltip.
 
 (function (timeline) {
     const CLICK_PX = 4;
     const ZOOM_PER_PX = 0.0022;
 
-    // Listens on the canvas; returns what ends it.
+    // Adds listeners to the canvas. Returns a function that removes them.
     function followPointer(view) {
         const {canvas, scroll, tooltip} = view.parts;
         const listeners = [
@@ -114,7 +114,7 @@
         }
     }
 
-    // An area of whole rows between two places; null where it has no length.
+    // The area of complete rows between two places. null: it has no length.
     function areaBetween(view, [x0, y0], [x1, y1]) {
         const clampY = (y) => Math.min(Math.max(y, timeline.AXIS_PX), view.height - 1);
         const ranks = [y0, y1].map((y) => timeline.placeAt(view, clampY(y))).map((place) => place && view.spans.rows[place.row].rank);

@@ -1,10 +1,11 @@
-// From spans to pixels. A track is composed as one line of pixels, which is then copied down as high as the track is:
-// what a frame costs depends on the pixels, hardly on the spans.
+// Draws spans as pixels. A track is first drawn as one line of pixels. The line is then copied to all lines of the track. So the
+// time for a frame depends mainly on the number of pixels, not of spans.
 //
-//   near   |==== F0 ====|== B0 ==|   two pixels or more: an exact bar, its edge darker, the part spent waiting lighter
-//   far    |fbbbbffbb.f|             less: each pixel column takes the stage that fills most of it, as strong as it is full
+//   near   |==== F0 ====|== B0 ==|   spans of at least two pixels: a bar with a dark edge; the part spent waiting is lighter
+//   far    |fbbbbffbb.f|             shorter spans: each pixel column has the colour of the stage with most time; it is paler if
+//                                    the column is less full
 //
-// Columns are counted from time zero, not from the left of the screen: while the picture is panned no column changes.
+// Columns are counted from time zero, not from the left of the screen. So columns do not change during panning.
 
 (function (timeline) {
     const LEAST_BAR_PX = 2;
@@ -12,7 +13,7 @@
     const LABEL_FROM_PX = 18;
     const FAINTEST = 0.4;
 
-    // Two packed colours (ABGR, opaque), `share` of the second.
+    // A mix of two packed colours (ABGR, opaque), with `share` of the second.
     function mix(a, b, share) {
         const part = (shift) => {
             const from = (a >>> shift) & 255;
@@ -21,8 +22,8 @@
         return (0xff000000 | part(16) | part(8) | part(0)) >>> 0;
     }
 
-    // One track into `line`, `line.length` pixels that stand for `view.window`. Spans that are wide enough for text go to
-    // `labels`. Returns whether there was any span.
+    // Draws a track into `line`, whose pixels cover the window `view`. Adds spans that are wide enough for text to `labels`.
+    // Returns whether the track has a visible span.
     function composeTrack(line, spans, tracks, track, view, colours, labels) {
         const width = line.length;
         const [first, last] = view;
@@ -70,7 +71,7 @@
         }
     }
 
-    // The pixel column that is being filled, and how much of it by which stage.
+    // The current pixel column, and the share of each stage in it.
     function newTally(line, colours) {
         return {line, colours, column: -1, cover: new Float64Array(256), seen: []};
     }
@@ -105,7 +106,7 @@
         tally.column = -1;
     }
 
-    // `line` into rows `from` to `to` of an image of the same width.
+    // Copies `line` to the lines `from` to `to` of an image of the same width.
     function copyDown(pixels, line, from, to) {
         if (to <= from) {
             return;

@@ -1,11 +1,11 @@
-// What of a timeline is chosen: a span, pinned ranks, a marked area, a stage that is looked for. Each is told to the page, and
-// taken from it.
+// The selection in a timeline: a span, pinned ranks, a marked area, a stage of the search. The first three are sent to the page,
+// and read from it.
 
 (function (timeline) {
     const SETTLED_MS = 200;
 
     class Selection {
-        // `tell(properties)`: to the page; `changed()`: the picture must be drawn anew.
+        // `tell(properties)` sends properties to the page. `changed()` redraws the timeline.
         constructor(tell, changed) {
             this.tell = tell;
             this.changed = changed;
@@ -18,7 +18,7 @@
             this.timers = {};
         }
 
-        // From the page's properties, those that differ from what they were.
+        // Uses those properties of the page that have changed.
         take({selected = null, pinned = [], area = null}) {
             for (const [name, value] of [["key", selected], ["pinned", pinned ?? []], ["area", area]]) {
                 const text = JSON.stringify(value);
@@ -29,7 +29,7 @@
             }
         }
 
-        // `afterMs`: keys may walk over many spans, of which the last is told.
+        // `afterMs`: delay. If keys select many spans in a short time, only the last one is sent.
         choose(key, afterMs = SETTLED_MS) {
             this.key = key;
             this.changed();
@@ -40,7 +40,7 @@
         }
 
         togglePin(rank) {
-            const rest = this.pinned.filter((one) => one !== rank);
+            const rest = this.pinned.filter((pinned) => pinned !== rank);
             this.pinned = rest.length < this.pinned.length ? rest : [...rest, rank].slice(-8);
             this.area = null;
             this.changed();
@@ -61,7 +61,7 @@
             });
         }
 
-        // Several in quick succession are told once.
+        // Sends later. Of several calls in a short time, only the last one is sent.
         later(name, afterMs, tell) {
             clearTimeout(this.timers[name]);
             this.timers[name] = setTimeout(tell, afterMs);

@@ -1,4 +1,4 @@
-// The timeline in one element: what it shows, where it has been zoomed to, and when it is drawn.
+// The timeline in an element: its content, its zoom, and when it is drawn.
 
 (function (timeline) {
     const ZOOM_SETTLED_MS = 350;
@@ -6,7 +6,7 @@
     const [LEAST_PX, MOST_PX, SHARE] = [300, 760, 0.72];
 
     class View {
-        // `tell(properties)` takes what the page is to know: see ui/dashboard/pages/panels.py.
+        // `tell(properties)` sends properties to the page: see ui/dashboard/pages/panels.py.
         constructor(root, label, tell) {
             this.root = root;
             this.tell = tell;
@@ -24,7 +24,7 @@
             root.timeline = timeline.hookOf(this);
         }
 
-        // The component's properties, whenever the page has set some.
+        // Called with the properties of the component, each time the page sets some.
         update(props) {
             this.suspects = new Set(props.suspects ?? []);
             this.root.dataset.theme = props.theme ?? "auto";
@@ -51,8 +51,8 @@
             this.strip = this.spans.ideal && timeline.stripOf(this.spans.ideal);
             const levels = this.tracks.levels.map((number, lane) => number || (this.strip?.tracks.levels[lane] ?? 0));
             this.shares = timeline.laneShares(this.spans.lanes, levels);
-            const grown = this.strip ? timeline.BLOCK / this.shares[this.strip.spans.firstLane].top : 1;
-            this.rowHeight = timeline.rowHeight(this.spans.rows.length, grown);
+            const factor = this.strip ? timeline.BLOCK / this.shares[this.strip.spans.firstLane].top : 1;
+            this.rowHeight = timeline.rowHeight(this.spans.rows.length, factor);
             this.window = this.windowOf(this.zoomNs ?? null);
             timeline.fillLegend(this.parts.legend, this.spans.stages, (label) => {
                 this.find(this.parts.search.value === label ? "" : label, true);
@@ -73,7 +73,7 @@
             return zoom ? timeline.clamp(zoom.map((ns) => ns / tickNs), end) : [0, end];
         }
 
-        // Zoomed or panned by hand: drawn at once, told when it has come to rest.
+        // The user zooms or pans. Draws at once, and sends the zoom when the movement has stopped.
         moveTo(window) {
             this.window = window;
             this.invalidate();
@@ -100,7 +100,7 @@
             this.resize();
         }
 
-        // Chooses a span, brings it onto the screen and says what it is.
+        // Selects a span, scrolls to it, and describes it for screen readers.
         choose(index, afterMs) {
             this.chosen.choose(index < 0 ? null : timeline.keyOf(this.spans, index), afterMs);
             if (index >= 0) {
@@ -123,7 +123,7 @@
             }
         }
 
-        // Lets the spans of stages stand out whose name holds the text, or is it; "" lets all.
+        // Highlights the stages whose name contains `text` (`exactly`: is equal to it). "": no search.
         find(text, exactly = false) {
             const {spans, parts} = this;
             const wanted = text.trim().toLowerCase();
@@ -132,7 +132,7 @@
             this.chosen.found = wanted ? new Set(codes) : null;
             parts.search.hidden = !wanted && document.activeElement !== parts.search;
             parts.search.value = text;
-            const number = wanted ? spans.stage.reduce((sum, one) => sum + Number(this.chosen.found.has(one)), 0) : 0;
+            const number = wanted ? spans.stage.reduce((sum, code) => sum + Number(this.chosen.found.has(code)), 0) : 0;
             parts.found.textContent = wanted ? `${number.toLocaleString("en")} ${number === 1 ? "span" : "spans"}` : "";
             this.recolour();
         }
@@ -144,7 +144,7 @@
             }
         }
 
-        // Takes the size that the page gives.
+        // Adapts the size to the page.
         resize() {
             const {parts, spans} = this;
             this.width = parts.scroll.clientWidth;
@@ -164,8 +164,8 @@
         }
 
         invalidate() {
-            this.frameAsked ??= requestAnimationFrame(() => {
-                this.frameAsked = null;
+            this.frameRequest ??= requestAnimationFrame(() => {
+                this.frameRequest = null;
                 this.draw();
             });
         }
@@ -182,7 +182,7 @@
         }
 
         close() {
-            cancelAnimationFrame(this.frameAsked);
+            cancelAnimationFrame(this.frameRequest);
             this.chosen.close();
             this.watchers.forEach((stop) => stop());
         }

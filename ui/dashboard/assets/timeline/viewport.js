@@ -1,17 +1,17 @@
-// Where the picture has been zoomed to: pure functions of a window [first, last] in ticks, within [0, end].
+// Zoom and pan: pure functions of the visible window [first, last] in ticks, within [0, end].
 
 (function (timeline) {
     const LEAST_TICKS = 1000;
     const UNITS = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
 
-    // A window moved and, where it is too long or too short, cut so that it lies within [0, end].
+    // Moves a window into [0, end], and changes its length if it is too long or too short.
     function clamp([first, last], end) {
         const length = Math.min(Math.max(last - first, Math.min(LEAST_TICKS, end)), end);
         const begin = Math.min(Math.max(first, 0), end - length);
         return [begin, begin + length];
     }
 
-    // `at` stays where it is on the screen; `factor` below 1 shows less.
+    // Zooms so that `at` keeps its place on the screen. A `factor` below 1 zooms in.
     function zoomAbout([first, last], at, factor, end) {
         const length = Math.min(Math.max((last - first) * factor, Math.min(LEAST_TICKS, end)), end);
         const share = (at - first) / (last - first);
@@ -22,17 +22,17 @@
         return clamp([first + by, last + by], end);
     }
 
-    // A stretch with a margin around it, as `F` shows it.
+    // A range with a margin around it, for the key F.
     function around(first, last, end) {
         const margin = Math.max((last - first) * 0.5, LEAST_TICKS / 4);
         return clamp([first - margin, last + margin], end);
     }
 
-    // Round times for an axis of so many pixels: {values (ns), unit (ns), name}.
+    // Round times for an axis of `widthPx`: {values (ns), name of the unit, text(ns)}.
     function axisTicks(firstNs, lastNs, widthPx) {
         const rough = (lastNs - firstNs) / Math.max(2, widthPx / 110);
         const power = 10 ** Math.floor(Math.log10(rough));
-        const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough);
+        const step = [1, 2, 5, 10].map((times) => times * power).find((candidate) => candidate >= rough);
         const [unit, name] = [...UNITS].reverse().find(([ns]) => ns <= step * 5) ?? UNITS[0];
         const values = [];
         for (let at = Math.ceil(firstNs / step) * step; at <= lastNs; at += step) {
@@ -42,7 +42,7 @@
         return {values, name, text: (ns) => (ns / unit).toFixed(digits)};
     }
 
-    // `812 µs`, `40.2 ms`, `1.25 s`: as ui/dashboard/wording.py.
+    // `812 µs`, `40.2 ms`, `1.25 s`: the same as in ui/dashboard/wording.py.
     function durationText(ns) {
         if (ns < 1e3) {
             return `${Math.round(ns)} ns`;

@@ -1,4 +1,4 @@
-// What a view follows: pointer, keys, buttons, its size, the page's colours, the sharpness of the screen.
+// Event sources of a view: pointer, keys, buttons, its size, the colours of the page, the resolution of the screen.
 
 (function (timeline) {
     function watch(view) {
@@ -8,7 +8,7 @@
             followButtons(view),
             followSize(view),
             followColours(view),
-            followSharpness(view),
+            followResolution(view),
         ];
     }
 
@@ -21,9 +21,9 @@
             [fit, () => timeline.fit(view)],
             [searchButton, () => timeline.openSearch(view)],
             [helpButton, () => timeline.toggleHelp(view)],
-        ].map(([element, does]) => [element, () => view.spans && does()]);
-        listeners.forEach(([element, does]) => element.addEventListener("click", does));
-        return () => listeners.forEach(([element, does]) => element.removeEventListener("click", does));
+        ].map(([element, action]) => [element, () => view.spans && action()]);
+        listeners.forEach(([element, action]) => element.addEventListener("click", action));
+        return () => listeners.forEach(([element, action]) => element.removeEventListener("click", action));
     }
 
     function followSize(view) {
@@ -43,8 +43,8 @@
         return () => observer.disconnect();
     }
 
-    // A window that is moved to another screen, or zoomed by the browser.
-    function followSharpness(view) {
+    // The resolution changes if the window is moved to another screen, or if the user zooms the page.
+    function followResolution(view) {
         let query = null;
         const changed = () => {
             query?.removeEventListener("change", changed);

@@ -1,24 +1,24 @@
-// A span in words: for the tooltip, and for those who hear the page.
+// Text about a span, for the tooltip and for screen readers.
 
 (function (timeline) {
-    // Lines about a span, the first its stage.
+    // Lines about a span. The first line is its stage.
     function wordsOf(spans, index) {
         const {label} = spans.stages.get(spans.stage[index]);
         const rank = spans.rows[spans.row[index]].rank;
         const text = (ticks) => timeline.durationText(ticks * spans.tickNs);
         const microbatch = spans.microbatch[index] >= 0 ? [`microbatch ${spans.microbatch[index]}`] : [];
         const peer = spans.peer[index];
-        const way = label.endsWith("-recv") ? "from" : "to";
+        const preposition = label.endsWith("-recv") ? "from" : "to";
         return [
             label,
             `${text(spans.duration[index])} from ${text(spans.start[index])}`,
             [`rank ${rank}`, `step ${spans.step}`, ...microbatch].join(", "),
-            ...(peer >= 0 ? [`${way} rank ${peer}`] : []),
+            ...(peer >= 0 ? [`${preposition} rank ${peer}`] : []),
             ...(spans.waited[index] > 0 ? [`waited ${text(spans.waited[index])} for other ranks`] : []),
         ];
     }
 
-    // Lines about what is at a place, of which `index` is the span; null: nothing.
+    // Lines about a place. `index`: the span there. null: there is nothing.
     function linesAt(view, index, x, y) {
         const ideal = timeline.idealAt(view, x, y);
         if (ideal || index >= 0) {
@@ -28,7 +28,7 @@
         return gap >= 0 ? wordsOfGap(view.spans, gap) : null;
     }
 
-    // Lines about an ideal operation, and how the real one compares.
+    // Lines about an ideal operation, and about the measured one.
     function wordsOfIdeal(view, {row, index}) {
         const {spans, strip: {spans: ideal}} = view;
         const text = (ticks) => timeline.durationText(ticks * spans.tickNs);
@@ -43,12 +43,12 @@
         ];
     }
 
-    // Lines about an idle stretch.
+    // Lines about idle time.
     function wordsOfGap(spans, at) {
         return [`idle ${timeline.durationText(spans.gaps.duration[at] * spans.tickNs)}`, spans.causes[spans.gaps.cause[at]]];
     }
 
-    // Shows lines beside a place of `root`, within it; no lines hide it.
+    // Shows lines near a place in `root`. Without lines, the tooltip is hidden.
     function showTooltip(tooltip, lines, x, y, root) {
         tooltip.hidden = !lines;
         if (!lines) {

@@ -84,7 +84,7 @@ _GPU = (
 _HOST = (
     Panel("Processor time", "%", {Metric.HOST_CPU_BUSY: "used", Metric.HOST_CPU_STEAL: "stolen"}, scale=PERCENT),
     Panel(
-        "Pressure: share of the time in which a thread waits",
+        "Pressure: share of the time in which at least one thread waits",
         "%",
         {
             Metric.HOST_PRESSURE_CPU_NS: "processor",

@@ -7,7 +7,7 @@ from functools import partial
 import dash_mantine_components as dmc
 import numpy as np
 import plotly.graph_objects as go
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.findings import Finding
@@ -16,6 +16,7 @@ from diagnose.model.run_state import RunState
 from telemetry.errors import UnreadableError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
+from ui.dashboard.data.goodput import decisions_of
 from ui.dashboard.data.run_rows import MFU, STEP_TIME, TOKENS, recent_means
 from ui.dashboard.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.dashboard.pages.findings import findings_list, headline, looking, marks_list
@@ -23,7 +24,7 @@ from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import card, chart_panel, heading, loading, mean_of_steps, panel, table
 from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series, StepTimes
-from ui.dashboard.view_state import ViewState
+from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration, stamp
 
 
@@ -56,6 +57,7 @@ RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
     "MFU": (MFU, "{:.1%}".format),
 }
 MAX_MARKS_DRAWN = 12
+MAX_DECISIONS = 50
 CURVES = {"step-time": "Step time", "loss": "Loss", "mfu": "MFU", "tokens": "Tokens/s"}
 """Charts in their order, with their titles."""
 METRICS = {"loss": "loss", "mfu": MFU, "tokens": TOKENS}
@@ -73,6 +75,7 @@ def skeleton() -> Component:
             html.Div(loading(90), id=region_id("numbers")),
             html.Div(curves, className="curves"),
             dmc.SimpleGrid(texts, cols={"base": 1, "lg": 2}),
+            html.Div(id=region_id("decisions")),
         ],
         gap="md",
     )
@@ -206,6 +209,21 @@ def _marks(marks: list[MarkRow]) -> Component:
     return table(("At", "Step", "Rank", "Mark", "Text"), rows, min_width_px=420)
 
 
+def draw_decisions(state: ViewState, reads: Reads) -> Component | None:
+    """The newest decisions of the driver in all attempts of the run. None without a driver."""
+    run = reads.newest(state)
+    decisions = decisions_of(run.run_id, reads)
+    if not decisions:
+        return None
+    rows = [
+        (stamp(decision.at_ns), str(decision.attempt), decision.name, decision.node or "the job", decision.reason)
+        for decision in decisions[: -MAX_DECISIONS - 1 : -1]
+    ]
+    link = dcc.Link("Show goodput", href=ViewState(view=View.GOODPUT, run=run.run_id, attempt=run.attempt).search())
+    content = table(("At", "Attempt", "Decision", "About", "Reason"), rows, min_width_px=480)
+    return panel("Decisions of the driver, the newest first", dmc.Stack([content, link], gap="xs"))
+
+
 PAGE = Page(
     title="Overview",
     skeleton=skeleton,
@@ -214,8 +232,13 @@ PAGE = Page(
         "numbers": Region(draw=draw_numbers, quiet=True),
         "findings": Region(draw=_draw_findings, quiet=True),
         "events": Region(draw=_draw_events, quiet=True),
+        "decisions": Region(draw=draw_decisions, quiet=True),
     },
     charts={name: Chart(draw=partial(_draw_curve, name)) for name in CURVES},
     preload=draw_numbers,
-    freshness=lambda state, reads: [*reads.stall_freshness(state), *reads.report_freshness(state)],
+    freshness=lambda state, reads: [
+        *reads.stall_freshness(state),
+        *reads.report_freshness(state),
+        len(decisions_of(reads.newest(state).run_id, reads)),
+    ],
 )

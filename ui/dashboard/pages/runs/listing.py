@@ -12,17 +12,22 @@ from typing import Any
 
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.findings import Finding, Severity
+from diagnose.goodput.share import goodput_of_sums, wall_range
+from diagnose.goodput.stored import decision_in
 from diagnose.model.run_state import RunState, state_of
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
 from telemetry.records import topology_in
+from telemetry.stages import Stage
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import (
     InterruptedSteps,
     RunBeats,
+    RunDecisions,
     RunGrids,
     RunRates,
     Runs,
+    RunStageTimes,
     RunStalls,
     RunSteps,
     RunWallTimes,
@@ -39,9 +44,9 @@ from ui.dashboard.data.run_rows import (
     OpenFindings,
     Row,
     RunRow,
-    goodput,
     means_by_attempt,
     ordered,
+    step_sums,
     steps_by_attempt,
     without_interrupted,
 )
@@ -165,9 +170,14 @@ class _Facts:
             (row["run_id"], row["first_attempt"], row["last_attempt"]): row["wall_ns"]
             for row in ask(lambda names: RunWallTimes(run_ids=names))
         }
+        snapshots = ask(lambda names: RunStageTimes(run_ids=names, stage=int(Stage.CHECKPOINT_SNAPSHOT)))
+        self.snapshot_ns = {(row["run_id"], row["attempt"]): row["mean_ns"] for row in snapshots}
+        self.decisions: dict[str, list[tuple[int, str]]] = {}
+        for row in ask(lambda names: RunDecisions(run_ids=names)):
+            self.decisions.setdefault(row["run_id"], []).append((row["at_ns"], decision_in(row).name))
 
     def _leave_out_interrupted(self, reads: Reads) -> None:
-        """Of attempts that died of a stall. There are few."""
+        """Remove interrupted steps of attempts that died after a stall. There are few such attempts."""
         for attempt in self.stalls.keys() & self.steps.keys() & self.beats.keys():
             beats = self.beats[attempt]
             if beats["num_gone"]:
@@ -209,9 +219,10 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         now_ns=reads.now_ns(),
     )
     heard_ns, started_ns = max(_last_ns(attempts), heard.heard_ns), min(row["started_ns"] for row in attempts)
-    # Where no host was there all the time, clocks of several have to be compared.
-    wall_ns = facts.wall_ns.get((attempt[0], attempts[0]["attempt"], attempt[1]), heard_ns - started_ns)
-    of_attempts = [facts.steps.get((row["run_id"], row["attempt"])) for row in attempts]
+    host_wall_ns = facts.wall_ns.get((attempt[0], attempts[0]["attempt"], attempt[1]))
+    begin_ns, end_ns = wall_range(started_ns, heard_ns, host_wall_ns, facts.decisions.get(attempt[0], ()))
+    keys = [(row["run_id"], row["attempt"]) for row in attempts]
+    sums = [step_sums(facts.steps.get(key), facts.snapshot_ns.get(key, 0.0)) for key in keys]
     # A live run has completed a step since its last stall. Old runs are not read again for each list.
     may_stall = stall_row and heard.state is not RunState.LIVE and reads.now_ns() - heard_ns < OLD_NS
     freshness = newest["last_step"], newest["last_ns"], stall_row["newest_ns"] if stall_row else 0, heard.has_ended
@@ -227,7 +238,7 @@ def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> R
         last_step=steps.last_step if steps else None,
         step_time=steps.recent if steps else None,
         mfu=facts.mfu.get(attempt),
-        goodput=goodput(of_attempts, wall_ns),
+        goodput=goodput_of_sums(sums, end_ns - begin_ns),
         findings=_findings(attempt, alerts, reads.reports.known(attempt), stall),
         started_ns=started_ns,
         heard_ns=heard_ns,

@@ -230,7 +230,7 @@ def _draw_details(state: ViewState, reads: Reads) -> Component:
     chosen = loaded.where((loaded.rank == state.span.rank) & (loaded.seq == state.span.seq))
     if not len(chosen):
         key = f"{state.span.rank}-{state.span.seq}"
-        return notice("Span not found", f"These ranks have no record {key} in step {shown.step}.")
+        return notice("Span not found", f"Step {shown.step} of these ranks has no span with the number {key}.")
     origin_ns = int(loaded.start_ns.min())
     strip = known_strip(state, shown, reads)
     ideal_ns = ideal_duration_ns(strip, chosen, loaded, shown.facts) if strip else None
@@ -252,7 +252,7 @@ def _which(rows: Rows) -> str:
 def _left_out(fitting: FittingSpans, rows: Rows, num_unloaded: int) -> list[str]:
     notes = []
     if num_unloaded:
-        notes.append(f"{count(num_unloaded, 'span')} not shown: the shortest of lanes with too many spans.")
+        notes.append(f"{count(num_unloaded, 'span')} not shown. In lanes with too many spans, the shortest are hidden.")
     if rows.num_left_out:
         notes.append(
             f"{count(rows.num_left_out, 'rank')} of the {'run' if rows.group is Group.ALL else 'group'} not shown: "

@@ -23,7 +23,7 @@ from ui.dashboard.view_state import StepRange, ViewState
 from ui.dashboard.wording import NS_PER_S, count, duration
 
 
-class Shown(NamedTuple):
+class AnalysisResult(NamedTuple):
     """An analysis with a conclusion."""
 
     found: Conclusion
@@ -34,7 +34,7 @@ class Shown(NamedTuple):
     keep: str
 
 
-def concluded(state: ViewState, reads: Reads) -> Shown | None:
+def concluded(state: ViewState, reads: Reads) -> AnalysisResult | None:
     """The analysis of a view. None without a conclusion.
 
     Raises:
@@ -46,7 +46,7 @@ def concluded(state: ViewState, reads: Reads) -> Shown | None:
         return None
     first, last = int(found.steps[0]), int(found.steps[-1])
     run = facts.summary
-    return Shown(
+    return AnalysisResult(
         found=found,
         figures=found.figures,
         facts=facts,
@@ -55,15 +55,15 @@ def concluded(state: ViewState, reads: Reads) -> Shown | None:
     )
 
 
-def taken_apart(state: ViewState, reads: Reads) -> Shown | None:
-    """The analysis, or None if it shows no slowdown."""
+def slowdown_analysis(state: ViewState, reads: Reads) -> AnalysisResult | None:
+    """The analysis. None if it shows no slowdown."""
     shown = concluded(state, reads)
     return None if shown is None or shown.found.worst_workers is None else shown
 
 
 def draw_part(name: str, state: ViewState, reads: Reads) -> go.Figure | None:
     """The chart ``name`` of the page. None without a slowdown, or if it would have a single bar or cell."""
-    shown = taken_apart(state, reads)
+    shown = slowdown_analysis(state, reads)
     if shown is None:
         return None
     figures, step, keep = shown.figures, shown.step, shown.keep

@@ -31,7 +31,7 @@ from ui.dashboard.pages.controls import (
 )
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import chart_panel, controls_panel, heading, loading, panel, table, working
-from ui.dashboard.pages.whatif.analysis import cards, concluded, draw_part, refusal, sentences, taken_apart
+from ui.dashboard.pages.whatif.analysis import cards, concluded, draw_part, refusal, sentences, slowdown_analysis
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Colour, View, ViewState
 from ui.dashboard.wording import ranks_text
@@ -194,7 +194,7 @@ def _draw_gains(state: ViewState, reads: Reads) -> Component | None:
 
 
 def _draw_worst(state: ViewState, reads: Reads) -> Component | None:
-    shown = taken_apart(state, reads)
+    shown = slowdown_analysis(state, reads)
     if shown is None:
         return None
     run = shown.facts.summary

@@ -12,7 +12,7 @@ from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
 from ui.dashboard.data.stage_times import PROCESSOR, WALL
-from ui.dashboard.pages.findings import Way, ways
+from ui.dashboard.pages.findings import FindingLink, links_to_views
 from ui.dashboard.pages.heat_map.page import heat_map_summary
 from ui.dashboard.pages.whatif.analysis import cause_text
 from ui.dashboard.records import RunFacts, StageTimes, StepTimes
@@ -63,40 +63,42 @@ def analysed(by_pp: list[float]) -> WhatIf:
     )
 
 
-def names(found: list[Way]) -> list[str]:
+def names(found: list[FindingLink]) -> list[str]:
     return [way.name for way in found]
 
 
-def leads_to(found: list[Way], name: str) -> ViewState:
+def leads_to(found: list[FindingLink], name: str) -> ViewState:
     return parse_search(next(way.address for way in found if way.name == name)).state
 
 
 def test_a_slow_rank_shows_best_on_the_heat_map_beside_its_peers(facts: RunFacts) -> None:
-    found = ways(made_finding(Kind.COMPUTE_STRAGGLER, 5), facts)
+    found = links_to_views(made_finding(Kind.COMPUTE_STRAGGLER, 5), facts)
     assert names(found) == ["heat map", "timeline", "cost"]
     assert leads_to(found, "heat map").metric is Metric.RATIO
 
 
 def test_a_heavy_stage_shows_between_stages_and_never_as_a_ratio_within_one(facts: RunFacts) -> None:
-    found = ways(made_finding(Kind.STAGE_IMBALANCE), facts)
+    found = links_to_views(made_finding(Kind.STAGE_IMBALANCE), facts)
     assert names(found)[0] == "cost"
     assert leads_to(found, "heat map").metric is Metric.MILLISECONDS
 
 
 def test_unequal_microbatches_show_best_with_the_replicas_side_by_side(facts: RunFacts) -> None:
-    found = ways(made_finding(Kind.DATA_IMBALANCE), facts)
+    found = links_to_views(made_finding(Kind.DATA_IMBALANCE), facts)
     assert names(found)[0] == "timeline"
     assert leads_to(found, "timeline").group is Group.DP
 
 
 def test_a_loss_that_went_wrong_leads_to_the_step_and_to_nobody_who_is_slow(facts: RunFacts) -> None:
-    found = ways(replace(made_finding(Kind.LOSS_ANOMALY), window=StepWindow(first_step=7, last_step=39)), facts)
+    found = links_to_views(
+        replace(made_finding(Kind.LOSS_ANOMALY), window=StepWindow(first_step=7, last_step=39)), facts
+    )
     assert names(found) == ["timeline"]
     assert leads_to(found, "timeline").step == 7
 
 
 def test_a_card_that_flaps_shows_best_on_its_host_and_in_a_step_that_stood_still(facts: RunFacts) -> None:
-    found = ways(made_finding(Kind.NIC_FLAP, 2, 3, stage=Stage.GRADS_ALL_REDUCE, steps=[12, 30, 99]), facts)
+    found = links_to_views(made_finding(Kind.NIC_FLAP, 2, 3, stage=Stage.GRADS_ALL_REDUCE, steps=[12, 30, 99]), facts)
     assert names(found)[0] == "host"
     shown = leads_to(found, "timeline")
     assert (shown.step, shown.group, shown.rank) == (30, Group.DP, 2)

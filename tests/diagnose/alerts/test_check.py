@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from diagnose.alerts.check import MOST_RUNS, Check, RunFindings, Watching
-from diagnose.alerts.notice import Complaints
+from diagnose.alerts.check import MOST_RUNS, Check, RunChecker, RunFindings
+from diagnose.alerts.notice import ErrorReports
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
@@ -23,9 +23,9 @@ def store(embedded: EmbeddedStore) -> EmbeddedStore:
 
 
 def check(store: EmbeddedStore, said: list[str] | None = None, *, after_s: float = 0) -> Check:
-    complaints = Complaints((said if said is not None else []).append)
-    watching = Watching(complaints, clock_ns=lambda: time.time_ns() + int(after_s * 1e9))
-    return watching.check(StoreReader(store), period_s=5)
+    error_reports = ErrorReports((said if said is not None else []).append)
+    checker = RunChecker(error_reports, clock_ns=lambda: time.time_ns() + int(after_s * 1e9))
+    return checker.check(StoreReader(store), period_s=5)
 
 
 def named(run: RunFindings) -> set[tuple[str, tuple[int, ...]]]:
@@ -90,14 +90,14 @@ def test_one_run_that_cannot_be_looked_at_spoils_no_other(
         return answer(query)
 
     monkeypatch.setattr(reader, "read", read)
-    watching = Watching(Complaints(said.append))
+    checker = RunChecker(ErrorReports(said.append))
     for _ in range(2):
-        seen = watching.check(reader, period_s=5)
+        seen = checker.check(reader, period_s=5)
         assert [run.run_id for run in seen.runs] == ["tuesday"]
         assert seen.failed == {("monday", 0)}
     assert said == ["run monday/0: cannot be diagnosed: ZeroDivisionError: in a detector"]
     monkeypatch.undo()
-    assert len(watching.check(reader, period_s=5).runs) == 2
+    assert len(checker.check(reader, period_s=5).runs) == 2
     assert said[1:] == ["run monday/0: diagnosed again"]
 
 
@@ -122,14 +122,14 @@ def test_a_job_that_died_is_not_diagnosed_again_until_something_new_is_known(
         return answer(query)
 
     monkeypatch.setattr(reader, "read", read)
-    watching = Watching(Complaints(print))
-    checks = [watching.check(reader, period_s=5) for _ in range(2)]
+    checker = RunChecker(ErrorReports(print))
+    checks = [checker.check(reader, period_s=5) for _ in range(2)]
     done = len(asked)
-    checks += [watching.check(reader, period_s=5) for _ in range(3)]
+    checks += [checker.check(reader, period_s=5) for _ in range(3)]
     assert len(asked) == done > 0
     assert all(("compute-straggler", (5,)) in named(*one.runs) for one in checks)
     put_beats(store, "dead", ended=False)
-    assert watching.check(reader, period_s=5).runs
+    assert checker.check(reader, period_s=5).runs
     assert len(asked) > done
 
 
@@ -145,19 +145,19 @@ def test_of_a_job_that_is_silent_only_its_row_is_asked_for_half_a_minute_long(
         return answer(query)
 
     monkeypatch.setattr(reader, "read", read)
-    watching = Watching(Complaints(print), clock_ns=lambda: now_ns)
-    first = watching.check(reader, period_s=5)
+    checker = RunChecker(ErrorReports(print), clock_ns=lambda: now_ns)
+    first = checker.check(reader, period_s=5)
     for later_s, asks in ((5, ["Runs"]), (29, ["Runs"]), (31, ["Runs", "Heartbeats"])):
         asked.clear()
         now_ns += int(later_s * 1e9)
-        assert watching.check(reader, period_s=5).runs == first.runs
+        assert checker.check(reader, period_s=5).runs == first.runs
         assert asked[: len(asks)] == asks
         assert (len(asked) == 1) is (asks == ["Runs"])
         now_ns -= int(later_s * 1e9)
     step = {"stage": int(Stage.STEP), "step": 60, "start_ns": now_ns, "duration_ns": 1_000_000_000, "seq": 10**6}
     insert(store, "spans", made("spans", ({"rank": rank, **step} for rank in range(8))), run_id="dead")
     asked.clear()
-    watching.check(reader, period_s=5)
+    checker.check(reader, period_s=5)
     assert "OperationColumns" in asked
 
 
@@ -178,14 +178,14 @@ def test_a_job_that_is_silent_makes_no_news(store: EmbeddedStore) -> None:
     for name in ("living", "silent"):
         put_run(store, name, ended_s=0 if name == "living" else 300)
     put_beats(store, "living", ended=False)
-    watching = Watching(Complaints(print))
+    checker = RunChecker(ErrorReports(print))
     reader = StoreReader(store)
-    assert len(watching.check(reader, period_s=5).runs) == 2
-    before = watching.news(reader)
+    assert len(checker.check(reader, period_s=5).runs) == 2
+    before = checker.news(reader)
     put_link_loss(store, "silent")
-    assert watching.news(reader) == before
+    assert checker.news(reader) == before
     put_link_loss(store, "living")
-    assert watching.news(reader) != before
+    assert checker.news(reader) != before
 
 
 def put_link_loss(store: EmbeddedStore, name: str) -> None:

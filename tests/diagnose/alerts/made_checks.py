@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from diagnose.alerts.check import Check, RunFindings, Sighting
-from diagnose.alerts.life import State, Telling, advance
+from diagnose.alerts.life import Delivery, State, advance
 from diagnose.alerts.notice import Notice, Status
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
@@ -24,7 +24,7 @@ def finding(
     device: str = "",
     steps: tuple[int, int] = (100, 140),
 ) -> Finding:
-    """About ``ranks``, eight on each host where none is named."""
+    """A finding about ``ranks``. Without a host: eight ranks on each host."""
     return Finding(
         detector=str(kind),
         kind=kind,
@@ -41,7 +41,7 @@ def finding(
 
 
 def policy(*, hooks: tuple[str, ...] = ("log",), resend_s: float = 0.0, dashboard: str = "", **rule: float) -> Policy:
-    """The built-in rules, all told to ``hooks``; ``rule`` in place of theirs."""
+    """The default rules, all with these ``hooks`` and the values of ``rule``."""
     rules = {str(kind): replace(usual, hooks=hooks, **rule) for kind, usual in DEFAULTS.items()}
     return Policy(
         rules=rules,
@@ -65,16 +65,18 @@ class Watched:
         self.rules = rules
         self.state = state or State()
         self.now_s = 0.0
-        self.tellings: list[Telling] = []
+        self.deliveries: list[Delivery] = []
 
     @property
     def told(self) -> list[Notice]:
         """All notices so far."""
-        return [telling.notice for telling in self.tellings]
+        return [delivery.notice for delivery in self.deliveries]
 
-    def sees(self, *findings: Finding, after_s: float = 5, sharp: bool = True, step_s: float = 1.0) -> list[Notice]:
+    def sees(
+        self, *findings: Finding, after_s: float = 5, has_known_time: bool = True, step_s: float = 1.0
+    ) -> list[Notice]:
         """The notices of a check, ``after_s`` after the one before."""
-        sightings = tuple(Sighting(finding=one, sharp=sharp) for one in findings)
+        sightings = tuple(Sighting(finding=one, has_known_time=has_known_time) for one in findings)
         return self._advance(after_s, runs=(RunFindings(run_id=RUN, attempt=0, step_s=step_s, sightings=sightings),))
 
     def is_blind(self, after_s: float = 5) -> list[Notice]:
@@ -82,15 +84,15 @@ class Watched:
         return self._advance(after_s, blind=True)
 
     def fails(self, after_s: float = 5) -> list[Notice]:
-        """The run could not be looked at."""
+        """The run could not be checked."""
         return self._advance(after_s, failed=frozenset({(RUN, 0)}))
 
     def sees_no_run(self, after_s: float = 5, *, known: bool = True) -> list[Notice]:
-        """The run is over; or the store does not even know it."""
+        """The run is over. Not ``known``: the store does not have it."""
         return self._advance(after_s, known=frozenset({(RUN, 0)} if known else ()))
 
     def quietly(self, seconds: float, *findings: Finding) -> list[Notice]:
-        """Looks each five seconds for so long."""
+        """The notices of checks every five seconds for ``seconds``."""
         return [notice for _ in range(int(seconds // 5)) for notice in self.sees(*findings)]
 
     def _advance(self, after_s: float, **check: object) -> list[Notice]:
@@ -98,8 +100,8 @@ class Watched:
         now_ns = START_NS + int(self.now_s * SECOND_NS)
         outcome = advance(self.state, Check(now_ns=now_ns, **check), self.rules)  # type: ignore[arg-type]
         self.state = outcome.state
-        self.tellings += outcome.tellings
-        return [telling.notice for telling in outcome.tellings]
+        self.deliveries += outcome.deliveries
+        return [delivery.notice for delivery in outcome.deliveries]
 
 
 def words(notices: Iterable[Notice]) -> list[str]:

@@ -1,0 +1,48 @@
+"""job-restarted: what the driver of the job decided in this attempt: a restart, a blocked node, the end.
+
+    driver   start: attempt 2 on node-0, node-4 after: rank 4 was killed by SIGKILL on node-2     warning
+             block: slow in two rounds of checks: gemm ...          (host node-2)                 warning
+             give-up: 6 attempts in a row made no progress                                        critical
+
+The driver (``trainer/drive``) stores its decisions as events of hosts. This detector hands them to people and alert
+hooks. It judges nothing itself, and no rank is a suspect.
+"""
+
+from diagnose.findings import Finding, Kind, Severity
+from diagnose.model.view import RunView
+from telemetry.host_metrics import Happening
+
+NAME = "job-restarted"
+AFTER = " after: "
+"""In the text of ``start``: before the reason of the restart."""
+_NEXT_STEP = "check what the driver did: rankscope drive status, and OUT/drive/decisions.jsonl"
+
+
+def detect_job_restarted(view: RunView) -> list[Finding]:
+    """At most one finding, for all decisions of the attempt that people must know."""
+    decisions = [(event, *event.text.partition(": ")[::2]) for event in view.fleet.named(Happening.DRIVER)]
+    restarts = [reason.partition(AFTER)[2] for _, name, reason in decisions if name == "start" and AFTER in reason]
+    blocked = [(event, reason) for event, name, reason in decisions if name == "block"]
+    ended = [reason for _, name, reason in decisions if name == "give-up"]
+    parts = [
+        *(f"the driver restarted the job: {reason}" for reason in restarts[-1:]),
+        *(f"{event.host} is blocked: {reason}" for event, reason in blocked),
+        *(f"the driver gave up: {reason}" for reason in ended[-1:]),
+    ]
+    if not parts:
+        return []
+    return [
+        Finding(
+            detector=NAME,
+            kind=Kind.JOB_RESTARTED,
+            severity=Severity.CRITICAL if ended else Severity.WARNING,
+            suspects=(),
+            stage="",
+            window=view.window,
+            seconds_lost=0.0,
+            confidence=1.0,
+            summary="; ".join(parts),
+            next_step=_NEXT_STEP,
+            evidence={"decisions": [f"{event.host}: {event.text}" for event, *_ in decisions]},
+        )
+    ]

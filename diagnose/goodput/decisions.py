@@ -1,0 +1,53 @@
+"""Names of the driver's decisions, and what they mean for the ledger. ``trainer/drive`` makes them.
+
+This package must not import the trainer. ``tests/diagnose/goodput/test_decision_names.py`` compares both.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from diagnose.findings import Kind
+from diagnose.goodput.records import DriverDecision
+
+START, CHECK, WAIT, PAUSE, RESUME, END = "start", "check", "wait", "pause", "resume", "end"
+TAKE_OVER, GIVE_UP, DONE, PREEMPTED, STALL = "take-over", "give-up", "done", "preempted", "stall"
+RANK_FAILED = "rank-failed"
+SAVES_FIRST = frozenset({Kind.COMPUTE_STRAGGLER, Kind.NIC_FLAP, Kind.SLOW_LINK, Kind.GPU_THROTTLED, PREEMPTED})
+"""Faults of a job that still trains: it saves a checkpoint before it stops."""
+FAULTS = frozenset({RANK_FAILED, "node-lost", "executor-lost", "not-started", STALL, *Kind}) - SAVES_FIRST
+"""Faults after which the job makes no progress."""
+HANGS = frozenset({STALL, Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH})
+"""Faults without progress since the newest completed step: the time since then is lost, not the usual step time."""
+OPERATOR = frozenset({"drain", "replace", PAUSE, END})
+"""An operator stops an attempt. It saves a checkpoint first. Not an incident."""
+RESULTS = frozenset({"admit", "suspect", "block", START, CHECK, WAIT, GIVE_UP, DONE})
+"""The first of these after ``check`` ends the check."""
+NEXT_MOVES = frozenset({START, CHECK, WAIT, RESUME, GIVE_UP, DONE, TAKE_OVER})
+"""The first of these after the newest step shows that an attempt is over."""
+
+
+def is_about_job(decision: DriverDecision, *names: str) -> bool:
+    """Whether it is one of ``names`` and not about a single node. ``resume`` exists for both."""
+    return decision.name in names and not decision.node
+
+
+def first_after(
+    decisions: Iterable[DriverDecision], at_ns: int, names: Iterable[str], *, until_ns: int | None = None
+) -> DriverDecision | None:
+    """The first of ``names`` later than ``at_ns``, and not later than ``until_ns``."""
+    wanted = frozenset(names)
+    for decision in decisions:
+        if decision.name in wanted and decision.at_ns > at_ns:
+            return decision if until_ns is None or decision.at_ns <= until_ns else None
+    return None
+
+
+def spans_between(
+    decisions: Sequence[DriverDecision], name: str, until: Iterable[str], end_ns: int
+) -> list[tuple[int, int]]:
+    """From each decision ``name`` to the next of ``until``, or to ``end_ns``."""
+    spans = []
+    for index, decision in enumerate(decisions):
+        if decision.name == name:
+            found = first_after(decisions[index + 1 :], decision.at_ns, until)
+            spans.append((decision.at_ns, found.at_ns if found else end_ns))
+    return spans

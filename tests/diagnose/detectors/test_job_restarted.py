@@ -1,0 +1,48 @@
+"""What the driver of a job decided, as a finding."""
+
+from dataclasses import replace
+
+from diagnose.detectors.job_restarted import detect_job_restarted
+from diagnose.findings import Kind, Severity
+from diagnose.model.fleet import Fleet, HostEvent
+from diagnose.model.view import RunView
+from telemetry.host_metrics import Happening
+from telemetry.topology import Topology
+from tests.diagnose.made_view import make_view
+from tests.trainer.drive.cluster import Cluster
+
+
+def seen(*texts: str) -> RunView:
+    events = tuple(
+        HostEvent(host="node-2", device="driver", at_ns=at, name=Happening.DRIVER, text=text)
+        for at, text in enumerate(texts)
+    )
+    return replace(make_view(Topology(dp=2)), fleet=Fleet(events=events))
+
+
+def test_a_first_attempt_yields_nothing() -> None:
+    assert detect_job_restarted(make_view(Topology(dp=2))) == []
+    assert detect_job_restarted(seen("check: check node-0", "admit: it passed", "start: attempt 0 on node-0")) == []
+
+
+def test_a_restart_is_reported_with_its_reason() -> None:
+    (finding,) = detect_job_restarted(seen("start: attempt 1 on node-0 after: rank 4 was killed by SIGKILL on node-2"))
+    assert (finding.kind, finding.severity, finding.suspects) == (Kind.JOB_RESTARTED, Severity.WARNING, ())
+    assert finding.summary == "the driver restarted the job: rank 4 was killed by SIGKILL on node-2"
+
+
+def test_a_blocked_node_and_the_end_are_reported() -> None:
+    (finding,) = detect_job_restarted(seen("block: slow in two rounds of checks", "give-up: 3 of 4 nodes are ready"))
+    assert finding.severity is Severity.CRITICAL
+    assert "node-2 is blocked: slow" in finding.summary
+    assert "the driver gave up: 3 of 4 nodes are ready" in finding.summary
+
+
+def test_the_driver_writes_the_text_that_is_read_here() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.end_ranks("node-2", -9)
+    cluster.train(1)
+    start = [f"{decision.name}: {decision.reason}" for decision in cluster.decisions if decision.name == "start"]
+    (finding,) = detect_job_restarted(seen(*start))
+    assert finding.summary == "the driver restarted the job: rank 4 was killed by SIGKILL on node-2"

@@ -1,0 +1,44 @@
+"""The figure of the list of runs, from sums."""
+
+import pytest
+
+from diagnose.goodput.share import StepSums, goodput_of_sums, wall_range
+
+S = 1_000_000_000
+
+
+def sums(first: int, last: int, *, step_s: float = 1.0, snapshot_s: float = 0.0) -> StepSums:
+    return StepSums(
+        first_step=first, last_step=last, steps_ns=(last + 1 - first) * step_s * S, snapshot_ns=snapshot_s * S
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "wall_s", "share"),
+    [
+        ([sums(0, 9)], 20, 0.5),
+        ([sums(0, 9), sums(6, 15)], 40, 16 / 40),
+        ([sums(0, 9), None, sums(10, 19)], 40, 0.5),
+        ([sums(0, 99), sums(50, 59), sums(0, 9)], 200, 100 / 200),
+        ([sums(0, 9), sums(5, 14, step_s=2)], 40, (10 + 5 * 2) / 40),
+        ([sums(0, 9, snapshot_s=2)], 20, 8 / 20),
+        ([sums(0, 9)], 5, 1.0),
+    ],
+)
+def test_a_step_counts_when_it_is_completed_for_the_first_time(
+    attempts: list[StepSums | None], wall_s: int, share: float
+) -> None:
+    assert goodput_of_sums(attempts, wall_s * S) == pytest.approx(share)
+
+
+def test_without_a_step_or_a_time_there_is_no_goodput() -> None:
+    assert goodput_of_sums([None, None], 10 * S) is None
+    assert goodput_of_sums([sums(0, 3)], 0) is None
+
+
+def test_wall_time_begins_with_the_driver_and_ends_with_its_last_word() -> None:
+    assert wall_range(10, 50, None, []) == (10, 50)
+    assert wall_range(10, 5000, 30, []) == (10, 40)
+    assert wall_range(10, 50, 40, [(4, "check"), (12, "start")]) == (4, 50)
+    assert wall_range(10, 50, 40, [(4, "check"), (45, "done")]) == (4, 45)
+    assert wall_range(10, 50, 40, [(4, "check"), (70, "wait")]) == (4, 70)

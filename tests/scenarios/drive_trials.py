@@ -1,0 +1,225 @@
+"""Driven jobs and faults from outside: does each job continue, how soon, and is every innocent node spared?
+
+python -m tests.scenarios.drive_trials [--count 100] [--seed 0] [--only KIND ...] [--out DIR] [--json] [--write]
+
+Each trial is a real job of two nodes and two spares, with a collector, a watcher and a dashboard. After a random number
+of steps it meets its fault. A trial is right if the job ends with status 0, has the losses of an undisturbed training
+bit by bit, blocks no node that is healthy, and leaves no process. Seconds are those of the trial's own clock, from the
+fault to the first step that was never done before. Exit status 1 if a trial was not right.
+"""
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.pages import as_table, write_section
+from tests.deadline import until
+from tests.trainer.drive import driven
+from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, driven_job, slowed
+from trainer.drive.job import NodeState, Phase
+
+TITLE = "Driven jobs"
+LONGEST_S = driven.PATIENCE_S = 600.0
+NUM_STEPS = 40
+FULL_S, SLOW_S = 4.0, 15.0
+DISK_BYTES = 64 * 2**20
+NO_ROOM = "no room for checkpoints"
+NODES = ("--nodes", "2", "--spares", "2")
+HEADINGS = ("fault", "trials", "right", "seconds to a new step, median (worst)")
+NOTES = """\
+Two nodes of one rank each, two spares, a collector, a watcher, and a checkpoint in every step. "Right": exit status 0,
+losses of all steps equal bit by bit to those of an undisturbed training, no healthy node blocked, no process left.
+Seconds are from the fault to the first step that was never done before. They include the checks of the suspected node.
+"""
+Fault = Callable[[DrivenJob, random.Random], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What became of a trial."""
+
+    number: int
+    kind: str
+    seconds: float | None = None
+    """To the first new step; None: there was none."""
+    problems: list[str] = field(default_factory=list)
+
+
+def kill_rank(job: DrivenJob, chance: random.Random) -> None:
+    job.kill(chance.choice(list(job.ranks().values())))
+
+
+def stop_rank(job: DrivenJob, chance: random.Random) -> None:
+    job.kill(chance.choice(list(job.ranks().values())), signal.SIGSTOP)
+
+
+def kill_executor(job: DrivenJob, chance: random.Random) -> None:
+    job.kill(job.executor(chance.choice(job.state.members)))
+
+
+def kill_driver(job: DrivenJob, _: random.Random) -> None:
+    job.kill(job.driver())
+
+
+def kill_agent(job: DrivenJob, chance: random.Random) -> None:
+    job.kill(chance.choice(job.processes("telemetry.agent")))
+
+
+def kill_collector(job: DrivenJob, _: random.Random) -> None:
+    for pid in job.processes("collect"):
+        job.kill(pid)
+
+
+def kill_command(job: DrivenJob, _: random.Random) -> None:
+    assert job.process is not None
+    job.kill(job.process.pid)
+    job.process.wait()
+    job.start()
+
+
+def fill_disk(job: DrivenJob, _: random.Random) -> None:
+    """No checkpoint can be written for a while."""
+    filler = job.out / "checkpoints" / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(2**20))
+    time.sleep(FULL_S)
+    filler.unlink()
+
+
+@contextmanager
+def small_disk(path: Path) -> Iterator[None]:
+    """Mount a small file system at ``path`` for the block."""
+    path.mkdir(parents=True)
+    path.chmod(0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "tmpfs", str(path)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def slow_node(job: DrivenJob, chance: random.Random) -> None:
+    with slowed(job.executor(chance.choice(job.state.members))):
+        time.sleep(SLOW_S)
+
+
+def two_at_once(job: DrivenJob, chance: random.Random) -> None:
+    for fault in chance.sample([kill_rank, stop_rank, kill_executor, kill_driver, kill_agent, kill_collector], 2):
+        fault(job, chance)
+
+
+FAULTS: dict[str, Fault] = {
+    "rank killed": kill_rank,
+    "rank stopped": stop_rank,
+    "executor killed": kill_executor,
+    "driver killed": kill_driver,
+    "agent killed": kill_agent,
+    "collector killed": kill_collector,
+    "command killed": kill_command,
+    NO_ROOM: fill_disk,
+    "node slowed": slow_node,
+    "two at once": two_at_once,
+}
+
+
+def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict[int, set[float]]) -> Outcome:
+    """One trial."""
+    chance = random.Random(f"{seed} {number}")
+    outcome = Outcome(number=number, kind=kind)
+    out = folder / f"trial-{number}"
+    disk = small_disk(out / "checkpoints") if kind == NO_ROOM else nullcontext()
+    with disk, driven_job(out, *NODES, "--steps", str(NUM_STEPS)) as job:
+        try:
+            job.wait_for_attempt(0)
+            job.wait_for_steps(chance.randrange(1, 12))
+            newest = max(job.losses())
+            began = time.monotonic()
+            FAULTS[kind](job, chance)
+            until(lambda: max(job.losses()) > newest or job.has_ended, seconds=LONGEST_S, what="a new step")
+            outcome.seconds = time.monotonic() - began
+            status = job.finish()
+            outcome.problems += [f"status {status}"] if status else []
+            until(lambda: not job.left(), seconds=30.0, what="the end of every process")
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            outcome.problems.append(str(error)[:500])
+        outcome.problems += _wrong_end(job, undisturbed)
+    return outcome
+
+
+def _wrong_end(job: DrivenJob, undisturbed: dict[int, set[float]]) -> list[str]:
+    problems = []
+    blocked = [node for node in job.state.nodes.values() if node.state is NodeState.BLOCKED]
+    problems += [f"{node.name} is blocked: {node.reason}" for node in blocked]
+    if job.state.phase is not Phase.DONE:
+        problems.append(f"the job is {job.state.phase}: {job.state.reason}")
+    if job.losses() != undisturbed:
+        different = [step for step in undisturbed if job.losses().get(step) != undisturbed[step]]
+        problems.append(f"other losses in steps {different}")
+    return problems
+
+
+def undisturbed_losses(out: Path) -> dict[int, set[float]]:
+    """Of the same training, alone."""
+    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(NUM_STEPS), "--out", str(out), "--no-telemetry"]
+    subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True)
+    return DrivenJob(out, ()).losses()
+
+
+def rows_of(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
+    """A row for each kind, and one for all."""
+    for kind in [*dict.fromkeys(outcome.kind for outcome in outcomes), "all"]:
+        these = [outcome for outcome in outcomes if kind in ("all", outcome.kind)]
+        times = [outcome.seconds for outcome in these if outcome.seconds is not None]
+        right = sum(not outcome.problems for outcome in these)
+        yield kind, str(len(these)), str(right), f"{median(times):.1f} ({max(times):.1f})" if times else "-"
+
+
+@contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    with ExitStack() as opened:
+        yield given or Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-drive-")))
+
+
+def main() -> int:
+    """Run the trials and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=FAULTS)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy.md")
+    given = parser.parse_args()
+    kinds = given.only or list(FAULTS)
+    outcomes = []
+    with _folder(given.out) as folder:
+        undisturbed = undisturbed_losses(folder / "undisturbed")
+        for number in range(given.count):
+            outcome = run_trial(number, kinds[number % len(kinds)], given.seed, folder, undisturbed)
+            outcomes.append(outcome)
+            seconds = "no new step" if outcome.seconds is None else f"{outcome.seconds:.1f} s"
+            words = f"{number} {outcome.kind}: {seconds}: {'; '.join(outcome.problems) or 'right'}"
+            print(words, file=sys.stderr, flush=True)
+    if given.json:
+        print(json.dumps({"seed": given.seed, "trials": [asdict(outcome) for outcome in outcomes]}, indent=1))
+    table = as_table(HEADINGS, list(rows_of(outcomes)))
+    print(table, file=sys.stderr)
+    if given.write:
+        command = f"python -m tests.scenarios.drive_trials --count {given.count} --seed {given.seed}"
+        write_section(TITLE, command, f"{table}\n\n{NOTES}")
+    return int(any(outcome.problems for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

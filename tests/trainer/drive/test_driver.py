@@ -1,0 +1,206 @@
+"""The driver's server, its files, and what it reads from a webhook."""
+
+import json
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from diagnose.alerts.alert import Alert, account_of, fingerprint_of, labels_of
+from diagnose.alerts.alert import Phase as AlertPhase
+from diagnose.alerts.hooks.shape import v4_body
+from diagnose.alerts.notice import Notice, Status, notice_of
+from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from telemetry.collector.settings import ServerSettings
+from telemetry.errors import UnreadableError, UsageError
+from tests.telemetry.served import serving
+from tests.trainer.jobs import small_config
+from trainer.config import RunOptions
+from trainer.drive.driver import Driver, findings_in, make_app
+from trainer.drive.folder import JOB, STATE, JobFile, JobFolder, held_lock
+from trainer.drive.job import Job, Phase
+from trainer.drive.marks import MarkSender
+from trainer.drive.node_check import read_results
+from trainer.drive.records import Action, DriveConfig, Order, Report, Request, Work, decode, encode
+from trainer.drive.status import Status as DriverStatus
+
+TOKEN = "t" * 64
+FINDING = Finding(
+    detector="made",
+    kind=Kind.HUNG_COLLECTIVE,
+    severity=Severity.CRITICAL,
+    suspects=(),
+    stage="",
+    window=StepWindow(first_step=0, last_step=1),
+    seconds_lost=0.0,
+    confidence=1.0,
+    summary="",
+    next_step="",
+)
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    found = JobFolder(tmp_path / "job")
+    found.make()
+    return found
+
+
+@pytest.fixture
+def driver(folder: JobFolder) -> Driver:
+    options = RunOptions(out=folder.out, run_id="run")
+    job = JobFile(train=small_config(dp=2), options=options, drive=DriveConfig(num_nodes=2, checks=False))
+    folder.write(JOB, job)
+    return Driver(folder, job, MarkSender(options))
+
+
+@pytest.fixture
+def client(driver: Driver) -> Iterator[httpx.Client]:
+    app = make_app(driver, ServerSettings.checked(token=TOKEN), lambda: None)
+    with serving(app) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        yield client
+
+
+def report(client: httpx.Client, node: str, **fields: object) -> Order:
+    content = encode(Report(node=node, life="first", **fields))  # type: ignore[arg-type]
+    answer = client.post("/v1/reports", content=content, headers=HEADERS)
+    assert answer.status_code == 200, answer.text
+    return decode(Order, answer.content)
+
+
+def test_nodes_that_report_get_orders(client: httpx.Client) -> None:
+    assert report(client, "node-0").work is Work.IDLE
+    order = report(client, "node-1")
+    assert (order.work, order.attempt, order.position) == (Work.TRAIN, 0, 1)
+
+
+def test_without_the_token_nothing_is_answered(client: httpx.Client) -> None:
+    for path in ("/v1/reports", "/v1/findings", "/v1/requests"):
+        assert client.post(path, content=b"{}").status_code == 401
+    assert client.get("/v1/status").status_code == 401
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"node": 1}', b"\xff\xfe", b"null"], ids=repr)
+@pytest.mark.parametrize("path", ["reports", "findings", "requests"])
+def test_garbage_is_refused_with_a_hint_and_changes_nothing(client: httpx.Client, path: str, body: bytes) -> None:
+    report(client, "node-0"), report(client, "node-1")
+    before = client.get("/v1/status", headers=HEADERS).content
+    answer = client.post(f"/v1/{path}", content=body, headers=HEADERS)
+    assert answer.status_code == 400, answer.text
+    assert set(answer.json()) == {"error", "hint"}
+    assert client.get("/v1/status", headers=HEADERS).content == before
+
+
+def test_a_webhook_of_the_watcher_restarts_the_job(client: httpx.Client) -> None:
+    report(client, "node-0"), report(client, "node-1")
+    body = v4_body("driver", [_notice("hung-collective", "node-1", attempt=0)])
+    assert client.post("/v1/findings", json=body, headers=HEADERS).status_code == 204
+    status = decode(DriverStatus, client.get("/v1/status", headers=HEADERS).content)
+    assert [decision.name for decision in status.decisions].count("hung-collective") == 1
+
+
+def test_hosts_in_the_details_of_a_notice_are_suspects() -> None:
+    notice = _notice("hung-collective", "", attempt=3, hosts=", ".join(f"node-{number}" for number in range(6)))
+    (finding,) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
+    assert (finding.kind, finding.attempt, finding.hosts) == (
+        "hung-collective",
+        3,
+        tuple(f"node-{number}" for number in range(6)),
+    )
+
+
+def test_a_request_that_does_not_fit_is_refused_with_a_hint(client: httpx.Client) -> None:
+    answer = client.post("/v1/requests", content=encode(Request(action=Action.DRAIN, node="node-5")), headers=HEADERS)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "no node 'node-5'"
+
+
+def test_the_next_driver_continues_where_the_last_one_was(
+    client: httpx.Client, driver: Driver, folder: JobFolder
+) -> None:
+    report(client, "node-0"), report(client, "node-1")
+    job = folder.read(JOB, JobFile)
+    assert job is not None
+    later = Driver(folder, job, MarkSender(job.options))
+    assert (later.job.phase, later.job.attempt, later.job.members) == (Phase.TRAIN, 0, ("node-0", "node-1"))
+    assert [decision.name for decision in folder.decisions()][-2:] == ["start", "take-over"]
+
+
+def test_every_file_is_private(client: httpx.Client, folder: JobFolder) -> None:
+    report(client, "node-0"), report(client, "node-1")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder.path, *folder.path.iterdir()]}
+    assert {mode for name, mode in modes.items() if name != "drive"} == {0o600}
+    assert modes["drive"] == 0o700
+
+
+def test_a_state_that_is_damaged_is_an_error_with_a_hint(folder: JobFolder) -> None:
+    folder.write_text(STATE, '{"phase": "flying"}')
+    with pytest.raises(UnreadableError, match=r"state\.json"):
+        folder.read(STATE, Job)
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(folder: JobFolder, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("untouched")
+    (folder.path / STATE).symlink_to(target)
+    folder.write_text(STATE, "{}")
+    assert target.read_text() == "untouched"
+    (folder.path / JOB).symlink_to(target)
+    with pytest.raises(UnreadableError):
+        folder.read(JOB, JobFile)
+
+
+def test_a_folder_that_others_can_write_into_is_refused(folder: JobFolder) -> None:
+    folder.write_text(STATE, "{}")
+    folder.path.chmod(0o777)
+    with pytest.raises(UnreadableError, match="other users can write"):
+        folder.read(STATE, Job)
+
+
+def test_one_process_holds_the_lock(folder: JobFolder) -> None:
+    with held_lock(folder.path) as first, held_lock(folder.path) as second:
+        assert first is not None
+        assert second is None
+
+
+def test_the_results_of_the_node_check_are_read() -> None:
+    usual = {"check": "gemm", "subject": "cpu", "measured": "", "value": None, "detail": "", "is_late": False}
+    checks = [
+        {**usual, "verdict": "measured", "measured": "gemm_tflops", "value": 0.1},
+        {**usual, "verdict": "failed", "detail": "wrong data"},
+        {**usual, "verdict": "failed", "detail": "did not finish in 15 s", "is_late": True},
+        {**usual, "verdict": "skipped"},
+    ]
+    gemm, wrong, late = read_results(json.dumps({"checks": checks}))
+    assert (gemm.value, gemm.failed) == (0.1, False)
+    assert (wrong.failed, wrong.detail) == (True, "wrong data")
+    assert (late.value, late.failed) == (0.0, False)
+
+
+@pytest.mark.parametrize("text", ["", "error: no torch", "[]", '{"checks": [{}]}'], ids=repr)
+def test_other_output_of_the_node_check_is_an_error(text: str) -> None:
+    with pytest.raises(UsageError, match="printed no result"):
+        list(read_results(text))
+
+
+def _notice(kind: str, host: str, *, attempt: int, hosts: str = "") -> Notice:
+    window = StepWindow(first_step=0, last_step=1)
+    suspects = tuple(
+        Suspect(rank=number, host=name, role=Role.INITIATING) for number, name in enumerate((host or hosts).split(", "))
+    )
+    finding = replace(FINDING, kind=Kind(kind), suspects=suspects, window=window, summary=f"{kind} on {host or hosts}")
+    labels = labels_of(finding, "run", attempt)
+    alert = Alert(
+        fingerprint=fingerprint_of(labels),
+        labels=labels,
+        phase=AlertPhase.FIRING,
+        account=account_of(finding),
+        ranks=(),
+        began_ns=1,
+        changed_ns=1,
+    )
+    return notice_of(alert, Status.FIRING, number=1, repeated=False, now_ns=2, dashboard="")

@@ -1,0 +1,380 @@
+"""What the driver decides, without processes."""
+
+import random
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from telemetry.errors import UsageError
+from tests.trainer.drive.cluster import Cluster
+from trainer.drive.job import Job, NodeState, Phase
+from trainer.drive.policy import Policy
+from trainer.drive.records import Action, Request, Work, decode, encode
+
+NUM_STEPS = 100
+
+
+def test_all_nodes_are_checked_before_the_first_attempt() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    assert cluster.job.members == ("node-0", "node-1", "node-2", "node-3")
+    assert cluster.state("node-4") is NodeState.READY
+    assert cluster.names[-2:] == ["admit", "start"]
+
+
+def test_a_job_whose_ranks_all_end_in_order_is_done() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    for name in cluster.job.members:
+        cluster.end_ranks(name, 0, 0)
+    cluster.until(Phase.DONE)
+    cluster.turn()
+    assert all(cluster.policy.order(name).work is Work.LEAVE for name in cluster.nodes)
+
+
+def test_the_node_of_a_killed_rank_is_checked_and_the_job_continues() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.step(7)
+    cluster.end_ranks("node-2", -9)
+    cluster.train(1)
+    assert "rank-failed" in cluster.names
+    fault = next(decision for decision in cluster.decisions if decision.name == "rank-failed")
+    assert (fault.node, fault.reason) == ("node-2", "rank 4 was killed by SIGKILL on node-2")
+    assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
+
+
+def test_a_spare_takes_the_place_of_a_suspect_that_passes_its_check() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.end_ranks("node-2", -9)
+    cluster.train(1)
+    assert cluster.job.members == ("node-0", "node-1", "node-4", "node-3")
+    assert cluster.state("node-2") is NodeState.READY
+
+
+def test_ranks_that_lost_their_peer_are_no_suspects() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.end_ranks("node-0", 1, 1)
+    cluster.turn()
+    cluster.end_ranks("node-3", -9, 1)
+    cluster.train(1)
+    assert [node.name for node in cluster.job.nodes.values() if node.num_faults] == ["node-3"]
+
+
+def test_of_ranks_that_raised_the_first_is_suspected() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.end_ranks("node-0", 1, 1, at_s=5.0)
+    cluster.end_ranks("node-1", 1, 1, at_s=4.0)
+    cluster.train(1)
+    assert [node.name for node in cluster.job.nodes.values() if node.num_faults] == ["node-1"]
+
+
+def test_a_node_that_fails_its_check_is_blocked_with_the_reason() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.nodes["node-1"].broken = True
+    cluster.end_ranks("node-1", -11)
+    cluster.train(1)
+    assert cluster.state("node-1") is NodeState.BLOCKED
+    assert "gemm cpu" in cluster.job.nodes["node-1"].reason
+    assert "node-1" not in cluster.job.members
+
+
+def test_a_slow_spare_is_not_admitted() -> None:
+    cluster = Cluster()
+    cluster.nodes["node-4"].gflops = 30.0
+    cluster.train(0)
+    assert cluster.state("node-4") is NodeState.BLOCKED
+    assert cluster.job.nodes["node-4"].reason.startswith(
+        "slow in two rounds of checks: gemm cpu: 30 gemm_tflops, others 100"
+    )
+
+
+def test_a_node_that_was_slow_once_is_not_blocked() -> None:
+    cluster = Cluster()
+    cluster.nodes["node-4"].slow_checks = 1
+    cluster.train(0)
+    assert "suspect" in cluster.names
+    assert cluster.state("node-4") is NodeState.READY
+
+
+def test_checks_that_finish_on_no_node_block_nobody() -> None:
+    cluster = Cluster()
+    for node in cluster.nodes.values():
+        node.gflops = 0.0
+    cluster.train(0)
+    assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
+
+
+def test_noise_on_all_nodes_blocks_nobody() -> None:
+    chance = random.Random(3)
+    for _ in range(50):
+        cluster = Cluster()
+        for node in cluster.nodes.values():
+            node.gflops = 100 * chance.uniform(0.7, 1.3)
+        cluster.train(0)
+        assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
+
+
+def test_a_silent_node_is_replaced_and_may_come_back() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.nodes["node-1"].silent = True
+    cluster.train(1)
+    assert cluster.state("node-1") is NodeState.LOST
+    assert cluster.job.members == ("node-0", "node-4", "node-2", "node-3")
+    cluster.nodes["node-1"].silent = False
+    cluster.turn()
+    assert cluster.policy.order("node-1").work is not Work.TRAIN
+    for _ in range(10):
+        cluster.turn()
+    assert cluster.state("node-1") is NodeState.READY
+    assert cluster.job.phase is Phase.TRAIN
+
+
+def test_a_restarted_executor_has_no_ranks() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.nodes["node-3"].restart_executor()
+    cluster.train(1)
+    assert "executor-lost" in cluster.names
+
+
+def test_ranks_that_lost_their_peer_are_not_blamed_for_a_silent_node() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.nodes["node-3"].silent = True
+    for _ in range(4):
+        cluster.turn()
+    cluster.end_ranks("node-0", 1, 1)
+    for _ in range(4):
+        cluster.turn()
+    assert "rank-failed" not in cluster.names
+    cluster.train(1)
+    assert [name for name in cluster.names if name.endswith(("failed", "lost"))] == ["lost", "node-lost"]
+
+
+def test_a_hang_restarts_the_job_and_its_host_is_checked() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.find("hung-collective", "node-2")
+    assert cluster.job.phase is Phase.STOP
+    assert cluster.state("node-2") is NodeState.SUSPECT
+    cluster.train(1)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"attempt": 7}, {"run_id": "another"}, {"active": False}], ids=["attempt", "run", "over"]
+)
+def test_findings_about_something_else_change_nothing(fields: dict[str, object]) -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.find("hung-collective", "node-2", **fields)
+    assert cluster.job.phase is Phase.TRAIN
+
+
+def test_a_straggler_is_advice_unless_the_policy_acts() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.find("compute-straggler", "node-2")
+    cluster.find("compute-straggler", "node-2")
+    assert cluster.job.phase is Phase.TRAIN
+    assert cluster.names.count("advise") == 1
+
+
+def test_a_straggler_is_replaced_after_a_checkpoint_if_the_policy_acts() -> None:
+    cluster = Cluster(act_on=("compute-straggler",), advise_on=())
+    cluster.train(0)
+    cluster.find("compute-straggler", "node-2")
+    assert cluster.job.phase is Phase.SAVE
+    cluster.train(1)
+    assert "node-2" not in cluster.job.members
+    assert cluster.job.num_failures == 0
+
+
+def test_link_losses_are_tolerated_up_to_the_budget() -> None:
+    cluster = Cluster(max_flaps=2)
+    cluster.train(0)
+    for _ in range(2):
+        cluster.find("nic-flap", "node-1")
+    assert cluster.job.phase is Phase.TRAIN
+    cluster.find("nic-flap", "node-1")
+    assert cluster.job.phase is Phase.SAVE
+
+
+def test_a_stall_without_a_finding_restarts_the_job_and_checks_every_node() -> None:
+    cluster = Cluster(stall_s=20.0)
+    cluster.train(0)
+    for name in cluster.job.members:
+        node = cluster.nodes[name]
+        node.report = replace(node.report, stalled_s=25.0)
+    cluster.turn()
+    assert "stall" in cluster.names
+    cluster.train(1)
+
+
+def test_after_a_link_loss_a_stall_is_blamed_on_that_node() -> None:
+    cluster = Cluster(stall_s=20.0)
+    cluster.train(0)
+    cluster.find("nic-flap", "node-1")
+    for name in cluster.job.members:
+        node = cluster.nodes[name]
+        node.report = replace(node.report, stalled_s=25.0)
+    cluster.train(1)
+    assert [node.name for node in cluster.job.nodes.values() if node.num_faults] == ["node-1"]
+    assert "node-1" not in cluster.job.members
+
+
+def test_the_driver_gives_up_after_failures_without_progress() -> None:
+    cluster = Cluster(max_failures=2)
+    for attempt in range(3):
+        cluster.train(attempt)
+        cluster.end_ranks(cluster.job.members[0], -9)
+        cluster.turn()
+    cluster.until(Phase.GAVE_UP)
+    assert "3 attempts in a row made no progress" in cluster.job.reason
+
+
+def test_progress_resets_the_count_of_failures() -> None:
+    cluster = Cluster(max_failures=1)
+    for attempt in range(4):
+        cluster.train(attempt)
+        cluster.step(10 * attempt)
+        cluster.end_ranks(cluster.job.members[0], -9)
+        cluster.turn()
+    cluster.train(4)
+
+
+def test_the_driver_waits_for_nodes_and_then_gives_up() -> None:
+    cluster = Cluster(num_spares=0, wait_nodes_s=60.0)
+    cluster.nodes["node-1"].broken = True
+    cluster.until(Phase.GAVE_UP, limit_s=120.0)
+    assert cluster.job.reason == "3 of 4 nodes are ready"
+    assert "wait" in cluster.names
+
+
+def test_a_drained_node_leaves_after_a_checkpoint() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.ask(Request(action=Action.DRAIN, node="node-1"))
+    assert cluster.policy.order("node-0").work is Work.SAVE
+    assert cluster.policy.order("node-1").work is Work.SAVE
+    cluster.train(1)
+    assert cluster.state("node-1") is NodeState.DRAINED
+    cluster.ask(Request(action=Action.RESUME, node="node-1"))
+    for _ in range(5):
+        cluster.turn()
+    assert cluster.state("node-1") is NodeState.READY
+
+
+def test_a_paused_job_continues_when_it_is_resumed() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.ask(Request(action=Action.PAUSE))
+    cluster.until(Phase.PAUSED)
+    cluster.turn()
+    assert all(node.report.living == 0 for node in cluster.nodes.values())
+    cluster.ask(Request(action=Action.RESUME))
+    cluster.train(1)
+
+
+def test_the_end_saves_a_checkpoint_first() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.ask(Request(action=Action.END))
+    assert cluster.policy.order("node-0").work is Work.SAVE
+    cluster.until(Phase.ENDED)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request(action=Action.DRAIN, node="node-9"), "no node 'node-9'"),
+        (Request(action=Action.DRAIN), "drain needs a node"),
+        (Request(action=Action.PAUSE, node="node-1"), "pause is about the whole job"),
+        (Request(action=Action.RESUME), "the job is not paused"),
+        (Request(action=Action.RESUME, node="node-1"), "node node-1 is active"),
+    ],
+    ids=str,
+)
+def test_a_request_that_does_not_fit_is_refused(request_: Request, message: str) -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    with pytest.raises(UsageError, match=message):
+        cluster.ask(request_)
+    assert cluster.job.phase is Phase.TRAIN
+
+
+def test_another_driver_takes_over_without_a_stop() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    stored = encode(cluster.job)
+    cluster.now_s += 300.0
+    cluster.policy = Policy(cluster.config, decode(Job, stored))
+    cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS)
+    for _ in range(10):
+        cluster.turn()
+    assert (cluster.job.phase, cluster.job.attempt) == (Phase.TRAIN, 0)
+
+
+@pytest.mark.parametrize(("num_steps", "phase"), [(NUM_STEPS, Phase.DONE), (NUM_STEPS + 1, Phase.TRAIN)])
+def test_a_job_that_is_done_continues_if_it_has_more_steps(num_steps: int, phase: Phase) -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    for name in cluster.job.members:
+        cluster.end_ranks(name, 0, 0)
+    cluster.until(Phase.DONE)
+    for node in cluster.nodes.values():
+        node.restart_executor()
+    cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
+    cluster.decisions = cluster.policy.take_over(cluster.now_s, num_steps)
+    cluster.until(phase)
+    assert "executor-lost" not in cluster.names
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_events_never_train_on_a_blocked_node_nor_two_attempts_at_once(seed: int) -> None:
+    chance = random.Random(seed)
+    cluster = Cluster(num_nodes=3, num_spares=2, max_failures=10**6, wait_nodes_s=10**6)
+    for number in range(400):
+        node = cluster.nodes[chance.choice(list(cluster.nodes))]
+        match chance.randrange(12):
+            case 0 if node.name in cluster.job.members and node.report.living:
+                cluster.end_ranks(node.name, chance.choice([-9, 1, 143, -11]))
+            case 1:
+                node.silent = not node.silent
+            case 2:
+                node.restart_executor()
+            case 3:
+                node.broken = chance.random() < 0.2
+            case 4 if node.name in cluster.job.nodes:
+                action = chance.choice([Action.DRAIN, Action.REPLACE, Action.RESUME])
+                with suppress(UsageError):
+                    cluster.ask(Request(action=action, node=node.name))
+            case 5:
+                cluster.find(chance.choice(["hung-collective", "nic-flap", "loss-anomaly"]), node.name)
+            case 6 if number % 5 == 0:
+                stored = encode(cluster.job)
+                cluster.policy = Policy(cluster.config, decode(Job, stored))
+                cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS)
+        cluster.turn(chance.choice([0.1, 0.5, 2.0, 12.0]))
+        _check_invariants(cluster)
+    for node in cluster.nodes.values():
+        node.silent = node.broken = False
+        if cluster.job.nodes[node.name].state in (NodeState.BLOCKED, NodeState.DRAINED):
+            cluster.ask(Request(action=Action.RESUME, node=node.name))
+    cluster.until(Phase.TRAIN, limit_s=600.0)
+
+
+def _check_invariants(cluster: Cluster) -> None:
+    job = cluster.job
+    orders = {name: cluster.policy.order(name) for name in job.nodes}
+    trained = {name for name, order in orders.items() if order.work is Work.TRAIN}
+    assert trained <= set(job.members)
+    assert all(job.nodes[name].state is NodeState.ACTIVE for name in trained)
+    assert len({order.attempt for order in orders.values() if order.work is Work.TRAIN}) <= 1
+    assert len({orders[name].position for name in trained}) == len(trained)

@@ -1,0 +1,89 @@
+"""The goodput page, the panel of decisions, and the same figure in the list of runs and the metric."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from diagnose.goodput.metric import GoodputMetric, goodput_of_runs
+from diagnose.goodput.stored import load_ledger
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
+from tests.memory_store import memory_store
+from tests.ui.driven_run import NAME, store_driven_run
+from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.words_of_pages import said
+from ui.dashboard.data import Reads
+from ui.dashboard.pages.overview.page import draw_decisions
+from ui.dashboard.pages.runs.listing import run_list
+from ui.dashboard.serving.drawing import draw_chart
+from ui.dashboard.view_state import View, ViewState
+
+PLAIN = "plain"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[EmbeddedStore]:
+    with memory_store() as store:
+        store_driven_run(store)
+        run = SyntheticRun(run_id=PLAIN, slow={})
+        run.introduce(store)
+        run.advance(store, 20)
+        run.beat(store, at_ns=run.now_ns, ended=True)
+        yield store
+
+
+@pytest.fixture
+def reads(store: EmbeddedStore) -> Reads:
+    return Reads(StoreReader(store))
+
+
+def of(region: str, reads: Reads, run: str = NAME) -> str:
+    return said(region, reads, view=View.GOODPUT, run=run)
+
+
+def test_the_page_shows_goodput_classes_and_the_incident(reads: Reads) -> None:
+    ledger = load_ledger(reads.reader_of(reads.newest(ViewState(run=NAME))), NAME)
+    assert f"Goodput {ledger.goodput:.1%} useful time / wall time" in of("goodput-numbers", reads)
+    assert "waiting-for-nodes 40.00 s" in of("goodput-classes", reads)
+    incidents = of("goodput-incidents", reads)
+    assert "attempt 0 rank-failed on node-b" in incidents
+    assert "rank 3 was killed by SIGKILL" in incidents
+
+
+def test_the_chart_has_a_bar_for_each_class_that_took_time_and_a_line_for_each_attempt(reads: Reads) -> None:
+    plotted = draw_chart("goodput-time", ViewState(view=View.GOODPUT, run=NAME), reads, None)
+    assert plotted is not None
+    names = [bars["name"] for bars in plotted.figure["data"]]
+    assert names == [
+        "useful", "repeated", "outside-steps", "detecting", "checking", "restarting", "waiting-for-nodes",
+    ]  # fmt: skip
+    heights = [sum(bars["y"][column] for bars in plotted.figure["data"]) for column in range(240)]
+    assert heights == pytest.approx([100] * 240, abs=0.01)
+    assert [one["text"] for one in plotted.figure["layout"]["annotations"]] == ["attempt 0", "attempt 1"]
+
+
+def test_a_run_without_faults_has_no_incident(reads: Reads) -> None:
+    assert "No fault ended an attempt" in of("goodput-incidents", reads, PLAIN)
+
+
+def test_the_overview_lists_the_decisions_of_the_driver_if_there_are_any(reads: Reads) -> None:
+    text = said("decisions", reads, view=View.OVERVIEW, run=NAME)
+    assert text.index(" done ") < text.index(" rank-failed node-b ") < text.index("attempt 0 on node-a, node-b")
+    assert draw_decisions(ViewState(view=View.OVERVIEW, run=PLAIN), reads) is None
+
+
+def test_list_metric_and_ledger_show_one_figure(store: EmbeddedStore, reads: Reads) -> None:
+    reader = StoreReader(store)
+    rows = {row.run_id: row for row in run_list(reads).rows}
+    found = goodput_of_runs(reader, (NAME, PLAIN))
+    for name in (NAME, PLAIN):
+        goodput = load_ledger(reader, name).goodput
+        assert rows[name].goodput == pytest.approx(goodput, rel=0.01)
+        assert found[name] == pytest.approx(rows[name].goodput)
+
+
+def test_the_metric_has_a_line_for_each_run_with_recent_data(store: EmbeddedStore, reads: Reads) -> None:
+    newest_s = reads.newest(ViewState(run=NAME)).last_ns / 1e9
+    text = GoodputMetric(StoreReader(store), lambda: newest_s + 5).as_text()
+    assert f'rankscope_goodput_ratio{{run="{NAME}"}} 0.' in text
+    assert "{" not in GoodputMetric(StoreReader(store), lambda: newest_s + 7200).as_text()

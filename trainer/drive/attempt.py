@@ -1,0 +1,98 @@
+"""The ranks of one attempt on one node, with the agent that ships what they record."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from telemetry.agent.settings import StallSettings
+from telemetry.agent.stall import Phase, RankSample, StallDetector
+from telemetry.errors import RankscopeError
+from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.state_page import LiveState
+from trainer.agent import AgentKeeper
+from trainer.checkpoint.claim import claimed
+from trainer.data.tokens import Tokens
+from trainer.drive.folder import JobFile, JobFolder
+from trainer.drive.records import Ended, Order
+from trainer.rank import Seat
+from trainer.rank_processes import RankProcesses
+
+
+class Attempt:
+    """The ranks of one attempt on this node, with their agent.
+
+    Raises:
+        UsageError: another job writes into the folder of checkpoints, or they belong to another training.
+        OSError: no process can be started.
+    """
+
+    def __init__(self, job: JobFile, order: Order, folder: JobFolder, node: str, tokens: Tokens | None) -> None:
+        self.number = order.attempt
+        fault = "none" if order.attempt else job.options.fault
+        self._options = replace(job.options, attempt=order.attempt, spool=folder.node(node) / "spool", fault=fault)
+        self._ended: dict[int, Ended] = {}
+        self._stall = StallDetector(StallSettings())
+        self._stalled_s: float | None = None
+        self._asked_to_save = False
+        first = order.position * job.ranks_per_node
+        size = job.train.parallel.topology.world_size
+        init_method = order.rendezvous or f"file://{folder.rendezvous(order.attempt)}"
+        seats = [
+            Seat(rank=first + local, local_rank=local, world_size=size, init_method=init_method)
+            for local in range(job.ranks_per_node)
+        ]
+        self._claim = ExitStack()
+        if order.position == 0 and self._options.checkpoints is not None:
+            self._claim.enter_context(claimed(self._options.checkpoints, job.train))
+        try:
+            self.ranks = RankProcesses(seats, job.train, self._options, tokens)
+        except BaseException:
+            self._claim.close()
+            raise
+        self.agent = AgentKeeper(self._options)
+        self.agent.__enter__()
+
+    def look_after(self) -> None:
+        """Start the agent again if it died, and note ranks that ended."""
+        if self.living:
+            self.agent.look_after()
+        for rank, status in self.ranks.statuses.items():
+            self._ended.setdefault(rank, Ended(rank=rank, status=status, at_s=time.time()))
+        if not self.living:
+            self._claim.close()
+
+    def save(self) -> None:
+        """Ask the ranks, once, to save a checkpoint and end."""
+        if not self._asked_to_save:
+            self._asked_to_save = True
+            self.ranks.ask_to_save()
+
+    def end(self) -> None:
+        """Kill the ranks. The others of the job are broken off too: there is nothing to save."""
+        self.ranks.kill()
+        self.look_after()
+
+    @property
+    def ended(self) -> tuple[Ended, ...]:
+        return tuple(self._ended.values())
+
+    @property
+    def living(self) -> dict[int, int]:
+        """Rank -> pid of the ranks that have not ended, as of the last :meth:`look_after`."""
+        return {rank: pid for rank, pid in self.ranks.pids.items() if rank not in self._ended}
+
+    def progress(self) -> tuple[int, float]:
+        """The newest step of the ranks on this node, and the seconds since a stall was detected (0: no stall)."""
+        states = list(self._states())
+        samples = {rank: RankSample.of(state) for rank, state in states if not state.ended}
+        stalled = self._stall.update(time.monotonic_ns(), samples) is Phase.STALLED
+        self._stalled_s = (self._stalled_s or time.monotonic()) if stalled else None
+        step = max((state.step for _, state in states), default=-1)
+        return step, time.monotonic() - self._stalled_s if self._stalled_s else 0.0
+
+    def _states(self) -> Iterator[tuple[int, LiveState]]:
+        assert self._options.spool is not None
+        for path in find_rank_dirs(self._options.spool, self._options.run_id, self.number):
+            with suppress(RankscopeError, OSError, ValueError):
+                yield int(path.name.removeprefix("rank-")), RankReader(path).live()

@@ -1,0 +1,263 @@
+"""The driver: one process that answers reports with orders.
+
+executors, watcher, operators --HTTP--> policy --> state.json, decisions.jsonl, marks in the store
+
+    POST /v1/reports     a Report; the answer is an Order
+    POST /v1/findings    alerts as a webhook sends them (docs/guides/alert-hooks.md)
+    POST /v1/requests    a Request of an operator
+    GET  /v1/status      state and decisions
+
+The state is on disk before an order based on it is sent. A driver that is killed is replaced by another one with the
+same folder: the ranks train on meanwhile.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse, Response
+
+from telemetry.collector.connections import BoundedListener
+from telemetry.collector.gates import refuse
+from telemetry.collector.guard import guard
+from telemetry.collector.serving import listen, serve_until
+from telemetry.collector.settings import ServerSettings
+from telemetry.errors import RankscopeError, UsageError
+from telemetry.printable import log
+from telemetry.process.signals import ENDING, SIGNAL_BASE
+from trainer.drive.folder import DRIVER, JOB, STATE, DriverPlace, JobFile, JobFolder
+from trainer.drive.job import Job, Phase
+from trainer.drive.marks import MarkSender
+from trainer.drive.policy import Policy
+from trainer.drive.records import Action, Decision, Finding, Order, Report, Request, decode, encode
+from trainer.drive.status import Status
+
+LOOPBACK = "127.0.0.1"
+TICK_S = 0.25
+LEAVE_S = 90.0
+"""How long the driver waits at the end until all executors have ended."""
+STATUS_OF = {Phase.DONE: 0, Phase.GAVE_UP: 1}
+
+
+class Driver:
+    """The policy with its files. For the thread of the event loop."""
+
+    def __init__(
+        self, folder: JobFolder, job_file: JobFile, marks: MarkSender, clock_s: Callable[[], float] = time.time
+    ):
+        self._folder = folder
+        self._marks = marks
+        self._clock_s = clock_s
+        assert job_file.options.run_id is not None
+        stored = folder.read(STATE, Job)
+        num_steps = job_file.train.num_steps
+        new = Job(run_id=job_file.options.run_id, num_steps=num_steps, since_s=clock_s())
+        self._policy = Policy(job_file.drive, stored or new)
+        self._stored: object = None
+        self.ended_by = 0
+        """The signal that ended the job; 0: none."""
+        self._record(self._policy.take_over(clock_s(), num_steps) if stored else [])
+
+    @property
+    def job(self) -> Job:
+        return self._policy.job
+
+    def report(self, report: Report) -> Order:
+        """The order for the node that reports."""
+        self._record(self._policy.report(report, self._clock_s()))
+        return self._policy.order(report.node)
+
+    def find(self, finding: Finding) -> None:
+        """A diagnosis arrives."""
+        self._record(self._policy.find(finding, self._clock_s()))
+
+    def ask(self, request: Request) -> None:
+        """An operator asks.
+
+        Raises:
+            UsageError: the action does not fit.
+        """
+        self._record(self._policy.ask(request, self._clock_s()))
+
+    def tick(self) -> None:
+        """Time passes."""
+        self._record(self._policy.tick(self._clock_s()))
+
+    def end(self, number: int) -> None:
+        """Signal ``number`` asks the job to end."""
+        if not self.ended_by:
+            self.ended_by = number
+            if not self.job.phase.is_over:
+                self.ask(Request(action=Action.END))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is over and every executor has ended, or does not report."""
+        nodes = self.job.nodes.values()
+        waiting = [node for node in nodes if node.report is not None and not node.report.leaving]
+        now_s = self._clock_s()
+        recent = [node for node in waiting if now_s - node.heard_s < LEAVE_S]
+        return self.job.phase.is_over and (not recent or now_s - self.job.since_s > LEAVE_S)
+
+    @property
+    def exit_status(self) -> int:
+        """Of the driver's process."""
+        return STATUS_OF.get(self.job.phase, SIGNAL_BASE + (self.ended_by or signal.SIGTERM))
+
+    def status(self) -> Status:
+        """For operators."""
+        return Status(job=self.job, decisions=self._folder.decisions())
+
+    def _record(self, decisions: list[Decision]) -> None:
+        """Write decisions, and the state if more than reports has changed."""
+        for decision in decisions:
+            log(f"{decision.name}{f' {decision.node}' if decision.node else ''}: {decision.reason}")
+        if decisions:
+            self._folder.append(decisions)
+            self._marks.send(decisions)
+        if decisions or self._stored != self.job.outline:
+            self._folder.write(STATE, self.job)
+            self._stored = self.job.outline
+
+
+def make_app(driver: Driver, settings: ServerSettings, stop: Callable[[], None]) -> FastAPI:
+    """The server of ``driver``. Calls ``stop`` when the driver has ended."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            driver.tick()
+            if driver.has_ended:
+                stop()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(tick())
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    app = FastAPI(title="rankscope driver", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.exception_handler(RankscopeError)
+    async def wrong(_: HttpRequest, error: RankscopeError) -> JSONResponse:
+        return refuse(400, error.message, error.hint)
+
+    @app.post("/v1/reports")
+    async def report(request: HttpRequest) -> Response:
+        return _json(driver.report(decode(Report, await request.body())))
+
+    @app.post("/v1/findings")
+    async def findings(request: HttpRequest) -> Response:
+        for finding in findings_in(await request.body()):
+            driver.find(finding)
+        return Response(status_code=204)
+
+    @app.post("/v1/requests")
+    async def ask(request: HttpRequest) -> Response:
+        driver.ask(decode(Request, await request.body()))
+        return Response(status_code=204)
+
+    @app.get("/v1/status")
+    async def status() -> Response:
+        return _json(driver.status())
+
+    guard(app, settings)
+    return app
+
+
+def findings_in(body: bytes) -> list[Finding]:
+    """The findings in the body of a webhook, which has the shape of Alertmanager's version 4.
+
+    Raises:
+        UsageError: it has another shape.
+    """
+    try:
+        return [_finding(alert) for alert in json.loads(body)["alerts"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"no alerts in the body: {error!r}", hint='send {"alerts": [...]}') from error
+
+
+def _finding(alert: Any) -> Finding:
+    labels, annotations = alert["labels"], alert.get("annotations", {})
+    return Finding(
+        kind=str(labels["alertname"]),
+        run_id=str(labels["run_id"]),
+        attempt=int(labels["attempt"]),
+        hosts=_hosts(labels, annotations),
+        summary=str(annotations.get("summary", "")),
+        active=str(alert.get("status", "firing")) == "firing",
+    )
+
+
+def _hosts(labels: Any, annotations: Any) -> tuple[str, ...]:
+    """Up to four hosts are in a label. If there are more, they are in the details, one line for each name."""
+    details = dict(line.partition(": ")[::2] for line in str(annotations.get("details", "")).splitlines())
+    text = labels.get("host") or details.get("hosts", "")
+    return tuple(host.strip() for host in str(text).split(",") if host.strip())
+
+
+def _json(record: object) -> Response:
+    return Response(encode(record), media_type="application/json")
+
+
+def driver_place(folder: JobFolder, host: str) -> DriverPlace:
+    """Address and token of the driver: those of an earlier driver, or a free port and a new token. If another program
+    takes the port before the driver listens, the driver chooses another one."""
+    place = folder.read(DRIVER, DriverPlace)
+    if place is None or urlsplit(place.url).hostname != host:
+        with listen(host, 0) as probe:
+            place = DriverPlace(url=_url(probe), token=secrets.token_hex(32))
+        folder.write(DRIVER, place)
+    return place
+
+
+def run_driver(out: Path) -> int:
+    """Be the driver of the job in ``out`` until it is over; the exit status of the job."""
+    folder = JobFolder(out)
+    job_file = folder.read(JOB, JobFile)
+    assert job_file is not None
+    host = job_file.drive.listen or LOOPBACK
+    place = driver_place(folder, host)
+    with _listener(place) as listener, MarkSender(job_file.options) as marks:
+        folder.write(DRIVER, DriverPlace(url=_url(listener), token=place.token, pid=os.getpid()))
+        driver = Driver(folder, job_file, marks)
+        settings, stop = _settings(place.token, host), threading.Event()
+        for number in ENDING:
+            signal.signal(number, lambda number, _: driver.end(number))
+        serve_until(stop, make_app(driver, settings, stop.set), listener, settings)
+    return driver.exit_status
+
+
+def _listener(place: DriverPlace) -> BoundedListener:
+    parts = urlsplit(place.url)
+    host = parts.hostname or LOOPBACK
+    try:
+        return listen(host, parts.port or 0)
+    except UsageError:
+        return listen(host, 0)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _settings(token: str, host: str) -> ServerSettings:
+    """One token allows everything. The settings of a collector in the environment are not those of a driver."""
+    return ServerSettings.checked(
+        host=host, token=token, read_token=None, write_token=None, tls_cert=None, tls_key=None, live="interval"
+    )

@@ -1,0 +1,211 @@
+"""The executor of one node: does what the driver orders, and reports the whole state of the node.
+
+executor --- Report ---> driver      twice a second, and as soon as a rank ends
+         <-- Order ----
+    |--- ranks of the newest attempt        end with the executor, even with kill -9
+    |--- agent, if there is a collector
+    '--- command of the node checks
+
+Without an answer from the driver nothing changes: the ranks train on. An executor outlives the driver. It ends when the
+driver says so, or when no driver has answered for ten minutes.
+"""
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from telemetry.errors import RankscopeError, UsageError
+from telemetry.printable import write_lines
+from telemetry.process.child_process import birth_of
+from telemetry.process.signals import ENDING, SIGNAL_BASE
+from trainer.agent import AgentKeeper
+from trainer.data.tokens import Tokens, load_tokens
+from trainer.drive.attempt import Attempt
+from trainer.drive.driver_client import DriverClient, FreePort
+from trainer.drive.folder import JOB, JobFile, JobFolder, held_lock
+from trainer.drive.node_check import NodeCheck
+from trainer.drive.records import CheckReport, Order, Report, Work
+
+EVERY_S = 0.5
+ORPHAN_S = 600.0
+"""Without an answer for this time the executor saves a checkpoint, ends its ranks, and ends itself."""
+LOCKED = 3
+"""Exit status of an executor whose node has one already."""
+
+
+class Executor:
+    """One node. Runs on the main thread of a process that has torch and no other threads."""
+
+    def __init__(self, folder: JobFolder, job: JobFile, node: str, *, address: str, tokens: Tokens | None) -> None:
+        self._folder, self._job, self._node, self._tokens = folder, job, node, tokens
+        self._life = birth_of(os.getpid()) + f" {os.getpid()}"
+        self._address = address
+        self._port = FreePort(address)
+        self._attempt: Attempt | None = None
+        self._agents: list[AgentKeeper] = []
+        """Of earlier attempts: each ends when everything of its attempt is stored."""
+        self._error = ""
+        self._failed_attempt = -1
+        self._check: NodeCheck | None = None
+        self._checked: CheckReport | None = None
+        self._driver = DriverClient(folder)
+        self.interrupted = 0
+        """The signal that ended this executor; 0: none."""
+
+    def run(self) -> None:
+        """Until the driver, or a signal, ends this executor."""
+        try:
+            order = None
+            while not self.interrupted:
+                order = self._driver.exchange(self._report()) or order
+                if (order is not None and order.work is Work.LEAVE) or self._driver.silent_s > ORPHAN_S:
+                    break
+                if order is not None:
+                    self._obey(order)
+                self._pause()
+            self._leave()
+        finally:
+            if self._attempt is not None:
+                self._attempt.ranks.kill()
+            if self._check is not None:
+                self._check.end()
+
+    def _report(self) -> Report:
+        step, stalled_s = self._attempt.progress() if self._attempt else (-1, 0.0)
+        return Report(
+            node=self._node,
+            life=self._life,
+            address=self._address,
+            port=self._port.number,
+            attempt=max(self._attempt.number if self._attempt else -1, self._failed_attempt),
+            pids=self._attempt.living if self._attempt else {},
+            ended=self._attempt.ended if self._attempt else (),
+            error=self._error,
+            step=step,
+            stalled_s=stalled_s,
+            check=self._checked,
+        )
+
+    def _obey(self, order: Order) -> None:
+        self._mind_check(order)
+        attempt = self._attempt
+        is_other = attempt is not None and attempt.number != order.attempt
+        if attempt is not None and attempt.living and (is_other or order.work in (Work.IDLE, Work.STOP, Work.CHECK)):
+            attempt.end()
+        elif order.work is Work.TRAIN and (attempt is None or is_other) and order.attempt != self._failed_attempt:
+            self._start(order)
+        elif order.work is Work.SAVE and attempt is not None:
+            attempt.save()
+
+    def _start(self, order: Order) -> None:
+        if self._attempt is not None:
+            self._attempt.end()
+            self._agents.append(self._attempt.agent)
+            self._attempt = None
+        self._error = ""
+        self._port.release()
+        try:
+            self._attempt = Attempt(self._job, order, self._folder, self._node, self._tokens)
+        except (OSError, RankscopeError) as error:
+            self._error, self._failed_attempt = str(error), order.attempt
+
+    def _mind_check(self, order: Order) -> None:
+        """Start the checks of a new round, and collect the result."""
+        done = self._checked is not None and self._checked.number == order.check
+        if self._check is not None and (order.work is not Work.CHECK or self._check.number != order.check):
+            self._check.end()
+            self._check = None
+        if order.work is Work.CHECK and not done and self._check is None:
+            place = self._folder.node(self._node)
+            try:
+                self._check = NodeCheck(order.check, place, self._node)
+            except OSError as error:
+                self._checked = CheckReport(number=order.check, problem=f"the checks cannot start: {error}")
+        if self._check is not None:
+            try:
+                found = self._check.result()
+            except UsageError as error:
+                found = CheckReport(number=order.check, problem=error.message)
+            if found is not None:
+                self._checked, self._check = found, None
+
+    def _pause(self) -> None:
+        if self._attempt is not None and self._attempt.living:
+            self._attempt.ranks.wait(EVERY_S)
+        else:
+            time.sleep(EVERY_S)
+        if self._attempt is not None:
+            self._attempt.look_after()
+
+    def _leave(self) -> None:
+        if self._driver.silent_s > ORPHAN_S:
+            write_lines(f"executor of {self._node}: no driver answered for {ORPHAN_S:g} s")
+        if self._attempt is not None:
+            if self._attempt.living and not self.interrupted:
+                self._attempt.ranks.let_save()
+            self._attempt.end()
+            self._agents.append(self._attempt.agent)
+        for agent in self._agents:
+            agent.__exit__()
+        self._driver.exchange(replace(self._report(), leaving=True))
+
+
+def run_node(out: Path, node: str, *, address: str) -> int:
+    """Be the executor of a node on another host than the driver, with the data of the job read here.
+
+    Raises:
+        UsageError: there is no job in ``out``, or ``address`` is none of this host.
+    """
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface_of(address)
+    job = JobFolder(out).read(JOB, JobFile)
+    tokens = None if job is None else load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
+    return run_executor(out, node, address=address, tokens=tokens)
+
+
+def interface_of(address: str) -> str:
+    """The network interface with an address.
+
+    Raises:
+        UsageError: there is none on this host.
+    """
+    found = {each.address: name for name, addresses in psutil.net_if_addrs().items() for each in addresses}
+    if address not in found:
+        raise UsageError(
+            f"{address} is no address of this host",
+            hint=f"use the address by which other nodes reach it: {', '.join(sorted(found))}",
+        )
+    return found[address]
+
+
+def run_executor(out: Path, node: str, *, address: str = "", tokens: Tokens | None = None) -> int:
+    """Be the executor of ``node`` for the job in ``out``; 0 if the driver ended it, 128 + n if signal n did, 3 if
+    the node has an executor already.
+
+    Raises:
+        UsageError: there is no job in ``out``.
+    """
+    folder = JobFolder(out)
+    job = folder.read(JOB, JobFile) if folder.path.is_dir() else None
+    if job is None:
+        raise UsageError(
+            f"no job in {out}", hint="start the driver first, with the same folder: rankscope drive --out DIR"
+        )
+    os.environ["RANKSCOPE_HOST"] = node
+    if not address:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with held_lock(folder.node(node)) as lock:
+        if lock is None:
+            return LOCKED
+        executor = Executor(folder, job, node, address=address, tokens=tokens)
+
+        def interrupt(number: int, _: object) -> None:
+            executor.interrupted = number
+
+        for number in ENDING:
+            signal.signal(number, interrupt)
+        executor.run()
+        return SIGNAL_BASE + executor.interrupted if executor.interrupted else 0

@@ -1,0 +1,160 @@
+"""The folder of a job: what driver, executors and operators of one user share.
+
+    OUT/drive/
+      job.json          config, options and settings: every executor trains the same
+      state.json        the state of the driver, for the next driver
+      driver.json       address and token of the driver
+      decisions.jsonl   every decision, oldest first
+      lock              held by the process that starts the driver
+      nodes/NAME/       lock, spool and files of a node
+      rendezvous-3      where the ranks of attempt 3 meet, if all nodes are on one machine
+
+The folder is private, because the token in it gives control of the job. It is on storage that all nodes share.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.files.private_files import Folder, check_own, make_folder, open_folder
+from trainer.config import RunOptions, TrainConfig
+from trainer.drive.records import Decision, DriveConfig, decode, encode
+
+NAME = "drive"
+NODES = "nodes"
+JOB = "job.json"
+STATE = "state.json"
+DRIVER = "driver.json"
+DECISIONS = "decisions.jsonl"
+LOCK = "lock"
+MAX_BYTES = 64 << 20
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """Content of ``job.json``."""
+
+    train: TrainConfig
+    options: RunOptions
+    drive: DriveConfig
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.train.parallel.topology.world_size // self.drive.num_nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverPlace:
+    """Content of ``driver.json``."""
+
+    url: str
+    token: str
+    pid: int = 0
+    """Of the driver; 0: it has not started."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """The folder ``OUT/drive``. Methods raise OSError where it cannot be used, or another user can write into it."""
+
+    out: Path
+
+    @property
+    def path(self) -> Path:
+        return self.out / NAME
+
+    def make(self) -> None:
+        """Create it.
+
+        Raises:
+            UnsafeFolderError: another user can write into it.
+        """
+        with make_folder(self.path, below=1) as folder:
+            folder.tighten()
+
+    def node(self, name: str) -> Path:
+        """The folder of a node."""
+        return self.path / NODES / name
+
+    def rendezvous(self, attempt: int) -> Path:
+        """The file in which the ranks of an attempt find each other."""
+        return self.path / f"rendezvous-{attempt}"
+
+    def write(self, name: str, record: object) -> None:
+        """Replace a file atomically."""
+        with self._opened() as folder:
+            folder.write(name, encode(record))
+
+    def write_text(self, name: str, text: str) -> None:
+        """Replace a file atomically."""
+        with self._opened() as folder:
+            folder.write(name, text.encode())
+
+    def read(self, name: str, kind: type[Record]) -> Record | None:
+        """The record in a file; None if there is no file.
+
+        Raises:
+            UnreadableError: the file, or the folder, cannot be read.
+        """
+        try:
+            with self._opened() as folder:
+                return decode(kind, folder.read(name, MAX_BYTES))
+        except FileNotFoundError:
+            return None
+        except (OSError, UsageError) as error:
+            raise UnreadableError(f"{self.path / name}: {error}", hint="choose another --out for a new job") from error
+
+    def append(self, decisions: list[Decision]) -> None:
+        """Write decisions to the end of their file."""
+        with (
+            self._opened() as folder,
+            os.fdopen(folder.open(DECISIONS, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab") as file,
+        ):
+            file.writelines(_line(decision) for decision in decisions)
+
+    def decisions(self) -> list[Decision]:
+        """All decisions, oldest first. A torn last line is left out."""
+        try:
+            with self._opened() as folder:
+                lines = folder.read(DECISIONS, MAX_BYTES).splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            try:
+                found.append(decode(Decision, line))
+            except UsageError:
+                continue
+        return found
+
+    @contextmanager
+    def _opened(self) -> Iterator[Folder]:
+        with open_folder(self.path, below=1) as folder:
+            check_own(self.path, os.fstat(folder.descriptor))
+            yield folder
+
+
+@contextmanager
+def held_lock(path: Path) -> Iterator[int | None]:
+    """Hold ``path/lock`` in the block. Gives its descriptor; None while another process holds it."""
+    with make_folder(path, below=1) as folder:
+        descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _line(decision: Decision) -> bytes:
+    return encode(decision) + b"\n"

@@ -1,0 +1,130 @@
+"""The state of a driven job: what the driver keeps on disk, and shows to operators."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from trainer.drive.records import CheckReport, Report
+
+
+class NodeState(StrEnum):
+    """State of a node."""
+
+    NEW = "new"
+    """It waits for its first check."""
+    SUSPECT = "suspect"
+    """It may be the cause of a fault, and waits for a check."""
+    READY = "ready"
+    """It can train."""
+    ACTIVE = "active"
+    """It trains."""
+    BLOCKED = "blocked"
+    """It failed a check. Only an operator lets it in again."""
+    DRAINED = "drained"
+    """An operator took it out."""
+    LOST = "lost"
+    """It does not report."""
+
+
+class Phase(StrEnum):
+    """Phase of the job."""
+
+    GATHER = "gather"
+    """It waits for nodes and their checks."""
+    TRAIN = "train"
+    SAVE = "save"
+    """It writes a checkpoint, and stops then."""
+    STOP = "stop"
+    PAUSED = "paused"
+    DONE = "done"
+    GAVE_UP = "gave-up"
+    ENDED = "ended"
+    """A signal or an operator ended it."""
+
+    @property
+    def is_over(self) -> bool:
+        return self in (Phase.DONE, Phase.GAVE_UP, Phase.ENDED)
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """One node."""
+
+    name: str
+    state: NodeState = NodeState.NEW
+    reason: str = ""
+    """Of its state."""
+    heard_s: float = 0.0
+    """Of the newest report."""
+    report: Report | None = None
+    num_faults: int = 0
+    num_slow: int = 0
+    """Rounds of checks in a row in which it was slow."""
+
+    def result_of(self, number: int) -> CheckReport | None:
+        """Its result in a round of checks; None while there is none."""
+        found = self.report.check if self.report else None
+        return found if found is not None and found.number == number else None
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether ranks live on it, as far as it has reported."""
+        return self.report is not None and self.report.living > 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Round:
+    """Checks of several nodes at the same time."""
+
+    number: int
+    nodes: tuple[str, ...]
+    since_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """The whole state. Times are the driver's wall clock, seconds since the epoch."""
+
+    run_id: str
+    num_steps: int = 0
+    phase: Phase = Phase.GATHER
+    since_s: float = 0.0
+    reason: str = ""
+    """Why the job is in its phase."""
+    after_stop: Phase = Phase.GATHER
+    attempt: int = -1
+    members: tuple[str, ...] = ()
+    """Nodes of the attempt, by position."""
+    rendezvous: str = ""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    round: Round | None = None
+    num_rounds: int = 0
+    best_step: int = -1
+    num_failures: int = 0
+    """Attempts in a row that ended without a new step."""
+    failed_s: float | None = None
+    """When a rank of this attempt was first reported as failed."""
+    has_waited: bool = False
+    """Whether the decision to wait for nodes was recorded."""
+    advised: list[str] = field(default_factory=list)
+    """Findings that were recorded as advice."""
+    flaps: list[tuple[str, float]] = field(default_factory=list)
+    """Link losses: node and time."""
+
+    @property
+    def outline(self) -> tuple[object, ...]:
+        """What the next driver must know, besides what nodes report to it again."""
+        number = self.round.number if self.round else 0
+        states = tuple((node.name, node.state, node.num_slow) for node in self.nodes.values())
+        return self.phase, self.after_stop, self.attempt, number, self.num_failures, states
+
+    def in_state(self, *states: NodeState) -> list[Node]:
+        """Nodes of these states."""
+        return [node for node in self.nodes.values() if node.state in states]
+
+    def member_nodes(self) -> list[Node]:
+        """Nodes of the attempt, by position."""
+        return [self.nodes[name] for name in self.members]
+
+    def trains(self, node: Node) -> bool:
+        """Whether ranks of the attempt are to live on ``node``."""
+        return self.phase in (Phase.TRAIN, Phase.SAVE) and node.state is NodeState.ACTIVE

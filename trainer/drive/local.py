@@ -1,0 +1,171 @@
+"""Starts the driver and, if all nodes are on this machine, an executor for each node. Restarts those that end.
+
+starter ---- fork ----> driver            ends with the starter
+         |-- fork ----> executor node-0   outlives the starter, at most for ten minutes
+         '-- fork ----> executor node-1 ...
+
+The starter does what systemd does on the nodes of a cluster. If it is killed, the ranks train on. The same command
+again finds the executors by the locks in the folder of the job, and starts only what is missing.
+"""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import NoReturn
+
+from telemetry.errors import RankscopeError, UsageError
+from telemetry.printable import write_lines
+from telemetry.process.child_process import RestartPauses, tie_to_parent
+from telemetry.process.signals import LIMIT_S, on_first_ending
+from telemetry.user_errors import CRASH_STATUS
+from trainer.data.batches import Batches
+from trainer.data.tokens import Tokens, load_tokens
+from trainer.drive.driver import run_driver
+from trainer.drive.executor import run_executor
+from trainer.drive.folder import JOB, JobFile, JobFolder, held_lock
+from trainer.launch import ProgressLine
+from trainer.rank_processes import SAVE_S
+
+LOOK_EVERY_S = 0.25
+EXECUTOR_EVERY_S = 2.0
+"""Between two tries to start the executor of a node."""
+FIRST_PAUSE_S = 0.5
+
+
+def node_names(job: JobFile) -> list[str]:
+    """Names of the nodes on this machine."""
+    if job.drive.listen:
+        return []
+    return [f"node-{number}" for number in range(job.drive.num_nodes + job.drive.num_spares)]
+
+
+def drive_here(job: JobFile, beside: Sequence[Callable[[], None]] = ()) -> int:
+    """Drive ``job`` to its end; the exit status of the driver.
+
+    Args:
+        beside: called again and again while the job runs, such as to keep a collector alive.
+
+    Raises:
+        UsageError: another process drives a job in this folder, or the folder belongs to another job.
+    """
+    folder = JobFolder(job.options.out)
+    with ExitStack() as opened:
+        folder.make()
+        lock = opened.enter_context(held_lock(folder.path))
+        if lock is None:
+            raise UsageError(
+                f"another process drives the job in {job.options.out}", hint="use another --out for a new job"
+            )
+        tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
+        Batches(tokens, job.train, dp_index=0)
+        folder.write(JOB, job)
+        starter = _Starter(job, lock, tokens)
+        line = ProgressLine(job.options.out, job.train.num_steps, resumes=True)
+        on_first_ending(starter.interrupt, limit_s=LIMIT_S + SAVE_S + LIMIT_S)
+        while (status := starter.look_after()) is None:
+            line.update()
+            for look_after in beside:
+                look_after()
+            time.sleep(LOOK_EVERY_S)
+        line.finish()
+        return status
+
+
+class _Starter:
+    """The processes of the job."""
+
+    def __init__(self, job: JobFile, lock: int, tokens: Tokens) -> None:
+        self._job, self._lock, self._tokens = job, lock, tokens
+        self._folder = JobFolder(job.options.out)
+        self._executors: dict[str, int] = dict.fromkeys(node_names(job), 0)
+        """Node -> pid; 0: not started."""
+        self._left: set[str] = set()
+        """Nodes whose executor ended because the driver said so."""
+        self._tried_s: dict[str, float] = {}
+        self._driver = 0
+        self._pauses = RestartPauses(first_s=FIRST_PAUSE_S)
+        self._restart_s = 0.0
+
+    def interrupt(self, number: int) -> None:
+        """Hand a signal on to the driver: it ends the job."""
+        if self._driver:
+            with suppress(ProcessLookupError):
+                os.kill(self._driver, number)
+
+    def look_after(self) -> int | None:
+        """Start what is missing. The exit status of the driver when the job is over."""
+        now_s = time.monotonic()
+        if (status := self._look_after_driver(now_s)) is not None:
+            return status
+        for node in self._executors:
+            self._look_after_executor(node, now_s)
+        return None
+
+    def _look_after_driver(self, now_s: float) -> int | None:
+        if self._driver:
+            status = _ended(self._driver)
+            if status is None:
+                return None
+            self._driver = 0
+            if status >= 0 and status != CRASH_STATUS:
+                return status
+            self._restart_s = now_s + self._pauses.after_death(now_s)
+            write_lines(f"the driver ended with status {status}: another one takes over")
+        elif now_s >= self._restart_s:
+            self._pauses.started(now_s)
+            self._driver = self._fork(lambda: run_driver(self._job.options.out), is_executor=False)
+        return None
+
+    def _look_after_executor(self, node: str, now_s: float) -> None:
+        if self._executors[node]:
+            status = _ended(self._executors[node])
+            if status is None:
+                return
+            self._executors[node] = 0
+            if status == 0:
+                self._left.add(node)
+        if node in self._left or now_s - self._tried_s.get(node, -EXECUTOR_EVERY_S) < EXECUTOR_EVERY_S:
+            return
+        self._tried_s[node] = now_s
+        with held_lock(self._folder.node(node)) as lock:
+            is_free = lock is not None  # otherwise an executor of an earlier starter lives
+        if is_free:
+            run = partial(run_executor, self._job.options.out, node, tokens=self._tokens)
+            self._executors[node] = self._fork(run, is_executor=True)
+
+    def _fork(self, run: Callable[[], int], *, is_executor: bool) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            self._become(run, parent, is_executor=is_executor)
+        return pid
+
+    def _become(self, run: Callable[[], int], parent: int, *, is_executor: bool) -> NoReturn:
+        """In the child: never returns."""
+        status = CRASH_STATUS
+        try:
+            os.close(self._lock)
+            os.setsid()
+            if not is_executor:
+                tie_to_parent(parent)
+            status = run()
+        except RankscopeError as error:
+            write_lines(str(error))
+            status = error.exit_status
+        except BaseException:
+            write_lines(traceback.format_exc())
+        finally:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+
+def _ended(pid: int) -> int | None:
+    """The exit status of a child; -n if signal n killed it, None while it lives."""
+    found, code = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(code) if found else None

@@ -1,0 +1,70 @@
+"""What operators ask for: drain, replace, pause, resume, end."""
+
+from telemetry.errors import UsageError
+from trainer.drive.job import Node, NodeState, Phase
+from trainer.drive.records import Action, Request
+from trainer.drive.transitions import Transitions
+
+
+class Requests:
+    """Carries out the requests of operators."""
+
+    def __init__(self, transitions: Transitions) -> None:
+        self._transitions = transitions
+        self._job = transitions.job
+
+    def carry_out(self, request: Request) -> None:
+        """Raises:
+        UsageError: there is no such node, or the action does not fit the state.
+        """
+        if request.node:
+            self._ask_node(request.action, self._named(request.node))
+        else:
+            self._ask_job(request.action)
+
+    def _ask_job(self, action: Action) -> None:
+        job = self._job
+        if action is Action.RESUME:
+            if job.phase is not Phase.PAUSED and job.after_stop is not Phase.PAUSED:
+                raise UsageError("the job is not paused", hint="to let a node in again: rankscope drive resume NODE")
+            job.after_stop = Phase.GATHER
+            if job.phase is Phase.PAUSED:
+                self._transitions.turn(Phase.GATHER, "resumed")
+            self._transitions.decide("resume", "an operator resumed the job")
+            return
+        if action not in (Action.PAUSE, Action.END):
+            raise UsageError(f"{action} needs a node", hint=f"rankscope drive {action} NODE")
+        target = Phase.PAUSED if action is Action.PAUSE else Phase.ENDED
+        reason = "an operator paused the job" if action is Action.PAUSE else "the job was asked to end"
+        self._transitions.decide(action, reason)
+        if job.phase in (Phase.SAVE, Phase.STOP):
+            job.after_stop = target
+        elif job.phase is Phase.TRAIN:
+            self._transitions.save_and(target, reason)
+        else:
+            self._transitions.turn(target, reason)
+
+    def _ask_node(self, action: Action, node: Node) -> None:
+        if action is Action.RESUME:
+            if node.state not in (NodeState.BLOCKED, NodeState.DRAINED):
+                raise UsageError(f"node {node.name} is {node.state}", hint="only a blocked or drained node resumes")
+            node.num_slow = node.num_faults = 0
+            self._transitions.set(node, NodeState.NEW, "an operator let it in again")
+            self._transitions.decide("resume", node.reason, node)
+            return
+        if action not in (Action.DRAIN, Action.REPLACE):
+            raise UsageError(f"{action} is about the whole job", hint=f"rankscope drive {action}")
+        reason = f"an operator asked to {action} it"
+        self._transitions.decide(action, reason, node)
+        was_active = self._job.trains(node)
+        node.num_faults += action is Action.REPLACE
+        self._transitions.set(node, NodeState.DRAINED if action is Action.DRAIN else NodeState.SUSPECT, reason)
+        if was_active:
+            self._transitions.save_and(Phase.GATHER, f"{action} of node {node.name}")
+
+    def _named(self, name: str) -> Node:
+        try:
+            return self._job.nodes[name]
+        except KeyError:
+            known = ", ".join(sorted(self._job.nodes)) or "none"
+            raise UsageError(f"no node {name!r}", hint=f"nodes of this job: {known}") from None

@@ -1,0 +1,224 @@
+"""The messages between driver, executors, watcher and operators, as JSON.
+
+executor --- Report, twice a second ---> driver
+executor <--- Order, the answer --------
+watcher  --- Finding ------------------> driver
+operator --- Request ------------------>
+
+Reports and orders hold the whole state, not changes. So a lost message, or a driver that was killed, needs no repair.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from telemetry.errors import UsageError
+
+
+class Work(StrEnum):
+    """What a node is to do, or does."""
+
+    IDLE = "idle"
+    TRAIN = "train"
+    SAVE = "save"
+    """Train until the end of the step, write a checkpoint, end the ranks."""
+    STOP = "stop"
+    """End the ranks at once."""
+    CHECK = "check"
+    LEAVE = "leave"
+    """End the executor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One result of a node check."""
+
+    check: str
+    subject: str
+    failed: bool
+    """Wrong data or an error."""
+    measured: str = ""
+    """Name of ``value``, with its unit."""
+    value: float | None = None
+    """More is better; 0: the check did not finish in time."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """The result of all checks of one node."""
+
+    number: int
+    """Of the round of checks: that of the order."""
+    results: tuple[Measured, ...] = ()
+    problem: str = ""
+    """Why the checks could not run; empty if they ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A rank that ended."""
+
+    rank: int
+    status: int
+    """-n if signal n killed it."""
+    at_s: float
+    """When the executor saw it: wall clock of the node, seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The state of one node."""
+
+    node: str
+    life: str
+    """Differs for each process of an executor."""
+    address: str = ""
+    """Where other nodes reach this one; empty: all nodes are on one machine."""
+    port: int = 0
+    """A free port of this node, for the rendezvous of the ranks."""
+    attempt: int = -1
+    """The newest attempt that this executor has started; -1: none."""
+    pids: dict[int, int] = field(default_factory=dict)
+    """Rank -> pid of the ranks that have not ended."""
+    ended: tuple[Ended, ...] = ()
+    """The ranks that have ended."""
+    error: str = ""
+    """Why the ranks could not be started."""
+    step: int = -1
+    """The newest step of any rank here; -1 before the first."""
+    stalled_s: float = 0.0
+    """Seconds without progress since the stall was detected; 0: the ranks make progress."""
+    check: CheckReport | None = None
+    """The newest finished round of checks."""
+    leaving: bool = False
+    """The executor ends."""
+
+    @property
+    def living(self) -> int:
+        """Number of ranks that have not ended."""
+        return len(self.pids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What one node is to do from now on."""
+
+    work: Work
+    attempt: int = -1
+    """To train, save or stop. An executor stops the ranks of every other attempt."""
+    position: int = 0
+    """Of this node among the nodes that train: its first rank is ``position * ranks_per_node``."""
+    rendezvous: str = ""
+    """``tcp://host:port``; empty: a file in the folder of the job."""
+    check: int = 0
+    """Number of the round of checks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a watcher found: a diagnosis as data."""
+
+    kind: str
+    run_id: str
+    attempt: int
+    hosts: tuple[str, ...] = ()
+    """The suspects, as nodes."""
+    summary: str = ""
+    active: bool = True
+    """False: the problem is over."""
+
+
+class Action(StrEnum):
+    """What an operator can request."""
+
+    DRAIN = "drain"
+    """Take a node out after a checkpoint."""
+    REPLACE = "replace"
+    """Drain a node, check it, and use a spare in its place."""
+    PAUSE = "pause"
+    RESUME = "resume"
+    """Continue the job; or, with a node, let it in again after a check."""
+    END = "end"
+    """Save a checkpoint and end the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request of an operator."""
+
+    action: Action
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the driver decided, and why."""
+
+    at_ns: int
+    """Wall clock of the driver."""
+    attempt: int
+    name: str
+    """Such as ``start``, ``suspect``, ``stop``, ``check``, ``block``, ``give-up``."""
+    reason: str
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveConfig:
+    """Settings of the driver."""
+
+    num_nodes: int
+    num_spares: int = 0
+    listen: str = ""
+    """Address on which the driver listens for nodes on other hosts. Empty: all nodes are on this machine."""
+    max_failures: int = 5
+    """Attempts in a row that end without a new step. Then the driver gives up."""
+    silence_s: float = 10.0
+    """A node without a report for this time is lost."""
+    stall_s: float = 60.0
+    """A job that makes no progress for this time, beyond the learned limit, is restarted even if no finding explains
+    it."""
+    wait_nodes_s: float = 600.0
+    """How long the job waits for enough nodes. Then the driver gives up."""
+    slow_ratio: float = 2.0
+    """A node whose measured value is lower than that of the others by this factor, twice, is slow."""
+    checks: bool = True
+    """Check nodes before they are used, and after a fault."""
+    act_on: tuple[str, ...] = ("hung-collective", "dead-rank", "collective-mismatch", "gpu-error")
+    """Kinds of findings that restart the job."""
+    advise_on: tuple[str, ...] = ("compute-straggler", "loss-anomaly", "slow-link", "gpu-throttled")
+    """Kinds that are only recorded as advice. ``max_flaps`` decides about ``nic-flap``."""
+    max_flaps: int = 3
+    """Findings of ``nic-flap`` for one node within ``flaps_within_s``. More restart the job without that node."""
+    flaps_within_s: float = 600.0
+
+
+Record = TypeVar("Record")
+
+
+def encode(record: object) -> bytes:
+    """A record as JSON."""
+    return _adapter(type(record)).dump_json(record)
+
+
+def decode(kind: type[Record], content: bytes) -> Record:
+    """The record that :func:`encode` wrote.
+
+    Raises:
+        UsageError: it is no record of this kind.
+    """
+    try:
+        found: Record = _adapter(kind).validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or kind.__name__
+        raise UsageError(f"no {kind.__name__.lower()}: {place}: {first['msg']}", hint="use the same version") from error
+    return found
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)

@@ -1,0 +1,153 @@
+"""The ranks of one node as child processes: started, watched and ended together.
+
+parent ---- fork ----> rank 0 .. rank 7      each in logs/rank-0000N.log
+               ranks end with their parent, even with kill -9
+
+``torch.multiprocessing`` starts them, as torch elastic does. Its worker group is not used: it reports only one of
+several ended ranks, by index, and that may be a victim of the first.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch.multiprocessing
+
+from telemetry.process.child_process import tie_to_parent
+from trainer.config import RunOptions, TrainConfig
+from trainer.data.tokens import Tokens
+from trainer.rank import Seat, run_and_exit
+from trainer.rank_status import causing, is_failure, manner
+
+GRACE_S = 1.0
+SETTLE_S = 0.5
+LINGER_S = 1.0
+SAVE_S = 60.0
+"""How long ranks may take to save a checkpoint after SIGTERM."""
+UNASKED_S = 0.1
+"""The exit status of a dead rank is not collected for this time, so that other processes can read it too."""
+
+
+def log_path(out: Path, rank: int) -> Path:
+    """The file with the output of rank ``rank``."""
+    return out / "logs" / f"rank-{rank:05d}.log"
+
+
+class RankProcesses:
+    """Starts one process for each seat. On a CPU by fork, from a process that has torch and no threads; CUDA does not
+    survive a fork."""
+
+    def __init__(
+        self, seats: Sequence[Seat], config: TrainConfig, options: RunOptions, tokens: Tokens | None = None
+    ) -> None:
+        (options.out / "logs").mkdir(parents=True, exist_ok=True)
+        fork = config.device == "cpu"
+        context: Any = torch.multiprocessing.start_processes(  # type: ignore[no-untyped-call]
+            _child,
+            args=(tuple(seats), config, options, tokens if fork else None, os.getpid()),
+            nprocs=len(seats),
+            join=False,
+            start_method="fork" if fork else "spawn",
+        )
+        self._out = options.out
+        self._processes: dict[int, BaseProcess] = dict(
+            zip((seat.rank for seat in seats), context.processes, strict=True)
+        )
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        """Rank -> pid, also of ranks that have ended."""
+        return {rank: process.pid or 0 for rank, process in self._processes.items()}
+
+    @property
+    def living(self) -> bool:
+        """Whether a rank has not ended."""
+        return any(process.exitcode is None for process in self._processes.values())
+
+    @property
+    def statuses(self) -> Mapping[int, int]:
+        """Rank -> exit status of the ranks that have ended; -n if signal n killed the rank."""
+        found = {rank: process.exitcode for rank, process in self._processes.items()}
+        return {rank: status for rank, status in found.items() if status is not None}
+
+    @property
+    def failures(self) -> Mapping[int, int]:
+        """Rank -> exit status of the ranks that failed."""
+        return {rank: status for rank, status in self.statuses.items() if is_failure(status)}
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a living rank ends, at most ``seconds``. Whether one ended."""
+        ended = bool(wait_for_any(self._sentinels(), seconds))
+        if ended:
+            time.sleep(UNASKED_S)
+        return ended
+
+    def linger(self) -> None:
+        """Wait a moment before the others are ended: observers can then tell the first death from the later ones."""
+        deadline = time.monotonic() + LINGER_S
+        while self.living and (left_s := deadline - time.monotonic()) > 0:
+            wait_for_any(self._sentinels(), left_s)
+
+    def ask_to_save(self) -> None:
+        """Ask all ranks to end after the step and a checkpoint."""
+        for process in self._processes.values():
+            if process.exitcode is None:
+                process.terminate()
+
+    def let_save(self) -> None:
+        """Ask all ranks to end after the step and a checkpoint, and give them time for it."""
+        self.ask_to_save()
+        deadline = time.monotonic() + SAVE_S
+        while self.living and not self.failures and time.monotonic() < deadline:
+            self.wait(SETTLE_S)
+
+    def end(self) -> None:
+        """Ask, wait a little, kill. A stopped rank acts on a signal only when it is continued."""
+        living = [process for process in self._processes.values() if process.exitcode is None]
+        for process in living:
+            process.terminate()
+            if process.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGCONT)
+        deadline = time.monotonic() + GRACE_S
+        while self.living and time.monotonic() < deadline:
+            wait_for_any(self._sentinels(), SETTLE_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the ranks that live, and collect the exit status of all."""
+        for process in self._processes.values():
+            if process.exitcode is None:
+                process.kill()
+        for process in self._processes.values():
+            process.join()
+
+    def obituary(self) -> str:
+        """Name the ranks that failed first. Their peers may have failed because of them: a lost peer ends a rank with
+        status 1, so a signal or another status is named first."""
+        failed = self.failures
+        causes = causing(failed)
+        reasons = ", ".join(f"rank {rank} {manner(failed[rank])} (pid {self.pids[rank]})" for rank in causes)
+        return f"training failed: {reasons}\n\nhint: see its log {log_path(self._out, min(causes))}"
+
+    def _sentinels(self) -> list[int]:
+        return [process.sentinel for process in self._processes.values() if process.exitcode is None]
+
+
+def _child(
+    index: int, seats: Sequence[Seat], config: TrainConfig, options: RunOptions, tokens: Tokens | None, parent: int
+) -> None:
+    """The process of a rank."""
+    tie_to_parent(parent)
+    seat = seats[index]
+    with log_path(options.out, seat.rank).open("ab", buffering=0) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sys.exit(run_and_exit(seat, config, options, tokens))

@@ -1,0 +1,27 @@
+"""Exit statuses of ranks."""
+
+import signal
+from collections.abc import Mapping
+
+from telemetry.process.signals import SIGNAL_BASE
+
+FAILED = 1
+"""Also of a rank that lost its peer."""
+ENDED_EARLY = SIGNAL_BASE + signal.SIGTERM
+"""Exit status of a rank that saved a checkpoint and ended on SIGTERM."""
+
+
+def is_failure(status: int) -> bool:
+    """Whether a rank that ended with ``status`` failed; -n if signal n killed it."""
+    return status not in (0, ENDED_EARLY)
+
+
+def causing(failures: Mapping[int, int]) -> list[int]:
+    """Those of the failed ranks that can be the cause, by rank -> exit status. A rank that lost its peer ends with
+    status 1, so a signal or another status is more telling."""
+    return [rank for rank, status in failures.items() if status != FAILED] or list(failures)
+
+
+def manner(status: int) -> str:
+    """How a process ended."""
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

@@ -1,0 +1,187 @@
+"""`rankscope drive` and its subcommands: options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ui.cli.commands.command import command
+from ui.cli.commands.demo import FaultOption
+from ui.cli.commands.shared import JsonOption
+from ui.cli.commands.train import (
+    DataOption,
+    DataParallelOption,
+    EveryOption,
+    KeepOption,
+    MicrobatchesOption,
+    PipelineParallelOption,
+    RecipeOption,
+    RunOption,
+    StepsOption,
+    TensorParallelOption,
+    TimeoutOption,
+)
+
+DEFAULT_OUT = Path("rankscope-out/drive")
+DEFAULT = "run"
+NodesOption = Annotated[int, typer.Option(min=1, help="Nodes that train. They share the ranks of the grid.")]
+SparesOption = Annotated[int, typer.Option(min=0, help="More nodes, which replace nodes that fail.")]
+OutOption = Annotated[Path, typer.Option(help="Folder of the job: state, checkpoints, logs, rank files, store.")]
+CollectorOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="RANKSCOPE_COLLECTOR",
+        help="Address of a collector. Default: one is started, with dashboard and alerts.",
+        show_default=False,
+    ),
+]
+OwnCollectorOption = Annotated[
+    bool,
+    typer.Option(
+        "--own-collector/--no-own-collector", help="Without --collector: start one. Otherwise spans stay in --out."
+    ),
+]
+CheckpointsOption = Annotated[
+    Path | None, typer.Option(file_okay=False, help="Folder for checkpoints. Default: in --out.", show_default=False)
+]
+ActOption = Annotated[
+    list[str],
+    typer.Option(
+        "--act-on",
+        metavar="KIND",
+        help="Also replace the node that a finding of this kind names, such as compute-straggler. Repeat for several.",
+    ),
+]
+FailuresOption = Annotated[
+    int, typer.Option(min=0, help="Give up after this many attempts in a row without a new step.")
+]
+StallOption = Annotated[
+    float,
+    typer.Option(min=1, help="Seconds of a stall without a finding that explains it. Then the job is restarted."),
+]
+ChecksOption = Annotated[
+    bool, typer.Option("--checks/--no-checks", help="Check nodes before they train, and after a fault.")
+]
+ListenOption = Annotated[
+    str,
+    typer.Option(
+        help="Address on which the driver listens for nodes on other hosts; start each with `rankscope drive node`. "
+        "Default: all nodes are processes on this machine.",
+        show_default=False,
+    ),
+]
+AddressOption = Annotated[
+    str, typer.Option(help="Address of this host, by which other nodes reach it.", show_default=False)
+]
+OwnNameArgument = Annotated[str, typer.Argument(help="Name of this node. Default: the host name.", show_default=False)]
+NodeArgument = Annotated[str, typer.Argument(help="Name of the node, as in `rankscope drive status`.")]
+OptionalNodeArgument = Annotated[
+    str, typer.Argument(help="Blocked or drained node to let in again. Default: the paused job.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveOptions:
+    """Train a recipe on several nodes of this machine, and survive their failures.
+
+    A failed node is found, checked, and replaced. Training continues with the newest checkpoint. The same command
+    continues a job that was interrupted.
+    """
+
+    nodes: NodesOption = 1
+    spares: SparesOption = 0
+    recipe: RecipeOption = "tiny_cpu"
+    data: DataOption = None
+    steps: StepsOption = None
+    dp: DataParallelOption = None
+    pp: PipelineParallelOption = None
+    tp: TensorParallelOption = None
+    microbatches: MicrobatchesOption = None
+    seed: Annotated[int, typer.Option(help="The same seed gives the same loss.")] = 0
+    collective_timeout: TimeoutOption = None
+    run: RunOption = None
+    out: OutOption = DEFAULT_OUT
+    collector: CollectorOption = None
+    own_collector: OwnCollectorOption = True
+    checkpoints: CheckpointsOption = None
+    checkpoint_every: EveryOption = None
+    keep: KeepOption = None
+    max_failures: FailuresOption = 5
+    stall: StallOption = 60.0
+    checks: ChecksOption = True
+    act_on: ActOption = ()  # type: ignore[assignment]
+    listen: ListenOption = ""
+    fault: FaultOption = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """Let this host train for a driver on another host. Needs the folder of the job on shared storage.
+
+    Ends with the job. Restart it with systemd or the like if it ends with another status than 0.
+    """
+
+    name: OwnNameArgument = ""
+    address: AddressOption
+    out: OutOption = DEFAULT_OUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusOptions:
+    """Print the state of the job, its nodes, and the newest decisions."""
+
+    out: OutOption = DEFAULT_OUT
+    json: JsonOption = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOptions:
+    """Take a node out of the job after a checkpoint."""
+
+    node: NodeArgument
+    out: OutOption = DEFAULT_OUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceOptions:
+    """Replace a node by a spare after a checkpoint, and check the node."""
+
+    node: NodeArgument
+    out: OutOption = DEFAULT_OUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseOptions:
+    """Save a checkpoint and stop the ranks. The nodes stay."""
+
+    out: OutOption = DEFAULT_OUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeOptions:
+    """Continue a paused job, or let a blocked or drained node in again after a check."""
+
+    node: OptionalNodeArgument = ""
+    out: OutOption = DEFAULT_OUT
+
+
+class RunByDefault(TyperGroup):
+    """Arguments that do not begin with the name of a subcommand are those of ``run``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if named else [DEFAULT, *args])
+
+
+drive_app = typer.Typer(
+    cls=RunByDefault, help="Train a recipe on several nodes, and survive their failures.", no_args_is_help=False
+)
+drive_app.command(DEFAULT)(command(DriveOptions, "ui.cli.drive:drive"))
+drive_app.command("node")(command(NodeOptions, "ui.cli.drive:node"))
+drive_app.command("status")(command(StatusOptions, "ui.cli.drive:status"))
+drive_app.command("drain")(command(DrainOptions, "ui.cli.drive:drain"))
+drive_app.command("replace")(command(ReplaceOptions, "ui.cli.drive:replace_node"))
+drive_app.command("pause")(command(PauseOptions, "ui.cli.drive:pause"))
+drive_app.command("resume")(command(ResumeOptions, "ui.cli.drive:resume"))

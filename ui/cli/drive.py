@@ -1,0 +1,286 @@
+"""The work of `rankscope drive`: the job on this machine, its collector, and the requests of operators."""
+
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.printable import log, printable
+from telemetry.process.child_process import RestartPauses, child_environment, python_module
+from telemetry.run_names import checked_run_name
+from telemetry.settings import DEFAULT_PORT, host_of
+from trainer.config import CheckpointConfig, RunOptions, TrainConfig
+from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder
+from trainer.drive.job import Node
+from trainer.drive.records import Action, DriveConfig, Request, decode, encode
+from trainer.drive.status import Status
+from trainer.recipes import recipe_named
+from ui.cli.commands.drive import (
+    DrainOptions,
+    DriveOptions,
+    NodeOptions,
+    PauseOptions,
+    ReplaceOptions,
+    ResumeOptions,
+    StatusOptions,
+)
+from ui.cli.output import out
+from ui.cli.ports import free_port
+from ui.cli.train import configured
+
+TOKEN = "token"
+RULES = "alerts.toml"
+ANSWER_S = 10.0
+STOP_S = 10.0
+NEWEST = 12
+"""Decisions that are printed."""
+
+
+def drive(options: DriveOptions) -> int:
+    place = options.out.resolve()
+    folder = JobFolder(place)
+    folder.make()
+    job = _job(options, folder, place)
+    from trainer.drive.driver import LOOPBACK, driver_place  # noqa: PLC0415 - after the checks: torch takes seconds to import
+    from trainer.drive.local import drive_here  # noqa: PLC0415
+
+    if options.collector is None and options.own_collector:
+        collector = OwnCollector(place, job, driver_place(folder, options.listen or LOOPBACK))
+        try:
+            return drive_here(job, [collector.look_after])
+        finally:
+            collector.end()
+    return drive_here(job)
+
+
+def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
+    """The job that the options ask for; the names of an earlier command in the same folder stay."""
+    earlier = folder.read(JOB, JobFile)
+    parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
+    train = replace(
+        configured(recipe_named(options.recipe), options.data, options.steps, parallel),
+        seed=options.seed,
+        collective_timeout_s=options.collective_timeout,
+        checkpoint=CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep or CheckpointConfig().keep),
+    )
+    _check_nodes(train, options.nodes)
+    if options.listen and options.collector is None and options.own_collector:
+        raise UsageError(
+            "--listen needs --collector: other hosts cannot reach a collector that is started here",
+            hint="use --collector http://HOST:PORT, or --no-own-collector",
+        )
+    usual = DriveConfig(num_nodes=options.nodes)
+    acted = tuple(dict.fromkeys((*usual.act_on, *options.act_on)))
+    settings = replace(
+        usual,
+        num_spares=options.spares,
+        listen=options.listen,
+        max_failures=options.max_failures,
+        stall_s=options.stall,
+        checks=options.checks,
+        act_on=acted,
+        advise_on=tuple(kind for kind in usual.advise_on if kind not in acted),
+    )
+    run_id = checked_run_name(options.run) if options.run else None
+    if earlier is not None:
+        _check_same(earlier, train, settings, run_id, place)
+        run_id = earlier.options.run_id
+    return JobFile(
+        train=train,
+        drive=settings,
+        options=RunOptions(
+            out=place,
+            run_id=run_id or f"{options.recipe}-{time.strftime('%Y%m%d-%H%M%S')}",
+            fault=options.fault,
+            collector=_collector(options, earlier),
+            checkpoints=(options.checkpoints or place / "checkpoints").resolve(),
+        ),
+    )
+
+
+def _collector(options: DriveOptions, earlier: JobFile | None) -> str | None:
+    """Address of the collector: a given one, or that of a collector that starts with the job."""
+    if options.collector is not None or not options.own_collector:
+        return options.collector
+    own = earlier.options.collector if earlier else None
+    return own or f"http://127.0.0.1:{free_port(DEFAULT_PORT)}"
+
+
+def _check_nodes(train: TrainConfig, nodes: int) -> None:
+    ranks = train.parallel.topology.world_size
+    if ranks % nodes:
+        fitting = [number for number in range(1, ranks + 1) if ranks % number == 0]
+        raise UsageError(
+            f"{ranks} ranks cannot be divided among {nodes} nodes",
+            hint=f"use --nodes {', '.join(map(str, fitting))}, or another grid",
+        )
+
+
+def _check_same(earlier: JobFile, train: TrainConfig, settings: DriveConfig, run_id: str | None, place: Path) -> None:
+    """Raises:
+    UsageError: the folder belongs to another job.
+    """
+    same = (earlier.train.model, earlier.train.parallel, earlier.train.data, earlier.train.seed)
+    wanted = (train.model, train.parallel, train.data, train.seed)
+    if same != wanted or earlier.drive.num_nodes != settings.num_nodes or run_id not in (None, earlier.options.run_id):
+        raise UsageError(
+            f"{place} belongs to another job, run {earlier.options.run_id}",
+            hint="repeat its options to continue it, or use another --out",
+        )
+
+
+class OwnCollector:
+    """A collector with dashboard and alerts beside the job. It is restarted if it dies, and ends with this process."""
+
+    def __init__(self, place: Path, job: JobFile, driver: DriverPlace) -> None:
+        assert job.options.collector is not None
+        self._place, self._url = place, job.options.collector
+        self._write_rules(driver)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pauses = RestartPauses()
+        self._restart_s = 0.0
+        log(f"dashboard on {self._url}/?run={job.options.run_id}")
+
+    def look_after(self) -> None:
+        """Start it, if it does not run."""
+        now_s = time.monotonic()
+        if self._process is not None:
+            status = self._process.poll()
+            if status is None:
+                return
+            self._process = None
+            self._restart_s = now_s + self._pauses.after_death(now_s)
+            log(f"the collector ended with status {status}; see {self._place / 'logs' / 'collector.log'}")
+        elif now_s >= self._restart_s:
+            self._pauses.started(now_s)
+            self._start()
+
+    def end(self) -> None:
+        """Let it end in order; kill it where it does not."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+            return
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self) -> None:
+        (self._place / "logs").mkdir(parents=True, exist_ok=True)
+        port = self._url.rpartition(":")[2]
+        command = [
+            *(*python_module("ui.cli"), "collect", "--store", f"embedded:{self._place / 'store'}"),
+            *("--port", port, "--alerts", str(self._rules)),
+        ]
+        with (self._place / "logs" / "collector.log").open("ab") as sink:
+            self._process = subprocess.Popen(
+                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env=child_environment(), process_group=0
+            )
+
+    @property
+    def _rules(self) -> Path:
+        return JobFolder(self._place).path / RULES
+
+    def _write_rules(self, driver: DriverPlace) -> None:
+        """The driver is a hook of the alerts."""
+        folder = JobFolder(self._place)
+        rules = (
+            'every = "1s"\nstate = "alerts.sqlite"\n\n'
+            f'[hooks.driver]\ntype = "webhook"\nurl = "{driver.url}/v1/findings"\n'
+            f'token_file = "{folder.path / TOKEN}"\n\n'
+            '[hooks.log]\ntype = "log"\n'
+        )
+        folder.write_text(TOKEN, driver.token)
+        folder.write_text(RULES, rules)
+
+
+def node(options: NodeOptions) -> int:
+    from trainer.drive.executor import run_node  # noqa: PLC0415 - torch takes seconds to import
+
+    return run_node(options.out.resolve(), checked_run_name(options.name or host_of()), address=options.address)
+
+
+def status(options: StatusOptions) -> int:
+    found = decode(Status, _ask(options.out, "GET", "status"))
+    if options.json:
+        out.print_json(encode(found).decode())
+        return 0
+    job = found.job
+    out.print(f"run {job.run_id}  attempt {job.attempt}  {job.phase}: {printable(job.reason)}", markup=False)
+    for node in sorted(job.nodes.values(), key=lambda node: node.name):
+        out.print(_line(node), markup=False, highlight=False)
+    for decision in found.decisions[-NEWEST:]:
+        at = time.strftime("%H:%M:%S", time.localtime(decision.at_ns / 1e9))
+        out.print(
+            f"{at} attempt {decision.attempt} {decision.name}: {printable(decision.reason)}",
+            markup=False,
+            highlight=False,
+        )
+    return 0
+
+
+def _line(node: Node) -> str:
+    """A node for people."""
+    report = node.report
+    ranks = ", ".join(f"rank {rank} pid {pid}" for rank, pid in report.pids.items()) if report else ""
+    parts = [f"step {report.step}: {ranks}" if report and ranks else "", printable(node.reason)]
+    return f"  {node.name:12} {node.state:8} {'; '.join(filter(None, parts))}".rstrip()
+
+
+def drain(options: DrainOptions) -> int:
+    return _request(options.out, Request(action=Action.DRAIN, node=options.node))
+
+
+def replace_node(options: ReplaceOptions) -> int:
+    return _request(options.out, Request(action=Action.REPLACE, node=options.node))
+
+
+def pause(options: PauseOptions) -> int:
+    return _request(options.out, Request(action=Action.PAUSE))
+
+
+def resume(options: ResumeOptions) -> int:
+    return _request(options.out, Request(action=Action.RESUME, node=options.node))
+
+
+def _request(place: Path, request: Request) -> int:
+    _ask(place, "POST", "requests", content=encode(request))
+    return 0
+
+
+def _ask(place: Path, method: str, path: str, **request: Any) -> bytes:
+    """The driver's answer.
+
+    Raises:
+        UsageError: there is no job in ``place``, or the driver refuses the request.
+        UnreachableError: no driver answers.
+    """
+    driver = JobFolder(place.resolve()).read(DRIVER, DriverPlace) if place.is_dir() else None
+    if driver is None:
+        raise UsageError(f"no job in {place}", hint="name the folder of the job: --out DIR")
+    try:
+        answer = httpx.request(
+            method,
+            f"{driver.url}/v1/{path}",
+            headers={"Authorization": f"Bearer {driver.token}"},
+            timeout=ANSWER_S,
+            trust_env=False,
+            **request,
+        )
+    except httpx.HTTPError as error:
+        raise UnreachableError(
+            f"no driver answers at {driver.url}: {error}",
+            hint=f"the job is over, or its driver was killed: start it again with rankscope drive --out {place}",
+        ) from error
+    if answer.is_success:
+        return answer.content
+    with suppress(ValueError, KeyError, TypeError):
+        body = answer.json()
+        raise UsageError(body["error"], hint=body["hint"])
+    raise UnreachableError(f"the driver answered with status {answer.status_code}", hint="see the log of the job")
