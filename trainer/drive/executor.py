@@ -4,6 +4,7 @@ executor --- Report ---> driver      twice a second, and as soon as a rank ends
          <-- Order ----
     |--- ranks of the newest attempt        end with the executor, even with kill -9
     |--- agent, if there is a collector
+    |--- keeper of replicas, with --replicas
     '--- command of the node checks
 
 Without an answer from the driver nothing changes: the ranks train on. An executor outlives the driver. It ends when the
@@ -23,12 +24,14 @@ from telemetry.printable import write_lines
 from telemetry.process.child_process import birth_of
 from telemetry.process.signals import ENDING, SIGNAL_BASE
 from trainer.agent import AgentKeeper
+from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.attempt import Attempt
 from trainer.drive.driver_client import DriverClient, FreePort
 from trainer.drive.folder import JOB, JobFile, JobFolder, held_lock
 from trainer.drive.node_check import NodeCheck
 from trainer.drive.records import CheckReport, Order, Report, Work
+from trainer.replicas.keeper_process import KeeperProcess
 
 EVERY_S = 0.5
 ORPHAN_S = 600.0
@@ -46,6 +49,7 @@ class Executor:
         self._address = address
         self._port = FreePort(address)
         self._attempt: Attempt | None = None
+        self._keeper = KeeperProcess(address) if job.drive.replicas else None
         self._agents: list[AgentKeeper] = []
         """Of earlier attempts: each ends when everything of its attempt is stored."""
         self._error = ""
@@ -65,6 +69,7 @@ class Executor:
                 if (order is not None and order.work is Work.LEAVE) or self._driver.silent_s > ORPHAN_S:
                     break
                 if order is not None:
+                    self._mind_keeper(order)
                     self._obey(order)
                 self._pause()
             self._leave()
@@ -73,6 +78,8 @@ class Executor:
                 self._attempt.ranks.kill()
             if self._check is not None:
                 self._check.end()
+            if self._keeper is not None:
+                self._keeper.end()
 
     def _report(self) -> Report:
         step, stalled_s = self._attempt.progress() if self._attempt else (-1, 0.0)
@@ -87,6 +94,7 @@ class Executor:
             error=self._error,
             step=step,
             stalled_s=stalled_s,
+            keeper=self._keeper.url if self._keeper else "",
             check=self._checked,
         )
 
@@ -109,9 +117,29 @@ class Executor:
         self._error = ""
         self._port.release()
         try:
-            self._attempt = Attempt(self._job, order, self._folder, self._node, self._tokens)
+            self._attempt = Attempt(
+                self._job, order, self._folder, self._node, self._tokens, self._replica_places(order)
+            )
         except (OSError, RankscopeError) as error:
             self._error, self._failed_attempt = str(error), order.attempt
+
+    def _mind_keeper(self, order: Order) -> None:
+        """Keep the keeper of replicas alive, or free its memory."""
+        if self._keeper is None:
+            return
+        if order.replicas is not None and order.replicas.forget:
+            self._keeper.forget()
+        if self._driver.token:
+            self._keeper.look_after(self._driver.token)
+
+    def _replica_places(self, order: Order) -> ReplicaPlaces | None:
+        if self._keeper is None or order.replicas is None:
+            return None
+        self._keeper.may_hold_parts = True
+        found = order.replicas
+        return ReplicaPlaces(
+            own=self._keeper.url, neighbour=found.neighbour, keepers=found.keepers, token=self._driver.token
+        )
 
     def _mind_check(self, order: Order) -> None:
         """Start the checks of a new round, and collect the result."""
