@@ -24,6 +24,7 @@ from statistics import median
 
 from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until
+from tests.scenarios.step_clock import StepClock
 from tests.trainer.drive import driven
 from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, driven_job, slowed
 from trainer.drive.job import NodeState, Phase
@@ -33,13 +34,23 @@ LONGEST_S = driven.PATIENCE_S = 600.0
 NUM_STEPS = 40
 FULL_S, SLOW_S = 4.0, 15.0
 DISK_BYTES = 64 * 2**20
+MAX_REST, MAX_DIFFERENCE = 0.005, 0.05
+"""Of goodput: classes against wall time, and cost of faults against the trial's clock."""
 NO_ROOM = "no room for checkpoints"
 NODES = ("--nodes", "2", "--spares", "2")
-HEADINGS = ("fault", "trials", "right", "seconds to a new step, median (worst)")
+HEADINGS = (
+    "fault",
+    "trials",
+    "right",
+    "seconds to a new step, median (worst)",
+    "goodput beside the trial's clock, worst",
+)
 NOTES = """\
 Two nodes of one rank each, two spares, a collector, a watcher, and a checkpoint in every step. "Right": exit status 0,
 losses of all steps equal bit by bit to those of an undisturbed training, no healthy node blocked, no process left.
 Seconds are from the fault to the first step that was never done before. They include the checks of the suspected node.
+The last column compares the cost of all incidents in `rankscope goodput` with the gap that the trial saw between two
+steps, less a usual step. A trial is not right if they differ by more than 5%.
 """
 Fault = Callable[[DrivenJob, random.Random], None]
 
@@ -52,6 +63,10 @@ class Outcome:
     kind: str
     seconds: float | None = None
     """To the first new step; None: there was none."""
+    cost_s: float | None = None
+    """What the faults cost by the trial's clock; None: no attempt ended by a fault."""
+    ledger_s: float | None = None
+    """The same by ``rankscope goodput``."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -139,7 +154,7 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
     outcome = Outcome(number=number, kind=kind)
     out = folder / f"trial-{number}"
     disk = small_disk(out / "checkpoints") if kind == NO_ROOM else nullcontext()
-    with disk, driven_job(out, *NODES, "--steps", str(NUM_STEPS)) as job:
+    with disk, driven_job(out, *NODES, "--steps", str(NUM_STEPS)) as job, StepClock(out) as clock:
         try:
             job.wait_for_attempt(0)
             job.wait_for_steps(chance.randrange(1, 12))
@@ -151,10 +166,24 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
             status = job.finish()
             outcome.problems += [f"status {status}"] if status else []
             until(lambda: not job.left(), seconds=30.0, what="the end of every process")
+            _compare_costs(outcome, out, clock)
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
             outcome.problems.append(str(error)[:500])
         outcome.problems += _wrong_end(job, undisturbed)
     return outcome
+
+
+def _compare_costs(outcome: Outcome, out: Path, clock: StepClock) -> None:
+    """What the ledger of goodput says about the faults, beside the trial's clock."""
+    command = [*COMMAND[:-1], "goodput", "--store", f"embedded:{out / 'store'}", "--json"]
+    ledger = json.loads(subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True).stdout)
+    if abs(sum(ledger["classes"].values()) - ledger["wall_s"]) > MAX_REST * ledger["wall_s"]:
+        outcome.problems.append(f"the classes of goodput do not add up to the wall time: {ledger['classes']}")
+    if incidents := ledger["incidents"]:
+        outcome.ledger_s = sum(incident["cost_s"] for incident in incidents)
+        outcome.cost_s = clock.cost_s(steps_per_fault=len(incidents))
+        if abs(outcome.ledger_s - outcome.cost_s) > MAX_DIFFERENCE * outcome.cost_s:
+            outcome.problems.append(f"goodput says {outcome.ledger_s:.1f} s, the trial's clock {outcome.cost_s:.1f} s")
 
 
 def _wrong_end(job: DrivenJob, undisturbed: dict[int, set[float]]) -> list[str]:
@@ -182,7 +211,14 @@ def rows_of(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
         these = [outcome for outcome in outcomes if kind in ("all", outcome.kind)]
         times = [outcome.seconds for outcome in these if outcome.seconds is not None]
         right = sum(not outcome.problems for outcome in these)
-        yield kind, str(len(these)), str(right), f"{median(times):.1f} ({max(times):.1f})" if times else "-"
+        off = [abs(each.ledger_s / each.cost_s - 1) for each in these if each.cost_s and each.ledger_s is not None]
+        yield (
+            kind,
+            str(len(these)),
+            str(right),
+            f"{median(times):.1f} ({max(times):.1f})" if times else "-",
+            f"{max(off):.1%}" if off else "-",
+        )
 
 
 @contextmanager
