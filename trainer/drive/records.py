@@ -109,9 +109,9 @@ class Rollback:
     """Checkpoints that no attempt may load, because the training went wrong before them."""
 
     attempt: int
-    """Those that this attempt or an earlier one wrote,"""
+    """Checkpoints of this attempt and of earlier ones,"""
     before_step: int
-    """with this number of steps or more."""
+    """if this number of steps or more are done in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
