@@ -37,6 +37,7 @@ DISK_BYTES = 64 * 2**20
 MAX_REST, MAX_DIFFERENCE = 0.005, 0.05
 """Of goodput: classes against wall time, and cost of faults against the trial's clock."""
 NO_ROOM = "no room for checkpoints"
+NAN, NAN_STEP = "NaN", 20
 NODES = ("--nodes", "2", "--spares", "2")
 HEADINGS = (
     "fault",
@@ -134,6 +135,20 @@ def two_at_once(job: DrivenJob, chance: random.Random) -> None:
         fault(job, chance)
 
 
+def wait_for_nan(job: DrivenJob) -> None:
+    """Until the gradients of a rank are NaN, by ``--fault``."""
+    until(lambda: max(job.losses()) >= NAN_STEP, seconds=LONGEST_S, what="the step with NaN")
+
+
+def check_not_finite(job: DrivenJob) -> None:
+    """The ranks ended because of it."""
+    assert "not-finite" in driven.decisions_of(job.out), driven.decisions_of(job.out)
+
+
+def nothing(_: DrivenJob) -> None:
+    """Most trials need no more than the fault."""
+
+
 FAULTS: dict[str, Fault] = {
     "rank killed": kill_rank,
     "rank stopped": stop_rank,
@@ -145,7 +160,12 @@ FAULTS: dict[str, Fault] = {
     NO_ROOM: fill_disk,
     "node slowed": slow_node,
     "two at once": two_at_once,
+    NAN: lambda job, chance: None,
 }
+INJECTED = {NAN: ("--fault", f"nan:rank=1,step={NAN_STEP}")}
+"""Options of the command."""
+BEFORE: dict[str, Callable[[DrivenJob], None]] = {NAN: wait_for_nan}
+AFTERWARDS: dict[str, Callable[[DrivenJob], None]] = {NAN: check_not_finite}
 
 
 def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict[int, set[float]]) -> Outcome:
@@ -154,15 +174,18 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
     outcome = Outcome(number=number, kind=kind)
     out = folder / f"trial-{number}"
     disk = small_disk(out / "checkpoints") if kind == NO_ROOM else nullcontext()
-    with disk, driven_job(out, *NODES, "--steps", str(NUM_STEPS)) as job, StepClock(out) as clock:
+    driven = driven_job(out, *NODES, "--steps", str(NUM_STEPS), *INJECTED.get(kind, ()))
+    with disk, driven as job, StepClock(out) as clock:
         try:
             job.wait_for_attempt(0)
             job.wait_for_steps(chance.randrange(1, 12))
+            BEFORE.get(kind, nothing)(job)
             newest = max(job.losses())
             began = time.monotonic()
             FAULTS[kind](job, chance)
             until(lambda: max(job.losses()) > newest or job.has_ended, seconds=LONGEST_S, what="a new step")
             outcome.seconds = time.monotonic() - began
+            AFTERWARDS.get(kind, nothing)(job)
             status = job.finish()
             outcome.problems += [f"status {status}"] if status else []
             until(lambda: not job.left(), seconds=30.0, what="the end of every process")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trainer.drive.records import CheckReport, Report
+from trainer.drive.records import CheckReport, Report, Rollback
 
 
 class NodeState(StrEnum):
@@ -105,6 +105,12 @@ class Job:
     """When a rank of this attempt was first reported as failed."""
     has_waited: bool = False
     """Whether the decision to wait for nodes was recorded."""
+    rollback: Rollback | None = None
+    """The newest one. It stays, because a later attempt may be the first that can carry it out."""
+    num_rollbacks: int = 0
+    """Rollbacks in a row about steps that the job had reached before."""
+    reached_step: int = -1
+    """The best step at the newest rollback."""
     advised: list[str] = field(default_factory=list)
     """Findings that were recorded as advice."""
     flaps: list[tuple[str, float]] = field(default_factory=list)
@@ -115,7 +121,7 @@ class Job:
         """What the next driver must know, besides what nodes report to it again."""
         number = self.round.number if self.round else 0
         states = tuple((node.name, node.state, node.num_slow) for node in self.nodes.values())
-        return self.phase, self.after_stop, self.attempt, number, self.num_failures, states
+        return self.phase, self.after_stop, self.attempt, number, self.num_failures, self.rollback, states
 
     def in_state(self, *states: NodeState) -> list[Node]:
         """Nodes of these states."""

@@ -105,6 +105,16 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """Checkpoints that no attempt may load, because the training went wrong before them."""
+
+    attempt: int
+    """Checkpoints of this attempt and of earlier ones,"""
+    before_step: int
+    """if this number of steps or more are done in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What one node is to do from now on."""
 
@@ -117,6 +127,8 @@ class Order:
     """``tcp://host:port``; empty: a file in the folder of the job."""
     check: int = 0
     """Number of the round of checks."""
+    rollback: Rollback | None = None
+    """The first node of the attempt takes these checkpoints out of use before it starts its ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +143,8 @@ class Finding:
     summary: str = ""
     active: bool = True
     """False: the problem is over."""
+    first_step: int = -1
+    """The first step with the problem; -1: unknown."""
 
 
 class Action(StrEnum):
@@ -190,7 +204,7 @@ class DriveConfig:
     checks: bool = True
     """Check nodes before they are used, and after a fault."""
     act_on: tuple[str, ...] = ("hung-collective", "dead-rank", "collective-mismatch", "gpu-error")
-    """Kinds of findings that restart the job."""
+    """Kinds of findings that restart the job. ``loss-anomaly`` restarts it with a checkpoint before its first step."""
     advise_on: tuple[str, ...] = ("compute-straggler", "loss-anomaly", "slow-link", "gpu-throttled")
     """Kinds that are only recorded as advice. ``max_flaps`` decides about ``nic-flap``."""
     max_flaps: int = 3

@@ -133,7 +133,7 @@ class Cluster:
             run_id="run",
             attempt=self.job.attempt if attempt is None else attempt,
             hosts=hosts,
-            summary=f"{kind} on {', '.join(hosts)}",
+            summary=f"{kind} on {', '.join(hosts)}" if hosts else kind,
         )
         self.decisions += self.policy.find(replace(finding, **fields), self.now_s)  # type: ignore[arg-type]
 
