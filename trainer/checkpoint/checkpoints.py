@@ -112,7 +112,8 @@ class _Saver:
         return decision.end
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is complete or abandoned. A collective call."""
+        """Wait until the last checkpoint is complete or abandoned. A collective call: no rank begins another checkpoint
+        while rank 0 still removes what the last one replaced."""
         self._ending.lift_limit()
         self._writer.wait_for_part()
         failed = torch.tensor([float(self._writer.failure is not None)], device=self._state.device)
@@ -121,6 +122,8 @@ class _Saver:
         if failed.item():
             self._writer.abandon()
         self._writer.finish()
+        if self._world_size > 1:
+            add_over_ranks(failed)
 
     def _measure(self, done: int) -> None:
         """On a GPU, only the time between two reads is that of the device."""

@@ -68,3 +68,8 @@ def test_rank_0_does_not_wait_for_a_folder_that_was_removed(ended: Ended) -> Non
     assert lines == ["0 finished", "1 finished"]
     assert "No space left on device" in messages
     assert complete_steps(root) == []
+
+
+def test_no_rank_begins_the_last_checkpoint_while_rank_0_completes_the_one_before(ended: Ended) -> None:
+    assert ended.lines_of("rank_0_is_late") == ["0 finished", "1 finished"]
+    assert complete_steps(ended.folder / "rank_0_is_late") == [2, 1]

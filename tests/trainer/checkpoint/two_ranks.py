@@ -6,18 +6,22 @@ All values after n steps are n. For each scenario, each rank prints a line: scen
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 
+from tests.deadline import until
 from tests.trainer.checkpoint.killed_writer import CONFIG, make_state, values
 from trainer.checkpoint import restore as restoring
 from trainer.checkpoint import write as writing
 from trainer.checkpoint.checkpoints import Checkpoints
-from trainer.checkpoint.folder import complete_name, make_root
+from trainer.checkpoint.folder import complete_name, make_root, remove_old
+from trainer.checkpoint.schedule import Signals
 from trainer.checkpoint.state import TrainingState
 from trainer.config import CheckpointConfig, ParallelConfig, RunOptions
 
@@ -85,6 +89,27 @@ def the_folder_is_removed(root: Path, rank: int) -> object:
     return "finished"
 
 
+def rank_0_is_late(root: Path, rank: int) -> object:
+    """Rank 0 still removes old checkpoints when the last step needs another snapshot at once."""
+    last = replace(PAIR, num_steps=2)
+    state = replace(make_state(), rank=rank)
+    checkpoints = Checkpoints(last, RunOptions(out=root.parent, checkpoints=root, run_id="job"))
+    checkpoints.restore(state)
+    with patch.object(writing, "remove_old", _remove_old_late):
+        for done in (1, 2):
+            totals = torch.tensor(Signals(busy=done - 1.0))
+            checkpoints.after(done - 1, totals)
+        checkpoints.finish()
+    return "finished"
+
+
+def _remove_old_late(root: Path, *, newest: int, **options: Any) -> None:
+    """As soon as a later checkpoint is under way, or after a second."""
+    with suppress(AssertionError):
+        until(lambda: any(root.glob(f"{complete_name(newest + 1)}.*")), seconds=1.0)
+    remove_old(root, newest=newest, **options)
+
+
 def _stale(*_: object) -> None:
     raise OSError(116, "Stale file handle")
 
@@ -96,7 +121,7 @@ def _remove(path: Path) -> None:
     raise OSError(28, "No space left on device")
 
 
-SCENARIOS = (one_rank_cannot_write, one_rank_cannot_open, one_shard_is_damaged, the_folder_is_removed)
+SCENARIOS = (one_rank_cannot_write, one_rank_cannot_open, one_shard_is_damaged, the_folder_is_removed, rank_0_is_late)
 
 
 def run(folder: Path, rendezvous: str, rank: int) -> None:
