@@ -22,7 +22,7 @@ from trainer.checkpoint.finite import NotFiniteError
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.act import hook_for
-from trainer.faults.inject import FIRED_NAME, Fuse, parse_fault
+from trainer.faults.inject import FIRED_NAME, StartFile, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress
@@ -56,8 +56,8 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tok
     with _session(seat, config, options), _process_group(seat, config, options, device):
         grid = make_grid(config.parallel.topology, device)
         fault = parse_fault(options.fault, grid.topology, num_steps=config.num_steps)
-        fuse = Fuse(path=options.out / FIRED_NAME, rank=seat.rank)
-        trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, fuse=fuse))
+        start_file = StartFile(path=options.out / FIRED_NAME, rank=seat.rank)
+        trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, start_file=start_file))
         progress = Progress(config, _progress_path(grid, options))
         checkpoints = Checkpoints(config, options)
         ended_early = trainer.run(tokens, progress, checkpoints)

@@ -71,7 +71,7 @@ class Attempt:
     def look_after(self) -> None:
         """Start the agent again if it died, and note ranks that ended."""
         if self.living:
-            self.agent.look_after()
+            self.agent.restart_if_dead()
         for rank, status in self.ranks.statuses.items():
             self._ended.setdefault(rank, Ended(rank=rank, status=status, at_s=time.time()))
         if not self.living:

@@ -19,7 +19,7 @@ from torch import Tensor
 from telemetry.stages import Stage
 from trainer.data.batches import Batch
 from trainer.faults.gpu_delay import GpuDelay
-from trainer.faults.inject import DataStall, Die, Fault, Fuse, GcBursts, Hang, NanGradients, Shape, Skip, Slow
+from trainer.faults.inject import DataStall, Die, Fault, GcBursts, Hang, NanGradients, Shape, Skip, Slow, StartFile
 
 BatchAt = Callable[[int], Batch]
 Alteration = Literal["skip", "half", "double"]
@@ -93,13 +93,13 @@ class SlowGpuCompute(Healthy):
 class StopForever(Healthy):
     """Stops before a stage and never continues."""
 
-    def __init__(self, fault: Hang, fuse: Fuse) -> None:
+    def __init__(self, fault: Hang, start_file: StartFile) -> None:
         self._fault = fault
-        self._fuse = fuse
+        self._start_file = start_file
 
     def before(self, stage: Stage) -> None:
         if self.step == self._fault.step and stage == self._fault.before:
-            self._fuse.record_start(self.step, stage)
+            self._start_file.record_start(self.step, stage)
             HANGS[self._fault.how]()
 
 
@@ -136,9 +136,9 @@ HANGS: dict[str, Callable[[], None]] = {
 class NoData(Healthy):
     """Waits for data forever: the thread that prepares batches blocks, and the training waits for the next batch."""
 
-    def __init__(self, fault: Hang, fuse: Fuse) -> None:
+    def __init__(self, fault: Hang, start_file: StartFile) -> None:
         self._fault = fault
-        self._fuse = fuse
+        self._start_file = start_file
 
     def source(self, batch_at: BatchAt) -> BatchAt:
         def blocking_batch_at(step: int) -> Batch:
@@ -150,20 +150,20 @@ class NoData(Healthy):
 
     def begin(self, stage: Stage) -> None:
         if stage == Stage.DATA_LOAD and self.step == self._fault.step:
-            self._fuse.record_start(self.step, stage)
+            self._start_file.record_start(self.step, stage)
 
 
 class EndProcess(Healthy):
     """Ends its process."""
 
-    def __init__(self, fault: Die, fuse: Fuse) -> None:
+    def __init__(self, fault: Die, start_file: StartFile) -> None:
         self._fault = fault
-        self._fuse = fuse
+        self._start_file = start_file
 
     def before(self, stage: Stage) -> None:
         if self.step != self._fault.step or stage != self._fault.before:
             return
-        self._fuse.record_start(self.step, stage)
+        self._start_file.record_start(self.step, stage)
         if self._fault.how == "raise":
             raise RuntimeError("fault: this rank fails on purpose")
         if self._fault.how == "exit":
@@ -174,16 +174,16 @@ class EndProcess(Healthy):
 class AlteredCollective(Healthy):
     """Skips one collective, or changes its size: the first one of its stage in a step."""
 
-    def __init__(self, fault: Skip | Shape, fuse: Fuse) -> None:
+    def __init__(self, fault: Skip | Shape, start_file: StartFile) -> None:
         self._fault = fault
-        self._fuse = fuse
+        self._start_file = start_file
         self._done = False
 
     def alteration(self, stage: Stage) -> Alteration | None:
         if self._done or self.step != self._fault.step or stage != self._fault.stage:
             return None
         self._done = True
-        self._fuse.record_start(self.step, stage)
+        self._start_file.record_start(self.step, stage)
         return "skip" if isinstance(self._fault, Skip) else self._fault.sizes
 
 
@@ -222,18 +222,18 @@ class GarbageBursts(Healthy):
 class NoNumbers(Healthy):
     """Sets the gradients of one step to NaN."""
 
-    def __init__(self, fault: NanGradients, fuse: Fuse) -> None:
+    def __init__(self, fault: NanGradients, start_file: StartFile) -> None:
         self._fault = fault
-        self._fuse = fuse
+        self._start_file = start_file
 
     def gradients(self, gradients: Sequence[Tensor]) -> None:
         if self.step == self._fault.step:
-            self._fuse.record_start(self.step, Stage.OPTIMIZER_CLIP)
+            self._start_file.record_start(self.step, Stage.OPTIMIZER_CLIP)
             for gradient in gradients:
                 gradient.fill_(float("nan"))
 
 
-def hook_for(fault: Fault | None, *, rank: int, device: torch.device, fuse: Fuse) -> Healthy:
+def hook_for(fault: Fault | None, *, rank: int, device: torch.device, start_file: StartFile) -> Healthy:
     """The hooks of ``rank``. Only the rank of the fault has hooks with an effect."""
     if fault is None or fault.rank != rank:
         return Healthy()
@@ -241,11 +241,11 @@ def hook_for(fault: Fault | None, *, rank: int, device: torch.device, fuse: Fuse
         return SlowGpuCompute(fault) if device.type == "cuda" else SlowCompute(fault)
     if isinstance(fault, Hang):
         lacks_data = fault.before == Stage.DATA_LOAD and fault.how == "wait"
-        return NoData(fault, fuse) if lacks_data else StopForever(fault, fuse)
+        return NoData(fault, start_file) if lacks_data else StopForever(fault, start_file)
     if isinstance(fault, Die):
-        return EndProcess(fault, fuse)
+        return EndProcess(fault, start_file)
     if isinstance(fault, Skip | Shape):
-        return AlteredCollective(fault, fuse)
+        return AlteredCollective(fault, start_file)
     if isinstance(fault, NanGradients):
-        return NoNumbers(fault, fuse)
+        return NoNumbers(fault, start_file)
     return LateData(fault) if isinstance(fault, DataStall) else GarbageBursts(fault)

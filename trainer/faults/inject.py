@@ -271,7 +271,7 @@ FIRED_NAME = "fired.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fuse:
+class StartFile:
     """The file in which the rank of a fault writes when the fault begins. Detectors do not read it. Nothing is written
     to the output of the rank, because the output is evidence."""
 
