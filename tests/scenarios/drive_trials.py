@@ -17,15 +17,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
 from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until
+from tests.scenarios import link_trials
 from tests.trainer.drive import driven
-from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, driven_job, slowed
+from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, decisions_of, driven_job, slowed
 from trainer.drive.job import NodeState, Phase
 
 TITLE = "Driven jobs"
@@ -34,6 +35,7 @@ NUM_STEPS = 40
 FULL_S, SLOW_S = 4.0, 15.0
 DISK_BYTES = 64 * 2**20
 NO_ROOM = "no room for checkpoints"
+HANG, HANG_STEP = "hang", 20
 NODES = ("--nodes", "2", "--spares", "2")
 HEADINGS = ("fault", "trials", "right", "seconds to a new step, median (worst)")
 NOTES = """\
@@ -119,6 +121,17 @@ def two_at_once(job: DrivenJob, chance: random.Random) -> None:
         fault(job, chance)
 
 
+def wait_for_hang(job: DrivenJob) -> None:
+    """Until a rank stops forever inside a step, by ``--fault``."""
+    until(lambda: max(job.losses()) >= HANG_STEP - 1, seconds=LONGEST_S, what="the step before the hang")
+
+
+def check_verdict(job: DrivenJob) -> None:
+    """The watcher has found the hang. It was no stall without a finding."""
+    decisions = decisions_of(job.out)
+    assert "hung-collective" in decisions, f"no verdict: {decisions}"
+
+
 FAULTS: dict[str, Fault] = {
     "rank killed": kill_rank,
     "rank stopped": stop_rank,
@@ -130,7 +143,19 @@ FAULTS: dict[str, Fault] = {
     NO_ROOM: fill_disk,
     "node slowed": slow_node,
     "two at once": two_at_once,
+    HANG: lambda job, chance: None,
+    **link_trials.FAULTS,
 }
+BEFORE: dict[str, Callable[[DrivenJob], None]] = {HANG: wait_for_hang}
+AFTERWARDS: dict[str, Callable[[DrivenJob], None]] = {HANG: check_verdict, **link_trials.AFTERWARDS}
+
+
+def job_of(kind: str, out: Path) -> AbstractContextManager[DrivenJob]:
+    """The job of a trial, started."""
+    if kind in link_trials.FAULTS:
+        return link_trials.hosted_job(out)
+    fault = ("--fault", f"hang:rank=1,step={HANG_STEP}") if kind == HANG else ()
+    return driven_job(out, *NODES, "--steps", str(NUM_STEPS), *fault)
 
 
 def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict[int, set[float]]) -> Outcome:
@@ -139,15 +164,17 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
     outcome = Outcome(number=number, kind=kind)
     out = folder / f"trial-{number}"
     disk = small_disk(out / "checkpoints") if kind == NO_ROOM else nullcontext()
-    with disk, driven_job(out, *NODES, "--steps", str(NUM_STEPS)) as job:
+    with disk, job_of(kind, out) as job:
         try:
             job.wait_for_attempt(0)
             job.wait_for_steps(chance.randrange(1, 12))
+            BEFORE.get(kind, nothing)(job)
             newest = max(job.losses())
             began = time.monotonic()
             FAULTS[kind](job, chance)
             until(lambda: max(job.losses()) > newest or job.has_ended, seconds=LONGEST_S, what="a new step")
             outcome.seconds = time.monotonic() - began
+            AFTERWARDS.get(kind, nothing)(job)
             status = job.finish()
             outcome.problems += [f"status {status}"] if status else []
             until(lambda: not job.left(), seconds=30.0, what="the end of every process")
@@ -169,9 +196,13 @@ def _wrong_end(job: DrivenJob, undisturbed: dict[int, set[float]]) -> list[str]:
     return problems
 
 
-def undisturbed_losses(out: Path) -> dict[int, set[float]]:
+def nothing(_: DrivenJob) -> None:
+    """Most trials need no more than the fault."""
+
+
+def undisturbed_losses(out: Path, num_steps: int) -> dict[int, set[float]]:
     """Of the same training, alone."""
-    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(NUM_STEPS), "--out", str(out), "--no-telemetry"]
+    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
     subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True)
     return DrivenJob(out, ()).losses()
 
@@ -204,9 +235,13 @@ def main() -> int:
     kinds = given.only or list(FAULTS)
     outcomes = []
     with _folder(given.out) as folder:
-        undisturbed = undisturbed_losses(folder / "undisturbed")
+        undisturbed = dict[int, dict[int, set[float]]]()
         for number in range(given.count):
-            outcome = run_trial(number, kinds[number % len(kinds)], given.seed, folder, undisturbed)
+            kind = kinds[number % len(kinds)]
+            steps = link_trials.NUM_STEPS if kind in link_trials.FAULTS else NUM_STEPS
+            if steps not in undisturbed:
+                undisturbed[steps] = undisturbed_losses(folder / f"undisturbed-{steps}", steps)
+            outcome = run_trial(number, kind, given.seed, folder, undisturbed[steps])
             outcomes.append(outcome)
             seconds = "no new step" if outcome.seconds is None else f"{outcome.seconds:.1f} s"
             words = f"{number} {outcome.kind}: {seconds}: {'; '.join(outcome.problems) or 'right'}"

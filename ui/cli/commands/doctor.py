@@ -23,6 +23,9 @@ QuickOption = Annotated[
 SecondsOption = Annotated[
     float, typer.Option(help="Time limit of a check or a round. At the limit it is killed and fails.", callback=finite)
 ]
+PatienceOption = Annotated[
+    float, typer.Option(help="How many seconds to wait for the other nodes.", min=1.0, callback=finite)
+]
 InterfaceOption = Annotated[
     str | None, typer.Option(help="Network interface. Default: found automatically.", show_default=False)
 ]
@@ -61,6 +64,7 @@ class DoctorOptions:
     rdzv_endpoint: EndpointOption = None
     node_rank: RankOption = None
     nnodes: NodesOption = None
+    patience: PatienceOption = 60.0
     force: ForceOption = False
     run: RunOption = None
     store: StoreOption = DEFAULT_STORE
