@@ -150,6 +150,11 @@ BEFORE: dict[str, Callable[[DrivenJob], None]] = {HANG: wait_for_hang}
 AFTERWARDS: dict[str, Callable[[DrivenJob], None]] = {HANG: check_verdict, **link_trials.AFTERWARDS}
 
 
+def steps_of(kind: str) -> int:
+    """Steps of the job of a trial."""
+    return link_trials.NUM_STEPS if kind in link_trials.FAULTS else NUM_STEPS
+
+
 def job_of(kind: str, out: Path) -> AbstractContextManager[DrivenJob]:
     """The job of a trial, started."""
     if kind in link_trials.FAULTS:
@@ -201,7 +206,9 @@ def nothing(_: DrivenJob) -> None:
 
 
 def undisturbed_losses(out: Path, num_steps: int) -> dict[int, set[float]]:
-    """Of the same training, alone."""
+    """Of the same training, alone. They do not depend on the number of steps."""
+    if out.exists():  # an earlier call with the same --out
+        return DrivenJob(out, ()).losses()
     command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
     subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True)
     return DrivenJob(out, ()).losses()
@@ -235,13 +242,11 @@ def main() -> int:
     kinds = given.only or list(FAULTS)
     outcomes = []
     with _folder(given.out) as folder:
-        undisturbed = dict[int, dict[int, set[float]]]()
+        undisturbed = undisturbed_losses(folder / "undisturbed", max(map(steps_of, kinds)))
         for number in range(given.count):
             kind = kinds[number % len(kinds)]
-            steps = link_trials.NUM_STEPS if kind in link_trials.FAULTS else NUM_STEPS
-            if steps not in undisturbed:
-                undisturbed[steps] = undisturbed_losses(folder / f"undisturbed-{steps}", steps)
-            outcome = run_trial(number, kind, given.seed, folder, undisturbed[steps])
+            losses = {step: undisturbed[step] for step in range(steps_of(kind))}
+            outcome = run_trial(number, kind, given.seed, folder, losses)
             outcomes.append(outcome)
             seconds = "no new step" if outcome.seconds is None else f"{outcome.seconds:.1f} s"
             words = f"{number} {outcome.kind}: {seconds}: {'; '.join(outcome.problems) or 'right'}"
