@@ -23,7 +23,7 @@ from trainer.drive.folder import STATE
 from trainer.drive.job import NodeState
 
 LINK_DOWN, LINK_FLAPS, DATA_LINK_DOWN = "link down", "link flaps", "data link down"
-NUM_HOSTS, NUM_STEPS = 4, 160
+NUM_HOSTS, NUM_STEPS = 4, 80
 FLAP_S = 3.0
 LONGEST_S = 300.0
 STALL_S = "5"
