@@ -5,7 +5,8 @@ python -m tests.scenarios.drive_trials [--count 100] [--seed 0] [--only KIND ...
 Each trial is a real job of two nodes and two spares, with a collector, a watcher and a dashboard. After a random number
 of steps it meets its fault. A trial is right if the job ends with status 0, has the losses of an undisturbed training
 bit by bit, blocks no node that is healthy, and leaves no process. Seconds are those of the trial's own clock, from the
-fault to the first step that was never done before. Exit status 1 if a trial was not right.
+fault to the first step that was never done before. Exit status 1 if a trial was not right. Nodes of trials with links
+are network namespaces, without a collector (``link_trials.py``).
 """
 
 import argparse
@@ -42,6 +43,7 @@ NOTES = """\
 Two nodes of one rank each, two spares, a collector, a watcher, and a checkpoint in every step. "Right": exit status 0,
 losses of all steps equal bit by bit to those of an undisturbed training, no healthy node blocked, no process left.
 Seconds are from the fault to the first step that was never done before. They include the checks of the suspected node.
+Kinds with a link have nodes in network namespaces and no collector. "data link down" blocks the node with the fault.
 """
 Fault = Callable[[DrivenJob, random.Random], None]
 
