@@ -66,9 +66,10 @@ def next_first(nodes: Sequence[str], tests: Sequence[PairedTest]) -> str | None:
     if not tests:
         return nodes[0] if len(nodes) > 1 else None
     judgement = judge_pairs(tests)
+    undecided = set(judgement.undecided).intersection(nodes)  # others were lost during the test
     used = {test.nodes[0] for test in tests}
     left = [node for node in nodes if node not in used]
-    if not judgement.undecided or not left or len(nodes) <= MIN_PARTNERS or len(tests) >= MAX_TESTS:
+    if not undecided or not left or len(nodes) <= MIN_PARTNERS or len(tests) >= MAX_TESTS:
         return None
     return min(left, key=lambda node: (node not in judgement.num_working, nodes.index(node)))
 

@@ -133,17 +133,17 @@ class Rounds:
             return
         self._job.round = None
         judgement = judge_pairs(now.tests)
-        self._note_undecided(judgement)
+        self._note_undecided(judgement, [node.name for node in present])
         for node in present:
             name = node.name
             self._judge(
                 node, judgement.failed.get(name, ""), judgement.slow.get(name, ""), judgement.num_working.get(name, 0)
             )
 
-    def _note_undecided(self, judgement: PairJudgement) -> None:
-        """Nobody is accused without proof. The next fault brings another round, with other nodes."""
-        if judgement.undecided:
-            names = ", ".join(judgement.undecided)
+    def _note_undecided(self, judgement: PairJudgement, present: Sequence[str]) -> None:
+        """No node is blocked without proof. The next fault brings another round, with other nodes."""
+        if undecided := [name for name in judgement.undecided if name in present]:
+            names = ", ".join(undecided)
             self._transitions.decide(
                 "pairs-undecided",
                 f"no pair of {names} worked, and it is not known which node is the cause: add a node that works",

@@ -164,13 +164,19 @@ def test_another_driver_continues_a_paired_test() -> None:
     assert cluster.state("node-3") is NodeState.BLOCKED
 
 
-def test_a_node_that_is_lost_during_a_paired_test_does_not_hold_it_up() -> None:
-    cluster = Cluster(network=MadeNetwork())
+@pytest.mark.parametrize("index", [0, 1], ids=["first", "other"])
+def test_a_node_that_is_lost_during_a_paired_test_does_not_hold_it_up(index: int) -> None:
+    network = MadeNetwork()
+    cluster = Cluster(network=network)
     while cluster.job.round is None or not cluster.job.round.tests:
         cluster.turn()
-    cluster.nodes["node-1"].silent = True
+    lost = cluster.job.round.tests[0].nodes[index]
+    network.unplugged.add(lost)
+    cluster.nodes[lost].silent = True
     cluster.until(Phase.TRAIN)
-    assert cluster.state("node-1") is NodeState.LOST
+    assert cluster.state(lost) is NodeState.LOST
+    assert len(cluster.job.in_state(NodeState.ACTIVE)) == cluster.config.num_nodes
+    assert "pairs-undecided" not in cluster.names
 
 
 def test_a_separated_node_learns_from_the_state_that_it_was_replaced() -> None:
