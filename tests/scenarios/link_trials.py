@@ -8,6 +8,7 @@ data link down    only data0, for good              no progress; the paired test
 """
 
 import random
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,12 +37,20 @@ class HostedJob(DrivenJob):
     """A driven job over hosts."""
 
     cluster: Cluster
+    nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    """Their executors."""
     unplugged: str = ""
     """The node whose link went down."""
     newest: int = -1
     """The newest step at that time."""
     separated: list[tuple[int, str]] = field(default_factory=list)
     """Its ranks: pid and birth."""
+
+    def finish(self) -> int:
+        """Wait for the end of the driver and of all nodes; the first exit status that is not 0."""
+        assert self.process is not None
+        statuses = [process.wait(timeout=LONGEST_S) for process in (self.process, *self.nodes)]
+        return next(filter(None, statuses), 0)
 
     @property
     def unplugged_host(self) -> int:
@@ -60,7 +69,7 @@ def hosted_job(out: Path) -> Iterator[HostedJob]:
         until(lambda: (out / "drive" / STATE).exists(), seconds=LONGEST_S, what="a driver")
         for host in cluster.hosts:
             place = ("--address", cluster.data_address(host), "--out", out)
-            cluster.run_in(host, [*COMMAND, "node", f"node-{host}", *place], stderr=log)
+            job.nodes.append(cluster.run_in(host, [*COMMAND, "node", f"node-{host}", *place], stderr=log))
         yield job
 
 
