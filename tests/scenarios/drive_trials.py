@@ -5,7 +5,8 @@ python -m tests.scenarios.drive_trials [--count 100] [--seed 0] [--only KIND ...
 Each trial is a real job of two nodes and two spares, with a collector, a watcher and a dashboard. After a random number
 of steps it meets its fault. A trial is right if the job ends with status 0, has the losses of an undisturbed training
 bit by bit, blocks no node that is healthy, and leaves no process. Seconds are those of the trial's own clock, from the
-fault to the first step that was never done before. Exit status 1 if a trial was not right.
+fault to the first step that was never done before. Exit status 1 if a trial was not right. Nodes of trials with links
+are network namespaces, without a collector (``link_trials.py``).
 """
 
 import argparse
@@ -17,16 +18,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
 from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until
+from tests.scenarios import link_trials
 from tests.scenarios.step_clock import StepClock
 from tests.trainer.drive import driven
-from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, driven_job, slowed
+from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, decisions_of, driven_job, slowed
 from trainer.drive.job import NodeState, Phase
 
 TITLE = "Driven jobs"
@@ -38,6 +40,7 @@ MAX_REST, MAX_DIFFERENCE = 0.005, 0.05
 """Of goodput: classes against wall time, and cost of faults against the trial's clock."""
 NO_ROOM = "no room for checkpoints"
 NAN, NAN_STEP = "NaN", 20
+HANG, HANG_STEP = "hang", 20
 NODES = ("--nodes", "2", "--spares", "2")
 HEADINGS = (
     "fault",
@@ -52,6 +55,7 @@ losses of all steps equal bit by bit to those of an undisturbed training, no hea
 Seconds are from the fault to the first step that was never done before. They include the checks of the suspected node.
 The last column compares the cost of all incidents in `rankscope goodput` with the gap that the trial saw between two
 steps, less a usual step. A trial is not right if they differ by more than 5%.
+Kinds with a link have nodes in network namespaces and no collector. "data link down" blocks the node with the fault.
 """
 Fault = Callable[[DrivenJob, random.Random], None]
 
@@ -142,11 +146,18 @@ def wait_for_nan(job: DrivenJob) -> None:
 
 def check_not_finite(job: DrivenJob) -> None:
     """The ranks ended because of it."""
-    assert "not-finite" in driven.decisions_of(job.out), driven.decisions_of(job.out)
+    assert "not-finite" in decisions_of(job.out), decisions_of(job.out)
 
 
-def nothing(_: DrivenJob) -> None:
-    """Most trials need no more than the fault."""
+def wait_for_hang(job: DrivenJob) -> None:
+    """Until a rank stops forever inside a step, by ``--fault``."""
+    until(lambda: max(job.losses()) >= HANG_STEP - 1, seconds=LONGEST_S, what="the step before the hang")
+
+
+def check_verdict(job: DrivenJob) -> None:
+    """The watcher has found the hang. It was no stall without a finding."""
+    decisions = decisions_of(job.out)
+    assert "hung-collective" in decisions, f"no verdict: {decisions}"
 
 
 FAULTS: dict[str, Fault] = {
@@ -161,11 +172,32 @@ FAULTS: dict[str, Fault] = {
     "node slowed": slow_node,
     "two at once": two_at_once,
     NAN: lambda job, chance: None,
+    HANG: lambda job, chance: None,
+    **link_trials.FAULTS,
 }
-INJECTED = {NAN: ("--fault", f"nan:rank=1,step={NAN_STEP}")}
+INJECTED = {
+    NAN: ("--fault", f"nan:rank=1,step={NAN_STEP}"),
+    HANG: ("--fault", f"hang:rank=1,step={HANG_STEP}"),
+}
 """Options of the command."""
-BEFORE: dict[str, Callable[[DrivenJob], None]] = {NAN: wait_for_nan}
-AFTERWARDS: dict[str, Callable[[DrivenJob], None]] = {NAN: check_not_finite}
+BEFORE: dict[str, Callable[[DrivenJob], None]] = {NAN: wait_for_nan, HANG: wait_for_hang}
+AFTERWARDS: dict[str, Callable[[DrivenJob], None]] = {
+    NAN: check_not_finite,
+    HANG: check_verdict,
+    **link_trials.AFTERWARDS,
+}
+
+
+def steps_of(kind: str) -> int:
+    """Steps of the job of a trial."""
+    return link_trials.NUM_STEPS if kind in link_trials.FAULTS else NUM_STEPS
+
+
+def job_of(kind: str, out: Path) -> AbstractContextManager[DrivenJob]:
+    """The job of a trial, started."""
+    if kind in link_trials.FAULTS:
+        return link_trials.hosted_job(out)
+    return driven_job(out, *NODES, "--steps", str(NUM_STEPS), *INJECTED.get(kind, ()))
 
 
 def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict[int, set[float]]) -> Outcome:
@@ -174,8 +206,7 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
     outcome = Outcome(number=number, kind=kind)
     out = folder / f"trial-{number}"
     disk = small_disk(out / "checkpoints") if kind == NO_ROOM else nullcontext()
-    driven = driven_job(out, *NODES, "--steps", str(NUM_STEPS), *INJECTED.get(kind, ()))
-    with disk, driven as job, StepClock(out) as clock:
+    with disk, job_of(kind, out) as job, StepClock(out) as clock:
         try:
             job.wait_for_attempt(0)
             job.wait_for_steps(chance.randrange(1, 12))
@@ -199,6 +230,8 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
 def _compare_costs(outcome: Outcome, out: Path, clock: StepClock) -> None:
     """What the ledger of goodput says about the faults, beside the trial's clock."""
     command = [*COMMAND[:-1], "goodput", "--store", f"embedded:{out / 'store'}", "--json"]
+    if not (out / "store").exists():
+        return
     ledger = json.loads(subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True).stdout)
     if abs(sum(ledger["classes"].values()) - ledger["wall_s"]) > MAX_REST * ledger["wall_s"]:
         outcome.problems.append(f"the classes of goodput do not add up to the wall time: {ledger['classes']}")
@@ -221,9 +254,15 @@ def _wrong_end(job: DrivenJob, undisturbed: dict[int, set[float]]) -> list[str]:
     return problems
 
 
-def undisturbed_losses(out: Path) -> dict[int, set[float]]:
-    """Of the same training, alone."""
-    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(NUM_STEPS), "--out", str(out), "--no-telemetry"]
+def nothing(_: DrivenJob) -> None:
+    """Most trials need no more than the fault."""
+
+
+def undisturbed_losses(out: Path, num_steps: int) -> dict[int, set[float]]:
+    """Of the same training, alone. They do not depend on the number of steps."""
+    if out.exists():  # an earlier call with the same --out
+        return DrivenJob(out, ()).losses()
+    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
     subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True)
     return DrivenJob(out, ()).losses()
 
@@ -263,9 +302,11 @@ def main() -> int:
     kinds = given.only or list(FAULTS)
     outcomes = []
     with _folder(given.out) as folder:
-        undisturbed = undisturbed_losses(folder / "undisturbed")
+        undisturbed = undisturbed_losses(folder / "undisturbed", max(map(steps_of, kinds)))
         for number in range(given.count):
-            outcome = run_trial(number, kinds[number % len(kinds)], given.seed, folder, undisturbed)
+            kind = kinds[number % len(kinds)]
+            losses = {step: undisturbed[step] for step in range(steps_of(kind))}
+            outcome = run_trial(number, kind, given.seed, folder, losses)
             outcomes.append(outcome)
             seconds = "no new step" if outcome.seconds is None else f"{outcome.seconds:.1f} s"
             words = f"{number} {outcome.kind}: {seconds}: {'; '.join(outcome.problems) or 'right'}"

@@ -25,8 +25,8 @@ class Attempt:
     """The ranks of one attempt on this node, with their agent.
 
     Raises:
-        UsageError: another job writes into the folder of checkpoints, they belong to another training, or a rollback
-            would leave none.
+        FolderInUseError: ranks of an earlier attempt, or of another job, hold the folder of checkpoints.
+        UsageError: the checkpoints belong to another training, or a rollback would leave none.
         OSError: no process can be started.
     """
 

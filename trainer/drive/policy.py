@@ -115,8 +115,8 @@ class Policy:
         job, node = self.job, self.job.nodes[name]
         if job.phase.is_over:
             return Order(work=Work.LEAVE)
-        if job.round is not None and name in job.round.nodes and node.result_of(job.round.number) is None:
-            return Order(work=Work.CHECK, check=job.round.number)
+        if (check := self._rounds.order(node)) is not None:
+            return check
         work = _WORK.get(job.phase)
         if work is None or name not in job.members or node.state in (NodeState.NEW, NodeState.READY):
             return Order(work=Work.IDLE)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trainer.drive
 from diagnose.findings import Kind
-from diagnose.goodput.decisions import FAULTS, HANGS, NEXT_MOVES, OPERATOR, RESULTS, SAVES_FIRST
+from diagnose.goodput.decisions import CHECK_PAIRS, FAULTS, HANGS, NEXT_MOVES, OPERATOR, RESULTS, SAVES_FIRST
 from diagnose.goodput.share import JOB_IS_OVER
 from trainer.drive.failed_ranks import RANK_FAILED, STEP_NOT_FINITE
 from trainer.drive.findings import CAN_SAVE
@@ -18,7 +18,7 @@ WRITTEN = {
 
 
 def test_the_driver_makes_every_decision_that_the_ledger_knows() -> None:
-    named = {*FAULTS, *HANGS, *SAVES_FIRST, *OPERATOR, *RESULTS, *NEXT_MOVES, *JOB_IS_OVER}
+    named = {*FAULTS, *HANGS, *SAVES_FIRST, *OPERATOR, *RESULTS, *NEXT_MOVES, *JOB_IS_OVER, CHECK_PAIRS}
     assert named - WRITTEN - {*Kind} == set()
 
 
