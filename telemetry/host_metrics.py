@@ -6,6 +6,11 @@ that falls means that the device was reset.
 
 from enum import StrEnum
 
+WINDOW_S = 5.0
+"""A level is stored as its mean over this time."""
+REPEAT_S = 60.0
+"""A counter that does not change is stored this often."""
+
 
 class Metric(StrEnum):
     """Numbers. Every counter file of an RDMA port is also a metric: ``rdma-<file>``."""

@@ -51,7 +51,7 @@ class AgentKeeper:
         self._start()
         return self
 
-    def look_after(self) -> None:
+    def restart_if_dead(self) -> None:
         """Restart an agent that died, after a pause that doubles up to a minute."""
         status = self._process.poll() if self._process is not None else None
         if status is None or status == REFUSED:

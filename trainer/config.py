@@ -19,6 +19,7 @@ from typing import Literal
 
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
+from trainer.drive.records import Rollback
 
 DeviceName = Literal["cpu", "cuda"]
 Precision = Literal["float32", "bfloat16"]
@@ -235,6 +236,8 @@ class ReplicaPlaces:
     """Empty: there is none."""
     keepers: tuple[str, ...]
     """Of all nodes: they may hold parts of the attempt before."""
+    rollback: Rollback | None = None
+    """Replicas that must not be loaded, as for checkpoints."""
     token: str = field(repr=False)
 
 

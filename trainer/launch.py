@@ -109,7 +109,7 @@ def _watch(ranks: RankProcesses, line: ProgressLine, options: RunOptions, interr
         while ranks.living:
             ranks.wait(LOOK_EVERY_S)
             line.update()
-            agent.look_after()
+            agent.restart_if_dead()
             if interrupt.number:
                 if options.checkpoints and interrupt.number == signal.SIGTERM:
                     ranks.let_save()

@@ -31,6 +31,14 @@ STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISM
 """Kinds of a stalled job. They describe the current state of ranks, not steps."""
 OF_HOSTS = frozenset({Kind.NIC_FLAP, Kind.GPU_THROTTLED, Kind.GPU_ERROR, Kind.HOST_CONTENTION, Kind.UNLIKE_HOST})
 """Kinds based on host data. The page of the hosts shows them."""
+NO_NAMES: Mapping[str, str] = {}
+STORED_NAMES = {
+    "sent_severity": "told",
+    "num_hosts_sent": "num_hosts_told",
+    "sent_ns": "told_ns",
+    "suppressed_by": "held_back_by",
+}
+"""Field -> its name in stored text. Stored names never change."""
 NO_RECORD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Errors that occur if a text is not a valid record."""
 
@@ -77,15 +85,15 @@ class Alert:
     sharp: bool = False
     """Whether it had a finding with a known time (``Sighting.has_known_time``). Then other findings do not keep it
     alive."""
-    told: Severity | None = None
+    sent_severity: Severity | None = None
     """The worst severity that was sent for this problem. None: nothing was sent."""
     hosts_seen: tuple[str, ...] = ()
     """All hosts in findings of this problem so far. The labels contain only the first ones."""
-    num_hosts_told: int = 0
+    num_hosts_sent: int = 0
     """Length of ``hosts_seen`` when the last new notice was sent."""
-    told_ns: Mapping[str, int] = field(default_factory=dict)
+    sent_ns: Mapping[str, int] = field(default_factory=dict)
     """Hook -> when a notice of this problem was last sent to it."""
-    held_back_by: str = ""
+    suppressed_by: str = ""
     """Fingerprint of the alert that explains it and suppresses it. Empty: it is not suppressed."""
 
     @property
@@ -104,7 +112,7 @@ class Alert:
     @property
     def has_spread(self) -> bool:
         """Whether it affects at least twice as many hosts as at the last notice. So the number of notices is small."""
-        return len(self.hosts_seen) >= 2 * max(1, self.num_hosts_told)
+        return len(self.hosts_seen) >= 2 * max(1, self.num_hosts_sent)
 
     @property
     def is_alive(self) -> bool:
@@ -158,7 +166,7 @@ def account_of(finding: Finding) -> Account:
 
 
 def alert_text(alert: Alert) -> str:
-    return record_text(values_of(alert) | {"account": values_of(alert.account)})
+    return record_text(values_of(alert, STORED_NAMES) | {"account": values_of(alert.account)})
 
 
 def read_alert(text: str) -> Alert:
@@ -167,7 +175,7 @@ def read_alert(text: str) -> Alert:
     Raises:
         Exception: the text is not an alert; see ``NO_RECORD``.
     """
-    values: dict[str, Any] = json.loads(text)
+    values = named_as_fields(json.loads(text), STORED_NAMES)
     account = values["account"]
     alert = Alert(
         **{
@@ -177,16 +185,22 @@ def read_alert(text: str) -> Alert:
             "ranks": tuple(values["ranks"]),
             "returns_ns": tuple(values["returns_ns"]),
             "hosts_seen": tuple(values.get("hosts_seen", ())),
-            "told": None if values["told"] is None else Severity(values["told"]),
+            "sent_severity": None if values["sent_severity"] is None else Severity(values["sent_severity"]),
         }
     )
     _ = alert.kind, alert.run  # missing labels raise here, not at their use
     return alert
 
 
-def values_of(record: Any) -> dict[str, Any]:
+def values_of(record: Any, stored_names: Mapping[str, str] = NO_NAMES) -> dict[str, Any]:
     """Fields of a record. They are not copied: a deep copy of ten thousand records would take seconds."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    return {stored_names.get(field.name, field.name): getattr(record, field.name) for field in fields(record)}
+
+
+def named_as_fields(values: dict[str, Any], stored_names: Mapping[str, str]) -> dict[str, Any]:
+    """Stored values by the names of fields."""
+    fields_of = {stored: name for name, stored in stored_names.items()}
+    return {fields_of.get(name, name): value for name, value in values.items()}
 
 
 def record_text(values: dict[str, Any]) -> str:

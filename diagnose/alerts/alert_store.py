@@ -283,7 +283,7 @@ def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
     rows = database.execute("SELECT hook, count(*), min(number), body FROM outbox GROUP BY hook")
     oldest = ((hook, count, _readable(body)) for hook, count, _, body in rows)
     return {
-        hook: Waiting(count=count, since_ns=notice.told_ns if notice is not None else 0)
+        hook: Waiting(count=count, since_ns=notice.created_ns if notice is not None else 0)
         for hook, count, notice in oldest
     }
 

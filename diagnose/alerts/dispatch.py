@@ -183,7 +183,7 @@ class Dispatcher:
     def _give_up(self, notices: Sequence[Notice], failure: HookError) -> None:
         """Drop the notices that were retried for a day."""
         oldest_ns = self._clock_ns() - GIVEN_UP_NS
-        old = [notice for notice in notices if notice.told_ns < oldest_ns]
+        old = [notice for notice in notices if notice.created_ns < oldest_ns]
         if self._failures + 1 < MIN_TRIES or not old:
             return
         self._finished_with(old)

@@ -88,7 +88,7 @@ def _is_frozen(alert: Alert, check: Check) -> bool:
 
 def _without_future_times(alert: Alert, now_ns: int) -> Alert:
     """The alert without times in the future: a wall clock that was set back must not delay it."""
-    stamps_ns = (alert.began_ns, alert.changed_ns, alert.absent_ns, *alert.returns_ns, *alert.told_ns.values())
+    stamps_ns = (alert.began_ns, alert.changed_ns, alert.absent_ns, *alert.returns_ns, *alert.sent_ns.values())
     if max(stamps_ns) <= now_ns:
         return alert
     return replace(
@@ -97,7 +97,7 @@ def _without_future_times(alert: Alert, now_ns: int) -> Alert:
         changed_ns=min(alert.changed_ns, now_ns),
         absent_ns=min(alert.absent_ns, now_ns),
         returns_ns=tuple(min(at_ns, now_ns) for at_ns in alert.returns_ns),
-        told_ns={hook: min(at_ns, now_ns) for hook, at_ns in alert.told_ns.items()},
+        sent_ns={hook: min(at_ns, now_ns) for hook, at_ns in alert.sent_ns.items()},
     )
 
 
@@ -177,19 +177,22 @@ def _resolve_after_s(alert: Alert, rule: Rule, check: Check, policy: Policy, ste
         return rule.keep_firing_for_s
     usual_s = max(rule.keep_firing_for_s, KEEP_STEPS * step_s)
     # An alert that was not sent needs no flap damping.
-    flaps = alert.told is not None and len(_recent(alert.returns_ns, check.now_ns, policy)) >= policy.flapping.times
+    flaps = (
+        alert.sent_severity is not None
+        and len(_recent(alert.returns_ns, check.now_ns, policy)) >= policy.flapping.times
+    )
     return max(usual_s, policy.flapping.quiet_s) if flaps else usual_s
 
 
 def _resolved(alert: Alert, now_ns: int) -> Alert:
-    return replace(alert, phase=Phase.RESOLVED, changed_ns=now_ns, held_back_by="")
+    return replace(alert, phase=Phase.RESOLVED, changed_ns=now_ns, suppressed_by="")
 
 
 def _suppressed(alert: Alert, causes: Causes) -> Alert:
     """The alert with the cause that explains it now. Only a firing alert that was not sent can be suppressed."""
-    cause = causes.of(alert) if alert.phase is Phase.FIRING and alert.told is None else None
-    held_back_by = cause.fingerprint if cause else ""
-    return alert if alert.held_back_by == held_back_by else replace(alert, held_back_by=held_back_by)
+    cause = causes.of(alert) if alert.phase is Phase.FIRING and alert.sent_severity is None else None
+    suppressed_by = cause.fingerprint if cause else ""
+    return alert if alert.suppressed_by == suppressed_by else replace(alert, suppressed_by=suppressed_by)
 
 
 class _Sender:
@@ -203,44 +206,44 @@ class _Sender:
 
     def sent(self, alert: Alert, *, moved: bool) -> Alert:
         """The alert after its notices, if any, were created."""
-        if alert.phase is Phase.RESOLVED and alert.told is not None:
-            self._add(alert, Status.RESOLVED, tuple(hook for hook in alert.told_ns if hook in self._policy.resend_s))
-            return replace(alert, told=None, told_ns={}, num_hosts_told=0)
+        if alert.phase is Phase.RESOLVED and alert.sent_severity is not None:
+            self._add(alert, Status.RESOLVED, tuple(hook for hook in alert.sent_ns if hook in self._policy.resend_s))
+            return replace(alert, sent_severity=None, sent_ns={}, num_hosts_sent=0)
         if alert.phase is not Phase.FIRING:
             return alert
         hooks = self._policy.rule(alert.kind).hooks
         is_found = moved and not alert.absent_ns
-        if alert.told is None:
-            return self._fired(alert, hooks) if is_found and not alert.held_back_by else alert
-        if URGENCY[alert.account.severity] > URGENCY[alert.told] or alert.has_spread:
+        if alert.sent_severity is None:
+            return self._fired(alert, hooks) if is_found and not alert.suppressed_by else alert
+        if URGENCY[alert.account.severity] > URGENCY[alert.sent_severity] or alert.has_spread:
             return self._fired(alert, hooks)
         # The rules file may have changed since the alert was sent.
-        new_hooks = tuple(hook for hook in hooks if hook not in alert.told_ns)
+        new_hooks = tuple(hook for hook in hooks if hook not in alert.sent_ns)
         return self._fired(alert, new_hooks) if is_found and new_hooks else self._repeated(alert, hooks)
 
     def _fired(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
         if not hooks:
             return alert
         self._add(alert, Status.FIRING, hooks)
-        worst = max(alert.account.severity, alert.told or alert.account.severity, key=URGENCY.__getitem__)
+        worst = max(alert.account.severity, alert.sent_severity or alert.account.severity, key=URGENCY.__getitem__)
         return replace(
             alert,
-            told=worst,
-            num_hosts_told=len(alert.hosts_seen),
-            told_ns={**alert.told_ns, **dict.fromkeys(hooks, self._now_ns)},
+            sent_severity=worst,
+            num_hosts_sent=len(alert.hosts_seen),
+            sent_ns={**alert.sent_ns, **dict.fromkeys(hooks, self._now_ns)},
         )
 
     def _repeated(self, alert: Alert, hooks: tuple[str, ...]) -> Alert:
         resend_s = self._policy.resend_s
         due = tuple(
             hook
-            for hook, at_ns in alert.told_ns.items()
+            for hook, at_ns in alert.sent_ns.items()
             if hook in hooks and 0 < resend_s.get(hook, 0.0) * SECOND_NS <= self._now_ns - at_ns
         )
         if not due:
             return alert
         self._add(alert, Status.FIRING, due, repeated=True)
-        return replace(alert, told_ns={**alert.told_ns, **dict.fromkeys(due, self._now_ns)})
+        return replace(alert, sent_ns={**alert.sent_ns, **dict.fromkeys(due, self._now_ns)})
 
     def _add(self, alert: Alert, status: Status, hooks: tuple[str, ...], *, repeated: bool = False) -> None:
         notice = notice_of(

@@ -53,8 +53,8 @@ def _alert_object(alert: Alert) -> dict[str, Any]:
         "labels": dict(alert.labels),
         "began_ns": alert.began_ns,
         "changed_ns": alert.changed_ns,
-        "told": alert.told is not None,
-        "held_back_by": alert.held_back_by or None,
+        "told": alert.sent_severity is not None,
+        "held_back_by": alert.suppressed_by or None,
         "summary": account.summary,
         "seconds_lost": account.seconds_lost,
         "next_step": account.next_step,
@@ -94,8 +94,8 @@ def _what(alert: Alert, state: State) -> Iterator[str]:
         return
     yield alert.account.summary
     yield from filter(None, (cost_of(alert.account), alert.account.next_step))
-    if alert.held_back_by:
-        cause = state.alerts.get(alert.held_back_by)
+    if alert.suppressed_by:
+        cause = state.alerts.get(alert.suppressed_by)
         yield f"not sent: suppressed by {cause.kind if cause else 'its cause'}"
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from urllib.parse import urlencode
 
 from diagnose.alerts.alert import (
@@ -26,6 +25,7 @@ from diagnose.alerts.alert import (
     account_of,
     fingerprint_of,
     labels_of,
+    named_as_fields,
     record_text,
     values_of,
 )
@@ -108,14 +108,18 @@ class Notice:
     """Wall clock: when the problem was first found."""
     ends_ns: int
     """Wall clock: when it ended; 0 before that."""
-    told_ns: int
+    created_ns: int
     """Wall clock: when the notice was created. Its waiting time begins here."""
     details: Mapping[str, str]
     """Further texts by name: steps, victims, detector."""
 
 
+STORED_NAMES = {"created_ns": "told_ns"}
+"""As ``diagnose.alerts.alert.STORED_NAMES``."""
+
+
 def notice_text(notice: Notice) -> str:
-    return record_text(values_of(notice))
+    return record_text(values_of(notice, STORED_NAMES))
 
 
 def read_notice(text: str) -> Notice:
@@ -124,8 +128,8 @@ def read_notice(text: str) -> Notice:
     Raises:
         Exception: the text is not a notice; see ``diagnose.alerts.alert.NO_RECORD``.
     """
-    values: dict[str, Any] = json.loads(text)
-    values.setdefault("told_ns", max(values["starts_ns"], values["ends_ns"]))
+    values = named_as_fields(json.loads(text), STORED_NAMES)
+    values.setdefault("created_ns", max(values["starts_ns"], values["ends_ns"]))
     return Notice(**{**values, "status": Status(values["status"]), "severity": Severity(values["severity"])})
 
 
@@ -148,7 +152,7 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
         link=_link_to(alert, dashboard),
         starts_ns=alert.began_ns,
         ends_ns=ends_ns,
-        told_ns=now_ns,
+        created_ns=now_ns,
         details={**account.details, "steps": f"{account.first_step}-{account.last_step}"},
     )
 

@@ -92,7 +92,7 @@ def _key(alert: Alert) -> AlertKey:
 
 
 def _status(alert: Alert) -> tuple[Phase, str, str]:
-    return alert.phase, str(alert.account.severity), alert.held_back_by
+    return alert.phase, str(alert.account.severity), alert.suppressed_by
 
 
 def _worst(alerts: list[Alert]) -> list[Alert]:

@@ -12,8 +12,7 @@ from diagnose.model.fleet import Fleet, HostEvent, HostSeries
 from diagnose.model.gpus import total_growth
 from diagnose.model.operations import Floats
 from diagnose.model.view import RunView
-from telemetry.host_metrics import Happening
-from telemetry.thinning import REPEAT_S, WINDOW_S
+from telemetry.host_metrics import REPEAT_S, WINDOW_S, Happening
 
 WINDOW_NS = int(WINDOW_S * 1e9)
 """Agents send the mean of a level at the end of this time."""

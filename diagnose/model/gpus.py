@@ -21,8 +21,7 @@ import numpy as np
 from diagnose.model.fleet import HostSeries
 from diagnose.model.operations import Floats
 from diagnose.model.view import RunView
-from telemetry.host_metrics import Happening
-from telemetry.thinning import REPEAT_S
+from telemetry.host_metrics import REPEAT_S, Happening
 
 
 def total_growth(series: HostSeries) -> Floats:

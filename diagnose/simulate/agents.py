@@ -28,8 +28,7 @@ from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.recording import Timeline
 from diagnose.simulate.scene import Conditions, Floats, Silence
-from telemetry.host_metrics import Happening, Metric
-from telemetry.thinning import REPEAT_S, WINDOW_S
+from telemetry.host_metrics import REPEAT_S, WINDOW_S, Happening, Metric
 
 NS_PER_S = 1_000_000_000
 GPU_DRAW = 5

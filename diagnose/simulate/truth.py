@@ -182,11 +182,12 @@ def check_writable(path: Path) -> None:
         UsageError: the file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # Without O_NONBLOCK, the open of a FIFO without a reader would block.
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, file_mode()))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="use --truth with a writable file") from error
+        raise UsageError(
+            f"{path}: {error.strerror}", hint="use --truth with a writable file in an existing folder"
+        ) from error
 
 
 def write_truth(path: Path, plan: SimulatedRun, truth: Sequence[Truth]) -> None:

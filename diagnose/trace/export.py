@@ -58,7 +58,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         part.replace(path)
     except OSError as error:
         raise UsageError(
-            f"{path}: {error.strerror}", hint="use --out with a file on a disk with enough space"
+            f"{path}: {error.strerror}", hint="use --out with a file in an existing folder, on a disk with enough space"
         ) from error
     finally:
         with suppress(OSError):

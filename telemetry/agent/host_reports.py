@@ -22,12 +22,12 @@ import pyarrow as pa
 from telemetry.agent.host import FollowedRank, Owner
 from telemetry.agent.samplers.interface import Event
 from telemetry.agent.sampling import HostWatch
+from telemetry.agent.thinning import HostSample
 from telemetry.errors import AheadError, UsageError
 from telemetry.evidence import journal
-from telemetry.host_metrics import Happening, Metric
+from telemetry.host_metrics import WINDOW_S, Happening, Metric
 from telemetry.printable import log
 from telemetry.tables import HOST_SAMPLES
-from telemetry.thinning import WINDOW_S, HostSample
 from telemetry.wire.codec import Ack, labelled
 
 

@@ -54,6 +54,8 @@ class BackOff:
 
 
 POLL_S = 0.25
+LAST_ROUNDS_S = 1.0
+"""After ``stop`` is set: time for ranks that end at the same moment, so that the store learns of their end."""
 
 
 class Agent:
@@ -76,7 +78,8 @@ class Agent:
         self._over_since_s: float | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Run until every rank has ended and is stored, or ``stop`` is set.
+        """Run until every rank has ended and is stored, or ``stop`` is set. Ranks that end within a second of ``stop``
+        are still reported.
 
         Raises:
             UsageError: no rank appeared, or the collector refuses what is sent.
@@ -88,19 +91,26 @@ class Agent:
         """
         began = time.monotonic()
         back_off = BackOff()
+        stop_s: float | None = None
         while True:
-            stopping = stop.is_set()
+            if stop.is_set() and stop_s is None:
+                stop_s = time.monotonic() + LAST_ROUNDS_S
             try:
                 self.turn()
                 back_off.succeeded()
                 self._check_patience(next(iter(self._shipper.ahead.values()), None))
             except UnreachableError as error:
                 self._shipper.forget_announcements()
-                if stopping:
+                if stop_s is not None:
                     raise
                 back_off.failed(error)
                 self._check_patience(error)
-            if stopping or self._finished(began):
+            if stop_s is not None:
+                if self._are_over or time.monotonic() >= stop_s:
+                    break
+                time.sleep(POLL_S)
+                continue
+            if self._finished(began):
                 break
             self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
         for refusal in [*self._host.refused_runs.values(), *self._shipper.ahead.values()]:
@@ -110,9 +120,13 @@ class Agent:
                 f"could not read {', '.join(map(str, refused))}", hint="everything else is stored; these files are kept"
             )
 
+    @property
+    def _are_over(self) -> bool:
+        return all(rank.over or rank.done for rank in self._host.ranks.values())
+
     def _check_patience(self, error: RankscopeError | None) -> None:
         """Raise ``error`` if every rank is over and an error has lasted for too long."""
-        if error is None or not all(rank.over or rank.done for rank in self._host.ranks.values()):
+        if error is None or not self._are_over:
             self._over_since_s = None
             return
         self._over_since_s = self._over_since_s or time.monotonic()

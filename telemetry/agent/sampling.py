@@ -23,11 +23,11 @@ from telemetry.agent.samplers.interface import Event, GoneError, Sample, Sampler
 from telemetry.agent.samplers.network import open_network_samplers
 from telemetry.agent.samplers.nvml import open_nvml_sampler
 from telemetry.agent.settings import SamplerSettings
+from telemetry.agent.thinning import HostSample, Thinning
 from telemetry.errors import RankscopeError
-from telemetry.host_metrics import Metric
+from telemetry.host_metrics import WINDOW_S, Metric
 from telemetry.printable import log
 from telemetry.run_names import storable
-from telemetry.thinning import WINDOW_S, HostSample, Thinning
 from telemetry.wire.client import CollectorClient, CollectorTime
 
 MAX_ROWS = 100_000

@@ -7,18 +7,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
+from typing import NoReturn
 
 from telemetry.errors import UsageError
 from telemetry.process.signals import ended_by_signals
+from telemetry.stores.address import checked_collector
 
 
 def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str | None = None) -> None:
     """Run the agent until its ranks have ended and are stored. SIGTERM, SIGHUP or Ctrl-C end it after a last round.
 
-    ``collector``: the default address. Exits with status 2 and the usage on stderr if the arguments are invalid.
+    ``collector``: the default address.
 
     Raises:
-        UsageError: no rank appeared, settings that cannot work, or the collector refuses what is sent.
+        UsageError: invalid arguments or settings, no rank appeared, or the collector refuses what is sent.
         UnreachableError: no collector answered; the files stay.
         UnreadableError: a rank's files could not be read; all else is stored.
     """
@@ -30,6 +32,8 @@ def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str 
 
 MAX_INTERVAL_S = 3600.0
 KEEP_DAYS = 14.0
+DEFAULT = " (default: %(default)s)"
+"""In the help of an option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +113,19 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     """The settings that a command line asks for.
 
     Raises:
-        SystemExit: status 2, with an error on stderr.
-        UsageError: values that contradict each other.
+        SystemExit: ``--help`` was printed.
+        UsageError: an option is unknown or missing, or a value is wrong.
     """
     parser = _parser(prog, os.environ.get("RANKSCOPE_COLLECTOR") or collector)
     given = parser.parse_args(arguments)
     if not given.collector:
-        parser.error("give the collector's address: --collector http://host:port, or RANKSCOPE_COLLECTOR")
-    if not 0 < given.interval <= MAX_INTERVAL_S or not min(given.patience, given.appear, given.keep) >= 0:
-        parser.error(f"--interval must be above 0 and at most {MAX_INTERVAL_S:g}, and no value may be negative")
+        raise UsageError(
+            "the address of the collector is missing", hint="use --collector http://HOST:8719, or RANKSCOPE_COLLECTOR"
+        )
+    _check_times(given)
     return AgentSettings(
         spool=given.spool,
-        collector=given.collector,
+        collector=checked_collector(given.collector),
         run_id=given.run,
         attempt=given.attempt,
         interval_s=given.interval,
@@ -134,12 +139,29 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
     )
 
 
+def _check_times(given: argparse.Namespace) -> None:
+    if not 0 < given.interval <= MAX_INTERVAL_S:
+        raise UsageError(
+            f"--interval {given.interval:g} is out of range", hint=f"use seconds above 0, at most {MAX_INTERVAL_S:g}"
+        )
+    for name, unit in (("patience", "seconds"), ("appear", "seconds"), ("keep", "days")):
+        if (value := getattr(given, name)) < 0:
+            raise UsageError(f"--{name} {value:g} is negative", hint=f"use 0 or more {unit}")
+
+
 def _number(text: str) -> float:
     """Rejects ``nan``, which would pass every bound."""
     with suppress(ValueError):
         if isfinite(number := float(text)):
             return number
     raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong options as all other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"see `{self.prog} --help`")
 
 
 def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
@@ -149,22 +171,21 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         """From the environment, for agents that a rank starts."""
         return os.environ.get(f"RANKSCOPE_{name}") or otherwise
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=prog,
         description="Send the rank files of this host to a collector. Take evidence when ranks make no progress or "
         "die.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--spool", type=Path, required=True, help="folder that ranks write into")
+    parser.add_argument("--spool", type=Path, required=True, help="folder that ranks write into; required")
     parser.add_argument("--run", help="follow this run only")
     parser.add_argument("--attempt", type=int, help="follow this attempt only")
-    parser.add_argument("--collector", default=collector, help="address, http://host:port")
+    parser.add_argument("--collector", default=collector, help="its address, http://HOST:PORT" + DEFAULT)
     parser.add_argument(
         "--keep",
         type=_number,
         default=usual.keep_days,
         metavar="DAYS",
-        help="days to keep the files of ranks that have ended and are stored completely; 0: forever",
+        help="days to keep the files of ranks that have ended and are stored completely; 0: forever" + DEFAULT,
     )
     seconds = {
         "--interval": (usual.interval_s, "between two checks of the rank files"),
@@ -182,12 +203,12 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         ),
     }
     for name, (default, help_text) in seconds.items():
-        parser.add_argument(name, type=_number, default=default, metavar="S", help=f"seconds {help_text}")
+        parser.add_argument(name, type=_number, default=default, metavar="S", help=f"seconds {help_text}{DEFAULT}")
     parser.add_argument(
         "--stall-factor",
         type=_number,
         default=stall.factor,
         metavar="N",
-        help="a pause longer than N times the usual step is a stall",
+        help="a pause longer than N times the usual step is a stall" + DEFAULT,
     )
     return parser

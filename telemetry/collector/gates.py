@@ -21,6 +21,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from telemetry.stores.address import is_loopback
+
 RETRY_AFTER = {429: "1", 503: "2"}
 READ_ONLY = ("GET", "HEAD", "OPTIONS")
 FOREIGN = ("cross-site", "same-site")
@@ -93,14 +95,6 @@ def _is_foreign(scope: Scope, headers: Headers) -> bool:
         return scope["method"] not in READ_ONLY and headers.get("sec-fetch-site", "") in FOREIGN
     own_host = headers.get("origin", "").partition("://")[2].lower()
     return not own_host or own_host != headers.get("host", "").lower()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``, an address or a name."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def without_port(host: str) -> str:

@@ -1,15 +1,17 @@
 """Settings of a server, from arguments or the environment (``RANKSCOPE_TOKEN``, ``RANKSCOPE_QUEUE_BYTES``, ...)."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from telemetry.collector.gates import is_loopback
 from telemetry.credentials import Tokens, check_pair
 from telemetry.errors import UsageError
+from telemetry.plain_errors import in_plain_words
 from telemetry.settings import DEFAULT_PORT
+from telemetry.stores.address import is_loopback
 
 Live = Literal["interval", "websocket"]
 
@@ -59,9 +61,8 @@ class ServerSettings(BaseSettings):
             settings = cls(**{**{name: SecretStr(value) for name, value in secrets.items() if value}, **values})
         except ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"]) or "server"
-            hint = "see `rankscope collect --help` and RANKSCOPE_* in the environment"
-            raise UsageError(f"{name}: {first['msg'].removeprefix('Value error, ')}", hint=hint) from error
+            hint = "see `rankscope collect --help` and docs/guides/settings.md"
+            raise UsageError(f"{_origin(first['loc'], values)}: {in_plain_words(first['msg'])}", hint=hint) from error
         if settings.tls_cert and settings.tls_key:
             check_pair(settings.tls_cert, settings.tls_key)
         return settings
@@ -111,3 +112,11 @@ class CollectorSettings(ServerSettings):
     """How long raw rows are kept: ``telemetry/stores/retention.py``. 0: forever; None: as configured in the store."""
     clocks_s: float = Field(default=30.0, ge=0, le=3600)
     """Seconds between two alignments of hosts' clocks; 0: none."""
+
+
+def _origin(place: Sequence[str | int], arguments: Mapping[str, object]) -> str:
+    """The option or the variable of a wrong value. ``server`` if several values do not fit together."""
+    if not place:
+        return "server"
+    name = str(place[0])
+    return f"--{name.replace('_', '-')}" if name in arguments else f"RANKSCOPE_{name.upper()}"

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from telemetry.errors import TakenNameError
 from telemetry.imports.interface import ImportedRun, check_sound
 from telemetry.stages import Stage
+from telemetry.stores.address import checked_readable
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.queries import LAST_STEP, HighWater, Runs, Spans, StageCounts
 from telemetry.tables import owned
@@ -86,7 +87,7 @@ def open_target(address: str) -> Iterator[Target]:
         UsageError: the form of the address is unknown.
         UnreachableError: no answer.
     """
-    if address.startswith(("http://", "https://")):
+    if checked_readable(address).startswith(("http://", "https://")):
         from telemetry.wire.client import CollectorClient  # noqa: PLC0415 - HTTP is for collectors alone
 
         with CollectorClient(address) as client:

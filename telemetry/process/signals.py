@@ -20,9 +20,9 @@ from queue import SimpleQueue
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LIMIT_S = 8.0
-"""After SIGTERM."""
+"""After SIGTERM, and after SIGHUP: nobody waits."""
 SHORT_LIMIT_S = 2.5
-"""After SIGINT, as a person waits, and after SIGHUP, as the terminal or the starter is gone."""
+"""After SIGINT: a person waits."""
 ALARM_AFTER_LIMIT_S = 0.3
 SIGNAL_BASE = 128
 """Exit status of a process that ended on signal n: 128 + n."""
@@ -82,8 +82,10 @@ def _raise(number: int) -> None:
 def _limit_the_end(number: int, limit_s: float) -> None:
     """A thread of the lowest kind takes no lock to start: the code that was interrupted may hold one of threading's.
     The kernel's timer also ends a process whose threads do not return to Python."""
-    if number != signal.SIGTERM:
+    if number == signal.SIGINT:
         limit_s = SHORT_LIMIT_S
+    elif number == signal.SIGHUP:
+        limit_s = LIMIT_S
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_AFTER_LIMIT_S)
     with suppress(RuntimeError):  # no further thread can start: the alarm remains

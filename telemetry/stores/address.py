@@ -6,7 +6,9 @@ clickhouse[s]://user:password@host:port,host:port/database?cluster=NAME&ca_certs
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -14,6 +16,8 @@ from telemetry.credentials import read_secret
 from telemetry.errors import UsageError
 
 ADDRESSES = "embedded:DIR, embedded: (memory), or clickhouse://user:password@host:9000/database"
+READABLE = "http://HOST:8719 for a collector, embedded:DIR, or clickhouse://user:password@host:9000/database"
+"""Addresses of what can be queried."""
 DEFAULT_DATABASE = "rankscope"
 PORTS = {"clickhouse": 9000, "clickhouses": 9440}
 PASSWORD = "RANKSCOPE_STORE_PASSWORD"
@@ -125,3 +129,42 @@ def without_password(address: str) -> str:
     scheme, separator, rest = address.partition("://") if "://" in address else ("", "", address)
     user, at, place = rest.rpartition("@")
     return f"{scheme}{separator}{user.partition(':')[0]}{at}{place}" if at else address
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``, an address or a name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def checked_collector(url: str) -> str:
+    """``url``, if it can be the address of a collector.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url
+    raise UsageError(
+        f"{without_password(url)!r} is not the address of a collector", hint="use http://HOST:8719 or https://HOST:8719"
+    )
+
+
+def checked_readable(address: str) -> str:
+    """``address``, if its form is that of a collector or of a store.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    scheme, separator, _ = address.partition(":")
+    if scheme in ("http", "https"):
+        return checked_collector(address)
+    if separator and scheme in ("embedded", *PORTS):
+        return address
+    raise UsageError(
+        f"{without_password(address)!r} is not the address of a collector or a store", hint=f"use {READABLE}"
+    )

@@ -20,7 +20,6 @@ Arrow columns in the form that the driver expects:
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from clickhouse_driver.defines import DBMS_MIN_REVISION_WITH_CUSTOM_SERIALIZATIO
 from clickhouse_driver.varint import write_varint
 from clickhouse_driver.writer import write_binary_str, write_binary_uint8
 
-from telemetry.stores.address import Host, ServerAddress
+from telemetry.stores.address import Host, ServerAddress, is_loopback
 
 _NUMBERS = {f"{sign}Int{8 * size}": f"<{kind}{size}" for sign, kind in (("", "i"), ("U", "u")) for size in (1, 2, 4, 8)}
 _NUMBERS["Float64"] = "<f8"
@@ -197,10 +196,3 @@ def make_connection(address: ServerAddress, host: Host, *, database: str) -> Con
         tcp_keepalive=KEEPALIVE,
         settings={"use_numpy": True, "insert_block_size": 100_000_000},
     )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 import pyarrow as pa
@@ -23,7 +22,7 @@ from telemetry.errors import (
     UnreachableError,
     UsageError,
 )
-from telemetry.stores.address import without_password
+from telemetry.stores.address import checked_collector, is_loopback, without_password
 from telemetry.stores.interface import Query
 from telemetry.wire.codec import ARROW_TYPE, Ack, decode, encode, encode_query
 
@@ -100,7 +99,7 @@ class CollectorClient:
             verify=trusted() or True,
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # Requests to this machine never use a proxy.
-            trust_env=host not in ("127.0.0.1", "::1", "localhost"),
+            trust_env=not is_loopback(host),
         )
 
     def read(self, query: Query) -> pa.Table:
@@ -208,11 +207,10 @@ def _where_to_look(error: Exception) -> str:
 
 
 def _host_of(url: str) -> str:
-    with suppress(ValueError, httpx.InvalidURL):
-        host = urlsplit(url).hostname
-        if host and httpx.URL(url).host:
+    with suppress(httpx.InvalidURL):
+        if host := httpx.URL(checked_collector(url)).host:
             return host
-    raise UsageError(f"{without_password(url)!r} is not the address of a collector", hint="use http://127.0.0.1:8719")
+    raise UsageError(f"{without_password(url)!r} is not the address of a collector", hint="use http://HOST:8719")
 
 
 def _message_and_hint(answer: httpx.Response) -> tuple[str, str]:

@@ -28,6 +28,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
+from telemetry.plain_errors import in_plain_words
 from telemetry.run_names import checked_run_name
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import QUERIES
@@ -258,7 +259,7 @@ def decode_query(body: bytes) -> Query:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{name}: {where}: {first['msg']}", hint=takes) from error
+        raise UsageError(f"{name}: {where}: {in_plain_words(first['msg'])}", hint=takes) from error
     _check_range(asked, takes)
     return asked
 

@@ -15,12 +15,12 @@ from diagnose.simulate.run import Simulation, simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
 from telemetry.agent.samplers.interface import Event
 from telemetry.agent.samplers.nvml import open_nvml_sampler
+from telemetry.agent.thinning import HostSample, Thinning
 from telemetry.imports.write import StoreTarget
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.tables import HOST_EVENTS, HOST_SAMPLES
-from telemetry.thinning import HostSample, Thinning
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
 from tests.memory_store import memory_store

@@ -42,5 +42,7 @@ def test_an_agent_whose_collector_never_answers_ends_on_ctrl_c(tmp_path: Path) -
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         command = [sys.executable, "-m", "telemetry.agent", "--spool", str(tmp_path / "spool"), "--collector", url]
         with terminal(command, tmp_path) as seen:
-            assert select.select([silent], [], [], 60)[0]  # the kernel answers for a listener that accepts nothing
+            arrived = select.poll()
+            arrived.register(silent)
+            assert arrived.poll(60_000)  # the kernel answers for a listener that accepts nothing
             assert end(seen, ENDS["Ctrl-C three times"]).faults == []

@@ -11,8 +11,8 @@ GRID = ("--dp", 8, "--pp", 2, "--tp", 2)
 
 
 def simulated(tmp_path: Path, *arguments: object) -> Answer:
-    store, truth = f"embedded:{tmp_path / 'store'}", tmp_path / "told" / "truth.json"
-    return rankscope("simulate", *GRID, *arguments, "--store", store, "--truth", truth)
+    store, truth = f"embedded:{tmp_path / 'store'}", tmp_path / "truth.json"
+    return rankscope("simulate", *GRID, "--store", store, "--truth", truth, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_the_fault_of_a_simulated_run_is_named(text: str, tmp_path: Path) -> Non
     assert answer.status == 0, answer.error
     assert answer.error == ""
     told = json.loads(answer.out)
-    (fault,) = json.loads((tmp_path / "told" / "truth.json").read_text())["faults"]
+    (fault,) = json.loads((tmp_path / "truth.json").read_text())["faults"]
     assert told["faults"] == [fault]
     assert (told["run"], told["ranks"], told["steps"]) == ("made", 32, 40)
     verdict = rankscope("diagnose", "made", "--store", f"embedded:{tmp_path / 'store'}", "--json")
@@ -39,7 +39,7 @@ def test_the_fault_of_a_simulated_run_is_named(text: str, tmp_path: Path) -> Non
 
 def test_nothing_is_found_in_a_healthy_simulated_run(tmp_path: Path) -> None:
     assert simulated(tmp_path, "--steps", 20).status == 0
-    assert json.loads((tmp_path / "told" / "truth.json").read_text())["faults"] == []
+    assert json.loads((tmp_path / "truth.json").read_text())["faults"] == []
     verdict = rankscope("diagnose", "--store", f"embedded:{tmp_path / 'store'}")
     assert (verdict.status, "nothing found" in verdict.out) == (0, True), verdict.out
 
@@ -65,14 +65,16 @@ def test_what_cannot_be_simulated_is_refused_before_anything_is_stored(
     assert words in answer.error
     assert "Traceback" not in answer.error
     assert not (tmp_path / "store").exists()
-    assert not (tmp_path / "told").exists()
+    assert not (tmp_path / "truth.json").exists()
 
 
-def test_a_truth_that_cannot_be_written_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
-    (tmp_path / "told").write_text("a file where a folder should be")
-    answer = simulated(tmp_path)
+@pytest.mark.parametrize("place", ["file/truth.json", "missing/truth.json"])
+def test_a_truth_that_cannot_be_written_is_refused_before_anything_is_stored(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = simulated(tmp_path, "--truth", tmp_path / place)
     assert (answer.status, "hint: use --truth" in answer.error) == (2, True), answer.error
     assert not (tmp_path / "store").exists()
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.long

@@ -62,7 +62,7 @@ def see_death(keeper: AgentKeeper, clock: Clock) -> None:
     num_read = clock.num_read
 
     def seen() -> bool:
-        keeper.look_after()
+        keeper.restart_if_dead()
         return clock.num_read > num_read
 
     until(seen, what="its death is seen")
@@ -78,10 +78,10 @@ def test_an_agent_that_dies_again_and_again_is_started_again_after_pauses_that_d
             os.kill(found[0], signal.SIGKILL)
             see_death(keeper, clock)
             clock.now_s += pause_s - 0.1
-            keeper.look_after()
+            keeper.restart_if_dead()
             assert agent_of(spool) is None
             clock.now_s += 0.2
-            keeper.look_after()
+            keeper.restart_if_dead()
         until(lambda: agent_of(spool), what="the last agent")
 
 

@@ -9,14 +9,17 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import rankscope
 from diagnose.simulate import truth as fault_texts
+from telemetry.errors import UsageError
 from tests.docs.pages import ROOT
 from trainer.faults import inject
 from ui.cli.commands import demo
 from ui.cli.commands.simulate import FAULT_KINDS
-from ui.cli.main import COMMANDS, load_command
+from ui.cli.demonstration import FIRST_STEP_S, STALL_S, Outcome, _too_long
+from ui.cli.main import COMMANDS, app, load_command
 
 SAID: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 CRASH = """
@@ -110,3 +113,115 @@ def test_a_name_that_was_mistyped_is_put_right() -> None:
     answer = subprocess.run([sys.executable, "-m", "ui.cli", "diagnoze"], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert "Did you mean 'diagnose'?" in answer.stderr
+
+
+def invoked(*words: str) -> tuple[int, str]:
+    """Exit status, and everything that the command printed. Errors with a hint are raised."""
+    answer = CliRunner().invoke(app, list(words), env={"COLUMNS": "80"})
+    if isinstance(answer.exception, UsageError):
+        raise answer.exception
+    return answer.exit_code, answer.output
+
+
+def subcommands() -> Iterator[list[str]]:
+    for name in COMMANDS:
+        yield [name]
+        yield from ([name, below] for below in getattr(load_command(name), "commands", {}))
+
+
+@pytest.mark.parametrize("words", [[], *subcommands()], ids=" ".join)
+def test_a_help_page_of_80_columns_cuts_no_word(words: list[str]) -> None:
+    status, page = invoked(*words, "--help")
+    assert status == 0
+    assert "..." not in page.replace("}...", "").replace("[ARGS]...", "")
+    assert "\u2026" not in page
+    assert all(len(line) <= 80 for line in page.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [("diagnose", ["hang", "whatif"]), ("drive", ["node", "status", "drain", "replace", "pause", "resume"])],
+)
+def test_the_help_of_a_command_with_a_default_lists_the_other_subcommands(name: str, others: list[str]) -> None:
+    page = invoked(name, "--help")[1].partition("with --help:")[2]
+    assert [line.split()[0] for line in page.splitlines() if line[2:3].strip()] == others
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        ("doctor --folder .", "--node"),
+        ("doctor --seconds 15", "--node or --pairs"),
+        ("doctor --quick --pairs", "--node"),
+        ("doctor --nnodes 2", "--node or --pairs"),
+        ("doctor --store embedded:store", "--run"),
+        ("simulate --no-prefetch", "--fsdp"),
+        ("diagnose --every 5", "--watch"),
+        ("diagnose hang --every 5", "--watch"),
+    ],
+)
+def test_an_option_without_effect_is_refused_with_a_hint(words: str, needed: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        invoked(*words.split())
+    assert refused.value.message.endswith(f" has no effect without {needed}")
+    assert f"add {needed}, or omit --" in refused.value.hint
+
+
+def test_a_variable_without_effect_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKSCOPE_STORE", "embedded:store")
+    assert "chdb" in invoked("doctor")[1]
+
+
+@pytest.mark.parametrize("command", ["train --collector", "drive --collector", "runs --store", "simulate --store"])
+@pytest.mark.parametrize("address", ["foo", "http://", "http://host:99999", "foo://host"])
+def test_an_address_that_is_none_is_refused_at_the_start(command: str, address: str) -> None:
+    with pytest.raises(UsageError, match="is not the address of a collector") as refused:
+        invoked(*command.split(), address)
+    assert "http://HOST:8719" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train --steps many", "must be a whole number"),
+        ("train --steps 0", "must be greater than or equal to 1"),
+        ("doctor --node --seconds soon", "must be a number"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_in_plain_words(words: str, message: str) -> None:
+    status, output = invoked(*words.split())
+    assert status == 2
+    assert f"': {message}\n" in output
+
+
+@pytest.mark.parametrize(
+    ("train_status", "fault", "expected"),
+    [
+        (0, "slow", 0),
+        (-14, "slow", 1),
+        (143, "none", 1),
+        (1, "slow", 1),
+        (2, "slow", 2),
+        (3, "slow", 3),
+        (-9, "hang", 0),
+    ],
+)
+def test_a_demo_ends_with_a_documented_status(train_status: int, fault: str, expected: int) -> None:
+    report: Any = None
+    outcome = Outcome(
+        report=report, truth={"kind": fault}, losses=[], train_status=train_status, ended_by_demo=train_status < 0
+    )
+    assert outcome.exit_status == expected
+
+
+@pytest.mark.parametrize(
+    ("last_step", "waited_s", "reason"),
+    [
+        (-1, STALL_S + 1, None),
+        (-1, FIRST_STEP_S + 1, "no step was completed within 300 s"),
+        (4, STALL_S - 1, None),
+        (4, STALL_S + 1, "no step was completed for 90 s after step 4"),
+    ],
+)
+def test_a_demo_waits_longer_for_the_first_step(last_step: int, waited_s: float, reason: str | None) -> None:
+    assert _too_long(last_step, waited_s) == reason

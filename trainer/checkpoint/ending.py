@@ -8,11 +8,11 @@ A thread acts on signals, because Python runs no signal handler while the main t
 """
 
 import os
-import select
 import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 
 from telemetry.printable import write_lines
 
@@ -57,9 +57,11 @@ class EndingRequest:
 
     def _wait_for_signal(self, seconds: float | None) -> bool:
         """Whether a SIGTERM came. Without ``seconds``, return only then."""
-        while select.select([self._received], [], [], seconds)[0]:
-            if signal.SIGTERM in self._received.recv(64):
-                return True
+        self._received.settimeout(seconds)
+        with suppress(TimeoutError):
+            while signal.SIGTERM not in self._received.recv(64):
+                pass
+            return True
         return False
 
 

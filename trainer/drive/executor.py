@@ -7,13 +7,17 @@ executor --- Report ---> driver      twice a second, and as soon as a rank ends
     |--- keeper of replicas, with --replicas
     '--- command of the node checks
 
-Without an answer from the driver nothing changes: the ranks train on. An executor outlives the driver. It ends when the
-driver says so, or when no driver has answered for ten minutes.
+Without an answer from the driver the ranks train on. An executor outlives the driver. It ends when the driver says so,
+or when no driver has answered for ten minutes. A node can also be separated from a driver that lives:
+
+executor --x--> driver: node lost, attempt n + 1 --> state.json
+    '--- reads state.json, if it has the storage of the job: kills the ranks of attempt n
 """
 
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,18 +28,22 @@ from telemetry.printable import write_lines
 from telemetry.process.child_process import birth_of
 from telemetry.process.signals import ENDING, SIGNAL_BASE
 from trainer.agent import AgentKeeper
+from trainer.checkpoint.claim import FolderInUseError
 from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.attempt import Attempt
+from trainer.drive.check_keeper import CheckKeeper
 from trainer.drive.driver_client import DriverClient, FreePort
-from trainer.drive.folder import JOB, JobFile, JobFolder, held_lock
-from trainer.drive.node_check import NodeCheck
-from trainer.drive.records import CheckReport, Order, Report, Work
+from trainer.drive.folder import JOB, STATE, JobFile, JobFolder, held_lock
+from trainer.drive.job import Job
+from trainer.drive.records import Order, Report, Work
 from trainer.replicas.keeper_process import KeeperProcess
 
 EVERY_S = 0.5
 ORPHAN_S = 600.0
 """Without an answer for this time the executor saves a checkpoint, ends its ranks, and ends itself."""
+CLAIM_S = 60.0
+"""How long an executor waits for the folder of checkpoints, which ranks of a separated node may still hold."""
 LOCKED = 3
 """Exit status of an executor whose node has one already."""
 
@@ -54,8 +62,9 @@ class Executor:
         """Of earlier attempts: each ends when everything of its attempt is stored."""
         self._error = ""
         self._failed_attempt = -1
-        self._check: NodeCheck | None = None
-        self._checked: CheckReport | None = None
+        self._claim_since_s: float | None = None
+        """Since when the folder of checkpoints is in use."""
+        self._checks = CheckKeeper(folder.node(node), node, self._port)
         self._driver = DriverClient(folder)
         self.interrupted = 0
         """The signal that ended this executor; 0: none."""
@@ -65,9 +74,12 @@ class Executor:
         try:
             order = None
             while not self.interrupted:
-                order = self._driver.exchange(self._report()) or order
+                answer = self._driver.exchange(self._report())
+                order = answer or order
                 if (order is not None and order.work is Work.LEAVE) or self._driver.silent_s > ORPHAN_S:
                     break
+                if answer is None:
+                    self._end_if_replaced()
                 if order is not None:
                     self._mind_keeper(order)
                     self._obey(order)
@@ -76,8 +88,7 @@ class Executor:
         finally:
             if self._attempt is not None:
                 self._attempt.ranks.kill()
-            if self._check is not None:
-                self._check.end()
+            self._checks.end()
             if self._keeper is not None:
                 self._keeper.end()
 
@@ -95,11 +106,12 @@ class Executor:
             step=step,
             stalled_s=stalled_s,
             keeper=self._keeper.url if self._keeper else "",
-            check=self._checked,
+            check=self._checks.checked,
+            pairs=self._checks.paired,
         )
 
     def _obey(self, order: Order) -> None:
-        self._mind_check(order)
+        self._checks.obey(order)
         attempt = self._attempt
         is_other = attempt is not None and attempt.number != order.attempt
         if attempt is not None and attempt.living and (is_other or order.work in (Work.IDLE, Work.STOP, Work.CHECK)):
@@ -108,6 +120,17 @@ class Executor:
             self._start(order)
         elif order.work is Work.SAVE and attempt is not None:
             attempt.save()
+
+    def _end_if_replaced(self) -> None:
+        """The driver does not answer. If its state on disk goes on without this node, the ranks must not train on."""
+        attempt = self._attempt
+        if attempt is None or not attempt.living:
+            return
+        with suppress(RankscopeError, OSError):
+            state = self._folder.read(STATE, Job)
+            if state is not None and state.has_replaced(self._node, attempt.number):
+                write_lines(f"executor of {self._node}: the job continues without this node; its ranks are killed")
+                attempt.end()
 
     def _start(self, order: Order) -> None:
         if self._attempt is not None:
@@ -120,8 +143,13 @@ class Executor:
             self._attempt = Attempt(
                 self._job, order, self._folder, self._node, self._tokens, self._replica_places(order)
             )
+            self._claim_since_s = None
+        except FolderInUseError as error:
+            self._claim_since_s = self._claim_since_s or time.monotonic()
+            if time.monotonic() - self._claim_since_s > CLAIM_S:
+                self._fail(order, error)
         except (OSError, RankscopeError) as error:
-            self._error, self._failed_attempt = str(error), order.attempt
+            self._fail(order, error)
 
     def _mind_keeper(self, order: Order) -> None:
         """Keep the keeper of replicas alive, or free its memory."""
@@ -138,28 +166,16 @@ class Executor:
         self._keeper.may_hold_parts = True
         found = order.replicas
         return ReplicaPlaces(
-            own=self._keeper.url, neighbour=found.neighbour, keepers=found.keepers, token=self._driver.token
+            own=self._keeper.url,
+            neighbour=found.neighbour,
+            keepers=found.keepers,
+            rollback=order.rollback,
+            token=self._driver.token,
         )
 
-    def _mind_check(self, order: Order) -> None:
-        """Start the checks of a new round, and collect the result."""
-        done = self._checked is not None and self._checked.number == order.check
-        if self._check is not None and (order.work is not Work.CHECK or self._check.number != order.check):
-            self._check.end()
-            self._check = None
-        if order.work is Work.CHECK and not done and self._check is None:
-            place = self._folder.node(self._node)
-            try:
-                self._check = NodeCheck(order.check, place, self._node)
-            except OSError as error:
-                self._checked = CheckReport(number=order.check, problem=f"the checks cannot start: {error}")
-        if self._check is not None:
-            try:
-                found = self._check.result()
-            except UsageError as error:
-                found = CheckReport(number=order.check, problem=error.message)
-            if found is not None:
-                self._checked, self._check = found, None
+    def _fail(self, order: Order, error: Exception) -> None:
+        self._claim_since_s = None
+        self._error, self._failed_attempt = str(error), order.attempt
 
     def _pause(self) -> None:
         if self._attempt is not None and self._attempt.living:

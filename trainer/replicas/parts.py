@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from telemetry.errors import UsageError
 from trainer.checkpoint.folder import FORMAT, About
-from trainer.drive.records import decode, encode
+from trainer.drive.records import Rollback, decode, encode
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 1 << 20
@@ -100,17 +100,22 @@ def read_header(content: bytes) -> Part:
     return part
 
 
-def newest_complete(held: Mapping[str, Sequence[Part]], *, run_id: str, world_size: int) -> Replica | None:
+def newest_complete(
+    held: Mapping[str, Sequence[Part]], *, run_id: str, world_size: int, rollback: Rollback | None = None
+) -> Replica | None:
     """The newest replica of a job of which every part is held, on a grid of ``world_size`` ranks.
 
     Args:
         held: the parts that each keeper holds, by its address.
+        rollback: steps in which the training went wrong. Their replicas are not used.
     """
     found: dict[Generation, dict[int, tuple[Part, list[str]]]] = {}
     for address, parts in held.items():
         for part in parts:
             fits = (part.about.run_id, part.about.world_size, part.about.format) == (run_id, world_size, FORMAT)
-            ranks = found.setdefault(part.generation, {}) if fits else {}
+            if not fits or _is_rolled_back(part, rollback):
+                continue
+            ranks = found.setdefault(part.generation, {})
             known, addresses = ranks.setdefault(part.rank, (part, []))
             if known == part:  # a different part of the same rank and generation would be an error of the sender
                 addresses.append(address)
@@ -125,3 +130,8 @@ def newest_complete(held: Mapping[str, Sequence[Part]], *, run_id: str, world_si
         parts={rank: part for rank, (part, _) in ranks.items()},
         sources={rank: tuple(addresses) for rank, (_, addresses) in ranks.items()},
     )
+
+
+def _is_rolled_back(part: Part, rollback: Rollback | None) -> bool:
+    about = part.about
+    return rollback is not None and about.attempt <= rollback.attempt and about.step >= rollback.before_step

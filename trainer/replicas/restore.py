@@ -78,7 +78,8 @@ def _offer(root: Path, run_id: str, places: ReplicaPlaces, config: TrainConfig) 
     with ExitStack() as opened, ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         clients = {address: opened.enter_context(KeeperClient(address, places.token)) for address in places.keepers}
         held = dict(zip(clients, pool.map(_parts, clients.values()), strict=True))
-        replica = newest_complete(held, run_id=run_id, world_size=config.parallel.topology.world_size)
+        size = config.parallel.topology.world_size
+        replica = newest_complete(held, run_id=run_id, world_size=size, rollback=places.rollback)
         stored_step = max(complete_steps(root), default=0)
         offer = None
         if replica is not None and replica.about.step >= stored_step:

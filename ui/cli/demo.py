@@ -44,7 +44,7 @@ def demo(options: DemoOptions) -> int:
         progress.print(f"to diagnose again after the demo has ended: {again}")
         if not options.exit:
             _keep_open(collector.url)
-    return 0 if outcome.truth_ends_training else outcome.train_status
+    return outcome.exit_status
 
 
 def _wanted(options: DemoOptions) -> Demonstration:

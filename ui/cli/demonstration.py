@@ -33,7 +33,10 @@ from ui.cli.ports import free_port
 
 RANKSCOPE = python_module("ui.cli")
 START_S = 60.0
+FIRST_STEP_S = 300.0
+"""Limit for the first step. On a busy machine, the start of eight ranks takes minutes."""
 STALL_S = 90.0
+"""Limit for every other step."""
 STOP_S = 20.0
 _running: list["subprocess.Popen[bytes]"] = []
 
@@ -60,6 +63,13 @@ class Outcome:
     train_status: int
     ended_by_demo: bool
     """Whether the demo ended the training, because it made no progress."""
+
+    @property
+    def exit_status(self) -> int:
+        """0: trained as planned, also if the fault ends the training. 2, 3: as of `rankscope train`. 1: it failed."""
+        if self.truth_ends_training or not self.train_status:
+            return 0
+        return self.train_status if self.train_status in (2, 3) else 1
 
     @property
     def truth_ends_training(self) -> bool:
@@ -130,9 +140,16 @@ def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collecto
         if headline := _stall_headline(collector, run_id):
             log(f"{headline}: ending the training")
             return _end(process), True
-        if time.monotonic() - progress_s > STALL_S:
-            log(f"no step since step {last_step} for {STALL_S:.0f} s: ending the training")
+        if too_long := _too_long(last_step, time.monotonic() - progress_s):
+            log(f"{too_long}: ending the training")
             return _end(process), True
+
+
+def _too_long(last_step: int, waited_s: float) -> str | None:
+    """Why the training is ended ``waited_s`` after ``last_step`` (-1: none). None within the limit."""
+    if last_step < 0:
+        return f"no step was completed within {FIRST_STEP_S:.0f} s" if waited_s > FIRST_STEP_S else None
+    return f"no step was completed for {STALL_S:.0f} s after step {last_step}" if waited_s > STALL_S else None
 
 
 def _newest_step(collector: CollectorClient, run_id: str) -> int:

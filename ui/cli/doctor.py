@@ -112,8 +112,6 @@ def doctor(options: DoctorOptions) -> int:
     rendezvous = _rendezvous(options)
     if options.node and options.pairs:
         raise UsageError("--node and --pairs cannot be used together", hint="run one, then the other")
-    if options.quick and not options.node:
-        raise UsageError("--quick belongs to --node", hint="rankscope doctor --node --quick")
     if options.run is not None and (options.node or options.pairs):
         raise UsageError("--run queries a store, --node and --pairs test this machine", hint="run one, then the other")
     if options.run is not None:
@@ -152,7 +150,9 @@ def _rendezvous(options: DoctorOptions) -> Rendezvous | None:
         return None
     if endpoint is None or index is None or nodes is None:
         raise UsageError("--rdzv-endpoint, --node-rank and --nnodes must be used together", hint=HINT)
-    return Rendezvous(endpoint=endpoint, index=index, nodes=nodes, interface=options.interface)
+    return Rendezvous(
+        endpoint=endpoint, index=index, nodes=nodes, interface=options.interface, patience_s=options.patience
+    )
 
 
 def _check_fitness(*, json: bool) -> bool:

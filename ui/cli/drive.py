@@ -52,7 +52,7 @@ def drive(options: DriveOptions) -> int:
     if options.collector is None and options.own_collector:
         collector = OwnCollector(place, job, driver_place(folder, options.listen or LOOPBACK))
         try:
-            return drive_here(job, [collector.look_after])
+            return drive_here(job, [collector.restart_if_dead])
         finally:
             collector.end()
     return drive_here(job)
@@ -147,7 +147,7 @@ class OwnCollector:
         self._restart_s = 0.0
         log(f"dashboard on {self._url}/?run={job.options.run_id}")
 
-    def look_after(self) -> None:
+    def restart_if_dead(self) -> None:
         """Start it, if it does not run."""
         now_s = time.monotonic()
         if self._process is not None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from telemetry.files.access import private_umask
+from telemetry.plain_errors import in_plain_words
 from telemetry.printable import write_lines
 from telemetry.process.child_process import end_with_starter
 from telemetry.process.signals import raise_on_ending
@@ -104,7 +105,9 @@ class Commands(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = {name: TyperCommand(name, help=command.help) for name, command in COMMANDS.items()}
+        self.commands = {
+            name: TyperCommand(name, help=command.help, short_help=command.help) for name, command in COMMANDS.items()
+        }
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -112,6 +115,9 @@ class Commands(TyperGroup):
         except BrokenPipeError:  # Typer would end with 1, which means findings
             _drop_output()
             raise SystemExit(PIPE_CLOSED) from None
+        except typer.BadParameter as error:
+            error.message = in_plain_words(error.message)
+            raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
@@ -122,7 +128,7 @@ def load_command(name: str) -> Any:
     """The subcommand ``name`` with its options. What does its work is imported when it runs."""
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(module), attribute)
-    shelf = typer.Typer()
+    shelf = typer.Typer(rich_markup_mode=None)
     if isinstance(command, typer.Typer):
         shelf.add_typer(command, name=name)
     else:
@@ -134,6 +140,7 @@ app = typer.Typer(
     name="rankscope",
     cls=Commands,
     no_args_is_help=True,
+    rich_markup_mode=None,  # Rich's tables cut names of options at 80 columns
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -25,10 +25,12 @@ def migrate(options: MigrateOptions) -> int:
         if options.dry_run:
             _print_plan(found.plan(retention_days=options.retention_days), address)
             return 0
+        planned = found.plan(retention_days=options.retention_days)
         found.migrate(retention_days=options.retention_days)
     finally:
         found.close()
-    progress.print(f"{address}: up to date", markup=False, highlight=False)
+    result = f"upgraded, {len(planned)} statements run" if planned else "already up to date"
+    progress.print(f"{address}: {result}", markup=False, highlight=False)
     return 0
 
 

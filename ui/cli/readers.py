@@ -9,6 +9,7 @@ from pathlib import Path
 
 from telemetry.errors import UsageError
 from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.stores.address import checked_readable
 from telemetry.stores.interface import Reader, StoreReader
 
 
@@ -22,7 +23,7 @@ def open_reader(address: str) -> Iterator[Reader]:
         UsageError: the form of the address is unknown.
         UnreachableError: the collector or store does not answer.
     """
-    if address.startswith(("http://", "https://")):
+    if checked_readable(address).startswith(("http://", "https://")):
         from telemetry.wire.client import CollectorClient  # noqa: PLC0415
 
         with CollectorClient(address) as client:

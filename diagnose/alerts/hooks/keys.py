@@ -21,6 +21,7 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
 from telemetry.files.access import read_input
+from telemetry.plain_errors import in_plain_words
 
 Seconds = Annotated[float, pydantic.Field(gt=0, le=600, allow_inf_nan=False)]
 """A timeout."""
@@ -131,7 +132,9 @@ def _checked(hook: str, key: str, of_type: Any, value: object) -> Any:
         return TypeAdapter(of_type).validate_python(value, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        raise UsageError(f"hook {hook}: {key}: {first['msg']}", hint="see docs/guides/alert-hooks.md") from None
+        raise UsageError(
+            f"hook {hook}: {key}: {in_plain_words(first['msg'])}", hint="see docs/guides/alert-hooks.md"
+        ) from None
 
 
 def _refuse_nul(hook: str, key: str, value: object) -> None:

@@ -30,7 +30,7 @@ _NOTICE = Notice(
     link="http://127.0.0.1:8719/hang?run=monday&step=40",
     starts_ns=STARTS_NS,
     ends_ns=0,
-    told_ns=STARTS_NS,
+    created_ns=STARTS_NS,
     details={"victims": "ranks 0 to 4, 6, 7", "steps": "40"},
 )
 

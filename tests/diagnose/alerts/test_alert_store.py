@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.alerts.alert import alert_text, read_alert
 from diagnose.alerts.alert_store import AlertStore, SpoiledNoticesError, Waiting, read_alert_store, readable_errors
 from diagnose.alerts.check import Check, RunFindings, Sighting
 from diagnose.alerts.life import Outcome, State, advance
@@ -159,6 +160,16 @@ def test_a_notice_that_does_not_say_when_it_was_to_be_told_is_as_old_as_its_aler
     del body["told_ns"]
     spoil(path, json.dumps(body))
     assert alert_store.waiting("log", 1) == [delivery.notice]
+
+
+def test_names_in_stored_text_do_not_change(alert_store: AlertStore) -> None:
+    outcome = check(alert_store, State(), 0, STRAGGLER)
+    (alert, *_), (delivery, *_) = outcome.state.alerts.values(), outcome.deliveries
+    stored = json.loads(alert_text(alert))
+    assert {"told", "num_hosts_told", "told_ns", "held_back_by"} <= stored.keys()
+    assert not {"sent_severity", "num_hosts_sent", "sent_ns", "suppressed_by"} & stored.keys()
+    assert read_alert(alert_text(alert)) == alert
+    assert "told_ns" in json.loads(notice_text(delivery.notice))
 
 
 def test_whoever_reads_a_ledger_while_it_is_made_finds_it_empty(tmp_path: Path) -> None:

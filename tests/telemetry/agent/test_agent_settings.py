@@ -6,6 +6,7 @@ import pytest
 from telemetry.agent.__main__ import _report
 from telemetry.agent.sampling import open_samplers
 from telemetry.agent.settings import SamplerSettings, parse_settings
+from telemetry.errors import UsageError
 
 ARGUMENTS = ["--spool", "spool", "--collector", "http://127.0.0.1:1"]
 
@@ -22,13 +23,33 @@ def test_the_environment_sets_how_often_a_host_is_looked_at(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("text", ["often", "nan", "inf"])
-def test_a_variable_that_is_no_finite_number_is_wrong_use(
-    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variable_that_is_no_finite_number_is_wrong_use(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_NETWORK_S", text)
-    with pytest.raises(SystemExit):
+    with pytest.raises(UsageError, match=f"--network: {text!r} is not a finite number"):
         parse_settings("agent", ARGUMENTS, collector=None)
-    assert f"--network: {text!r} is not a finite number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--spool", "spool"], "the address of the collector is missing"),
+        ([*ARGUMENTS, "--collector", "foo"], "'foo' is not the address of a collector"),
+        ([*ARGUMENTS, "--interval", "0"], "--interval 0 is out of range"),
+        ([*ARGUMENTS, "--patience", "-1"], "--patience -1 is negative"),
+        ([*ARGUMENTS, "--appear", "-1"], "--appear -1 is negative"),
+        ([*ARGUMENTS, "--keep", "-1"], "--keep -1 is negative"),
+        (ARGUMENTS[2:], "required: --spool"),
+        ([*ARGUMENTS, "--unknown"], "--unknown"),
+    ],
+)
+def test_an_error_names_one_option_and_has_a_hint(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANKSCOPE_COLLECTOR", raising=False)
+    with pytest.raises(UsageError) as wrong:
+        parse_settings("agent", arguments, collector=None)
+    assert message in wrong.value.message
+    assert wrong.value.hint
 
 
 def test_a_library_that_breaks_as_it_is_opened_costs_its_own_sampler_alone(

@@ -30,6 +30,7 @@ from telemetry.tables import ENDED_WELL
 from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import Ack
+from tests.deadline import until
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.recording import session
 from tests.telemetry.served import collecting
@@ -121,6 +122,21 @@ def test_the_rank_is_announced_and_its_end_is_told(tmp_path: Path, collector: Co
     assert (rank["rank"], rank["host"], rank["dp_size"], rank["pid"]) == (1, "host", 2, os.getpid())
     (beat,) = collector.read(Heartbeats(**RUN)).to_pylist()
     assert (beat["ended"], beat["step"], beat["recorded"]) == (1, STEPS - 1, RECORDS)
+
+
+def test_a_rank_that_ends_just_after_the_agent_was_asked_to_end_is_reported(
+    tmp_path: Path, collector: CollectorClient
+) -> None:
+    """A killed launcher takes its agent and its ranks with it at the same moment."""
+    record(tmp_path, end=False)
+    stop = threading.Event()
+    stop.set()
+    last = threading.Thread(target=agent(tmp_path, collector).run, args=(stop,))
+    last.start()
+    until(lambda: len(collector.read(Heartbeats(**RUN))) > 0, what="a heartbeat")
+    telemetry.stop()
+    last.join()
+    assert collector.read(Heartbeats(**RUN))["ended"].to_pylist() == [ENDED_WELL]
 
 
 def test_the_last_heartbeat_is_the_newest_though_the_clock_was_set_back(

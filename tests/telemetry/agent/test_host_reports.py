@@ -17,12 +17,12 @@ from telemetry.agent.loop import Agent
 from telemetry.agent.samplers.interface import Event, GoneError, Reading, Sample
 from telemetry.agent.sampling import HostWatch, Paced
 from telemetry.agent.settings import AgentSettings
+from telemetry.agent.thinning import Thinning
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.evidence import journal
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Ranks
 from telemetry.stores.queries.hosts import HostEvents, HostSamples
-from telemetry.thinning import Thinning
 from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import Ack

@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.errors import UsageError
 from tests.trainer.replicas.made_parts import RUN, made_part
-from trainer.drive.records import encode
+from trainer.drive.records import Rollback, encode
 from trainer.replicas.parts import Part, header_of, newest_complete, read_header
 
 A, B, C = "http://a", "http://b", "http://c"
@@ -46,6 +46,20 @@ def test_a_later_attempt_is_used_before_a_higher_step() -> None:
     earlier = [made_part(rank, step=9, attempt=0) for rank in range(2)]
     later = [made_part(rank, step=6, attempt=1) for rank in range(2)]
     assert chosen(a=[*earlier, *later]) == (6, {0: (A,), 1: (A,)})
+
+
+def test_a_replica_of_a_step_that_went_wrong_is_not_used() -> None:
+    held = {A: [made_part(rank, step=step) for rank in range(2) for step in (5, 6)]}
+    held[B] = [made_part(rank, step=7, attempt=3) for rank in range(2)]
+
+    def step(attempt: int, before_step: int) -> int | None:
+        rollback = Rollback(attempt=attempt, before_step=before_step)
+        found = newest_complete(held, run_id=RUN, world_size=2, rollback=rollback)
+        return found.about.step if found else None
+
+    assert step(attempt=2, before_step=6) == 7, "it is of a later attempt"
+    assert step(attempt=3, before_step=6) == 5
+    assert step(attempt=3, before_step=5) is None
 
 
 def test_another_grid_another_run_and_another_format_are_not_used() -> None:

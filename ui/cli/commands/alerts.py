@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.commands.command import command
+from ui.cli.commands.command import add_command
 from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption, finite
 
 ConfigOption = Annotated[
@@ -76,6 +76,6 @@ class HookOptions:
 
 
 alerts_app = typer.Typer(help="Send an alert when a problem begins, and again when it ends.", no_args_is_help=True)
-alerts_app.command("run")(command(WatcherOptions, "ui.cli.alerts:run"))
-alerts_app.command("list")(command(ListOptions, "ui.cli.alerts:list_alerts"))
-alerts_app.command("test")(command(HookOptions, "ui.cli.alerts:try_hook"))
+add_command(alerts_app, "run", WatcherOptions, "ui.cli.alerts:run")
+add_command(alerts_app, "list", ListOptions, "ui.cli.alerts:list_alerts")
+add_command(alerts_app, "test", HookOptions, "ui.cli.alerts:try_hook")

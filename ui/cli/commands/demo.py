@@ -9,7 +9,7 @@ import typer
 from ui.cli.commands.command import command
 from ui.cli.commands.shared import JsonOption
 
-FAULT_KINDS = ("slow", "hang", "die", "data-stall", "gc", "skip", "shape")
+FAULT_KINDS = ("slow", "hang", "die", "data-stall", "gc", "skip", "shape", "nan")
 """As ``trainer.faults.inject`` has them, which takes long to load."""
 FaultOption = Annotated[
     str,
@@ -25,7 +25,7 @@ OutOption = Annotated[
     typer.Option("--out", help="Folder for rank files, store, logs and ground truth.", show_default=False),
 ]
 StepsOption = Annotated[int, typer.Option(help="Steps to train.", min=1)]
-RecipeOption = Annotated[str, typer.Option(help="What to train; see `rankscope train --help`.")]
+RecipeOption = Annotated[str, typer.Option(help="Recipe to train; see `rankscope train --help`.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

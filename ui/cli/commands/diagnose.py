@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from ui.cli.commands.command import command
+from ui.cli.commands.command import DEFAULT, DefaultCommand, RunByDefault, add_command
 from ui.cli.commands.shared import (
     DEFAULT_STORE,
     AttemptOption,
@@ -21,7 +20,6 @@ from ui.cli.commands.shared import (
     WatchOption,
 )
 
-DEFAULT = "run"
 HangSpoolOption = Annotated[
     Path | None,
     typer.Option(help="Read the rank files here, of a running or an ended job. Needs no store.", show_default=False),
@@ -80,15 +78,7 @@ class WhatifOptions:
     json: JsonOption = False
 
 
-class OneByDefault(TyperGroup):
-    """Arguments that do not begin with a subcommand's name are the default's: ``diagnose RUN``, ``diagnose hang``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = bool(args) and args[0] in self.commands
-        return super().parse_args(ctx, args if named else [DEFAULT, *args])
-
-
-diagnose_app = typer.Typer(cls=OneByDefault, help="Explain what slows or stalls a run.", no_args_is_help=False)
-diagnose_app.command(DEFAULT)(command(DiagnoseOptions, "ui.cli.diagnose:diagnose"))
-diagnose_app.command("hang")(command(HangOptions, "ui.cli.diagnose:hang"))
-diagnose_app.command("whatif")(command(WhatifOptions, "ui.cli.diagnose:whatif"))
+diagnose_app = typer.Typer(cls=RunByDefault, help="Explain what slows or stalls a run.", no_args_is_help=False)
+add_command(diagnose_app, DEFAULT, DiagnoseOptions, "ui.cli.diagnose:diagnose", cls=DefaultCommand)
+add_command(diagnose_app, "hang", HangOptions, "ui.cli.diagnose:hang")
+add_command(diagnose_app, "whatif", WhatifOptions, "ui.cli.diagnose:whatif")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.commands.command import command
+from ui.cli.commands.command import Needs, command
 from ui.cli.commands.shared import DEFAULT_STORE, AttemptOption, JsonOption, StoreOption, finite
 
 NodeOption = Annotated[
@@ -19,29 +19,49 @@ PairsOption = Annotated[
 QuickOption = Annotated[
     bool,
     typer.Option("--quick", help="With --node: only memory, matrix products and disk. Takes about five seconds."),
+    Needs(("node",)),
 ]
 SecondsOption = Annotated[
-    float, typer.Option(help="Time limit of a check or a round. At the limit it is killed and fails.", callback=finite)
+    float,
+    typer.Option(help="Time limit of a check or a round. At the limit it is killed and fails.", callback=finite),
+    Needs(("node", "pairs")),
+]
+PatienceOption = Annotated[
+    float, typer.Option(help="How many seconds to wait for the other nodes.", min=1.0, callback=finite)
 ]
 InterfaceOption = Annotated[
-    str | None, typer.Option(help="Network interface. Default: found automatically.", show_default=False)
+    str | None,
+    typer.Option(help="Network interface. Default: found automatically.", show_default=False),
+    Needs(("node", "pairs")),
 ]
 ExpectOption = Annotated[
-    Path | None, typer.Option(help="TOML file of minimum values, such as gemm_tflops = 600.", show_default=False)
+    Path | None,
+    typer.Option(help="TOML file of minimum values, such as gemm_tflops = 600.", show_default=False),
+    Needs(("node",)),
 ]
 FolderOption = Annotated[
-    Path | None, typer.Option(help="Folder of the disk to check. Default: the temporary folder.", show_default=False)
+    Path | None,
+    typer.Option(help="Folder of the disk to check. Default: the temporary folder.", show_default=False),
+    Needs(("node",)),
 ]
 EndpointOption = Annotated[
     str | None,
     typer.Option("--rdzv-endpoint", metavar="HOST:PORT", help="Rendezvous of the nodes: an address of node 0."),
+    Needs(("node", "pairs")),
 ]
-RankOption = Annotated[int | None, typer.Option("--node-rank", help="Number of this node, from 0.", show_default=False)]
+RankOption = Annotated[
+    int | None,
+    typer.Option("--node-rank", help="Number of this node, from 0.", show_default=False),
+    Needs(("node", "pairs")),
+]
 ForceOption = Annotated[
     bool,
     typer.Option("--force", help="Run even if training is active on this node. This can crash the training."),
+    Needs(("node",)),
 ]
-NodesOption = Annotated[int | None, typer.Option("--nnodes", help="Number of nodes.", show_default=False)]
+NodesOption = Annotated[
+    int | None, typer.Option("--nnodes", help="Number of nodes.", show_default=False), Needs(("node", "pairs"))
+]
 RunOption = Annotated[
     str | None, typer.Option("--run", help="Show the clock offsets of this run's hosts.", show_default=False)
 ]
@@ -61,10 +81,11 @@ class DoctorOptions:
     rdzv_endpoint: EndpointOption = None
     node_rank: RankOption = None
     nnodes: NodesOption = None
+    patience: PatienceOption = 60.0
     force: ForceOption = False
     run: RunOption = None
-    store: StoreOption = DEFAULT_STORE
-    attempt: AttemptOption = None
+    store: Annotated[StoreOption, Needs(("run",))] = DEFAULT_STORE
+    attempt: Annotated[AttemptOption, Needs(("run",))] = None
     json: JsonOption = False
 
 

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from ui.cli.commands.command import command
+from ui.cli.commands.command import DEFAULT, DefaultCommand, RunByDefault, add_command
 from ui.cli.commands.demo import FaultOption
-from ui.cli.commands.shared import JsonOption
+from ui.cli.commands.shared import JsonOption, collector_address
 from ui.cli.commands.train import (
     DataOption,
     DataParallelOption,
@@ -25,7 +24,6 @@ from ui.cli.commands.train import (
 )
 
 DEFAULT_OUT = Path("rankscope-out/drive")
-DEFAULT = "run"
 NodesOption = Annotated[int, typer.Option(min=1, help="Nodes that train. They share the ranks of the grid.")]
 SparesOption = Annotated[int, typer.Option(min=0, help="More nodes, which replace nodes that fail.")]
 OutOption = Annotated[Path, typer.Option(help="Folder of the job: state, checkpoints, logs, rank files, store.")]
@@ -33,7 +31,8 @@ CollectorOption = Annotated[
     str | None,
     typer.Option(
         envvar="RANKSCOPE_COLLECTOR",
-        help="Address of a collector. Default: one is started, with dashboard and alerts.",
+        help="Address of a collector, http://HOST:PORT. Default: one is started, with dashboard and alerts.",
+        callback=collector_address,
         show_default=False,
     ),
 ]
@@ -51,7 +50,8 @@ ActOption = Annotated[
     typer.Option(
         "--act-on",
         metavar="KIND",
-        help="Also replace the node that a finding of this kind names, such as compute-straggler. Repeat for several.",
+        help="Also replace the node that a finding of this kind names, such as compute-straggler. loss-anomaly: "
+        "continue with a checkpoint before the first bad step. Repeat for several.",
     ),
 ]
 FailuresOption = Annotated[
@@ -175,21 +175,13 @@ class ResumeOptions:
     out: OutOption = DEFAULT_OUT
 
 
-class RunByDefault(TyperGroup):
-    """Arguments that do not begin with the name of a subcommand are those of ``run``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = bool(args) and args[0] in self.commands
-        return super().parse_args(ctx, args if named else [DEFAULT, *args])
-
-
 drive_app = typer.Typer(
     cls=RunByDefault, help="Train a recipe on several nodes, and survive their failures.", no_args_is_help=False
 )
-drive_app.command(DEFAULT)(command(DriveOptions, "ui.cli.drive:drive"))
-drive_app.command("node")(command(NodeOptions, "ui.cli.drive:node"))
-drive_app.command("status")(command(StatusOptions, "ui.cli.drive:status"))
-drive_app.command("drain")(command(DrainOptions, "ui.cli.drive:drain"))
-drive_app.command("replace")(command(ReplaceOptions, "ui.cli.drive:replace_node"))
-drive_app.command("pause")(command(PauseOptions, "ui.cli.drive:pause"))
-drive_app.command("resume")(command(ResumeOptions, "ui.cli.drive:resume"))
+add_command(drive_app, DEFAULT, DriveOptions, "ui.cli.drive:drive", cls=DefaultCommand)
+add_command(drive_app, "node", NodeOptions, "ui.cli.drive:node")
+add_command(drive_app, "status", StatusOptions, "ui.cli.drive:status")
+add_command(drive_app, "drain", DrainOptions, "ui.cli.drive:drain")
+add_command(drive_app, "replace", ReplaceOptions, "ui.cli.drive:replace_node")
+add_command(drive_app, "pause", PauseOptions, "ui.cli.drive:pause")
+add_command(drive_app, "resume", ResumeOptions, "ui.cli.drive:resume")

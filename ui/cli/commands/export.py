@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ui.cli.commands.command import command
+from ui.cli.commands.command import add_command
 from ui.cli.commands.shared import (
     DEFAULT_STORE,
     AttemptOption,
@@ -35,13 +35,15 @@ RanksOption = Annotated[
 ]
 HostOption = Annotated[
     list[str] | None,
-    typer.Option("--host", help="Export only the ranks of this host. Can be repeated.", show_default=False),
+    typer.Option(
+        "--host", metavar="NAME", help="Export only the ranks of this host. Can be repeated.", show_default=False
+    ),
 ]
 OutOption = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="File to write; compressed if its name ends in .gz. "
+        help="File to write, in an existing folder; compressed if its name ends in .gz. "
         "Default: RUN-steps-A-B.json.gz, or .perfetto-trace for protobuf.",
         show_default=False,
     ),
@@ -90,5 +92,5 @@ class PerfettoOptions:
 
 
 export_app = typer.Typer(help="Export a run to OpenTelemetry or as a trace file.", no_args_is_help=True)
-export_app.command("otlp")(command(OtlpOptions, "ui.cli.export_otlp:export_otlp"))
-export_app.command("perfetto")(command(PerfettoOptions, "ui.cli.export_perfetto:export_perfetto"))
+add_command(export_app, "otlp", OtlpOptions, "ui.cli.export_otlp:export_otlp")
+add_command(export_app, "perfetto", PerfettoOptions, "ui.cli.export_perfetto:export_perfetto")

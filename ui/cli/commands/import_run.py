@@ -27,7 +27,7 @@ FormatArgument = Annotated[
         show_default=False,
     ),
 ]
-PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or a folder.", show_default=False)]
+PathsArgument = Annotated[list[Path], typer.Argument(metavar="PATH", help="Files, or a folder.", show_default=False)]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the run. Default: from the files.", show_default=False)
 ]

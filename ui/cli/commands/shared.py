@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from telemetry.settings import DEFAULT_COLLECTOR
+from telemetry.stores.address import checked_collector
+from ui.cli.commands.command import Needs
 
 DEFAULT_STORE = DEFAULT_COLLECTOR
 NEWEST_RUN = "Run. Default: the newest one."
@@ -59,5 +61,18 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def collector_address(value: str | None) -> str | None:
+    """A callback of options: refuses an address that is not that of a collector.
+
+    Raises:
+        UsageError: see :func:`checked_collector`.
+    """
+    return checked_collector(value) if value else None
+
+
 WatchOption = Annotated[bool, typer.Option("--watch", help="Check repeatedly and print what changes. Ctrl-C ends it.")]
-EveryOption = Annotated[float, typer.Option(help="Seconds between two checks of --watch.", min=0.2, callback=finite)]
+EveryOption = Annotated[
+    float,
+    typer.Option(help="Seconds between two checks of --watch.", min=0.2, callback=finite),
+    Needs(("again",)),
+]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ui.cli.commands.command import command
+from ui.cli.commands.command import Needs, command
 from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption
 
 FAULT_KINDS = (
@@ -36,13 +36,15 @@ FsdpOption = Annotated[
     ),
 ]
 ExposedOption = Annotated[
-    bool, typer.Option("--no-prefetch", help="With --fsdp: gather a layer only after the layer before it has ended.")
+    bool,
+    typer.Option("--no-prefetch", help="With --fsdp: gather a layer only after the layer before it has ended."),
+    Needs(("fsdp",)),
 ]
 ChunksOption = Annotated[
     int, typer.Option(help="Model chunks on each pipeline rank. Above 1 the schedule is interleaved.")
 ]
 MicrobatchesOption = Annotated[int, typer.Option(help="Microbatches of a step on each replica.")]
-StepsOption = Annotated[int, typer.Option(help="Steps.")]
+StepsOption = Annotated[int, typer.Option(help="Number of steps.")]
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same run, except for the time of day.")]
 NoiseOption = Annotated[
     str, typer.Option(help="Variation of durations: recorded (as in real runs), heavy (long tails), or none.")
@@ -67,7 +69,8 @@ FaultOption = Annotated[
 ]
 NameOption = Annotated[str, typer.Option(help="Name of the run.")]
 TruthOption = Annotated[
-    Path | None, typer.Option(help="Write the ground truth of the faults to this file.", show_default=False)
+    Path | None,
+    typer.Option(help="Write the ground truth of the faults to this file. Its folder must exist.", show_default=False),
 ]
 
 

@@ -8,6 +8,7 @@ import typer
 
 from ui.cli.commands.command import command
 from ui.cli.commands.demo import FaultOption
+from ui.cli.commands.shared import collector_address
 
 RecipeOption = Annotated[str, typer.Option(help="tiny_cpu (eight ranks on the CPU), one_gpu or megascale_175b.")]
 DataOption = Annotated[
@@ -20,9 +21,15 @@ DataOption = Annotated[
 ]
 CollectorOption = Annotated[
     str | None,
-    typer.Option(envvar="RANKSCOPE_COLLECTOR", help="Address of the collector. An agent on this host sends the spans."),
+    typer.Option(
+        envvar="RANKSCOPE_COLLECTOR",
+        help="Address of the collector, http://HOST:PORT. An agent on this host sends the spans.",
+        callback=collector_address,
+    ),
 ]
-StepsOption = Annotated[int | None, typer.Option(min=1, help="Steps. Default: the recipe's.", show_default=False)]
+StepsOption = Annotated[
+    int | None, typer.Option(min=1, help="Number of steps. Default: the recipe's.", show_default=False)
+]
 RunOption = Annotated[str | None, typer.Option(help="Name of the run. Default: recipe and time.", show_default=False)]
 OutOption = Annotated[Path, typer.Option(help="Folder for logs, ground truth and rank files.")]
 DataParallelOption = Annotated[
@@ -35,7 +42,7 @@ TensorParallelOption = Annotated[
     int | None, typer.Option(min=1, help="Degree of tensor parallelism. Default: the recipe's.", show_default=False)
 ]
 PeakOption = Annotated[
-    float | None, typer.Option(help="Dense peak of one device in TFLOP/s, for MFU.", show_default=False)
+    float | None, typer.Option(help="Peak TFLOP/s of one device without sparsity. MFU needs it.", show_default=False)
 ]
 TimeoutOption = Annotated[
     float | None,

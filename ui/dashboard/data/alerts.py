@@ -84,7 +84,7 @@ def _checked(alert: Alert, row: Mapping[str, Any]) -> Alert:
     """
     account = alert.account
     numbers = (alert.began_ns, alert.changed_ns, account.first_step, account.last_step)
-    texts = (account.summary, account.next_step, alert.held_back_by, *alert.labels.values(), *alert.hosts_seen)
+    texts = (account.summary, account.next_step, alert.suppressed_by, *alert.labels.values(), *alert.hosts_seen)
     if alert.run != (row["run_id"], row["attempt"]) or alert.fingerprint != row["fingerprint"]:
         raise ValueError("of another run")
     if not all(isinstance(number, int) and 0 <= number < 2**63 for number in numbers):

@@ -6,8 +6,8 @@ import pynvml
 import pytest
 
 from telemetry.agent.samplers.interface import Event, GoneError
+from telemetry.agent.thinning import Thinning
 from telemetry.host_metrics import Happening, Metric
-from telemetry.thinning import Thinning
 from tests.telemetry.agent.samplers.opened_nvml import AT_NS, SECOND_NS, opened, told, values
 from tests.telemetry.agent.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedNvml, Throttled, h100s
 

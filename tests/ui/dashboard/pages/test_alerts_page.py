@@ -61,7 +61,7 @@ def test_phases_stand_apart_and_a_run_shows_its_own(store: EmbeddedStore) -> Non
 
 def test_the_worst_comes_first_and_an_effect_says_what_explains_it(store: EmbeddedStore) -> None:
     mild = made_alert("a", began_ns=NOW_NS, rank=1, summary="mild")
-    tell(store, replace(mild, held_back_by="0123456789abcdef"), at_ns=NOW_NS)
+    tell(store, replace(mild, suppressed_by="0123456789abcdef"), at_ns=NOW_NS)
     tell(store, made_alert("a", began_ns=NOW_NS, severity=Severity.CRITICAL, summary="grave"), at_ns=NOW_NS)
     firing = said(store, "firing")
     assert firing.index("grave") < firing.index("mild")

@@ -108,8 +108,8 @@ def _facts(entry: ReportedAlert, now_ns: int) -> list[tuple[str, str]]:
     ]
     if len(alert.hosts_seen) > len(alert.hosts):
         facts.append(("hosts so far", list_some(alert.hosts_seen, 8)))
-    if alert.held_back_by:
-        facts.append(("not sent", f"explained by {alert.held_back_by}"))
+    if alert.suppressed_by:
+        facts.append(("not sent", f"explained by {alert.suppressed_by}"))
     if now_ns - entry.reported_ns > SILENT_AFTER_NS:
         facts.append(("last report", f"{stamp(entry.reported_ns)}: the alert may be over"))
     return [*facts, ("fingerprint", alert.fingerprint)]

@@ -194,7 +194,7 @@ class _Alerts:
         self.looked_at = alerts.checked_ns.keys()
         self.open: dict[Attempt, list[Alert]] = {}
         for entry in alerts.alerts:
-            if entry.alert.is_alive and not entry.alert.held_back_by:
+            if entry.alert.is_alive and not entry.alert.suppressed_by:
                 self.open.setdefault(entry.alert.run, []).append(entry.alert)
 
 

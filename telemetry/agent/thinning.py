@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from telemetry.agent.samplers.interface import Reading
+from telemetry.host_metrics import REPEAT_S, WINDOW_S
 
-WINDOW_S = 5.0
-REPEAT_S = 60.0
 NS_PER_S = 1_000_000_000
 
 

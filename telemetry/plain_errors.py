@@ -1,0 +1,29 @@
+"""Pydantic's messages about wrong values, in plain words. Typer checks the options of commands with pydantic too.
+
+Input should be a valid integer, unable to parse string as an integer   -->   must be a whole number
+"""
+
+import re
+
+_MESSAGE = re.compile(r"Input should (?P<what>be (?:(?!, (?:unable|got) ).)+)(?:, (?:unable|got) .*)?", re.DOTALL)
+_WORDS = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "text",
+    "a valid boolean": "true or false",
+    "a valid tuple": "a list",
+    "a valid list": "a list",
+    "a valid dictionary": "a table",
+}
+
+
+def in_plain_words(message: str) -> str:
+    """``message`` without pydantic's terms. Other messages do not change."""
+    text = message.removeprefix("Value error, ")
+    if text == "Field required":
+        return "is missing"
+    found = _MESSAGE.fullmatch(text)
+    if found is None:
+        return text
+    what = found["what"].removeprefix("be ")
+    return f"must be {_WORDS.get(what, what)}"
