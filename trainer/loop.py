@@ -65,8 +65,10 @@ class Trainer:
                 with telemetry.step(number):
                     totals = self.step(number, loader, checkpoints)
                     readout.put(number, totals[:2])
-                    ended = checkpoints.after(number, totals[2:])
-                    progress.report(readout.ready())
+                    try:
+                        ended = checkpoints.after(number, totals)
+                    finally:
+                        progress.report(readout.ready())
                 if ended:
                     break
             progress.report(readout.ready(wait=True))
@@ -115,6 +117,7 @@ class Trainer:
         """One sum over all ranks brings the norm to clip to, the loss to report, and the signals of checkpoints."""
         self.hook.before(Stage.OPTIMIZER_CLIP)
         with span(Stage.OPTIMIZER_CLIP):
+            self.hook.gradients(self.optimiser.take_gradients())
             figures = torch.stack((self.optimiser.square_sum(), loss))
             if (signals := checkpoints.signals()) is not None:
                 on_host = torch.tensor(signals, pin_memory=self.grid.device.type == "cuda")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ import telemetry
 from telemetry.printable import write_lines
 from telemetry.record.collectives.process_group import register_traced_backend
 from trainer.checkpoint.checkpoints import Checkpoints
+from trainer.checkpoint.finite import NotFiniteError
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.act import hook_for
@@ -24,7 +26,7 @@ from trainer.faults.inject import FIRED_NAME, StartFile, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress
-from trainer.rank_status import ENDED_EARLY, FAILED
+from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
@@ -71,11 +73,17 @@ def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, tokens: T
     """
     try:
         return ENDED_EARLY if train_rank(seat, config, options, tokens) else 0
+    except NotFiniteError as error:
+        _end(NOT_FINITE, str(error))
     except BaseException:
-        write_lines(traceback.format_exc())
-        telemetry.stop()
-        sys.stderr.flush()
-        os._exit(FAILED)
+        _end(FAILED, traceback.format_exc())
+
+
+def _end(status: int, reason: str) -> NoReturn:
+    write_lines(reason)
+    telemetry.stop()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _device(config: TrainConfig, seat: Seat) -> torch.device:

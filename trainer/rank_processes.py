@@ -24,7 +24,7 @@ from telemetry.process.child_process import tie_to_parent
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens
 from trainer.rank import Seat, run_and_exit
-from trainer.rank_status import causing, is_failure, manner
+from trainer.rank_status import NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
 
 GRACE_S = 1.0
 SETTLE_S = 0.5
@@ -135,6 +135,8 @@ class RankProcesses:
         failed = self.failures
         causes = causing(failed)
         reasons = ", ".join(f"rank {rank} {manner(failed[rank])} (pid {self.pids[rank]})" for rank in causes)
+        if NOT_FINITE in failed.values():
+            reasons = NOT_FINITE_TEXT
         return f"training failed: {reasons}\n\nhint: see its log {log_path(self._out, min(causes))}"
 
     def _sentinels(self) -> list[int]:

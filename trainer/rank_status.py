@@ -7,6 +7,10 @@ from telemetry.process.signals import SIGNAL_BASE
 
 FAILED = 1
 """Also of a rank that lost its peer."""
+NOT_FINITE = 65
+"""Exit status of all ranks after a step whose loss or gradient norm is not finite, if checkpoints are on (EX_DATAERR of
+sysexits.h)."""
+NOT_FINITE_TEXT = "loss or gradient norm is not finite"
 ENDED_EARLY = SIGNAL_BASE + signal.SIGTERM
 """Exit status of a rank that saved a checkpoint and ended on SIGTERM."""
 

@@ -9,18 +9,19 @@ from diagnose.findings import Kind
 from diagnose.goodput.records import DriverDecision
 
 START, CHECK, WAIT, PAUSE, RESUME, END = "start", "check", "wait", "pause", "resume", "end"
+CHECK_PAIRS = "check-pairs"
 TAKE_OVER, GIVE_UP, DONE, PREEMPTED, STALL = "take-over", "give-up", "done", "preempted", "stall"
 RANK_FAILED = "rank-failed"
 SAVES_FIRST = frozenset({Kind.COMPUTE_STRAGGLER, Kind.NIC_FLAP, Kind.SLOW_LINK, Kind.GPU_THROTTLED, PREEMPTED})
 """Faults of a job that still trains: it saves a checkpoint before it stops."""
-FAULTS = frozenset({RANK_FAILED, "node-lost", "executor-lost", "not-started", STALL, *Kind}) - SAVES_FIRST
+FAULTS = frozenset({RANK_FAILED, "node-lost", "executor-lost", "not-started", "not-finite", STALL, *Kind}) - SAVES_FIRST
 """Faults after which the job makes no progress."""
 HANGS = frozenset({STALL, Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH})
 """Faults without progress since the newest completed step: the time since then is lost, not the usual step time."""
 OPERATOR = frozenset({"drain", "replace", PAUSE, END})
 """An operator stops an attempt. It saves a checkpoint first. Not an incident."""
 RESULTS = frozenset({"admit", "suspect", "block", START, CHECK, WAIT, GIVE_UP, DONE})
-"""The first of these after ``check`` ends the check."""
+"""The first of these after ``check`` or ``check-pairs`` ends the check."""
 NEXT_MOVES = frozenset({START, CHECK, WAIT, RESUME, GIVE_UP, DONE, TAKE_OVER})
 """The first of these after the newest step shows that an attempt is over."""
 

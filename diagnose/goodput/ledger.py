@@ -15,6 +15,7 @@ import numpy as np
 
 from diagnose.goodput.decisions import (
     CHECK,
+    CHECK_PAIRS,
     DONE,
     END,
     GIVE_UP,
@@ -75,7 +76,8 @@ def _layers_of_driver(history: RunHistory, lives: Sequence[Life], end_ns: int) -
     decisions = history.decisions
     until = (CHECK, START, GIVE_UP, DONE, PAUSE, END)
     yield _pieces(spans_between(decisions, WAIT, until, end_ns), TimeClass.WAITING)
-    yield _pieces(spans_between(decisions, CHECK, RESULTS, end_ns), TimeClass.CHECKING)
+    for name in (CHECK, CHECK_PAIRS):
+        yield _pieces(spans_between(decisions, name, RESULTS, end_ns), TimeClass.CHECKING)
     yield _pieces(_pauses(history, lives, end_ns), TimeClass.IDLE)
 
 

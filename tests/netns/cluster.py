@@ -92,6 +92,16 @@ class Cluster:
         """Put it back; the time right before."""
         return self._set_port(host, "up")
 
+    def unplug(self, host: int) -> None:
+        """Take both links of a host down: the training network and the management network."""
+        for port in self._ports(host):
+            _run("ip", "-n", self.namespace(SWITCH), "link", "set", port, "down")
+
+    def plug(self, host: int) -> None:
+        """Put both links back."""
+        for port in self._ports(host):
+            _run("ip", "-n", self.namespace(SWITCH), "link", "set", port, "up")
+
     def flap(self, host: int, seconds: float) -> tuple[int, int]:
         """Down for so long; when it went down, and when up."""
         down_ns = self.link_down(host)
@@ -152,6 +162,9 @@ class Cluster:
         finally:
             _set_namespace(home)
             os.close(home)
+
+    def _ports(self, host: int) -> tuple[str, str]:
+        return f"d{host}", f"m{host}"
 
     def _set_port(self, host: int, state: str) -> int:
         at_ns = time.time_ns()

@@ -5,7 +5,8 @@ python -m tests.scenarios.drive_trials [--count 100] [--seed 0] [--only KIND ...
 Each trial is a real job of two nodes and two spares, with a collector, a watcher and a dashboard. After a random number
 of steps it meets its fault. A trial is right if the job ends with status 0, has the losses of an undisturbed training
 bit by bit, blocks no node that is healthy, and leaves no process. Seconds are those of the trial's own clock, from the
-fault to the first step that was never done before. Exit status 1 if a trial was not right.
+fault to the first step that was never done before. Exit status 1 if a trial was not right. Nodes of trials with links
+are network namespaces, without a collector (``link_trials.py``).
 """
 
 import argparse
@@ -17,15 +18,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
 from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until
+from tests.scenarios import link_trials
+from tests.scenarios.step_clock import StepClock
 from tests.trainer.drive import driven
-from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, driven_job, slowed
+from tests.trainer.drive.driven import COMMAND, TINY, DrivenJob, decisions_of, driven_job, slowed
 from trainer.drive.job import NodeState, Phase
 
 TITLE = "Driven jobs"
@@ -33,13 +36,26 @@ LONGEST_S = driven.PATIENCE_S = 600.0
 NUM_STEPS = 40
 FULL_S, SLOW_S = 4.0, 15.0
 DISK_BYTES = 64 * 2**20
+MAX_REST, MAX_DIFFERENCE = 0.005, 0.05
+"""Of goodput: classes against wall time, and cost of faults against the trial's clock."""
 NO_ROOM = "no room for checkpoints"
+NAN, NAN_STEP = "NaN", 20
+HANG, HANG_STEP = "hang", 20
 NODES = ("--nodes", "2", "--spares", "2")
-HEADINGS = ("fault", "trials", "right", "seconds to a new step, median (worst)")
+HEADINGS = (
+    "fault",
+    "trials",
+    "right",
+    "seconds to a new step, median (worst)",
+    "goodput beside the trial's clock, worst",
+)
 NOTES = """\
 Two nodes of one rank each, two spares, a collector, a watcher, and a checkpoint in every step. "Right": exit status 0,
 losses of all steps equal bit by bit to those of an undisturbed training, no healthy node blocked, no process left.
 Seconds are from the fault to the first step that was never done before. They include the checks of the suspected node.
+The last column compares the cost of all incidents in `rankscope goodput` with the gap that the trial saw between two
+steps, less a usual step. A trial is not right if they differ by more than 5%.
+Kinds with a link have nodes in network namespaces and no collector. "data link down" blocks the node with the fault.
 """
 Fault = Callable[[DrivenJob, random.Random], None]
 
@@ -52,6 +68,10 @@ class Outcome:
     kind: str
     seconds: float | None = None
     """To the first new step; None: there was none."""
+    cost_s: float | None = None
+    """What the faults cost by the trial's clock; None: no attempt ended by a fault."""
+    ledger_s: float | None = None
+    """The same by ``rankscope goodput``."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -119,6 +139,27 @@ def two_at_once(job: DrivenJob, chance: random.Random) -> None:
         fault(job, chance)
 
 
+def wait_for_nan(job: DrivenJob) -> None:
+    """Until the gradients of a rank are NaN, by ``--fault``."""
+    until(lambda: max(job.losses()) >= NAN_STEP, seconds=LONGEST_S, what="the step with NaN")
+
+
+def check_not_finite(job: DrivenJob) -> None:
+    """The ranks ended because of it."""
+    assert "not-finite" in decisions_of(job.out), decisions_of(job.out)
+
+
+def wait_for_hang(job: DrivenJob) -> None:
+    """Until a rank stops forever inside a step, by ``--fault``."""
+    until(lambda: max(job.losses()) >= HANG_STEP - 1, seconds=LONGEST_S, what="the step before the hang")
+
+
+def check_verdict(job: DrivenJob) -> None:
+    """The watcher has found the hang. It was no stall without a finding."""
+    decisions = decisions_of(job.out)
+    assert "hung-collective" in decisions, f"no verdict: {decisions}"
+
+
 FAULTS: dict[str, Fault] = {
     "rank killed": kill_rank,
     "rank stopped": stop_rank,
@@ -130,7 +171,33 @@ FAULTS: dict[str, Fault] = {
     NO_ROOM: fill_disk,
     "node slowed": slow_node,
     "two at once": two_at_once,
+    NAN: lambda job, chance: None,
+    HANG: lambda job, chance: None,
+    **link_trials.FAULTS,
 }
+INJECTED = {
+    NAN: ("--fault", f"nan:rank=1,step={NAN_STEP}"),
+    HANG: ("--fault", f"hang:rank=1,step={HANG_STEP}"),
+}
+"""Options of the command."""
+BEFORE: dict[str, Callable[[DrivenJob], None]] = {NAN: wait_for_nan, HANG: wait_for_hang}
+AFTERWARDS: dict[str, Callable[[DrivenJob], None]] = {
+    NAN: check_not_finite,
+    HANG: check_verdict,
+    **link_trials.AFTERWARDS,
+}
+
+
+def steps_of(kind: str) -> int:
+    """Steps of the job of a trial."""
+    return link_trials.NUM_STEPS if kind in link_trials.FAULTS else NUM_STEPS
+
+
+def job_of(kind: str, out: Path) -> AbstractContextManager[DrivenJob]:
+    """The job of a trial, started."""
+    if kind in link_trials.FAULTS:
+        return link_trials.hosted_job(out)
+    return driven_job(out, *NODES, "--steps", str(NUM_STEPS), *INJECTED.get(kind, ()))
 
 
 def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict[int, set[float]]) -> Outcome:
@@ -139,22 +206,40 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
     outcome = Outcome(number=number, kind=kind)
     out = folder / f"trial-{number}"
     disk = small_disk(out / "checkpoints") if kind == NO_ROOM else nullcontext()
-    with disk, driven_job(out, *NODES, "--steps", str(NUM_STEPS)) as job:
+    with disk, job_of(kind, out) as job, StepClock(out) as clock:
         try:
             job.wait_for_attempt(0)
             job.wait_for_steps(chance.randrange(1, 12))
+            BEFORE.get(kind, nothing)(job)
             newest = max(job.losses())
             began = time.monotonic()
             FAULTS[kind](job, chance)
             until(lambda: max(job.losses()) > newest or job.has_ended, seconds=LONGEST_S, what="a new step")
             outcome.seconds = time.monotonic() - began
+            AFTERWARDS.get(kind, nothing)(job)
             status = job.finish()
             outcome.problems += [f"status {status}"] if status else []
             until(lambda: not job.left(), seconds=30.0, what="the end of every process")
+            _compare_costs(outcome, out, clock)
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
             outcome.problems.append(str(error)[:500])
         outcome.problems += _wrong_end(job, undisturbed)
     return outcome
+
+
+def _compare_costs(outcome: Outcome, out: Path, clock: StepClock) -> None:
+    """What the ledger of goodput says about the faults, beside the trial's clock."""
+    command = [*COMMAND[:-1], "goodput", "--store", f"embedded:{out / 'store'}", "--json"]
+    if not (out / "store").exists():
+        return
+    ledger = json.loads(subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True).stdout)
+    if abs(sum(ledger["classes"].values()) - ledger["wall_s"]) > MAX_REST * ledger["wall_s"]:
+        outcome.problems.append(f"the classes of goodput do not add up to the wall time: {ledger['classes']}")
+    if incidents := ledger["incidents"]:
+        outcome.ledger_s = sum(incident["cost_s"] for incident in incidents)
+        outcome.cost_s = clock.cost_s(steps_per_fault=len(incidents))
+        if abs(outcome.ledger_s - outcome.cost_s) > MAX_DIFFERENCE * outcome.cost_s:
+            outcome.problems.append(f"goodput says {outcome.ledger_s:.1f} s, the trial's clock {outcome.cost_s:.1f} s")
 
 
 def _wrong_end(job: DrivenJob, undisturbed: dict[int, set[float]]) -> list[str]:
@@ -169,9 +254,15 @@ def _wrong_end(job: DrivenJob, undisturbed: dict[int, set[float]]) -> list[str]:
     return problems
 
 
-def undisturbed_losses(out: Path) -> dict[int, set[float]]:
-    """Of the same training, alone."""
-    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(NUM_STEPS), "--out", str(out), "--no-telemetry"]
+def nothing(_: DrivenJob) -> None:
+    """Most trials need no more than the fault."""
+
+
+def undisturbed_losses(out: Path, num_steps: int) -> dict[int, set[float]]:
+    """Of the same training, alone. They do not depend on the number of steps."""
+    if out.exists():  # an earlier call with the same --out
+        return DrivenJob(out, ()).losses()
+    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
     subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True)
     return DrivenJob(out, ()).losses()
 
@@ -182,7 +273,14 @@ def rows_of(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
         these = [outcome for outcome in outcomes if kind in ("all", outcome.kind)]
         times = [outcome.seconds for outcome in these if outcome.seconds is not None]
         right = sum(not outcome.problems for outcome in these)
-        yield kind, str(len(these)), str(right), f"{median(times):.1f} ({max(times):.1f})" if times else "-"
+        off = [abs(each.ledger_s / each.cost_s - 1) for each in these if each.cost_s and each.ledger_s is not None]
+        yield (
+            kind,
+            str(len(these)),
+            str(right),
+            f"{median(times):.1f} ({max(times):.1f})" if times else "-",
+            f"{max(off):.1%}" if off else "-",
+        )
 
 
 @contextmanager
@@ -204,9 +302,11 @@ def main() -> int:
     kinds = given.only or list(FAULTS)
     outcomes = []
     with _folder(given.out) as folder:
-        undisturbed = undisturbed_losses(folder / "undisturbed")
+        undisturbed = undisturbed_losses(folder / "undisturbed", max(map(steps_of, kinds)))
         for number in range(given.count):
-            outcome = run_trial(number, kinds[number % len(kinds)], given.seed, folder, undisturbed)
+            kind = kinds[number % len(kinds)]
+            losses = {step: undisturbed[step] for step in range(steps_of(kind))}
+            outcome = run_trial(number, kind, given.seed, folder, losses)
             outcomes.append(outcome)
             seconds = "no new step" if outcome.seconds is None else f"{outcome.seconds:.1f} s"
             words = f"{number} {outcome.kind}: {seconds}: {'; '.join(outcome.problems) or 'right'}"

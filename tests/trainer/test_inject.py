@@ -12,6 +12,7 @@ from trainer.faults.inject import (
     Fault,
     GcBursts,
     Hang,
+    NanGradients,
     Shape,
     Skip,
     Slow,
@@ -47,6 +48,7 @@ GATHER = Stage.PARAMS_ALL_GATHER
         ),
         ("gc:rank=7", GcBursts(rank=7)),
         ("gc:rank=7,every=2", GcBursts(rank=7, every=2)),
+        ("nan:rank=7,step=2", NanGradients(rank=7, step=2)),
     ],
 )
 def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
@@ -87,6 +89,10 @@ def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
         ("skip:rank=5,step=1,stage=forward-compute", "stage is 'forward-compute'"),
         ("shape:rank=5,step=1,stage=tp-all-gather", "because tp is 1"),
         ("shape:rank=5,step=1,stage=params-all-gather,sizes=odd", "sizes is 'odd'"),
+        ("nan:rank=5", "step= is missing"),
+        ("nan:rank=8,step=1", "no rank 8"),
+        ("nan:rank=5,step=10", "no step 10"),
+        ("nan:rank=5,step=1,before=optimizer", "unknown setting 'before'"),
         ("", "unknown fault ''"),
     ],
 )

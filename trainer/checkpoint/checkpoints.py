@@ -10,6 +10,7 @@ import telemetry
 from telemetry import Stage, span
 from trainer.checkpoint.claim import facts_of
 from trainer.checkpoint.ending import EndingRequest
+from trainer.checkpoint.finite import NUM_FIGURES, NotFiniteError, check_finite
 from trainer.checkpoint.folder import About
 from trainer.checkpoint.restore import restore
 from trainer.checkpoint.schedule import Schedule, Signals
@@ -54,7 +55,15 @@ class Checkpoints:
         return None if self._saver is None else self._saver.signals()
 
     def after(self, step: int, totals: Tensor) -> bool:
-        """Take a snapshot if one is due. ``totals``: the sum of all ranks' signals. Whether training is to end."""
+        """Take a snapshot if one is due. Whether training is to end.
+
+        Args:
+            totals: sums over all ranks: the squared gradient norm, the loss, and the signals.
+
+        Raises:
+            NotFiniteError: the norm or the loss is not finite in this step, or in one since the last decision. No
+                snapshot contains it. Earlier checkpoints are written to the end before. A collective call then.
+        """
         return self._saver is not None and self._saver.after(step + 1, totals)
 
     def finish(self) -> None:
@@ -82,6 +91,8 @@ class _Saver:
         self._step_s = 0.0
         self._read_s, self._read_done = time.monotonic(), done
         self._next_read = done
+        self._unread: list[Tensor] = []
+        """Sums over all ranks of the steps since the last decision."""
 
     def signals(self) -> Signals:
         """As of now."""
@@ -96,9 +107,10 @@ class _Saver:
     def after(self, done: int, totals: Tensor) -> bool:
         """What :meth:`Checkpoints.after` does when ``done`` steps are done."""
         self._ending.step_done()
+        self._unread.append(totals)
         if self._state.device.type == "cuda" and done < self._next_read and not self._schedule.due(done):
             return False
-        signals = Signals(*totals.tolist())
+        signals = self._read(done)
         decision = self._schedule.decide(done, signals)
         self._next_read = done + decision.steps_to_next
         self._measure(done)
@@ -124,6 +136,22 @@ class _Saver:
         self._writer.finish()
         if self._world_size > 1:
             add_over_ranks(failed)
+
+    def _read(self, done: int) -> Signals:
+        """The newest signals. On a GPU this waits for the device."""
+        rows = torch.stack(self._unread).tolist()
+        self._unread.clear()
+        try:
+            check_finite(rows, last_step=done - 1)
+        except NotFiniteError:
+            self.finish()
+            self._wait_for_ranks()  # the launcher and the driver end all ranks soon after the first one has ended
+            raise
+        return Signals(*rows[-1][NUM_FIGURES:])
+
+    def _wait_for_ranks(self) -> None:
+        if self._world_size > 1:
+            add_over_ranks(torch.zeros(1, device=self._state.device)).item()
 
     def _measure(self, done: int) -> None:
         """On a GPU, only the time between two reads is that of the device."""

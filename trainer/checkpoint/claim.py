@@ -22,6 +22,10 @@ _HINTS = {
 }
 
 
+class FolderInUseError(UsageError):
+    """Another job holds the folder of checkpoints, or ranks of an earlier attempt do."""
+
+
 @contextmanager
 def claimed(root: Path, config: TrainConfig) -> Iterator[About | None]:
     """Hold the folder of checkpoints for one job, and give the newest checkpoint that can be read.
@@ -29,7 +33,8 @@ def claimed(root: Path, config: TrainConfig) -> Iterator[About | None]:
     Forked ranks hold the folder too, until the last of them has ended.
 
     Raises:
-        UsageError: it cannot be used, another job writes into it, or it belongs to another training.
+        FolderInUseError: another job writes into it.
+        UsageError: it cannot be used, or it belongs to another training.
     """
     try:
         make_root(root)
@@ -83,7 +88,7 @@ def _lock(root: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise UsageError(
+        raise FolderInUseError(
             f"another job writes into {root}", hint="end that job, or use another folder: --checkpoints DIR"
         ) from None
     except OSError as error:

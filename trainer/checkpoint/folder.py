@@ -8,6 +8,7 @@
         .metadata                        torch's index of all shards
         checkpoint.json                  step, run, grid and training
       step-0000000043.damaged            could not be loaded: an older one was used
+      step-0000000041.rolled-back        contains a step that went wrong (rollback.py)
       step-0000000044.4f1c.partial       under way, or left by a job that was killed
 
 A rank writes its shard, syncs it, and then writes ``rank-N.json``. Rank 0 waits until the file of every rank exists. It
@@ -37,6 +38,7 @@ ABOUT_NAME = "checkpoint.json"
 LOCK_NAME = ".lock"
 _COMPLETE = re.compile(r"step-(\d{10})")
 _DAMAGED = re.compile(r"step-(\d{10})\.damaged")
+_ROLLED_BACK = re.compile(r"step-(\d{10})\.rolled-back")
 _PARTIAL = re.compile(r"step-\d{10}\.[0-9a-f]+\.partial")
 _MAX_JSON_BYTES = 64 << 20
 FORMAT = 2
@@ -64,6 +66,11 @@ def complete_name(step: int) -> str:
 def damaged_name(step: int) -> str:
     """The name of the folder of a checkpoint that could not be loaded."""
     return f"{complete_name(step)}.damaged"
+
+
+def rolled_back_name(step: int) -> str:
+    """The name of the folder of a checkpoint that contains a step that went wrong."""
+    return f"{complete_name(step)}.rolled-back"
 
 
 def partial_name(step: int, writer_id: str) -> str:
@@ -212,7 +219,7 @@ def _set_aside(folder: Folder, step: int) -> None:
 
 def remove_old(root: Path, *, newest: int, keep: int, writer_id: str) -> None:
     """Remove what the complete checkpoint of ``newest`` replaces: all but ``keep`` complete ones, all but one damaged
-    one, and all partial ones.
+    one, all but one that was rolled back, and all partial ones.
 
     A checkpoint loses its complete name first, so a kill in the middle leaves nothing that looks complete.
     """
@@ -221,9 +228,11 @@ def remove_old(root: Path, *, newest: int, keep: int, writer_id: str) -> None:
         replaced = [step for step in _steps(_COMPLETE, names) if step <= newest][keep:]
         for step in replaced:
             folder.rename(complete_name(step), partial_name(step, writer_id))
-        for step in _steps(_DAMAGED, names)[1:]:
-            if step <= newest:
-                folder.rename(damaged_name(step), partial_name(step, writer_id))
+        aside = ((_DAMAGED, damaged_name), (_ROLLED_BACK, rolled_back_name))
+        for number, (pattern, name_of) in enumerate(aside):
+            for step in _steps(pattern, names)[1:]:
+                if step <= newest:  # the same step may be in both forms
+                    folder.rename(name_of(step), partial_name(step, f"{writer_id}{number}"))
     remove_partial(root)
 
 

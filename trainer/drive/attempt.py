@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import Phase, RankSample, StallDetector
@@ -12,9 +13,10 @@ from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.claim import claimed
+from trainer.checkpoint.rollback import roll_back
 from trainer.data.tokens import Tokens
 from trainer.drive.folder import JobFile, JobFolder
-from trainer.drive.records import Ended, Order
+from trainer.drive.records import Ended, Order, Rollback
 from trainer.rank import Seat
 from trainer.rank_processes import RankProcesses
 
@@ -23,7 +25,8 @@ class Attempt:
     """The ranks of one attempt on this node, with their agent.
 
     Raises:
-        UsageError: another job writes into the folder of checkpoints, or they belong to another training.
+        FolderInUseError: ranks of an earlier attempt, or of another job, hold the folder of checkpoints.
+        UsageError: the checkpoints belong to another training, or a rollback would leave none.
         OSError: no process can be started.
     """
 
@@ -43,15 +46,27 @@ class Attempt:
             for local in range(job.ranks_per_node)
         ]
         self._claim = ExitStack()
-        if order.position == 0 and self._options.checkpoints is not None:
-            self._claim.enter_context(claimed(self._options.checkpoints, job.train))
         try:
+            if order.position == 0 and self._options.checkpoints is not None:
+                self._claim.enter_context(claimed(self._options.checkpoints, job.train))
+                self._roll_back(self._options.checkpoints, order.rollback)
             self.ranks = RankProcesses(seats, job.train, self._options, tokens)
         except BaseException:
             self._claim.close()
             raise
         self.agent = AgentKeeper(self._options)
         self.agent.__enter__()
+
+    def _roll_back(self, checkpoints: Path, rollback: Rollback | None) -> None:
+        """Rank 0 lists the checkpoints for all ranks, and has not started yet."""
+        if rollback is not None:
+            assert self._options.run_id is not None
+            roll_back(
+                checkpoints,
+                run_id=self._options.run_id,
+                attempt=rollback.attempt,
+                before_step=rollback.before_step,
+            )
 
     def look_after(self) -> None:
         """Start the agent again if it died, and note ranks that ended."""

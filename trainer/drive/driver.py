@@ -19,7 +19,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ LOOPBACK = "127.0.0.1"
 TICK_S = 0.25
 LEAVE_S = 90.0
 """How long the driver waits at the end until all executors have ended."""
+MAX_DIGITS = 15
+"""Of a step in an alert."""
 STATUS_OF = {Phase.DONE: 0, Phase.GAVE_UP: 1}
 
 
@@ -193,21 +195,28 @@ def findings_in(body: bytes) -> list[Finding]:
 
 def _finding(alert: Any) -> Finding:
     labels, annotations = alert["labels"], alert.get("annotations", {})
+    details = dict(line.partition(": ")[::2] for line in str(annotations.get("details", "")).splitlines())
     return Finding(
         kind=str(labels["alertname"]),
         run_id=str(labels["run_id"]),
         attempt=int(labels["attempt"]),
-        hosts=_hosts(labels, annotations),
+        hosts=_hosts(labels, details),
         summary=str(annotations.get("summary", "")),
         active=str(alert.get("status", "firing")) == "firing",
+        first_step=_first_step(details.get("steps", "")),
     )
 
 
-def _hosts(labels: Any, annotations: Any) -> tuple[str, ...]:
+def _hosts(labels: Any, details: Mapping[str, str]) -> tuple[str, ...]:
     """Up to four hosts are in a label. If there are more, they are in the details, one line for each name."""
-    details = dict(line.partition(": ")[::2] for line in str(annotations.get("details", "")).splitlines())
     text = labels.get("host") or details.get("hosts", "")
     return tuple(host.strip() for host in str(text).split(",") if host.strip())
+
+
+def _first_step(steps: str) -> int:
+    """Of ``12-15``; -1 for another text."""
+    first = steps.partition("-")[0]
+    return int(first) if first.isascii() and first.isdigit() and len(first) < MAX_DIGITS else -1
 
 
 def _json(record: object) -> Response:

@@ -19,10 +19,13 @@ class FreePort:
         self._address = address
         self._socket: socket.socket | None = None
         self.number = 0
-        if address:
-            self._take()
+        self.take()
 
-    def _take(self) -> None:
+    def take(self) -> None:
+        """Keep a port for this node, also after a release: then it is another one."""
+        self.release()
+        if not self._address:
+            return
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind((self._address, 0))

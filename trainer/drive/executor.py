@@ -6,13 +6,17 @@ executor --- Report ---> driver      twice a second, and as soon as a rank ends
     |--- agent, if there is a collector
     '--- command of the node checks
 
-Without an answer from the driver nothing changes: the ranks train on. An executor outlives the driver. It ends when the
-driver says so, or when no driver has answered for ten minutes.
+Without an answer from the driver the ranks train on. An executor outlives the driver. It ends when the driver says so,
+or when no driver has answered for ten minutes. A node can also be separated from a driver that lives:
+
+executor --x--> driver: node lost, attempt n + 1 --> state.json
+    '--- reads state.json, if it has the storage of the job: kills the ranks of attempt n
 """
 
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,16 +27,20 @@ from telemetry.printable import write_lines
 from telemetry.process.child_process import birth_of
 from telemetry.process.signals import ENDING, SIGNAL_BASE
 from trainer.agent import AgentKeeper
+from trainer.checkpoint.claim import FolderInUseError
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.attempt import Attempt
+from trainer.drive.check_keeper import CheckKeeper
 from trainer.drive.driver_client import DriverClient, FreePort
-from trainer.drive.folder import JOB, JobFile, JobFolder, held_lock
-from trainer.drive.node_check import NodeCheck
-from trainer.drive.records import CheckReport, Order, Report, Work
+from trainer.drive.folder import JOB, STATE, JobFile, JobFolder, held_lock
+from trainer.drive.job import Job
+from trainer.drive.records import Order, Report, Work
 
 EVERY_S = 0.5
 ORPHAN_S = 600.0
 """Without an answer for this time the executor saves a checkpoint, ends its ranks, and ends itself."""
+CLAIM_S = 60.0
+"""How long an executor waits for the folder of checkpoints, which ranks of a separated node may still hold."""
 LOCKED = 3
 """Exit status of an executor whose node has one already."""
 
@@ -50,8 +58,9 @@ class Executor:
         """Of earlier attempts: each ends when everything of its attempt is stored."""
         self._error = ""
         self._failed_attempt = -1
-        self._check: NodeCheck | None = None
-        self._checked: CheckReport | None = None
+        self._claim_since_s: float | None = None
+        """Since when the folder of checkpoints is in use."""
+        self._checks = CheckKeeper(folder.node(node), node, self._port)
         self._driver = DriverClient(folder)
         self.interrupted = 0
         """The signal that ended this executor; 0: none."""
@@ -61,9 +70,12 @@ class Executor:
         try:
             order = None
             while not self.interrupted:
-                order = self._driver.exchange(self._report()) or order
+                answer = self._driver.exchange(self._report())
+                order = answer or order
                 if (order is not None and order.work is Work.LEAVE) or self._driver.silent_s > ORPHAN_S:
                     break
+                if answer is None:
+                    self._end_if_replaced()
                 if order is not None:
                     self._obey(order)
                 self._pause()
@@ -71,8 +83,7 @@ class Executor:
         finally:
             if self._attempt is not None:
                 self._attempt.ranks.kill()
-            if self._check is not None:
-                self._check.end()
+            self._checks.end()
 
     def _report(self) -> Report:
         step, stalled_s = self._attempt.progress() if self._attempt else (-1, 0.0)
@@ -87,11 +98,12 @@ class Executor:
             error=self._error,
             step=step,
             stalled_s=stalled_s,
-            check=self._checked,
+            check=self._checks.checked,
+            pairs=self._checks.paired,
         )
 
     def _obey(self, order: Order) -> None:
-        self._mind_check(order)
+        self._checks.obey(order)
         attempt = self._attempt
         is_other = attempt is not None and attempt.number != order.attempt
         if attempt is not None and attempt.living and (is_other or order.work in (Work.IDLE, Work.STOP, Work.CHECK)):
@@ -100,6 +112,17 @@ class Executor:
             self._start(order)
         elif order.work is Work.SAVE and attempt is not None:
             attempt.save()
+
+    def _end_if_replaced(self) -> None:
+        """The driver does not answer. If its state on disk goes on without this node, the ranks must not train on."""
+        attempt = self._attempt
+        if attempt is None or not attempt.living:
+            return
+        with suppress(RankscopeError, OSError):
+            state = self._folder.read(STATE, Job)
+            if state is not None and state.has_replaced(self._node, attempt.number):
+                write_lines(f"executor of {self._node}: the job continues without this node; its ranks are killed")
+                attempt.end()
 
     def _start(self, order: Order) -> None:
         if self._attempt is not None:
@@ -110,28 +133,17 @@ class Executor:
         self._port.release()
         try:
             self._attempt = Attempt(self._job, order, self._folder, self._node, self._tokens)
+            self._claim_since_s = None
+        except FolderInUseError as error:
+            self._claim_since_s = self._claim_since_s or time.monotonic()
+            if time.monotonic() - self._claim_since_s > CLAIM_S:
+                self._fail(order, error)
         except (OSError, RankscopeError) as error:
-            self._error, self._failed_attempt = str(error), order.attempt
+            self._fail(order, error)
 
-    def _mind_check(self, order: Order) -> None:
-        """Start the checks of a new round, and collect the result."""
-        done = self._checked is not None and self._checked.number == order.check
-        if self._check is not None and (order.work is not Work.CHECK or self._check.number != order.check):
-            self._check.end()
-            self._check = None
-        if order.work is Work.CHECK and not done and self._check is None:
-            place = self._folder.node(self._node)
-            try:
-                self._check = NodeCheck(order.check, place, self._node)
-            except OSError as error:
-                self._checked = CheckReport(number=order.check, problem=f"the checks cannot start: {error}")
-        if self._check is not None:
-            try:
-                found = self._check.result()
-            except UsageError as error:
-                found = CheckReport(number=order.check, problem=error.message)
-            if found is not None:
-                self._checked, self._check = found, None
+    def _fail(self, order: Order, error: Exception) -> None:
+        self._claim_since_s = None
+        self._error, self._failed_attempt = str(error), order.attempt
 
     def _pause(self) -> None:
         if self._attempt is not None and self._attempt.living:

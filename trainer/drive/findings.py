@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from trainer.drive.job import Node, Phase
 from trainer.drive.records import Finding
+from trainer.drive.rollbacks import STATE_KINDS, Rollbacks
 from trainer.drive.transitions import Transitions
 
 CAN_SAVE = frozenset({"compute-straggler", "slow-link", "gpu-throttled"})
@@ -11,21 +12,32 @@ CAN_SAVE = frozenset({"compute-straggler", "slow-link", "gpu-throttled"})
 
 
 class Findings:
-    """Judges findings about the attempt that trains."""
+    """Judges findings about this job."""
 
     def __init__(self, transitions: Transitions) -> None:
         self._transitions = transitions
         self._job = transitions.job
         self._config = transitions.config
+        self._rollbacks = Rollbacks(transitions)
 
     def judge(self, finding: Finding) -> None:
-        """Restart the job, record advice, or do nothing, as the policy says for the kind."""
+        """Restart the job, record advice, or do nothing, as the policy says for the kind.
+
+        Only findings about the state of the training may be older than the attempt that trains.
+        """
+        acts = finding.kind in self._config.act_on
+        if finding.kind in STATE_KINDS and finding.first_step >= 0 and acts:
+            self._rollbacks.judge(finding)
+        elif finding.attempt == self._job.attempt and self._job.phase is Phase.TRAIN:
+            self._judge_attempt(finding, acts=acts and finding.kind not in STATE_KINDS)
+
+    def _judge_attempt(self, finding: Finding, *, acts: bool) -> None:
         nodes = [node for node in self._job.member_nodes() if node.name in finding.hosts]
         if finding.kind == "nic-flap":
             self._count_flaps(nodes)
-        elif finding.kind in self._config.act_on:
+        elif acts:
             self._act(finding, nodes)
-        elif finding.kind in self._config.advise_on:
+        elif finding.kind in self._config.advise_on or finding.kind in STATE_KINDS:
             self._advise(finding)
 
     def with_link_losses(self) -> list[Node]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trainer.drive.records import CheckReport, Report
+from trainer.drive.records import CheckReport, PairReport, PairsOrder, Report, Rollback
 
 
 class NodeState(StrEnum):
@@ -65,6 +65,11 @@ class Node:
         found = self.report.check if self.report else None
         return found if found is not None and found.number == number else None
 
+    def verdict_of(self, number: int) -> PairReport | None:
+        """Its result of a paired test; None while there is none."""
+        found = self.report.pairs if self.report else None
+        return found if found is not None and found.number == number else None
+
     @property
     def has_ranks(self) -> bool:
         """Whether ranks live on it, as far as it has reported."""
@@ -72,12 +77,33 @@ class Node:
 
 
 @dataclass(slots=True, kw_only=True)
+class PairedTest:
+    """A paired test of the network between nodes."""
+
+    number: int
+    nodes: tuple[str, ...]
+    """The others meet at the first one."""
+    endpoint: str
+    since_s: float
+    verdicts: dict[str, PairReport] = field(default_factory=dict)
+    """Node -> its result, once the test is over."""
+
+    def order_for(self, name: str) -> PairsOrder:
+        """The part of a node in the test."""
+        return PairsOrder(
+            number=self.number, endpoint=self.endpoint, index=self.nodes.index(name), nodes=len(self.nodes)
+        )
+
+
+@dataclass(slots=True, kw_only=True)
 class Round:
-    """Checks of several nodes at the same time."""
+    """Checks of several nodes at the same time, and then paired tests of those that passed."""
 
     number: int
     nodes: tuple[str, ...]
     since_s: float
+    tests: list[PairedTest] = field(default_factory=list)
+    """The last one runs, the others are over. Without one, the nodes check themselves."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +124,8 @@ class Job:
     nodes: dict[str, Node] = field(default_factory=dict)
     round: Round | None = None
     num_rounds: int = 0
+    num_tests: int = 0
+    """Paired tests so far."""
     best_step: int = -1
     num_failures: int = 0
     """Attempts in a row that ended without a new step."""
@@ -105,6 +133,12 @@ class Job:
     """When a rank of this attempt was first reported as failed."""
     has_waited: bool = False
     """Whether the decision to wait for nodes was recorded."""
+    rollback: Rollback | None = None
+    """The newest one. It stays, because a later attempt may be the first that can carry it out."""
+    num_rollbacks: int = 0
+    """Rollbacks in a row about steps that the job had reached before."""
+    reached_step: int = -1
+    """The best step at the newest rollback."""
     advised: list[str] = field(default_factory=list)
     """Findings that were recorded as advice."""
     flaps: list[tuple[str, float]] = field(default_factory=list)
@@ -113,9 +147,18 @@ class Job:
     @property
     def outline(self) -> tuple[object, ...]:
         """What the next driver must know, besides what nodes report to it again."""
-        number = self.round.number if self.round else 0
         states = tuple((node.name, node.state, node.num_slow) for node in self.nodes.values())
-        return self.phase, self.after_stop, self.attempt, number, self.num_failures, states
+        return (
+            self.phase,
+            self.after_stop,
+            self.attempt,
+            self.num_rounds,
+            self.num_tests,
+            self.round is None,
+            self.num_failures,
+            self.rollback,
+            states,
+        )
 
     def in_state(self, *states: NodeState) -> list[Node]:
         """Nodes of these states."""
@@ -124,6 +167,11 @@ class Job:
     def member_nodes(self) -> list[Node]:
         """Nodes of the attempt, by position."""
         return [self.nodes[name] for name in self.members]
+
+    def has_replaced(self, name: str, attempt: int) -> bool:
+        """Whether the ranks of ``attempt`` on a node are no longer part of the job."""
+        node = self.nodes.get(name)
+        return self.attempt > attempt or node is None or node.state is NodeState.LOST
 
     def trains(self, node: Node) -> bool:
         """Whether ranks of the attempt are to live on ``node``."""

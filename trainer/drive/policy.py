@@ -19,13 +19,14 @@ fewer faults. This order is that of MegaScale (arXiv 2402.15627, section 4.1).
 
 from collections.abc import Iterable, Sequence
 
+from trainer.drive.failed_ranks import cause_of, failed_ranks, is_not_finite
 from trainer.drive.findings import Findings
 from trainer.drive.job import Job, Node, NodeState, Phase
 from trainer.drive.operator_requests import Requests
 from trainer.drive.records import Decision, DriveConfig, Ended, Finding, Order, Report, Request, Work
 from trainer.drive.rounds import GATHER_S, Rounds
 from trainer.drive.transitions import Transitions
-from trainer.rank_status import ENDED_EARLY, FAILED, causing, is_failure, manner
+from trainer.rank_status import ENDED_EARLY, FAILED
 
 LINGER_S = 1.0
 """After the first failed rank the driver waits this long: a later report may hold the rank that failed first."""
@@ -61,7 +62,7 @@ class Policy:
             job.round.since_s = now_s
         if job.phase in (Phase.GAVE_UP, Phase.ENDED) or (job.phase is Phase.DONE and num_steps > job.num_steps):
             self._transitions.turn(Phase.GATHER, "the job was started again")
-            job.num_failures = 0
+            job.num_failures = job.num_rollbacks = 0
             for node in job.in_state(NodeState.NEW, NodeState.SUSPECT, NodeState.READY, NodeState.ACTIVE):
                 self._transitions.set(node, NodeState.LOST, "it has not reported since the job was started again")
         job.num_steps = num_steps
@@ -88,8 +89,7 @@ class Policy:
         """A diagnosis arrives."""
         self._transitions.now_s = now_s
         job = self.job
-        known = (finding.run_id, finding.attempt) == (job.run_id, job.attempt)
-        if known and finding.active and job.phase is Phase.TRAIN:
+        if finding.run_id == job.run_id and finding.active and not job.phase.is_over:
             self._findings.judge(finding)
         return self._transitions.taken()
 
@@ -115,8 +115,8 @@ class Policy:
         job, node = self.job, self.job.nodes[name]
         if job.phase.is_over:
             return Order(work=Work.LEAVE)
-        if job.round is not None and name in job.round.nodes and node.result_of(job.round.number) is None:
-            return Order(work=Work.CHECK, check=job.round.number)
+        if (check := self._rounds.order(node)) is not None:
+            return check
         work = _WORK.get(job.phase)
         if work is None or name not in job.members or node.state in (NodeState.NEW, NodeState.READY):
             return Order(work=Work.IDLE)
@@ -125,6 +125,7 @@ class Policy:
             attempt=job.attempt,
             position=job.members.index(name),
             rendezvous=job.rendezvous,
+            rollback=job.rollback,
         )
 
     def _advance(self) -> None:
@@ -212,7 +213,7 @@ class Policy:
         reports = self._reports()
         self._note_progress(reports)
         ended = [rank for report in reports for rank in report.ended]
-        failed = [rank for rank in ended if is_failure(rank.status)]
+        failed = failed_ranks(reports)
         broken = [report for report in reports if report.error]
         if broken:
             nodes = [job.nodes[report.node] for report in broken]
@@ -220,7 +221,7 @@ class Policy:
         elif failed:
             job.failed_s = job.failed_s or self._transitions.now_s
             if self._know_the_cause(reports, failed, self._transitions.now_s - job.failed_s):
-                self._ranks_failed(failed)
+                self._ranks_failed(reports)
         elif len(reports) == len(job.members) and not any(report.living for report in reports):
             self._all_ended(ended)
         elif reports and min(report.stalled_s for report in reports) > self.config.stall_s:
@@ -243,15 +244,9 @@ class Policy:
         if step > self.job.best_step:
             self.job.best_step, self.job.num_failures = step, 0
 
-    def _ranks_failed(self, failed: Sequence[Ended]) -> None:
-        statuses = {rank.rank: rank.status for rank in sorted(failed, key=lambda rank: rank.at_s)}
-        causes = causing(statuses)
-        if all(status == FAILED for status in statuses.values()):
-            causes = causes[:1]  # the others may have lost their peer
-        reports = [report for report in self._reports() if any(rank.rank in causes for rank in report.ended)]
-        nodes = [self.job.nodes[report.node] for report in reports]
-        words = ", ".join(f"rank {rank} {manner(statuses[rank])}" for rank in causes)
-        self._transitions.fault("rank-failed", f"{words} on {', '.join(node.name for node in nodes)}", nodes)
+    def _ranks_failed(self, reports: Sequence[Report]) -> None:
+        cause = cause_of(reports)
+        self._transitions.fault(cause.fault, cause.reason, [self.job.nodes[name] for name in cause.nodes])
 
     def _all_ended(self, ended: Sequence[Ended]) -> None:
         if any(rank.status == ENDED_EARLY for rank in ended):
@@ -264,7 +259,10 @@ class Policy:
 
     def _wait_for_checkpoint(self) -> None:
         reports = self._reports()
-        failed = any(is_failure(rank.status) for report in reports for rank in report.ended)
+        failed = failed_ranks(reports)
+        if is_not_finite(failed):
+            self._ranks_failed(reports)
+            return
         over = not any(report.living for report in reports) or self._transitions.now_s - self.job.since_s > SAVE_S
         if failed or over:
             finished = reports and all(rank.status == 0 for report in reports for rank in report.ended)

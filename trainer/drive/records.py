@@ -60,6 +60,56 @@ class CheckReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccusedNode:
+    """A node that was slow or failed with every partner of a paired test, while one of them did well without it."""
+
+    index: int
+    """In the test: that of the order."""
+    failed: bool
+    """No pair with it finished; otherwise it was slow."""
+    ratio: float | None = None
+    """Its best time divided by that of the usual node."""
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRun:
+    """Two nodes that worked together in a paired test, by their index."""
+
+    members: tuple[int, int]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairReport:
+    """The verdict of a paired test, as one node got it."""
+
+    number: int
+    """Of the test: that of the order."""
+    problem: str = ""
+    """Why this node has no verdict."""
+    is_cut_off: bool = False
+    """The problem is that the first node of the test did not answer."""
+    accused: tuple[AccusedNode, ...] = ()
+    absent: tuple[int, ...] = ()
+    """Nodes that did not reach the first one in time."""
+    runs: tuple[PairRun, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairsOrder:
+    """The part of a node in a paired test."""
+
+    number: int
+    """Differs for each test of the job."""
+    endpoint: str
+    """``host:port``, an address of the first node."""
+    index: int
+    """Of this node; 0: the first one, where the others meet."""
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """A rank that ended."""
 
@@ -95,6 +145,8 @@ class Report:
     """Seconds without progress since the stall was detected; 0: the ranks make progress."""
     check: CheckReport | None = None
     """The newest finished round of checks."""
+    pairs: PairReport | None = None
+    """The newest finished paired test."""
     leaving: bool = False
     """The executor ends."""
 
@@ -102,6 +154,16 @@ class Report:
     def living(self) -> int:
         """Number of ranks that have not ended."""
         return len(self.pids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """Checkpoints that no attempt may load, because the training went wrong before them."""
+
+    attempt: int
+    """Checkpoints of this attempt and of earlier ones,"""
+    before_step: int
+    """if this number of steps or more are done in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +179,10 @@ class Order:
     """``tcp://host:port``; empty: a file in the folder of the job."""
     check: int = 0
     """Number of the round of checks."""
+    rollback: Rollback | None = None
+    """The first node of the attempt takes these checkpoints out of use before it starts its ranks."""
+    pairs: PairsOrder | None = None
+    """The paired test of the round; None: the checks of the node itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +197,8 @@ class Finding:
     summary: str = ""
     active: bool = True
     """False: the problem is over."""
+    first_step: int = -1
+    """The first step with the problem; -1: unknown."""
 
 
 class Action(StrEnum):
@@ -190,7 +258,7 @@ class DriveConfig:
     checks: bool = True
     """Check nodes before they are used, and after a fault."""
     act_on: tuple[str, ...] = ("hung-collective", "dead-rank", "collective-mismatch", "gpu-error")
-    """Kinds of findings that restart the job."""
+    """Kinds of findings that restart the job. ``loss-anomaly`` restarts it with a checkpoint before its first step."""
     advise_on: tuple[str, ...] = ("compute-straggler", "loss-anomaly", "slow-link", "gpu-throttled")
     """Kinds that are only recorded as advice. ``max_flaps`` decides about ``nic-flap``."""
     max_flaps: int = 3

@@ -3,17 +3,26 @@
 new, suspect --round--> ready
      |  '--slow once--> suspect --another round--> ready | blocked
      '--failed--> blocked
+
+round    each node checks itself --passed, on several addresses--> paired tests of the network (``pairs.py``)
 """
 
+from collections.abc import Sequence
+
 from trainer.drive.checks import slow_nodes, why_failed
-from trainer.drive.job import Node, NodeState, Round
-from trainer.drive.records import CheckReport
+from trainer.drive.job import Node, NodeState, PairedTest, Round
+from trainer.drive.pairs import PairJudgement, judge_pairs, next_first
+from trainer.drive.records import CheckReport, Order, Work
 from trainer.drive.transitions import Transitions
 
 GATHER_S = 10.0
 """At the start, how long the driver waits for spares before it checks the nodes that are there."""
 CHECK_S = 180.0
 """A round of checks ends after this time. A node without a result has failed."""
+PAIRS_S = 240.0
+"""A paired test ends after this time."""
+MIN_NODES = 3
+"""Of a round whose nodes are on several addresses. Two nodes do not show which one breaks a pair."""
 CHECKED = (NodeState.NEW, NodeState.SUSPECT, NodeState.READY)
 """States of nodes that a round judges. Nodes in other states were lost or drained during the round."""
 
@@ -42,31 +51,112 @@ class Rounds:
         early = job.attempt < 0 and missing and self._transitions.now_s - job.since_s < GATHER_S
         if not nodes or job.round is not None or early or any(node.has_ranks for node in nodes):
             return
-        if len(nodes) == 1:  # another node for comparison
-            nodes = [*nodes, *job.in_state(NodeState.READY)[:1]]
+        nodes += self._partners(nodes)
         job.num_rounds += 1
         job.round = Round(
             number=job.num_rounds, nodes=tuple(node.name for node in nodes), since_s=self._transitions.now_s
         )
         self._transitions.decide("check", f"check {', '.join(job.round.nodes)}")
 
+    def order(self, node: Node) -> Order | None:
+        """What the round orders a node to do; None: nothing."""
+        now = self._job.round
+        if now is None:
+            return None
+        test = now.tests[-1] if now.tests else None
+        if test is None:
+            is_due = node.name in now.nodes and node.result_of(now.number) is None
+            return Order(work=Work.CHECK, check=now.number) if is_due else None
+        if node.name not in test.nodes or node.verdict_of(test.number) is not None:
+            return None
+        return Order(work=Work.CHECK, check=now.number, pairs=test.order_for(node.name))
+
     def end(self) -> None:
-        """Judge a round when every node has its result."""
-        job, now = self._job, self._job.round
+        """Judge a round when every node has its results."""
+        now = self._job.round
         if now is None:
             return
-        nodes = [job.nodes[name] for name in now.nodes]
-        present = [node for node in nodes if node.state in CHECKED]
+        if now.tests:
+            self._end_test(now)
+        else:
+            self._end_checks(now)
+
+    def _partners(self, nodes: Sequence[Node]) -> list[Node]:
+        """Other nodes for comparison: one, or two if the network between nodes is measured."""
+        ready = [node for node in self._job.in_state(NodeState.READY) if not node.has_ranks]
+        few = MIN_NODES if _addresses([*nodes, *ready]) else 2
+        least = 1 if few == MIN_NODES else 0
+        return ready[: max(few - len(nodes), least)]
+
+    def _end_checks(self, now: Round) -> None:
+        present = self._present(now.nodes)
         results = {node.name: found for node in present if (found := node.result_of(now.number)) is not None}
         if len(results) < len(present) and self._transitions.now_s - now.since_s < CHECK_S:
             return
-        job.round = None
         slow = slow_nodes(results, self._config.slow_ratio)
+        failed = {node.name: problem for node in present if (problem := _problem(results.get(node.name)))}
+        passed = [node for node in present if node.name not in failed and node.name not in slow]
+        paired = bool(_addresses(passed))
         for node in present:
-            self._judge_check(node, results.get(node.name), slow.get(node.name, ""))
+            if not paired or node not in passed:
+                self._judge(node, failed.get(node.name, ""), slow.get(node.name, ""))
+        if not paired or not self._begin_test(now, passed):
+            self._job.round = None
 
-    def _judge_check(self, node: Node, found: CheckReport | None, slow: str) -> None:
-        if problem := f"the checks did not end within {CHECK_S:g} s" if found is None else why_failed(found):
+    def _begin_test(self, now: Round, nodes: Sequence[Node]) -> bool:
+        """Measure the network between nodes. False: it is known, or cannot be measured."""
+        order = sorted(nodes, key=lambda node: (node.state is not NodeState.READY, node.num_faults))
+        first = next_first([node.name for node in order], now.tests)
+        if first is None:
+            return False
+        report = self._job.nodes[first].report
+        assert report is not None
+        self._job.num_tests += 1
+        test = PairedTest(
+            number=self._job.num_tests,
+            nodes=(first, *(node.name for node in order if node.name != first)),
+            endpoint=f"{report.address}:{report.port}",
+            since_s=self._transitions.now_s,
+        )
+        now.tests.append(test)
+        self._transitions.decide("check-pairs", f"measure the network between {', '.join(test.nodes)}")
+        return True
+
+    def _end_test(self, now: Round) -> None:
+        test = now.tests[-1]
+        present = self._present(test.nodes)
+        verdicts = {node.name: found for node in present if (found := node.verdict_of(test.number)) is not None}
+        if len(verdicts) < len(present) and self._transitions.now_s - test.since_s < PAIRS_S:
+            return
+        test.verdicts = verdicts
+        if self._begin_test(now, present):
+            return
+        self._job.round = None
+        judgement = judge_pairs(now.tests)
+        self._note_undecided(judgement, [node.name for node in present])
+        for node in present:
+            name = node.name
+            self._judge(
+                node, judgement.failed.get(name, ""), judgement.slow.get(name, ""), judgement.num_working.get(name, 0)
+            )
+
+    def _note_undecided(self, judgement: PairJudgement, present: Sequence[str]) -> None:
+        """No node is blocked without proof. The next fault brings another round, with other nodes."""
+        if undecided := [name for name in judgement.undecided if name in present]:
+            names = ", ".join(undecided)
+            self._transitions.decide(
+                "pairs-undecided",
+                f"no pair of {names} worked, and it is not known which node is the cause: add a node that works",
+            )
+        for name, problem in judgement.problems.items():
+            self._transitions.decide("pairs-undecided", f"no paired test: {problem}", self._job.nodes[name])
+
+    def _present(self, names: Sequence[str]) -> list[Node]:
+        nodes = [self._job.nodes[name] for name in names]
+        return [node for node in nodes if node.state in CHECKED]
+
+    def _judge(self, node: Node, problem: str, slow: str, num_working: int = 0) -> None:
+        if problem:
             self._block(node, problem)
         elif slow:
             node.num_slow += 1
@@ -79,8 +169,19 @@ class Rounds:
             node.num_slow = 0
             if node.state in (NodeState.NEW, NodeState.SUSPECT):
                 self._transitions.set(node, NodeState.READY)
-                self._transitions.decide("admit", "it passed its checks", node)
+                pairs = f", and worked in a pair with {num_working} of the others" if num_working else ""
+                self._transitions.decide("admit", f"it passed its checks{pairs}", node)
 
     def _block(self, node: Node, reason: str) -> None:
         self._transitions.set(node, NodeState.BLOCKED, reason)
         self._transitions.decide("block", reason, node)
+
+
+def _problem(found: CheckReport | None) -> str:
+    return f"the checks did not end within {CHECK_S:g} s" if found is None else why_failed(found)
+
+
+def _addresses(nodes: Sequence[Node]) -> set[str]:
+    """The addresses of nodes; none if there are fewer than two."""
+    found = {node.report.address for node in nodes if node.report is not None and node.report.address}
+    return found if len(found) > 1 else set()

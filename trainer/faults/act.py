@@ -10,70 +10,16 @@ import random
 import signal
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from telemetry.stages import Stage
 from trainer.data.batches import Batch
-from trainer.faults.inject import DataStall, Die, Fault, GcBursts, Hang, Shape, Skip, Slow, StartFile
-
-KEPT = 32
-CALIBRATION_CYCLES = 50_000_000
-
-
-class GpuDelay:
-    """Makes the GPU compute of one rank longer by a factor, without a wait of the host.
-
-    stream   [begin] compute [end] sleep(...)      the sleep is (factor - 1) x the median of earlier computes whose
-                                                   events are complete; the first computes are not extended
-    """
-
-    def __init__(self, factor: float) -> None:
-        self._factor = factor
-        self._cycles_per_ms = _cycles_per_ms()
-        self._open: deque[tuple[Stage, Any, Any]] = deque()
-        self._seen_ms: dict[Stage, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
-
-    def begin(self) -> Any:
-        """An event at the start of the compute."""
-        return _event()
-
-    def end(self, stage: Stage, begun: Any, *, active: bool) -> None:
-        """Sleep on the stream, so that the compute takes ``factor`` times as long."""
-        self._open.append((stage, begun, _event()))
-        self._resolve()
-        if active and self._seen_ms[stage]:
-            _sleep(round((self._factor - 1) * median(self._seen_ms[stage]) * self._cycles_per_ms))
-
-    def _resolve(self) -> None:
-        while self._open and self._open[0][2].query():
-            stage, begin, end = self._open.popleft()
-            self._seen_ms[stage].append(begin.elapsed_time(end))
-
-
-def _sleep(cycles: int) -> None:
-    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
-
-
-def _event() -> Any:
-    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
-
-
-def _cycles_per_ms() -> float:
-    """Measured before training begins, so it may wait for the GPU."""
-    _sleep(CALIBRATION_CYCLES)
-    begin = _event()
-    _sleep(CALIBRATION_CYCLES)
-    end = _event()
-    end.synchronize()
-    return CALIBRATION_CYCLES / float(begin.elapsed_time(end))
-
+from trainer.faults.gpu_delay import GpuDelay
+from trainer.faults.inject import DataStall, Die, Fault, GcBursts, Hang, NanGradients, Shape, Skip, Slow, StartFile
 
 BatchAt = Callable[[int], Batch]
 Alteration = Literal["skip", "half", "double"]
@@ -107,6 +53,9 @@ class Healthy:
     def alteration(self, stage: Stage) -> Alteration | None:
         """How to alter the collective of ``stage`` that is about to be issued. None: not at all."""
         return None
+
+    def gradients(self, gradients: Sequence[Tensor]) -> None:
+        """The gradients of the step are complete: this rank's parts, to be changed in place."""
 
 
 class SlowCompute(Healthy):
@@ -270,6 +219,20 @@ class GarbageBursts(Healthy):
             gc.collect()
 
 
+class NoNumbers(Healthy):
+    """Sets the gradients of one step to NaN."""
+
+    def __init__(self, fault: NanGradients, start_file: StartFile) -> None:
+        self._fault = fault
+        self._start_file = start_file
+
+    def gradients(self, gradients: Sequence[Tensor]) -> None:
+        if self.step == self._fault.step:
+            self._start_file.record_start(self.step, Stage.OPTIMIZER_CLIP)
+            for gradient in gradients:
+                gradient.fill_(float("nan"))
+
+
 def hook_for(fault: Fault | None, *, rank: int, device: torch.device, start_file: StartFile) -> Healthy:
     """The hooks of ``rank``. Only the rank of the fault has hooks with an effect."""
     if fault is None or fault.rank != rank:
@@ -283,4 +246,6 @@ def hook_for(fault: Fault | None, *, rank: int, device: torch.device, start_file
         return EndProcess(fault, start_file)
     if isinstance(fault, Skip | Shape):
         return AlteredCollective(fault, start_file)
+    if isinstance(fault, NanGradients):
+        return NoNumbers(fault, start_file)
     return LateData(fault) if isinstance(fault, DataStall) else GarbageBursts(fault)

@@ -15,6 +15,7 @@ shape:rank=5,step=8,stage=tp-all-gather
                                 issues that collective with another size than its group; also sizes=half or double
 gc:rank=5                       bursts of garbage collection in irregular steps; also every= (steps, on average),
                                 objects= (garbage objects in a burst)
+nan:rank=5,step=8               the gradients of that rank are NaN in that step
 """
 
 import json
@@ -30,7 +31,7 @@ from telemetry.topology import Axis, Topology
 HINT = (
     "use one of none, slow:rank=5,factor=1.4, hang:rank=5,step=8, die:rank=5,step=8, "
     "data-stall:rank=5,step=8,seconds=4, skip:rank=5,step=8,stage=tp-all-gather, "
-    "shape:rank=5,step=8,stage=tp-all-gather, gc:rank=5"
+    "shape:rank=5,step=8,stage=tp-all-gather, gc:rank=5, nan:rank=5,step=8"
 )
 
 
@@ -114,7 +115,15 @@ class Shape:
     sizes: Literal["half", "double"] = "half"
 
 
-Fault = Slow | Hang | Die | DataStall | GcBursts | Skip | Shape
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NanGradients:
+    """A rank whose gradients are NaN in one step."""
+
+    rank: int
+    step: int
+
+
+Fault = Slow | Hang | Die | DataStall | GcBursts | Skip | Shape | NanGradients
 KINDS: dict[str, type[Fault]] = {
     "slow": Slow,
     "hang": Hang,
@@ -123,6 +132,7 @@ KINDS: dict[str, type[Fault]] = {
     "gc": GcBursts,
     "skip": Skip,
     "shape": Shape,
+    "nan": NanGradients,
 }
 KIND_OF: dict[type[Fault], str] = {fault: kind for kind, fault in KINDS.items()}
 RANGES: dict[type[Fault], dict[str, tuple[int, int]]] = {
@@ -133,6 +143,7 @@ RANGES: dict[type[Fault], dict[str, tuple[int, int]]] = {
     GcBursts: {"every": (1, LAST_STEP), "objects": (1, 100_000_000)},
     Skip: {},
     Shape: {},
+    NanGradients: {},
 }
 """The smallest and largest value of numbers of each fault, without ranks and steps."""
 BOUNDARIES = (

@@ -50,13 +50,22 @@ class ShardedAdamW:
         ]
         self._adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), fused=True)
 
+    def take_gradients(self) -> list[Tensor]:
+        """Take the gradients over from the modules: this rank's parts, without empty ones."""
+        for parameter, shard in zip(self._parameters, self._shards, strict=True):
+            gradient = parameter.grad
+            if isinstance(gradient, DTensor):
+                assert isinstance(parameter, DTensor)
+                gradient = gradient.redistribute(placements=parameter.placements).to_local()
+            shard.grad = gradient
+        return self._gradients()
+
     def square_sum(self) -> Tensor:
         """This rank's part of the squared gradient norm of the whole model: parts of all ranks add up to it.
 
-        What several ranks hold alike, such as a norm's gradient along tp, is shared out among them. Takes the
-        gradients over from the modules first.
+        What several ranks hold alike, such as a norm's gradient along tp, is shared out among them. For the gradients
+        that :meth:`take_gradients` took over.
         """
-        self._take_gradients()
         shares = [_copies(parameter) ** -0.5 for parameter, shard in self._pairs()]
         norms = torch._foreach_norm(self._gradients())
         torch._foreach_mul_(norms, shares)
@@ -96,14 +105,6 @@ class ShardedAdamW:
         """Continue after ``step`` steps. The moments are those of that step already."""
         for shard in self._shards:
             self._adamw.state[shard]["step"].fill_(step)
-
-    def _take_gradients(self) -> None:
-        for parameter, shard in zip(self._parameters, self._shards, strict=True):
-            gradient = parameter.grad
-            if isinstance(gradient, DTensor):
-                assert isinstance(parameter, DTensor)
-                gradient = gradient.redistribute(placements=parameter.placements).to_local()
-            shard.grad = gradient
 
     def _pairs(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
         pairs = zip(self._parameters, self._shards, strict=True)

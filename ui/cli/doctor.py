@@ -150,7 +150,9 @@ def _rendezvous(options: DoctorOptions) -> Rendezvous | None:
         return None
     if endpoint is None or index is None or nodes is None:
         raise UsageError("--rdzv-endpoint, --node-rank and --nnodes must be used together", hint=HINT)
-    return Rendezvous(endpoint=endpoint, index=index, nodes=nodes, interface=options.interface)
+    return Rendezvous(
+        endpoint=endpoint, index=index, nodes=nodes, interface=options.interface, patience_s=options.patience
+    )
 
 
 def _check_fitness(*, json: bool) -> bool:

@@ -5,23 +5,25 @@ from pathlib import Path
 
 import trainer.drive
 from diagnose.findings import Kind
-from diagnose.goodput.decisions import FAULTS, HANGS, NEXT_MOVES, OPERATOR, RESULTS, SAVES_FIRST
+from diagnose.goodput.decisions import CHECK_PAIRS, FAULTS, HANGS, NEXT_MOVES, OPERATOR, RESULTS, SAVES_FIRST
 from diagnose.goodput.share import JOB_IS_OVER
+from trainer.drive.failed_ranks import RANK_FAILED, STEP_NOT_FINITE
 from trainer.drive.findings import CAN_SAVE
 from trainer.drive.records import Action
 
 FOLDER = Path(trainer.drive.__file__).parent
 WRITTEN = {
     name for file in FOLDER.glob("*.py") for name in re.findall(r'(?:decide|fault)\(\s*"([a-z-]+)"', file.read_text())
-} | {str(action) for action in Action}
+} | {RANK_FAILED, STEP_NOT_FINITE, *(str(action) for action in Action)}
 
 
 def test_the_driver_makes_every_decision_that_the_ledger_knows() -> None:
-    named = {*FAULTS, *HANGS, *SAVES_FIRST, *OPERATOR, *RESULTS, *NEXT_MOVES, *JOB_IS_OVER}
+    named = {*FAULTS, *HANGS, *SAVES_FIRST, *OPERATOR, *RESULTS, *NEXT_MOVES, *JOB_IS_OVER, CHECK_PAIRS}
     assert named - WRITTEN - {*Kind} == set()
 
 
 def test_the_ledger_knows_every_fault_of_the_driver() -> None:
     faults = {name for file in FOLDER.glob("*.py") for name in re.findall(r'fault\(\s*"([a-z-]+)"', file.read_text())}
+    faults |= {RANK_FAILED, STEP_NOT_FINITE}
     assert faults <= FAULTS | SAVES_FIRST
     assert SAVES_FIRST >= CAN_SAVE

@@ -9,18 +9,18 @@ from trainer.config import TrainConfig
 WRITER = "4f1c"
 
 
-def about_of(step: int, config: TrainConfig | None = None, *, run_id: str = "job") -> About:
+def about_of(step: int, config: TrainConfig | None = None, *, run_id: str = "job", attempt: int = 0) -> About:
     training = facts_of(config or TrainConfig())
-    return About(step=step, run_id=run_id, attempt=0, world_size=1, training=training)
+    return About(step=step, run_id=run_id, attempt=attempt, world_size=1, training=training)
 
 
-def complete(root: Path, *steps: int) -> None:
+def complete(root: Path, *steps: int, attempt: int = 0) -> None:
     """Make checkpoints complete."""
     make_root(root)
     for step in steps:
         with partial_folder(root, step, WRITER):
             pass
-        commit(root, about_of(step), WRITER)
+        commit(root, about_of(step, attempt=attempt), WRITER)
 
 
 def names(root: Path) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 from telemetry.record.reader import find_rank_dirs
 from telemetry.stages import Stage
 from tests.deadline import until
-from tests.trainer.jobs import figures, run_job, small_config, start_job
+from tests.trainer.jobs import figures, rank_log, run_job, small_config, start_job
 from tests.trainer.recorded import marks_of, of_stage, spans_of
 from trainer.checkpoint.folder import LOCK_NAME, complete_name, complete_steps
 from trainer.config import CheckpointConfig, TrainConfig
@@ -48,6 +48,18 @@ def test_a_killed_job_continues_bit_by_bit(tp: int, tmp_path: Path) -> None:
     assert {folder.parent.name for folder in find_rank_dirs(tmp_path / "spool", "job")} == {"0", "1"}
     continued = losses(tmp_path)
     assert {step: continued[step] for step in range(newest + 3)} == losses(undisturbed)
+
+
+def test_a_job_whose_gradients_were_nan_continues_with_the_checkpoint_before_bit_by_bit(tmp_path: Path) -> None:
+    root, undisturbed = tmp_path / "checkpoints", tmp_path / "undisturbed"
+    ended = start_job(config(dp=2), tmp_path, fault="nan:rank=1,step=5", checkpoints=root).finish()
+    assert (ended.status, "training failed: loss or gradient norm is not finite" in ended.words) == (1, True)
+    assert rank_log(tmp_path, 0).count("loss or gradient norm is not finite in step 5") == 1
+    assert 0 < complete_steps(root)[0] <= 5  # a checkpoint that is due waits for the one before
+    assert np.isnan(figures(tmp_path)[-1]["gradient_norm"])
+    run_job(config(dp=2), tmp_path, checkpoints=root)
+    run_job(config(dp=2), undisturbed)
+    assert losses(tmp_path) == losses(undisturbed)
 
 
 def test_an_ended_job_has_saved_its_last_step_and_keeps_the_newest(tmp_path: Path) -> None:

@@ -73,3 +73,9 @@ def test_rank_0_does_not_wait_for_a_folder_that_was_removed(ended: Ended) -> Non
 def test_no_rank_begins_the_last_checkpoint_while_rank_0_completes_the_one_before(ended: Ended) -> None:
     assert ended.lines_of("rank_0_is_late") == ["0 finished", "1 finished"]
     assert complete_steps(ended.folder / "rank_0_is_late") == [2, 1]
+
+
+def test_all_ranks_end_after_a_step_that_is_not_finite_and_only_the_checkpoint_before_is_complete(ended: Ended) -> None:
+    lines = ended.lines_of("a_step_is_not_finite")
+    assert lines == [f"{rank} loss or gradient norm is not finite in step 1" for rank in range(2)]
+    assert [path.name for path in (ended.folder / "a_step_is_not_finite").iterdir()] == [complete_name(1)]

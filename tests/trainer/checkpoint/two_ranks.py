@@ -20,6 +20,7 @@ from tests.trainer.checkpoint.killed_writer import CONFIG, make_state, values
 from trainer.checkpoint import restore as restoring
 from trainer.checkpoint import write as writing
 from trainer.checkpoint.checkpoints import Checkpoints
+from trainer.checkpoint.finite import NotFiniteError
 from trainer.checkpoint.folder import complete_name, make_root, remove_old
 from trainer.checkpoint.schedule import Signals
 from trainer.checkpoint.state import TrainingState
@@ -40,7 +41,7 @@ def saved(root: Path, rank: int, *, steps: int) -> tuple[TrainingState, Checkpoi
                     tensor.fill_(done)
         signals = checkpoints.signals()
         assert signals is not None
-        totals = torch.tensor(signals)
+        totals = torch.tensor((1.0, 1.0, *signals))
         dist.all_reduce(totals)
         checkpoints.after(done - 1, totals)
         checkpoints.finish()
@@ -97,10 +98,22 @@ def rank_0_is_late(root: Path, rank: int) -> object:
     checkpoints.restore(state)
     with patch.object(writing, "remove_old", _remove_old_late):
         for done in (1, 2):
-            totals = torch.tensor(Signals(busy=done - 1.0))
+            totals = torch.tensor((1.0, 1.0, *Signals(busy=done - 1.0)))
             checkpoints.after(done - 1, totals)
         checkpoints.finish()
     return "finished"
+
+
+def a_step_is_not_finite(root: Path, rank: int) -> object:
+    """In the last step, after a SIGTERM, while checkpoint 1 is written."""
+    state = replace(make_state(), rank=rank)
+    checkpoints = Checkpoints(replace(PAIR, num_steps=2), RunOptions(out=root.parent, checkpoints=root, run_id="job"))
+    checkpoints.restore(state)
+    checkpoints.after(0, torch.tensor((1.0, 1.0, *Signals())))
+    try:
+        checkpoints.after(1, torch.tensor((float("nan"), 1.0, *Signals(busy=2.0, ended=1.0))))
+    except NotFiniteError as error:
+        return error.message
 
 
 def _remove_old_late(root: Path, *, newest: int, **options: Any) -> None:
@@ -121,7 +134,14 @@ def _remove(path: Path) -> None:
     raise OSError(28, "No space left on device")
 
 
-SCENARIOS = (one_rank_cannot_write, one_rank_cannot_open, one_shard_is_damaged, the_folder_is_removed, rank_0_is_late)
+SCENARIOS = (
+    one_rank_cannot_write,
+    one_rank_cannot_open,
+    one_shard_is_damaged,
+    the_folder_is_removed,
+    rank_0_is_late,
+    a_step_is_not_finite,
+)
 
 
 def run(folder: Path, rendezvous: str, rank: int) -> None:

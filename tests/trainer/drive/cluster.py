@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
 from trainer.drive.records import CheckReport, Decision, DriveConfig, Ended, Finding, Measured, Report, Request, Work
@@ -26,10 +27,13 @@ class FakeNode:
     """Fails its checks."""
     life: str = "first"
     silent: bool = False
+    network: MadeNetwork | None = None
+    """None: all nodes are on one machine."""
     report: Report = field(init=False)
 
     def __post_init__(self) -> None:
-        self.report = Report(node=self.name, life=self.life)
+        address = f"10.0.0.{1 + int(self.name.removeprefix('node-'))}" if self.network else ""
+        self.report = Report(node=self.name, life=self.life, address=address, port=29500)
 
     def obey(self, policy: Policy) -> None:
         order = policy.order(self.name)
@@ -42,7 +46,12 @@ class FakeNode:
             report = self._ended(report, 143)
         elif order.work is Work.LEAVE:
             report = replace(self._ended(report, 143), leaving=True)
-        if order.work is Work.CHECK and (report.check is None or report.check.number != order.check):
+        if order.pairs is not None and self.network is not None:
+            assert policy.job.round is not None
+            nodes = policy.job.round.tests[-1].nodes
+            assert (nodes[order.pairs.index], len(nodes)) == (self.name, order.pairs.nodes)
+            report = replace(report, pairs=self.network.report(self.name, order.pairs.number, nodes))
+        elif order.work is Work.CHECK and (report.check is None or report.check.number != order.check):
             report = replace(report, check=self.checked(order.check))
         self.report = report
 
@@ -54,7 +63,7 @@ class FakeNode:
 
     def restart_executor(self) -> None:
         """Its ranks end with it."""
-        self.report = Report(node=self.name, life=f"{self.report.life}, again")
+        self.report = replace(Report(node=self.name, life=f"{self.report.life}, again"), address=self.report.address)
 
     def _ended(self, report: Report, status: int) -> Report:
         known = {rank.rank for rank in report.ended}
@@ -65,11 +74,14 @@ class FakeNode:
 class Cluster:
     """A job with its policy and nodes."""
 
-    def __init__(self, num_nodes: int = 4, num_spares: int = 1, **settings: object) -> None:
+    def __init__(
+        self, num_nodes: int = 4, num_spares: int = 1, network: MadeNetwork | None = None, **settings: object
+    ) -> None:
         self.now_s = 1000.0
         self.config = replace(DriveConfig(num_nodes=num_nodes, num_spares=num_spares), **settings)  # type: ignore[arg-type]
         self.policy = Policy(self.config, Job(run_id="run", num_steps=100, since_s=self.now_s))
-        self.nodes = {f"node-{number}": FakeNode(f"node-{number}") for number in range(num_nodes + num_spares)}
+        names = [f"node-{number}" for number in range(num_nodes + num_spares)]
+        self.nodes = {name: FakeNode(name, network=network) for name in names}
         self.decisions: list[Decision] = []
 
     @property
@@ -133,7 +145,7 @@ class Cluster:
             run_id="run",
             attempt=self.job.attempt if attempt is None else attempt,
             hosts=hosts,
-            summary=f"{kind} on {', '.join(hosts)}",
+            summary=f"{kind} on {', '.join(hosts)}" if hosts else kind,
         )
         self.decisions += self.policy.find(replace(finding, **fields), self.now_s)  # type: ignore[arg-type]
 

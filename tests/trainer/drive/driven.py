@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from telemetry.errors import RankscopeError
 from telemetry.process.child_process import birth_of
@@ -32,7 +33,7 @@ class DrivenJob:
 
     out: Path
     options: tuple[str, ...]
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[Any] | None = None
     born: dict[int, str] = field(default_factory=dict)
     """Every process that was seen: pid -> birth."""
 

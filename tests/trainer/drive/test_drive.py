@@ -2,13 +2,17 @@
 
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.deadline import until
 from tests.trainer.drive.driven import COMMAND, PATIENCE_S, TINY, DrivenJob, decisions_of, driven_job, slowed
-from trainer.checkpoint.folder import complete_steps
+from tests.trainer.jobs import figures
+from trainer.checkpoint.folder import complete_steps, rolled_back_name
+from trainer.drive.folder import DRIVER, DriverPlace, JobFolder
 from trainer.drive.job import NodeState, Phase
 
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
@@ -73,6 +77,40 @@ def test_sigterm_saves_the_step_and_the_same_command_continues(tmp_path: Path) -
         assert job.finish() == 0, job.words
     assert sorted(job.losses()) == list(range(done + 3))
     assert all(len(losses) == 1 for losses in job.losses().values())
+
+
+@pytest.mark.long
+def test_after_a_loss_anomaly_the_job_continues_before_it_although_the_driver_is_killed(tmp_path: Path) -> None:
+    out = tmp_path / "job"
+    options = ("--no-checks", "--act-on", "loss-anomaly", "--keep", "9", "--steps", "30")
+    with driven_job(out, *NODES, *options) as job:
+        job.wait_for_attempt(0)
+        job.wait_for_steps(6)
+        first_bad = max(job.losses()) - 3
+        report_anomaly(out, job.state.run_id, first_bad)
+        job.kill(job.driver())
+        job.wait_for_attempt(1)
+        (set_aside,) = (out / "checkpoints").glob("*.rolled-back")
+        assert set_aside.name >= rolled_back_name(first_bad)
+        assert job.finish() == 0, job.words
+    steps = [step["step"] for step in figures(out)]
+    resumed = [later for earlier, later in pairwise(steps) if later <= earlier]
+    assert len(resumed) == 1
+    assert resumed[0] < first_bad
+    assert {"roll-back", "loss-anomaly", "take-over"} <= set(decisions_of(out))
+    assert job.losses() == undisturbed_losses(tmp_path / "undisturbed", 30)
+
+
+def report_anomaly(out: Path, run_id: str, first_step: int) -> None:
+    """As the watcher does."""
+    place = JobFolder(out).read(DRIVER, DriverPlace)
+    assert place is not None
+    labels = {"alertname": "loss-anomaly", "run_id": run_id, "attempt": "0"}
+    annotations = {"summary": "loss jumped", "details": f"detector: loss-anomaly\nsteps: {first_step}-{first_step + 2}"}
+    body = {"alerts": [{"status": "firing", "labels": labels, "annotations": annotations}]}
+    headers = {"Authorization": f"Bearer {place.token}"}
+    answer = httpx.post(f"{place.url}/v1/findings", json=body, headers=headers, trust_env=False)
+    assert answer.status_code == 204, answer.text
 
 
 @pytest.mark.long

@@ -113,6 +113,31 @@ def test_hosts_in_the_details_of_a_notice_are_suspects() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("details", "step"),
+    [
+        ("detector: loss-anomaly\nsteps: 51-64", 51),
+        ("steps: 0-0", 0),
+        ("steps: ", -1),
+        ("steps: -5", -1),
+        (f"steps: {'9' * 40}-1", -1),
+        ("steps: \N{SUPERSCRIPT TWO}-3", -1),
+        ("", -1),
+    ],
+)
+def test_the_first_step_of_a_finding_is_in_the_details(details: str, step: int) -> None:
+    labels = {"alertname": "loss-anomaly", "run_id": "run", "attempt": "0"}
+    body = {"alerts": [{"labels": labels, "annotations": {"details": details}}]}
+    (finding,) = findings_in(json.dumps(body).encode())
+    assert finding.first_step == step
+
+
+def test_an_alert_of_the_watcher_names_the_first_step() -> None:
+    notice = _notice("loss-anomaly", "", attempt=0, window=StepWindow(first_step=51, last_step=64))
+    (finding,) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
+    assert (finding.kind, finding.first_step, finding.hosts) == ("loss-anomaly", 51, ())
+
+
 def test_a_request_that_does_not_fit_is_refused_with_a_hint(client: httpx.Client) -> None:
     answer = client.post("/v1/requests", content=encode(Request(action=Action.DRAIN, node="node-5")), headers=HEADERS)
     assert answer.status_code == 400
@@ -187,8 +212,7 @@ def test_other_output_of_the_node_check_is_an_error(text: str) -> None:
         list(read_results(text))
 
 
-def _notice(kind: str, host: str, *, attempt: int, hosts: str = "") -> Notice:
-    window = StepWindow(first_step=0, last_step=1)
+def _notice(kind: str, host: str, *, attempt: int, hosts: str = "", window: StepWindow = FINDING.window) -> Notice:
     suspects = tuple(
         Suspect(rank=number, host=name, role=Role.INITIATING) for number, name in enumerate((host or hosts).split(", "))
     )

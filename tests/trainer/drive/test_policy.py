@@ -8,6 +8,7 @@ import pytest
 
 from telemetry.errors import UsageError
 from tests.trainer.drive.cluster import Cluster
+from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
 from trainer.drive.records import Action, Request, Work, decode, encode
@@ -339,7 +340,8 @@ def test_a_job_that_is_done_continues_if_it_has_more_steps(num_steps: int, phase
 @pytest.mark.parametrize("seed", range(40))
 def test_random_events_never_train_on_a_blocked_node_nor_two_attempts_at_once(seed: int) -> None:
     chance = random.Random(seed)
-    cluster = Cluster(num_nodes=3, num_spares=2, max_failures=10**6, wait_nodes_s=10**6)
+    network = MadeNetwork() if seed % 2 else None
+    cluster = Cluster(num_nodes=3, num_spares=2, network=network, max_failures=10**6, wait_nodes_s=10**6)
     for number in range(400):
         node = cluster.nodes[chance.choice(list(cluster.nodes))]
         match chance.randrange(12):
@@ -357,12 +359,16 @@ def test_random_events_never_train_on_a_blocked_node_nor_two_attempts_at_once(se
                     cluster.ask(Request(action=action, node=node.name))
             case 5:
                 cluster.find(chance.choice(["hung-collective", "nic-flap", "loss-anomaly"]), node.name)
+            case 7 if network is not None:
+                network.unplugged = {node.name} if chance.random() < 0.5 else set()
             case 6 if number % 5 == 0:
                 stored = encode(cluster.job)
                 cluster.policy = Policy(cluster.config, decode(Job, stored))
                 cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS)
         cluster.turn(chance.choice([0.1, 0.5, 2.0, 12.0]))
         _check_invariants(cluster)
+    if network is not None:
+        network.unplugged.clear()
     for node in cluster.nodes.values():
         node.silent = node.broken = False
         if cluster.job.nodes[node.name].state in (NodeState.BLOCKED, NodeState.DRAINED):

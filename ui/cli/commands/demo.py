@@ -9,7 +9,7 @@ import typer
 from ui.cli.commands.command import command
 from ui.cli.commands.shared import JsonOption
 
-FAULT_KINDS = ("slow", "hang", "die", "data-stall", "gc", "skip", "shape")
+FAULT_KINDS = ("slow", "hang", "die", "data-stall", "gc", "skip", "shape", "nan")
 """As ``trainer.faults.inject`` has them, which takes long to load."""
 FaultOption = Annotated[
     str,

@@ -26,6 +26,9 @@ SecondsOption = Annotated[
     typer.Option(help="Time limit of a check or a round. At the limit it is killed and fails.", callback=finite),
     Needs(("node", "pairs")),
 ]
+PatienceOption = Annotated[
+    float, typer.Option(help="How many seconds to wait for the other nodes.", min=1.0, callback=finite)
+]
 InterfaceOption = Annotated[
     str | None,
     typer.Option(help="Network interface. Default: found automatically.", show_default=False),
@@ -78,6 +81,7 @@ class DoctorOptions:
     rdzv_endpoint: EndpointOption = None
     node_rank: RankOption = None
     nnodes: NodesOption = None
+    patience: PatienceOption = 60.0
     force: ForceOption = False
     run: RunOption = None
     store: Annotated[StoreOption, Needs(("run",))] = DEFAULT_STORE

@@ -50,7 +50,8 @@ ActOption = Annotated[
     typer.Option(
         "--act-on",
         metavar="KIND",
-        help="Also replace the node that a finding of this kind names, such as compute-straggler. Repeat for several.",
+        help="Also replace the node that a finding of this kind names, such as compute-straggler. loss-anomaly: "
+        "continue with a checkpoint before the first bad step. Repeat for several.",
     ),
 ]
 FailuresOption = Annotated[

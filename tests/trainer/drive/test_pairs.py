@@ -1,0 +1,192 @@
+"""The network between nodes in rounds of checks: who is blocked, and who is not."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from tests.trainer.drive.cluster import Cluster
+from tests.trainer.drive.made_network import MadeNetwork
+from trainer.drive.job import Job, NodeState, PairedTest, Phase
+from trainer.drive.pairs import judge_pairs, next_first
+from trainer.drive.policy import Policy
+from trainer.drive.records import PairReport, Work, decode, encode
+
+NODES = ("a", "b", "c", "d")
+
+
+def judged(network: MadeNetwork, *nodes: str) -> list[PairedTest]:
+    """The paired tests of a round, all over."""
+    tests = list[PairedTest]()
+    while (first := next_first(nodes, tests)) is not None:
+        order = (first, *(node for node in nodes if node != first))
+        number = len(tests) + 1
+        verdicts = {node: network.report(node, number, order) for node in nodes}
+        tests.append(PairedTest(number=number, nodes=order, endpoint="", since_s=0.0, verdicts=verdicts))
+    return tests
+
+
+@pytest.mark.parametrize("unplugged", NODES)
+@pytest.mark.parametrize("count", [3, 4])
+def test_an_unplugged_node_fails_with_every_partner_and_is_the_only_one(unplugged: str, count: int) -> None:
+    nodes = (unplugged, *(node for node in NODES if node != unplugged))[:count]
+    for shift in range(count):
+        turned = nodes[shift:] + nodes[:shift]
+        judgement = judge_pairs(judged(MadeNetwork(unplugged={unplugged}), *turned))
+        assert list(judgement.failed) == [unplugged]
+        assert judgement.undecided == ()
+
+
+def test_a_healthy_network_needs_one_test() -> None:
+    (test,) = judged(MadeNetwork(), *NODES)
+    judgement = judge_pairs([test])
+    assert not judgement.failed
+    assert not judgement.slow
+    assert set(judgement.num_working) == set(NODES)
+
+
+@pytest.mark.parametrize("broken", [frozenset(pair) for pair in combinations(NODES, 2)], ids=sorted)
+def test_a_pair_that_fails_alone_blocks_nobody(broken: frozenset[str]) -> None:
+    judgement = judge_pairs(judged(MadeNetwork(broken={broken}), *NODES))
+    assert not judgement.failed
+    assert judgement.undecided == ()
+
+
+def test_with_two_nodes_nobody_is_accused() -> None:
+    tests = judged(MadeNetwork(unplugged={"b"}), "a", "b")
+    assert len(tests) == 1
+    assert judge_pairs(tests).undecided == ("a", "b")
+    assert not judge_pairs(tests).failed
+
+
+def test_without_any_pair_that_works_nobody_is_accused() -> None:
+    judgement = judge_pairs(judged(MadeNetwork(unplugged=set(NODES)), *NODES))
+    assert judgement.undecided == NODES
+    assert not judgement.failed
+
+
+def test_a_slow_node_is_slow_and_its_partners_are_not() -> None:
+    judgement = judge_pairs(judged(MadeNetwork(factors={"c": 3.0}), *NODES))
+    assert list(judgement.slow) == ["c"]
+    assert judgement.slow["c"].startswith("3.0x the usual time or more with every partner")
+
+
+def test_a_first_node_that_cannot_begin_the_test_is_no_evidence() -> None:
+    cut_off = PairReport(number=1, problem="no answer", is_cut_off=True)
+    verdicts = {"a": PairReport(number=1, problem="status 2: cannot listen"), "b": cut_off, "c": cut_off}
+    test = PairedTest(number=1, nodes=("a", "b", "c"), endpoint="", since_s=0.0, verdicts=verdicts)
+    judgement = judge_pairs([test])
+    assert (judgement.failed, judgement.undecided) == ({}, ())
+    assert judgement.problems == {"a": "status 2: cannot listen"}
+
+
+def test_a_node_that_came_too_late_is_no_evidence() -> None:
+    verdict = PairReport(number=1, absent=(2,))
+    late = PairReport(number=1, problem="status 2: started too late")
+    test = PairedTest(
+        number=1, nodes=("a", "b", "c"), endpoint="", since_s=0.0, verdicts={"a": verdict, "b": verdict, "c": late}
+    )
+    assert judge_pairs([test]).undecided == ()
+
+
+def test_noise_accuses_nobody() -> None:
+    chance = random.Random(5)
+    network = MadeNetwork(jitter=lambda: chance.uniform(0.8, 1.2))
+    for _ in range(100):
+        judgement = judge_pairs(judged(network, *NODES))
+        assert not judgement.failed
+        assert not judgement.slow
+
+
+def test_nodes_of_one_machine_are_not_paired() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    assert "check-pairs" not in cluster.names
+
+
+def test_the_node_that_lost_its_network_is_blocked_before_the_first_attempt() -> None:
+    cluster = Cluster(network=MadeNetwork(unplugged={"node-2"}))
+    cluster.train(0)
+    blocked = [node.name for node in cluster.job.nodes.values() if node.state is NodeState.BLOCKED]
+    assert blocked == ["node-2"]
+    assert cluster.job.nodes["node-2"].reason.startswith("no pair with ")
+    assert cluster.names.count("check-pairs") == 2
+
+
+def test_a_suspect_is_paired_with_two_others_and_a_bad_link_is_its_own() -> None:
+    network = MadeNetwork()
+    cluster = Cluster(num_nodes=3, num_spares=1, network=network)
+    cluster.train(0)
+    network.unplugged.add("node-1")
+    cluster.end_ranks("node-1", -9)
+    cluster.train(1)
+    assert cluster.state("node-1") is NodeState.BLOCKED
+    assert cluster.job.members == ("node-0", "node-3", "node-2")
+    (check,) = [decision.reason for decision in cluster.decisions if decision.name == "check"][1:]
+    assert len(check.split(", ")) == 3
+
+
+def test_a_slow_network_blocks_a_node_after_two_rounds() -> None:
+    cluster = Cluster(network=MadeNetwork(factors={"node-0": 4.0}))
+    cluster.train(0)
+    assert cluster.state("node-0") is NodeState.BLOCKED
+    assert cluster.names.count("suspect") == 1
+    assert "slow in two rounds" in cluster.job.nodes["node-0"].reason
+
+
+def test_two_nodes_without_a_third_are_not_blocked_and_the_decision_says_why() -> None:
+    cluster = Cluster(num_nodes=2, num_spares=0, network=MadeNetwork(unplugged={"node-1"}))
+    cluster.train(0)
+    (undecided,) = [decision.reason for decision in cluster.decisions if decision.name == "pairs-undecided"]
+    assert undecided.startswith("no pair of node-0, node-1 worked")
+    assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
+
+
+def test_ranks_that_train_are_never_paired() -> None:
+    network = MadeNetwork()
+    cluster = Cluster(num_nodes=3, num_spares=2, network=network)
+    cluster.train(0)
+    cluster.nodes["node-4"].restart_executor()
+    for _ in range(10):
+        cluster.turn()
+        assert all(cluster.policy.order(name).work is Work.TRAIN for name in cluster.job.members)
+    assert cluster.names.count("check-pairs") == 2
+    assert cluster.state("node-4") is NodeState.READY
+
+
+def test_another_driver_continues_a_paired_test() -> None:
+    cluster = Cluster(network=MadeNetwork(unplugged={"node-3"}))
+    while not (cluster.job.round is not None and len(cluster.job.round.tests) == 2):
+        cluster.turn()
+    cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
+    cluster.decisions += cluster.policy.take_over(cluster.now_s, 100)
+    cluster.until(Phase.TRAIN)
+    assert cluster.state("node-3") is NodeState.BLOCKED
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["first", "other"])
+def test_a_node_that_is_lost_during_a_paired_test_does_not_hold_it_up(index: int) -> None:
+    network = MadeNetwork()
+    cluster = Cluster(network=network)
+    while cluster.job.round is None or not cluster.job.round.tests:
+        cluster.turn()
+    lost = cluster.job.round.tests[0].nodes[index]
+    network.unplugged.add(lost)
+    cluster.nodes[lost].silent = True
+    cluster.until(Phase.TRAIN)
+    assert cluster.state(lost) is NodeState.LOST
+    assert len(cluster.job.in_state(NodeState.ACTIVE)) == cluster.config.num_nodes
+    assert "pairs-undecided" not in cluster.names
+
+
+def test_a_separated_node_learns_from_the_state_that_it_was_replaced() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    assert not cluster.job.has_replaced("node-1", 0)
+    cluster.nodes["node-1"].silent = True
+    cluster.until(Phase.STOP)
+    assert cluster.job.has_replaced("node-1", 0)
+    assert not cluster.job.has_replaced("node-0", 0)
+    cluster.train(1)
+    assert cluster.job.has_replaced("node-0", 0)
+    assert not cluster.job.has_replaced("node-0", 1)

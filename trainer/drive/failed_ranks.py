@@ -1,0 +1,48 @@
+"""What the exit statuses of failed ranks show: the kind of the fault, and the nodes that may be its cause."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.drive.records import Ended, Report
+from trainer.rank_status import FAILED, NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
+
+RANK_FAILED, STEP_NOT_FINITE = "rank-failed", "not-finite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why an attempt failed."""
+
+    fault: str
+    """Name of the decision."""
+    reason: str
+    nodes: tuple[str, ...]
+    """The suspects. Empty: every node of the attempt."""
+
+
+def failed_ranks(reports: Sequence[Report]) -> list[Ended]:
+    """The ranks that failed."""
+    return [rank for report in reports for rank in report.ended if is_failure(rank.status)]
+
+
+def is_not_finite(failed: Sequence[Ended]) -> bool:
+    """Whether ranks ended after a step that is not finite."""
+    return any(rank.status == NOT_FINITE for rank in failed)
+
+
+def cause_of(reports: Sequence[Report]) -> Cause:
+    """The cause, from the reports of all members. One rank at least failed.
+
+    NaN on one rank is on all ranks after the sum of the gradients, so no node is more suspected than the others.
+    """
+    failed = failed_ranks(reports)
+    if is_not_finite(failed):
+        step = max(report.step for report in reports)
+        return Cause(fault=STEP_NOT_FINITE, reason=f"{NOT_FINITE_TEXT}; ranks ended in step {step}", nodes=())
+    statuses = {rank.rank: rank.status for rank in sorted(failed, key=lambda rank: rank.at_s)}
+    causes = causing(statuses)
+    if all(status == FAILED for status in statuses.values()):
+        causes = causes[:1]  # the others may have lost their peer
+    nodes = tuple(report.node for report in reports if any(rank.rank in causes for rank in report.ended))
+    words = ", ".join(f"rank {rank} {manner(statuses[rank])}" for rank in causes)
+    return Cause(fault=RANK_FAILED, reason=f"{words} on {', '.join(nodes)}", nodes=nodes)
