@@ -49,7 +49,7 @@ from trainer.drive.status import Status
 LOOPBACK = "127.0.0.1"
 TICK_S = 0.25
 LEAVE_S = 90.0
-"""How long the driver waits at the end until all executors have ended."""
+"""How long the driver waits at the end until all executors have ended, and its decisions are on disk."""
 MAX_DIGITS = 15
 """Of a step in an alert."""
 STATUS_OF = {Phase.DONE: 0, Phase.GAVE_UP: 1}
@@ -66,13 +66,15 @@ class Driver:
         self._clock_s = clock_s
         assert job_file.options.run_id is not None
         stored = folder.read(STATE, Job)
-        num_steps = job_file.train.num_steps
-        new = Job(run_id=job_file.options.run_id, num_steps=num_steps, since_s=clock_s())
+        num_steps, started_ns = job_file.train.num_steps, job_file.started_ns
+        new = Job(run_id=job_file.options.run_id, num_steps=num_steps, started_ns=started_ns, since_s=clock_s())
         self._policy = Policy(job_file.drive, stored or new)
         self._stored: object = None
+        self._unwritten: list[Decision] = []
+        self._is_asked_to_end = False
         self.ended_by = 0
         """The signal that ended the job; 0: none."""
-        self._record(self._policy.take_over(clock_s(), num_steps) if stored else [])
+        self._record(self._policy.take_over(clock_s(), num_steps, started_ns=started_ns) if stored else [])
 
     @property
     def job(self) -> Job:
@@ -97,24 +99,26 @@ class Driver:
         self._record(self._policy.ask(request, self._clock_s()))
 
     def tick(self) -> None:
-        """Time passes."""
+        """Time passes. Raises OSError if the folder cannot be written. The next call tries again."""
+        if self.ended_by and not self._is_asked_to_end and not self.job.phase.is_over:
+            self._is_asked_to_end = True
+            self.ask(Request(action=Action.END))
         self._record(self._policy.tick(self._clock_s()))
 
     def end(self, number: int) -> None:
-        """Signal ``number`` asks the job to end."""
-        if not self.ended_by:
-            self.ended_by = number
-            if not self.job.phase.is_over:
-                self.ask(Request(action=Action.END))
+        """Signal ``number`` asks the job to end. For a signal handler, which can interrupt every other method. So the
+        next tick acts."""
+        self.ended_by = self.ended_by or number
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job is over and every executor has ended, or does not report."""
+        """Whether the job is over and recorded, and every executor has ended or does not report."""
         nodes = self.job.nodes.values()
         waiting = [node for node in nodes if node.report is not None and not node.report.leaving]
         now_s = self._clock_s()
         recent = [node for node in waiting if now_s - node.heard_s < LEAVE_S]
-        return self.job.phase.is_over and (not recent or now_s - self.job.since_s > LEAVE_S)
+        waits = (recent or self._unwritten) and now_s - self.job.since_s <= LEAVE_S
+        return self.job.phase.is_over and not waits
 
     @property
     def exit_status(self) -> int:
@@ -129,10 +133,12 @@ class Driver:
         """Write decisions, and the state if more than reports has changed."""
         for decision in decisions:
             log(f"{decision.name}{f' {decision.node}' if decision.node else ''}: {decision.reason}")
-        if decisions:
-            self._folder.append(decisions)
-            self._marks.send(decisions)
-        if decisions or self._stored != self.job.outline:
+        self._unwritten += decisions
+        if self._unwritten:
+            self._folder.append(self._unwritten)
+            self._marks.send(self._unwritten)
+            self._unwritten, self._stored = [], None
+        if self._stored != self.job.outline:
             self._folder.write(STATE, self.job)
             self._stored = self.job.outline
 
@@ -141,9 +147,12 @@ def make_app(driver: Driver, settings: ServerSettings, stop: Callable[[], None])
     """The server of ``driver``. Calls ``stop`` when the driver has ended."""
 
     async def tick() -> None:
+        problem = ""
         while True:
             await asyncio.sleep(TICK_S)
-            driver.tick()
+            before, problem = problem, _problem_of_tick(driver)
+            if problem not in ("", before):
+                log(f"the driver cannot write its state: {problem}")
             if driver.has_ended:
                 stop()
 
@@ -160,6 +169,10 @@ def make_app(driver: Driver, settings: ServerSettings, stop: Callable[[], None])
     @app.exception_handler(RankscopeError)
     async def wrong(_: HttpRequest, error: RankscopeError) -> JSONResponse:
         return refuse(400, error.message, error.hint)
+
+    @app.exception_handler(OSError)
+    async def unwritten(_: HttpRequest, error: OSError) -> JSONResponse:
+        return refuse(503, f"the driver cannot write its state: {error}", "check the storage of the job")
 
     @app.post("/v1/reports")
     async def report(request: HttpRequest) -> Response:
@@ -182,6 +195,15 @@ def make_app(driver: Driver, settings: ServerSettings, stop: Callable[[], None])
 
     guard(app, settings)
     return app
+
+
+def _problem_of_tick(driver: Driver) -> str:
+    """Why a tick could not be recorded; empty if it was."""
+    try:
+        driver.tick()
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def findings_in(body: bytes) -> list[Finding]:

@@ -43,6 +43,8 @@ class JobFile:
     train: TrainConfig
     options: RunOptions
     drive: DriveConfig
+    started_ns: int = 0
+    """When the command was started that drives the job now."""
 
     @property
     def ranks_per_node(self) -> int:
@@ -111,15 +113,18 @@ class JobFolder:
             raise UnreadableError(f"{self.path / name}: {error}", hint="choose another --out for a new job") from error
 
     def append(self, decisions: list[Decision]) -> None:
-        """Write decisions to the end of their file."""
+        """Write decisions to the end of their file. A torn last line stays a line of its own."""
         with (
             self._opened() as folder,
             os.fdopen(folder.open(DECISIONS, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab") as file,
         ):
+            size = os.fstat(file.fileno()).st_size
+            if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+                file.write(b"\n")
             file.writelines(_line(decision) for decision in decisions)
 
     def decisions(self) -> list[Decision]:
-        """All decisions, oldest first. A torn last line is left out."""
+        """All decisions, oldest first. A torn line is left out."""
         try:
             with self._opened() as folder:
                 lines = folder.read(DECISIONS, MAX_BYTES).splitlines()

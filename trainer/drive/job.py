@@ -101,6 +101,7 @@ class Round:
 
     number: int
     nodes: tuple[str, ...]
+    """Without those that were away since the round began."""
     since_s: float
     tests: list[PairedTest] = field(default_factory=list)
     """The last one runs, the others are over. Without one, the nodes check themselves."""
@@ -111,6 +112,8 @@ class Job:
     """The whole state. Times are the driver's wall clock, seconds since the epoch."""
 
     run_id: str
+    started_ns: int = 0
+    """Of the command that drives the job. Another one begins a job again that is over."""
     num_steps: int = 0
     phase: Phase = Phase.GATHER
     since_s: float = 0.0

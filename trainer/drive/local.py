@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -62,7 +63,7 @@ def drive_here(job: JobFile, beside: Sequence[Callable[[], None]] = ()) -> int:
             )
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
         Batches(tokens, job.train, dp_index=0)
-        folder.write(JOB, job)
+        folder.write(JOB, replace(job, started_ns=time.time_ns()))
         starter = _Starter(job, lock, tokens)
         line = ProgressLine(job.options.out, job.train.num_steps, resumes=True)
         on_first_ending(starter.interrupt, limit_s=LIMIT_S + SAVE_S + LIMIT_S)

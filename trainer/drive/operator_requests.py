@@ -24,6 +24,8 @@ class Requests:
 
     def _ask_job(self, action: Action) -> None:
         job = self._job
+        if job.phase.is_over:
+            raise UsageError(f"the job is over: {job.reason}", hint="the command that started it continues the job")
         if action is Action.RESUME:
             if job.phase is not Phase.PAUSED and job.after_stop is not Phase.PAUSED:
                 raise UsageError("the job is not paused", hint="to let a node in again: rankscope drive resume NODE")
@@ -34,6 +36,8 @@ class Requests:
             return
         if action not in (Action.PAUSE, Action.END):
             raise UsageError(f"{action} needs a node", hint=f"rankscope drive {action} NODE")
+        if action is Action.PAUSE and job.phase in (Phase.SAVE, Phase.STOP) and job.after_stop is Phase.ENDED:
+            raise UsageError("the job is ending", hint="the command that started it continues the job")
         target = Phase.PAUSED if action is Action.PAUSE else Phase.ENDED
         reason = "an operator paused the job" if action is Action.PAUSE else "the job was asked to end"
         self._transitions.decide(action, reason)

@@ -50,9 +50,9 @@ class Policy:
         self._findings = Findings(self._transitions)
         self._requests = Requests(self._transitions)
 
-    def take_over(self, now_s: float, num_steps: int) -> list[Decision]:
+    def take_over(self, now_s: float, num_steps: int, *, started_ns: int) -> list[Decision]:
         """Continue with the state of an earlier driver. Nodes get time to report again. A job that is over begins
-        again, unless all of its ``num_steps`` steps are done."""
+        again if another command was started, unless all of its ``num_steps`` steps are done."""
         job = self.job
         self._transitions.now_s = now_s
         for node in job.nodes.values():
@@ -60,12 +60,13 @@ class Policy:
         job.since_s = now_s
         if job.round is not None:
             job.round.since_s = now_s
-        if job.phase in (Phase.GAVE_UP, Phase.ENDED) or (job.phase is Phase.DONE and num_steps > job.num_steps):
+        is_done = job.phase is Phase.DONE and num_steps <= job.num_steps
+        if job.phase.is_over and not is_done and started_ns != job.started_ns:
             self._transitions.turn(Phase.GATHER, "the job was started again")
             job.num_failures = job.num_rollbacks = 0
             for node in job.in_state(NodeState.NEW, NodeState.SUSPECT, NodeState.READY, NodeState.ACTIVE):
                 self._transitions.set(node, NodeState.LOST, "it has not reported since the job was started again")
-        job.num_steps = num_steps
+        job.num_steps, job.started_ns = num_steps, started_ns
         self._transitions.decide("take-over", f"another driver continues in phase {job.phase}")
         return self._transitions.taken()
 
@@ -78,6 +79,7 @@ class Policy:
             self._transitions.decide("join", "the node reports for the first time", node)
         previous, node.report, node.heard_s = node.report, report, now_s
         if node.state is NodeState.LOST:
+            self._rounds.leave(node)
             self._transitions.set(node, NodeState.NEW, "it reports again")
             self._transitions.decide("return", node.reason, node)
         elif previous is not None and previous.life != report.life:
@@ -160,6 +162,7 @@ class Policy:
     def _restarted(self, node: Node) -> None:
         """Its executor is another process, so its ranks have ended."""
         was_active = self.job.trains(node)
+        self._rounds.leave(node)
         if node.state not in (NodeState.BLOCKED, NodeState.DRAINED):
             self._transitions.set(node, NodeState.NEW, "its executor was restarted")
         if was_active:

@@ -58,15 +58,20 @@ class Rounds:
         )
         self._transitions.decide("check", f"check {', '.join(job.round.nodes)}")
 
+    def leave(self, node: Node) -> None:
+        """A node that was away during a round may not have its results in time. The next round checks it."""
+        now = self._job.round
+        if now is not None:
+            now.nodes = tuple(name for name in now.nodes if name != node.name)
+
     def order(self, node: Node) -> Order | None:
         """What the round orders a node to do; None: nothing."""
         now = self._job.round
-        if now is None:
+        if now is None or node.name not in now.nodes:
             return None
         test = now.tests[-1] if now.tests else None
         if test is None:
-            is_due = node.name in now.nodes and node.result_of(now.number) is None
-            return Order(work=Work.CHECK, check=now.number) if is_due else None
+            return Order(work=Work.CHECK, check=now.number) if node.result_of(now.number) is None else None
         if node.name not in test.nodes or node.verdict_of(test.number) is not None:
             return None
         return Order(work=Work.CHECK, check=now.number, pairs=test.order_for(node.name))
@@ -89,7 +94,7 @@ class Rounds:
         return ready[: max(few - len(nodes), least)]
 
     def _end_checks(self, now: Round) -> None:
-        present = self._present(now.nodes)
+        present = self._present(now, now.nodes)
         results = {node.name: found for node in present if (found := node.result_of(now.number)) is not None}
         if len(results) < len(present) and self._transitions.now_s - now.since_s < CHECK_S:
             return
@@ -124,7 +129,7 @@ class Rounds:
 
     def _end_test(self, now: Round) -> None:
         test = now.tests[-1]
-        present = self._present(test.nodes)
+        present = self._present(now, test.nodes)
         verdicts = {node.name: found for node in present if (found := node.verdict_of(test.number)) is not None}
         if len(verdicts) < len(present) and self._transitions.now_s - test.since_s < PAIRS_S:
             return
@@ -151,8 +156,8 @@ class Rounds:
         for name, problem in judgement.problems.items():
             self._transitions.decide("pairs-undecided", f"no paired test: {problem}", self._job.nodes[name])
 
-    def _present(self, names: Sequence[str]) -> list[Node]:
-        nodes = [self._job.nodes[name] for name in names]
+    def _present(self, now: Round, names: Sequence[str]) -> list[Node]:
+        nodes = [self._job.nodes[name] for name in names if name in now.nodes]
         return [node for node in nodes if node.state in CHECKED]
 
     def _judge(self, node: Node, problem: str, slow: str, num_working: int = 0) -> None:

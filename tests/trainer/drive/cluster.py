@@ -25,6 +25,8 @@ class FakeNode:
     """This many checks measure a third."""
     broken: bool = False
     """Fails its checks."""
+    hangs: bool = False
+    """Its checks do not end."""
     life: str = "first"
     silent: bool = False
     network: MadeNetwork | None = None
@@ -51,7 +53,7 @@ class FakeNode:
             nodes = policy.job.round.tests[-1].nodes
             assert (nodes[order.pairs.index], len(nodes)) == (self.name, order.pairs.nodes)
             report = replace(report, pairs=self.network.report(self.name, order.pairs.number, nodes))
-        elif order.work is Work.CHECK and (report.check is None or report.check.number != order.check):
+        elif order.work is Work.CHECK and not self.hangs and (not report.check or report.check.number != order.check):
             report = replace(report, check=self.checked(order.check))
         self.report = report
 

@@ -1,7 +1,9 @@
 """The driver's server, its files, and what it reads from a webhook."""
 
 import json
+import signal
 import stat
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +18,16 @@ from diagnose.alerts.notice import Notice, Status, notice_of
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
 from telemetry.collector.settings import ServerSettings
 from telemetry.errors import UnreadableError, UsageError
+from tests.deadline import until
 from tests.telemetry.served import serving
 from tests.trainer.jobs import small_config
 from trainer.config import RunOptions
 from trainer.drive.driver import Driver, findings_in, make_app
-from trainer.drive.folder import JOB, STATE, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DECISIONS, JOB, STATE, JobFile, JobFolder, held_lock
 from trainer.drive.job import Job, Phase
 from trainer.drive.marks import MarkSender
 from trainer.drive.node_check import read_results
-from trainer.drive.records import Action, DriveConfig, Order, Report, Request, Work, decode, encode
+from trainer.drive.records import Action, Decision, DriveConfig, Order, Report, Request, Work, decode, encode
 from trainer.drive.status import Status as DriverStatus
 
 TOKEN = "t" * 64
@@ -153,6 +156,47 @@ def test_the_next_driver_continues_where_the_last_one_was(
     later = Driver(folder, job, MarkSender(job.options))
     assert (later.job.phase, later.job.attempt, later.job.members) == (Phase.TRAIN, 0, ("node-0", "node-1"))
     assert [decision.name for decision in folder.decisions()][-2:] == ["start", "take-over"]
+
+
+def test_a_signal_acts_with_the_next_tick(driver: Driver) -> None:
+    driver.report(Report(node="node-0", life="first"))
+    driver.end(signal.SIGTERM)
+    assert driver.job.phase is Phase.GATHER, "a handler interrupts other methods: it must not change the state"
+    driver.tick()
+    assert driver.job.phase is Phase.ENDED
+
+
+def test_decisions_that_could_not_be_written_are_written_later(folder: JobFolder, driver: Driver) -> None:
+    folder.path.chmod(0o777)  # refused, as a full disk is
+    for node in ("node-0", "node-1"):
+        with pytest.raises(OSError, match="can write into"):
+            driver.report(Report(node=node, life="first"))
+    folder.path.chmod(0o700)
+    driver.tick()
+    assert [decision.name for decision in folder.decisions()] == ["join", "join", "start"]
+    stored = folder.read(STATE, Job)
+    assert stored is not None
+    assert stored.phase is Phase.TRAIN
+
+
+def test_the_driver_goes_on_when_its_state_can_be_written_again(folder: JobFolder, driver: Driver) -> None:
+    stopped = threading.Event()
+    with serving(make_app(driver, ServerSettings.checked(token=TOKEN), stopped.set)):
+        folder.path.chmod(0o777)
+        driver.end(signal.SIGTERM)
+        until(lambda: driver.job.phase is Phase.ENDED, what="a tick that cannot be written")
+        folder.path.chmod(0o700)
+        assert stopped.wait(30)
+    assert [decision.name for decision in folder.decisions()] == ["end"]
+
+
+def test_a_torn_line_of_decisions_does_not_swallow_the_next_one(folder: JobFolder) -> None:
+    first, second, third = (Decision(at_ns=number, attempt=0, name="start", reason="") for number in range(3))
+    folder.append([first, second])
+    path = folder.path / DECISIONS
+    path.write_bytes(path.read_bytes()[:-5])
+    folder.append([third])
+    assert folder.decisions() == [first, third]
 
 
 def test_every_file_is_private(client: httpx.Client, folder: JobFolder) -> None:

@@ -108,7 +108,7 @@ def test_a_rollback_survives_the_driver_and_later_faults() -> None:
     cluster = acting()
     cluster.find("loss-anomaly", first_step=51)
     cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
-    cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS)
+    cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS, started_ns=0)
     cluster.train(1)
     cluster.end_ranks(cluster.job.members[0], -9)
     cluster.train(2)

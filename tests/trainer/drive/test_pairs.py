@@ -159,7 +159,7 @@ def test_another_driver_continues_a_paired_test() -> None:
     while not (cluster.job.round is not None and len(cluster.job.round.tests) == 2):
         cluster.turn()
     cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
-    cluster.decisions += cluster.policy.take_over(cluster.now_s, 100)
+    cluster.decisions += cluster.policy.take_over(cluster.now_s, 100, started_ns=0)
     cluster.until(Phase.TRAIN)
     assert cluster.state("node-3") is NodeState.BLOCKED
 

@@ -12,6 +12,7 @@ from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
 from trainer.drive.records import Action, Request, Work, decode, encode
+from trainer.drive.rounds import CHECK_S
 
 NUM_STEPS = 100
 
@@ -316,7 +317,7 @@ def test_another_driver_takes_over_without_a_stop() -> None:
     stored = encode(cluster.job)
     cluster.now_s += 300.0
     cluster.policy = Policy(cluster.config, decode(Job, stored))
-    cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS)
+    cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS, started_ns=0)
     for _ in range(10):
         cluster.turn()
     assert (cluster.job.phase, cluster.job.attempt) == (Phase.TRAIN, 0)
@@ -332,9 +333,69 @@ def test_a_job_that_is_done_continues_if_it_has_more_steps(num_steps: int, phase
     for node in cluster.nodes.values():
         node.restart_executor()
     cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
-    cluster.decisions = cluster.policy.take_over(cluster.now_s, num_steps)
+    cluster.decisions = cluster.policy.take_over(cluster.now_s, num_steps, started_ns=1)
     cluster.until(phase)
     assert "executor-lost" not in cluster.names
+
+
+@pytest.mark.parametrize(("started_ns", "phase"), [(0, Phase.ENDED), (1, Phase.TRAIN)])
+def test_only_another_command_begins_a_job_again_that_was_ended(started_ns: int, phase: Phase) -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.ask(Request(action=Action.END))
+    cluster.until(Phase.ENDED)
+    for node in cluster.nodes.values():
+        node.restart_executor()
+    cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
+    cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS, started_ns=started_ns)
+    cluster.until(phase)
+    cluster.turn()
+    assert cluster.job.phase is phase
+
+
+@pytest.mark.parametrize("action", [Action.PAUSE, Action.END, Action.RESUME])
+def test_a_job_that_is_over_stays_over(action: Action) -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    for name in cluster.job.members:
+        cluster.end_ranks(name, 0, 0)
+    cluster.until(Phase.DONE)
+    with pytest.raises(UsageError, match="the job is over"):
+        cluster.ask(Request(action=action))
+    assert cluster.job.phase is Phase.DONE
+
+
+def test_a_job_that_ends_cannot_be_paused() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.ask(Request(action=Action.END))
+    with pytest.raises(UsageError, match="the job is ending"):
+        cluster.ask(Request(action=Action.PAUSE))
+    cluster.until(Phase.ENDED)
+    assert "pause" not in cluster.names
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["no report for a while", "another executor"])
+def test_a_node_that_was_away_during_a_check_is_checked_again_and_not_blocked(restarted: bool) -> None:
+    cluster = Cluster(num_nodes=2, num_spares=0)
+    slow, away = cluster.nodes["node-0"], cluster.nodes["node-1"]
+    slow.hangs = away.hangs = True
+    cluster.turn()
+    cluster.turn(CHECK_S - 15.0)
+    cluster.turn()
+    if restarted:
+        away.restart_executor()
+    else:
+        away.silent = True
+        cluster.turn(11.0)
+        assert cluster.state("node-1") is NodeState.LOST
+        away.silent = False
+    slow.hangs = False
+    cluster.turn()
+    cluster.turn(CHECK_S)
+    away.hangs = False
+    cluster.train(0)
+    assert "block" not in cluster.names
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -364,7 +425,7 @@ def test_random_events_never_train_on_a_blocked_node_nor_two_attempts_at_once(se
             case 6 if number % 5 == 0:
                 stored = encode(cluster.job)
                 cluster.policy = Policy(cluster.config, decode(Job, stored))
-                cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS)
+                cluster.decisions += cluster.policy.take_over(cluster.now_s, NUM_STEPS, started_ns=0)
         cluster.turn(chance.choice([0.1, 0.5, 2.0, 12.0]))
         _check_invariants(cluster)
     if network is not None:
