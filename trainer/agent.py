@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from telemetry.printable import log
 from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment, python_module
 from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
@@ -60,7 +61,7 @@ class AgentKeeper:
         if self._restart_s is None:
             self._restart_s = now_s + self._pauses.after_death(now_s)
         elif now_s >= self._restart_s:
-            self._start()
+            self._start_again()
 
     def __exit__(self, *_: object) -> None:
         """Wait until the agent has sent the remaining records, for a limited time. It then ends itself. If it waits for
@@ -69,7 +70,7 @@ class AgentKeeper:
             self._end(self._process)
             return
         if self._restart_s is not None and self._drain_s():
-            self._start()
+            self._start_again()
         began_s = time.monotonic()
         while self._process is not None and time.monotonic() - began_s < self._drain_s():
             with suppress(subprocess.TimeoutExpired):
@@ -78,7 +79,7 @@ class AgentKeeper:
                     self._report_status(status)
                     return
                 time.sleep(FIRST_PAUSE_S)
-                self._start()
+                self._start_again()
         if self._process is not None:
             self._give_up(self._process)
 
@@ -108,6 +109,15 @@ class AgentKeeper:
     def _has_ranks(self) -> bool:
         options = self._options
         return options.spool is not None and bool(find_rank_dirs(options.spool, options.run_id, options.attempt))
+
+    def _start_again(self) -> None:
+        """Start it, or report why not: a host without memory for an agent can still train."""
+        try:
+            self._start()
+        except OSError as error:
+            now_s = self._clock_s()
+            self._restart_s = now_s + self._pauses.after_death(now_s)
+            log(f"the agent cannot start: {error}")
 
     def _start(self) -> None:
         options = self._options

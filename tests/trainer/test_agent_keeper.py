@@ -85,6 +85,27 @@ def test_an_agent_that_dies_again_and_again_is_started_again_after_pauses_that_d
         until(lambda: agent_of(spool), what="the last agent")
 
 
+def test_an_agent_that_cannot_start_again_is_tried_later_and_training_goes_on(tmp_path: Path) -> None:
+    clock, spool = Clock(), tmp_path / "spool"
+    with keeping(tmp_path, clock) as keeper:
+        until(lambda: agent_of(spool), what="the agent")
+        found = agent_of(spool)
+        assert found is not None
+        os.kill(found[0], signal.SIGKILL)
+        see_death(keeper, clock)
+        log = tmp_path / "logs" / "agent.log"
+        log.unlink()
+        log.mkdir()
+        clock.now_s += 1.1
+        keeper.restart_if_dead()
+        log.rmdir()
+        keeper.restart_if_dead()
+        assert agent_of(spool) is None
+        clock.now_s += 2.1
+        keeper.restart_if_dead()
+        until(lambda: agent_of(spool), what="the next agent")
+
+
 def test_an_agent_that_waits_for_its_restart_starts_at_once_when_the_ranks_are_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

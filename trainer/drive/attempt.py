@@ -61,11 +61,12 @@ class Attempt:
                 self._claim.enter_context(claimed(self._options.checkpoints, job.train))
                 self._roll_back(self._options.checkpoints, order.rollback)
             self.ranks = RankProcesses(seats, job.train, self._options, tokens)
+            self._claim.callback(self.ranks.kill)  # before the folder is released; no effect on ranks that have ended
+            self.agent = AgentKeeper(self._options)
+            self.agent.__enter__()
         except BaseException:
             self._claim.close()
             raise
-        self.agent = AgentKeeper(self._options)
-        self.agent.__enter__()
 
     def _roll_back(self, checkpoints: Path, rollback: Rollback | None) -> None:
         """Rank 0 lists the checkpoints for all ranks, and has not started yet."""

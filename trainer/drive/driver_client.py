@@ -13,7 +13,8 @@ ANSWER_S = 5.0
 
 
 class FreePort:
-    """A port of this node that nothing else uses, kept until it is released."""
+    """A port of this node that nothing else uses. It is kept until it is released for the ranks, or for a paired test,
+    and another one is taken when they have ended."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -22,14 +23,18 @@ class FreePort:
         self.take()
 
     def take(self) -> None:
-        """Keep a port for this node, also after a release: then it is another one."""
-        self.release()
-        if not self._address:
+        """Keep a port for this node: the same one until it is released, then another one. None while the address does
+        not exist: a network can be down for a while."""
+        if not self._address or self._socket is not None:
             return
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((self._address, 0))
-        self.number = self._socket.getsockname()[1]
+        found = socket.socket()
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((self._address, 0))
+        except OSError:
+            found.close()
+            return
+        self._socket, self.number = found, found.getsockname()[1]
 
     def release(self) -> None:
         """Let the ranks use it."""

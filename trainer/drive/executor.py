@@ -174,6 +174,7 @@ class Executor:
         )
 
     def _fail(self, order: Order, error: Exception) -> None:
+        self._port.take()
         self._claim_since_s = None
         self._error, self._failed_attempt = str(error), order.attempt
 
@@ -184,6 +185,8 @@ class Executor:
             time.sleep(EVERY_S)
         if self._attempt is not None:
             self._attempt.look_after()
+            if not self._attempt.living:
+                self._port.take()
 
     def _leave(self) -> None:
         if self._driver.silent_s > ORPHAN_S:

@@ -41,7 +41,12 @@ class KeeperProcess:
             write_lines(f"the keeper of replicas ended with status {status}; another one starts without replicas")
         elif self._process is None and now_s >= self._restart_s:
             self._pauses.started(now_s)
-            self._start(token)
+            try:
+                self._start(token)
+            except OSError as error:  # such as no memory: the ranks train on
+                self._kill()
+                self._restart_s = now_s + self._pauses.after_death(now_s)
+                write_lines(f"the keeper of replicas cannot start: {error}")
 
     def forget(self) -> None:
         """Free the memory. Another process starts when this node is looked after again."""

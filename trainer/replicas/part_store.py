@@ -7,6 +7,7 @@ older                   dropped before the first byte of a new generation is rec
 
 import zlib
 from collections.abc import Iterable
+from weakref import WeakSet
 
 from telemetry.errors import UsageError
 from trainer.replicas.parts import Generation, Part
@@ -39,13 +40,18 @@ class Incoming:
         self._content[self._arrived : end] = piece
         self._arrived = end
 
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that have not arrived. The kernel gives memory for them only when they do."""
+        return len(self._content) - self._arrived
+
     def files(self) -> dict[str, memoryview]:
         """The content of each file.
 
         Raises:
             RefusedError: bytes are missing, or a checksum does not match.
         """
-        if self._arrived < len(self._content):
+        if self.missing_bytes:
             raise RefusedError("a part is cut off", hint="send the part again")
         content, begin, found = memoryview(self._content), 0, {}
         for file in self.part.files:
@@ -61,6 +67,8 @@ class PartStore:
 
     def __init__(self) -> None:
         self._held: dict[tuple[Generation, int], tuple[Part, dict[str, memoryview]]] = {}
+        self._arriving: WeakSet[Incoming] = WeakSet()
+        """The request that sends a part holds it. If the request is broken off, it is gone."""
 
     def begin(self, part: Part, *, total_bytes: int, free_bytes: int) -> Incoming:
         """Make room for ``part``. Memory of the node: ``total_bytes``, of which ``free_bytes`` are free now.
@@ -72,11 +80,14 @@ class PartStore:
         if generations and part.generation[:2] < max(generations)[:2]:
             raise RefusedError("a newer replica is held already", hint="an earlier attempt must not send any more")
         freed = self.keep_only({part.generation, max(generations - {part.generation}, default=part.generation)})
-        if free_bytes + freed - part.size_bytes < LEAST_FREE * total_bytes:
+        promised = sum(incoming.missing_bytes for incoming in self._arriving)
+        if free_bytes + freed - promised - part.size_bytes < LEAST_FREE * total_bytes:
             raise RefusedError(
                 f"a part of {part.size_bytes} bytes leaves too little free memory", hint="train without --replicas"
             )
-        return Incoming(part)
+        incoming = Incoming(part)
+        self._arriving.add(incoming)
+        return incoming
 
     def end(self, incoming: Incoming) -> None:
         """Hold a part that has arrived.

@@ -1,9 +1,11 @@
 """An executor whose ranks cannot start yet, and the real commands that it runs for a paired test."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from telemetry.errors import UsageError
@@ -51,6 +53,34 @@ def test_the_first_node_waits_for_the_folder_of_checkpoints_and_then_says_why(
     node._obey(order)
     assert "another job writes into" in node._report().error
     assert node._report().attempt == 1
+
+
+def test_no_rank_lives_and_nothing_is_held_after_an_attempt_that_could_not_start(folder: JobFolder) -> None:
+    checkpoints = folder.out / "checkpoints"
+    options = RunOptions(out=folder.out, run_id="run", checkpoints=checkpoints, collector="http://127.0.0.1:9")
+    job = JobFile(train=small_config(dp=2), options=options, drive=DriveConfig(num_nodes=1))
+    (folder.out / "logs" / "agent.log").mkdir(parents=True)  # the agent cannot start
+    node = Executor(folder, job, "node-0", address="127.0.0.1", tokens=None)
+    before = psutil.Process().children()
+    node._obey(Order(work=Work.TRAIN, attempt=0))
+    assert "agent.log" in node._report().error
+    assert psutil.Process().children() == before
+    with claimed(checkpoints, job.train), socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", node._report().port))
+    node._port.release()
+
+
+def test_a_port_is_kept_until_it_is_released_and_then_another_one() -> None:
+    port = FreePort("127.0.0.1")
+    number = port.number
+    port.take()
+    assert port.number == number
+    port.release()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", number))
+        port.take()
+    assert port.number not in (0, number)
+    port.release()
 
 
 def test_two_nodes_run_the_paired_test(folder: JobFolder) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,18 @@ def test_a_keeper_is_restarted_at_its_address_and_forgets(files: MemoryFolder) -
             assert client.parts() == []
     finally:
         keeper.end()
+
+
+def test_a_keeper_that_cannot_start_does_not_end_its_executor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    keeper = KeeperProcess("")
+    try:
+        keeper.look_after(TOKEN)
+    finally:
+        keeper.end()
+    assert "the keeper of replicas cannot start" in capsys.readouterr().err
 
 
 def test_a_keeper_ends_with_its_executor_and_leaves_nothing(tmp_path: Path) -> None:

@@ -67,6 +67,22 @@ def test_what_an_older_generation_frees_counts_as_free() -> None:
     assert store.begin(made_part(0, large, step=7), total_bytes=1000, free_bytes=100)
 
 
+def test_parts_that_arrive_at_the_same_time_share_the_free_memory() -> None:
+    store, large = PartStore(), b"x" * 600
+    first = store.begin(made_part(0, large), total_bytes=1000, free_bytes=1000)
+    with pytest.raises(RefusedError, match="too little free memory"):
+        store.begin(made_part(1, large), total_bytes=1000, free_bytes=1000)
+    first.add(large[:500])
+    assert store.begin(made_part(1, large[:300]), total_bytes=1000, free_bytes=500)
+
+
+def test_a_part_that_was_broken_off_takes_no_memory() -> None:
+    store, large = PartStore(), b"x" * 600
+    broken_off = store.begin(made_part(0, large), total_bytes=1000, free_bytes=1000)
+    del broken_off
+    assert store.begin(made_part(1, large), total_bytes=1000, free_bytes=1000)
+
+
 def test_a_file_is_read_from_its_own_generation() -> None:
     store, part = PartStore(), made_part(0)
     hold(store, part)
