@@ -28,17 +28,20 @@ SIGNAL_BASE = 128
 """Exit status of a process that ended on signal n: 128 + n."""
 
 
-def on_first_ending(act: Callable[[int], None], *, limit_s: float = LIMIT_S) -> None:
+def on_first_ending(act: Callable[[int], None], *, limit_s: float = LIMIT_S, for_all: bool = False) -> None:
     """Have ``act(number)`` called in the main thread on the first ending signal; further ones are ignored.
 
-    ``limit_s``: how long the process may take to end after SIGTERM.
+    ``limit_s``: how long the process may take to end after SIGTERM. ``for_all``: after SIGINT and SIGHUP too.
     A SIGHUP that is ignored already (``nohup``) stays ignored. Main thread only.
     """
+    limits_s = {signal.SIGTERM: limit_s, signal.SIGINT: SHORT_LIMIT_S, signal.SIGHUP: LIMIT_S}
+    if for_all:
+        limits_s = dict.fromkeys(ENDING, limit_s)
 
     def end(number: int, _: object) -> None:
         for other in ENDING:
             signal.signal(other, _ignore)
-        _limit_the_end(number, limit_s)
+        _limit_the_end(number, limits_s[signal.Signals(number)])
         act(number)
 
     for number in ENDING:
@@ -82,10 +85,6 @@ def _raise(number: int) -> None:
 def _limit_the_end(number: int, limit_s: float) -> None:
     """A thread of the lowest kind takes no lock to start: the code that was interrupted may hold one of threading's.
     The kernel's timer also ends a process whose threads do not return to Python."""
-    if number == signal.SIGINT:
-        limit_s = SHORT_LIMIT_S
-    elif number == signal.SIGHUP:
-        limit_s = LIMIT_S
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_AFTER_LIMIT_S)
     with suppress(RuntimeError):  # no further thread can start: the alarm remains

@@ -248,41 +248,36 @@ def _json(record: object) -> Response:
     return Response(encode(record), media_type="application/json")
 
 
-def driver_place(folder: JobFolder, host: str) -> DriverPlace:
-    """Address and token of the driver: those of an earlier driver, or a free port and a new token. If another program
-    takes the port before the driver listens, the driver chooses another one."""
-    place = folder.read(DRIVER, DriverPlace)
-    if place is None or urlsplit(place.url).hostname != host:
-        with listen(host, 0) as probe:
-            place = DriverPlace(url=_url(probe), token=secrets.token_hex(32))
-        folder.write(DRIVER, place)
-    return place
+def open_driver_place(folder: JobFolder, host: str) -> tuple[BoundedListener, DriverPlace]:
+    """A listening socket for the driver, and its address and token in the folder.
+
+    They are those of an earlier driver. If another program listens there now, it may have received the token: then
+    address and token are new.
+    """
+    earlier = folder.read(DRIVER, DriverPlace)
+    if earlier is not None and urlsplit(earlier.url).hostname == host:
+        with suppress(UsageError):
+            return listen(host, urlsplit(earlier.url).port or 0), earlier
+    listener = listen(host, 0)
+    place = DriverPlace(url=_url(listener), token=secrets.token_hex(32))
+    folder.write(DRIVER, place)
+    return listener, place
 
 
-def run_driver(out: Path) -> int:
+def run_driver(out: Path, listener: BoundedListener) -> int:
     """Be the driver of the job in ``out`` until it is over; the exit status of the job."""
     folder = JobFolder(out)
-    job_file = folder.read(JOB, JobFile)
+    job_file, place = folder.read(JOB, JobFile), folder.read(DRIVER, DriverPlace)
     assert job_file is not None
-    host = job_file.drive.listen or LOOPBACK
-    place = driver_place(folder, host)
-    with _listener(place) as listener, MarkSender(job_file.options) as marks:
-        folder.write(DRIVER, DriverPlace(url=_url(listener), token=place.token, pid=os.getpid()))
+    assert place is not None
+    with listener, MarkSender(job_file.options) as marks:
+        folder.write(DRIVER, replace(place, pid=os.getpid()))
         driver = Driver(folder, job_file, marks)
-        settings, stop = _settings(place.token, host), threading.Event()
+        settings, stop = _settings(place.token, job_file.drive.listen or LOOPBACK), threading.Event()
         for number in ENDING:
             signal.signal(number, lambda number, _: driver.end(number))
         serve_until(stop, make_app(driver, settings, stop.set), listener, settings)
     return driver.exit_status
-
-
-def _listener(place: DriverPlace) -> BoundedListener:
-    parts = urlsplit(place.url)
-    host = parts.hostname or LOOPBACK
-    try:
-        return listen(host, parts.port or 0)
-    except UsageError:
-        return listen(host, 0)
 
 
 def _url(listener: socket.socket) -> str:

@@ -4,20 +4,24 @@ starter ---- fork ----> driver            ends with the starter
          |-- fork ----> executor node-0   outlives the starter, at most for ten minutes
          '-- fork ----> executor node-1 ...
 
+The starter holds the socket of the driver, so no other program can take its address while a driver is restarted.
+
 The starter does what systemd does on the nodes of a cluster. If it is killed, the ranks train on. The same command
 again finds the executors by the locks in the folder of the job, and starts only what is missing.
 """
 
 import os
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
+from telemetry.collector.connections import BoundedListener
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import write_lines
 from telemetry.process.child_process import RestartPauses, tie_to_parent
@@ -25,16 +29,19 @@ from telemetry.process.signals import LIMIT_S, on_first_ending
 from telemetry.user_errors import CRASH_STATUS
 from trainer.data.batches import Batches
 from trainer.data.tokens import Tokens, load_tokens
-from trainer.drive.driver import run_driver
+from trainer.drive.driver import LOOPBACK, open_driver_place, run_driver
 from trainer.drive.executor import run_executor
-from trainer.drive.folder import JOB, JobFile, JobFolder, held_lock
+from trainer.drive.folder import JOB, DriverPlace, JobFile, JobFolder, held_lock
 from trainer.launch import ProgressLine
 from trainer.rank_processes import SAVE_S
 
+END_S = LIMIT_S + SAVE_S + LIMIT_S
+"""Limit for the end of the job after any signal: it saves a checkpoint."""
 LOOK_EVERY_S = 0.25
 EXECUTOR_EVERY_S = 2.0
 """Between two tries to start the executor of a node."""
 FIRST_PAUSE_S = 0.5
+Beside = Callable[[DriverPlace], AbstractContextManager[Callable[[], None]]]
 
 
 def node_names(job: JobFile) -> list[str]:
@@ -44,11 +51,12 @@ def node_names(job: JobFile) -> list[str]:
     return [f"node-{number}" for number in range(job.drive.num_nodes + job.drive.num_spares)]
 
 
-def drive_here(job: JobFile, beside: Sequence[Callable[[], None]] = ()) -> int:
+def drive_here(job: JobFile, beside: Beside | None = None) -> int:
     """Drive ``job`` to its end; the exit status of the driver.
 
     Args:
-        beside: called again and again while the job runs, such as to keep a collector alive.
+        beside: what runs while the job runs, such as a collector. It is given the address of the driver, and gives a
+            function that is called again and again.
 
     Raises:
         UsageError: another process drives a job in this folder, or the folder belongs to another job.
@@ -64,23 +72,27 @@ def drive_here(job: JobFile, beside: Sequence[Callable[[], None]] = ()) -> int:
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
         Batches(tokens, job.train, dp_index=0)
         folder.write(JOB, replace(job, started_ns=time.time_ns()))
-        starter = _Starter(job, lock, tokens)
+        listener, place = open_driver_place(folder, job.drive.listen or LOOPBACK)
+        opened.enter_context(listener)
+        look_after_beside = opened.enter_context(beside(place)) if beside else None
+        starter = Starter(job, lock, listener, tokens)
         line = ProgressLine(job.options.out, job.train.num_steps, resumes=True)
-        on_first_ending(starter.interrupt, limit_s=LIMIT_S + SAVE_S + LIMIT_S)
+        on_first_ending(starter.interrupt, limit_s=END_S, for_all=True)
         while (status := starter.look_after()) is None:
             line.update()
-            for look_after in beside:
-                look_after()
+            if look_after_beside is not None:
+                look_after_beside()
             time.sleep(LOOK_EVERY_S)
         line.finish()
         return status
 
 
-class _Starter:
+class Starter:
     """The processes of the job."""
 
-    def __init__(self, job: JobFile, lock: int, tokens: Tokens) -> None:
-        self._job, self._lock, self._tokens = job, lock, tokens
+    def __init__(self, job: JobFile, lock: int, listener: BoundedListener, tokens: Tokens | None) -> None:
+        """``lock``: descriptor of the lock of the folder; ``listener``: for the driver."""
+        self._job, self._lock, self._listener, self._tokens = job, lock, listener, tokens
         self._folder = JobFolder(job.options.out)
         self._executors: dict[str, int] = dict.fromkeys(node_names(job), 0)
         """Node -> pid; 0: not started."""
@@ -90,12 +102,12 @@ class _Starter:
         self._driver = 0
         self._pauses = RestartPauses(first_s=FIRST_PAUSE_S)
         self._restart_s = 0.0
+        self._interrupted = 0
+        """The signal that ends the job; 0: none."""
 
     def interrupt(self, number: int) -> None:
-        """Hand a signal on to the driver: it ends the job."""
-        if self._driver:
-            with suppress(ProcessLookupError):
-                os.kill(self._driver, number)
+        """Let the driver end the job. For a signal handler."""
+        self._interrupted = number
 
     def look_after(self) -> int | None:
         """Start what is missing. The exit status of the driver when the job is over."""
@@ -110,6 +122,8 @@ class _Starter:
         if self._driver:
             status = _ended(self._driver)
             if status is None:
+                if self._interrupted:  # again and again: a driver may just have been replaced
+                    os.kill(self._driver, self._interrupted)
                 return None
             self._driver = 0
             if status >= 0 and status != CRASH_STATUS:
@@ -118,7 +132,7 @@ class _Starter:
             write_lines(f"the driver ended with status {status}: another one takes over")
         elif now_s >= self._restart_s:
             self._pauses.started(now_s)
-            self._driver = self._fork(lambda: run_driver(self._job.options.out), is_executor=False)
+            self._driver = self._fork(lambda: run_driver(self._job.options.out, self._listener), is_executor=False)
         return None
 
     def _look_after_executor(self, node: str, now_s: float) -> None:
@@ -151,8 +165,11 @@ class _Starter:
         try:
             os.close(self._lock)
             os.setsid()
-            if not is_executor:
+            if is_executor:
+                self._listener.close()  # it outlives the driver
+            else:
                 tie_to_parent(parent)
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the driver handles it; it is sent again
             status = run()
         except RankscopeError as error:
             write_lines(str(error))

@@ -2,8 +2,10 @@
 
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ from ui.cli.output import out
 from ui.cli.ports import free_port
 from ui.cli.train import configured
 
+OWN = "http://127.0.0.1:"
+"""Begin of the address of a collector that starts with the job."""
 TOKEN = "token"
 RULES = "alerts.toml"
 ANSWER_S = 10.0
@@ -46,16 +50,20 @@ def drive(options: DriveOptions) -> int:
     folder = JobFolder(place)
     folder.make()
     job = _job(options, folder, place)
-    from trainer.drive.driver import LOOPBACK, driver_place  # noqa: PLC0415 - after the checks: torch takes seconds to import
-    from trainer.drive.local import drive_here  # noqa: PLC0415
+    from trainer.drive.local import drive_here  # noqa: PLC0415 - after the checks: torch takes seconds to import
 
-    if options.collector is None and options.own_collector:
-        collector = OwnCollector(place, job, driver_place(folder, options.listen or LOOPBACK))
-        try:
-            return drive_here(job, [collector.restart_if_dead])
-        finally:
-            collector.end()
-    return drive_here(job)
+    has_own = options.collector is None and options.own_collector
+    return drive_here(job, partial(_own_collector, place, job) if has_own else None)
+
+
+@contextmanager
+def _own_collector(place: Path, job: JobFile, driver: DriverPlace) -> Iterator[Callable[[], None]]:
+    """A collector for the block; gives the function that keeps it alive."""
+    collector = OwnCollector(place, job, driver)
+    try:
+        yield collector.restart_if_dead
+    finally:
+        collector.end()
 
 
 def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
@@ -108,8 +116,8 @@ def _collector(options: DriveOptions, earlier: JobFile | None) -> str | None:
     """Address of the collector: a given one, or that of a collector that starts with the job."""
     if options.collector is not None or not options.own_collector:
         return options.collector
-    own = earlier.options.collector if earlier else None
-    return own or f"http://127.0.0.1:{free_port(DEFAULT_PORT)}"
+    own = (earlier.options.collector if earlier else None) or ""
+    return own if own.startswith(OWN) else f"{OWN}{free_port(DEFAULT_PORT)}"
 
 
 def _check_nodes(train: TrainConfig, nodes: int) -> None:

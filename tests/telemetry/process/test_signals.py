@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from telemetry.process import signals
+
 CHILD = """
 import ctypes, signal, time
 from telemetry.process import signals
@@ -35,3 +37,15 @@ def test_a_process_ends_within_the_limit_after_its_first_signal(end: str, status
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == status
+
+
+@pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
+def test_a_process_that_saves_its_work_has_the_same_limit_after_each_signal(number: signal.Signals) -> None:
+    child = (
+        "import signal\nfrom telemetry.process import signals\n"
+        "left_s = lambda _: print(signal.getitimer(signal.ITIMER_REAL)[0], flush=True)\n"
+        "signals.on_first_ending(left_s, limit_s=60, for_all=True)\n"
+        f"signal.raise_signal({int(number)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert float(done.stdout) == pytest.approx(60, abs=5)

@@ -1,0 +1,83 @@
+"""The starter of a job: it keeps the address of the driver, and hands signals on."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from telemetry.collector.connections import BoundedListener
+from telemetry.errors import UsageError
+from tests.deadline import until
+from tests.trainer.jobs import small_config
+from trainer.config import RunOptions
+from trainer.drive import local
+from trainer.drive.driver import LOOPBACK, open_driver_place
+from trainer.drive.folder import DRIVER, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.records import DriveConfig
+
+STATUS = 7
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    found = JobFolder(tmp_path / "job")
+    found.make()
+    return found
+
+
+@contextmanager
+def starter_of(folder: JobFolder) -> Iterator[local.Starter]:
+    listener, _ = open_driver_place(folder, LOOPBACK)
+    with held_lock(folder.path) as lock, listener:
+        assert lock is not None
+        yield local.Starter(job_of(folder, LOOPBACK), lock, listener, None)
+
+
+def job_of(folder: JobFolder, listen: str) -> JobFile:
+    """A job without executors on this machine."""
+    options = RunOptions(out=folder.out, run_id="run")
+    return JobFile(train=small_config(dp=2), options=options, drive=DriveConfig(num_nodes=1, listen=listen))
+
+
+def test_a_signal_before_the_driver_can_receive_it_ends_the_job(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_driver(out: Path, listener: BoundedListener) -> int:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        return STATUS if signal.sigtimedwait({signal.SIGTERM}, 30) else 1
+
+    monkeypatch.setattr(local, "run_driver", run_driver)
+    with starter_of(folder) as starter:
+        starter.interrupt(signal.SIGTERM)
+        found: list[int | None] = []
+        until(lambda: found.append(starter.look_after()) or found[-1] is not None, what="the end of the driver")
+    assert found[-1] == STATUS
+
+
+def test_the_address_of_a_driver_stays(folder: JobFolder) -> None:
+    first, place = open_driver_place(folder, LOOPBACK)
+    first.close()
+    second, again = open_driver_place(folder, LOOPBACK)
+    second.close()
+    assert again == place == folder.read(DRIVER, DriverPlace)
+
+
+def test_an_address_that_another_program_uses_is_given_up_with_its_token(folder: JobFolder) -> None:
+    other, earlier = open_driver_place(folder, LOOPBACK)
+    with other:
+        listener, place = open_driver_place(folder, LOOPBACK)
+        listener.close()
+    assert place.url != earlier.url
+    assert place.token != earlier.token
+    assert folder.read(DRIVER, DriverPlace) == place
+
+
+def test_a_second_command_changes_nothing_of_a_job_that_is_driven(folder: JobFolder) -> None:
+    with starter_of(folder):
+        place = folder.read(DRIVER, DriverPlace)
+        with pytest.raises(UsageError, match="another process drives"):
+            local.drive_here(job_of(folder, "127.0.0.2"))
+        assert folder.read(DRIVER, DriverPlace) == place
