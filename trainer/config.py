@@ -19,6 +19,7 @@ from typing import Literal
 
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
+from trainer.drive.records import Rollback
 
 DeviceName = Literal["cpu", "cuda"]
 Precision = Literal["float32", "bfloat16"]
@@ -227,6 +228,20 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlaces:
+    """Addresses of the keepers of replicas (``trainer/replicas``), for the ranks of one node."""
+
+    own: str
+    neighbour: str
+    """Empty: there is none."""
+    keepers: tuple[str, ...]
+    """Of all nodes: they may hold parts of the attempt before."""
+    rollback: Rollback | None = None
+    """Replicas that must not be loaded, as for checkpoints."""
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """Options of one launch."""
 
@@ -247,3 +262,5 @@ class RunOptions:
     checkpoints: Path | None = None
     """Folder of checkpoints, on storage that all ranks share. Training continues with the newest complete one in it.
     None: nothing is saved."""
+    replicas: ReplicaPlaces | None = None
+    """Set by the executor of a driven job. None: no copies in the memory of nodes."""

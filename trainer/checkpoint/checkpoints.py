@@ -12,12 +12,14 @@ from trainer.checkpoint.claim import facts_of
 from trainer.checkpoint.ending import EndingRequest
 from trainer.checkpoint.finite import NUM_FIGURES, NotFiniteError, check_finite
 from trainer.checkpoint.folder import About
-from trainer.checkpoint.restore import restore
+from trainer.checkpoint.restore import Restored, restore
 from trainer.checkpoint.schedule import Schedule, Signals
 from trainer.checkpoint.state import TrainingState
 from trainer.checkpoint.write import Buffers, CheckpointWriter, plan_writes
 from trainer.config import RunOptions, TrainConfig
 from trainer.optim.adamw import add_over_ranks
+from trainer.replicas.replicator import Replicator
+from trainer.replicas.restore import restore_replica
 
 
 class Checkpoints:
@@ -41,14 +43,21 @@ class Checkpoints:
         root = self._options.checkpoints
         if root is None:
             return 0
-        restored = restore(root, state, self._config)
+        restored = self._from_memory(root, state) or restore(root, state, self._config)
         done = restored.about.step if restored else 0
         if restored:
+            source = "the checkpoint" if restored.stored_step is None else "the memory of the nodes"
             telemetry.mark(
-                "resumed", f"from the checkpoint after step {done - 1}; this rank read {restored.read_bytes} bytes"
+                "resumed", f"from {source} after step {done - 1}; this rank read {restored.read_bytes} bytes"
             )
-        self._saver = _Saver(self._config, self._options, root, state, done=done)
+        stored = done if restored is None or restored.stored_step is None else restored.stored_step
+        self._saver = _Saver(self._config, self._options, root, state, done=done, stored=stored)
         return done
+
+    def _from_memory(self, root: Path, state: TrainingState) -> Restored | None:
+        """From the memory of the nodes, if the job keeps replicas."""
+        places, run_id = self._options.replicas, self._options.run_id
+        return None if places is None or run_id is None else restore_replica(root, run_id, places, state, self._config)
 
     def signals(self) -> Signals | None:
         """This rank's part of the sum over all ranks. None if no checkpoints are written."""
@@ -76,8 +85,9 @@ class _Saver:
     """Buffers, the plan of files, the thread that writes, and the time that all of it takes."""
 
     def __init__(
-        self, config: TrainConfig, options: RunOptions, root: Path, state: TrainingState, *, done: int
+        self, config: TrainConfig, options: RunOptions, root: Path, state: TrainingState, *, done: int, stored: int
     ) -> None:
+        """``done``: steps at the start of this attempt; ``stored``: in the newest checkpoint in storage."""
         self._config = config
         self._options = options
         self._state = state
@@ -85,8 +95,13 @@ class _Saver:
         self._world_size = config.parallel.topology.world_size
         self._buffers = Buffers(self._tensors)
         plan = plan_writes(self._tensors, rank=state.rank, world_size=self._world_size)
+        self._replicator = (
+            Replicator(options.replicas, plan, self._tensors, rank=state.rank) if options.replicas else None
+        )
         self._writer = CheckpointWriter(root, plan, rank=state.rank, keep=config.checkpoint.keep)
-        self._schedule = Schedule(config.checkpoint, done=done, num_steps=config.num_steps, world_size=self._world_size)
+        self._schedule = Schedule(
+            config.checkpoint, done=stored, num_steps=config.num_steps, world_size=self._world_size
+        )
         self._ending = EndingRequest()
         self._step_s = 0.0
         self._read_s, self._read_done = time.monotonic(), done
@@ -102,6 +117,7 @@ class _Saver:
             ended=float(self._ending.asked),
             cost_s=self._buffers.copy_s,
             step_s=self._step_s,
+            sending=float(self._replicator is not None and self._replicator.busy),
         )
 
     def after(self, done: int, totals: Tensor) -> bool:
@@ -121,6 +137,8 @@ class _Saver:
                 self.finish()
                 self._ending.step_done()
             self._save(done)
+        if self._replicator is not None and not signals.sending and not decision.end and done < self._config.num_steps:
+            self._replicator.take(self._tensors | self._state.random(), self._about(done))
         return decision.end
 
     def finish(self) -> None:
@@ -134,6 +152,8 @@ class _Saver:
         if failed.item():
             self._writer.abandon()
         self._writer.finish()
+        if self._replicator is not None:
+            self._replicator.finish()
         if self._world_size > 1:
             add_over_ranks(failed)
 
@@ -163,12 +183,14 @@ class _Saver:
         """Copy the state into the buffers, and start to write them."""
         with span(Stage.CHECKPOINT_SNAPSHOT):
             self._buffers.copy_from(self._tensors | self._state.random())
+        self._writer.begin(self._buffers, self._about(done))
+
+    def _about(self, done: int) -> About:
         assert self._options.run_id is not None
-        about = About(
+        return About(
             step=done,
             run_id=self._options.run_id,
             attempt=self._options.attempt or 0,
             world_size=self._world_size,
             training=facts_of(self._config),
         )
-        self._writer.begin(self._buffers, about)

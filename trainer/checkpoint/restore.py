@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ class Restored:
     about: About
     read_bytes: int
     """Bytes of tensors that this rank read."""
+    stored_step: int | None = None
+    """If it was loaded from memory: steps of the newest checkpoint in storage, 0 without one. None: from storage."""
 
 
 def restore(root: Path, state: TrainingState, config: TrainConfig) -> Restored | None:
@@ -49,9 +52,11 @@ def restore(root: Path, state: TrainingState, config: TrainConfig) -> Restored |
             continue
         check_same_training(about, config, root)
         try:
-            restored = _load(root, about, state)
+            with ExitStack() as opened:
+                open_reader = partial(_opened_reader, opened, root, about.step)
+                restored = load(open_reader, about, state)
         except (CheckpointException, RankscopeError) as error:
-            _report(root, step, _reason(error))
+            _report(root, step, reason_of(error))
             continue
         if state.rank == 0:
             for unreadable, _ in found[:number]:
@@ -65,20 +70,21 @@ def restore(root: Path, state: TrainingState, config: TrainConfig) -> Restored |
     return None
 
 
-def _load(root: Path, about: About, state: TrainingState) -> Restored:
-    """Raises the same error on all ranks, or on none."""
-    with ExitStack() as opened:
-        reader = _together(lambda: CheckedReader(opened.enter_context(open_checkpoint(root, about.step))))
-        random = state.random().keys()
-        tensors = {
-            name: tensor for name, tensor in state.tensors().items() if name in reader.names or name not in random
-        }
-        dcp.load(dict(tensors), storage_reader=reader, no_dist=not dist.is_initialized())
-    _together(lambda: state.adopt(tensors, step=about.step))
+def _opened_reader(opened: ExitStack, root: Path, step: int) -> CheckedReader:
+    return CheckedReader(opened.enter_context(open_checkpoint(root, step)))
+
+
+def load(open_reader: Callable[[], CheckedReader], about: About, state: TrainingState) -> Restored:
+    """Load a checkpoint into ``state``. A collective call. Raises the same error on all ranks, or on none."""
+    reader = together(open_reader)
+    random = state.random().keys()
+    tensors = {name: tensor for name, tensor in state.tensors().items() if name in reader.names or name not in random}
+    dcp.load(dict(tensors), storage_reader=reader, no_dist=not dist.is_initialized())
+    together(lambda: state.adopt(tensors, step=about.step))
     return Restored(about=about, read_bytes=reader.read_bytes)
 
 
-def _together(act: Callable[[], T]) -> T:
+def together(act: Callable[[], T]) -> T:
     """``act()`` on each rank. A collective call.
 
     Raises:
@@ -89,7 +95,7 @@ def _together(act: Callable[[], T]) -> T:
     try:
         results.append(act())
     except Exception as error:
-        reasons = [_reason(error)]
+        reasons = [reason_of(error)]
     if dist.is_initialized():
         own, reasons = reasons[0], [None] * dist.get_world_size()
         dist.all_gather_object(reasons, own)
@@ -116,7 +122,7 @@ def _about(root: Path, step: int) -> About | str:
     try:
         return read_about(root, step)
     except (RankscopeError, OSError) as error:
-        return _reason(error)
+        return reason_of(error)
 
 
 def _report(root: Path, step: int, reason: str) -> None:
@@ -125,9 +131,9 @@ def _report(root: Path, step: int, reason: str) -> None:
     log(message)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """One line, with the hint."""
     if isinstance(error, CheckpointException) and error.failures:
         rank, failure = next(iter(error.failures.items()))
-        return f"rank {rank}: {_reason(failure[0])}"
+        return f"rank {rank}: {reason_of(failure[0])}"
     return "; ".join(filter(None, str(error).splitlines())) or type(error).__name__

@@ -1,12 +1,13 @@
 """When to checkpoint, decided by all ranks together.
 
-After each step every rank adds five numbers to the sum over all ranks that clips the gradients:
+After each step every rank adds six numbers to the sum over all ranks that clips the gradients:
 
     busy      1 if its last checkpoint is not written yet
     failed    1 if its last checkpoint could not be written
     ended     1 if it was asked to end (SIGTERM)
     cost_s    seconds that its last snapshot took
     step_s    seconds that its last steps took, the mean
+    sending   1 if its last replica is not sent yet
 
 So the decision is the same on all ranks, and needs no further collective.
 """
@@ -29,6 +30,7 @@ class Signals(NamedTuple):
     ended: float = 0.0
     cost_s: float = 0.0
     step_s: float = 0.0
+    sending: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from telemetry.record.state_page import LiveState
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.rollback import roll_back
+from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens
 from trainer.drive.folder import JobFile, JobFolder
 from trainer.drive.records import Ended, Order, Rollback
@@ -30,10 +31,19 @@ class Attempt:
         OSError: no process can be started.
     """
 
-    def __init__(self, job: JobFile, order: Order, folder: JobFolder, node: str, tokens: Tokens | None) -> None:
+    def __init__(
+        self,
+        job: JobFile,
+        order: Order,
+        folder: JobFolder,
+        node: str,
+        tokens: Tokens | None,
+        replicas: ReplicaPlaces | None = None,
+    ) -> None:
         self.number = order.attempt
         fault = "none" if order.attempt else job.options.fault
-        self._options = replace(job.options, attempt=order.attempt, spool=folder.node(node) / "spool", fault=fault)
+        spool = folder.node(node) / "spool"
+        self._options = replace(job.options, attempt=order.attempt, spool=spool, fault=fault, replicas=replicas)
         self._ended: dict[int, Ended] = {}
         self._stall = StallDetector(StallSettings())
         self._stalled_s: float | None = None

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ from trainer.drive.job import Job, Phase
 from trainer.drive.marks import MarkSender
 from trainer.drive.policy import Policy
 from trainer.drive.records import Action, Decision, Finding, Order, Report, Request, decode, encode
+from trainer.drive.replica_order import replica_order
 from trainer.drive.status import Status
 
 LOOPBACK = "127.0.0.1"
@@ -79,7 +81,8 @@ class Driver:
     def report(self, report: Report) -> Order:
         """The order for the node that reports."""
         self._record(self._policy.report(report, self._clock_s()))
-        return self._policy.order(report.node)
+        order = self._policy.order(report.node)
+        return replace(order, replicas=replica_order(self.job, report.node)) if self._policy.config.replicas else order
 
     def find(self, finding: Finding) -> None:
         """A diagnosis arrives."""

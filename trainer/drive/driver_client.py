@@ -52,6 +52,11 @@ class DriverClient:
         """Seconds since the last answer."""
         return time.monotonic() - self._answered_s
 
+    @property
+    def token(self) -> str:
+        """Of the job, as the driver that answered last uses it; empty: none has answered."""
+        return self._place.token if self._place is not None else ""
+
     def exchange(self, report: Report) -> Order | None:
         """Send a report. The order, or None if no driver answers."""
         try:

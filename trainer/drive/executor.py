@@ -4,6 +4,7 @@ executor --- Report ---> driver      twice a second, and as soon as a rank ends
          <-- Order ----
     |--- ranks of the newest attempt        end with the executor, even with kill -9
     |--- agent, if there is a collector
+    |--- keeper of replicas, with --replicas
     '--- command of the node checks
 
 Without an answer from the driver the ranks train on. An executor outlives the driver. It ends when the driver says so,
@@ -28,6 +29,7 @@ from telemetry.process.child_process import birth_of
 from telemetry.process.signals import ENDING, SIGNAL_BASE
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.claim import FolderInUseError
+from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.attempt import Attempt
 from trainer.drive.check_keeper import CheckKeeper
@@ -35,6 +37,7 @@ from trainer.drive.driver_client import DriverClient, FreePort
 from trainer.drive.folder import JOB, STATE, JobFile, JobFolder, held_lock
 from trainer.drive.job import Job
 from trainer.drive.records import Order, Report, Work
+from trainer.replicas.keeper_process import KeeperProcess
 
 EVERY_S = 0.5
 ORPHAN_S = 600.0
@@ -54,6 +57,7 @@ class Executor:
         self._address = address
         self._port = FreePort(address)
         self._attempt: Attempt | None = None
+        self._keeper = KeeperProcess(address) if job.drive.replicas else None
         self._agents: list[AgentKeeper] = []
         """Of earlier attempts: each ends when everything of its attempt is stored."""
         self._error = ""
@@ -77,6 +81,7 @@ class Executor:
                 if answer is None:
                     self._end_if_replaced()
                 if order is not None:
+                    self._mind_keeper(order)
                     self._obey(order)
                 self._pause()
             self._leave()
@@ -84,6 +89,8 @@ class Executor:
             if self._attempt is not None:
                 self._attempt.ranks.kill()
             self._checks.end()
+            if self._keeper is not None:
+                self._keeper.end()
 
     def _report(self) -> Report:
         step, stalled_s = self._attempt.progress() if self._attempt else (-1, 0.0)
@@ -98,6 +105,7 @@ class Executor:
             error=self._error,
             step=step,
             stalled_s=stalled_s,
+            keeper=self._keeper.url if self._keeper else "",
             check=self._checks.checked,
             pairs=self._checks.paired,
         )
@@ -132,7 +140,9 @@ class Executor:
         self._error = ""
         self._port.release()
         try:
-            self._attempt = Attempt(self._job, order, self._folder, self._node, self._tokens)
+            self._attempt = Attempt(
+                self._job, order, self._folder, self._node, self._tokens, self._replica_places(order)
+            )
             self._claim_since_s = None
         except FolderInUseError as error:
             self._claim_since_s = self._claim_since_s or time.monotonic()
@@ -140,6 +150,28 @@ class Executor:
                 self._fail(order, error)
         except (OSError, RankscopeError) as error:
             self._fail(order, error)
+
+    def _mind_keeper(self, order: Order) -> None:
+        """Keep the keeper of replicas alive, or free its memory."""
+        if self._keeper is None:
+            return
+        if order.replicas is not None and order.replicas.forget:
+            self._keeper.forget()
+        if self._driver.token:
+            self._keeper.look_after(self._driver.token)
+
+    def _replica_places(self, order: Order) -> ReplicaPlaces | None:
+        if self._keeper is None or order.replicas is None:
+            return None
+        self._keeper.may_hold_parts = True
+        found = order.replicas
+        return ReplicaPlaces(
+            own=self._keeper.url,
+            neighbour=found.neighbour,
+            keepers=found.keepers,
+            rollback=order.rollback,
+            token=self._driver.token,
+        )
 
     def _fail(self, order: Order, error: Exception) -> None:
         self._claim_since_s = None

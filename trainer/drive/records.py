@@ -143,6 +143,8 @@ class Report:
     """The newest step of any rank here; -1 before the first."""
     stalled_s: float = 0.0
     """Seconds without progress since the stall was detected; 0: the ranks make progress."""
+    keeper: str = ""
+    """Address of the keeper of replicas; empty: the job keeps none."""
     check: CheckReport | None = None
     """The newest finished round of checks."""
     pairs: PairReport | None = None
@@ -154,6 +156,16 @@ class Report:
     def living(self) -> int:
         """Number of ranks that have not ended."""
         return len(self.pids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaOrder:
+    """Where the ranks of a node send replicas, and find those of earlier attempts: addresses of keepers."""
+
+    neighbour: str = ""
+    keepers: tuple[str, ...] = ()
+    forget: bool = False
+    """Free the memory: this node does not train, and no rank needs its parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +191,8 @@ class Order:
     """``tcp://host:port``; empty: a file in the folder of the job."""
     check: int = 0
     """Number of the round of checks."""
+    replicas: ReplicaOrder | None = None
+    """None: the job keeps no replicas."""
     rollback: Rollback | None = None
     """The first node of the attempt takes these checkpoints out of use before it starts its ranks."""
     pairs: PairsOrder | None = None
@@ -255,6 +269,8 @@ class DriveConfig:
     """How long the job waits for enough nodes. Then the driver gives up."""
     slow_ratio: float = 2.0
     """A node whose measured value is lower than that of the others by this factor, twice, is slow."""
+    replicas: bool = False
+    """Keep copies of the newest state in the memory of two nodes."""
     checks: bool = True
     """Check nodes before they are used, and after a fault."""
     act_on: tuple[str, ...] = ("hung-collective", "dead-rank", "collective-mismatch", "gpu-error")

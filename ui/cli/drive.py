@@ -83,6 +83,7 @@ def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
         max_failures=options.max_failures,
         stall_s=options.stall,
         checks=options.checks,
+        replicas=options.replicas,
         act_on=acted,
         advise_on=tuple(kind for kind in usual.advise_on if kind not in acted),
     )

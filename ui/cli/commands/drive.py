@@ -64,6 +64,13 @@ StallOption = Annotated[
 ChecksOption = Annotated[
     bool, typer.Option("--checks/--no-checks", help="Check nodes before they train, and after a fault.")
 ]
+ReplicasOption = Annotated[
+    bool,
+    typer.Option(
+        "--replicas/--no-replicas",
+        help="Keep a copy of the newest state in the memory of two nodes. Then a restart repeats fewer steps.",
+    ),
+]
 ListenOption = Annotated[
     str,
     typer.Option(
@@ -108,6 +115,7 @@ class DriveOptions:
     checkpoints: CheckpointsOption = None
     checkpoint_every: EveryOption = None
     keep: KeepOption = None
+    replicas: ReplicasOption = False
     max_failures: FailuresOption = 5
     stall: StallOption = 60.0
     checks: ChecksOption = True

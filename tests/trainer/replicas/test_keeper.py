@@ -1,0 +1,110 @@
+"""A keeper over HTTP, and as a process."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from telemetry.errors import UnreadableError
+from telemetry.process.child_process import birth_of
+from tests.deadline import until
+from tests.trainer.replicas.made_parts import TOKEN, keeping, made_part
+from trainer.replicas.client import KeeperClient
+from trainer.replicas.keeper_process import KeeperProcess
+from trainer.replicas.memory_folder import MemoryFolder, memory_folder
+from trainer.replicas.part_store import PartStore
+from trainer.replicas.parts import header_of
+
+CONTENT = bytes(range(256)) * 10_000
+PART = made_part(0, CONTENT)
+NAME = PART.files[0].name
+
+
+@pytest.fixture
+def files() -> Iterator[MemoryFolder]:
+    with memory_folder("test") as folder:
+        folder.write(NAME, CONTENT)
+        yield folder
+
+
+@pytest.fixture
+def client() -> Iterator[KeeperClient]:
+    with keeping(PartStore()) as url, KeeperClient(url, TOKEN) as found:
+        yield found
+
+
+def test_a_part_is_held_and_its_ranges_are_read(client: KeeperClient, files: MemoryFolder) -> None:
+    client.send(PART, files)
+    assert client.parts() == [PART]
+    assert client.read(PART, NAME, 1000, 300) == CONTENT[1000:1300]
+    assert client.read_whole(PART, NAME) == CONTENT
+
+
+def test_a_range_that_is_not_held_is_an_error(client: KeeperClient, files: MemoryFolder) -> None:
+    client.send(PART, files)
+    for part, name, begin in ((made_part(1), NAME, 0), (PART, "other", 0), (PART, NAME, len(CONTENT) - 5)):
+        with pytest.raises(UnreadableError):
+            client.read(part, name, begin, 10)
+
+
+def test_what_is_not_kept_is_dropped(client: KeeperClient, files: MemoryFolder) -> None:
+    client.send(PART, files)
+    client.keep_only(PART.generation)
+    assert client.parts() == [PART]
+    client.keep_only(None)
+    assert client.parts() == []
+
+
+def test_a_request_without_the_token_is_refused(client: KeeperClient, files: MemoryFolder) -> None:
+    with KeeperClient(client.address, "other" * 10) as stranger:
+        for act in (stranger.parts, lambda: stranger.send(PART, files), lambda: stranger.keep_only(None)):
+            with pytest.raises(UnreadableError, match="401"):
+                act()
+    assert client.parts() == []
+
+
+@pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 100, header_of(PART), header_of(PART) + CONTENT[:-1]])
+def test_a_body_that_is_no_whole_part_is_refused(client: KeeperClient, body: bytes) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = httpx.post(f"{client.address}/v1/parts", content=body, headers=headers, trust_env=False)
+    assert answer.status_code == 400
+    assert client.parts() == []
+
+
+def test_a_keeper_is_restarted_at_its_address_and_forgets(files: MemoryFolder) -> None:
+    keeper = KeeperProcess("")
+    try:
+        with KeeperClient(keeper.url, TOKEN) as client:
+            keeper.look_after(TOKEN)
+            client.send(PART, files)
+            keeper.may_hold_parts = True
+            keeper.forget()
+            keeper.look_after(TOKEN)
+            assert client.parts() == []
+    finally:
+        keeper.end()
+
+
+def test_a_keeper_ends_with_its_executor_and_leaves_nothing(tmp_path: Path) -> None:
+    """The executor is killed with SIGKILL."""
+    before = set(os.listdir("/dev/shm"))
+    ready = tmp_path / "pid"
+    child = os.fork()
+    if not child:
+        keeper = KeeperProcess("")
+        keeper.look_after(TOKEN)
+        assert keeper._process is not None
+        ready.with_suffix(".new").write_text(str(keeper._process.pid))
+        ready.with_suffix(".new").rename(ready)
+        signal.pause()
+        os._exit(0)
+    until(ready.exists, what="the keeper")
+    pid = int(ready.read_text())
+    born = birth_of(pid)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    until(lambda: birth_of(pid) != born, what="the end of the keeper")
+    assert set(os.listdir("/dev/shm")) <= before

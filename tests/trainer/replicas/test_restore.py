@@ -1,0 +1,150 @@
+"""One rank continues from memory, or from storage if memory is not complete. The values after n steps are n."""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.checkpoint.killed_writer import CONFIG, make_state, values
+from tests.trainer.replicas.made_parts import RUN, TOKEN, keeping
+from trainer.checkpoint.claim import facts_of
+from trainer.checkpoint.folder import About, make_root
+from trainer.checkpoint.restore import Restored, restore
+from trainer.checkpoint.write import Buffers, CheckpointWriter, WritePlan, plan_writes
+from trainer.config import ReplicaPlaces
+from trainer.replicas.part_store import PartStore
+from trainer.replicas.replicator import Replicator
+from trainer.replicas.restore import restore_replica
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+STORED, SENT = 3, 5
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """A rank with two keepers."""
+
+    root: Path
+    places: ReplicaPlaces
+    own: PartStore
+    neighbour: PartStore
+
+    def run(self, *, stored: int, sent: int) -> None:
+        """Save a checkpoint of step ``stored``, and a replica of step ``sent``."""
+        state = make_state()
+        tensors = state.tensors()
+        plan = plan_writes(tensors, rank=0, world_size=1)
+        buffers = Buffers(tensors)
+        for step in sorted((stored, sent)):
+            fill(tensors, step)
+            if step == stored:
+                buffers.copy_from(tensors)
+                writer = CheckpointWriter(self.root, plan, rank=0, keep=2)
+                writer.begin(buffers, about(step))
+                writer.finish()
+            if step == sent:
+                self.send(tensors, plan, step)
+
+    def send(self, tensors: dict[str, torch.Tensor], plan: WritePlan, step: int) -> None:
+        replicator = Replicator(self.places, plan, tensors, rank=0)
+        replicator.take(tensors, about(step))
+        replicator.finish()
+        assert not replicator.busy
+
+    def resumed(self) -> tuple[int, bool, set[float]]:
+        """What a new rank continues from: the number of steps, whether from memory, and all values."""
+        state = make_state()
+        found: Restored | None = restore_replica(self.root, RUN, self.places, state, CONFIG)
+        from_memory = found is not None
+        found = found or restore(self.root, state, CONFIG)
+        assert found is not None
+        return found.about.step, from_memory, values(state)
+
+
+def fill(tensors: dict[str, torch.Tensor], value: int) -> None:
+    with torch.no_grad():
+        for tensor in tensors.values():
+            if tensor.is_floating_point():
+                tensor.fill_(value)
+
+
+def about(step: int) -> About:
+    return About(step=step, run_id=RUN, attempt=0, world_size=1, training=facts_of(CONFIG))
+
+
+def damage(store: PartStore, pattern: str) -> None:
+    """Change a bit in the middle of each held file with such a name."""
+    for part in store.parts():
+        for file in part.files:
+            content = store.read(part.generation, part.rank, file.name)
+            if re.fullmatch(pattern, file.name) and content is not None:
+                content[len(content) // 2] ^= 1
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Training]:
+    root, own, neighbour = tmp_path / "checkpoints", PartStore(), PartStore()
+    make_root(root)
+    with ExitStack() as opened:
+        first, second = opened.enter_context(keeping(own)), opened.enter_context(keeping(neighbour))
+        places = ReplicaPlaces(own=first, neighbour=second, keepers=(first, second), token=TOKEN)
+        yield Training(root=root, places=places, own=own, neighbour=neighbour)
+
+
+def test_the_newest_step_comes_from_memory(training: Training) -> None:
+    training.run(stored=STORED, sent=SENT)
+    assert training.resumed() == (SENT, True, {float(SENT)})
+
+
+@pytest.mark.parametrize("lost", ["own", "neighbour"])
+def test_either_of_two_nodes_is_enough(training: Training, lost: str) -> None:
+    training.run(stored=STORED, sent=SENT)
+    getattr(training, lost).keep_only([])
+    assert training.resumed() == (SENT, True, {float(SENT)})
+
+
+def test_without_parts_storage_is_used(training: Training) -> None:
+    training.run(stored=STORED, sent=SENT)
+    training.own.keep_only([])
+    training.neighbour.keep_only([])
+    assert training.resumed() == (STORED, False, {float(STORED)})
+
+
+@pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
+def test_damaged_parts_are_not_used(training: Training, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    training.run(stored=STORED, sent=SENT)
+    damage(training.own, name)
+    damage(training.neighbour, name)
+    assert training.resumed() == (STORED, False, {float(STORED)})
+    assert re.search("cannot (load|read) the replica of step 4: .* damaged", capfd.readouterr().err)
+
+
+def test_a_newer_checkpoint_in_storage_is_used(training: Training) -> None:
+    training.run(stored=SENT, sent=STORED)
+    assert training.resumed() == (SENT, False, {float(SENT)})
+
+
+def test_a_replica_that_is_not_used_is_dropped(training: Training) -> None:
+    training.run(stored=SENT, sent=STORED)
+    training.resumed()
+    assert training.own.parts() == training.neighbour.parts() == []
+
+
+def test_a_neighbour_that_does_not_answer_costs_one_line(training: Training, capfd: pytest.CaptureFixture[str]) -> None:
+    closed = "http://127.0.0.1:1"
+    training.places = ReplicaPlaces(
+        own=training.places.own, neighbour=closed, keepers=(training.places.own, closed), token=TOKEN
+    )
+    state = make_state()
+    tensors = state.tensors()
+    replicator = Replicator(training.places, plan_writes(tensors, rank=0, world_size=1), tensors, rank=0)
+    for step in (SENT, SENT + 1):
+        fill(tensors, step)
+        replicator.take(tensors, about(step))
+        replicator.finish()
+    assert capfd.readouterr().err.count("no replica after step") == 1
+    assert training.resumed() == (SENT + 1, True, {float(SENT + 1)})

@@ -1,0 +1,75 @@
+"""The keeper of a node, as its executor sees it: a socket that stays, and a process that may be restarted."""
+
+import subprocess
+import time
+
+from telemetry.collector.serving import listen
+from telemetry.printable import write_lines
+from telemetry.process.child_process import RestartPauses, child_environment, python_module
+
+LOOPBACK = "127.0.0.1"
+
+
+class KeeperProcess:
+    """Create it before any rank is started: ranks of other nodes learn the address from the first report.
+
+    ``address``: of this node; empty: all nodes are on this machine.
+
+    Raises:
+        UsageError: the address is not one of this machine.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._listener = listen(address or LOOPBACK, 0)
+        host, port = self._listener.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._token = ""
+        self._pauses = RestartPauses()
+        self._restart_s = 0.0
+        self.may_hold_parts = False
+        """Set by the executor when ranks start here."""
+
+    def look_after(self, token: str) -> None:
+        """Start it if it does not run, or if the job has another token now."""
+        if self._process is not None and token != self._token:
+            self._kill()
+        now_s = time.monotonic()
+        if self._process is not None and (status := self._process.poll()) is not None:
+            self._process = None
+            self._restart_s = now_s + self._pauses.after_death(now_s)
+            write_lines(f"the keeper of replicas ended with status {status}; another one starts without replicas")
+        elif self._process is None and now_s >= self._restart_s:
+            self._pauses.started(now_s)
+            self._start(token)
+
+    def forget(self) -> None:
+        """Free the memory. Another process starts when this node is looked after again."""
+        if self.may_hold_parts:
+            self.may_hold_parts = False
+            self._kill()
+
+    def end(self) -> None:
+        """End it, and free the memory."""
+        self._kill()
+        self._listener.close()
+
+    def _start(self, token: str) -> None:
+        number = self._listener.fileno()
+        self._token = token
+        self._process = subprocess.Popen(
+            [*python_module("trainer.replicas.keeper"), str(number)],
+            stdin=subprocess.PIPE,
+            env=child_environment(),
+            pass_fds=[number],
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        with self._process.stdin as stream:  # not in the environment or the command, which stay readable
+            stream.write(token.encode())
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
