@@ -55,15 +55,20 @@ MAX_DIGITS = 15
 STATUS_OF = {Phase.DONE: 0, Phase.GAVE_UP: 1}
 
 
+def steady_clock() -> Callable[[], float]:
+    """Seconds since the epoch now, and later by the monotonic clock: no limit ends early or late if the wall clock is
+    set."""
+    offset_s = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset_s
+
+
 class Driver:
     """The policy with its files. For the thread of the event loop."""
 
-    def __init__(
-        self, folder: JobFolder, job_file: JobFile, marks: MarkSender, clock_s: Callable[[], float] = time.time
-    ):
+    def __init__(self, folder: JobFolder, job_file: JobFile, marks: MarkSender) -> None:
         self._folder = folder
         self._marks = marks
-        self._clock_s = clock_s
+        self._clock_s = clock_s = steady_clock()
         assert job_file.options.run_id is not None
         stored = folder.read(STATE, Job)
         num_steps, started_ns = job_file.train.num_steps, job_file.started_ns

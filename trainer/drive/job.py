@@ -109,7 +109,7 @@ class Round:
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """The whole state. Times are the driver's wall clock, seconds since the epoch."""
+    """The whole state. Times are those of ``steady_clock`` (``driver.py``)."""
 
     run_id: str
     started_ns: int = 0
@@ -162,6 +162,16 @@ class Job:
             self.rollback,
             states,
         )
+
+    def begin_waits(self, now_s: float) -> None:
+        """Begin all time limits again: nothing was received while no driver ran."""
+        self.since_s = now_s
+        for node in self.nodes.values():
+            node.heard_s = now_s
+        if self.round is not None:
+            self.round.since_s = now_s
+            for test in self.round.tests:
+                test.since_s = now_s
 
     def in_state(self, *states: NodeState) -> list[Node]:
         """Nodes of these states."""

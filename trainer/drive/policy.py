@@ -55,11 +55,7 @@ class Policy:
         again if another command was started, unless all of its ``num_steps`` steps are done."""
         job = self.job
         self._transitions.now_s = now_s
-        for node in job.nodes.values():
-            node.heard_s = now_s
-        job.since_s = now_s
-        if job.round is not None:
-            job.round.since_s = now_s
+        job.begin_waits(now_s)
         is_done = job.phase is Phase.DONE and num_steps <= job.num_steps
         if job.phase.is_over and not is_done and started_ns != job.started_ns:
             self._transitions.turn(Phase.GATHER, "the job was started again")

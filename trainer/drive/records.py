@@ -242,7 +242,7 @@ class Decision:
     """What the driver decided, and why."""
 
     at_ns: int
-    """Wall clock of the driver."""
+    """By the driver's clock, which begins with its wall clock."""
     attempt: int
     name: str
     """Such as ``start``, ``suspect``, ``stop``, ``check``, ``block``, ``give-up``."""

@@ -4,6 +4,7 @@ import json
 import signal
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -188,6 +189,20 @@ def test_the_driver_goes_on_when_its_state_can_be_written_again(folder: JobFolde
         folder.path.chmod(0o700)
         assert stopped.wait(30)
     assert [decision.name for decision in folder.decisions()] == ["end"]
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_a_wall_clock_that_is_set_loses_no_node(
+    folder: JobFolder, driver: Driver, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    for node in ("node-0", "node-1"):
+        driver.report(Report(node=node, life="first"))
+    before_s, now_s = driver.job.nodes["node-1"].heard_s, time.time()
+    monkeypatch.setattr("time.time", lambda: now_s + step_s)
+    driver.tick()
+    driver.report(Report(node="node-1", life="first"))
+    assert before_s <= driver.job.nodes["node-1"].heard_s < before_s + 60.0
+    assert "lost" not in {decision.name for decision in folder.decisions()}
 
 
 def test_a_torn_line_of_decisions_does_not_swallow_the_next_one(folder: JobFolder) -> None:

@@ -11,6 +11,7 @@ from trainer.drive.job import Job, NodeState, PairedTest, Phase
 from trainer.drive.pairs import judge_pairs, next_first
 from trainer.drive.policy import Policy
 from trainer.drive.records import PairReport, Work, decode, encode
+from trainer.drive.rounds import PAIRS_S
 
 NODES = ("a", "b", "c", "d")
 
@@ -162,6 +163,20 @@ def test_another_driver_continues_a_paired_test() -> None:
     cluster.decisions += cluster.policy.take_over(cluster.now_s, 100, started_ns=0)
     cluster.until(Phase.TRAIN)
     assert cluster.state("node-3") is NodeState.BLOCKED
+
+
+def test_the_time_without_a_driver_is_not_counted_in_a_paired_test() -> None:
+    cluster = Cluster(network=MadeNetwork())
+    while cluster.job.round is None or not cluster.job.round.tests:
+        cluster.turn()
+    cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
+    cluster.now_s += 2 * PAIRS_S
+    cluster.decisions += cluster.policy.take_over(cluster.now_s, 100, started_ns=0)
+    cluster.decisions += cluster.policy.tick(cluster.now_s + 1.0)
+    assert cluster.job.round is not None
+    assert len(cluster.job.round.tests) == 1
+    cluster.train(0)
+    assert "pairs-undecided" not in cluster.names
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["first", "other"])
