@@ -46,6 +46,12 @@ def listen(host: str, port: int) -> BoundedListener:
     return listener
 
 
+def url_of(listener: socket.socket) -> str:
+    """The address of a server on ``listener``, without TLS."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 class _Server(uvicorn.Server):
     """Shuts down when ``stop`` is set. The signal handlers of uvicorn would end it at once on the second signal."""
 

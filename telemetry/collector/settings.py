@@ -67,6 +67,13 @@ class ServerSettings(BaseSettings):
             check_pair(settings.tls_cert, settings.tls_key)
         return settings
 
+    @classmethod
+    def of_job(cls, *, host: str, token: str, **limits: float) -> Self:
+        """Settings of a server that belongs to one job. ``token`` allows everything. Variables of the environment are
+        meant for a collector, and have no effect."""
+        usual = {name: field.get_default() for name, field in cls.model_fields.items()}
+        return cls(**{**usual, "host": host, "token": SecretStr(token), **limits})
+
     @property
     def tokens(self) -> Tokens:
         """The accepted tokens; none: open to this machine."""

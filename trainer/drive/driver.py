@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -33,7 +32,7 @@ from fastapi.responses import JSONResponse, Response
 from telemetry.collector.connections import BoundedListener
 from telemetry.collector.gates import refuse
 from telemetry.collector.guard import guard
-from telemetry.collector.serving import listen, serve_until
+from telemetry.collector.serving import listen, serve_until, url_of
 from telemetry.collector.settings import ServerSettings
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import log
@@ -264,7 +263,7 @@ def open_driver_place(folder: JobFolder, host: str) -> tuple[BoundedListener, Dr
         with suppress(UsageError):
             return listen(host, urlsplit(earlier.url).port or 0), earlier
     listener = listen(host, 0)
-    place = DriverPlace(url=_url(listener), token=secrets.token_hex(32))
+    place = DriverPlace(url=url_of(listener), token=secrets.token_hex(32))
     folder.write(DRIVER, place)
     return listener, place
 
@@ -278,20 +277,11 @@ def run_driver(out: Path, listener: BoundedListener) -> int:
     with listener, MarkSender(job_file.options) as marks:
         folder.write(DRIVER, replace(place, pid=os.getpid()))
         driver = Driver(folder, job_file, marks)
-        settings, stop = _settings(place.token, job_file.drive.listen or LOOPBACK), threading.Event()
+        settings, stop = (
+            ServerSettings.of_job(host=job_file.drive.listen or LOOPBACK, token=place.token),
+            threading.Event(),
+        )
         for number in ENDING:
             signal.signal(number, lambda number, _: driver.end(number))
         serve_until(stop, make_app(driver, settings, stop.set), listener, settings)
     return driver.exit_status
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _settings(token: str, host: str) -> ServerSettings:
-    """One token allows everything. The settings of a collector in the environment are not those of a driver."""
-    return ServerSettings.checked(
-        host=host, token=token, read_token=None, write_token=None, tls_cert=None, tls_key=None, live="interval"
-    )

@@ -118,19 +118,14 @@ def make_app(store: PartStore, settings: ServerSettings) -> FastAPI:
 
 
 def keeper_settings(host: str, token: str) -> ServerSettings:
-    """The limits of a keeper. Those of a collector in the environment do not apply."""
-    return ServerSettings.checked(
+    """The limits of a keeper."""
+    return ServerSettings.of_job(
         host=host,
         token=token,
-        read_token=None,
-        write_token=None,
-        tls_cert=None,
-        tls_key=None,
         max_body_bytes=MAX_PART_BYTES,
         max_bodies_bytes=MAX_PART_BYTES,
         body_seconds=SEND_S,
         requests_per_second=0,
-        live="interval",
     )
 
 
@@ -139,8 +134,8 @@ def main() -> None:
     end_with_starter()
     token = sys.stdin.readline().strip()
     with BoundedListener(fileno=int(sys.argv[1])) as listener:
-        host = listener.getsockname()[0]
-        serve(make_app(PartStore(), keeper_settings(host, token)), listener, keeper_settings(host, token))
+        settings = keeper_settings(listener.getsockname()[0], token)
+        serve(make_app(PartStore(), settings), listener, settings)
 
 
 if __name__ == "__main__":

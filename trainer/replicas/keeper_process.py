@@ -3,7 +3,7 @@
 import subprocess
 import time
 
-from telemetry.collector.serving import listen
+from telemetry.collector.serving import listen, url_of
 from telemetry.printable import write_lines
 from telemetry.process.child_process import RestartPauses, child_environment, python_module
 
@@ -21,8 +21,7 @@ class KeeperProcess:
 
     def __init__(self, address: str) -> None:
         self._listener = listen(address or LOOPBACK, 0)
-        host, port = self._listener.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.url = url_of(self._listener)
         self._process: subprocess.Popen[bytes] | None = None
         self._token = ""
         self._pauses = RestartPauses()

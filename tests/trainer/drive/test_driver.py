@@ -88,6 +88,14 @@ def test_without_the_token_nothing_is_answered(client: httpx.Client) -> None:
     assert client.get("/v1/status").status_code == 401
 
 
+def test_limits_of_a_collector_in_the_environment_are_not_those_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = ServerSettings.of_job(host="127.0.0.1", token=TOKEN)
+    for name in ("TOKEN", "READ_TOKEN", "REQUESTS_PER_SECOND", "MAX_BODY_BYTES", "ALLOWED_HOSTS", "TLS_CERT"):
+        monkeypatch.setenv(f"RANKSCOPE_{name}", "1")
+    assert ServerSettings.of_job(host="127.0.0.1", token=TOKEN) == usual
+    assert usual.tokens.full == TOKEN
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"node": 1}', b"\xff\xfe", b"null"], ids=repr)
 @pytest.mark.parametrize("path", ["reports", "findings", "requests"])
 def test_garbage_is_refused_with_a_hint_and_changes_nothing(client: httpx.Client, path: str, body: bytes) -> None:
