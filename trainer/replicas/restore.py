@@ -53,6 +53,8 @@ def restore_replica(
 
     Raises:
         UsageError: it belongs to another training.
+        UnreadableError: it was read in part, and no checkpoint in storage can replace it. All keepers drop it, so the
+            next attempt begins without it.
     """
     offered: list[Any] = [None]
     if state.rank == 0:
@@ -70,7 +72,20 @@ def restore_replica(
             return replace(restored, stored_step=offer.stored_step)
         except (CheckpointException, RankscopeError) as error:
             _report(f"cannot load the replica of step {about.step - 1}: {reason_of(error)}")
-            return None
+    if not offer.stored_step:  # the state may be a mixture of the replica and the first values
+        if state.rank == 0:
+            _drop_all(places)
+        raise UnreadableError(
+            f"the replica of step {about.step - 1} was read in part, and there is no checkpoint in storage",
+            hint="the next attempt begins with the first step",
+        )
+    return None
+
+
+def _drop_all(places: ReplicaPlaces) -> None:
+    for address in places.keepers:
+        with KeeperClient(address, places.token) as client:
+            _keep_only(client, None)
 
 
 def _offer(root: Path, run_id: str, places: ReplicaPlaces, config: TrainConfig) -> Offer | None:

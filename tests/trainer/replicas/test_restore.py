@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from telemetry.errors import UnreadableError
 from tests.trainer.checkpoint.killed_writer import CONFIG, make_state, values
 from tests.trainer.replicas.made_parts import RUN, TOKEN, keeping
 from trainer.checkpoint.claim import facts_of
@@ -121,6 +122,18 @@ def test_damaged_parts_are_not_used(training: Training, name: str, capfd: pytest
     damage(training.neighbour, name)
     assert training.resumed() == (STORED, False, {float(STORED)})
     assert re.search("cannot (load|read) the replica of step 4: .* damaged", capfd.readouterr().err)
+
+
+def test_a_state_that_was_read_in_part_is_never_trained(training: Training) -> None:
+    state = make_state()
+    tensors = state.tensors()
+    fill(tensors, SENT)
+    training.send(tensors, plan_writes(tensors, rank=0, world_size=1), SENT)
+    damage(training.own, r".*\.distcp")
+    damage(training.neighbour, r".*\.distcp")
+    with pytest.raises(UnreadableError, match="no checkpoint in storage"):
+        restore_replica(training.root, RUN, training.places, state, CONFIG)
+    assert restore_replica(training.root, RUN, training.places, make_state(), CONFIG) is None
 
 
 def test_a_newer_checkpoint_in_storage_is_used(training: Training) -> None:
