@@ -79,7 +79,9 @@ def lives_of(history: RunHistory, end_ns: int) -> list[Life]:
             next_ns=next_ns,
             end_ns=end_ns,
         )
-        decisions = [one for one in history.decisions if life.begin_ns <= one.at_ns <= (next_ns or end_ns)]
+        decisions = [
+            decision for decision in history.decisions if life.begin_ns <= decision.at_ns <= (next_ns or end_ns)
+        ]
         stop = stop_of(life, decisions, is_driven=bool(history.decisions))
         lives.append(
             Life(

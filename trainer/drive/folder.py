@@ -23,7 +23,8 @@ from typing import TypeVar
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import Folder, check_own, make_folder, open_folder
 from trainer.config import RunOptions, TrainConfig
-from trainer.drive.records import Decision, DriveConfig, decode, encode
+from trainer.drive.records import Decision, decode, encode
+from trainer.drive.settings import DriveConfig
 
 NAME = "drive"
 NODES = "nodes"

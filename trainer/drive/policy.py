@@ -23,8 +23,9 @@ from trainer.drive.failed_ranks import cause_of, failed_ranks, is_not_finite
 from trainer.drive.findings import Findings
 from trainer.drive.job import Job, Node, NodeState, Phase
 from trainer.drive.operator_requests import Requests
-from trainer.drive.records import Decision, DriveConfig, Ended, Finding, Order, Report, Request, Work
+from trainer.drive.records import Decision, Ended, Finding, Order, Report, Request, Work
 from trainer.drive.rounds import GATHER_S, Rounds
+from trainer.drive.settings import DriveConfig
 from trainer.drive.transitions import Transitions
 from trainer.rank_status import ENDED_EARLY, FAILED
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from trainer.drive.job import Job, Node, NodeState, Phase
-from trainer.drive.records import Decision, DriveConfig
+from trainer.drive.records import Decision
+from trainer.drive.settings import DriveConfig
 
 
 class Transitions:

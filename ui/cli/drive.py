@@ -19,7 +19,8 @@ from telemetry.settings import DEFAULT_PORT, host_of
 from trainer.config import CheckpointConfig, RunOptions, TrainConfig
 from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder
 from trainer.drive.job import Node
-from trainer.drive.records import Action, DriveConfig, Request, decode, encode
+from trainer.drive.records import Action, Request, decode, encode
+from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status
 from trainer.recipes import recipe_named
 from ui.cli.commands.drive import (

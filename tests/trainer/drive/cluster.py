@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
-from trainer.drive.records import CheckReport, Decision, DriveConfig, Ended, Finding, Measured, Report, Request, Work
+from trainer.drive.records import CheckReport, Decision, Ended, Finding, Measured, Report, Request, Work
+from trainer.drive.settings import DriveConfig
 
 RANKS_PER_NODE = 2
 STEP_S = 1.0

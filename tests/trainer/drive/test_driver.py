@@ -28,7 +28,8 @@ from trainer.drive.folder import DECISIONS, JOB, STATE, JobFile, JobFolder, held
 from trainer.drive.job import Job, Phase
 from trainer.drive.marks import MarkSender
 from trainer.drive.node_check import read_results
-from trainer.drive.records import Action, Decision, DriveConfig, Order, Report, Request, Work, decode, encode
+from trainer.drive.records import Action, Decision, Order, Report, Request, Work, decode, encode
+from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status as DriverStatus
 
 TOKEN = "t" * 64

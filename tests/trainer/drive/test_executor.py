@@ -20,7 +20,8 @@ from trainer.drive.driver_client import FreePort
 from trainer.drive.executor import Executor
 from trainer.drive.folder import JobFile, JobFolder
 from trainer.drive.node_check import read_verdict
-from trainer.drive.records import DriveConfig, Order, PairRun, PairsOrder, Work
+from trainer.drive.records import Order, PairRun, PairsOrder, Work
+from trainer.drive.settings import DriveConfig
 
 PAIR_S = 120.0
 

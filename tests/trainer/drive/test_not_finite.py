@@ -7,7 +7,8 @@ import pytest
 from tests.trainer.drive.cluster import RANKS_PER_NODE, Cluster
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
-from trainer.drive.records import Action, DriveConfig, Request, Rollback, Work, decode, encode
+from trainer.drive.records import Action, Request, Rollback, Work, decode, encode
+from trainer.drive.settings import DriveConfig
 from trainer.rank_status import FAILED, NOT_FINITE
 
 ACTS = (*DriveConfig(num_nodes=1).act_on, "loss-anomaly")

@@ -15,7 +15,7 @@ from trainer.config import RunOptions
 from trainer.drive import local
 from trainer.drive.driver import LOOPBACK, open_driver_place
 from trainer.drive.folder import DRIVER, DriverPlace, JobFile, JobFolder, held_lock
-from trainer.drive.records import DriveConfig
+from trainer.drive.settings import DriveConfig
 
 STATUS = 7
 
