@@ -80,7 +80,7 @@ def test_a_collector_is_told_by_its_environment(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("RANKSCOPE_RETENTION_DAYS", "30")
     assert CollectorSettings.checked().retention_days == 30
     monkeypatch.setenv("RANKSCOPE_RETENTION_DAYS", "-1")
-    with pytest.raises(UsageError, match="retention_days"):
+    with pytest.raises(UsageError, match="RANKSCOPE_RETENTION_DAYS"):
         CollectorSettings.checked()
 
 

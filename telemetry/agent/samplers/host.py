@@ -9,6 +9,7 @@ less than a library, and libraries report neither pressure nor the time for whic
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -47,7 +48,8 @@ Key = tuple[str, str]
 
 
 class HostSampler:
-    """A sampler of this host. ``ranks``: rank -> pid of the current training processes.
+    """A sampler of this host. ``ranks``: rank -> pid of the current training processes. ``clock``: processor time of
+    this thread in nanoseconds. Expensive scans are less frequent.
 
     Raises:
         GoneError: there is no ``/proc``.
@@ -61,6 +63,7 @@ class HostSampler:
         ranks: Callable[[], Mapping[int, int]],
         proc: Path = Path("/proc"),
         cgroups: Path = Path("/sys/fs/cgroup"),
+        clock: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         if not (proc / "stat").exists():
             raise GoneError(f"{proc}/stat does not exist")
@@ -70,7 +73,7 @@ class HostSampler:
         self._resources = HostResources(proc, self._descriptors)
         self._followed: dict[int, RankProcess] = {}
         self._quotas = Quotas(self._descriptors)
-        self._others = ProcessWatch(proc)
+        self._others = ProcessWatch(proc, clock=clock)
         self._before: dict[Key, float] = {}
         self._before_ns = 0
         self._oom_kills: int | None = None

@@ -115,11 +115,11 @@ def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path
     before_ns = time.time_ns()
     # The agent runs before the rank dies. It cannot know the time of an earlier death.
     with following(spool, collector), standing_job(spool, "kill", step=LATE):
-        until(lambda: stored(collector).get((1, "state"), {}).get("process") == "dead", seconds=60, what="the death")
+        until(lambda: stored(collector).get((1, "state"), {}).get("died_ns"), seconds=60, what="the time of death")
         found = stored(collector)
     state = found[1, "state"]
     assert before_ns < state["died_ns"] < time.time_ns()
-    assert state["step"] == LATE
+    assert (state["process"], state["step"]) == ("dead", LATE)
     assert {rank for rank, kind in found if kind == "state"} == {0, 1, 2}
 
 

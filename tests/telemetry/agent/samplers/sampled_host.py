@@ -19,7 +19,7 @@ class Sampled:
         host.processes.append(self.rank)
         host.write()
         self.pids = {5: RANK_PID}
-        self.sampler = HostSampler(proc=host.proc, cgroups=host.cgroups, ranks=lambda: self.pids)
+        self.sampler = HostSampler(proc=host.proc, cgroups=host.cgroups, ranks=lambda: self.pids, clock=lambda: 0)
         self.seconds = 0
 
     def sample(self, seconds: int = 1) -> Sample:
