@@ -89,9 +89,10 @@ def rank_log(out: Path, rank: int) -> str:
 
 
 def figures(out: Path) -> list[dict[str, Any]]:
-    """What the job reported, a dict a step."""
+    """What the job reported, a dict a step. The last line is left out while it is being written."""
     path = out / "progress.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def alive(pid: int) -> bool:
