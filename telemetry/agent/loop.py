@@ -113,6 +113,10 @@ class Agent:
             if self._finished(began):
                 break
             self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
+        self._raise_refusals()
+
+    def _raise_refusals(self) -> None:
+        """Raise the first refusal of a run or a file, if there is one."""
         for refusal in [*self._host.refused_runs.values(), *self._shipper.ahead.values()]:
             raise refusal
         if refused := self._host.refused:

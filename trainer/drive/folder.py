@@ -114,7 +114,7 @@ class JobFolder:
             raise UnreadableError(f"{self.path / name}: {error}", hint="choose another --out for a new job") from error
 
     def append(self, decisions: list[Decision]) -> None:
-        """Write decisions to the end of their file. A torn last line stays a line of its own."""
+        """Write decisions to the end of their file. They begin a new line, also after a torn one."""
         with (
             self._opened() as folder,
             os.fdopen(folder.open(DECISIONS, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab") as file,

@@ -8,7 +8,7 @@ ranks of this node, ranks of the node before it --- parts ---> keeper --- ranges
     POST /v1/keep?attempt&step&writer_id                       drop all other generations; all without parameters
 
 It is a child of the executor and ends with it, also with kill -9. Its memory has no name, so nothing is left behind. It
-is a process of its own, because the executor forks ranks and must have no threads.
+is a separate process, because the executor forks ranks and must have no threads.
 """
 
 import os

@@ -26,7 +26,7 @@ class MemoryFolder(Folder):
         return list(self.files)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """A descriptor with a position of its own."""
+        """A new descriptor. Its position does not change with that of others."""
         if flags & os.O_EXCL or name not in self.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / name))
         return os.open(f"/proc/self/fd/{self.files[name]}", flags | os.O_CLOEXEC)

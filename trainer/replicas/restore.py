@@ -1,7 +1,7 @@
 """Load the newest complete replica from the memory of the nodes, with the reader of checkpoints in storage.
 
 rank 0       asks every keeper what it holds, chooses the newest complete generation, reads index and checksums
-every rank   reads the ranges that it needs, from the keeper of its own node where that holds them
+every rank   reads the ranges that it needs, from the keeper of its node if that holds them
 """
 
 from collections.abc import Iterator, Mapping, Sequence
