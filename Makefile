@@ -25,8 +25,8 @@ parts:  ## Debian packages that tests run for real: a ClickHouse server, Chromiu
 demo: install  ## train eight ranks in 3D with a slow one among them, and name it
 	@$(BIN)/rankscope demo $(DEMO_ARGS)
 
-test: install parts lint  ## everything but what takes minutes each, from unit to real processes to a real browser; two files at a time
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
+test: install parts lint  ## everything but what takes minutes each, from unit to real processes to a real browser; two at a time
+	@$(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
 
 long: install parts  ## the tests that `make test` leaves out
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)

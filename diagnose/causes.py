@@ -2,6 +2,7 @@
 
     nic-flap, gpu-error, dead-rank, ... --> hung-collective, slow-link, late-launch, data-stall
     gpu-throttled, host-contention -------> compute-straggler, late-launch on the same host
+    compute-straggler --------------------> late-launch, host-contention of the same rank
     any slowdown -------------------------> mfu-decline; late-launch and slow-link that name no rank
     any slowdown -------------------------> unlike-host
 
@@ -17,8 +18,8 @@ from diagnose.findings import Finding, Kind, Role, Severity
 MIN_SHARE = 0.4
 """Share of an effect's steps and of its cost that a cause must have to explain it."""
 MIN_SHARE_OF_LATENESS = 0.15
-"""The same for late launches: their cost is only a growth, and one of many waits. It also holds for late ranks with a
-long compute time: on crowded cores, more work takes several times its CPU time."""
+"""The same for late launches: their cost is only a growth, and one of many waits. It also holds for ranks with a long
+compute time that are late or wait for a core: on crowded cores, more work takes several times its CPU time."""
 
 
 class Reach(StrEnum):
@@ -39,6 +40,7 @@ class Condition(StrEnum):
     SLIGHT = "the effect is information only"
     SLIGHT_AND_GRAVE = "the effect is information only and the cause is more"
     WITNESS = "the host shows why its ranks do not compute"
+    OWN_WORK = "the effect is one rank, its host shows no cause, and its longer work is more than information"
     NOT_GC = "garbage collection explains less than half of the late launches"
 
 
@@ -91,6 +93,7 @@ TABLE: tuple[Relation, ...] = (
         condition=Condition.WITNESS,
     ),
     _row({Kind.HOST_CONTENTION}, {Kind.COMPUTE_STRAGGLER}, report=Reach.HOST, condition=Condition.SLIGHT),
+    _row({Kind.COMPUTE_STRAGGLER}, {Kind.HOST_CONTENTION}, report=Reach.MOST_RANKS, condition=Condition.OWN_WORK),
     _row(
         {Kind.SLOW_LINK, Kind.NIC_FLAP},
         {Kind.COMPUTE_STRAGGLER},
@@ -125,6 +128,7 @@ def _explains(cause: Finding, effect: Finding) -> bool:
     last = min(cause.window.last_step, effect.window.last_step)
     common = max(0, last - first + 1) / (effect.window.last_step - effect.window.first_step + 1)
     is_lateness = cause.kind is Kind.LATE_LAUNCH or _is_late_by_work(cause, effect)
+    is_lateness |= (cause.kind, effect.kind) == (Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION)
     least = MIN_SHARE_OF_LATENESS if is_lateness else MIN_SHARE
     return common >= MIN_SHARE and cause.seconds_lost >= least * effect.seconds_lost
 
@@ -166,6 +170,9 @@ def _holds(condition: Condition, cause: Finding, effect: Finding) -> bool:
             return effect.severity is Severity.INFO and cause.severity is not Severity.INFO
         case Condition.WITNESS:
             return "cause" in cause.evidence
+        case Condition.OWN_WORK:
+            is_alone = len(effect.ranks) == 1 and "cause" not in effect.evidence
+            return is_alone and cause.severity is not Severity.INFO
         case Condition.NOT_GC:
             return 2 * _number(effect, "late_launches_with_gc") < max(1.0, _number(effect, "late_launches"))
 

@@ -1,6 +1,5 @@
 """Real parts that tests share."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from itertools import groupby
@@ -16,26 +15,27 @@ from tests.scenarios.demo_run import Demo, demo_in
 BROWSER_TESTS = Path(__file__).parent / "browser"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the files that start a browser among the others: two at once, each drawing on both cores, take longest."""
-    files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    """Give each test to a group: the tests of a group run in one process, one after the other.
+
+    Tests with real ranks are one group: two jobs on two cores take many times as long as one after the other, and look
+    like stragglers to each other. This group takes longest and starts first. Each other group is a file. Files that
+    start a browser are spread among the others, because a browser uses both cores.
+    """
+    training = [item for item in items if _has_real_ranks(item)]
+    files = [list(tests) for _, tests in groupby((i for i in items if not _has_real_ranks(i)), key=lambda i: i.path)]
     drawing = [tests for tests in files if tests[0].path.parent == BROWSER_TESTS]
     others = [tests for tests in files if tests[0].path.parent != BROWSER_TESTS]
     places = [(place / len(kind), tests) for kind in (drawing, others) for place, tests in enumerate(kind)]
-    items[:] = [test for _, tests in sorted(places, key=lambda one: one[0]) for test in tests]
+    items[:] = [*training, *(test for _, tests in sorted(places, key=lambda place: place[0]) for test in tests)]
+    for item in items:
+        file, _, _ = item.nodeid.partition("::")
+        item.add_marker(pytest.mark.xdist_group("real ranks" if _has_real_ranks(item) else file))
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Only one test at a time trains with real ranks: two jobs on two cores take many times as long as one after the
-    other, and look like stragglers to each other."""
-    if not any(item.get_closest_marker(name) for name in ("gloo", "netns")):
-        return (yield)
-    base = Path(item.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
-    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with (folder / "real-ranks.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return (yield)
+def _has_real_ranks(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("gloo", "netns"))
 
 
 @pytest.fixture(scope="session")
