@@ -8,15 +8,17 @@ operator --- Request ------------------>
 Reports and orders hold the whole state, not changes. So a lost message, or a driver that was killed, needs no repair.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
+from telemetry.plain_errors import in_plain_words
 
 
 class Work(StrEnum):
@@ -268,9 +270,17 @@ def decode(kind: type[Record], content: bytes) -> Record:
         found: Record = _adapter(kind).validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or kind.__name__
-        raise UsageError(f"no {kind.__name__.lower()}: {place}: {first['msg']}", hint="use the same version") from error
+        place = ".".join(map(str, first["loc"]))
+        words = f"{place}: {in_plain_words(first['msg'])}" if place else f"it {in_plain_words(first['msg'])}"
+        raise UsageError(f"not a valid {_name_of(kind)}: {words}", hint="use the same version on all nodes") from error
     return found
+
+
+def _name_of(kind: Any) -> str:
+    """``CheckReport`` as ``check report``, ``list[Part]`` as ``list of part``."""
+    if of := get_args(kind):
+        return f"{_name_of(get_origin(kind))} of {', '.join(map(_name_of, of))}"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
