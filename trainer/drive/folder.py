@@ -33,6 +33,8 @@ STATE = "state.json"
 DRIVER = "driver.json"
 DECISIONS = "decisions.jsonl"
 LOCK = "lock"
+SPOOL = "spool"
+"""In the folder of a node."""
 MAX_BYTES = 64 << 20
 Record = TypeVar("Record")
 

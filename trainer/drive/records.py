@@ -48,6 +48,8 @@ class Measured:
     value: float | None = None
     """More is better; 0: the check did not finish in time."""
     detail: str = ""
+    killed: bool = False
+    """Something else killed its process, such as the OOM killer. It shows nothing about the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,14 @@ class CheckReport:
     results: tuple[Measured, ...] = ()
     problem: str = ""
     """Why the checks could not run; empty if they ran."""
+    killed: str = ""
+    """Why there are no results: something else killed the command."""
+
+    @property
+    def unknown(self) -> str:
+        """What was killed, so that it shows nothing about the node; empty: nothing."""
+        names = [f"{result.check} {result.subject}: {result.detail}" for result in self.results if result.killed]
+        return self.killed or "; ".join(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +102,8 @@ class PairReport:
     """Why this node has no verdict."""
     is_cut_off: bool = False
     """The problem is that the first node of the test did not answer."""
+    is_killed: bool = False
+    """The problem is that something else killed the command, such as the OOM killer."""
     accused: tuple[AccusedNode, ...] = ()
     absent: tuple[int, ...] = ()
     """Nodes that did not reach the first one in time."""
@@ -141,6 +153,8 @@ class Report:
     """The ranks that have ended."""
     error: str = ""
     """Why the ranks could not be started."""
+    no_checkpoint: bool = False
+    """The error is that a rollback would leave no checkpoint. It is not the fault of a node."""
     step: int = -1
     """The newest step of any rank here; -1 before the first."""
     stalled_s: float = 0.0

@@ -313,17 +313,27 @@ def test_one_process_holds_the_lock(folder: JobFolder) -> None:
 
 
 def test_the_results_of_the_node_check_are_read() -> None:
-    usual = {"check": "gemm", "subject": "cpu", "measured": "", "value": None, "detail": "", "is_late": False}
+    usual = {
+        "check": "gemm",
+        "subject": "cpu",
+        "measured": "",
+        "value": None,
+        "detail": "",
+        "is_late": False,
+        "is_killed": False,
+    }
     checks = [
         {**usual, "verdict": "measured", "measured": "gemm_tflops", "value": 0.1},
         {**usual, "verdict": "failed", "detail": "wrong data"},
         {**usual, "verdict": "failed", "detail": "did not finish in 15 s", "is_late": True},
+        {**usual, "verdict": "failed", "detail": "was killed by SIGKILL", "is_killed": True},
         {**usual, "verdict": "skipped"},
     ]
-    gemm, wrong, late = read_results(json.dumps({"checks": checks}))
+    gemm, wrong, late, killed = read_results(json.dumps({"checks": checks}))
     assert (gemm.value, gemm.failed) == (0.1, False)
     assert (wrong.failed, wrong.detail) == (True, "wrong data")
     assert (late.value, late.failed) == (0.0, False)
+    assert (killed.value, killed.failed, killed.killed) == (None, False, True)
 
 
 @pytest.mark.parametrize("text", ["", "error: no torch", "[]", '{"checks": [{}]}'], ids=repr)
