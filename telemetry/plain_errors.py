@@ -13,7 +13,10 @@ _WORDS = {
     "a valid boolean": "true or false",
     "a valid tuple": "a list",
     "a valid list": "a list",
+    "a valid array": "a list",
     "a valid dictionary": "a table",
+    "a valid object": "a table",
+    "an object": "a table",
 }
 
 
@@ -22,6 +25,10 @@ def in_plain_words(message: str) -> str:
     text = message.removeprefix("Value error, ")
     if text == "Field required":
         return "is missing"
+    if text.startswith("Invalid JSON:"):
+        return "is not JSON"
+    if text.startswith("Unable to parse input string as an integer"):
+        return "must be a whole number"
     found = _MESSAGE.fullmatch(text)
     if found is None:
         return text

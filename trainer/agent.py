@@ -11,7 +11,9 @@ from telemetry.printable import log
 from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment, python_module
 from telemetry.record.reader import find_rank_dirs
 from trainer.config import RunOptions
+from trainer.output import LOGS, open_log
 
+LOG = "agent.log"
 POLL_S = 0.2
 REFUSED = 2
 """Exit status of an agent after an error that a restart does not repair. It is not restarted."""
@@ -91,7 +93,7 @@ class AgentKeeper:
 
     def _report_status(self, status: int) -> None:
         if status:
-            log = self._options.out / "logs" / "agent.log"
+            log = self._options.out / LOGS / LOG
             print(f"agent ended with status {status}: unsent records stay in the spool; see {log}", file=sys.stderr)
 
     def _give_up(self, process: subprocess.Popen[bytes]) -> None:
@@ -131,7 +133,7 @@ class AgentKeeper:
             *("--attempt", str(options.attempt), "--patience", str(PATIENCE_S), "--appear", str(APPEAR_S)),
             *options.agent_options,
         ]
-        with (options.out / "logs" / "agent.log").open("ab") as log:
+        with open_log(options.out, LOG) as log:
             # The address may contain a password, so it must not be visible in the list of processes.
             environment = {**child_environment(), "RANKSCOPE_COLLECTOR": options.collector}
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)

@@ -66,12 +66,19 @@ class ProgressLine:
             source.seek(self._offset)
             whole = source.read().rpartition(b"\n")[0]
         self._offset += len(whole) + 1 if whole else 0
-        return [json.loads(line) for line in whole.splitlines()]
+        return list(_figures_in(whole))
 
     def _words(self, figures: dict[str, Any]) -> str:
         words = f"step {figures['step'] + 1}/{self._num_steps}  loss {figures['loss']:.3f}"
         words += f"  {figures['step_seconds']:.2f} s  {figures['tokens_per_second']:,.0f} tokens/s"
         return words + (f"  MFU {figures['mfu']:.1%}" if "mfu" in figures else "")
+
+
+def _figures_in(lines: bytes) -> Iterator[dict[str, Any]]:
+    """A line that was torn when the disk was full is left out."""
+    for line in lines.splitlines():
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 LOOK_EVERY_S = 0.2

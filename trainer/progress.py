@@ -16,6 +16,7 @@ device   step 7 .. sum over ranks .. copy -> pinned memory, event      step 8 ..
 host                                                  event complete? -> figures of step 7
 """
 
+import io
 import json
 import time
 from collections import deque
@@ -30,6 +31,7 @@ from torch import Tensor
 
 import telemetry
 from trainer.config import ModelConfig, TrainConfig
+from trainer.output import open_output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class Progress:
     def __init__(self, config: TrainConfig, path: Path | None) -> None:
         self._config = config
         self._peak = peak_tflops(config)
-        self._file = path.open("a", buffering=1) if path else None
+        self._file = io.TextIOWrapper(open_output(path), line_buffering=True) if path else None
 
     def report(self, steps: Iterable[StepFigures]) -> None:
         """Send the figures of each step as samples, and write them to the file."""

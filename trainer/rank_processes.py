@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
@@ -23,6 +23,7 @@ import torch.multiprocessing
 from telemetry.process.child_process import tie_to_parent
 from trainer.config import RunOptions, TrainConfig
 from trainer.data.tokens import Tokens
+from trainer.output import LOGS, make_logs, open_log
 from trainer.rank import Seat, run_and_exit
 from trainer.rank_status import NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
 
@@ -37,29 +38,33 @@ UNASKED_S = 0.1
 
 def log_path(out: Path, rank: int) -> Path:
     """The file with the output of rank ``rank``."""
-    return out / "logs" / f"rank-{rank:05d}.log"
+    return out / LOGS / log_name(rank)
+
+
+def log_name(rank: int) -> str:
+    return f"rank-{rank:05d}.log"
 
 
 class RankProcesses:
     """Starts one process for each seat. On a CPU by fork, from a process that has torch and no threads; CUDA does not
-    survive a fork."""
+    survive a fork.
+
+    Raises:
+        OSError: a process cannot be started. Then none is left.
+    """
 
     def __init__(
         self, seats: Sequence[Seat], config: TrainConfig, options: RunOptions, tokens: Tokens | None = None
     ) -> None:
-        (options.out / "logs").mkdir(parents=True, exist_ok=True)
-        fork = config.device == "cpu"
-        context: Any = torch.multiprocessing.start_processes(  # type: ignore[no-untyped-call]
-            _child,
-            args=(tuple(seats), config, options, tokens if fork else None, os.getpid()),
-            nprocs=len(seats),
-            join=False,
-            start_method="fork" if fork else "spawn",
-        )
+        make_logs(options.out)
         self._out = options.out
-        self._processes: dict[int, BaseProcess] = dict(
-            zip((seat.rank for seat in seats), context.processes, strict=True)
-        )
+        self._processes: dict[int, BaseProcess] = {}
+        try:
+            for seat in seats:
+                self._processes[seat.rank] = _start(seat, config, options, tokens)
+        except BaseException:  # such as too many processes: no rank trains without the others
+            self.kill()
+            raise
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -101,11 +106,12 @@ class RankProcesses:
             if process.exitcode is None:
                 process.terminate()
 
-    def let_save(self) -> None:
-        """Ask all ranks to end after the step and a checkpoint, and give them time for it."""
+    def let_save(self, interrupted: Callable[[], int] = lambda: 0) -> None:
+        """Ask all ranks to end after the step and a checkpoint, and give them time for it: until ``interrupted``
+        returns the number of a signal."""
         self.ask_to_save()
         deadline = time.monotonic() + SAVE_S
-        while self.living and not self.failures and time.monotonic() < deadline:
+        while self.living and not self.failures and not interrupted() and time.monotonic() < deadline:
             self.wait(SETTLE_S)
 
     def end(self) -> None:
@@ -143,13 +149,24 @@ class RankProcesses:
         return [process.sentinel for process in self._processes.values() if process.exitcode is None]
 
 
-def _child(
-    index: int, seats: Sequence[Seat], config: TrainConfig, options: RunOptions, tokens: Tokens | None, parent: int
-) -> None:
+def _start(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> BaseProcess:
+    """One rank. torch starts several of them at once too, but leaves those behind that it has started if one fails."""
+    fork = config.device == "cpu"
+    context: Any = torch.multiprocessing.start_processes(  # type: ignore[no-untyped-call]
+        _child,
+        args=(seat, config, options, tokens if fork else None, os.getpid()),
+        nprocs=1,
+        join=False,
+        start_method="fork" if fork else "spawn",
+    )
+    process: BaseProcess = context.processes[0]
+    return process
+
+
+def _child(_: int, seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None, parent: int) -> None:
     """The process of a rank."""
     tie_to_parent(parent)
-    seat = seats[index]
-    with log_path(options.out, seat.rank).open("ab", buffering=0) as log:
+    with open_log(options.out, log_name(seat.rank)) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     sys.exit(run_and_exit(seat, config, options, tokens))

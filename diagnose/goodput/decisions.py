@@ -14,7 +14,12 @@ TAKE_OVER, GIVE_UP, DONE, PREEMPTED, STALL = "take-over", "give-up", "done", "pr
 RANK_FAILED = "rank-failed"
 SAVES_FIRST = frozenset({Kind.COMPUTE_STRAGGLER, Kind.NIC_FLAP, Kind.SLOW_LINK, Kind.GPU_THROTTLED, PREEMPTED})
 """Faults of a job that still trains: it saves a checkpoint before it stops."""
-FAULTS = frozenset({RANK_FAILED, "node-lost", "executor-lost", "not-started", "not-finite", STALL, *Kind}) - SAVES_FIRST
+NODE_LOST, EXECUTOR_LOST, NOT_STARTED, NOT_FINITE = "node-lost", "executor-lost", "not-started", "not-finite"
+NO_CHECKPOINT = "no-usable-checkpoint"
+FAULTS = (
+    frozenset({RANK_FAILED, NODE_LOST, EXECUTOR_LOST, NOT_STARTED, NO_CHECKPOINT, NOT_FINITE, STALL, *Kind})
+    - SAVES_FIRST
+)
 """Faults after which the job makes no progress."""
 HANGS = frozenset({STALL, Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH})
 """Faults without progress since the newest completed step: the time since then is lost, not the usual step time."""

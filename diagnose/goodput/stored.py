@@ -1,24 +1,42 @@
 """Read the history of a run from a store."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from diagnose.goodput.ledger import make_ledger
-from diagnose.goodput.records import AttemptFacts, DriverDecision, Ending, Ledger, RunHistory, StepTimes
+from diagnose.goodput.records import NO_TIMES, AttemptFacts, DriverDecision, Ending, Ledger, RunHistory, StepTimes
+from diagnose.goodput.timeline import Ints
 from telemetry.errors import UnknownRunError
 from telemetry.record.spans import STEP_INTERRUPTED
 from telemetry.stages import Stage
 from telemetry.stores.interface import Query, Reader
-from telemetry.stores.queries import Marks, RunBeats, RunDecisions, Runs, RunStalls, RunWallTimes, Steps
+from telemetry.stores.queries import (
+    Marks,
+    RunBeats,
+    RunDecisions,
+    RunMarks,
+    Runs,
+    RunStalls,
+    RunStepTimes,
+    RunWallTimes,
+    Steps,
+)
 
 CHECKPOINT = "checkpoint"
 """Mark of a rank of the trainer: a checkpoint is complete."""
+STAGES = (int(Stage.STEP), int(Stage.CHECKPOINT_SNAPSHOT))
+MARKS = (STEP_INTERRUPTED, CHECKPOINT)
 THE_JOB = "driver"
 """Host of a decision that is not about one node."""
 Row = Mapping[str, Any]
+ByStage = Mapping[tuple[int, int], StepTimes]
+"""By attempt and stage."""
+ByName = Mapping[tuple[int, str], Ints]
+"""Times of marks by attempt and name."""
 
 
 def load_ledger(reader: Reader, run_id: str) -> Ledger:
@@ -32,7 +50,8 @@ def load_ledger(reader: Reader, run_id: str) -> Ledger:
 
 
 def load_history(reader: Reader, run_id: str) -> RunHistory:
-    """What is stored about a run: three queries for each attempt, and five for the run.
+    """What is stored about a run: ten queries, for any number of attempts. Those of the newest attempt are separate,
+    because only its answers change.
 
     Raises:
         UnknownRunError: the store holds no such run.
@@ -45,9 +64,12 @@ def load_history(reader: Reader, run_id: str) -> RunHistory:
     beats, stalls = (_by_attempt(reader, query) for query in (RunBeats(run_ids=names), RunStalls(run_ids=names)))
     walls = reader.read(RunWallTimes(run_ids=names)).to_pylist()
     ends = rows[0]["attempt"], rows[-1]["attempt"]
+    steps, marks = _times_of(reader, run_id, ends[1])
     return RunHistory(
         run_id=run_id,
-        attempts=tuple(_attempt(reader, row, beats.get(row["attempt"]), stalls.get(row["attempt"])) for row in rows),
+        attempts=tuple(
+            _attempt(row, beats.get(row["attempt"]), stalls.get(row["attempt"]), steps, marks) for row in rows
+        ),
         decisions=decisions_in(reader.read(RunDecisions(run_ids=names))),
         host_wall_ns=next(
             (row["wall_ns"] for row in walls if (row["first_attempt"], row["last_attempt"]) == ends), None
@@ -71,28 +93,50 @@ def _by_attempt(reader: Reader, query: Query) -> dict[int, Row]:
     return {row["attempt"]: row for row in reader.read(query).to_pylist()}
 
 
-def _attempt(reader: Reader, row: Row, beats: Row | None, stall: Row | None) -> AttemptFacts:
+def _times_of(reader: Reader, run_id: str, newest: int) -> tuple[ByStage, ByName]:
+    """Steps and marks of the attempt ``newest`` and of those before it."""
+    earlier: dict[str, Any] = {"run_id": run_id, "before_attempt": newest}
+    steps = {
+        key: _step_times(rows)
+        for key, rows in _divided(reader.read(RunStepTimes(**earlier, stages=STAGES)), "attempt", "stage")
+    }
+    marks = {
+        key: _ints(rows["at_ns"])
+        for key, rows in _divided(reader.read(RunMarks(**earlier, names=MARKS)), "attempt", "name")
+    }
+    for stage in STAGES:
+        steps[newest, stage] = _step_times(reader.read(Steps(run_id=run_id, attempt=newest, stage=stage)))
+    own = reader.read(Marks(run_id=run_id, attempt=newest, names=MARKS)).sort_by("name")
+    marks |= {(newest, name): _ints(rows["at_ns"]) for (name,), rows in _divided(own, "name")}
+    return steps, marks
+
+
+def _attempt(row: Row, beats: Row | None, stall: Row | None, times: ByStage, marks: ByName) -> AttemptFacts:
     """``row``: of ``Runs``. ``beats``, ``stall``: of ``RunBeats`` and ``RunStalls``."""
-    key = {"run_id": row["run_id"], "attempt": row["attempt"]}
-    steps = _step_times(reader.read(Steps(**key)))
+    attempt = row["attempt"]
+    steps = times.get((attempt, Stage.STEP), StepTimes())
     last_ns = int((steps.start_ns + steps.duration_ns).max()) if len(steps) else 0
-    marks = reader.read(Marks(**key, names=(STEP_INTERRUPTED, CHECKPOINT))).to_pylist()
-    interrupted = [mark["at_ns"] for mark in marks if mark["name"] == STEP_INTERRUPTED and mark["at_ns"] > last_ns]
-    saved = [mark["at_ns"] for mark in marks if mark["name"] == CHECKPOINT]
+    interrupted = marks.get((attempt, STEP_INTERRUPTED), NO_TIMES)
     return AttemptFacts(
-        attempt=row["attempt"],
+        attempt=attempt,
         started_ns=row["started_ns"],
         heard_ns=max(row["last_ns"], beats["heard_ns"] if beats else 0),
         steps=steps,
-        snapshots=_step_times(reader.read(Steps(**key, stage=int(Stage.CHECKPOINT_SNAPSHOT)))),
+        snapshots=times.get((attempt, Stage.CHECKPOINT_SNAPSHOT), StepTimes()),
         ending=_ending(beats),
         num_ranks=beats["num_ranks"] if beats else 0,
         num_failed=beats["num_gone"] if beats else 0,
         num_well=beats["num_ended"] if beats else 0,
         has_stalled=stall is not None and stall["newest_ns"] >= last_ns,
-        interrupted_ns=min(interrupted, default=0),
-        saved_ns=max(saved, default=0),
+        interrupted_ns=_first_after(interrupted, last_ns),
+        saved_ns=int(marks.get((attempt, CHECKPOINT), NO_TIMES).max(initial=0)),
     )
+
+
+def _first_after(times_ns: Ints, at_ns: int) -> int:
+    """The first of ``times_ns`` later than ``at_ns``; 0: none."""
+    later = times_ns[times_ns > at_ns]
+    return int(later.min()) if len(later) else 0
 
 
 def _ending(beats: Row | None) -> Ending:
@@ -105,7 +149,21 @@ def _ending(beats: Row | None) -> Ending:
 
 def _step_times(rows: pa.Table) -> StepTimes:
     return StepTimes(
-        number=rows["step"].to_numpy().astype(np.int64),
-        start_ns=rows["start_ns"].to_numpy().astype(np.int64),
+        number=_ints(rows["step"]),
+        start_ns=_ints(rows["start_ns"]),
         duration_ns=rows["duration_ns"].to_numpy().round().astype(np.int64),
     )
+
+
+def _divided(rows: pa.Table, *columns: str) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """The values of ``columns``, with their rows. Rows of the same values follow each other."""
+    begin = 0
+    for key, group in groupby(zip(*(rows[column].to_pylist() for column in columns), strict=True)):
+        length = sum(1 for _ in group)
+        yield key, rows.slice(begin, length)
+        begin += length
+
+
+def _ints(column: pa.ChunkedArray) -> Ints:
+    found: Ints = column.to_numpy().astype(np.int64)
+    return found

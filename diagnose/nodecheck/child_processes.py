@@ -29,6 +29,7 @@ from typing import IO, Any, NoReturn
 
 from telemetry.errors import RankscopeError
 from telemetry.process.child_process import path_of_this_process, python_module, tie_to_parent
+from telemetry.process.signals import FROM_OUTSIDE
 
 KILL_WAIT_S = 1.0
 """Time that a killed process has to disappear."""
@@ -45,6 +46,8 @@ class Outcome:
     seconds: float = 0.0
     is_late: bool = False
     """Whether it was killed at the deadline."""
+    is_killed: bool = False
+    """Whether another process or the kernel killed it: a sign of too little memory, not of broken hardware."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,12 +111,14 @@ def _await(children: Sequence[_Child], deadline: float) -> None:
 
 def _outcome(child: _Child) -> Outcome:
     """A pipe that closes without an answer means that the child died."""
+    is_killed = False
     try:
         value, error = child.answer.recv()
     except (EOFError, OSError):
         child.process.join(KILL_WAIT_S)
         value, error = None, _death(child.process.exitcode)
-    return Outcome(value=value, error=error, seconds=time.monotonic() - child.begun_s)
+        is_killed = child.process.exitcode in FROM_OUTSIDE
+    return Outcome(value=value, error=error, seconds=time.monotonic() - child.begun_s, is_killed=is_killed)
 
 
 def _death(exitcode: int | None) -> str:
@@ -142,7 +147,14 @@ def _kill(child: _Child) -> str:
 
 
 class SilenceError(Exception):
-    """The process reported nothing for too long, or ended without its last report."""
+    """The process reported nothing for too long, or ended without its last report.
+
+    ``is_killed``: it ended because another process or the kernel killed it.
+    """
+
+    def __init__(self, message: str, *, is_killed: bool = False) -> None:
+        super().__init__(message)
+        self.is_killed = is_killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +180,7 @@ def run_fresh(module: str, request: object, silence_s: float) -> Iterator[Any]:
         process = _start(module, theirs, output)
         try:
             mine.send(request)
-            yield from _reports(mine, silence_s, output)
+            yield from _reports(process, mine, silence_s, output)
         finally:
             process.kill()
             with suppress(subprocess.TimeoutExpired):
@@ -200,17 +212,28 @@ def _start(module: str, channel: Connection, output: IO[bytes]) -> "subprocess.P
         )
 
 
-def _reports(channel: Connection, silence_s: float, output: IO[bytes]) -> Iterator[Any]:
+def _reports(
+    process: "subprocess.Popen[bytes]", channel: Connection, silence_s: float, output: IO[bytes]
+) -> Iterator[Any]:
     while channel.poll(silence_s):
         try:
             record = channel.recv()
         except (EOFError, OSError) as error:
-            output.seek(0)
-            lines = output.read().decode(errors="replace").strip().splitlines()
-            raise SilenceError(f"ended early: {lines[-1] if lines else 'no output'}") from error
+            raise _early_end(process, output) from error
         if record is None:
             return
         if isinstance(record, Refusal):
             raise record.kind(record.message, hint=record.hint)
         yield record
     raise SilenceError(f"reported nothing for {silence_s:g} s")
+
+
+def _early_end(process: "subprocess.Popen[bytes]", output: IO[bytes]) -> SilenceError:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(KILL_WAIT_S)
+    status = process.returncode
+    if status in FROM_OUTSIDE:
+        return SilenceError(_death(status), is_killed=True)
+    output.seek(0)
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    return SilenceError(f"ended early: {lines[-1] if lines else 'no output'}")

@@ -71,7 +71,7 @@ def _run_checks(checks: NodeChecks, report: Report) -> None:
         outcomes = run_bounded([task.call for task in tasks], max(task.deadline_s for task in tasks))
         for task, outcome in zip(tasks, outcomes, strict=True):
             result = failed(task.check, task.subject, outcome.error) if outcome.error else outcome.value
-            report(replace(result, seconds=outcome.seconds, is_late=outcome.is_late))
+            report(replace(result, seconds=outcome.seconds, is_late=outcome.is_late, is_killed=outcome.is_killed))
 
 
 def _join_paired_test(test: PairedTest, report: Report) -> None:

@@ -105,7 +105,8 @@ def check_node(checks: NodeChecks) -> Iterator[Begun | CheckResult]:
     try:
         yield from run_fresh(EXAMINER, checks, checks.silence_s)
     except SilenceError as error:
-        yield failed("examiner", "this machine", f"the process that runs the checks {error}")
+        result = failed("examiner", "this machine", f"the process that runs the checks {error}")
+        yield replace(result, is_killed=error.is_killed)
 
 
 def read_expectations(path: Path) -> dict[str, float]:

@@ -48,6 +48,8 @@ class CheckResult:
     """Duration of the check, its process included."""
     is_late: bool = False
     """Whether it failed because it did not finish in time. A loaded machine can be the reason."""
+    is_killed: bool = False
+    """Whether it failed because something else killed its process, such as the OOM killer."""
     detail: str = ""
     """Reason of a failure or a skip; otherwise how the value was measured."""
 

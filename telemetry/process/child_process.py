@@ -82,6 +82,15 @@ def birth_of(pid: int) -> str:
         return ""
 
 
+def has_ended(pid: int, born: str) -> bool:
+    """Whether the process of this pid and birth has ended. A process that nobody has waited for has ended too."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state in "ZX" or birth_of(pid) != born
+
+
 def is_of_this_boot(born: str) -> bool:
     """Whether a process of this birth started since the last boot, so that monotonic times compare."""
     try:

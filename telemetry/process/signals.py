@@ -26,6 +26,9 @@ SHORT_LIMIT_S = 2.5
 ALARM_AFTER_LIMIT_S = 0.3
 SIGNAL_BASE = 128
 """Exit status of a process that ended on signal n: 128 + n."""
+FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
+"""Exit statuses of processes that something else ended, such as the OOM killer. A process with an error of its own, or
+on broken hardware, ends with another signal (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT)."""
 
 
 def on_first_ending(act: Callable[[int], None], *, limit_s: float = LIMIT_S, for_all: bool = False) -> None:

@@ -34,11 +34,13 @@ from telemetry.stores.queries import (
     RunBeats,
     RunDecisions,
     RunGrids,
+    RunMarks,
     RunRates,
     Runs,
     RunStageTimes,
     RunStalls,
     RunSteps,
+    RunStepTimes,
     RunWallTimes,
     SampleCurves,
     Samples,
@@ -104,6 +106,8 @@ EVERY_QUERY: tuple[Query, ...] = (
     RunRates(**RUNS, metric="loss"),
     RunWallTimes(**RUNS),
     RunStageTimes(**RUNS, stage=FORWARD),
+    RunStepTimes(run_id=RUN["run_id"], before_attempt=3, stages=(STEP, FORWARD)),
+    RunMarks(run_id=RUN["run_id"], before_attempt=3, names=("it's", "restart")),
     RunDecisions(run_ids=("driven", RUN["run_id"])),
     Alerts(),
     AlertLooks(),
@@ -380,6 +384,28 @@ def test_a_step_in_which_ranks_died_of_a_stall_is_no_step(filled: StoreReader) -
     assert filled.read(InterruptedSteps(**died)).to_pylist() == [{"step": 9, "mean_ns": 4.0}]
     assert filled.read(Steps(**died)).num_rows == 0
     assert filled.read(InterruptedSteps(**RUN)).num_rows == 0
+
+
+@pytest.mark.parametrize("stage", [STEP, FORWARD])
+@pytest.mark.parametrize("run", [RUN, {"run_id": "other", "attempt": 0}], ids=["trained", "died"])
+def test_the_steps_of_earlier_attempts_are_those_of_each(filled: StoreReader, run: dict[str, Any], stage: int) -> None:
+    of_attempt = filled.read(Steps(**run, stage=stage)).select(["step", "start_ns", "duration_ns"])
+    attempt = run["attempt"]
+    found = filled.read(RunStepTimes(run_id=run["run_id"], before_attempt=attempt + 1, stages=(stage,)))
+    assert filled.read(RunStepTimes(run_id=run["run_id"], before_attempt=attempt, stages=(stage,))).num_rows == 0
+    assert set(found["attempt"].to_pylist()) <= {attempt}
+    assert found.select(["step", "start_ns", "duration_ns"]).to_pylist() == of_attempt.to_pylist()
+
+
+def test_the_marks_of_earlier_attempts_are_those_of_each(filled: StoreReader) -> None:
+    rows = filled.read(Marks(**RUN)).to_pylist()
+    names = tuple({row["name"] for row in rows})
+    assert names
+    earlier = {"run_id": RUN["run_id"], "before_attempt": RUN["attempt"] + 1}
+    found = filled.read(RunMarks(**earlier, names=names)).to_pylist()
+    assert sorted((row["name"], row["at_ns"]) for row in found) == sorted((row["name"], row["at_ns"]) for row in rows)
+    newest = filled.read(RunMarks(**earlier, names=names[:1], limit=1)).to_pylist()
+    assert [row["at_ns"] for row in newest] == [max(row["at_ns"] for row in rows if row["name"] == names[0])]
 
 
 def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:

@@ -24,6 +24,10 @@ ROLLBACK_ID = "0"
 """In place of a writer id."""
 
 
+class NoCheckpointLeftError(UsageError):
+    """A rollback would leave no checkpoint."""
+
+
 def roll_back(root: Path, *, run_id: str, attempt: int, before_step: int) -> list[int]:
     """Rename the checkpoints of ``before_step`` steps or more, so that they are never loaded. Returns their steps.
 
@@ -31,13 +35,13 @@ def roll_back(root: Path, *, run_id: str, attempt: int, before_step: int) -> lis
     holds the folder, while no rank lives.
 
     Raises:
-        UsageError: there would be no checkpoint left. Nothing is renamed then.
+        NoCheckpointLeftError: there would be no checkpoint left. Nothing is renamed then.
         OSError: the folder cannot be changed.
     """
     steps = complete_steps(root)
     wrong = [step for step in steps if step >= before_step and not _is_later(root, step, run_id, attempt)]
     if wrong and len(wrong) == len(steps):
-        raise UsageError(
+        raise NoCheckpointLeftError(
             f"no checkpoint in {root} has less than {before_step} steps, and the training went wrong in step "
             f"{before_step}",
             hint="next time keep more checkpoints: --keep N. To use the newest one nevertheless, start a new job with "

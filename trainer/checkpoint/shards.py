@@ -27,6 +27,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from telemetry.errors import UnreadableError
 from telemetry.files.plain_pickle import BROKEN
 from telemetry.files.private_files import Folder
+from telemetry.printable import log
 from trainer.checkpoint.folder import INDEX_NAME, read_json, report_name
 
 
@@ -176,16 +177,21 @@ class CheckedReader(FileSystemReader):
         return self._index
 
     def _slice_file(self, file: Any, sinfo: _StorageInfo) -> IO[bytes]:
-        """The part of ``file`` that holds one tensor."""
+        """The part of ``file`` that holds one tensor: the first copy with the right checksum."""
+        damaged: list[str] = []
+        for place, content in self._copies(file, sinfo):
+            self.read_bytes += len(content)
+            if zlib.crc32(content) == self._expected(sinfo):
+                if damaged:
+                    log(f"{damaged[0]}: the copy in {place} is used")
+                return io.BytesIO(content)
+            damaged.append(f"{place} is damaged at byte {sinfo.offset}")
+        raise UnreadableError(damaged[0], hint="an older checkpoint is used if there is one")
+
+    def _copies(self, file: Any, sinfo: _StorageInfo) -> Iterator[tuple[str, bytes]]:
+        """Name and bytes of each copy of one tensor, at least one. Storage has one."""
         file.seek(sinfo.offset)
-        content = file.read(sinfo.length)
-        self.read_bytes += len(content)
-        if zlib.crc32(content) != self._expected(sinfo):
-            raise UnreadableError(
-                f"{self._folder.path / sinfo.relative_path} is damaged at byte {sinfo.offset}",
-                hint="an older checkpoint is used if there is one",
-            )
-        return io.BytesIO(content)
+        yield str(self._folder.path / sinfo.relative_path), file.read(sinfo.length)
 
     def _expected(self, sinfo: _StorageInfo) -> int | None:
         name = sinfo.relative_path

@@ -1,7 +1,7 @@
 """The ranks of one attempt on one node, with the agent that ships what they record."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.rollback import roll_back
 from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens
-from trainer.drive.folder import JobFile, JobFolder
+from trainer.drive.folder import SPOOL, JobFile, JobFolder
 from trainer.drive.records import Ended, Order, Rollback
 from trainer.rank import Seat
 from trainer.rank_processes import RankProcesses
@@ -24,6 +24,8 @@ from trainer.rank_processes import RankProcesses
 
 class Attempt:
     """The ranks of one attempt on this node, with their agent.
+
+    ``interrupted``: returns the number of the signal that ends this process, 0 without one.
 
     Raises:
         FolderInUseError: ranks of an earlier attempt, or of another job, hold the folder of checkpoints.
@@ -39,10 +41,11 @@ class Attempt:
         node: str,
         tokens: Tokens | None,
         replicas: ReplicaPlaces | None = None,
+        interrupted: Callable[[], int] = lambda: 0,
     ) -> None:
         self.number = order.attempt
         fault = "none" if order.attempt else job.options.fault
-        spool = folder.node(node) / "spool"
+        spool = folder.node(node) / SPOOL
         self._options = replace(job.options, attempt=order.attempt, spool=spool, fault=fault, replicas=replicas)
         self._ended: dict[int, Ended] = {}
         self._stall = StallDetector(StallSettings())
@@ -62,7 +65,7 @@ class Attempt:
                 self._roll_back(self._options.checkpoints, order.rollback)
             self.ranks = RankProcesses(seats, job.train, self._options, tokens)
             self._claim.callback(self.ranks.kill)  # before the folder is released; no effect on ranks that have ended
-            self.agent = AgentKeeper(self._options)
+            self.agent = AgentKeeper(self._options, interrupted)
             self.agent.__enter__()
         except BaseException:
             self._claim.close()

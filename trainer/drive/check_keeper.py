@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from trainer.drive.checks import why_failed
 from trainer.drive.driver_client import FreePort
 from trainer.drive.node_check import NodeCheck, PairedCheck
 from trainer.drive.records import CheckReport, Order, PairReport, PairsOrder, Work
@@ -13,15 +14,17 @@ class CheckKeeper:
     def __init__(self, folder: Path, node: str, port: FreePort) -> None:
         self._folder, self._node, self._port = folder, node, port
         self._check: NodeCheck | None = None
+        self._repeated = 0
+        """The round whose check was started again, because something else had killed it."""
         self._pairing: PairedCheck | None = None
         self.checked: CheckReport | None = None
         """The newest finished round of checks."""
         self.paired: PairReport | None = None
         """The newest finished paired test."""
 
-    def obey(self, order: Order) -> None:
-        """Start what is ordered, end what is not, and collect results."""
-        is_check = order.work is Work.CHECK
+    def obey(self, order: Order, *, may_start: bool = True) -> None:
+        """Start what is ordered, end what is not, and collect results. ``may_start``: no rank lives on this node."""
+        is_check = order.work is Work.CHECK and may_start
         self._mind_check(order.check if is_check and order.pairs is None else None)
         self._mind_pairs(order.pairs if is_check else None)
 
@@ -41,7 +44,11 @@ class CheckKeeper:
             except OSError as error:
                 self.checked = CheckReport(number=number, problem=f"the checks cannot start: {error}")
         if self._check is not None and (found := self._check.result()) is not None:
-            self.checked, self._check = found, None
+            self._check = None
+            if found.unknown and not why_failed(found) and self._repeated != number:
+                self._repeated = found.number  # the next order starts it again
+            else:
+                self.checked = found
 
     def _mind_pairs(self, order: PairsOrder | None) -> None:
         number = order.number if order else None

@@ -3,7 +3,7 @@
 executors, watcher, operators --HTTP--> policy --> state.json, decisions.jsonl, marks in the store
 
     POST /v1/reports     a Report; the answer is an Order
-    POST /v1/findings    alerts as a webhook sends them (docs/guides/alert-hooks.md)
+    POST /v1/findings    alerts as a webhook sends them (docs/guides/alert-hooks.md); the answer lists those refused
     POST /v1/requests    a Request of an operator
     GET  /v1/status      state and decisions
 
@@ -12,17 +12,15 @@ same folder: the ranks train on meanwhile.
 """
 
 import asyncio
-import json
 import os
 import secrets
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -37,6 +35,7 @@ from telemetry.collector.settings import ServerSettings
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import log
 from telemetry.process.signals import ENDING, SIGNAL_BASE
+from trainer.drive.alerts import findings_in
 from trainer.drive.folder import DRIVER, JOB, STATE, DriverPlace, JobFile, JobFolder
 from trainer.drive.job import Job, Phase
 from trainer.drive.marks import MarkSender
@@ -49,8 +48,6 @@ LOOPBACK = "127.0.0.1"
 TICK_S = 0.25
 LEAVE_S = 90.0
 """How long the driver waits at the end until all executors have ended, and its decisions are on disk."""
-MAX_DIGITS = 15
-"""Of a step in an alert."""
 STATUS_OF = {Phase.DONE: 0, Phase.GAVE_UP: 1}
 
 
@@ -184,9 +181,13 @@ def make_app(driver: Driver, settings: ServerSettings, stop: Callable[[], None])
 
     @app.post("/v1/findings")
     async def findings(request: HttpRequest) -> Response:
-        for finding in findings_in(await request.body()):
+        found, refused = findings_in(await request.body())
+        for finding in found:
             driver.find(finding)
-        return Response(status_code=204)
+        if not refused:
+            return Response(status_code=204)
+        log(f"{len(refused)} of {len(found) + len(refused)} alerts are refused: {refused[0].message}")
+        return JSONResponse({"refused": [{"error": error.message, "hint": error.hint} for error in refused]})
 
     @app.post("/v1/requests")
     async def ask(request: HttpRequest) -> Response:
@@ -208,44 +209,6 @@ def _problem_of_tick(driver: Driver) -> str:
     except OSError as error:
         return str(error)
     return ""
-
-
-def findings_in(body: bytes) -> list[Finding]:
-    """The findings in the body of a webhook, which has the shape of Alertmanager's version 4.
-
-    Raises:
-        UsageError: it has another shape.
-    """
-    try:
-        return [_finding(alert) for alert in json.loads(body)["alerts"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"no alerts in the body: {error!r}", hint='send {"alerts": [...]}') from error
-
-
-def _finding(alert: Any) -> Finding:
-    labels, annotations = alert["labels"], alert.get("annotations", {})
-    details = dict(line.partition(": ")[::2] for line in str(annotations.get("details", "")).splitlines())
-    return Finding(
-        kind=str(labels["alertname"]),
-        run_id=str(labels["run_id"]),
-        attempt=int(labels["attempt"]),
-        hosts=_hosts(labels, details),
-        summary=str(annotations.get("summary", "")),
-        active=str(alert.get("status", "firing")) == "firing",
-        first_step=_first_step(details.get("steps", "")),
-    )
-
-
-def _hosts(labels: Any, details: Mapping[str, str]) -> tuple[str, ...]:
-    """Up to four hosts are in a label. If there are more, they are in the details, one line for each name."""
-    text = labels.get("host") or details.get("hosts", "")
-    return tuple(host.strip() for host in str(text).split(",") if host.strip())
-
-
-def _first_step(steps: str) -> int:
-    """Of ``12-15``; -1 for another text."""
-    first = steps.partition("-")[0]
-    return int(first) if first.isascii() and first.isdigit() and len(first) < MAX_DIGITS else -1
 
 
 def _json(record: object) -> Response:

@@ -15,7 +15,6 @@ executor --x--> driver: node lost, attempt n + 1 --> state.json
 """
 
 import os
-import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -26,15 +25,17 @@ import psutil
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import write_lines
 from telemetry.process.child_process import birth_of
-from telemetry.process.signals import ENDING, SIGNAL_BASE
+from telemetry.process.signals import SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.claim import FolderInUseError
+from trainer.checkpoint.rollback import NoCheckpointLeftError
 from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.attempt import Attempt
 from trainer.drive.check_keeper import CheckKeeper
 from trainer.drive.driver_client import DriverClient, FreePort
-from trainer.drive.folder import JOB, STATE, JobFile, JobFolder, held_lock
+from trainer.drive.earlier_ranks import living, recorded_ranks
+from trainer.drive.folder import JOB, SPOOL, STATE, JobFile, JobFolder, held_lock
 from trainer.drive.job import Job
 from trainer.drive.records import Order, Report, Work
 from trainer.replicas.keeper_process import KeeperProcess
@@ -60,11 +61,14 @@ class Executor:
         self._keeper = KeeperProcess(address) if job.drive.replicas else None
         self._agents: list[AgentKeeper] = []
         """Of earlier attempts: each ends when everything of its attempt is stored."""
-        self._error = ""
+        self._error: Exception | None = None
+        """Why the ranks of the newest attempt were not started."""
         self._failed_attempt = -1
         self._claim_since_s: float | None = None
         """Since when the folder of checkpoints is in use."""
         self._checks = CheckKeeper(folder.node(node), node, self._port)
+        self._earlier_ranks = recorded_ranks(folder.node(node) / SPOOL, job.options.run_id)
+        """Of an earlier executor of this node. The kernel kills them with it."""
         self._driver = DriverClient(folder)
         self.interrupted = 0
         """The signal that ended this executor; 0: none."""
@@ -92,6 +96,10 @@ class Executor:
             if self._keeper is not None:
                 self._keeper.end()
 
+    def interrupt(self, number: int) -> None:
+        """End, without a checkpoint. Records get a few seconds to be sent. For a signal handler."""
+        self.interrupted = number
+
     def _report(self) -> Report:
         step, stalled_s = self._attempt.progress() if self._attempt else (-1, 0.0)
         return Report(
@@ -102,7 +110,8 @@ class Executor:
             attempt=max(self._attempt.number if self._attempt else -1, self._failed_attempt),
             pids=self._attempt.living if self._attempt else {},
             ended=self._attempt.ended if self._attempt else (),
-            error=self._error,
+            error=str(self._error or ""),
+            no_checkpoint=isinstance(self._error, NoCheckpointLeftError),
             step=step,
             stalled_s=stalled_s,
             keeper=self._keeper.url if self._keeper else "",
@@ -111,15 +120,21 @@ class Executor:
         )
 
     def _obey(self, order: Order) -> None:
-        self._checks.obey(order)
+        """Ranks and checks never run at the same time: the old ones end before the new ones start."""
         attempt = self._attempt
         is_other = attempt is not None and attempt.number != order.attempt
         if attempt is not None and attempt.living and (is_other or order.work in (Work.IDLE, Work.STOP, Work.CHECK)):
             attempt.end()
-        elif order.work is Work.TRAIN and (attempt is None or is_other) and order.attempt != self._failed_attempt:
+        self._mind_checks(order)
+        if order.work is Work.TRAIN and (attempt is None or is_other) and order.attempt != self._failed_attempt:
             self._start(order)
-        elif order.work is Work.SAVE and attempt is not None:
+        elif order.work is Work.SAVE and attempt is not None and not is_other:
             attempt.save()
+
+    def _mind_checks(self, order: Order) -> None:
+        """The ranks of this executor have ended when a check is ordered. Those of an earlier one may need a moment."""
+        self._earlier_ranks = living(self._earlier_ranks)
+        self._checks.obey(order, may_start=not self._earlier_ranks)
 
     def _end_if_replaced(self) -> None:
         """The driver does not answer. If its state on disk goes on without this node, the ranks must not train on."""
@@ -137,11 +152,17 @@ class Executor:
             self._attempt.end()
             self._agents.append(self._attempt.agent)
             self._attempt = None
-        self._error = ""
+        self._error = None
         self._port.release()
         try:
             self._attempt = Attempt(
-                self._job, order, self._folder, self._node, self._tokens, self._replica_places(order)
+                self._job,
+                order,
+                self._folder,
+                self._node,
+                self._tokens,
+                self._replica_places(order),
+                lambda: self.interrupted,
             )
             self._claim_since_s = None
         except FolderInUseError as error:
@@ -176,7 +197,7 @@ class Executor:
     def _fail(self, order: Order, error: Exception) -> None:
         self._port.take()
         self._claim_since_s = None
-        self._error, self._failed_attempt = str(error), order.attempt
+        self._error, self._failed_attempt = error, order.attempt
 
     def _pause(self) -> None:
         if self._attempt is not None and self._attempt.living:
@@ -193,7 +214,7 @@ class Executor:
             write_lines(f"executor of {self._node}: no driver answered for {ORPHAN_S:g} s")
         if self._attempt is not None:
             if self._attempt.living and not self.interrupted:
-                self._attempt.ranks.let_save()
+                self._attempt.ranks.let_save(lambda: self.interrupted)
             self._attempt.end()
             self._agents.append(self._attempt.agent)
         for agent in self._agents:
@@ -249,10 +270,6 @@ def run_executor(out: Path, node: str, *, address: str = "", tokens: Tokens | No
             return LOCKED
         executor = Executor(folder, job, node, address=address, tokens=tokens)
 
-        def interrupt(number: int, _: object) -> None:
-            executor.interrupted = number
-
-        for number in ENDING:
-            signal.signal(number, interrupt)
+        on_first_ending(executor.interrupt)
         executor.run()
         return SIGNAL_BASE + executor.interrupted if executor.interrupted else 0

@@ -1,4 +1,5 @@
-"""What the exit statuses of failed ranks show: the kind of the fault, and the nodes that may be its cause."""
+"""What the exit statuses of failed ranks show: the kind of the fault, and the nodes that may be its cause. The same for
+ranks that could not be started."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from trainer.drive.records import Ended, Report
 from trainer.rank_status import FAILED, NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
 
 RANK_FAILED, STEP_NOT_FINITE = "rank-failed", "not-finite"
+NOT_STARTED, NO_CHECKPOINT = "not-started", "no-usable-checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +48,14 @@ def cause_of(reports: Sequence[Report]) -> Cause:
     nodes = tuple(report.node for report in reports if any(rank.rank in causes for rank in report.ended))
     words = ", ".join(f"rank {rank} {manner(statuses[rank])}" for rank in causes)
     return Cause(fault=RANK_FAILED, reason=f"{words} on {', '.join(nodes)}", nodes=nodes)
+
+
+def cause_of_errors(reports: Sequence[Report]) -> Cause:
+    """The cause, from the reports of nodes that could not start their ranks. No node is suspected if there is no
+    checkpoint to continue with."""
+    lacking = [report for report in reports if report.no_checkpoint]
+    if lacking:
+        return Cause(fault=NO_CHECKPOINT, reason=lacking[0].error, nodes=())
+    first = reports[0]
+    nodes = tuple(report.node for report in reports)
+    return Cause(fault=NOT_STARTED, reason=f"node {first.node} cannot start ranks: {first.error}", nodes=nodes)

@@ -15,7 +15,7 @@ The folder is private, because the token in it gives control of the job. It is o
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +33,8 @@ STATE = "state.json"
 DRIVER = "driver.json"
 DECISIONS = "decisions.jsonl"
 LOCK = "lock"
+SPOOL = "spool"
+"""In the folder of a node."""
 MAX_BYTES = 64 << 20
 Record = TypeVar("Record")
 
@@ -112,6 +114,13 @@ class JobFolder:
             return None
         except (OSError, UsageError) as error:
             raise UnreadableError(f"{self.path / name}: {error}", hint="choose another --out for a new job") from error
+
+    def remove(self, *names: str) -> None:
+        """Remove files where they exist."""
+        with self._opened() as folder:
+            for name in names:
+                with suppress(FileNotFoundError):
+                    folder.remove(name)
 
     def append(self, decisions: list[Decision]) -> None:
         """Write decisions to the end of their file. They begin a new line, also after a torn one."""

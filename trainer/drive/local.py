@@ -15,8 +15,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -31,7 +31,7 @@ from trainer.data.batches import Batches
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.driver import LOOPBACK, open_driver_place, run_driver
 from trainer.drive.executor import run_executor
-from trainer.drive.folder import JOB, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder, held_lock
 from trainer.launch import ProgressLine
 from trainer.rank_processes import SAVE_S
 
@@ -56,9 +56,10 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
 
     Args:
         beside: what runs while the job runs, such as a collector. It is given the address of the driver, and gives a
-            function that is called again and again.
+            function that is called again and again. It starts before the driver and the nodes.
 
     Raises:
+        RankscopeError: what runs beside the job cannot start.
         UsageError: another process drives a job in this folder, or the folder belongs to another job.
     """
     folder = JobFolder(job.options.out)
@@ -71,10 +72,10 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
             )
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
         Batches(tokens, job.train, dp_index=0)
-        folder.write(JOB, replace(job, started_ns=time.time_ns()))
         listener, place = open_driver_place(folder, job.drive.listen or LOOPBACK)
         opened.enter_context(listener)
-        look_after_beside = opened.enter_context(beside(place)) if beside else None
+        look_after_beside = opened.enter_context(_started(beside, place, folder)) if beside else None
+        folder.write(JOB, replace(job, started_ns=time.time_ns()))
         starter = Starter(job, lock, listener, tokens)
         line = ProgressLine(job.options.out, job.train.num_steps, resumes=True)
         on_first_ending(starter.interrupt, limit_s=END_S, for_all=True)
@@ -85,6 +86,19 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
             time.sleep(LOOK_EVERY_S)
         line.finish()
         return status
+
+
+@contextmanager
+def _started(beside: Beside, place: DriverPlace, folder: JobFolder) -> Iterator[Callable[[], None]]:
+    """What runs beside the job. If it cannot start, a job that is new leaves no address and no token behind."""
+    with ExitStack() as opened:
+        try:
+            look_after = opened.enter_context(beside(place))
+        except BaseException:
+            if folder.read(JOB, JobFile) is None:
+                folder.remove(DRIVER)
+            raise
+        yield look_after
 
 
 class Starter:
@@ -133,6 +147,8 @@ class Starter:
         elif now_s >= self._restart_s:
             self._pauses.started(now_s)
             self._driver = self._fork(lambda: run_driver(self._job.options.out, self._listener), is_executor=False)
+            if not self._driver:
+                self._restart_s = now_s + self._pauses.after_death(now_s)
         return None
 
     def _look_after_executor(self, node: str, now_s: float) -> None:
@@ -153,8 +169,13 @@ class Starter:
             self._executors[node] = self._fork(run, is_executor=True)
 
     def _fork(self, run: Callable[[], int], *, is_executor: bool) -> int:
+        """Pid of a child; 0 if none can be started now, such as without memory. What runs already runs on."""
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            write_lines(f"cannot start {'an executor' if is_executor else 'the driver'}: {error}")
+            return 0
         if not pid:
             self._become(run, parent, is_executor=is_executor)
         return pid

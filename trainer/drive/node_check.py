@@ -11,7 +11,9 @@ from pathlib import Path
 from telemetry.errors import UsageError
 from telemetry.printable import printable
 from telemetry.process.child_process import child_environment, python_module
+from telemetry.process.signals import FROM_OUTSIDE
 from trainer.drive.records import AccusedNode, CheckReport, Measured, PairReport, PairRun, PairsOrder
+from trainer.rank_status import manner
 
 CHECK_SECONDS = "15"
 """Time limit of each check."""
@@ -75,6 +77,8 @@ class NodeCheck:
         if found is None:
             return None
         status, text = found
+        if status in FROM_OUTSIDE:
+            return CheckReport(number=self.number, killed=f"the command {manner(status)}")
         if status not in FOUND:
             return CheckReport(number=self.number, problem=_problem(status, text))
         try:
@@ -102,6 +106,8 @@ class PairedCheck:
         if found is None:
             return None
         status, text = found
+        if status in FROM_OUTSIDE:
+            return PairReport(number=self.number, problem=f"the command {manner(status)}", is_killed=True)
         if status not in FOUND:
             return PairReport(number=self.number, problem=_problem(status, text), is_cut_off=status == CUT_OFF)
         try:
@@ -143,7 +149,8 @@ def read_verdict(number: int, text: str) -> PairReport:
 
 def read_results(text: str) -> Iterator[Measured]:
     """The results in the JSON of ``rankscope doctor --node --json``, without checks that were skipped. A check that did
-    not finish has the value 0: it is compared with those of other nodes, because a loaded machine delays all.
+    not finish has the value 0: it is compared with those of other nodes, because a loaded machine delays all. A check
+    that something else killed has no value.
 
     Raises:
         UsageError: it is not that JSON.
@@ -154,10 +161,11 @@ def read_results(text: str) -> Iterator[Measured]:
                 yield Measured(
                     check=check["check"],
                     subject=check["subject"],
-                    failed=check["verdict"] in FAILED_VERDICTS and not check["is_late"],
+                    failed=check["verdict"] in FAILED_VERDICTS and not check["is_late"] and not check["is_killed"],
                     measured=check["measured"],
                     value=0.0 if check["is_late"] else check["value"],
                     detail=check["detail"],
+                    killed=check["is_killed"],
                 )
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(

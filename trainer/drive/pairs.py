@@ -88,7 +88,9 @@ def _seen_in(test: PairedTest) -> Iterator[tuple[frozenset[str], bool]]:
     verdict = _verdict_of(test)
     if verdict is not None:
         for run in verdict.runs:
-            yield frozenset(test.nodes[index] for index in run.members), not run.failed
+            pair = frozenset(test.nodes[index] for index in run.members)
+            if not (run.failed and any(_is_killed(test, node) for node in pair)):
+                yield pair, not run.failed
     absent = range(1, len(test.nodes)) if verdict is None else verdict.absent
     if verdict is None and first in test.verdicts:  # it could not begin the test: that is not the network
         return
@@ -96,6 +98,12 @@ def _seen_in(test: PairedTest) -> Iterator[tuple[frozenset[str], bool]]:
         own = test.verdicts.get(test.nodes[index])
         if index and (own is None or own.is_cut_off):
             yield frozenset((first, test.nodes[index])), False
+
+
+def _is_killed(test: PairedTest, node: str) -> bool:
+    """Whether something else ended the test of a node, so that its pairs show nothing about the network."""
+    own = test.verdicts.get(node)
+    return own is not None and own.is_killed
 
 
 def _verdict_of(test: PairedTest) -> PairReport | None:

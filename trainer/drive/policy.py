@@ -19,7 +19,7 @@ fewer faults. This order is that of MegaScale (arXiv 2402.15627, section 4.1).
 
 from collections.abc import Iterable, Sequence
 
-from trainer.drive.failed_ranks import cause_of, failed_ranks, is_not_finite
+from trainer.drive.failed_ranks import cause_of, cause_of_errors, failed_ranks, is_not_finite
 from trainer.drive.findings import Findings
 from trainer.drive.job import Job, Node, NodeState, Phase
 from trainer.drive.operator_requests import Requests
@@ -216,8 +216,9 @@ class Policy:
         failed = failed_ranks(reports)
         broken = [report for report in reports if report.error]
         if broken:
-            nodes = [job.nodes[report.node] for report in broken]
-            self._transitions.fault("not-started", f"node {nodes[0].name} cannot start ranks: {broken[0].error}", nodes)
+            cause = cause_of_errors(broken)
+            suspects = [job.nodes[name] for name in cause.nodes]
+            self._transitions.fault(cause.fault, cause.reason, suspects, check=bool(suspects))
         elif failed:
             job.failed_s = job.failed_s or self._transitions.now_s
             if self._know_the_cause(reports, failed, self._transitions.now_s - job.failed_s):

@@ -8,15 +8,17 @@ operator --- Request ------------------>
 Reports and orders hold the whole state, not changes. So a lost message, or a driver that was killed, needs no repair.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
+from telemetry.plain_errors import in_plain_words
 
 
 class Work(StrEnum):
@@ -46,6 +48,8 @@ class Measured:
     value: float | None = None
     """More is better; 0: the check did not finish in time."""
     detail: str = ""
+    killed: bool = False
+    """Something else killed its process, such as the OOM killer. It shows nothing about the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,14 @@ class CheckReport:
     results: tuple[Measured, ...] = ()
     problem: str = ""
     """Why the checks could not run; empty if they ran."""
+    killed: str = ""
+    """Why there are no results: something else killed the command."""
+
+    @property
+    def unknown(self) -> str:
+        """What was killed, so that it shows nothing about the node; empty: nothing."""
+        names = [f"{result.check} {result.subject}: {result.detail}" for result in self.results if result.killed]
+        return self.killed or "; ".join(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +102,8 @@ class PairReport:
     """Why this node has no verdict."""
     is_cut_off: bool = False
     """The problem is that the first node of the test did not answer."""
+    is_killed: bool = False
+    """The problem is that something else killed the command, such as the OOM killer."""
     accused: tuple[AccusedNode, ...] = ()
     absent: tuple[int, ...] = ()
     """Nodes that did not reach the first one in time."""
@@ -139,6 +153,8 @@ class Report:
     """The ranks that have ended."""
     error: str = ""
     """Why the ranks could not be started."""
+    no_checkpoint: bool = False
+    """The error is that a rollback would leave no checkpoint. It is not the fault of a node."""
     step: int = -1
     """The newest step of any rank here; -1 before the first."""
     stalled_s: float = 0.0
@@ -268,9 +284,17 @@ def decode(kind: type[Record], content: bytes) -> Record:
         found: Record = _adapter(kind).validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or kind.__name__
-        raise UsageError(f"no {kind.__name__.lower()}: {place}: {first['msg']}", hint="use the same version") from error
+        place = ".".join(map(str, first["loc"]))
+        words = f"{place}: {in_plain_words(first['msg'])}" if place else f"it {in_plain_words(first['msg'])}"
+        raise UsageError(f"not a valid {_name_of(kind)}: {words}", hint="use the same version on all nodes") from error
     return found
+
+
+def _name_of(kind: Any) -> str:
+    """``CheckReport`` as ``check report``, ``list[Part]`` as ``list of part``."""
+    if of := get_args(kind):
+        return f"{_name_of(get_origin(kind))} of {', '.join(map(_name_of, of))}"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)

@@ -2,6 +2,7 @@
 
 new, suspect --round--> ready
      |  '--slow once--> suspect --another round--> ready | blocked
+     |--killed twice from outside--> ready, used after the other nodes
      '--failed--> blocked
 
 round    each node checks itself --passed, on several addresses--> paired tests of the network (``pairs.py``)
@@ -17,8 +18,8 @@ from trainer.drive.transitions import Transitions
 
 GATHER_S = 10.0
 """At the start, how long the driver waits for spares before it checks the nodes that are there."""
-CHECK_S = 180.0
-"""A round of checks ends after this time. A node without a result has failed."""
+CHECK_S = 240.0
+"""A round of checks ends after this time. A node without a result has failed. Each check may run twice."""
 PAIRS_S = 240.0
 """A paired test ends after this time."""
 MIN_NODES = 3
@@ -103,10 +104,18 @@ class Rounds:
         passed = [node for node in present if node.name not in failed and node.name not in slow]
         paired = bool(_addresses(passed))
         for node in present:
+            self._note_unknown(node, results.get(node.name))
             if not paired or node not in passed:
                 self._judge(node, failed.get(node.name, ""), slow.get(node.name, ""))
         if not paired or not self._begin_test(now, passed):
             self._job.round = None
+
+    def _note_unknown(self, node: Node, found: CheckReport | None) -> None:
+        """A check that is killed from outside, also when it is repeated, is no proof: memory may have run out. Other
+        nodes are used first. If ranks fail there, the node is checked again."""
+        if found is not None and found.unknown and not why_failed(found):
+            node.num_faults += 1
+            self._transitions.decide("check-undecided", f"killed twice: {found.unknown}", node)
 
     def _begin_test(self, now: Round, nodes: Sequence[Node]) -> bool:
         """Measure the network between nodes. False: it is known, or cannot be measured."""
@@ -175,7 +184,9 @@ class Rounds:
             if node.state in (NodeState.NEW, NodeState.SUSPECT):
                 self._transitions.set(node, NodeState.READY)
                 pairs = f", and worked in a pair with {num_working} of the others" if num_working else ""
-                self._transitions.decide("admit", f"it passed its checks{pairs}", node)
+                found = node.result_of(self._job.num_rounds)
+                passed = "no check found a fault" if found and found.unknown else "it passed its checks"
+                self._transitions.decide("admit", f"{passed}{pairs}", node)
 
     def _block(self, node: Node, reason: str) -> None:
         self._transitions.set(node, NodeState.BLOCKED, reason)

@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal, get_args
 from telemetry.errors import UsageError
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.topology import Axis, Topology
+from trainer.output import replace_output
 
 HINT = (
     "use one of none, slow:rank=5,factor=1.4, hang:rank=5,step=8, die:rank=5,step=8, "
@@ -263,8 +264,7 @@ def write_truth(
         _, axis = _axis_of(fault)
         if axis and topology:
             truth["group"] = topology.group(fault.rank, along=axis)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(truth, indent=2) + "\n")
+    replace_output(path, json.dumps(truth, indent=2) + "\n")
 
 
 FIRED_NAME = "fired.json"
@@ -281,7 +281,7 @@ class StartFile:
     def record_start(self, step: int, stage: Stage) -> None:
         """Write the time. Call it directly before the fault."""
         start = {"rank": self.rank, "step": step, "stage": stage.label, "at_ns": time.time_ns()}
-        self.path.write_text(json.dumps(start) + "\n")
+        replace_output(self.path, json.dumps(start) + "\n")
 
 
 def _plain(value: Any) -> Any:

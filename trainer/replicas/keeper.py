@@ -13,8 +13,8 @@ is a separate process, because the executor forks ranks and must have no threads
 
 import os
 import sys
+from collections.abc import Callable
 
-import psutil
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
@@ -28,6 +28,7 @@ from telemetry.errors import RankscopeError
 from telemetry.process.child_process import end_with_starter
 from trainer.drive.records import encode
 from trainer.replicas.client import SEND_S
+from trainer.replicas.memory_limits import Memory, usable_memory
 from trainer.replicas.part_store import Incoming, PartStore, RefusedError
 from trainer.replicas.parts import LENGTH_BYTES, MAX_HEADER_BYTES, Generation, read_header
 
@@ -36,10 +37,10 @@ MAX_PART_BYTES = 1 << 40
 
 
 class Body:
-    """The body of a request that sends a part, piece by piece."""
+    """The body of a request that sends a part, piece by piece. ``memory``: what can be used now."""
 
-    def __init__(self, store: PartStore) -> None:
-        self._store = store
+    def __init__(self, store: PartStore, memory: Callable[[], Memory]) -> None:
+        self._store, self._memory = store, memory
         self._head = b""
         self._incoming: Incoming | None = None
 
@@ -59,9 +60,9 @@ class Body:
         end = LENGTH_BYTES + size
         if len(self._head) < max(end, LENGTH_BYTES + 1):
             return
-        memory = psutil.virtual_memory()
+        memory = self._memory()
         part = read_header(self._head[LENGTH_BYTES:end])
-        self._incoming = self._store.begin(part, total_bytes=memory.total, free_bytes=memory.available)
+        self._incoming = self._store.begin(part, total_bytes=memory.total_bytes, free_bytes=memory.free_bytes)
         self._incoming.add(self._head[end:])
 
     def end(self) -> None:
@@ -75,7 +76,7 @@ class Body:
         self._store.end(self._incoming)
 
 
-def make_app(store: PartStore, settings: ServerSettings) -> FastAPI:
+def make_app(store: PartStore, settings: ServerSettings, memory: Callable[[], Memory] = usable_memory) -> FastAPI:
     """The server of one keeper."""
     app = FastAPI(title="rankscope keeper", docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -89,7 +90,7 @@ def make_app(store: PartStore, settings: ServerSettings) -> FastAPI:
 
     @app.post("/v1/parts")
     async def receive(request: Request) -> Response:
-        body = Body(store)
+        body = Body(store, memory)
         async for piece in request.stream():
             body.add(piece)
         body.end()

@@ -1,7 +1,8 @@
 """Load the newest complete replica from the memory of the nodes, with the reader of checkpoints in storage.
 
 rank 0       asks every keeper what it holds, chooses the newest complete generation, reads index and checksums
-every rank   reads the ranges that it needs, from the keeper of its node if that holds them
+every rank   reads the ranges that it needs, from the keeper of its node if that holds them; a range with a wrong
+             checksum from the next keeper that holds it
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.checkpoint import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystem
+from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo
 
 import telemetry
 from telemetry.errors import RankscopeError, UnreadableError
@@ -164,6 +165,10 @@ class ReplicaReader(CheckedReader):
         results = [result for rank in replica.parts for result in read_report(folder, rank)]
         self._index.storage_data = {result.index: result.storage_data for result in results}
 
+    def _copies(self, file: "_KeeperFile", sinfo: _StorageInfo) -> Iterator[tuple[str, bytes]]:
+        """From each keeper that answers, the nearest first."""
+        yield from file.copies(sinfo.offset, sinfo.length)
+
 
 class _KeeperFiles(FileSystem):
     """Shards in the memory of the nodes, for torch's reader."""
@@ -177,7 +182,7 @@ class _KeeperFiles(FileSystem):
 
     @contextmanager
     def create_stream(self, path: str | PathLike[str], mode: str) -> Iterator[Any]:
-        """A file that can be read at any position."""
+        """A :class:`_KeeperFile`."""
         assert mode == "rb"
         name = Path(path).name
         if name not in self._parts:
@@ -193,31 +198,28 @@ class _KeeperFiles(FileSystem):
 
 
 class _KeeperFile:
-    """One shard."""
+    """One shard, as all keepers hold it."""
 
     def __init__(self, part: Part, name: str, clients: Sequence[KeeperClient]) -> None:
         self._part, self._name, self._clients = part, name, clients
-        self._position = 0
 
-    def seek(self, position: int) -> None:
-        self._position = position
-
-    def read(self, length: int) -> bytes:
-        """From the first keeper that gives it.
+    def copies(self, begin: int, length: int) -> Iterator[tuple[str, bytes]]:
+        """A range from each keeper, with the keeper's name. Keepers that do not answer are left out.
 
         Raises:
-            UnreadableError: none does.
+            UnreadableError: none answers.
         """
-        reason = UnreadableError(f"no keeper holds {self._name}", hint=HINT)
+        reason, num_found = UnreadableError(f"no keeper holds {self._name}", hint=HINT), 0
         for client in self._clients:
             try:
-                content = client.read(self._part, self._name, self._position, length)
+                content = client.read(self._part, self._name, begin, length)
             except UnreadableError as error:
                 reason = error
             else:
-                self._position += length
-                return content
-        raise reason
+                num_found += 1
+                yield f"{NAME}/{self._name} at {client.address}", content
+        if not num_found:
+            raise reason
 
 
 def _report(message: str) -> None:

@@ -1,9 +1,7 @@
 """The work of `rankscope drive`: the job on this machine, its collector, and the requests of operators."""
 
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +10,7 @@ from typing import Any
 import httpx
 
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.printable import log, printable
-from telemetry.process.child_process import RestartPauses, child_environment, python_module
+from telemetry.printable import printable
 from telemetry.run_names import checked_run_name
 from telemetry.settings import DEFAULT_PORT, host_of
 from trainer.config import CheckpointConfig, RunOptions, TrainConfig
@@ -33,15 +30,13 @@ from ui.cli.commands.drive import (
     StatusOptions,
 )
 from ui.cli.output import out
+from ui.cli.own_collector import own_collector
 from ui.cli.ports import free_port
 from ui.cli.train import configured
 
 OWN = "http://127.0.0.1:"
 """Begin of the address of a collector that starts with the job."""
-TOKEN = "token"
-RULES = "alerts.toml"
 ANSWER_S = 10.0
-STOP_S = 10.0
 NEWEST = 12
 """Decisions that are printed."""
 
@@ -54,17 +49,7 @@ def drive(options: DriveOptions) -> int:
     from trainer.drive.local import drive_here  # noqa: PLC0415 - after the checks: torch takes seconds to import
 
     has_own = options.collector is None and options.own_collector
-    return drive_here(job, partial(_own_collector, place, job) if has_own else None)
-
-
-@contextmanager
-def _own_collector(place: Path, job: JobFile, driver: DriverPlace) -> Iterator[Callable[[], None]]:
-    """A collector for the block; gives the function that keeps it alive."""
-    collector = OwnCollector(place, job, driver)
-    try:
-        yield collector.restart_if_dead
-    finally:
-        collector.end()
+    return drive_here(job, partial(own_collector, place, job) if has_own else None)
 
 
 def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
@@ -142,72 +127,6 @@ def _check_same(earlier: JobFile, train: TrainConfig, settings: DriveConfig, run
             f"{place} belongs to another job, run {earlier.options.run_id}",
             hint="repeat its options to continue it, or use another --out",
         )
-
-
-class OwnCollector:
-    """A collector with dashboard and alerts beside the job. It is restarted if it dies, and ends with this process."""
-
-    def __init__(self, place: Path, job: JobFile, driver: DriverPlace) -> None:
-        assert job.options.collector is not None
-        self._place, self._url = place, job.options.collector
-        self._write_rules(driver)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pauses = RestartPauses()
-        self._restart_s = 0.0
-        log(f"dashboard on {self._url}/?run={job.options.run_id}")
-
-    def restart_if_dead(self) -> None:
-        """Start it, if it does not run."""
-        now_s = time.monotonic()
-        if self._process is not None:
-            status = self._process.poll()
-            if status is None:
-                return
-            self._process = None
-            self._restart_s = now_s + self._pauses.after_death(now_s)
-            log(f"the collector ended with status {status}; see {self._place / 'logs' / 'collector.log'}")
-        elif now_s >= self._restart_s:
-            self._pauses.started(now_s)
-            self._start()
-
-    def end(self) -> None:
-        """Let it end in order; kill it where it does not."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_S)
-            return
-        self._process.kill()
-        self._process.wait()
-
-    def _start(self) -> None:
-        (self._place / "logs").mkdir(parents=True, exist_ok=True)
-        port = self._url.rpartition(":")[2]
-        command = [
-            *(*python_module("ui.cli"), "collect", "--store", f"embedded:{self._place / 'store'}"),
-            *("--port", port, "--alerts", str(self._rules)),
-        ]
-        with (self._place / "logs" / "collector.log").open("ab") as sink:
-            self._process = subprocess.Popen(
-                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env=child_environment(), process_group=0
-            )
-
-    @property
-    def _rules(self) -> Path:
-        return JobFolder(self._place).path / RULES
-
-    def _write_rules(self, driver: DriverPlace) -> None:
-        """The driver is a hook of the alerts."""
-        folder = JobFolder(self._place)
-        rules = (
-            'every = "1s"\nstate = "alerts.sqlite"\n\n'
-            f'[hooks.driver]\ntype = "webhook"\nurl = "{driver.url}/v1/findings"\n'
-            f'token_file = "{folder.path / TOKEN}"\n\n'
-            '[hooks.log]\ntype = "log"\n'
-        )
-        folder.write_text(TOKEN, driver.token)
-        folder.write_text(RULES, rules)
 
 
 def node(options: NodeOptions) -> int:

@@ -14,6 +14,7 @@ from telemetry.stores.interface import Query
 from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
+from telemetry.stores.queries.histories import RunMarks, RunStepTimes
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples, RunDecisions
 from telemetry.stores.queries.reports import (
     AlertLooks,
@@ -60,7 +61,7 @@ QUERIES: dict[str, type[Query]] = {
         StageTotals, RankStageStats, RankStageMeans, StageCounts, HeatCells, StageGroups, StragglerScan, Samples,
         SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
-        RunSteps, RunRates, RunWallTimes, RunStageTimes, RunDecisions, Alerts, AlertLooks,
+        RunSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts, AlertLooks,
     )
 }  # fmt: skip
 """Queries that are allowed over the wire: name -> query."""
@@ -97,9 +98,11 @@ __all__ = [
     "RunBeats",
     "RunDecisions",
     "RunGrids",
+    "RunMarks",
     "RunRates",
     "RunStageTimes",
     "RunStalls",
+    "RunStepTimes",
     "RunSteps",
     "RunWallTimes",
     "Runs",

@@ -7,14 +7,15 @@ import trainer.drive
 from diagnose.findings import Kind
 from diagnose.goodput.decisions import CHECK_PAIRS, FAULTS, HANGS, NEXT_MOVES, OPERATOR, RESULTS, SAVES_FIRST
 from diagnose.goodput.share import JOB_IS_OVER
-from trainer.drive.failed_ranks import RANK_FAILED, STEP_NOT_FINITE
+from trainer.drive.failed_ranks import NO_CHECKPOINT, NOT_STARTED, RANK_FAILED, STEP_NOT_FINITE
 from trainer.drive.findings import CAN_SAVE
 from trainer.drive.records import Action
 
 FOLDER = Path(trainer.drive.__file__).parent
+FAULTS_OF_RANKS = {RANK_FAILED, STEP_NOT_FINITE, NOT_STARTED, NO_CHECKPOINT}
 WRITTEN = {
     name for file in FOLDER.glob("*.py") for name in re.findall(r'(?:decide|fault)\(\s*"([a-z-]+)"', file.read_text())
-} | {RANK_FAILED, STEP_NOT_FINITE, *(str(action) for action in Action)}
+} | {*FAULTS_OF_RANKS, *(str(action) for action in Action)}
 
 
 def test_the_driver_makes_every_decision_that_the_ledger_knows() -> None:
@@ -24,6 +25,6 @@ def test_the_driver_makes_every_decision_that_the_ledger_knows() -> None:
 
 def test_the_ledger_knows_every_fault_of_the_driver() -> None:
     faults = {name for file in FOLDER.glob("*.py") for name in re.findall(r'fault\(\s*"([a-z-]+)"', file.read_text())}
-    faults |= {RANK_FAILED, STEP_NOT_FINITE}
+    faults |= FAULTS_OF_RANKS
     assert faults <= FAULTS | SAVES_FIRST
     assert SAVES_FIRST >= CAN_SAVE

@@ -7,6 +7,8 @@ from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 
+import pytest
+
 from diagnose.nodecheck.child_processes import Outcome, run_bounded
 from tests.deadline import until
 from tests.trainer.jobs import alive
@@ -53,8 +55,13 @@ def test_an_exception_is_the_error() -> None:
     assert one(partial(divide, 0)).error == "ZeroDivisionError: division by zero"
 
 
-def test_a_death_is_named_by_its_signal() -> None:
-    assert one(partial(die_by, signal.SIGUSR1)).error == "was killed by SIGUSR1"
+@pytest.mark.parametrize(
+    ("number", "is_killed"), [(signal.SIGKILL, True), (signal.SIGTERM, True), (signal.SIGUSR1, False)]
+)
+def test_a_death_is_named_by_its_signal(number: signal.Signals, is_killed: bool) -> None:
+    """The OOM killer sends SIGKILL. A process that fails by itself ends with another signal."""
+    outcome = one(partial(die_by, number))
+    assert (outcome.error, outcome.is_killed) == (f"was killed by {number.name}", is_killed)
 
 
 def test_a_call_that_does_not_end_is_killed_and_says_so(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ class FakeNode:
     """This many checks measure a third."""
     broken: bool = False
     """Fails its checks."""
+    killed: bool = False
+    """Something kills its checks."""
     hangs: bool = False
     """Its checks do not end."""
     life: str = "first"
@@ -61,6 +63,8 @@ class FakeNode:
     def checked(self, number: int) -> CheckReport:
         value = self.gflops / 3 if self.slow_checks else self.gflops
         self.slow_checks = max(0, self.slow_checks - 1)
+        if self.killed:
+            return CheckReport(number=number, killed="the command was killed by SIGKILL")
         result = Measured(check="gemm", subject="cpu", failed=self.broken, measured="gemm_tflops", value=value)
         return CheckReport(number=number, results=(result,))
 

@@ -23,7 +23,8 @@ from tests.deadline import until
 from tests.telemetry.served import serving
 from tests.trainer.jobs import small_config
 from trainer.config import RunOptions
-from trainer.drive.driver import Driver, findings_in, make_app
+from trainer.drive.alerts import findings_in
+from trainer.drive.driver import Driver, make_app
 from trainer.drive.folder import DECISIONS, JOB, STATE, JobFile, JobFolder, held_lock
 from trainer.drive.job import Job, Phase
 from trainer.drive.marks import MarkSender
@@ -116,9 +117,42 @@ def test_a_webhook_of_the_watcher_restarts_the_job(client: httpx.Client) -> None
     assert [decision.name for decision in status.decisions].count("hung-collective") == 1
 
 
+BAD_ALERTS = (
+    None,
+    {},
+    {"labels": None},
+    {"labels": {"alertname": "DiskFull", "instance": "node-7"}},
+    {"labels": {"alertname": "dead-rank", "run_id": "run", "attempt": "first"}},
+    {"labels": {"alertname": "dead-rank", "run_id": "run", "attempt": "0"}, "annotations": "text"},
+)
+
+
+@pytest.mark.parametrize("bad", BAD_ALERTS, ids=repr)
+def test_a_bad_alert_is_reported_and_the_others_count(
+    client: httpx.Client, bad: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report(client, "node-0"), report(client, "node-1")
+    body = v4_body("driver", [_notice("hung-collective", "node-1", attempt=0)])
+    body["alerts"].insert(0, bad)
+    answer = client.post("/v1/findings", json=body, headers=HEADERS)
+    assert answer.status_code == 200
+    (refused,) = answer.json()["refused"]
+    assert "alert 0" in refused["error"]
+    assert refused["hint"]
+    assert "1 of 2 alerts are refused" in capfd.readouterr().err
+    status = decode(DriverStatus, client.get("/v1/status", headers=HEADERS).content)
+    assert "hung-collective" in {decision.name for decision in status.decisions}
+
+
+def test_a_body_with_bad_alerts_only_is_refused(client: httpx.Client) -> None:
+    answer = client.post("/v1/findings", json={"alerts": list(BAD_ALERTS)}, headers=HEADERS)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "alert 0 must be a table"
+
+
 def test_hosts_in_the_details_of_a_notice_are_suspects() -> None:
     notice = _notice("hung-collective", "", attempt=3, hosts=", ".join(f"node-{number}" for number in range(6)))
-    (finding,) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
+    ((finding,), _) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
     assert (finding.kind, finding.attempt, finding.hosts) == (
         "hung-collective",
         3,
@@ -141,13 +175,13 @@ def test_hosts_in_the_details_of_a_notice_are_suspects() -> None:
 def test_the_first_step_of_a_finding_is_in_the_details(details: str, step: int) -> None:
     labels = {"alertname": "loss-anomaly", "run_id": "run", "attempt": "0"}
     body = {"alerts": [{"labels": labels, "annotations": {"details": details}}]}
-    (finding,) = findings_in(json.dumps(body).encode())
+    ((finding,), _) = findings_in(json.dumps(body).encode())
     assert finding.first_step == step
 
 
 def test_an_alert_of_the_watcher_names_the_first_step() -> None:
     notice = _notice("loss-anomaly", "", attempt=0, window=StepWindow(first_step=51, last_step=64))
-    (finding,) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
+    ((finding,), _) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
     assert (finding.kind, finding.first_step, finding.hosts) == ("loss-anomaly", 51, ())
 
 
@@ -236,6 +270,24 @@ def test_a_state_that_is_damaged_is_an_error_with_a_hint(folder: JobFolder) -> N
         folder.read(STATE, Job)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a valid report: it is not JSON"),
+        (b"[]", "not a valid report: it must be a table"),
+        (b'{"node": 1}', "not a valid report: node: must be text"),
+        (b'{"node": "a"}', "not a valid report: life: is missing"),
+        (b'{"node": "a", "life": "b", "check": {"number": "x"}}', "check.number: must be a whole number"),
+        (b'{"node": "a", "life": "b", "ended": 3}', "ended: must be a list"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_an_error_in_plain_words(content: bytes, words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        decode(Report, content)
+    assert raised.value.message.endswith(words)
+    assert raised.value.hint == "use the same version on all nodes"
+
+
 def test_a_link_in_place_of_a_file_is_not_followed(folder: JobFolder, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("untouched")
@@ -261,17 +313,27 @@ def test_one_process_holds_the_lock(folder: JobFolder) -> None:
 
 
 def test_the_results_of_the_node_check_are_read() -> None:
-    usual = {"check": "gemm", "subject": "cpu", "measured": "", "value": None, "detail": "", "is_late": False}
+    usual = {
+        "check": "gemm",
+        "subject": "cpu",
+        "measured": "",
+        "value": None,
+        "detail": "",
+        "is_late": False,
+        "is_killed": False,
+    }
     checks = [
         {**usual, "verdict": "measured", "measured": "gemm_tflops", "value": 0.1},
         {**usual, "verdict": "failed", "detail": "wrong data"},
         {**usual, "verdict": "failed", "detail": "did not finish in 15 s", "is_late": True},
+        {**usual, "verdict": "failed", "detail": "was killed by SIGKILL", "is_killed": True},
         {**usual, "verdict": "skipped"},
     ]
-    gemm, wrong, late = read_results(json.dumps({"checks": checks}))
+    gemm, wrong, late, killed = read_results(json.dumps({"checks": checks}))
     assert (gemm.value, gemm.failed) == (0.1, False)
     assert (wrong.failed, wrong.detail) == (True, "wrong data")
     assert (late.value, late.failed) == (0.0, False)
+    assert (killed.value, killed.failed, killed.killed) == (None, False, True)
 
 
 @pytest.mark.parametrize("text", ["", "error: no torch", "[]", '{"checks": [{}]}'], ids=repr)

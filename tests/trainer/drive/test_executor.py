@@ -1,26 +1,36 @@
 """An executor whose ranks cannot start yet, and the real commands that it runs for a paired test."""
 
 import json
+import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+import telemetry
 from telemetry.errors import UsageError
+from telemetry.process.child_process import birth_of, has_ended
+from telemetry.topology import Topology
 from tests.deadline import until
 from tests.integration.processes import free_port
 from tests.trainer.jobs import small_config
+from trainer import rank_processes
 from trainer.checkpoint.claim import claimed
+from trainer.checkpoint.folder import complete_name
 from trainer.config import RunOptions
-from trainer.drive import executor
+from trainer.drive import check_keeper, executor
 from trainer.drive.check_keeper import CheckKeeper
+from trainer.drive.checks import why_failed
 from trainer.drive.driver_client import FreePort
+from trainer.drive.earlier_ranks import living, recorded_ranks
 from trainer.drive.executor import Executor
 from trainer.drive.folder import JobFile, JobFolder
-from trainer.drive.node_check import read_verdict
-from trainer.drive.records import Order, PairRun, PairsOrder, Work
+from trainer.drive.node_check import NodeCheck, read_verdict
+from trainer.drive.records import CheckReport, Order, PairRun, PairsOrder, Rollback, Work
 from trainer.drive.settings import DriveConfig
 
 PAIR_S = 120.0
@@ -38,6 +48,14 @@ def claim(folder: JobFolder) -> Iterator[Path]:
     """The folder of checkpoints, which ranks of a separated node still hold."""
     with claimed(folder.out / "checkpoints", small_config(dp=2)):
         yield folder.out / "checkpoints"
+
+
+def stand_still(*_: object) -> int:
+    """A rank that never trains and never saves."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.write(1, b"ready")
+    while True:
+        signal.pause()
 
 
 def test_the_first_node_waits_for_the_folder_of_checkpoints_and_then_says_why(
@@ -71,6 +89,111 @@ def test_no_rank_lives_and_nothing_is_held_after_an_attempt_that_could_not_start
     node._port.release()
 
 
+def test_a_rollback_without_a_checkpoint_is_reported_as_such(folder: JobFolder) -> None:
+    checkpoints = folder.out / "checkpoints"
+    with claimed(checkpoints, small_config(dp=2)):
+        (checkpoints / complete_name(5)).mkdir(mode=0o700)
+    options = RunOptions(out=folder.out, run_id="run", checkpoints=checkpoints)
+    job = JobFile(train=small_config(dp=2), options=options, drive=DriveConfig(num_nodes=1))
+    node = Executor(folder, job, "node-0", address="", tokens=None)
+    node._obey(Order(work=Work.TRAIN, attempt=1, rollback=Rollback(attempt=0, before_step=3)))
+    report = node._report()
+    assert (report.attempt, report.no_checkpoint) == (1, True)
+    assert "has less than 3 steps" in report.error
+
+
+def test_a_signal_ends_an_executor_that_waits_for_checkpoints_and_agents(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rank never saves, and its agent has records that it cannot send."""
+    options = RunOptions(out=folder.out, run_id="run", collector="http://127.0.0.1:9")
+    job = JobFile(train=small_config(), options=options, drive=DriveConfig(num_nodes=1))
+    (folder.node("node-0") / "spool" / "run" / "0" / "rank-00000").mkdir(parents=True)
+    monkeypatch.setattr(rank_processes, "run_and_exit", stand_still)
+    node = Executor(folder, job, "node-0", address="", tokens=None)
+    node._obey(Order(work=Work.TRAIN, attempt=0))
+    assert node._attempt is not None
+    ranks, agent = node._attempt.ranks, node._attempt.agent
+    log = folder.out / "logs" / "rank-00000.log"
+    until(lambda: log.exists() and log.read_text() == "ready", what="the rank")
+    waited: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waited.append(seconds)
+        node.interrupt(signal.SIGINT)
+        return False
+
+    monkeypatch.setattr(ranks, "wait", wait)
+    node._leave()
+    assert len(waited) == 1, "it asks the ranks to save, and the signal arrives meanwhile"
+    assert ranks.statuses == {0: -signal.SIGKILL}
+    assert agent._process is not None
+    assert agent._process.poll() is not None
+
+
+def test_a_check_starts_when_no_rank_lives_on_the_node(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a rank of this executor, nor one of an earlier executor of the node."""
+    job = JobFile(
+        train=small_config(), options=RunOptions(out=folder.out, run_id="run"), drive=DriveConfig(num_nodes=1)
+    )
+    monkeypatch.setattr(rank_processes, "run_and_exit", stand_still)
+    first = Executor(folder, job, "node-0", address="", tokens=None)
+    first._obey(Order(work=Work.TRAIN, attempt=0))
+    assert first._attempt is not None
+    (pid,) = first._attempt.living.values()
+    started: list[bool] = []
+
+    def check(*_: object) -> NodeCheck:
+        started.append(has_ended(pid, born))
+        raise OSError("no process in this test")
+
+    born = birth_of(pid)
+    monkeypatch.setattr(check_keeper, "NodeCheck", check)
+    monkeypatch.setattr(executor, "recorded_ranks", lambda *_: ((pid, born),))
+    second = Executor(folder, job, "node-0", address="", tokens=None)
+    second._obey(Order(work=Work.CHECK, check=1))
+    assert started == [], "the rank still lives"
+    first._obey(Order(work=Work.CHECK, check=1))
+    second._obey(Order(work=Work.CHECK, check=1))
+    assert started == [True, True]
+
+
+def test_a_check_ends_before_ranks_start(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JobFile(
+        train=small_config(), options=RunOptions(out=folder.out, run_id="run"), drive=DriveConfig(num_nodes=1)
+    )
+    node = Executor(folder, job, "node-0", address="", tokens=None)
+    node._obey(Order(work=Work.CHECK, check=1))
+    assert node._checks._check is not None
+    process = node._checks._check._command._process
+    found: list[int | None] = []
+
+    def start(*_: object) -> None:
+        found.append(process.poll())
+        raise OSError("no ranks in this test")
+
+    monkeypatch.setattr(executor, "Attempt", start)
+    node._obey(Order(work=Work.TRAIN, attempt=0))
+    assert found == [-signal.SIGKILL]
+
+
+def test_recorded_ranks_are_those_whose_process_lives(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    telemetry.start("run", topology=Topology(dp=1), rank=0, local_rank=0, attempt=0, spool=spool, agent=False)
+    telemetry.stop()
+    own = os.getpid(), birth_of(os.getpid())
+    assert recorded_ranks(spool, "run") == (own,)
+    assert recorded_ranks(spool, "other") == ()
+    assert living([own, (own[0], "another birth"), (own[0], "")]) == (own,)
+
+
+def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
+    with subprocess.Popen(["true"]) as process:
+        born = birth_of(process.pid)
+        until(lambda: has_ended(process.pid, born), what="its end")
+        assert birth_of(process.pid) == born, "it is still listed"
+
+
 def test_a_port_is_kept_until_it_is_released_and_then_another_one() -> None:
     port = FreePort("127.0.0.1")
     number = port.number
@@ -82,6 +205,31 @@ def test_a_port_is_kept_until_it_is_released_and_then_another_one() -> None:
         port.take()
     assert port.number not in (0, number)
     port.release()
+
+
+def keep_killing(keeper: CheckKeeper, times: int) -> CheckReport:
+    """Kill the command of a check so many times; the report."""
+    for _ in range(times):
+        keeper.obey(Order(work=Work.CHECK, check=3))
+        assert keeper.checked is None
+        assert keeper._check is not None
+        process = keeper._check._command._process
+        process.kill()
+        process.wait()
+        keeper.obey(Order(work=Work.CHECK, check=3))
+    assert keeper.checked is not None
+    return keeper.checked
+
+
+def test_a_check_that_is_killed_runs_again_and_is_then_no_proof(folder: JobFolder) -> None:
+    """As by the OOM killer."""
+    keeper = CheckKeeper(folder.node("node-0"), "node-0", FreePort(""))
+    try:
+        found = keep_killing(keeper, 2)
+    finally:
+        keeper.end()
+    assert (found.number, found.unknown) == (3, "the command was killed by SIGKILL")
+    assert why_failed(found) == ""
 
 
 def test_two_nodes_run_the_paired_test(folder: JobFolder) -> None:

@@ -10,7 +10,7 @@ from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.job import Job, NodeState, PairedTest, Phase
 from trainer.drive.pairs import judge_pairs, next_first
 from trainer.drive.policy import Policy
-from trainer.drive.records import PairReport, Work, decode, encode
+from trainer.drive.records import PairReport, PairRun, Work, decode, encode
 from trainer.drive.rounds import PAIRS_S
 
 NODES = ("a", "b", "c", "d")
@@ -51,6 +51,20 @@ def test_a_pair_that_fails_alone_blocks_nobody(broken: frozenset[str]) -> None:
     judgement = judge_pairs(judged(MadeNetwork(broken={broken}), *NODES))
     assert not judgement.failed
     assert judgement.undecided == ()
+
+
+def test_pairs_of_a_node_whose_test_was_killed_prove_nothing() -> None:
+    test = PairedTest(number=1, nodes=("a", "b", "c", "d"), endpoint="", since_s=0.0)
+    runs = [
+        PairRun(members=(first, second), failed=1 in (first, second)) for first, second in combinations(range(4), 2)
+    ]
+    verdict = PairReport(number=1, runs=tuple(runs))
+    test.verdicts = dict.fromkeys("acd", verdict)
+    assert list(judge_pairs([test]).failed) == ["b"]
+    test.verdicts["b"] = PairReport(number=1, problem="the command was killed by SIGKILL", is_killed=True)
+    judgement = judge_pairs([test])
+    assert not judgement.failed
+    assert judgement.problems == {"b": "the command was killed by SIGKILL"}
 
 
 def test_with_two_nodes_nobody_is_accused() -> None:

@@ -11,7 +11,7 @@ from tests.trainer.drive.cluster import Cluster
 from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
-from trainer.drive.records import Action, Request, Work, decode, encode
+from trainer.drive.records import Action, CheckReport, Measured, Request, Work, decode, encode
 from trainer.drive.rounds import CHECK_S
 
 NUM_STEPS = 100
@@ -102,6 +102,45 @@ def test_a_node_that_was_slow_once_is_not_blocked() -> None:
     cluster.train(0)
     assert "suspect" in cluster.names
     assert cluster.state("node-4") is NodeState.READY
+
+
+def test_a_node_whose_check_is_killed_is_not_blocked_and_used_last() -> None:
+    cluster = Cluster()
+    cluster.nodes["node-1"].killed = True
+    cluster.train(0)
+    assert "node-1" not in cluster.job.members
+    assert cluster.state("node-1") is NodeState.READY
+    noted = [(each.name, each.reason) for each in cluster.decisions if each.node == "node-1"]
+    assert noted[-2:] == [
+        ("check-undecided", "killed twice: the command was killed by SIGKILL"),
+        ("admit", "no check found a fault"),
+    ]
+
+
+def test_a_check_that_is_killed_does_not_hide_a_fault() -> None:
+    wrong = Measured(check="gemm", subject="cpu", failed=True, detail="wrong data")
+    killed = Measured(check="host-memory", subject="memory", failed=False, killed=True, detail="was killed by SIGKILL")
+    cluster = Cluster()
+    cluster.nodes["node-1"].report = replace(
+        cluster.nodes["node-1"].report, check=CheckReport(number=1, results=(wrong, killed))
+    )
+    cluster.train(0)
+    assert cluster.state("node-1") is NodeState.BLOCKED
+    assert cluster.job.nodes["node-1"].reason == "gemm cpu: wrong data"
+
+
+def test_without_a_checkpoint_to_continue_with_no_node_is_suspected() -> None:
+    cluster = Cluster(max_failures=2)
+    cluster.train(0)
+    cluster.end_ranks("node-0", 65, 65)
+    cluster.train(1)
+    lacking = cluster.nodes[cluster.job.members[0]]
+    lacking.report = replace(lacking.report, pids={}, error="no checkpoint has less than 3 steps", no_checkpoint=True)
+    cluster.turn()
+    (fault,) = [decision for decision in cluster.decisions if decision.name == "no-usable-checkpoint"]
+    assert (fault.node, fault.reason) == ("", "no checkpoint has less than 3 steps")
+    assert "not-started" not in cluster.names
+    assert NodeState.SUSPECT not in {node.state for node in cluster.job.nodes.values()}
 
 
 def test_checks_that_finish_on_no_node_block_nobody() -> None:

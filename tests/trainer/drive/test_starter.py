@@ -1,5 +1,6 @@
 """The starter of a job: it keeps the address of the driver, and hands signals on."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,26 @@ def test_a_signal_before_the_driver_can_receive_it_ends_the_job(
         found: list[int | None] = []
         until(lambda: found.append(starter.look_after()) or found[-1] is not None, what="the end of the driver")
     assert found[-1] == STATUS
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fork, failed = os.fork, list[bool]()
+
+    def fork_later() -> int:
+        if not failed:
+            failed.append(True)
+            raise BlockingIOError("too many processes")
+        return fork()
+
+    monkeypatch.setattr(local, "run_driver", lambda *_: STATUS)
+    monkeypatch.setattr(os, "fork", fork_later)
+    with starter_of(folder) as starter:
+        found: list[int | None] = []
+        until(lambda: found.append(starter.look_after()) or found[-1] is not None, what="the end of the driver")
+    assert found[-1] == STATUS
+    assert capfd.readouterr().err.count("cannot start the driver: too many processes") == 1
 
 
 def test_the_address_of_a_driver_stays(folder: JobFolder) -> None:

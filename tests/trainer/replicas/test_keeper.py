@@ -12,10 +12,13 @@ import pytest
 from telemetry.errors import UnreadableError
 from telemetry.process.child_process import birth_of
 from tests.deadline import until
-from tests.trainer.replicas.made_parts import TOKEN, keeping, made_part
+from tests.telemetry.served import serving
+from tests.trainer.replicas.made_parts import GIB, TOKEN, keeping, made_part
 from trainer.replicas.client import KeeperClient
+from trainer.replicas.keeper import keeper_settings, make_app
 from trainer.replicas.keeper_process import KeeperProcess
 from trainer.replicas.memory_folder import MemoryFolder, memory_folder
+from trainer.replicas.memory_limits import Memory
 from trainer.replicas.part_store import PartStore
 from trainer.replicas.parts import header_of
 
@@ -73,6 +76,21 @@ def test_a_body_that_is_no_whole_part_is_refused(client: KeeperClient, body: byt
     answer = httpx.post(f"{client.address}/v1/parts", content=body, headers=headers, trust_env=False)
     assert answer.status_code == 400
     assert client.parts() == []
+
+
+def test_the_memory_that_a_cgroup_leaves_is_the_limit(files: MemoryFolder) -> None:
+    def memory() -> Memory:
+        return Memory(total_bytes=GIB, free_bytes=GIB // 10 + PART.size_bytes // 2)
+
+    store = PartStore()
+    app = make_app(store, keeper_settings("127.0.0.1", TOKEN), memory)
+    with (
+        serving(app) as url,
+        KeeperClient(url, TOKEN) as client,
+        pytest.raises(UnreadableError, match="too little free"),
+    ):
+        client.send(PART, files)
+    assert store.parts() == []
 
 
 def test_a_keeper_is_restarted_at_its_address_and_forgets(files: MemoryFolder) -> None:

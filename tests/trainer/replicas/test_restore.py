@@ -77,13 +77,13 @@ def about(step: int) -> About:
     return About(step=step, run_id=RUN, attempt=0, world_size=1, training=facts_of(CONFIG))
 
 
-def damage(store: PartStore, pattern: str) -> None:
-    """Change a bit in the middle of each held file with such a name."""
+def damage(store: PartStore, pattern: str, *, at: float = 0.5) -> None:
+    """Change a bit of each held file with such a name, by default in the middle."""
     for part in store.parts():
         for file in part.files:
             content = store.read(part.generation, part.rank, file.name)
             if re.fullmatch(pattern, file.name) and content is not None:
-                content[len(content) // 2] ^= 1
+                content[int(len(content) * at)] ^= 1
 
 
 @pytest.fixture
@@ -122,6 +122,25 @@ def test_damaged_parts_are_not_used(training: Training, name: str, capfd: pytest
     damage(training.neighbour, name)
     assert training.resumed() == (STORED, False, {float(STORED)})
     assert re.search("cannot (load|read) the replica of step 4: .* damaged", capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
+@pytest.mark.parametrize("damaged", ["own", "neighbour"])
+def test_a_damaged_part_is_read_from_the_node_that_holds_it_whole(training: Training, name: str, damaged: str) -> None:
+    training.run(stored=STORED, sent=SENT)
+    damage(getattr(training, damaged), name)
+    assert training.resumed() == (SENT, True, {float(SENT)})
+
+
+def test_each_tensor_may_come_from_another_node(training: Training, capfd: pytest.CaptureFixture[str]) -> None:
+    """Both copies of the shard are damaged, in different tensors."""
+    training.run(stored=STORED, sent=SENT)
+    damage(training.own, r".*\.distcp", at=0.1)
+    damage(training.neighbour, r".*\.distcp", at=0.9)
+    assert training.resumed() == (SENT, True, {float(SENT)})
+    assert re.search(
+        rf"at {training.places.own} is damaged at byte \d+: the copy in .* is used", capfd.readouterr().err
+    )
 
 
 def test_a_state_that_was_read_in_part_is_never_trained(training: Training) -> None:

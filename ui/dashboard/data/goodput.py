@@ -5,7 +5,7 @@ import pyarrow as pa
 from diagnose.goodput.records import DriverDecision, Ledger
 from diagnose.goodput.stored import decisions_in, load_ledger
 from telemetry.stores.interface import Query
-from telemetry.stores.queries import Marks, RunDecisions, Steps
+from telemetry.stores.queries import RunDecisions, RunMarks, RunStepTimes
 from ui.dashboard.data.core import Reads
 from ui.dashboard.records import RunSummary
 from ui.dashboard.view_state import ViewState
@@ -45,7 +45,7 @@ class _Shared:
 
     def read(self, query: Query) -> pa.Table:
         match query:
-            case Steps() | Marks() if query.attempt != self._newest.attempt:
+            case RunStepTimes() | RunMarks():
                 return self._reads.ask_all_runs(query, age_s=EARLIER_AGE_S, known=self._newest.attempt)
             case _:
                 return self._reader.read(query)

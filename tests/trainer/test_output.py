@@ -1,0 +1,80 @@
+"""The files of a job are private, whatever OUT and the umask are."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from telemetry.errors import UnsafeFolderError
+from telemetry.stages import Stage
+from tests.telemetry.files.test_private_files import modes_below
+from tests.trainer.jobs import small_config
+from trainer.faults.inject import FIRED_NAME, StartFile, write_truth
+from trainer.launch import ProgressLine
+from trainer.output import make_logs, open_log
+from trainer.progress import FILE_NAME, Progress, StepFigures
+
+FIGURES = StepFigures(step=1, loss=2.0, gradient_norm=1.0, step_seconds=0.5)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Iterator[Path]:
+    """A folder that every user may write into, with such a folder of logs. No umask protects new files."""
+    before = os.umask(0)
+    found = tmp_path / "out"
+    found.mkdir(mode=0o777)
+    try:
+        yield found
+    finally:
+        os.umask(before)
+
+
+def write_all(out: Path) -> None:
+    with open_log(out, "rank-00000.log") as log:
+        log.write(b"words")
+    progress = Progress(small_config(), out / FILE_NAME)
+    progress.report([FIGURES])
+    progress.close()
+    write_truth(out / "truth.json", None, host="h", num_steps=1)
+    StartFile(path=out / FIRED_NAME, rank=0).record_start(1, Stage.STEP)
+
+
+def test_files_in_a_folder_that_exists_are_private(out: Path) -> None:
+    write_all(out)
+    write_all(out)
+    assert modes_below(out) == {"folders": {0o700}, "files": {0o600}}
+    assert (out / "logs" / "rank-00000.log").read_text() == "wordswords"
+
+
+def test_a_folder_of_logs_that_others_could_read_becomes_private(out: Path) -> None:
+    (out / "logs").mkdir(mode=0o755)
+    make_logs(out)
+    assert modes_below(out)["folders"] == {0o700}
+
+
+def test_a_link_of_another_user_is_not_followed(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("untouched")
+    (out / FILE_NAME).symlink_to(target)
+    with pytest.raises(OSError, match=FILE_NAME):
+        Progress(small_config(), out / FILE_NAME)
+    (out / "logs").symlink_to(tmp_path)
+    with pytest.raises(UnsafeFolderError):
+        open_log(out, "target")
+    assert target.read_text() == "untouched"
+
+
+def test_a_folder_of_logs_that_others_can_write_into_is_refused(out: Path) -> None:
+    (out / "logs").mkdir(mode=0o777)
+    with pytest.raises(UnsafeFolderError, match="chmod go-w"):
+        open_log(out, "rank-00000.log")
+
+
+def test_a_torn_line_of_progress_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    line = ProgressLine(tmp_path, 10)
+    figures = json.dumps({"step": 9, "loss": 3.0, "step_seconds": 1.0, "tokens_per_second": 8})
+    (tmp_path / FILE_NAME).write_text(f'{{"step": 8, "lo{figures}\n{figures}\n')
+    line.update()
+    assert capfd.readouterr().err.count("step 10/10") == 1
