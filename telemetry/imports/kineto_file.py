@@ -23,6 +23,7 @@ from sys import intern
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from telemetry.errors import UnreadableError
 from telemetry.imports.intervals import Ints, Ranges
@@ -62,6 +63,8 @@ class Kernels:
     """When the host launched it; 0: unknown."""
     issue_thread: Ints
     args: tuple[Mapping[str, Any], ...]
+    phase: npt.NDArray[np.uint8] | None = None
+    """Stage of each kernel that computes. None: from ranges of the host at its launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

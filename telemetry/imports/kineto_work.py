@@ -195,7 +195,8 @@ def work_of(trace: TraceFile) -> Work:
     on_gpu = bool(trace.kernels.ranges.name)
     begin, end, at, thread = _kernels(trace) if on_gpu else _operators(trace)
     step = step_at(trace, at)
-    phase = _phases(trace, at, thread)
+    stated = trace.kernels.phase
+    phase = _phases(trace, at, thread) if stated is None else stated[_computes(trace)]
     parts = [
         _busy(stage, number, begin[chosen], end[chosen], at[chosen] if on_gpu else np.zeros(chosen.sum(), np.int64))
         for stage in PHASES
@@ -219,11 +220,16 @@ _Pieces = tuple[Ints, Ints, Ints, Ints]
 
 def _kernels(trace: TraceFile) -> _Pieces:
     ranges = trace.kernels.ranges
-    own = np.array([not is_nccl(name) for name in ranges.name], dtype=bool)
+    own = _computes(trace)
     begin = ranges.begin_ns[own]
     issued = trace.kernels.issue_ns[own]
     at = np.where(issued > 0, issued, begin)
     return begin, ranges.end_ns[own], at, trace.kernels.issue_thread[own]
+
+
+def _computes(trace: TraceFile) -> npt.NDArray[np.bool_]:
+    """Which kernels compute."""
+    return np.array([not is_nccl(name) for name in trace.kernels.ranges.name], dtype=bool)
 
 
 def _operators(trace: TraceFile) -> _Pieces:

@@ -2,7 +2,7 @@
 
     timeline_run0_raw.log          2026-01-05 12:00:00,123 - metric_name: forward-compute, elapsed: 0.8,
     (LocalRawNDHandler)            recent_elapsed_raw_parts: [0.1, ...], recent_since_start_raw_parts: [...],
-                                   tags: [...], step_range: range(0, 4), world_info: WorldInfo: TopoInfo(rank=0, ...) ...
+                                   tags: [...], step_range: range(0, 4), world_info: WorldInfo: TopoInfo(rank=0 ...) ...
                                    one line for each metric and flush
 
     trace_step0_9                  [{"ph": "X", "name": "forward-compute", "ts": us, "dur": us,
