@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from telemetry.errors import UnreadableError
 from telemetry.imports.chakra_file import COMM_TYPES, HINT, Node, read_nodes
@@ -41,7 +42,6 @@ _RANK = re.compile(r"\.(\d{1,7})\.(?:et|json)(?:\.gz)?$")
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _EXCHANGES = ("collective", "send", "recv")
 _GROUPS = "process_group:init"
-MAX_CALLERS = 10_000
 
 
 def import_chakra(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
@@ -71,7 +71,6 @@ def _by_rank(files: Sequence[Path]) -> dict[int, TraceFile]:
 def _trace(path: Path, rank: int) -> TraceFile:
     nodes = read_nodes(path)
     begin_ns = _begins(path, nodes)
-    by_number = {node.number: node for node in nodes}
     used = _used(nodes)
     chosen = [nodes[place] for place in used]
     kernels = Kernels(
@@ -79,7 +78,7 @@ def _trace(path: Path, rank: int) -> TraceFile:
         issue_ns=np.zeros(len(used), dtype=np.int64),
         issue_thread=np.zeros(len(used), dtype=np.int64),
         args=tuple(_args(node, rank) for node in chosen),
-        phase=np.array([int(_phase(node, by_number)) for node in chosen], dtype=np.uint8),
+        phase=_phases(chosen, nodes),
     )
     stated = [(place, node.name) for place, node in enumerate(nodes) if _is_step(node)]
     steps = _ranges(path, stated, nodes, begin_ns)
@@ -179,19 +178,31 @@ def _args(node: Node, rank: int) -> Mapping[str, Any]:
     }
 
 
-def _phase(node: Node, by_number: Mapping[int, Node]) -> Stage:
-    """From the names of the operations that called it, the nearest first."""
-    current: Node | None = node
-    for _ in range(MAX_CALLERS):
-        if current is None:
-            break
-        lower = current.name.lower()
-        if "optimizer" in lower:
-            return Stage.OPTIMIZER
-        if "autograd::engine" in lower or ("backward" in lower and "forward" not in lower):
-            return Stage.BACKWARD_COMPUTE
-        current = by_number.get(current.parents[0]) if current.parents else None
-    return Stage.FORWARD_COMPUTE
+def _phases(chosen: Sequence[Node], nodes: Sequence[Node]) -> npt.NDArray[np.uint8]:
+    """The phase of each of ``chosen``: from its own name, else from those of its callers, the nearest first."""
+    by_number = {node.number: node for node in nodes}
+    known: dict[int, Stage] = {}
+    for node in chosen:
+        path: list[int] = []
+        current: Node | None = node
+        phase: Stage | None = None
+        while current is not None and phase is None:
+            # A node that is its own caller ends the search.
+            phase = known.get(current.number) or _phase_named(current.name)
+            known[current.number] = phase or Stage.FORWARD_COMPUTE
+            path.append(current.number)
+            current = by_number.get(current.parents[0]) if current.parents else None
+        known.update(dict.fromkeys(path, phase or Stage.FORWARD_COMPUTE))
+    return np.array([int(known[node.number]) for node in chosen], dtype=np.uint8)
+
+
+def _phase_named(name: str) -> Stage | None:
+    lower = name.lower()
+    if "optimizer" in lower:
+        return Stage.OPTIMIZER
+    if "autograd::engine" in lower or ("backward" in lower and "forward" not in lower):
+        return Stage.BACKWARD_COMPUTE
+    return None
 
 
 def _groups(values: str) -> list[tuple[str, Group]]:

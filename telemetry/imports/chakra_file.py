@@ -1,4 +1,4 @@
-"""One execution trace of Chakra (mlcommons/chakra, schema/protobuf/et_def.proto) as nodes. The content decides its form:
+"""One execution trace of Chakra (mlcommons/chakra, schema/protobuf/et_def.proto) as nodes. The content decides:
 
     protobuf            length, GlobalMetadata, length, Node, length, Node ...              chakra.0.et
     JSON of it          {metadata} {node} {node} ..., one after the other                   chakra_jsonizer
@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from telemetry.errors import UnreadableError
 from telemetry.imports.span_rows import whole
@@ -108,7 +108,9 @@ def _node(message: bytes) -> Node:
             case 7, int():
                 node.duration_us = _time(value)
             case 8, bytes():
-                node.values = next((_text(part, 2**20) for key, part in _fields(value) if key == 1), "")
+                node.values = next(
+                    (_text(part, 2**20) for key, part in _fields(value) if key == 1 and isinstance(part, bytes)), ""
+                )
             case 10, bytes():
                 name, found = _attribute(value)
                 node.attributes[name] = found
@@ -117,7 +119,7 @@ def _node(message: bytes) -> Node:
 
 def _attribute(message: bytes) -> tuple[str, Any]:
     """Name and value. Floating-point values and lists are not used."""
-    name, found = "", None
+    name, found = "", cast(int | str | None, None)
     for number, value in _fields(message):
         if number == 1 and isinstance(value, bytes):
             name = _text(value)
