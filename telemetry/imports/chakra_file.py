@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from telemetry.errors import UnreadableError
 from telemetry.imports.span_rows import whole
@@ -119,7 +119,8 @@ def _node(message: bytes) -> Node:
 
 def _attribute(message: bytes) -> tuple[str, Any]:
     """Name and value. Floating-point values and lists are not used."""
-    name, found = "", cast(int | str | None, None)
+    name = ""
+    found: int | str | None = None
     for number, value in _fields(message):
         if number == 1 and isinstance(value, bytes):
             name = _text(value)
