@@ -454,4 +454,51 @@ def write_chakra_linked(folder: Path, spans: Sequence[Span]) -> None:
         (folder / f"chakra.{rank}.json").write_text(json.dumps(document))
 
 
+# OpenTelemetry
+
+_OTLP = {"step": "megatron.train_step", "load": "data_loading", "forward": "megatron.microbatch.forward"}
+_OTLP |= {"backward": "megatron.microbatch.backward", "all-reduce": "megatron.grad_sync.finish"}
+_OTLP |= {"optimizer": "megatron.optimizer_step"}
+
+
+def otlp_requests(spans: Sequence[Span], rank: int) -> Iterator[dict[str, Any]]:
+    """One request for each step of a rank, as nemo-lens of Megatron-LM describes ranks. The step is stated by its own
+    span, which ends last."""
+    attributes: dict[str, Any] = {"service.name": "megatron-lm", "nemo.run.id": "made", "host.name": f"gpu-{rank // 2}"}
+    attributes |= {"dl.rank": rank, "dl.world_size": len(_ranks(spans))}
+    attributes |= {"dl.tensor_parallel.size": 1, "dl.pipeline_parallel.size": 1}
+    mine = of_rank(spans, rank)
+    for step in sorted({span.step for span in mine}):
+        ended = sorted(
+            (span for span in mine if span.step == step), key=lambda span: (span.end_ns, span.name == "step")
+        )
+        found = [
+            {
+                "traceId": f"{step + 1:032x}",
+                "spanId": f"{(rank << 32) + step * 10 + number + 1:016x}",
+                "name": _OTLP[span.name],
+                "kind": 1,
+                "startTimeUnixNano": str(span.start_ns),
+                "endTimeUnixNano": str(span.end_ns),
+                "attributes": _attributes({"megatron.iteration": step} if span.name == "step" else {}),
+            }
+            for number, span in enumerate(ended)
+        ]
+        resource = {"attributes": _attributes(attributes)}
+        yield {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "lens"}, "spans": found}]}]}
+
+
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+        for key, value in values.items()
+    ]
+
+
+def write_otlp(folder: Path, spans: Sequence[Span]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(request) for rank in _ranks(spans) for request in otlp_requests(spans, rank)]
+    (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
+
+
 Writer = Callable[[Path, Sequence[Span]], None]

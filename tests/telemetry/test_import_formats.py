@@ -18,6 +18,7 @@ from telemetry.imports.megascan import import_megascan
 from telemetry.imports.nccl_inspector import import_nccl_inspector
 from telemetry.imports.ndtimeline import import_ndtimeline
 from telemetry.imports.nsys import import_nsys
+from telemetry.imports.otlp import import_otlp
 from telemetry.imports.torchtitan import import_torchtitan
 from telemetry.imports.write import StoreTarget, put_run
 from telemetry.stages import Stage
@@ -78,6 +79,12 @@ FORMATS = {
     ),
     "nsys": Format(read=import_nsys, write=made_formats.write_nsys, holds=COMPUTE),
     "nsys of a host": Format(read=import_nsys, write=made_formats.write_nsys_of_a_host, holds=COMPUTE),
+    "otlp": Format(
+        read=import_otlp,
+        write=made_formats.write_otlp,
+        holds={"step": Stage.STEP, **DATA, **COMPUTE},
+        names_slow_load=True,
+    ),
     "chakra": Format(read=import_chakra, write=made_formats.write_chakra, holds=COMPUTE),
     "chakra json": Format(read=import_chakra, write=made_formats.write_chakra_json, holds=COMPUTE),
     "chakra linked": Format(read=import_chakra, write=made_formats.write_chakra_linked, holds=COMPUTE),
@@ -128,7 +135,7 @@ def accused(run: ImportedRun) -> list[tuple[Kind, tuple[int, ...]]]:
     ]
 
 
-ONE_OF_EACH = ("torchtitan", "ndtimeline log", "megascan", "nsys", "chakra")
+ONE_OF_EACH = ("torchtitan", "ndtimeline log", "megascan", "nsys", "chakra", "otlp")
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)

@@ -10,6 +10,7 @@ from telemetry.imports.megascan import import_megascan
 from telemetry.imports.nccl_inspector import import_nccl_inspector
 from telemetry.imports.ndtimeline import import_ndtimeline
 from telemetry.imports.nsys import import_nsys
+from telemetry.imports.otlp import import_otlp
 from telemetry.imports.straggler_analysis import import_straggler_analysis
 from telemetry.imports.torchtitan import import_torchtitan
 from telemetry.imports.write import write_run
@@ -28,6 +29,7 @@ IMPORTERS: Mapping[Format, Importer] = {
     Format.NCCL_INSPECTOR: import_nccl_inspector,
     Format.NSYS: import_nsys,
     Format.CHAKRA: import_chakra,
+    Format.OTLP: import_otlp,
 }
 
 

@@ -22,6 +22,7 @@ class Format(StrEnum):
     NCCL_INSPECTOR = "nccl-inspector"
     NSYS = "nsys"
     CHAKRA = "chakra"
+    OTLP = "otlp"
 
 
 FormatArgument = Annotated[
@@ -35,7 +36,8 @@ FormatArgument = Annotated[
         "megascan: MegatronApp's benchmark-*.json. "
         "nccl-inspector: HOST-pidN.log. "
         "nsys: Nsight Systems reports, exported to SQLite. "
-        "chakra: execution traces, .et or .json.",
+        "chakra: execution traces, .et or .json. "
+        "otlp: OpenTelemetry spans of ranks, JSON lines.",
         show_default=False,
     ),
 ]
