@@ -41,7 +41,7 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
     app.state.metrics = []  # functions that return further metrics in the Prometheus text format; they may block
     reader = answering(store, settings)
     app.include_router(make_router(store, reader, ingest, counters, max_answer_bytes=settings.max_answer_bytes))
-    app.include_router(make_otlp_router(store, counters, settings))
+    app.include_router(make_otlp_router(store, ingest, counters, settings))
     guard(app, settings, counters.refused)
     return app
 

@@ -2,6 +2,7 @@
 
     in the file                                             becomes
     ProfilerStep#N                                          step, number N
+    no ProfilerStep                                         one step, number 0, that contains everything
     kernels on the GPU except NCCL's; CPU operators if      forward-compute, backward-compute, optimizer
     there is no GPU
     NCCL's kernels; gloo: ranges if there is no GPU         collectives and transfers
@@ -13,63 +14,49 @@ without a stage are left out, and the run's metadata holds their number.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from telemetry.errors import UnreadableError, UsageError
-from telemetry.imports.interface import DEFAULTS, DEGREES_HINT, ImportedRun, ImportOptions, imported_name, numbered
+from telemetry.errors import UnreadableError
+from telemetry.imports.interface import ImportedRun, ImportOptions
 from telemetry.imports.intervals import Ints, Ranges
 from telemetry.imports.kineto_file import TraceFile, read_trace
 from telemetry.imports.kineto_grid import by_rank, find_files, grid_of
 from telemetry.imports.kineto_work import exchange, is_nccl, step_at, work_of
+from telemetry.imports.span_rows import Rows, name_of, refuse_meta
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 FORMAT = "kineto"
 _GLOO = "gloo:"
-_COLUMNS = ("rank", "stage", "step", "start_ns", "duration_ns", "peer", "op_seq", "issue_ns", "size_bytes")
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Columns of spans in the making."""
-
-    parts: dict[str, list[npt.NDArray[np.int64]]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
-
-    def add(self, **columns: Ints) -> None:
-        num = len(columns["start_ns"])
-        for name in _COLUMNS:
-            self.parts[name].append(columns.get(name, np.full(num, DEFAULTS.get(name, 0), dtype=np.int64)))
-
-    def columns(self) -> dict[str, npt.NDArray[np.int64]]:
-        return {name: np.concatenate(parts).astype(np.int64) for name, parts in self.parts.items()}
 
 
 def import_kineto(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
     """The run in the traces of its ranks: see :class:`telemetry.imports.interface.Importer`."""
-    if options.meta is not None:
-        raise UsageError(f"{FORMAT} does not accept --meta", hint=DEGREES_HINT)
+    refuse_meta(options, FORMAT)
     files = find_files(paths)
     traces = by_rank([_sound(path) for path in files])
-    topology = grid_of(traces, options)
-    rows = _Rows()
+    return run_of_traces(traces, grid_of(traces, options), options, format_name=FORMAT, found_name=name_of(files))
+
+
+def run_of_traces(
+    traces: Mapping[int, TraceFile], topology: Topology, options: ImportOptions, *, format_name: str, found_name: str
+) -> ImportedRun:
+    """The run of ranks whose steps, kernels and ranges are known."""
+    rows = Rows()
     num_left_out = 0
     for rank, trace in traces.items():
         _add_steps(rows, trace, rank)
         _add_work(rows, trace, rank)
         num_left_out += _add_exchanges(rows, trace, rank, topology)
-    columns = rows.columns()
-    return ImportedRun(
-        run_id=imported_name(options, _name(files)),
+    return rows.run(
+        options,
+        found_name,
         topology=topology,
         hosts={rank: trace.host for rank, trace in traces.items()},
-        started_ns=int(columns["start_ns"].min()),
-        meta={"imported_from": FORMAT, "files": str(len(files)), "exchanges_left_out": str(num_left_out)},
-        spans=numbered({**columns, "stage": columns["stage"].astype(np.uint8)}),
+        meta={"imported_from": format_name, "files": str(len(traces)), "exchanges_left_out": str(num_left_out)},
     )
 
 
@@ -86,13 +73,7 @@ def _sound(path: Path) -> TraceFile:
     return trace
 
 
-def _name(files: Sequence[Path]) -> str:
-    """A folder's name for several files, else the file's."""
-    first = files[0].resolve()
-    return first.parent.name if len(files) > 1 else first.name.partition(".")[0]
-
-
-def _add_steps(rows: _Rows, trace: TraceFile, rank: int) -> None:
+def _add_steps(rows: Rows, trace: TraceFile, rank: int) -> None:
     num = len(trace.step_numbers)
     rows.add(
         rank=np.full(num, rank),
@@ -103,7 +84,7 @@ def _add_steps(rows: _Rows, trace: TraceFile, rank: int) -> None:
     )
 
 
-def _add_work(rows: _Rows, trace: TraceFile, rank: int) -> None:
+def _add_work(rows: Rows, trace: TraceFile, rank: int) -> None:
     work = work_of(trace)
     rows.add(
         rank=np.full(len(work.step), rank),
@@ -115,7 +96,7 @@ def _add_work(rows: _Rows, trace: TraceFile, rank: int) -> None:
     )
 
 
-def _add_exchanges(rows: _Rows, trace: TraceFile, rank: int, topology: Topology) -> int:
+def _add_exchanges(rows: Rows, trace: TraceFile, rank: int, topology: Topology) -> int:
     """Number of operations without a stage. They are not imported."""
     ranges, issue_ns, args = _exchanges(trace)
     order = np.argsort(ranges.begin_ns, kind="stable")

@@ -14,10 +14,8 @@ A file is parsed at once, and only its columns are kept: 190 MB with 215,000 ker
 time.
 """
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,19 +23,17 @@ from sys import intern
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.access import open_input
+from telemetry.errors import UnreadableError
 from telemetry.imports.intervals import Ints, Ranges
+from telemetry.imports.text_input import document_of
 from telemetry.stores.queries import LAST_STEP
 
 FORMAT_HINT = "name a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
+ZERO: Ints = np.zeros(1, dtype=np.int64)
 STEP_HINT = "call profiler.step() at the end of every training step while the profiler records"
 MAX_TIME_US = 2**62 / 1000
-MAX_BYTES = 2**30
-"""Largest size of the decompressed JSON of a rank. Parsing needs about six times as much memory."""
-
-_GZIP = b"\x1f\x8b"
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _BY_HANDLER = re.compile(r"(?P<host>.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?")
 """``tensorboard_trace_handler`` names host, process and time: that number is no rank."""
@@ -67,6 +63,8 @@ class Kernels:
     """When the host launched it; 0: unknown."""
     issue_thread: Ints
     args: tuple[Mapping[str, Any], ...]
+    phase: npt.NDArray[np.uint8] | None = None
+    """Stage of each kernel that computes. None: from ranges of the host at its launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,22 +88,20 @@ def read_trace(path: Path) -> TraceFile:
 
     Raises:
         UsageError: no such file.
-        UnreadableError: it is broken, or no trace of the PyTorch profiler, or has no step.
+        UnreadableError: it is broken, or no trace of the PyTorch profiler, or has no operation.
     """
     trace = _parsed(path)
     events = _Events(path=path, base_ns=_whole(trace.get("baseTimeNanoseconds")) or 0)
     for event in trace["traceEvents"]:
         events.take(event)
-    steps = events.ranges(events.steps)
-    numbers = np.array([int(name.partition("#")[2]) for name in steps.name], dtype=np.int64)
-    _check_steps(path, numbers)
+    kernels = events.kernels()
+    steps, numbers = _steps(events, kernels)
     info = trace.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank = _whole(info.get("rank"))
-    kernels = events.kernels()
     return TraceFile(
         path=path,
-        rank=_rank_in_name(path) if rank is None else rank,
+        rank=rank_in_name(path) if rank is None else rank,
         world_size=_whole(info.get("world_size")),
         host=_host(path, trace),
         groups=_groups_of_kernels(kernels) | _groups(info.get("pg_config")),
@@ -118,31 +114,10 @@ def read_trace(path: Path) -> TraceFile:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        trace = json.loads(_content(path))
-    except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
-        raise UsageError(f"{path}: {error.strerror}", hint=FORMAT_HINT) from error
-    except (EOFError, zlib.error) as error:
-        raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path} is not complete JSON: {str(error)[:200]}", hint=FORMAT_HINT) from error
+    trace = document_of(path, FORMAT_HINT)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise UnreadableError(f"{path} has no traceEvents", hint=FORMAT_HINT)
     return trace
-
-
-def _content(path: Path) -> bytes:
-    """The file, unpacked. A packed file of some megabytes may unpack to more than any memory holds."""
-    with open_input(path) as file:
-        packed = file.peek(len(_GZIP)).startswith(_GZIP)
-        content = (gzip.GzipFile(fileobj=file) if packed else file).read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UnreadableError(
-            f"{path} has more than {MAX_BYTES / 2**30:g} GiB of JSON", hint="record fewer steps into one file"
-        )
-    return content
 
 
 _Event = tuple[str, int, int, Any]
@@ -231,16 +206,40 @@ def _args(event: dict[str, Any]) -> dict[str, Any]:
     return args if isinstance(args, dict) else {}
 
 
+def _steps(events: _Events, kernels: Kernels) -> tuple[Ranges, Ints]:
+    """The steps and their numbers. Without any, one step contains everything."""
+    if not events.steps:
+        return one_step(events.path, kernels, events.ranges(events.annotations), events.ranges(events.ops))
+    steps = events.ranges(events.steps)
+    numbers = np.array([int(name.partition("#")[2]) for name in steps.name], dtype=np.int64)
+    _check_steps(events.path, numbers)
+    return steps, numbers
+
+
+def one_step(path: Path, kernels: Kernels, *others: Ranges) -> tuple[Ranges, Ints]:
+    """Step 0, from the first begin or launch to the last end.
+
+    Raises:
+        UnreadableError: there are no ranges.
+    """
+    known = (kernels.ranges, *others)
+    begin = np.concatenate([kernels.issue_ns[kernels.issue_ns > 0], *(ranges.begin_ns for ranges in known)])
+    end = np.concatenate([ranges.end_ns for ranges in known])
+    if not len(end):
+        raise UnreadableError(f"{path} has no operation", hint=STEP_HINT)
+    whole = Ranges(name=("step",), begin_ns=begin.min(keepdims=True), end_ns=end.max(keepdims=True), thread=ZERO)
+    return whole, ZERO
+
+
 def _check_steps(path: Path, numbers: Ints) -> None:
-    if not len(numbers):
-        raise UnreadableError(f"{path} has no ProfilerStep", hint=STEP_HINT)
     known, times = np.unique(numbers, return_counts=True)
     if times.max() > 1 or known[-1] >= LAST_STEP:
         wrong = known[times > 1][0] if times.max() > 1 else known[-1]
         raise UnreadableError(f"{path}: ProfilerStep#{wrong} is out of range or occurs twice", hint=STEP_HINT)
 
 
-def _rank_in_name(path: Path) -> int | None:
+def rank_in_name(path: Path) -> int | None:
+    """The rank in the name of a file: ``rank3.json``, ``trace_3.json``."""
     if _BY_HANDLER.fullmatch(path.name):
         return None
     found = next((match for pattern in _RANK_IN_NAME if (match := pattern.search(path.name))), None)

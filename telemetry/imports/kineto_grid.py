@@ -1,12 +1,12 @@
 """The rank of each file, and the topology of the job: from the files, or from the user."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.group_names import axes_described, spans_whole_axes
 from telemetry.imports.interface import DEGREES_HINT, ImportOptions
-from telemetry.imports.kineto_file import TraceFile
+from telemetry.imports.kineto_file import Group, TraceFile
 from telemetry.record.mesh_learning import MeshLearner
 from telemetry.topology import AXES, Axis, Topology
 
@@ -108,11 +108,15 @@ def _given_mesh(traces: Mapping[int, TraceFile], degrees_given: Mapping[Axis, in
 
 
 def _learned(traces: Mapping[int, TraceFile], world_size: int) -> Topology | None:
-    """The mesh that the groups of the ranks tell, where all that tell one agree."""
+    return learned_mesh({rank: trace.groups.values() for rank, trace in traces.items()}, world_size)
+
+
+def learned_mesh(groups: Mapping[int, Iterable[Group]], world_size: int) -> Topology | None:
+    """The mesh that the groups of each rank show. None if they show none, or different ones."""
     found: set[Topology] = set()
-    for rank, trace in traces.items():
+    for rank, groups_of_rank in groups.items():
         learner = MeshLearner(world_size)
-        for group in trace.groups.values():
+        for group in groups_of_rank:
             if rank in group.ranks:
                 learner.add(group.desc, group.ranks)
         found |= {learner.topology} if learner.topology is not None else set()

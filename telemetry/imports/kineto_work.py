@@ -22,7 +22,8 @@ The stage of an NCCL kernel, or of a ``gloo:`` range, comes from its name and fr
 
 The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by the axes that the ranks of a
 group span, else by its description. If neither is known (gloo, old files), the group is along the only axis of the
-mesh, else dp. A group along no axis has no stage, nor has a transfer with an unknown peer.
+mesh, else dp. A group along no axis has no stage, nor has a transfer with an unknown peer. A broadcast has the same
+stage in every group. An all-to-all in a group of mixed purpose exchanges tokens of experts.
 """
 
 import re
@@ -45,11 +46,16 @@ _OPERATIONS = (
     ("allreduce", Operation.ALL_REDUCE),
     ("allgather", Operation.ALL_GATHER),
     ("alltoall", Operation.ALL_TO_ALL),
+    ("broadcast", Operation.BROADCAST),
     ("sendrecv", Operation.OTHER),
     ("send", Operation.SEND),
     ("recv", Operation.RECV),
 )
 """Part of a name -> its meaning. The first match is used."""
+UNPLACED = "unplaced"
+"""Description of a group that may lie along any axis."""
+_ANY_GROUP = {Operation.ALL_TO_ALL: Stage.EP_ALL_TO_ALL, Operation.BROADCAST: Stage.BROADCAST}
+"""Stages of operations in groups of mixed or unknown purpose."""
 _BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
@@ -117,13 +123,15 @@ def _stage_and_peer(
     place = _place(group, topology)
     if operation in (Operation.SEND, Operation.RECV):
         return _transfer(operation, group, place, args, rank, topology)
-    return place.collective_stage(operation), peer_of_mask(place.mask)
+    return place.collective_stage(operation) or _ANY_GROUP.get(operation), peer_of_mask(place.mask)
 
 
 def _place(group: Group, topology: Topology) -> Place:
     """The place of a group: from its ranks as in live runs, or from its description if the ranks are missing."""
     if group.ranks:
         return place_of(group.ranks, group.desc, topology)
+    if group.desc == UNPLACED:
+        return Place()
     if group.desc.lower() in EMBEDDING_GROUPS:
         return Place(embedding=True)
     described = axes_described(group.desc)
@@ -187,7 +195,8 @@ def work_of(trace: TraceFile) -> Work:
     on_gpu = bool(trace.kernels.ranges.name)
     begin, end, at, thread = _kernels(trace) if on_gpu else _operators(trace)
     step = step_at(trace, at)
-    phase = _phases(trace, at, thread)
+    stated = trace.kernels.phase
+    phase = _phases(trace, at, thread) if stated is None else stated[_computes(trace)]
     parts = [
         _busy(stage, number, begin[chosen], end[chosen], at[chosen] if on_gpu else np.zeros(chosen.sum(), np.int64))
         for stage in PHASES
@@ -211,11 +220,16 @@ _Pieces = tuple[Ints, Ints, Ints, Ints]
 
 def _kernels(trace: TraceFile) -> _Pieces:
     ranges = trace.kernels.ranges
-    own = np.array([not is_nccl(name) for name in ranges.name], dtype=bool)
+    own = _computes(trace)
     begin = ranges.begin_ns[own]
     issued = trace.kernels.issue_ns[own]
     at = np.where(issued > 0, issued, begin)
     return begin, ranges.end_ns[own], at, trace.kernels.issue_thread[own]
+
+
+def _computes(trace: TraceFile) -> npt.NDArray[np.bool_]:
+    """Which kernels compute."""
+    return np.array([not is_nccl(name) for name in trace.kernels.ranges.name], dtype=bool)
 
 
 def _operators(trace: TraceFile) -> _Pieces:

@@ -132,7 +132,7 @@ def test_a_spoilt_trace_is_refused_before_a_store_is_opened(words: str, tmp_path
         pytest.param("<html></html>", "not complete JSON", marks=pytest.mark.long),
         ("", "not complete JSON"),
         pytest.param("{}", "no traceEvents", marks=pytest.mark.long),
-        ('{"traceEvents": []}', "no ProfilerStep"),
+        ('{"traceEvents": []}', "no operation"),
     ],
 )
 def test_a_foreign_file_among_good_ones_spoils_all(content: str, words: str, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.group_names import NO_PEER, peer_of_mask
-from telemetry.imports import kineto_file
+from telemetry.imports import text_input
 from telemetry.imports.interface import ImportedRun, ImportOptions, check_sound
 from telemetry.imports.intervals import inside, merged, without
 from telemetry.imports.kineto import import_kineto
+from telemetry.imports.kineto_file import read_trace
 from telemetry.imports.write import StoreTarget, put_run
 from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
@@ -215,10 +216,32 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
 
 
 @pytest.mark.parametrize(
+    ("kernel", "group", "stage"),
+    [
+        ("ncclDevKernel_Broadcast_RING_LL(x)", "1", Stage.BROADCAST),
+        ("ncclDevKernel_Broadcast_RING_LL(x)", "0", Stage.BROADCAST),
+        ("ncclDevKernel_AllToAll_RING_LL(x)", "0", Stage.EP_ALL_TO_ALL),
+    ],
+)
+def test_broadcasts_and_all_to_alls_are_kept_in_every_group(
+    kernel: str, group: str, stage: Stage, tmp_path: Path
+) -> None:
+    run = imported(with_exchange(kernel, **named(group)).save(tmp_path))
+    assert (stages(run), run.meta["exchanges_left_out"]) == ([stage], "0")
+
+
+def test_a_file_without_steps_is_one_step(tmp_path: Path) -> None:
+    profile = Profile().kernel("gemm", issued=100, at=300, dur=50).kernel("gemm", issued=500, at=1000, dur=70)
+    run = imported(profile.save(tmp_path))
+    assert [(row["step"], *micros(row)) for row in spans(run, Stage.STEP)] == [(0, 100, 970)]
+    assert [row["step"] for row in spans(run, Stage.FORWARD_COMPUTE)] == [0, 0]
+
+
+@pytest.mark.parametrize(
     ("kernel", "args"),
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", named("0")),  # of all ranks: no axis of this grid
-        ("ncclDevKernel_Broadcast_RING_LL(x)", named("1")),
+        ("ncclDevKernel_Reduce_Sum_f32_RING_LL(x)", named("1")),
         ("ncclDevKernel_SendRecv(x)", named("1")),
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", {}),
     ],
@@ -404,8 +427,8 @@ def test_old_files_with_whole_times_come_in(tmp_path: Path) -> None:
         (b"[]", "no traceEvents"),
         (b'{"a": 1}', "no traceEvents"),
         (b'{"traceEvents": {}}', "no traceEvents"),
-        (b'{"traceEvents": []}', "no ProfilerStep"),
-        (b'{"traceEvents": [1, null, "x", {"ph": "X"}]}', "no ProfilerStep"),
+        (b'{"traceEvents": []}', "no operation"),
+        (b'{"traceEvents": [1, null, "x", {"ph": "X"}]}', "no operation"),
         (gzip.compress(b"x" * 1000, mtime=0)[:-20], "damaged"),
         (gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 40, "damaged"),
     ],
@@ -536,8 +559,8 @@ def test_what_no_profiler_writes_is_one_message(tmp_path: Path, told: dict[str, 
 
 
 def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto_file, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(text_input, "MAX_BYTES", 2**20)
     bomb = tmp_path / "bomb.json.gz"
     bomb.write_bytes(gzip.compress(b'{"traceEvents": ["' + b"a" * 2**24))
     with pytest.raises(UnreadableError, match="more than"):
-        kineto_file.read_trace(bomb)
+        read_trace(bomb)

@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from shlex import quote
 
+from telemetry.imports.chakra import import_chakra
 from telemetry.imports.interface import ImportedRun, Importer, ImportOptions
 from telemetry.imports.kineto import import_kineto
+from telemetry.imports.megascan import import_megascan
+from telemetry.imports.nccl_inspector import import_nccl_inspector
+from telemetry.imports.ndtimeline import import_ndtimeline
+from telemetry.imports.nsys import import_nsys
+from telemetry.imports.otlp import import_otlp
 from telemetry.imports.straggler_analysis import import_straggler_analysis
+from telemetry.imports.torchtitan import import_torchtitan
 from telemetry.imports.write import write_run
 from telemetry.printable import printable
 from telemetry.stores.address import without_password
@@ -16,6 +23,13 @@ from ui.cli.output import out, progress
 IMPORTERS: Mapping[Format, Importer] = {
     Format.STRAGGLER_ANALYSIS: import_straggler_analysis,
     Format.KINETO: import_kineto,
+    Format.TORCHTITAN: import_torchtitan,
+    Format.NDTIMELINE: import_ndtimeline,
+    Format.MEGASCAN: import_megascan,
+    Format.NCCL_INSPECTOR: import_nccl_inspector,
+    Format.NSYS: import_nsys,
+    Format.CHAKRA: import_chakra,
+    Format.OTLP: import_otlp,
 }
 
 

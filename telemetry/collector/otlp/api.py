@@ -1,6 +1,6 @@
 """OTLP/HTTP: stores what an OpenTelemetry SDK or collector sends.
 
-    POST /v1/traces    ->  otel_spans (and the view otel_traces)
+    POST /v1/traces    ->  otel_spans (and the view otel_traces); spans of ranks also into spans (``rank_writer.py``)
     POST /v1/metrics   ->  otel_metrics_gauge, _sum, _histogram, _exponential_histogram, _summary
     POST /v1/logs      ->  otel_logs
 
@@ -12,8 +12,8 @@ once the rows are stored. Invalid records are counted in its ``partial_success``
     413         too large                            429, 503    retry later (Retry-After)
     415         wrong content type
 
-OTLP is at-least-once: a sender without an answer sends again, and then the rows are stored twice. Rows of ranks must be
-stored once, so they use another path (``telemetry/collector/ingest.py``).
+OTLP is at-least-once: a sender without an answer sends again, and then the rows of ``otel_*`` are stored twice. Rows of
+ranks must be stored once, so they use another path (``telemetry/collector/ingest.py``).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from telemetry.collector.counters import Counters
 from telemetry.collector.gates import RETRY_AFTER
-from telemetry.collector.ingest import GroupWriter, QueueFullError, Waiting
+from telemetry.collector.ingest import GroupWriter, Ingest, QueueFullError, Waiting
 from telemetry.collector.otlp.message import (
     PROTOBUF_TYPE,
     Encoding,
@@ -52,13 +52,15 @@ from telemetry.collector.otlp.message import (
     refusal,
 )
 from telemetry.collector.otlp.metrics import decode_metrics
+from telemetry.collector.otlp.rank_spans import RankSpan, rank_spans_of
+from telemetry.collector.otlp.rank_writer import RankSpanWriter
 from telemetry.collector.otlp.scopes import Decoded
 from telemetry.collector.otlp.spans_and_logs import decode_logs, decode_traces
 from telemetry.collector.settings import CollectorSettings
 from telemetry.collector.writer import storing_failed
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores.cluster import is_modern, parse_version
-from telemetry.stores.interface import Store
+from telemetry.stores.interface import Store, StoreReader
 from telemetry.wire.codec import Ack
 
 GROUP_BYTES = 64 * 2**20
@@ -138,10 +140,11 @@ SIGNALS = {
 }
 
 
-def make_otlp_router(store: Store, counters: Counters, settings: CollectorSettings) -> APIRouter:
+def make_otlp_router(store: Store, ingest: Ingest, counters: Counters, settings: CollectorSettings) -> APIRouter:
     """The three routes over a store. Queued rows are stored before the server ends."""
+    ranks = RankSpanWriter(StoreReader(store), ingest)
     writer = OtlpWriter(store, counters, queue_bytes=settings.queue_bytes, linger_s=settings.linger_s)
-    receiver = _Receiver(store, writer, limit_bytes=min(settings.max_body_bytes, MAX_BODY_BYTES))
+    receiver = _Receiver(store, writer, ranks, limit_bytes=min(settings.max_body_bytes, MAX_BODY_BYTES))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -181,16 +184,19 @@ def _route(receiver: "_Receiver", name: str, counters: Counters) -> Callable[[Re
 
 
 class _Receiver:
-    def __init__(self, store: Store, writer: OtlpWriter, *, limit_bytes: int) -> None:
+    def __init__(self, store: Store, writer: OtlpWriter, ranks: RankSpanWriter, *, limit_bytes: int) -> None:
         self._store = store
         self._writer = writer
+        self._ranks = ranks
         self._limit_bytes = limit_bytes
         self._decoders = CapacityLimiter(DECODERS)
         self._modern = False
 
     async def take(self, signal: Signal, request: Request, encoding: Encoding) -> Decoded:
         body = await self._read(request)
-        decoded = await to_thread.run_sync(self._decode, signal, body, encoding, limiter=self._decoders)
+        decoded, of_ranks = await to_thread.run_sync(self._decode, signal, body, encoding, limiter=self._decoders)
+        if of_ranks:
+            await self._ranks.store(of_ranks)
         if decoded.tables:
             await asyncio.wrap_future(self._writer.submit(decoded.tables))
         return decoded
@@ -203,13 +209,15 @@ class _Receiver:
                 raise TooBigError(f"more than {self._limit_bytes} bytes")
         return bytes(body)
 
-    def _decode(self, signal: Signal, body: bytes, encoding: Encoding) -> Decoded:
+    def _decode(self, signal: Signal, body: bytes, encoding: Encoding) -> tuple[Decoded, list[RankSpan]]:
         if not self._modern:
             version = self._store.query("SELECT version() AS version")["version"][0].as_py()
             if not is_modern(parse_version(version)):
                 raise OldServerError(f"the store is ClickHouse {version}: the OpenTelemetry tables need 22 or newer")
             self._modern = True
-        return signal.rows(decode(body, encoding, signal.request, limit_bytes=self._limit_bytes))
+        message = decode(body, encoding, signal.request, limit_bytes=self._limit_bytes)
+        of_ranks = rank_spans_of(message) if isinstance(message, ExportTraceServiceRequest) else []
+        return signal.rows(message), of_ranks
 
 
 def _refused(error: Exception, encoding: Encoding) -> Response:

@@ -81,8 +81,11 @@ def decode(body: bytes, encoding: Encoding, kind: type[Request], *, limit_bytes:
             message.ParseFromString(plain)
         else:
             json_format.ParseDict(_read_json(plain), message, ignore_unknown_fields=True)
-    # The parser raises its own errors, and those of its conversions of unusual values.
-    except (DecodeError, json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    # The parser raises its own errors, and those of its conversions of unusual values. Broken surrogates in a name are
+    # a SystemError.
+    except (
+        *(DecodeError, json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError, SystemError),
+    ) as error:
         text = " ".join(str(error).split())[:200]
         raise UsageError(f"not an OTLP request: {text}", hint=f"the body must be a {kind.__name__}") from error
     return message

@@ -32,6 +32,7 @@ class Operation(Enum):
     REDUCE_SCATTER = "reduce-scatter"
     ALL_REDUCE = "all-reduce"
     ALL_TO_ALL = "all-to-all"
+    BROADCAST = "broadcast"
     SEND = "send"
     RECV = "recv"
     OTHER = "other"

@@ -16,6 +16,13 @@ class Format(StrEnum):
 
     STRAGGLER_ANALYSIS = "straggler-analysis"
     KINETO = "kineto"
+    TORCHTITAN = "torchtitan"
+    NDTIMELINE = "ndtimeline"
+    MEGASCAN = "megascan"
+    NCCL_INSPECTOR = "nccl-inspector"
+    NSYS = "nsys"
+    CHAKRA = "chakra"
+    OTLP = "otlp"
 
 
 FormatArgument = Annotated[
@@ -23,7 +30,14 @@ FormatArgument = Annotated[
     typer.Argument(
         metavar="FORMAT",
         help="straggler-analysis: trace-NAME.parquet with meta-NAME.yaml in the same folder, or that folder. "
-        "kineto: PyTorch profiler traces, a .json or .json.gz for each rank, or their folder.",
+        "kineto: PyTorch profiler traces, a .json or .json.gz for each rank, or their folder. "
+        "torchtitan: structured_logs/*.jsonl. "
+        "ndtimeline: veScale's raw log or Chrome trace. "
+        "megascan: MegatronApp's benchmark-*.json. "
+        "nccl-inspector: HOST-pidN.log. "
+        "nsys: Nsight Systems reports, exported to SQLite. "
+        "chakra: execution traces, .et or .json. "
+        "otlp: OpenTelemetry spans of ranks, JSON lines.",
         show_default=False,
     ),
 ]
@@ -37,25 +51,21 @@ MetaOption = Annotated[
 ]
 DataParallelOption = Annotated[
     int | None,
-    typer.Option(min=1, help="kineto: degree of data parallelism, if the files do not contain it.", show_default=False),
+    typer.Option(min=1, help="Degree of data parallelism, if the files do not contain it.", show_default=False),
 ]
 PipelineParallelOption = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="kineto: degree of pipeline parallelism, if the files do not contain it.", show_default=False
-    ),
+    typer.Option(min=1, help="Degree of pipeline parallelism, if the files do not contain it.", show_default=False),
 ]
 TensorParallelOption = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="kineto: degree of tensor parallelism, if the files do not contain it.", show_default=False
-    ),
+    typer.Option(min=1, help="Degree of tensor parallelism, if the files do not contain it.", show_default=False),
 ]
 MeshOption = Annotated[
     str | None,
     typer.Option(
         "--mesh",
-        help="kineto: axes of the device mesh in rank order, the slowest first: pp=2,dp_shard=4,tp=8.",
+        help="Axes of the device mesh in rank order, the slowest first: pp=2,dp_shard=4,tp=8.",
         show_default=False,
     ),
 ]

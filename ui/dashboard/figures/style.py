@@ -82,6 +82,8 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.CHECKPOINT_WRITE: "#6244c4",
     Stage.EVALUATION: "#c4c95e",
     Stage.SEPARATE_GRADS_ALL_REDUCE: "#ee8c58",
+    Stage.BROADCAST: "#421302",
+    Stage.FORWARD_BACKWARD: "#2c3e57",
 }
 """One palette for light and dark. Colour-blind people can distinguish stages of one lane of the timeline
 (``tests/ui/dashboard/figures/test_colours.py``). A send and its receive share a colour."""

@@ -1,0 +1,100 @@
+"""OpenTelemetry spans of ranks in files: JSON lines of OTLP requests, as the file exporter of the OpenTelemetry
+Collector writes them.
+
+    {"resourceSpans": [{"resource": {"attributes": [...]}, "scopeSpans": [{"spans": [...]}]}]}       one in each line
+
+Which attributes make a span one of a rank: ``telemetry/collector/otlp/rank_spans.py``. A collector converts the same
+spans while they arrive. Logs and metrics in the file are left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from telemetry.collector.otlp.message import JSON_TYPE, Encoding, TooBigError, decode
+from telemetry.collector.otlp.rank_spans import RankSpan, Source, StepFinder, in_order, rank_spans_of
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.imports.interface import ImportedRun, ImportOptions
+from telemetry.imports.rank_operations import TOWARDS
+from telemetry.imports.span_rows import Rows, name_of, refuse_meta
+from telemetry.imports.stated_grid import neighbour, topology_of_options
+from telemetry.imports.text_input import MAX_BYTES, find_inputs, lines_of
+
+FORMAT = "otlp"
+HINT = "name the files of the Collector's file exporter, with `format: json`"
+RANK_HINT = "a span needs the attributes rank and world_size, and a step: see `docs/guides/opentelemetry.md`"
+
+
+def import_otlp(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
+    """The run in files of requests: see :class:`telemetry.imports.interface.Importer`."""
+    refuse_meta(options, FORMAT)
+    files = find_inputs(
+        paths, (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "the files of the Collector's file exporter"
+    )
+    by_rank: dict[tuple[str, int, int], list[RankSpan]] = defaultdict(list)
+    for span in (span for path in files for span in _spans(path)):
+        by_rank[span.source.key].append(span)
+    found = [span for spans in by_rank.values() for span in StepFinder().take(in_order(_once(spans)))]
+    if not found:
+        raise UnreadableError(f"{files[0]} has no span of a rank in a step", hint=RANK_HINT)
+    sources = _sources(found)
+    stated = max(source.topology.world_size for source in sources.values())
+    topology = topology_of_options(options, stated) or next(iter(sources.values())).topology
+    rows = Rows()
+    for span in found:
+        rank = span.source.rank
+        rows.append(
+            rank=rank,
+            stage=span.stage,
+            step=span.step or 0,
+            start_ns=span.start_ns,
+            duration_ns=span.duration_ns,
+            microbatch=span.microbatch,
+            peer=neighbour(topology, rank, TOWARDS[span.stage]) if span.stage in TOWARDS else -1,
+        )
+    return rows.run(
+        options,
+        next(iter(sources.values())).run_id or name_of(files),
+        topology=topology,
+        hosts={rank: source.host for rank, source in sources.items()},
+        meta={"imported_from": FORMAT, "files": str(len(files))},
+    )
+
+
+def _spans(path: Path) -> Iterator[RankSpan]:
+    encoding = Encoding(content_type=JSON_TYPE)
+    lines = lines_of(path, HINT)
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            request = decode(line.encode(), encoding, ExportTraceServiceRequest, limit_bytes=MAX_BYTES)
+        except (UsageError, TooBigError) as error:
+            if number == len(lines) > 1:
+                return  # its writer was killed
+            raise UnreadableError(
+                f"{path}, line {number}: {str(error).partition(chr(10))[0][:200]}", hint=HINT
+            ) from error
+        yield from rank_spans_of(request)
+
+
+def _once(spans: Sequence[RankSpan]) -> list[RankSpan]:
+    """Without spans that were sent twice."""
+    return list({span.span_id: span for span in spans}.values())
+
+
+def _sources(spans: Sequence[RankSpan]) -> dict[int, Source]:
+    """Rank -> its source.
+
+    Raises:
+        UnreadableError: the spans are of several runs, or of several meshes.
+    """
+    runs = sorted({span.source.run_id for span in spans})
+    meshes = sorted({str(span.source.topology) for span in spans})
+    attempts = {span.source.attempt for span in spans}
+    if len(runs) > 1 or len(meshes) > 1 or len(attempts) > 1:
+        what = ", ".join(runs[:3] if len(runs) > 1 else meshes[:3])
+        raise UnreadableError(f"spans of several jobs or attempts: {what}"[:300], hint="import each job separately")
+    return {span.source.rank: span.source for span in spans}

@@ -1,0 +1,295 @@
+"""Each format of another tool becomes the run that was written, and its slow rank is named where the format permits."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from diagnose.findings import Kind, Severity
+from diagnose.pipeline import diagnose_run
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.imports.chakra import import_chakra
+from telemetry.imports.interface import ImportedRun, Importer, ImportOptions, check_sound
+from telemetry.imports.megascan import import_megascan
+from telemetry.imports.nccl_inspector import import_nccl_inspector
+from telemetry.imports.ndtimeline import import_ndtimeline
+from telemetry.imports.nsys import import_nsys
+from telemetry.imports.otlp import import_otlp
+from telemetry.imports.torchtitan import import_torchtitan
+from telemetry.imports.write import StoreTarget, put_run
+from telemetry.stages import Stage
+from telemetry.stores.interface import StoreReader
+from telemetry.topology import Topology
+from tests.memory_store import memory_store
+from tests.telemetry import made_formats
+from tests.telemetry.made_formats import BASE_NS, FIRST_STEP, MS, RANKS, SLOW_RANK, STEPS, Span, Writer, known_run
+
+COMPUTE = {
+    "forward": Stage.FORWARD_COMPUTE,
+    "backward": Stage.BACKWARD_COMPUTE,
+    "all-reduce": Stage.GRADS_ALL_REDUCE,
+    "optimizer": Stage.OPTIMIZER,
+}
+DATA = {"load": Stage.DATA_LOAD}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A format, and what of the known run it holds."""
+
+    read: Importer
+    write: Writer
+    holds: dict[str, Stage]
+    has_wall_clock: bool = True
+    first_step: int = FIRST_STEP
+    names_slow_load: bool = False
+    names_slow_compute: bool = True
+
+
+FORMATS = {
+    "torchtitan": Format(
+        read=import_torchtitan,
+        write=made_formats.write_torchtitan,
+        holds={**DATA, "step": Stage.STEP, "optimizer": Stage.OPTIMIZER},
+        names_slow_load=True,
+        names_slow_compute=False,
+    ),
+    "ndtimeline log": Format(
+        read=import_ndtimeline, write=made_formats.write_ndtimeline_log, holds={**DATA, **COMPUTE}, names_slow_load=True
+    ),
+    "ndtimeline trace": Format(
+        read=import_ndtimeline,
+        write=made_formats.write_ndtimeline_trace,
+        holds={**DATA, **COMPUTE},
+        names_slow_load=True,
+    ),
+    "megascan": Format(
+        read=import_megascan, write=made_formats.write_megascan, holds=COMPUTE, has_wall_clock=False, first_step=0
+    ),
+    "megascan aggregated": Format(
+        read=import_megascan,
+        write=made_formats.write_megascan_aggregated,
+        holds=COMPUTE,
+        has_wall_clock=False,
+        first_step=0,
+    ),
+    "nsys": Format(read=import_nsys, write=made_formats.write_nsys, holds=COMPUTE),
+    "nsys of a host": Format(read=import_nsys, write=made_formats.write_nsys_of_a_host, holds=COMPUTE),
+    "otlp": Format(
+        read=import_otlp,
+        write=made_formats.write_otlp,
+        holds={"step": Stage.STEP, **DATA, **COMPUTE},
+        names_slow_load=True,
+    ),
+    "chakra": Format(read=import_chakra, write=made_formats.write_chakra, holds=COMPUTE),
+    "chakra json": Format(read=import_chakra, write=made_formats.write_chakra_json, holds=COMPUTE),
+    "chakra linked": Format(read=import_chakra, write=made_formats.write_chakra_linked, holds=COMPUTE),
+}
+
+
+def imported(form: Format, folder: Path, spans: Sequence[Span]) -> ImportedRun:
+    form.write(folder, spans)
+    inner = folder / "structured_logs"
+    run = form.read([inner if inner.is_dir() else folder], ImportOptions(name="made"))
+    check_sound(run)
+    return run
+
+
+def tolerance_ns(form: Format) -> int:
+    """Seconds since 1970 as a double have 240 ns."""
+    return 1000 if form.read in (import_ndtimeline, import_torchtitan) else 0
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_operation_comes_in_with_its_rank_step_and_times(name: str, tmp_path: Path) -> None:
+    form, spans = FORMATS[name], known_run(slow=1.5)
+    run = imported(form, tmp_path / "job", spans)
+    assert (run.topology, sorted(run.hosts), run.num_steps) == (Topology(dp=RANKS), list(range(RANKS)), STEPS)
+    rows = run.spans.to_pylist()
+    for part, stage in form.holds.items():
+        expected = sorted(
+            (span.rank, span.step, span.start_ns, span.duration_ns) for span in spans if span.name == part
+        )
+        found = sorted(
+            (row["rank"], row["step"], row["start_ns"], row["duration_ns"]) for row in rows if row["stage"] == stage
+        )
+        assert [row[:2] for row in found] == [
+            (rank, step - FIRST_STEP + form.first_step) for rank, step, _, _ in expected
+        ]
+        for (*_, start_ns, duration_ns), (*_, true_start_ns, true_duration_ns) in zip(found, expected, strict=True):
+            assert abs(duration_ns - true_duration_ns) <= tolerance_ns(form)
+            assert not form.has_wall_clock or abs(start_ns - true_start_ns) <= tolerance_ns(form)
+
+
+def accused(run: ImportedRun) -> list[tuple[Kind, tuple[int, ...]]]:
+    """Findings above info, with the ranks that they name."""
+    with memory_store() as store:
+        put_run(run, StoreTarget(store))
+        report = diagnose_run(StoreReader(store), run.run_id, 0)
+    return [
+        (finding.kind, tuple(finding.ranks)) for finding in report.findings if finding.severity is not Severity.INFO
+    ]
+
+
+ONE_OF_EACH = ("torchtitan", "ndtimeline log", "megascan", "nsys", "chakra", "otlp")
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_a_slow_rank_is_named_where_the_format_holds_compute_and_a_healthy_run_is_silent(
+    name: str, tmp_path: Path
+) -> None:
+    form = FORMATS[name]
+    found = accused(imported(form, tmp_path / "slow", known_run(slow=1.5)))
+    assert found == ([(Kind.COMPUTE_STRAGGLER, (SLOW_RANK,))] if form.names_slow_compute else [])
+    assert accused(imported(form, tmp_path / "healthy", known_run())) == []
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if FORMATS[name].names_slow_load])
+def test_a_slow_loader_is_named_where_the_format_holds_loads(name: str, tmp_path: Path) -> None:
+    found = accused(imported(FORMATS[name], tmp_path / "job", known_run(slow_load=10.0)))
+    assert found == [(Kind.DATA_STALL, (SLOW_RANK,))]
+
+
+# What is special in a format.
+
+
+def test_the_log_of_an_nccl_inspector_is_one_step_of_collectives_and_accuses_nobody(tmp_path: Path) -> None:
+    spans = known_run(slow=1.5)
+    made_formats.write_nccl_inspector(tmp_path, spans)
+    run = import_nccl_inspector([tmp_path], ImportOptions(name="made"))
+    check_sound(run)
+    assert (run.num_steps, run.hosts) == (1, {0: "gpu-0", 1: "gpu-0", 2: "gpu-1", 3: "gpu-1"})
+    rows = [row for row in run.spans.to_pylist() if row["stage"] == Stage.GRADS_ALL_REDUCE]
+    truth = [(span.rank, span.start_ns, span.duration_ns) for span in spans if span.name == "all-reduce"]
+    assert sorted((row["rank"], row["start_ns"], row["duration_ns"]) for row in rows) == sorted(truth)
+    assert [row["op_seq"] for row in rows if row["rank"] == 1] == list(range(1, STEPS + 1))
+    assert {(row["size_bytes"], row["start_ns"] - row["issue_ns"]) for row in rows} == {(65536, 50_000)}
+    assert accused(run) == []
+
+
+def test_without_verbose_records_durations_are_exact_and_operations_do_not_overlap(tmp_path: Path) -> None:
+    spans = known_run()
+    made_formats.write_nccl_inspector(tmp_path, spans, verbose=False)
+    run = import_nccl_inspector([tmp_path], ImportOptions(name="made"))
+    rows = [row for row in run.spans.to_pylist() if (row["rank"], row["stage"]) == (1, Stage.GRADS_ALL_REDUCE)]
+    assert [row["duration_ns"] for row in rows] == [
+        span.duration_ns for span in spans if (span.rank, span.name) == (1, "all-reduce")
+    ]
+    assert all(before["start_ns"] + before["duration_ns"] <= after["start_ns"] for before, after in pairwise(rows))
+
+
+def test_a_graph_without_begins_follows_its_dependencies_and_is_one_step(tmp_path: Path) -> None:
+    spans = [span for span in known_run() if span.name in COMPUTE]
+    made_formats.write_chakra_graph(tmp_path, spans)
+    run = import_chakra([tmp_path], ImportOptions(name="made"))
+    check_sound(run)
+    rows = [row for row in run.spans.to_pylist() if row["rank"] == 0 and row["stage"] != Stage.STEP]
+    computed_ns = sum(span.duration_ns for span in spans if (span.rank, span.name != "all-reduce") == (0, True))
+    assert sum(row["duration_ns"] for row in rows if row["stage"] == Stage.FORWARD_COMPUTE) == computed_ns
+    (step,) = (row for row in run.spans.to_pylist() if (row["rank"], row["stage"]) == (0, Stage.STEP))
+    assert step["duration_ns"] == sum(span.duration_ns for span in spans if span.rank == 0)
+    assert accused(run) == []
+
+
+def test_launches_of_a_report_are_known(tmp_path: Path) -> None:
+    run = imported(FORMATS["nsys"], tmp_path, known_run())
+    rows = [row for row in run.spans.to_pylist() if row["stage"] == Stage.GRADS_ALL_REDUCE]
+    assert {row["start_ns"] - row["issue_ns"] for row in rows} == {made_formats.ISSUE_NS}
+    assert run.hosts[3] == "gpu-1"
+
+
+def test_kernels_of_nccl_have_no_stage_in_a_mesh_of_several_axes(tmp_path: Path) -> None:
+    made_formats.write_nsys(tmp_path, known_run())
+    run = import_nsys([tmp_path], ImportOptions(name="made", dp=2, tp=2))
+    assert run.meta["exchanges_left_out"] == str(RANKS * STEPS)
+    assert not [row for row in run.spans.to_pylist() if row["stage"] == Stage.GRADS_ALL_REDUCE]
+
+
+def test_a_pipeline_in_a_raw_log_has_its_coordinates_and_both_sides_of_a_batch(tmp_path: Path) -> None:
+    path = tmp_path / "timeline_run0_raw.log"
+    path.write_text("".join(_batch(rank) for rank in range(4)))
+    run = import_ndtimeline([path], ImportOptions())
+    check_sound(run)
+    assert str(run.topology) == "pp=2,dp=2,tp=1"
+    rows = [row for row in run.spans.to_pylist() if row["rank"] == 1 and row["stage"] != Stage.STEP]
+    assert {(Stage(row["stage"]), row["peer"]) for row in rows} == {(Stage.FORWARD_SEND, 3), (Stage.BACKWARD_RECV, 3)}
+    assert [row["step"] for row in rows] == [5, 5, 6, 6]
+
+
+def _batch(rank: int) -> str:
+    info = f"rank={rank}, dp_rank={rank % 2}, tp_rank=0, pp_rank={rank // 2}, ip='h', dp_size=2, tp_size=1, pp_size=2"
+    return (
+        "2026-01-01 00:00:00,000 - metric_name: forward-send-backward-recv, elapsed: 0.2, recent_elapsed_raw_parts: "
+        "[0.1, 0.1], recent_since_start_raw_parts: [10.0, 11.5], tags: [{'_inner_global_step': 5}, "
+        f"{{'_inner_global_step': 6}}], step_range: range(0, 9), world_info: WorldInfo: TopoInfo({info}) Tr() {{}}\n"
+    )
+
+
+def test_only_the_program_that_trains_is_read_of_several(tmp_path: Path) -> None:
+    made_formats.write_torchtitan(tmp_path, known_run())
+    other = tmp_path / "structured_logs" / "generator.global_rank_0.20260101-000000-ABCDEF.jsonl"
+    record = '{"rank": 0, "source": "generator", "log_type_name": "generate_start", "time_us": 1}\n'
+    other.write_text(record)
+    run = import_torchtitan([tmp_path / "structured_logs"], ImportOptions())
+    assert (run.run_id, len(run.hosts), run.meta["source"]) == (tmp_path.name, RANKS, "training")
+
+
+def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    made_formats.write_torchtitan(tmp_path, known_run())
+    for path in (tmp_path / "structured_logs").iterdir():
+        path.write_text(path.read_text()[:-30])
+    run = import_torchtitan([tmp_path / "structured_logs"], ImportOptions())
+    assert run.num_steps >= STEPS - 1
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_foreign_file_among_good_ones_is_refused_with_a_hint(name: str, tmp_path: Path) -> None:
+    form = FORMATS[name]
+    form.write(tmp_path, known_run())
+    inner = tmp_path / "structured_logs"
+    folder = inner if inner.is_dir() else tmp_path
+    for content in ("<html></html>", "[]", '{"a": 1}', "null"):
+        sorted(folder.iterdir())[-1].write_text(content)
+        with pytest.raises((UsageError, UnreadableError), match="hint: "):
+            form.read([folder], ImportOptions())
+
+
+def test_views_and_generated_columns_of_a_report_are_never_read(tmp_path: Path) -> None:
+    made_formats.write_nsys(tmp_path, known_run(ranks=1))
+    path = tmp_path / "report_rank0.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO hidden")
+        database.execute("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT *, randomblob(1000000000) FROM hidden")
+    database.close()
+    with pytest.raises(UnreadableError, match="has no kernel"):
+        import_nsys([path], ImportOptions())
+    with sqlite3.connect(path) as database:
+        database.execute("DROP VIEW CUPTI_ACTIVITY_KIND_KERNEL")
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT AS (zeroblob(1000000000)))")
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1)")
+    database.close()
+    with pytest.raises(UnreadableError, match="has no kernel"):
+        import_nsys([path], ImportOptions())
+
+
+def test_a_report_is_not_written_to(tmp_path: Path) -> None:
+    made_formats.write_nsys(tmp_path, known_run(ranks=1))
+    before = sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir())
+    import_nsys([tmp_path], ImportOptions())
+    assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == before
+
+
+def test_an_operation_beyond_all_times_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace_step0_1"
+    args = {"rank": 0, "step": 0, "tp": 0, "pp": 0}
+    event = {"ph": "X", "name": "optimizer", "pid": 0, "ts": BASE_NS * MS, "dur": 1, "args": args}
+    path.write_text(json.dumps([event]))
+    with pytest.raises(UnreadableError, match="a time of"):
+        import_ndtimeline([path], ImportOptions())
