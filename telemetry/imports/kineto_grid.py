@@ -8,7 +8,7 @@ from telemetry.group_names import axes_described, spans_whole_axes
 from telemetry.imports.interface import DEGREES_HINT, ImportOptions
 from telemetry.imports.kineto_file import Group, TraceFile
 from telemetry.record.mesh_learning import MeshLearner
-from telemetry.topology import AXES, Axis, Topology
+from telemetry.topology import AXES, MAX_RANKS, Axis, Topology
 
 _SUFFIXES = (".json", ".json.gz")
 
@@ -51,6 +51,8 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
                 f"{trace.path} does not contain its rank", hint="put the rank into the file name: rank3.json"
             )
         rank = rank or 0
+        if rank >= min(trace.world_size or MAX_RANKS, MAX_RANKS):
+            raise UnreadableError(f"{trace.path} is of rank {rank}"[:300], hint="ranks are below the size of the job")
         if rank in found:
             raise UnreadableError(
                 f"{found[rank].path} and {trace.path} are both of rank {rank}", hint="name one file for each rank"

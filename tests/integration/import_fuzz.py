@@ -1,6 +1,6 @@
-"""Feeds every reader of other tools' files with damaged files, and watches it: ``wire_fuzz.py`` runs it, too.
+"""Feeds every reader of other tools' files with damaged files, and watches it: the counterpart of ``wire_fuzz.py``.
 
-python -m tests.integration.import_fuzz --count 10000 [--seed 0] [--format NAME] [--only INDEX]
+python -m tests.integration.import_fuzz --count 10000 [--seed 0] [--format NAME] [--only INDEX] [--write]
 
 Each file must give a sound run or an error of the user's, within seconds. Nothing of it may be executed: no process, no
 connection, no library, no class of a pickle. Exit status 1 and the numbers of the inputs where one does not.
@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from telemetry.errors import UsageError
 from telemetry.imports.interface import ImportOptions, check_sound
+from tests.benchmarks.pages import as_table, write_section
 from tests.integration.hostile_bytes import damaged
 from tests.telemetry import made_formats
 from tests.telemetry.made_formats import FIRST_STEP, known_run
@@ -206,14 +208,34 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--format", type=Format, help="this format alone")
     parser.add_argument("--only", type=int, help="this input alone")
+    parser.add_argument("--write", action="store_true", help="put the outcome into docs/accuracy.md")
     given = parser.parse_args()
     faulthandler.enable()
     sys.addaudithook(_audit)
+    warnings.simplefilter("error")
     formats = list(Format) if given.format is None else [given.format]
     indices = range(given.count) if given.only is None else range(given.only, given.only + 1)
     outcome = fuzz(given.seed, indices, formats)
     print(json.dumps(asdict(outcome), indent=1))
+    if given.write:
+        command = f"python -m tests.integration.import_fuzz --count {given.count} --seed {given.seed}"
+        write_section("Untrusted files", command, as_section(outcome, given.count))
     return int(bool(outcome.failures))
+
+
+def as_section(outcome: Outcome, count: int) -> str:
+    """Damaged files of each format, and what became of them."""
+    headings = (
+        "formats",
+        "files of each",
+        "read",
+        "refused",
+        "crashed, hung, executed or grew",
+        "slowest",
+        "peak memory",
+    )
+    counts = (len(Format), count, outcome.read, outcome.refused, len(outcome.failures))
+    return as_table(headings, [(*map(str, counts), f"{outcome.slowest_s:.2f} s", f"{outcome.peak_mib:.0f} MiB")])
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from telemetry.collector.gates import without_port
 from telemetry.collector.guard import declared_length, presented
 from telemetry.collector.otlp.api import SIGNALS
 from telemetry.collector.otlp.message import JSON_TYPE, PROTOBUF_TYPE, Encoding, TooBigError, decode
+from telemetry.collector.otlp.rank_spans import rank_spans_of
 from telemetry.errors import UsageError
 from telemetry.stores.queries import HeatCells, Spans
 from telemetry.tables import TABLES
@@ -51,7 +52,8 @@ _TRACES = {"resourceSpans": [{
     "scopeSpans": [{"scope": {"name": "s", "version": "1"}, "spans": [{
         "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "name": "step", "kind": 1,
         "startTimeUnixNano": "1544712660000000000", "endTimeUnixNano": "1544712661000000000",
-        "attributes": [{"key": "a", "value": {"arrayValue": {"values": [{"intValue": "7"}, {"doubleValue": 1.5}]}}},
+        "attributes": [{"key": "rank", "value": {"intValue": "1"}}, {"key": "world_size", "value": {"intValue": "2"}},
+                       {"key": "step", "value": {"intValue": "3"}}, {"key": "a", "value": {"arrayValue": {"values": [{"intValue": "7"}, {"doubleValue": 1.5}]}}},
                        {"key": "m", "value": {"kvlistValue": {"values": [{"key": "k", "value": {}}]}}}],
         "events": [{"timeUnixNano": "1544712660500000000", "name": "e"}],
         "links": [{"traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b175"}],
@@ -136,7 +138,10 @@ def read(headed: Headed, body: bytes) -> None:
     else:
         signal_of = SIGNALS[name]
         encoding = Encoding(content_type=kind, packing=packing)
-        signal_of.rows(decode(body, encoding, signal_of.request, limit_bytes=LIMIT_BYTES))
+        message = decode(body, encoding, signal_of.request, limit_bytes=LIMIT_BYTES)
+        signal_of.rows(message)
+        if isinstance(message, ExportTraceServiceRequest):
+            rank_spans_of(message)
 
 
 def _read_as_head(body: bytes) -> None:

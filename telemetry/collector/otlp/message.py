@@ -32,6 +32,12 @@ _ID_FIELDS = ("traceId", "spanId", "parentSpanId")
 _RPC_CODES = {400: 3, 413: 8, 415: 3, 429: 8, 501: 12, 503: 14}
 """HTTP status -> google.rpc.Code."""
 
+_BAD_MESSAGE = (
+    *(DecodeError, json_format.ParseError, RecursionError),
+    *(ValueError, TypeError, AttributeError, SystemError),
+)
+"""Errors of the parser, and of its conversions of unusual values. A name with a broken surrogate is a SystemError."""
+
 Request = TypeVar("Request", bound=Message)
 
 
@@ -81,11 +87,7 @@ def decode(body: bytes, encoding: Encoding, kind: type[Request], *, limit_bytes:
             message.ParseFromString(plain)
         else:
             json_format.ParseDict(_read_json(plain), message, ignore_unknown_fields=True)
-    # The parser raises its own errors, and those of its conversions of unusual values. Broken surrogates in a name are
-    # a SystemError.
-    except (
-        *(DecodeError, json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError, SystemError),
-    ) as error:
+    except _BAD_MESSAGE as error:
         text = " ".join(str(error).split())[:200]
         raise UsageError(f"not an OTLP request: {text}", hint=f"the body must be a {kind.__name__}") from error
     return message

@@ -14,6 +14,7 @@ from telemetry.collector.otlp.message import JSON_TYPE, Encoding, TooBigError, d
 from telemetry.collector.otlp.metrics import decode_metrics
 from telemetry.collector.otlp.scopes import as_text
 from telemetry.collector.otlp.spans_and_logs import decode_traces
+from telemetry.errors import UsageError
 from tests.telemetry.made_otlp import AT_NS, TRACE_ID, attribute, made_logs, made_metrics, made_spans
 
 YEAR_2262_NS = 2**63
@@ -150,3 +151,9 @@ def test_more_objects_than_a_document_may_have_are_too_big() -> None:
     body = b'{"resourceSpans":[' + b"{}," * 500_000 + b"{}]}"
     with pytest.raises(TooBigError, match="JSON objects"):
         decode(body, Encoding(content_type=JSON_TYPE), ExportTraceServiceRequest, limit_bytes=len(body))
+
+
+def test_a_name_with_a_broken_surrogate_is_refused() -> None:
+    body = b'{"resourceSpans": [{"\\ud800": 1}]}'
+    with pytest.raises(UsageError, match="not an OTLP request"):
+        decode(body, Encoding(content_type=JSON_TYPE), ExportTraceServiceRequest, limit_bytes=2**20)
