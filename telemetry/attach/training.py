@@ -39,10 +39,11 @@ MAX_OTHER_STEPS = 10
 class Step:
     """A step under way."""
 
-    __slots__ = ("confirmed", "loads", "num_backwards", "number", "span", "stepped_ns")
+    __slots__ = ("before", "confirmed", "loads", "num_backwards", "number", "span", "stepped_ns")
 
-    def __init__(self, number: int, span: InferredSpan) -> None:
-        self.number, self.span = number, span
+    def __init__(self, number: int, span: InferredSpan, before: tuple[int, int]) -> None:
+        self.number, self.span, self.before = number, span, before
+        """``before``: the step numbers of the recorder and of the state page before it."""
         self.confirmed = False
         """Whether it trains. Until then it may turn out to be an evaluation."""
         self.loads: list[InferredSpan] = []
@@ -122,7 +123,10 @@ class Training:
         self._pause_optimizer()
         self._end_loss()
         self._enter_step(confirm=True)
-        return self._begin(Stage.BACKWARD_COMPUTE, self._microbatch())
+        microbatch = self._microbatch()
+        if self._step is not None:
+            self._step.num_backwards += 1
+        return self._begin(Stage.BACKWARD_COMPUTE, microbatch)
 
     def begin_chunk(self, stage: Stage, microbatch: int, chunk: int) -> InferredSpan | None:
         """A forward or backward of a pipeline. The result, if any, is for :meth:`end_call`."""
@@ -148,8 +152,6 @@ class Training:
             span.end(self._number())
         else:
             span.discard()
-        if span.stage is Stage.BACKWARD_COMPUTE and self._step is not None:
-            self._step.num_backwards += 1
         if span.stage is Stage.FORWARD_COMPUTE and completed and span.chunk < 0:
             self._loss = InferredSpan(self._recorder, Stage.FORWARD_COMPUTE, span.microbatch), self._count_operations()
         self._resume_optimizer()
@@ -173,7 +175,7 @@ class Training:
             self._enter_step(confirm=True)
         if self._closer is None and steps_done is not None:
             self._renumber(steps_done())
-        if self._open is None and self._may_infer():
+        if self._open is None and self._may_see() and not self._user_times():
             self._optimizer = InferredSpan(self._recorder, Stage.OPTIMIZER)
 
     def end_optimizer(self, who: Any, optimizer: Any) -> None:
@@ -212,8 +214,9 @@ class Training:
         if self._step is not None and self._step.stepped_ns:
             self._close_step(self._step)
         if self._step is None:
+            before = self._recorder.step_number, self._recorder.words[layout.WORD_STEP]
             self._recorder.begin_step(self._next_number)
-            self._step = Step(self._next_number, InferredSpan(self._recorder, Stage.STEP))
+            self._step = Step(self._next_number, InferredSpan(self._recorder, Stage.STEP), before)
         if confirm and not self._step.confirmed:
             self._step.confirmed = True
             for load in self._step.loads:
@@ -239,6 +242,7 @@ class Training:
     def _forget_step(self) -> None:
         if self._step is not None:
             self._step.span.discard()
+            self._recorder.step_number, self._recorder.words[layout.WORD_STEP] = self._step.before
             self._step = None
 
     def _renumber(self, steps_done: int | None) -> None:
@@ -285,27 +289,25 @@ class Training:
     # What is followed.
 
     def _follows(self) -> bool:
-        if self._open is not None or not self._is_on_thread():
-            return False
-        if self._may_infer():
-            return True
-        self._drop_loss()
-        return False
+        return self._open is None and self._is_on_thread() and self._may_see()
 
     def _is_on_thread(self) -> bool:
         return not self._is_off and self._thread == get_ident()
 
-    def _may_infer(self) -> bool:
-        """Whether a span may be inferred here: the rank records, and no span of the user but a step is open."""
-        recorder = self._recorder
-        if not recorder.recording() or is_capturing(recorder):
-            return False
-        if not self._user_counts_steps():
-            return recorder.depth == 0
-        in_own_step = recorder.words[layout.WORD_OPEN_SINCE + Stage.STEP] != 0
-        return in_own_step and recorder.depth == 1
+    def _may_see(self) -> bool:
+        return self._recorder.recording() and not is_capturing(self._recorder)
 
-    def _begin(self, stage: Stage, microbatch: int = -1, chunk: int = -1) -> InferredSpan:
+    def _user_times(self) -> bool:
+        """Whether a span of the user other than a step is open, or the time between two steps of the user."""
+        recorder = self._recorder
+        if not self._user_counts_steps():
+            return recorder.depth != 0
+        in_own_step = recorder.words[layout.WORD_OPEN_SINCE + Stage.STEP] != 0
+        return not in_own_step or recorder.depth != 1
+
+    def _begin(self, stage: Stage, microbatch: int = -1, chunk: int = -1) -> InferredSpan | None:
+        if self._user_times():
+            return None
         self._open, self.is_busy = InferredSpan(self._recorder, stage, microbatch, chunk), True
         return self._open
 
@@ -335,5 +337,5 @@ class Training:
             self._optimizer = None
 
     def _resume_optimizer(self) -> None:
-        if self._stepping and self._optimizer is None and self._may_infer():
+        if self._stepping and self._optimizer is None and self._may_see() and not self._user_times():
             self._optimizer = InferredSpan(self._recorder, Stage.OPTIMIZER)

@@ -12,7 +12,7 @@ from ui.cli.commands.shared import collector_address
 CommandArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="COMMAND...", help="Command to run, such as `torchrun --nproc-per-node 2 train.py`.", show_default=False
+        metavar="COMMAND", help="Command to run, such as `torchrun --nproc-per-node 2 train.py`.", show_default=False
     ),
 ]
 CollectorOption = Annotated[
