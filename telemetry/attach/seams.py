@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
+from torch.fx import GraphModule
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from telemetry.attach.inferred_span import InferredSpan
@@ -90,7 +91,12 @@ class Seams:
             if is_compiling() or training.is_busy:
                 compiled: Function | None = self._compiled_call_impl
                 return self._call_impl(*args, **kwargs) if compiled is None else compiled(*args, **kwargs)
-            begin = partial(training.begin_forward, with_grad=torch.is_grad_enabled())
+            with_grad = torch.is_grad_enabled()
+            if not with_grad and isinstance(
+                self, GraphModule
+            ):  # part of a compiled function, which has its own backward
+                return plain(self, *args, **kwargs)
+            begin = partial(training.begin_forward, with_grad=with_grad)
             return guarded(begin, plain, (self, *args), kwargs)
 
         replace(torch.nn.Module, "__call__", __call__)
@@ -118,7 +124,22 @@ class Seams:
                 errors.add(error)
 
         STEP_HOOKS.before, STEP_HOOKS.after = before, after
+        self._see_zero_grads()
         self._see_scalers()
+
+    def _see_zero_grads(self) -> None:
+        training, errors, plain = self._training, self._errors, torch.optim.Optimizer.zero_grad
+
+        @wraps(plain)
+        def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+            if not is_compiling():
+                try:
+                    training.see_zero_grad(self)
+                except Exception as error:
+                    errors.add(error)
+            plain(self, *args, **kwargs)
+
+        replace(torch.optim.Optimizer, "zero_grad", zero_grad)
 
     def _see_scalers(self) -> None:
         """A scaler skips the step of its optimizer if a gradient is infinite. This ends a step, too."""

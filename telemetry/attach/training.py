@@ -7,6 +7,7 @@ A step begins with its first data load, forward or backward. It ends when the ne
 a checkpoint after it. Its optimizer must have stepped in between, so gradient accumulation stays one step.
 
 - The optimizer that stepped first ends every step. Others are spans in it. One that is gone is replaced.
+- A compiled optimizer calls no hook. Then its next ``zero_grad`` after a backward shows that it has stepped.
 - A data load counts once a forward with gradients follows. Loads for an evaluation belong to no step.
 - Only the outermost call counts: a submodule, or the recomputation of activations in a backward, is no forward.
 - From the end of a forward to its backward the loss is computed. This is a second forward span, unless a collective or
@@ -76,6 +77,8 @@ class Training:
         """Ids of what is stepping: a scaler or an optimizer around others, the outermost first."""
         self._closer: weakref.ref[Any] | None = None
         self._num_others = 0
+        self._has_hooks = False
+        """Whether an optimizer has called a hook."""
         self._num_graphs = 0
 
     def switch_off(self) -> None:
@@ -182,6 +185,7 @@ class Training:
         """The optimizer has stepped, or the scaler has skipped its step."""
         if not self._is_on_thread() or id(who) not in self._stepping:
             return
+        self._has_hooks = True
         del self._stepping[self._stepping.index(id(who)) :]
         if self._stepping:
             return
@@ -191,6 +195,14 @@ class Training:
         if self._ends_steps(optimizer) and self._step is not None:
             self._step.confirmed = True
             self._step.stepped_ns = monotonic_ns()
+
+    def see_zero_grad(self, optimizer: Any) -> None:
+        """An optimizer is about to clear its gradients."""
+        step = self._step
+        if self._has_hooks or step is None or not step.num_backwards or step.stepped_ns or not self._is_on_thread():
+            return
+        if self._ends_steps(optimizer):
+            step.stepped_ns = monotonic_ns()
 
     def end(self, *, failed: bool) -> None:
         """The recording ends. The last step ended when its optimizer had stepped."""

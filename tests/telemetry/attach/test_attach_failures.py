@@ -193,9 +193,7 @@ def _start_own(**options: Any) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_session_of_the_user_is_the_only_one_or_replaces_ours(
-    tmp_path: Path, plain: list[float], late: bool
-) -> None:
+def test_a_session_of_the_user_is_the_only_one_or_replaces_ours(tmp_path: Path, plain: list[float], late: bool) -> None:
     ended = attached(tmp_path, lambda: _start_own(late=late), WORLD_SIZE="1")
     assert ended.losses == plain
     assert not any("start() was called twice" in line for line in ended.lines)

@@ -29,7 +29,10 @@ def test_the_environment_decides(environment: dict[str, str], wanted: bool) -> N
     "environment",
     [
         {"RANKSCOPE": "banana"},
-        *({"RANKSCOPE_COLLECTOR": url} for url in ("collector:8719", "http://", "http://c:0", "http://c:x", "http://[")),
+        *(
+            {"RANKSCOPE_COLLECTOR": url}
+            for url in ("collector:8719", "http://", "http://c:0", "http://c:x", "http://[")
+        ),
     ],
 )
 def test_a_value_that_cannot_be_used_has_a_hint(environment: dict[str, str]) -> None:

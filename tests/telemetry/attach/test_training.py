@@ -192,6 +192,16 @@ def test_a_step_that_the_scaler_skips_counts(loop: Loop) -> None:
     assert loop.counted("optimizer") == [0, 1, 2]
 
 
+def test_a_compiled_optimizer_has_stepped_when_its_gradients_are_cleared(loop: Loop) -> None:
+    for _ in range(3):
+        loop.training.see_zero_grad(loop.adam)
+        loop.forward()
+        loop.backward()
+    loop.training.see_zero_grad(loop.adam)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 1, 2]
+
+
 def test_an_optimizer_that_raised_does_not_hide_the_next_steps(loop: Loop) -> None:
     loop.forward()
     loop.training.begin_optimizer(loop.adam)  # and raises
