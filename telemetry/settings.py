@@ -1,5 +1,6 @@
 """Settings of a recording process, from its environment. Reading them needs no library.
 
+    RANKSCOPE            1: attach to a training that does not call rankscope (``telemetry/attach``)
     RANKSCOPE_DISABLED   1: everything is a no-op           RANKSCOPE_SPOOL      folder of rank files
     RANKSCOPE_RUN        name of the run                    RANKSCOPE_COLLECTOR  URL of the collector
     RANKSCOPE_HOST       name of this host                  RANKSCOPE_SEGMENTS   most segments a rank keeps (1 MiB each)
@@ -53,7 +54,7 @@ class RecordingSettings:
         world_size = _number(environment, "WORLD_SIZE", 1)
         return cls(
             disabled=environment.get("RANKSCOPE_DISABLED", "") not in ("", "0"),
-            run_id=storable(environment.get("RANKSCOPE_RUN") or _elastic_run(environment) or _run_by_time(world_size)),
+            run_id=storable(environment.get("RANKSCOPE_RUN") or elastic_run(environment) or _run_by_time(world_size)),
             attempt=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
             rank=_number(environment, "RANK", 0),
             local_rank=_number(environment, "LOCAL_RANK", 0),
@@ -66,11 +67,11 @@ class RecordingSettings:
         )
 
     def overridden(self, **given: Any) -> "RecordingSettings":
-        """With ``run_id``, ``rank``, ``local_rank``, ``host``, ``attempt``, ``spool`` and ``collector`` as the caller
-        gave them, if not None.
+        """With those settings that the caller gave: ``run_id``, ``rank``, ``local_rank``, ``world_size``, ``host``,
+        ``attempt``, ``spool`` and ``collector``, if not None.
 
         Raises:
-            ValueError: a rank or an attempt is no number.
+            ValueError: a number is none.
         """
         return replace(self, **{name: _AS_SETTING[name](value) for name, value in given.items() if value is not None})
 
@@ -79,6 +80,7 @@ _AS_SETTING: dict[str, Callable[[Any], Any]] = {
     "run_id": lambda name: storable(str(name)),
     "rank": int,
     "local_rank": int,
+    "world_size": int,
     "host": lambda name: storable(str(name))[:MAX_HOST_LENGTH],
     "attempt": int,
     "spool": Path,
@@ -122,8 +124,8 @@ def spool_of(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("RANKSCOPE_SPOOL") or default_spool())
 
 
-def _elastic_run(environment: Mapping[str, str]) -> str | None:
-    """torchrun's id, unless it is its default ``none``."""
+def elastic_run(environment: Mapping[str, str]) -> str | None:
+    """The id of torchrun, unless it is its default ``none``."""
     found = environment.get("TORCHELASTIC_RUN_ID", "")
     return found if found not in ("", "none") else None
 

@@ -78,6 +78,7 @@ def _check_kind(mode: int, path: str) -> None:
 UMASK_VARIABLE = "RANKSCOPE_UMASK"
 USUAL_UMASK = 0o077
 WRITABLE_BY_OTHERS = 0o022
+_users_umask: int | None = None
 NOBODY = 65534
 """A group without rights, for work where the owner's group is not known."""
 _UNCHANGED = -1
@@ -243,6 +244,21 @@ def private_umask(environment: Mapping[str, str] = os.environ) -> int:
             hint="use 077 (private, the default), 027 (readable by the group) or 022 (readable by all)",
         )
     return mask
+
+
+def be_private() -> None:
+    """Make new files of this process private. Once in a process, before others are started.
+
+    Raises:
+        UsageError: as for :func:`private_umask`.
+    """
+    global _users_umask
+    _users_umask = os.umask(private_umask())
+
+
+def users_umask() -> int | None:
+    """The umask before :func:`be_private`, for a program of the user. None: it was not called."""
+    return _users_umask
 
 
 def file_mode() -> int:

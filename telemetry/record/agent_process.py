@@ -8,6 +8,7 @@ The thread waits for this one child and reaps no other. Code that reaps every ch
 status away; then the agent counts as dead.
 """
 
+import fcntl
 import os
 import sys
 import threading
@@ -19,10 +20,13 @@ from time import monotonic
 from telemetry.files.private_files import open_folder
 from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, path_of_this_process, python_module
 from telemetry.record.layout import AGENT_LOG_NAME, ATTEMPT_FOLDER_DEPTH
+from telemetry.settings import RecordingSettings
 
 FINISHED = (0, 2)
 """Exit statuses after which another agent would have no work, or would be refused too."""
 SETTLE_S = 1.0
+CLAIM_NAME = "agent.claim"
+"""A file that is locked by the rank that starts the agent."""
 
 
 class KeptAgent:
@@ -128,6 +132,24 @@ def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> in
         )
     finally:
         os.close(log)
+
+
+def claims_agent(settings: RecordingSettings) -> bool:
+    """Whether this process is the first of its run on this host that asks. Its claim ends with the process.
+
+    For ranks whose launcher gave no local rank.
+
+    Raises:
+        OSError: the folder of the run cannot be opened.
+    """
+    with open_folder(settings.spool / settings.run_id / str(settings.attempt), below=ATTEMPT_FOLDER_DEPTH) as folder:
+        descriptor = folder.open(CLAIM_NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    return True  # the descriptor stays open
 
 
 def _open_log(attempt_folder: Path) -> int:

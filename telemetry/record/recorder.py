@@ -64,14 +64,26 @@ class Recorder(RecordBuffer):
     def step(self, number: int) -> Span:
         """A context manager: the span of a whole step. What is recorded from now on belongs to it."""
         try:
-            self.step_number = int(number) & 0xFFFFFFFF
+            self.begin_step(number)
         except (TypeError, ValueError, OverflowError):
             return Refused(self, Reason.NO_NUMBER, Stage.STEP.label)
+        return self.span(Stage.STEP)
+
+    def begin_step(self, number: int) -> None:
+        """What is recorded from now on belongs to this step. Records no span.
+
+        Raises:
+            TypeError, ValueError, OverflowError: it is not a number.
+        """
+        self.step_number = int(number) & 0xFFFFFFFF
         self.words[layout.WORD_STEP] = self.step_number
         self.words[layout.WORD_STEP_STARTED] = self.beat()
         if (try_open_clock := self._try_open_clock) is not None:
             try_open_clock()
-        return self.span(Stage.STEP)
+
+    def last_begun(self, stage: Stage) -> int:
+        """Start of the newest :meth:`span` of a stage, CLOCK_MONOTONIC; 0: there was none."""
+        return max(span.start for span in self._pools[stage])
 
     def record_span(
         self,

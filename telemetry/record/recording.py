@@ -85,6 +85,8 @@ class Session:
     identity: RankIdentity | None = None
     folder: Path | None = None
     span_cost_ns: int = 0
+    attached: bool = False
+    """Whether it was started without a call of the user."""
     given_topology: bool = True
     """Whether the user gave the topology: then nothing is learned."""
     knows_mesh: bool = False
@@ -177,7 +179,7 @@ class Session:
         try:
             segments.close(self._last.records)
         finally:
-            page.end(failed=_is_failing())
+            page.end(failed=is_failing())
             page.close()
             if self._agent is not None:
                 self._agent.session_ended()
@@ -274,7 +276,7 @@ def call_all(hooks: Sequence[Callable[[], None]]) -> None:
             hook()
 
 
-def _is_failing() -> bool:
+def is_failing() -> bool:
     """Whether an error ends this process or the recording block. Ctrl-C and a requested exit do not count."""
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return isinstance(error, Exception)

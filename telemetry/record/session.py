@@ -1,6 +1,7 @@
 """The functions that a training script calls. :mod:`rankscope` and :mod:`telemetry` export them.
 
 start()  environment -> names and mesh -> recording (``recording.py``) -> the host's agent
+         start_attached() does the same for a process whose code does not call start()
 stop()   the recording is ended and sealed
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.printable import printable
+from telemetry.record.agent_process import claims_agent
 from telemetry.record.clocks.drain import Device, device_name
 from telemetry.record.mesh_learning import MeshLearner, given_topology
 from telemetry.record.rank_identity import identity_of, rank_folder
@@ -54,6 +56,7 @@ __all__ = [
     "see_group",
     "span",
     "start",
+    "start_attached",
     "step",
     "stop",
 ]
@@ -91,33 +94,67 @@ def start(
     Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
     cannot be used (``telemetry/run_names.py``) is recorded under the nearest name that can.
     """
-    global _session
-    if _session.recording:
+    given: dict[str, Any] = {
+        "run_id": run, "rank": rank, "local_rank": local_rank, "host": host, "attempt": attempt, "spool": spool,
+        "collector": collector,
+    }  # fmt: skip
+    if _session.recording and not _session.attached:
         warn("rankscope.start() was called twice; the first session continues")
         return _session
+    if _session.recording:
+        stop()  # the user's own session replaces one that was started without code
+    return _start(given, topology=topology, device=device, meta=meta or {}, starts_agent=agent)
+
+
+def start_attached(
+    *, run: str | None, rank: int, local_rank: int, world_size: int, starts_agent: bool | None, meta: dict[str, str]
+) -> Session:
+    """Record this process as one rank of a run, without a call of the user: a later :func:`start` replaces the session.
+
+    ``starts_agent`` None: the first rank of the host that asks for it starts the agent. Never raises.
+    """
+    given = {"run_id": run, "rank": rank, "local_rank": local_rank, "world_size": world_size}
+    session = _start(given, topology=None, device="auto", meta=meta, starts_agent=starts_agent)
+    session.attached = session.recording
+    return session
+
+
+def _start(
+    given: dict[str, Any],
+    *,
+    topology: Topology | Any | None,
+    device: Device,
+    meta: dict[str, str],
+    starts_agent: bool | None,
+) -> Session:
+    global _session
     try:
         settings = RecordingSettings.from_environment()
         if settings.disabled:
             return _session
         keep_flight_recorder()
-        settings = settings.overridden(
-            run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
-        )
-        settings = _with_usable_name(settings)
-        given = given_topology(topology, settings)
+        settings = _with_usable_name(settings.overridden(**given))
+        mesh = given_topology(topology, settings)
         call_all(_before_start)
-        known = given or _learned_before(settings.world_size)
-        _session = _begin(settings, known or Topology(dp=settings.world_size), device, meta or {})
-        _session.given_topology = given is not None
+        known = mesh or _learned_before(settings.world_size)
+        _session = _begin(settings, known or Topology(dp=settings.world_size), device, meta)
+        _session.given_topology = mesh is not None
         _session.relabel_groups()
         _session.knows_mesh = _session.knows_mesh or known is not None
-        if agent and settings.collector and settings.local_rank == 0:
+        if settings.collector and _is_agents_rank(settings, starts_agent):
             _session.keep_agent(settings, settings.collector)
     except Exception as error:
         RECORDER.detach()
         _session = Session()
         warn(f"not recording: {error}")
     return _session
+
+
+def _is_agents_rank(settings: RecordingSettings, starts_agent: bool | None) -> bool:
+    """Whether this rank starts the agent of its host."""
+    if starts_agent is None:
+        return claims_agent(settings)
+    return starts_agent and settings.local_rank == 0
 
 
 def stop() -> None:

@@ -49,6 +49,7 @@ class HostSpan(list[None]):
         self.recorder, self.stage, self.depth, self.inside = recorder, stage, depth, depth + 1
         self.slot = layout.WORD_OPEN_SINCE + stage
         self.word = RecordKind.SPAN | stage << 8 | stage.stream << 16
+        self.start = 0
 
     __enter__ = list.clear
 

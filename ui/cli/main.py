@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from telemetry.files.access import private_umask
+from telemetry.files.access import be_private
 from telemetry.plain_errors import in_plain_words
 from telemetry.printable import write_lines
 from telemetry.process.child_process import end_with_starter
@@ -42,6 +42,11 @@ COMMANDS = {
         target="ui.cli.commands.demo:demo",
         extra="all",
         help="Train eight ranks on real text with one slow rank, and find that rank.",
+    ),
+    "run": Subcommand(
+        target="ui.cli.commands.run:run",
+        extra="all",
+        help="Run a training command with tracing on, without code changes.",
     ),
     "train": Subcommand(target="ui.cli.commands.train:train", extra="train", help="Train a recipe."),
     "drive": Subcommand(
@@ -96,8 +101,12 @@ COMMANDS = {
 }
 """Name -> subcommand. The list of commands imports none of them."""
 INTERRUPTED = 130
-PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-"""The agent reads its arguments itself: it also runs where this command is not installed."""
+CONTEXT_SETTINGS: dict[str, dict[str, Any]] = {
+    "agent": {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    "run": {"allow_interspersed_args": False},
+}
+"""The agent reads its arguments itself: it also runs where this command is not installed. What follows the first word
+of a command of the user is part of that command."""
 
 
 class Commands(TyperGroup):
@@ -132,7 +141,7 @@ def load_command(name: str) -> Any:
     if isinstance(command, typer.Typer):
         shelf.add_typer(command, name=name)
     else:
-        shelf.command(name, context_settings=PASS_ON if name == "agent" else None)(command)
+        shelf.command(name, context_settings=CONTEXT_SETTINGS.get(name))(command)
     return typer.main.get_group(shelf).commands[name]
 
 
@@ -184,7 +193,7 @@ def _prepare_process() -> None:
     """
     end_with_starter()
     raise_on_ending()
-    os.umask(private_umask())
+    be_private()
 
 
 def _report(error: Exception) -> int:

@@ -66,6 +66,8 @@ class Operations:
         self._recorder = recorder
         self._mesh_is_final = mesh_is_final
         self._lines: dict[tuple[object, ...], Line] = {}
+        self.num_issued = 0
+        """Of all lines."""
 
     def line(
         self,
@@ -98,6 +100,7 @@ class Operations:
     ) -> Flight:
         """Number an operation that is about to be issued. ``on_device`` False: its tensors are in the host's memory."""
         line.issued += 1
+        self.num_issued += 1
         flight = Flight(
             line=line,
             stage=stage,

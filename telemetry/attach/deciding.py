@@ -1,0 +1,106 @@
+"""Which process is traced, and under which names: pure functions of the environment and the command line.
+
+RANKSCOPE=1              attach; also to a single process that no launcher started
+RANKSCOPE_COLLECTOR=URL  attach to the ranks of a launcher, and send what they record to the collector
+RANKSCOPE=0, RANKSCOPE_DISABLED=1   do not attach
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from telemetry.errors import UsageError
+from telemetry.settings import elastic_run
+
+VARIABLE = "RANKSCOPE"
+COLLECTOR = "RANKSCOPE_COLLECTOR"
+ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+LAUNCHERS = ("torchrun", "torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/api.py")
+HELPERS = ("torch/_inductor/compile_worker/__main__.py",)
+LOCAL_RANKS = (
+    "LOCAL_RANK",
+    "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+)
+"""Variables of launchers, the first that is set counts."""
+SLURM_JOB, SLURM_STEP = "SLURM_JOB_ID", "SLURM_STEP_ID"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What a rank is called in its recording."""
+
+    run: str | None
+    """None: the name that a recording has by default."""
+    local_rank: int | None
+    """None: no launcher set it."""
+
+
+def wants_attachment(environment: Mapping[str, str]) -> bool:
+    """Whether the environment asks for it.
+
+    Raises:
+        UsageError: a variable has a value that cannot be used.
+    """
+    asked = environment.get(VARIABLE, "").strip().lower()
+    if asked not in (*ON, *OFF):
+        raise UsageError(f"{VARIABLE} is {environment[VARIABLE]!r}", hint=f"use {VARIABLE}=1 or {VARIABLE}=0")
+    if environment.get("RANKSCOPE_DISABLED", "") not in ("", "0") or (VARIABLE in environment and asked in OFF[1:]):
+        return False
+    collector = environment.get(COLLECTOR, "")
+    if collector and not _is_address(collector):
+        raise UsageError(f"{COLLECTOR} is not the address of a collector", hint=f"use {COLLECTOR}=http://HOST:8719")
+    return bool(asked or collector)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def is_no_rank(command: Sequence[str]) -> bool:
+    """Whether the process of this command line (``sys.argv``) starts ranks or helps one, and never is a rank."""
+    program = command[0].replace("\\", "/") if command else ""
+    return program.rpartition("/")[2] in LAUNCHERS[:1] or program.endswith((*LAUNCHERS[1:], *HELPERS))
+
+
+def is_single_rank(environment: Mapping[str, str]) -> bool:
+    """Whether a process that never creates a process group is the only rank of its job.
+
+    It is if a launcher says so, or if no launcher started it and RANKSCOPE asks for every process.
+    """
+    size, rank = environment.get("WORLD_SIZE", "").strip(), environment.get("RANK", "").strip()
+    if size:
+        return size == "1" and rank in ("", "0")
+    return not rank and environment.get(VARIABLE, "").strip().lower() in ON
+
+
+def names_of(environment: Mapping[str, str]) -> Names:
+    """The names that launchers give.
+
+    Raises:
+        UsageError: the local rank is no number.
+    """
+    return Names(run=_run_of(environment), local_rank=_local_rank_of(environment))
+
+
+def _run_of(environment: Mapping[str, str]) -> str | None:
+    if environment.get("RANKSCOPE_RUN") or elastic_run(environment) or SLURM_JOB not in environment:
+        return None
+    step = environment.get(SLURM_STEP, "")
+    return f"slurm-{environment[SLURM_JOB]}{'.' if step else ''}{step}"
+
+
+def _local_rank_of(environment: Mapping[str, str]) -> int | None:
+    name = next((name for name in LOCAL_RANKS if environment.get(name)), None)
+    if name is None:
+        return None
+    try:
+        return int(environment[name])
+    except ValueError:
+        raise UsageError(f"{name} is {environment[name]!r}", hint="unset it, or give a number") from None

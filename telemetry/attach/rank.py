@@ -1,0 +1,86 @@
+"""What a process does once it is a rank: a session, traced groups, and the seams of the training loop."""
+
+import os
+from threading import Lock
+
+from telemetry.attach.deciding import COLLECTOR, names_of
+from telemetry.attach.own_errors import OwnErrors
+from telemetry.attach.seams import Seams
+from telemetry.attach.training import Training
+from telemetry.record.collectives.process_group import OPERATIONS, register_traced_backend
+from telemetry.record.recording import RECORDER, before_end, is_failing, warn
+from telemetry.record.session import Session, current_session, start_attached
+
+INFERRED = "inferred"
+SPANS = "spans"
+"""Key in ``meta`` of an attached rank; its value is ``inferred``."""
+MISSING = "attach-missing"
+"""Name of the mark of what cannot be seen with this version of torch."""
+
+_training: Training | None = None
+_once = Lock()
+
+
+def become_rank(rank: int, world_size: int, *, waits: bool) -> None:
+    """Trace this process. ``waits``: start no session yet, because the script may start its own.
+
+    Raises:
+        UsageError: a variable of the launcher has a value that cannot be used.
+    """
+    if not waits and not current_session().recording:
+        session = _start_session(rank, world_size)
+        if not session.recording:
+            return
+        if rank == 0:
+            warn(_where_to_look(session))
+    _follow_training()
+
+
+def _start_session(rank: int, world_size: int) -> Session:
+    names = names_of(os.environ)
+    is_known = names.local_rank is not None
+    return start_attached(
+        run=names.run,
+        rank=rank,
+        local_rank=names.local_rank if names.local_rank is not None else rank,
+        world_size=world_size,
+        starts_agent=True if is_known else None,
+        meta={SPANS: INFERRED},
+    )
+
+
+def _follow_training() -> None:
+    """Replace the functions of torch, once in a process."""
+    global _training
+    with _once:
+        if _training is not None:
+            return
+        training = _training = Training(RECORDER, lambda: OPERATIONS.num_issued)
+    errors = OwnErrors(training.switch_off)
+    register_traced_backend(None)
+    missing = Seams(training, errors).install()
+    if missing:
+        RECORDER.mark(MISSING, ", ".join(missing))
+    before_end(lambda: training.end(failed=is_failing()))
+    os.register_at_fork(after_in_child=training.switch_off)
+
+
+def _where_to_look(session: Session) -> str:
+    identity = session.identity
+    assert identity is not None
+    assert session.folder is not None
+    spool = session.folder.parents[2]
+    collector = os.environ.get(COLLECTOR)
+    if collector:
+        found_at = f"`rankscope diagnose '{identity.run_id}'`, or {_without_user(collector)}"
+        return f"recording run {identity.run_id}. See {found_at}"
+    return (
+        f"recording run {identity.run_id} into {spool}. No collector is set ({COLLECTOR}). "
+        f"See `rankscope diagnose --spool {spool}`"
+    )
+
+
+def _without_user(url: str) -> str:
+    """An address without a password in it."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

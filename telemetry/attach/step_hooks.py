@@ -1,0 +1,45 @@
+"""torch's hooks of all optimizers. They are registered during ``import torch``, and look up their functions late.
+
+A hook must not register or remove a hook while torch iterates over them: torch would raise into the training.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+Hook = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
+is_compiling = torch.compiler.is_compiling
+
+
+def _nothing(optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    """No function is set."""
+
+
+class StepHooks:
+    """Functions called before and after each step of each optimizer of this process. They must not raise."""
+
+    def __init__(self) -> None:
+        self.first: Hook = _nothing
+        """Before the others, before a step."""
+        self.before: Hook = _nothing
+        self.after: Hook = _nothing
+
+    def register(self) -> None:
+        """Once in a process."""
+        register_optimizer_step_pre_hook(self._before)
+        register_optimizer_step_post_hook(self._after)
+
+    def _before(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if is_compiling():
+            return
+        self.first(optimizer, arguments, keywords)
+        self.before(optimizer, arguments, keywords)
+
+    def _after(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if not is_compiling():
+            self.after(optimizer, arguments, keywords)
+
+
+STEP_HOOKS = StepHooks()

@@ -1,0 +1,71 @@
+"""A plain DDP script, attached by the environment alone: the same bits, every stage, and the slow rank is named."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from diagnose.findings import Kind
+from diagnose.pipeline import diagnose_run
+from tests.telemetry.attach import plain_ddp
+from tests.telemetry.attach.entry_points import installed
+from tests.telemetry.recording import recorded
+from ui.cli.readers import open_spool
+
+pytestmark = pytest.mark.gloo
+LIMIT_S = 120
+SLOW_RANK = 1
+
+
+def train(folder: Path, **variables: str) -> tuple[list[str], list[str]]:
+    """What the two ranks print on stdout, and on stderr."""
+    folder.mkdir()
+    environment = installed(
+        folder,
+        WORLD_SIZE="2",
+        MEET=f"file://{folder}/meet",
+        SLOW_RANK=str(SLOW_RANK),
+        CHECKPOINT=str(folder / "model.pt"),
+        RANKSCOPE_SPOOL=str(folder / "spool"),
+        **variables,
+    )
+    command = [sys.executable, plain_ddp.__file__]
+    ranks = [
+        subprocess.Popen(
+            command, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    return [out for out, _ in said], [error for _, error in said]
+
+
+def test_a_script_without_rankscope_is_traced_and_keeps_its_bits(tmp_path: Path) -> None:
+    plain, _ = train(tmp_path / "plain")
+    losses, errors = train(tmp_path / "attached", RANKSCOPE="1", RANKSCOPE_RUN="attached")
+    assert losses == plain
+    assert "recording run attached" in errors[0]
+    assert not (tmp_path / "plain" / "spool").exists()
+    spool = tmp_path / "attached" / "spool"
+    for rank in range(2):
+        found = recorded(spool, rank)
+        counts = Counter(found.stages)
+        once = ("step", "data-load", "backward-compute", "optimizer")
+        assert {stage: counts[stage] for stage in once} == dict.fromkeys(once, plain_ddp.STEPS)
+        assert counts["forward-compute"] == 2 * plain_ddp.STEPS  # the model and the loss
+        assert counts["grads-all-reduce"] >= plain_ddp.STEPS
+        assert counts["evaluation"] == 1
+        assert counts["checkpoint-write"] == (rank == 0)
+        assert found.reader.identity().meta["spans"] == "inferred"
+        assert not {"attach-error", "attach-missing", "spans-dropped"} & {name for name, _ in found.marks}
+    with open_spool(spool) as reader:
+        findings = diagnose_run(reader, "attached", 0).findings
+    stragglers = [finding for finding in findings if finding.kind == Kind.COMPUTE_STRAGGLER]
+    assert [list(finding.ranks) for finding in stragglers] == [[SLOW_RANK]]

@@ -1,0 +1,311 @@
+"""What is inferred from the calls of a training loop."""
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import telemetry
+from telemetry.attach.training import MAX_OTHER_STEPS, Training
+from telemetry.record.recording import RECORDER
+from telemetry.stages import Stage
+from tests.telemetry.recording import recorded, session
+
+
+class Optimizer:
+    """Anything that can be referred to weakly."""
+
+
+class Loop:
+    """A training loop whose calls are told to a :class:`Training`."""
+
+    def __init__(self, spool: Path) -> None:
+        self.spool = spool
+        self.num_operations = 0
+        self.training = Training(RECORDER, lambda: self.num_operations)
+        self.adam = Optimizer()
+
+    def load(self, *, completed: bool = True) -> None:
+        if (span := self.training.begin_load()) is not None:
+            self.training.end_load(span, completed=completed)
+
+    def forward(self, *, with_grad: bool = True, inside: int = 0) -> None:
+        span = self.training.begin_forward(with_grad=with_grad)
+        if inside:
+            self.forward(with_grad=with_grad, inside=inside - 1)
+        if span is not None:
+            self.training.end_call(span, completed=True)
+
+    def backward(self, *, recomputes: bool = False) -> None:
+        span = self.training.begin_backward()
+        if recomputes:
+            self.forward()
+        if span is not None:
+            self.training.end_call(span, completed=True)
+
+    def step(self, optimizer: Optimizer | None = None, *, closure: bool = False, done: int | None = None) -> None:
+        optimizer = optimizer or self.adam
+        self.training.begin_optimizer(optimizer, with_closure=closure, steps_done=lambda: done)
+        if closure:
+            self.forward()
+            self.backward()
+        self.training.end_optimizer(optimizer, optimizer)
+
+    def save(self) -> None:
+        if (span := self.training.begin_checkpoint(Stage.CHECKPOINT_WRITE)) is not None:
+            self.training.end_call(span, completed=True)
+
+    def iteration(self, *, microbatches: int = 1) -> None:
+        for _ in range(microbatches):
+            self.load()
+            self.forward()
+            self.backward()
+        self.step()
+
+    def spans(self) -> list[tuple[int, str]]:
+        """Step and stage of each record, in the order of their ends."""
+        spans = recorded(self.spool).spans
+        return [
+            (int(step), Stage(int(code)).label)  # type: ignore[call-arg]
+            for step, code in zip(spans["step"], spans["stage"], strict=True)
+            if code != Stage.GC
+        ]
+
+    def counted(self, label: str) -> list[int]:
+        """Steps of the spans of one stage."""
+        return [step for step, stage in self.spans() if stage == label]
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    with session(tmp_path):
+        yield Loop(tmp_path)
+
+
+def test_a_step_lasts_from_its_first_load_to_the_next_one(loop: Loop) -> None:
+    for _ in range(2):
+        loop.iteration()
+    loop.training.end(failed=False)
+    parts = ["data-load", "forward-compute", "forward-compute", "backward-compute", "optimizer", "step"]
+    assert loop.spans() == [(0, part) for part in parts] + [(1, part) for part in parts]
+    spans = recorded(loop.spool).spans
+    steps = spans[spans["stage"] == Stage.STEP]
+    assert steps["start_ns"][0] + steps["duration_ns"][0] <= steps["start_ns"][1]
+    compute = spans[spans["stage"] == Stage.FORWARD_COMPUTE]
+    assert (compute["cpu_ns"] >= 0).all()
+
+
+def test_accumulated_gradients_are_microbatches_of_one_step(loop: Loop) -> None:
+    loop.iteration(microbatches=3)
+    loop.iteration(microbatches=3)
+    loop.training.end(failed=False)
+    spans = recorded(loop.spool).spans
+    backwards = spans[spans["stage"] == Stage.BACKWARD_COMPUTE]
+    assert backwards["step"].tolist() == [0] * 3 + [1] * 3
+    assert backwards["microbatch"].tolist() == [0, 1, 2] * 2
+    assert loop.counted("step") == [0, 1]
+
+
+def test_submodules_and_recomputed_activations_are_no_forwards(loop: Loop) -> None:
+    loop.forward(inside=3)
+    loop.backward(recomputes=True)
+    loop.step()
+    assert loop.counted("forward-compute") == [0, 0]  # the model, and the loss
+
+
+def test_the_loss_is_no_forward_if_it_communicates(loop: Loop) -> None:
+    loop.forward()
+    loop.num_operations += 1
+    loop.backward()
+    assert loop.counted("forward-compute") == [0]
+
+
+def test_the_first_optimizer_ends_steps_and_the_others_are_spans_in_them(loop: Loop) -> None:
+    discriminator, generator = Optimizer(), Optimizer()
+    for _ in range(3):
+        for optimizer in (discriminator, generator):
+            loop.forward()
+            loop.backward()
+            loop.step(optimizer)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 1, 2]
+    assert loop.counted("optimizer") == [0, 1, 1, 2, 2, 3]
+
+
+def test_optimizers_that_step_one_after_the_other_belong_to_one_step(loop: Loop) -> None:
+    muon = Optimizer()
+    for _ in range(2):
+        loop.forward()
+        loop.backward()
+        loop.step()
+        loop.step(muon)
+    loop.training.end(failed=False)
+    assert loop.counted("optimizer") == [0, 0, 1, 1]
+    assert loop.counted("step") == [0, 1]
+
+
+def test_an_optimizer_that_is_gone_or_rests_is_replaced(loop: Loop) -> None:
+    first, second = Optimizer(), Optimizer()
+    loop.forward()
+    loop.step(first)
+    gone = weakref.ref(first)
+    del first
+    assert gone() is None
+    for _ in range(2):
+        loop.forward()
+        loop.step(second)
+    third = Optimizer()
+    for _ in range(MAX_OTHER_STEPS + 2):
+        loop.forward()
+        loop.step(third)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == list(range(6))
+
+
+def test_a_closure_of_the_optimizer_is_forward_and_backward(loop: Loop) -> None:
+    for _ in range(2):
+        loop.load()
+        loop.step(closure=True)
+    loop.training.end(failed=False)
+    assert loop.counted("forward-compute") == [0, 0, 1, 1]
+    assert loop.counted("backward-compute") == [0, 1]
+    assert loop.counted("step") == [0, 1]
+    spans = recorded(loop.spool).spans
+    optimizer = spans[spans["stage"] == Stage.OPTIMIZER][0]
+    backward = spans[spans["stage"] == Stage.BACKWARD_COMPUTE][0]
+    assert optimizer["start_ns"] >= backward["start_ns"] + backward["duration_ns"]
+
+
+def test_a_step_that_the_scaler_skips_counts(loop: Loop) -> None:
+    scaler = Optimizer()
+    for skips in (True, False, True):
+        loop.forward()
+        loop.backward()
+        loop.training.begin_optimizer(scaler)
+        if not skips:
+            loop.step()
+        loop.training.end_optimizer(scaler, loop.adam)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 1, 2]
+    assert loop.counted("optimizer") == [0, 1, 2]
+
+
+def test_a_compiled_optimizer_has_stepped_when_its_gradients_are_cleared(loop: Loop) -> None:
+    for _ in range(3):
+        loop.training.see_zero_grad(loop.adam)
+        loop.forward()
+        loop.backward()
+    loop.training.see_zero_grad(loop.adam)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 1, 2]
+
+
+def test_an_optimizer_that_raised_does_not_hide_the_next_steps(loop: Loop) -> None:
+    loop.forward()
+    loop.training.begin_optimizer(loop.adam)  # and raises
+    for _ in range(2):
+        loop.forward()
+        loop.step()
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 1]
+
+
+def test_evaluations_lie_between_steps_and_their_loads_count_for_none(loop: Loop) -> None:
+    loop.iteration()
+    for _ in range(3):
+        loop.load()
+        loop.forward(with_grad=False)
+    loop.iteration()
+    loop.training.end(failed=False)
+    assert loop.counted("evaluation") == [0, 0, 0]
+    assert loop.counted("data-load") == [0, 1]
+    assert loop.counted("step") == [0, 1]
+    assert loop.counted("forward-compute") == [0, 0, 1, 1]
+
+
+def test_a_checkpoint_ends_the_step_before_it(loop: Loop) -> None:
+    loop.iteration()
+    loop.save()
+    loop.iteration()
+    loop.training.end(failed=False)
+    labels = [stage for _, stage in loop.spans()]
+    assert labels.index("step") < labels.index("checkpoint-write")
+    assert loop.counted("step") == [0, 1]
+
+
+def test_the_end_of_the_data_is_no_load(loop: Loop) -> None:
+    loop.iteration()
+    loop.load(completed=False)
+    loop.training.end(failed=False)
+    assert loop.counted("data-load") == [0]
+    assert loop.counted("step") == [0]
+
+
+def test_an_interrupted_step_leaves_a_mark_and_no_span(loop: Loop) -> None:
+    loop.iteration()
+    loop.load()
+    loop.forward()
+    loop.training.end(failed=True)
+    assert loop.counted("step") == [0]
+    assert [name for name, _ in recorded(loop.spool).marks] == ["step-interrupted"]
+
+
+def test_a_resumed_training_continues_the_count_of_its_optimizer(loop: Loop) -> None:
+    loop.forward()
+    loop.backward()
+    loop.step(done=41)
+    loop.iteration()
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [41, 42]
+
+
+def test_spans_of_the_user_win(loop: Loop) -> None:
+    for _ in range(2):
+        with telemetry.span("forward-compute"):
+            loop.forward()
+        span = loop.training.begin_backward()
+        assert span is not None
+        with telemetry.span("backward-compute"):
+            pass
+        loop.training.end_call(span, completed=True)
+        loop.step()
+    loop.training.end(failed=False)
+    assert loop.counted("forward-compute") == loop.counted("backward-compute") == [0, 1]
+    assert loop.counted("step") == [0, 1]
+
+
+def test_with_steps_of_the_user_no_step_is_inferred(loop: Loop) -> None:
+    for number in (7, 8):
+        loop.load()
+        with telemetry.step(number):
+            loop.forward()
+            with telemetry.span("backward-compute"):
+                loop.backward()
+            loop.step()
+        loop.save()
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [7, 8]
+    assert loop.counted("optimizer") == [7, 8]
+    assert loop.counted("forward-compute") == [7, 7, 8, 8]  # the model and the loss
+    assert loop.counted("backward-compute") == [7, 8]
+    assert loop.counted("checkpoint-write") == []
+
+
+def test_other_threads_are_not_followed(loop: Loop) -> None:
+    loop.iteration()
+    other = Thread(target=loop.iteration)
+    other.start()
+    other.join()
+    loop.iteration()
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 1]
+    assert loop.counted("backward-compute") == [0, 1]
+
+
+def test_a_forked_child_is_not_followed(loop: Loop) -> None:
+    loop.training.switch_off()
+    loop.iteration()
+    loop.training.end(failed=False)
+    assert loop.spans() == []

@@ -1,0 +1,73 @@
+"""A program of the user in the foreground: it gets each signal once, and this process ends with its exit status.
+
+signal from the terminal        goes to the whole process group: the program has it already
+signal to this process alone    is sent on to the program
+this process is killed          the kernel sends SIGTERM to the program
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from telemetry.files.access import users_umask
+from telemetry.process.child_process import end_with_parent
+from telemetry.process.signals import SIGNAL_BASE
+
+PASSED_ON = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
+)
+SI_KERNEL = 0x80
+"""Sent by the kernel, such as Ctrl-C at the terminal."""
+NOT_STARTED = 127
+
+
+def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a program to its end. Its exit status; 128 + n after signal n."""
+    waited_for = {*PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
+    try:
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            _become(command, environment, before, parent)
+        return _wait_for(pid, waited_for)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait_for(pid: int, waited_for: set[signal.Signals]) -> int:
+    while True:
+        info = signal.sigwaitinfo(waited_for)
+        if info.si_signo == signal.SIGCHLD:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else SIGNAL_BASE - code
+        elif info.si_code != SI_KERNEL:
+            with suppress(ProcessLookupError):
+                os.kill(pid, info.si_signo)
+
+
+def _become(
+    command: Sequence[str], environment: Mapping[str, str], mask: "set[int | signal.Signals]", parent: int
+) -> NoReturn:
+    """In the forked child."""
+    try:
+        end_with_parent(parent, signal.SIGTERM)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program inherits that
+            signal.signal(number, signal.SIG_DFL)
+        if (umask := users_umask()) is not None:
+            os.umask(umask)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.execvpe(command[0], list(command), dict(environment))
+    except OSError as error:
+        print(f"error: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(NOT_STARTED)

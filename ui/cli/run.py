@@ -1,0 +1,94 @@
+"""The work of `rankscope run`: a command of the user with tracing on, and a collector if none is named.
+
+RANKSCOPE=1, RANKSCOPE_RUN, RANKSCOPE_COLLECTOR, RANKSCOPE_SPOOL --> COMMAND --> torch's entry points (telemetry/attach)
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.text import Text
+
+from telemetry.errors import UsageError
+from telemetry.record.reader import find_rank_dirs
+from telemetry.run_names import checked_run_name
+from telemetry.settings import spool_of
+from ui.cli.commands.run import RunOptions
+from ui.cli.demonstration import serving
+from ui.cli.foreground import run_in_foreground
+from ui.cli.output import progress
+
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+"""torch loads no entry points where this is 0."""
+STORED_S = 60.0
+"""Limit for the agents to send the rest, after the command has ended. What is left stays in the spool."""
+POLL_S = 0.2
+
+
+def run(options: RunOptions) -> int:
+    _check_command(options.command)
+    run_id = checked_run_name(options.run) if options.run else f"run-{time.strftime('%Y%m%d-%H%M%S')}"
+    variables = {"RANKSCOPE": "1", "RANKSCOPE_RUN": run_id}
+    if options.collector:
+        environment = {**os.environ, **variables, "RANKSCOPE_COLLECTOR": options.collector}
+        status = run_in_foreground(options.command, environment)
+        _report(run_id, spool_of(environment), f"--store {options.collector}")
+        return status
+    return _run_with_collector(options, run_id, variables)
+
+
+def _run_with_collector(options: RunOptions, run_id: str, variables: Mapping[str, str]) -> int:
+    folder = (options.folder or Path("rankscope-out") / run_id).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    spool = folder / "spool"
+    with serving(folder) as collector:
+        progress.print(Text(f"run {run_id}; watch it at {collector.url}"))
+        places = {"RANKSCOPE_COLLECTOR": collector.url, "RANKSCOPE_SPOOL": str(spool)}
+        status = run_in_foreground(options.command, {**os.environ, **variables, **places})
+        _wait_until_stored(run_id, spool)
+    _report(run_id, spool, f"--store embedded:{folder / 'store'}")
+    return status
+
+
+def _check_command(command: list[str]) -> None:
+    """Raises:
+    UsageError: there is no such program, or torch would not load rankscope in it.
+    """
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"there is no program {command[0]!r}", hint="rankscope run -- torchrun train.py")
+    if os.environ.get(AUTOLOAD, "1") != "1":
+        raise UsageError(f"{AUTOLOAD} is {os.environ[AUTOLOAD]!r}: torch would not load rankscope", hint="unset it")
+
+
+def _wait_until_stored(run_id: str, spool: Path) -> None:
+    """Agents outlive their ranks until everything is stored."""
+    deadline = time.monotonic() + STORED_S
+    while _is_followed(run_id, spool) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _is_followed(run_id: str, spool: Path) -> bool:
+    """Whether an agent of this run lives on this host."""
+    wanted = {b"telemetry.agent", os.fsencode(spool), os.fsencode(run_id)}
+    return any(wanted <= set(_arguments_of(process)) for process in Path("/proc").glob("[0-9]*"))
+
+
+def _arguments_of(process: Path) -> list[bytes]:
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return []
+
+
+def _report(run_id: str, spool: Path, store: str) -> None:
+    if find_rank_dirs(spool, run_id):
+        progress.print(Text(f"to diagnose: rankscope diagnose {run_id} {store}"))
+        return
+    progress.print(
+        Text(
+            "no rank was traced\n\nhint: rankscope must be installed in the Python environment of the command, and "
+            "the command must train with torch 2.5 or newer (docs/guides/attach.md)"
+        )
+    )
