@@ -91,6 +91,7 @@ class Stage(IntEnum):
     EP_ALL_GATHER = 30, "ep-all-gather", StageClass.COMMUNICATION, Stream.EP
     EP_REDUCE_SCATTER = 31, "ep-reduce-scatter", StageClass.COMMUNICATION, Stream.EP
     TP_ALL_TO_ALL = 32, "tp-all-to-all", StageClass.COMMUNICATION, Stream.TP
+    ROLLOUT = 33, "rollout", StageClass.COMPUTE, Stream.COMPUTE
 
 
 for _stage in Stage:  # Python 3.11 answers Stage.STEP by a descriptor, in 60 ns: too long for the hot path

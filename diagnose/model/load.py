@@ -14,7 +14,9 @@ from diagnose.findings import StepWindow
 from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_of
 from diagnose.model.fleet import Fleet, load_fleet
 from diagnose.model.host_clocks import load_clocks
-from diagnose.model.operations import Floats, Ints, Operations, operations_of
+from diagnose.model.operations import SIZED, Floats, Ints, Operations, operations_of
+from diagnose.model.roles import peer_groups
+from diagnose.model.rollouts import rollout_work
 from diagnose.model.view import RunView, Series
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
@@ -92,7 +94,8 @@ def load_view(
     operations = {stage: each for stage, each in loaded.items() if stage not in INNER_STAGES}
     inner = {stage: each for stage, each in loaded.items() if stage in INNER_STAGES}
     on_device = chosen.on_device()
-    compute = compute_time_of(operations, inner, chosen.topology.index["pp"], on_device=on_device)
+    meta = _meta_of_ranks(chosen.ranks, chosen.topology)
+    compute = compute_time_of(operations, inner, peer_groups(chosen.topology, meta), on_device=on_device)
     return RunView(
         run_id=run_id,
         attempt=attempt,
@@ -100,7 +103,7 @@ def load_view(
         hosts=hosts_of(chosen.ranks, chosen.topology),
         steps=chosen.steps,
         step_ns=chosen.step_ns,
-        work=compute.work,
+        work={**compute.work, **rollout_work(operations)},
         off_cpu=compute.off_cpu,
         overlap=compute.overlap,
         operations=operations,
@@ -111,7 +114,8 @@ def load_view(
         settings=DetectorSettings.from_environment(),
         clocks=clocks.result(),
         on_device=on_device,
-        meta=_meta_of_ranks(chosen.ranks, chosen.topology),
+        meta=meta,
+        exchanges=inner.get(Stage.EP_ALL_TO_ALL),
     )
 
 
@@ -133,11 +137,8 @@ def parse_meta(meta: str) -> Mapping[str, str]:
 
 
 def _meta_of_ranks(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]:
-    of_rank: list[Mapping[str, str]] = [{}] * topology.world_size
-    for rank, meta in zip(ranks["rank"].to_pylist(), ranks["meta"].to_pylist(), strict=True):
-        if rank < topology.world_size:
-            of_rank[rank] = parse_meta(meta)
-    return tuple(of_rank)
+    known = dict(zip(ranks["rank"].to_pylist(), ranks["meta"].to_pylist(), strict=True))
+    return tuple(parse_meta(known.get(rank, "{}")) for rank in range(topology.world_size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +216,8 @@ class _ChosenSteps:
     def operations(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
         """Operations of ``stages`` in these steps."""
         operations: dict[Stage, Operations] = {}
-        for portion in self._portions(stages):
+        plain, sized = ([stage for stage in stages if (stage in SIZED) is sizes] for sizes in (False, True))
+        for portion in (*self._portions(plain), *self._portions(sized)):
             rows = self.reader.read(
                 OperationColumns(
                     run_id=self.run_id,
@@ -223,6 +225,7 @@ class _ChosenSteps:
                     first_step=int(self.steps[0]),
                     last_step=int(self.steps[-1]),
                     stages=tuple(map(int, portion)),
+                    sizes=portion[0] in SIZED,
                 )
             )
             operations.update(operations_of(rows, self.steps, self.topology.world_size))

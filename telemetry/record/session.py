@@ -75,6 +75,7 @@ def start(
     collector: str | None = None,
     agent: bool = True,
     device: Device = "auto",
+    role: str | None = None,
     meta: dict[str, str] | None = None,
 ) -> Session:
     """Record this process as one rank of a run. Missing arguments come from the environment (torchrun's, and
@@ -86,6 +87,9 @@ def start(
 
     ``topology`` may be torch's DeviceMesh. Without it, and without RANKSCOPE_MESH, the mesh is learned from the names
     of the job's process groups; until then all ranks count as data parallel.
+
+    ``role``: what this rank does in a job with several programs, such as ``actor`` or ``rollout``. Ranks are compared
+    within a role. ``rank`` and ``topology`` then number the ranks of all programs.
 
     With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
     Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
@@ -101,7 +105,14 @@ def start(
             return _session
         keep_flight_recorder()
         settings = settings.overridden(
-            run_id=run, rank=rank, local_rank=local_rank, host=host, attempt=attempt, spool=spool, collector=collector
+            run_id=run,
+            rank=rank,
+            local_rank=local_rank,
+            host=host,
+            attempt=attempt,
+            spool=spool,
+            collector=collector,
+            role=role,
         )
         settings = _with_usable_name(settings)
         given = given_topology(topology, settings)
