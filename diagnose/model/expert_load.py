@@ -15,11 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.model.operations import Floats, Ints, Operations
-from diagnose.model.peers import log_ratios, peer_median
-from diagnose.model.view import RunView
+from diagnose.model.peers import log_ratios, medians, peer_median
+from diagnose.model.view import RunView, Work
 from telemetry.stages import Stage
 
 SHARES = np.linspace(0.0, 1.0, 51)
+MIN_EFFECT = 0.02
+"""A smaller effect of the load on the compute time is not seen."""
+MIN_GROWTH = 0.5
+"""Share of the expected longer compute time that a loaded rank must show."""
 LEAST_SPREAD = 0.5
 """Spread of an exchange between ranks, relative to the largest one. Exchanges below it return tokens."""
 
@@ -37,6 +41,20 @@ class ExpertLoad:
         """Compute time relative to that at mean load, [steps, ranks]. 1 if the load is not known."""
         factor = 1.0 + self.share.get(stage, 0.0) * (self.ratio - 1.0)
         return np.where(np.isfinite(factor) & (factor > 0), factor, 1.0)
+
+    def extra_ns(self, work: Mapping[Stage, Work]) -> Floats:
+        """Compute time of each rank beyond that at mean load, [steps, ranks]."""
+        return np.asarray(
+            np.nansum([each.ns * (1.0 - 1.0 / self.factor(stage)) for stage, each in work.items()], axis=0)
+        )
+
+    def is_followed(self, rank: int, view: RunView) -> bool:
+        """Whether the compute time of a loaded rank is as much longer than that of its peers as its load explains."""
+        for stage, work in view.work.items():
+            expected = typical_log_ratio(self.factor(stage), view.pp_of_rank)[rank]
+            if expected >= MIN_EFFECT and typical_log_ratio(work.ns, view.pp_of_rank)[rank] >= MIN_GROWTH * expected:
+                return True
+        return False
 
 
 def expert_load(view: RunView) -> ExpertLoad | None:
@@ -69,6 +87,11 @@ def _received(sizes: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.nan_to_num(sizes.std(axis=2) / mean).mean(axis=0)
     return np.asarray(sizes[:, spread >= LEAST_SPREAD * spread.max(initial=0.0)].sum(axis=1))
+
+
+def typical_log_ratio(values: Floats, group_of_rank: Ints) -> Floats:
+    """Log ratio of each rank to its peers, median over the steps, [ranks]. NaN if it is not known."""
+    return medians(log_ratios(values, peer_median(values, group_of_rank)), axis=0)
 
 
 def _share(ns: Floats, ratio: Floats, group_of_rank: Ints) -> float:

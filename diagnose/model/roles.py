@@ -11,12 +11,13 @@ arXiv 2512.22492: roles differ by nature.)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from diagnose.model.operations import ABSENT, NO_GROUP, Bools, Floats, Ints, Operations, recorded_masks
+from diagnose.model.peers import medians
 from diagnose.model.view import RunView, Work
 from telemetry.group_names import GROUP_BASE
 from telemetry.records import role_in
@@ -147,6 +148,33 @@ def busy_ns(view: RunView) -> Floats:
     before = np.zeros_like(end)
     before[:, 1:] = np.maximum.accumulate(end, axis=1)[:, :-1]
     return np.asarray(np.maximum(end - np.maximum(start, before), 0).sum(axis=1), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """How much of each step a role works."""
+
+    role: str
+    """Its name, or ``without a name``."""
+    num_ranks: int
+    share: Floats
+    """[steps]: median over its ranks."""
+
+    @property
+    def typical(self) -> float:
+        return float(np.median(self.share))
+
+
+def busy_by_role(view: RunView) -> list[Busy]:
+    """One entry for each role, in the order of their first ranks."""
+    return [
+        Busy(
+            role=each.role or "without a name",
+            num_ranks=each.topology.world_size,
+            share=np.minimum(medians(busy_ns(each), axis=1) / view.step_ns, 1.0),
+        )
+        for each in role_views(view)
+    ]
 
 
 def share_as_last(view: RunView, ranks: Sequence[int], rows: slice) -> float:

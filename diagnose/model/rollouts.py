@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from diagnose.model.operations import Floats, Operations
+from diagnose.model.peers import medians
 from diagnose.model.view import Basis, Work
 from telemetry.stages import Stage
 
@@ -30,3 +31,14 @@ def time_per_byte(rollouts: Operations) -> Floats | None:
     if sizes is None or not rollouts.present.any() or not (sizes[rollouts.present] > 0).all():
         return None
     return np.where(rollouts.present, rollouts.duration_ns / np.maximum(sizes, 1), np.nan)
+
+
+def rollout_time_ns(rollouts: Operations) -> Floats:
+    """Time of all rollouts of a rank in a step, [steps, ranks], if every rank were equally fast.
+
+    The speed of a rank is its time per byte in the whole window. Without sizes it is its typical time: then a rank that
+    always takes longer is slow, or always gets longer rollouts.
+    """
+    total, each = rollouts.total_ns(), time_per_byte(rollouts)
+    of_rank = medians(total if each is None else each.reshape(-1, each.shape[2]), axis=0)
+    return np.asarray(total / (of_rank / np.nanmedian(of_rank)))

@@ -95,7 +95,7 @@ class SimulatedRun:
     """The clock of spans. With ``device``, the host issues the work of a step long before it runs."""
     fsdp: bool = False
     """Whether parameters are sharded. They are gathered for each layer inside forwards and backwards, and gradients are
-    reduced inside backwards (see ``durations``)."""
+    reduced inside backwards (see ``layers``)."""
     prefetches: bool = True
     """With ``fsdp``: whether the next layer is gathered during the compute of the current one."""
     experts: bool = False
