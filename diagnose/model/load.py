@@ -94,7 +94,7 @@ def load_view(
     operations = {stage: each for stage, each in loaded.items() if stage not in INNER_STAGES}
     inner = {stage: each for stage, each in loaded.items() if stage in INNER_STAGES}
     on_device = chosen.on_device()
-    meta = _meta_of_ranks(chosen.ranks, chosen.topology)
+    meta = meta_of_ranks(chosen.ranks, chosen.topology)
     compute = compute_time_of(operations, inner, peer_groups(chosen.topology, meta), on_device=on_device)
     return RunView(
         run_id=run_id,
@@ -136,7 +136,8 @@ def parse_meta(meta: str) -> Mapping[str, str]:
     return {}
 
 
-def _meta_of_ranks(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]:
+def meta_of_ranks(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]:
+    """What each rank reported at its start. ``ranks``: the answer to ``Ranks``."""
     known = dict(zip(ranks["rank"].to_pylist(), ranks["meta"].to_pylist(), strict=True))
     return tuple(parse_meta(known.get(rank, "{}")) for rank in range(topology.world_size))
 

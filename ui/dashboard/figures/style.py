@@ -81,6 +81,7 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.CHECKPOINT_SNAPSHOT: "#b6a5f3",
     Stage.CHECKPOINT_WRITE: "#6244c4",
     Stage.EVALUATION: "#c4c95e",
+    Stage.ROLLOUT: "#123a6b",
     Stage.SEPARATE_GRADS_ALL_REDUCE: "#ee8c58",
 }
 """One palette for light and dark. Colour-blind people can distinguish stages of one lane of the timeline
