@@ -1,10 +1,13 @@
 """role-idle: a role that waits most of the step is named; natural differences and small roles are not."""
 
+import numpy as np
+
 from diagnose.findings import Finding
 from diagnose.pipeline import diagnose_view
 from diagnose.simulate.role_names import parse_roles
 from diagnose.simulate.run import simulate, view
 from telemetry.topology import Topology
+from tests.diagnose.made_operations import with_operations
 from tests.diagnose.over_seeds import over_seeds
 from tests.diagnose.simulate.made_plans import plan
 
@@ -37,3 +40,12 @@ def test_a_slow_rank_explains_why_other_roles_wait() -> None:
     (finding,) = found("slow:rank=15,factor=4")
     assert (finding.kind, finding.ranks) == ("compute-straggler", [15])
     assert "role actor" in finding.summary
+
+
+def test_a_role_that_waits_for_its_data_has_no_slow_storage() -> None:
+    """It records as data-load what it waits for the rollouts of others."""
+    parsed = parse_roles(ROLES)
+    seen = view(simulate(plan("idle:role=actor,factor=4", topology=Topology(dp=20), roles=parsed)))
+    load_ns = np.where(np.arange(20) >= 12, 0.7 * seen.step_ns[:, None], 1e6)
+    findings = diagnose_view(with_operations(seen, data_load=load_ns)).findings
+    assert [each.kind for each in findings] == ["role-idle"]

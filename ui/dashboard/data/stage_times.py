@@ -207,13 +207,13 @@ def _uses_cpu(stage: Stage, clock: Clock, cpu_ns: Floats) -> bool:
 
 def _ratio(ns: Floats, facts: RunFacts, among: Compared) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(ns / peer_median(ns, _group_of_rank(among, facts)))
+        return np.asarray(ns / peer_median(ns, _group_of_rank(among, facts.topology, facts.role_numbers)))
 
 
-def _group_of_rank(among: Compared, facts: RunFacts) -> Ints:
+def _group_of_rank(among: Compared, grid: Topology, role_numbers: tuple[int, ...] = ()) -> Ints:
     """A number for each rank, shape [ranks]. Ranks with the same number are peers: they also have the same role."""
-    group = _group_in_mesh(among, facts.topology)
-    return group + facts.topology.world_size * np.array(facts.role_numbers) if facts.roles else group
+    group = _group_in_mesh(among, grid)
+    return group + grid.world_size * np.array(role_numbers) if role_numbers else group
 
 
 def _group_in_mesh(among: Compared, grid: Topology) -> Ints:
