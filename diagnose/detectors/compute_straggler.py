@@ -194,7 +194,7 @@ def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Fin
     everything = [each for of_rank in slow for each in of_rank]
     worst = max(everything, key=lambda each: each.excess_ns)
     lost_ns = max(sum(each.excess_ns for each in of_rank) for of_rank in slow)
-    if view.role:
+    if view.rank_numbers:
         lost_ns *= share_as_last(view, ranks, worst.stretch.rows)
     share_of_step = min(1.0, lost_ns / float(np.median(view.step_ns[worst.stretch.rows])))
     certainty = worst.share * worst.stretch.length / (worst.stretch.length + 2)  # rule of succession

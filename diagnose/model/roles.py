@@ -10,6 +10,7 @@ Step times are those of the whole job: a role that waits for another one has the
 arXiv 2512.22492: roles differ by nature.)
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -24,18 +25,20 @@ from telemetry.records import role_in
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
+MAX_ROLES = 32
+"""A job with more roles gives each rank another name by mistake. Its ranks are compared as those of one program."""
 MOST_IDLE = 0.05
 """Share of the step in which the last rank of a job waits, such as for new weights."""
 
 
 def role_of_ranks(meta: Sequence[Mapping[str, str]], num_ranks: int) -> tuple[str, ...]:
-    """The role of each rank. Empty text for all ranks if the ranks that reported have one role, or none.
+    """The role of each rank. Empty text for all ranks if the ranks that reported have one role, none, or too many.
 
     ``meta``: what each rank reported at its start. Ranks that never reported belong to no role.
     """
     roles = tuple(role_in(meta[rank]) if rank < len(meta) else "" for rank in range(num_ranks))
     reported = {role for role, words in zip(roles, meta, strict=False) if words}
-    return roles if len(reported) > 1 else ("",) * num_ranks
+    return roles if 1 < len(reported) <= MAX_ROLES else ("",) * num_ranks
 
 
 def role_views(view: RunView) -> list[RunView]:
@@ -45,7 +48,17 @@ def role_views(view: RunView) -> list[RunView]:
     if len(names) < 2:
         return [view]
     number = np.array([names.index(role) for role in roles])
-    return [_view_of(view, name, number == at) for at, name in enumerate(names)]
+    places = _places_on_host(view.hosts)
+    return [_view_of(view, name, number == at, places) for at, name in enumerate(names)]
+
+
+def _places_on_host(hosts: Sequence[str]) -> list[int]:
+    counts: Counter[str] = Counter()
+    places = []
+    for host in hosts:
+        places.append(counts[host])
+        counts[host] += 1
+    return places
 
 
 def peer_groups(topology: Topology, meta: Sequence[Mapping[str, str]]) -> Ints:
@@ -66,7 +79,7 @@ def topology_of_role(topology: Topology, ranks: Ints) -> Topology:
     return Topology(mesh=tuple((name, degree) for (name, _), degree in zip(topology.mesh, degrees, strict=True)))
 
 
-def _view_of(view: RunView, role: str, is_member: Bools) -> RunView:
+def _view_of(view: RunView, role: str, is_member: Bools, places: Sequence[int]) -> RunView:
     ranks = np.flatnonzero(is_member)
     operations = {stage: _within(each, view.topology, is_member) for stage, each in view.operations.items()}
     work = {stage: _work_of(each, ranks) for stage, each in view.work.items() if _is_known(each.ns, ranks)}
@@ -75,7 +88,7 @@ def _view_of(view: RunView, role: str, is_member: Bools) -> RunView:
         view,
         role=role,
         rank_numbers=tuple(ranks.tolist()),
-        places_on_host=tuple(view.hosts[:rank].count(view.hosts[rank]) for rank in ranks),
+        places_on_host=tuple(places[rank] for rank in ranks),
         topology=topology_of_role(view.topology, ranks),
         hosts=tuple(view.hosts[rank] for rank in ranks),
         work=work,
@@ -100,7 +113,7 @@ def _within(operations: Operations, topology: Topology, is_member: Bools) -> Ope
     """The operations of a role without those that other roles take part in. Peers get their numbers in the role."""
     leaves = operations.present & _leaves_role(operations, topology, is_member)
     number = np.where(is_member, np.cumsum(is_member) - 1, ABSENT)
-    is_peer = operations.peer >= 0
+    is_peer = (operations.peer >= 0) & (operations.peer < topology.world_size)
     peer = np.where(is_peer, number[np.where(is_peer, operations.peer, 0)], operations.peer).astype(np.int32)
     kept = replace(operations, peer=peer).chosen(ranks=np.flatnonzero(is_member))
     return _without(kept, leaves[:, :, is_member])
@@ -108,8 +121,8 @@ def _within(operations: Operations, topology: Topology, is_member: Bools) -> Ope
 
 def _leaves_role(operations: Operations, topology: Topology, is_member: Bools) -> Bools:
     """Transfers to ranks of other roles, and collectives of groups with such ranks. Shape of the operations."""
-    leaves = np.zeros(operations.present.shape, dtype=bool)
-    is_peer = operations.peer >= 0
+    leaves = operations.peer >= topology.world_size
+    is_peer = (operations.peer >= 0) & ~leaves
     leaves[is_peer] = ~is_member[operations.peer[is_peer]]
     if not (operations.peer < GROUP_BASE).any():
         return leaves
@@ -128,7 +141,6 @@ def _without(operations: Operations, left_out: Bools) -> Operations:
     if not left_out.any():
         return operations
     order = np.argsort(left_out | ~operations.present, axis=1, kind="stable")
-
     return operations.changed(
         lambda values: np.take_along_axis(np.where(left_out, ABSENT, values), order, axis=1).astype(values.dtype)
     )

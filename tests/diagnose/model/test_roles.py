@@ -36,6 +36,12 @@ def test_a_job_with_one_role_is_seen_as_a_whole() -> None:
     assert role_views(view) == [view]
 
 
+def test_a_name_of_its_own_for_each_rank_is_no_role() -> None:
+    many = make_view(Topology(dp=40), num_steps=2)
+    view = replace(many, meta=tuple({ROLE: f"actor-{rank}"} for rank in range(40)))
+    assert role_views(view) == [view]
+
+
 def test_a_role_has_its_part_of_the_mesh_and_its_ranks_keep_their_numbers() -> None:
     rollout, actor = role_views(replace(make_view(GRID), meta=META))
     assert (rollout.role, actor.role) == ("rollout", "actor")
@@ -57,7 +63,7 @@ def test_operations_with_other_roles_are_left_out() -> None:
 
 
 def test_the_other_side_of_a_transfer_gets_its_number_in_the_role() -> None:
-    sends = of_actor(with_peer([1, 0, 3, 2, 0, 4, 7, 6], Stage.FORWARD_SEND), Stage.FORWARD_SEND)
+    sends = of_actor(with_peer([1, 0, 3, 2, 0, 4, 7, 99], Stage.FORWARD_SEND), Stage.FORWARD_SEND)
     assert sends is not None
-    assert sends.present[0, 0].tolist() == [False, True, True, True]  # rank 4 sends to rank 0 of the other role
-    assert sends.peer[0, 0, 1:].tolist() == [0, 3, 2]
+    assert sends.present[0, 0].tolist() == [False, True, True, False]  # 4 sends to another role, 7 to no known rank
+    assert sends.peer[0, 0, 1:3].tolist() == [0, 3]
