@@ -4,8 +4,10 @@ All ranks of a job have one mesh, but they learn it at different times, and a ra
 of most ranks counts; if two are equally frequent, that of the lowest rank. ``RunGrids`` selects rows by the same rule.
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +63,14 @@ class RankIdentity:
     @property
     def place(self) -> Place:
         return self.topology.place(self.rank)
+
+
+def parse_meta(meta: str) -> Mapping[str, str]:
+    """What a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
+    with suppress(ValueError, RecursionError):
+        values = json.loads(meta)
+        return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
+    return {}
 
 
 def as_role(text: str) -> str:

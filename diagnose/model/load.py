@@ -1,9 +1,7 @@
 """Read a :class:`diagnose.model.view.RunView` from a store."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +18,7 @@ from diagnose.model.rollouts import rollout_work
 from diagnose.model.view import RunView, Series
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
-from telemetry.records import topology_of
+from telemetry.records import parse_meta, topology_of
 from telemetry.stages import Stage
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import (
@@ -126,14 +124,6 @@ def hosts_of(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:
         if rank < topology.world_size:  # a run recorded again with a smaller grid leaves rows of removed ranks
             hosts[rank] = host
     return tuple(hosts)
-
-
-def parse_meta(meta: str) -> Mapping[str, str]:
-    """What a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
-    with suppress(ValueError, RecursionError):
-        values = json.loads(meta)
-        return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
-    return {}
 
 
 def meta_of_ranks(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]:

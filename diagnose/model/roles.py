@@ -88,7 +88,7 @@ def _view_of(view: RunView, role: str, is_member: Bools, places: Sequence[int]) 
         view,
         role=role,
         rank_numbers=tuple(ranks.tolist()),
-        places_on_host=tuple(places[rank] for rank in ranks),
+        places_on_host=tuple(map(places.__getitem__, ranks.tolist())),
         topology=topology_of_role(view.topology, ranks),
         hosts=tuple(view.hosts[rank] for rank in ranks),
         work=work,

@@ -15,11 +15,13 @@ All members of a group end a collective together, once the last one has begun. S
 (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py): separate streams for gathers and reductions.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from diagnose.simulate.plan import LAYERS
+from diagnose.simulate.plan import LAYERS, SimulatedRun
 from diagnose.simulate.scene import Floats
 from diagnose.whatif.replay import Lane
 from telemetry.stages import Stage
@@ -80,6 +82,15 @@ class Groups:
         apart = full.reshape(*lanes.shape[:-2], *(degree for _, degree in axes), lanes.shape[-1])
         over = tuple(lead + number for number, (at, _) in enumerate(axes) if self.mask >> at & 1)
         return np.broadcast_to(apart.max(axis=over, keepdims=True), apart.shape).reshape(full.shape)
+
+
+def masks_of(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:
+    """Group masks that recorders of a mesh record. In a plain grid, the stage determines the group."""
+    if plan.topology.is_plain:
+        return defaultdict(int)
+    sharded = groups.mask if plan.fsdp else plan.topology.replica_mask
+    along_dp = dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), sharded)
+    return defaultdict(int, along_dp | {Stage.TP_ALL_REDUCE: plan.topology.wide_mask("tp")})
 
 
 def run_layers(

@@ -30,7 +30,7 @@ from diagnose.model.view import RunView, Series
 from diagnose.simulate.agents import fleet_of
 from diagnose.simulate.durations import ComputeTimes, Durations
 from diagnose.simulate.experts import loads_of, run_experts
-from diagnose.simulate.layers import Groups, InnerCollective, Streams, run_layers
+from diagnose.simulate.layers import Groups, InnerCollective, Streams, masks_of, run_layers
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.recording import Book, Timeline, Written, between_steps, clocks_of, ns_of, read_by_hosts
@@ -157,15 +157,6 @@ def view(simulation: Simulation) -> RunView:
     )
 
 
-def _masks(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:
-    """Group masks that recorders of a mesh record. In a plain grid, the stage determines the group."""
-    if plan.topology.is_plain:
-        return defaultdict(int)
-    sharded = groups.mask if plan.fsdp else plan.topology.replica_mask
-    along_dp = dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), sharded)
-    return defaultdict(int, along_dp | {Stage.TP_ALL_REDUCE: plan.topology.wide_mask("tp")})
-
-
 class _Recording:
     """A replay that records its operations."""
 
@@ -182,7 +173,7 @@ class _Recording:
         self._streams = [Streams() for _ in range(plan.topology.pp)]
         self._groups = Groups(topology=plan.topology)
         self._numbers: dict[tuple[int, Stage], int] = defaultdict(int)
-        self._masks = _masks(plan, self._groups)
+        self._masks = masks_of(plan, self._groups)
         self._cpu_s: dict[int, Floats] = {}
         self._ended_s = np.zeros((plan.num_steps, plan.topology.dp, plan.topology.pp, plan.topology.tp))
         self._met_s = np.full_like(self._ended_s, np.inf)
