@@ -4,7 +4,7 @@
     gpu-throttled, host-contention -------> compute-straggler, late-launch on the same host
     compute-straggler --------------------> late-launch, host-contention of the same rank
     any slowdown -------------------------> mfu-decline; late-launch and slow-link that name no rank
-    any slowdown -------------------------> unlike-host
+    any slowdown -------------------------> unlike-host, role-idle
 
 A report compares steps and costs over one window. Alerts compare times, so they also use rows about a job that stalls.
 Both add their own bounds: see ``without_symptoms`` here and ``alerts/rules.py``.
@@ -70,8 +70,8 @@ def _row(
     )
 
 
-_SLOWDOWNS = {*Kind} - {Kind.MFU_DECLINE, Kind.LOSS_ANOMALY, Kind.INSUFFICIENT_EVIDENCE}
-"""Kinds that make steps longer. Steps with a bad loss are not slower."""
+_SLOWDOWNS = {*Kind} - {Kind.MFU_DECLINE, Kind.LOSS_ANOMALY, Kind.ROLE_IDLE, Kind.INSUFFICIENT_EVIDENCE}
+"""Kinds that make steps longer. Steps with a bad loss are not slower, and a role may wait because of a slowdown."""
 _STALLS = {Kind.NIC_FLAP, Kind.GPU_ERROR, Kind.DEAD_RANK, Kind.COLLECTIVE_MISMATCH}
 _WAITS = {Kind.LATE_LAUNCH, Kind.SLOW_LINK, Kind.DATA_STALL}
 
@@ -101,10 +101,11 @@ TABLE: tuple[Relation, ...] = (
         condition=Condition.SLIGHT_AND_GRAVE,
     ),
     _row({Kind.COMPUTE_STRAGGLER}, {Kind.LATE_LAUNCH}, report=Reach.ANY_RANK, condition=Condition.NOT_GC),
+    _row(_SLOWDOWNS, {Kind.ROLE_IDLE}, report=Reach.RUN, alerts=Reach.RUN),
     _row(_SLOWDOWNS - {Kind.UNLIKE_HOST}, {Kind.UNLIKE_HOST}, report=Reach.NAMED, alerts=Reach.HOST),
     _row(_SLOWDOWNS, {Kind.LATE_LAUNCH, Kind.SLOW_LINK}, report=Reach.UNNAMED, alerts=Reach.UNNAMED),
     _row({Kind.DATA_STALL}, {Kind.DATA_STALL}, alerts=Reach.UNNAMED),
-    _row(_SLOWDOWNS, {Kind.MFU_DECLINE}, report=Reach.RUN, alerts=Reach.RUN),
+    _row(_SLOWDOWNS | {Kind.ROLE_IDLE}, {Kind.MFU_DECLINE}, report=Reach.RUN, alerts=Reach.RUN),
 )
 """Where a row reaches UNNAMED effects, a cause of the kinds of its effects must name a rank or host itself."""
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from diagnose.causes import is_symptom, without_symptoms
-from diagnose.detectors import DETECTORS, Detector
+from diagnose.detectors import DETECTORS, OF_WHOLE_JOB, Detector
 from diagnose.detectors.evidence import has_tiny_steps, insufficient
 from diagnose.findings import NOT_BY_COST, Finding, Kind, Severity, StepWindow, limit_by_cost
 from diagnose.hang.stored import stored_verdict
@@ -13,6 +13,7 @@ from diagnose.hang.verdict import HangVerdict, hang_finding
 from diagnose.model.load import load_view
 from diagnose.model.marks import Loss, Mark, load_losses, marks_of
 from diagnose.model.outage_effect import with_effects
+from diagnose.model.roles import role_views
 from diagnose.model.run_state import Heard, heard_of
 from diagnose.model.view import RunView
 from telemetry.errors import UnreadableError
@@ -52,7 +53,13 @@ class Report:
 def diagnose_view(view: RunView) -> Report:
     """All findings about a view, the worst first."""
     view = with_effects(view)
-    found = [limit_by_cost(finding) for detect in DETECTORS for finding in _run_detector(detect, view)]
+    roles = role_views(view)
+    found = [
+        limit_by_cost(finding)
+        for detect in DETECTORS
+        for seen in ([view] if detect in OF_WHOLE_JOB else roles)
+        for finding in _run_detector(detect, seen)
+    ]
     if has_tiny_steps(view):
         found = [finding for finding in found if finding.kind in NOT_BY_COST]
     findings = worst_first(without_symptoms(found))

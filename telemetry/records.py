@@ -4,14 +4,20 @@ All ranks of a job have one mesh, but they learn it at different times, and a ra
 of most ranks counts; if two are equally frequent, that of the lowest rank. ``RunGrids`` selects rows by the same rule.
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.topology import AXES, Place, Topology
 
+ROLE = "role"
+"""In ``meta``: what the rank does in a job with several programs (actor, rollout, reward ...)."""
+MAX_ROLE_LENGTH = 32
+"""Characters of a role."""
 LOG_OFFSETS = "log_offsets"
 """In ``meta``: sizes of the files behind stdout and stderr as recording began."""
 
@@ -57,6 +63,25 @@ class RankIdentity:
     @property
     def place(self) -> Place:
         return self.topology.place(self.rank)
+
+
+def parse_meta(meta: str) -> Mapping[str, str]:
+    """What a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
+    with suppress(ValueError, RecursionError):
+        values = json.loads(meta)
+        return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
+    return {}
+
+
+def as_role(text: str) -> str:
+    """The role in ``text``, in lower case and of limited length. Characters that are no letter, digit or one of . _ -
+    become dashes. Empty: no role."""
+    return "".join(sign if sign.isalnum() or sign in "._-" else "-" for sign in text.strip().lower())[:MAX_ROLE_LENGTH]
+
+
+def role_in(meta: Mapping[str, str]) -> str:
+    """The role in the ``meta`` of a rank. Empty: the rank reported none."""
+    return as_role(meta.get(ROLE, ""))
 
 
 def identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:

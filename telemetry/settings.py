@@ -5,6 +5,7 @@
     RANKSCOPE_RUN        name of the run                    RANKSCOPE_COLLECTOR  URL of the collector
     RANKSCOPE_HOST       name of this host                  RANKSCOPE_SEGMENTS   most segments a rank keeps (1 MiB each)
     RANKSCOPE_MESH       axes of the job's mesh, the slowest first: pp=2,dp_shard=4,tp=8
+    RANKSCOPE_ROLE       role of this rank in a job with several programs: actor, rollout, reward ...
 
 and torchrun's RANK, LOCAL_RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.files.private_files import make_folder
+from telemetry.records import as_role
 from telemetry.run_names import MAX_HOST_LENGTH, storable
 
 DEFAULT_PORT = 8719
@@ -45,6 +47,8 @@ class RecordingSettings:
     max_segments: int
     mesh: str = ""
     """The text of the mesh. Empty: not given."""
+    role: str = ""
+    """What this rank does in a job with several programs. Empty: the job has one program."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":
@@ -64,11 +68,12 @@ class RecordingSettings:
             collector=environment.get("RANKSCOPE_COLLECTOR") or None,
             max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
             mesh=environment.get("RANKSCOPE_MESH", "").strip(),
+            role=as_role(environment.get("RANKSCOPE_ROLE", "")),
         )
 
     def overridden(self, **given: Any) -> "RecordingSettings":
         """With those settings that the caller gave: ``run_id``, ``rank``, ``local_rank``, ``world_size``, ``host``,
-        ``attempt``, ``spool`` and ``collector``, if not None.
+        ``attempt``, ``spool``, ``collector`` and ``role``, if not None.
 
         Raises:
             ValueError: a number is none.
@@ -85,6 +90,7 @@ _AS_SETTING: dict[str, Callable[[Any], Any]] = {
     "attempt": int,
     "spool": Path,
     "collector": str,
+    "role": lambda role: as_role(str(role)),
 }
 NETWORK_VARIABLES = (
     *("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"),

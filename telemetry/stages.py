@@ -93,6 +93,7 @@ class Stage(IntEnum):
     TP_ALL_TO_ALL = 32, "tp-all-to-all", StageClass.COMMUNICATION, Stream.TP
     BROADCAST = 33, "broadcast", StageClass.COMMUNICATION, Stream.DP
     FORWARD_BACKWARD = 34, "forward-backward", StageClass.HOST, Stream.HOST
+    ROLLOUT = 35, "rollout", StageClass.COMPUTE, Stream.COMPUTE
 
 
 for _stage in Stage:  # Python 3.11 answers Stage.STEP by a descriptor, in 60 ns: too long for the hot path

@@ -89,6 +89,9 @@ DEFAULTS: Mapping[Kind, Rule] = {
     # Properties of the job, not events.
     Kind.STAGE_IMBALANCE: Rule(for_s=60, keep_firing_for_s=300),
     Kind.DATA_IMBALANCE: Rule(for_s=60, keep_firing_for_s=300),
+    Kind.EXPERT_IMBALANCE: Rule(for_s=60, keep_firing_for_s=300),
+    Kind.ROLLOUT_TAIL: Rule(for_s=60, keep_firing_for_s=300),
+    Kind.ROLE_IDLE: Rule(for_s=60, keep_firing_for_s=300),
     Kind.MFU_DECLINE: Rule(for_s=60, keep_firing_for_s=300),
     Kind.UNLIKE_HOST: Rule(for_s=60, keep_firing_for_s=300),
     Kind.INSUFFICIENT_EVIDENCE: Rule(for_s=60, keep_firing_for_s=60),

@@ -212,7 +212,7 @@ def _overlapping(view: RunView, slow: list[int]) -> list[Finding]:
             next_step="save less often, or use faster storage. Unfinished writes fill the memory and then block "
             "training.",
             evidence={
-                "ranks": ranks[:64],
+                "ranks": view.numbers(ranks[:64]),
                 "num_ranks": len(ranks),
                 "checkpoints": len(rows),
                 "first_behind_s": round(float(behind_ns[0]) / 1e9, 3),

@@ -7,7 +7,8 @@
 For each compute stage and rank: the log of compute time over the median of its peers, and the stretch of steps in which
 it is high. Four conditions must hold: median ratio, share of steps, significance over the steps, and distance from the
 spread among the other ranks. Source of the comparison: MegaScale 5.1; GREYHOUND's 1.10 bound; median and MAD as in
-EROICA. Victims do not appear, because compute time excludes waiting.
+EROICA. Victims do not appear, because compute time excludes waiting. Of ranks with experts, the time that follows from
+the number of their tokens is left out first.
 """
 
 from collections import Counter
@@ -17,6 +18,7 @@ import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, since, with_victims
 from diagnose.findings import Finding, Kind, Severity, severity_of
+from diagnose.model.expert_load import expert_load
 from diagnose.model.operations import Floats
 from diagnose.model.peers import (
     Excess,
@@ -29,6 +31,7 @@ from diagnose.model.peers import (
     robust_sigma,
     step_noise,
 )
+from diagnose.model.roles import share_as_last
 from diagnose.model.view import RunView
 from telemetry.stages import Stage
 
@@ -91,8 +94,9 @@ def detect_compute_stragglers(view: RunView) -> list[Finding]:
     if len(view.steps) < MIN_STEPS:
         return []
     slow: dict[int, list[Slowness]] = {}
+    load = expert_load(view)
     for stage, work in view.work.items():
-        compared = _compare(stage, work.ns, view)
+        compared = _compare(stage, work.ns if load is None else work.ns / load.factor(stage), view)
         certain = [each for rank in range(work.ns.shape[1]) if (each := _slowness(rank, compared, view)) is not None]
         for found in [*_without_shadows(certain), *_companions(certain, compared, view)]:
             slow.setdefault(found.rank, []).append(found)
@@ -190,9 +194,11 @@ def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Fin
     everything = [each for of_rank in slow for each in of_rank]
     worst = max(everything, key=lambda each: each.excess_ns)
     lost_ns = max(sum(each.excess_ns for each in of_rank) for of_rank in slow)
+    if view.rank_numbers:
+        lost_ns *= share_as_last(view, ranks, worst.stretch.rows)
     share_of_step = min(1.0, lost_ns / float(np.median(view.step_ns[worst.stretch.rows])))
     certainty = worst.share * worst.stretch.length / (worst.stretch.length + 2)  # rule of succession
-    numbers = ", ".join(map(str, ranks))
+    numbers = ", ".join(map(str, view.numbers(ranks)))
     return Finding(
         detector=NAME,
         kind=Kind.COMPUTE_STRAGGLER,

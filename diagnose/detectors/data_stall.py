@@ -63,7 +63,8 @@ def detect_data_stall(view: RunView) -> list[Finding]:
     excess_ns = load_ns - _expected_load(load_ns, shared_ns, view)
     stalls = _long_loads(load_ns, excess_ns, view)
     shared = _stalls(shared_ns >= MIN_SHARE * float(np.median(view.step_ns)), shared_ns)
-    found = [_shared_finding(view, shared)] if _costs(shared, view) else []
+    # All ranks of a role may wait for data of another role: this is role-idle.
+    found = [_shared_finding(view, shared)] if _costs(shared, view) and not view.rank_numbers else []
     slow = [rank for rank in stalls if _costs(stalls[rank], view) and not _by_chance(rank, stalls, view)]
     return found + [
         _rank_finding(view, ranks, max((stalls[rank] for rank in ranks), key=lambda each: each.total_ns))

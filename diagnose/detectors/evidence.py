@@ -14,6 +14,7 @@ import numpy as np
 from diagnose.findings import Finding, Kind, Role, Severity, Suspect
 from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks, name_some
+from telemetry.stages import Stage
 from telemetry.topology import Axis
 
 WAITING: tuple[Axis, ...] = ("tp", "pp")
@@ -54,7 +55,7 @@ def initiating(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
 
 
 def _suspects(view: RunView, ranks: Iterable[int], role: Role) -> tuple[Suspect, ...]:
-    return tuple(Suspect(rank=rank, host=view.hosts[rank], role=role) for rank in ranks)
+    return tuple(Suspect(rank=view.number(rank), host=view.hosts[rank], role=role) for rank in ranks)
 
 
 def with_victims(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
@@ -79,8 +80,8 @@ def named(view: RunView, ranks: Sequence[int]) -> str:
         return view.describe(ranks[0])
     (host, *others) = {view.hosts[rank] for rank in ranks}
     if host and not others and 2 * len(ranks) > view.hosts.count(host):
-        return f"host {host} (ranks {fold_ranks(ranks)})"
-    return f"ranks {fold_ranks(ranks)}"
+        return f"host {host} (ranks {fold_ranks(view.numbers(ranks))})"
+    return f"ranks {fold_ranks(view.numbers(ranks))}"
 
 
 def since(view: RunView, first_row: int) -> str:
@@ -118,6 +119,8 @@ def has_tiny_steps(view: RunView) -> bool:
 
 def _ranks_without_work(view: RunView) -> list[int]:
     silent = np.logical_and.reduce([np.isnan(work.ns).all(axis=0) for work in view.work.values()])
+    if Stage.ROLLOUT in view.operations:  # without sizes, rollouts are not compared
+        silent &= ~view.operations[Stage.ROLLOUT].present.any(axis=(0, 1))
     return np.flatnonzero(silent).tolist()
 
 

@@ -79,7 +79,11 @@ def _finding(view: RunView, each: Contended, why: Witness | None) -> Finding | N
         return None
     worst = max(view.off_cpu, key=lambda stage: float(np.nansum(view.off_cpu[stage][:, list(each.ranks)])))
     host = view.hosts[each.ranks[0]]
-    who = f"host {host} (ranks {fold_ranks(each.ranks)})" if each.whole_host else view.describe(each.ranks[0])
+    who = (
+        f"host {host} (ranks {fold_ranks(view.numbers(each.ranks))})"
+        if each.whole_host
+        else view.describe(each.ranks[0])
+    )
     if each.by_whole_time:
         what = f"compute takes {each.ratio:.2f}x its peers' time"
         measured = {"own_time_ratio": round(each.ratio, 3)}

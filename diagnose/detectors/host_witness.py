@@ -127,13 +127,15 @@ class _Suspects:
     """Ranks of one host, and a period. ``whole_host``: they are most of its ranks."""
 
     ranks: tuple[int, ...]
+    numbers: tuple[int, ...]
+    """Of these ranks in the job."""
     host: str
     period: Period
     whole_host: bool
 
     @property
     def places(self) -> list[Place]:
-        return [(self.host, f"rank{rank}") for rank in self.ranks]
+        return [(self.host, f"rank{rank}") for rank in self.numbers]
 
 
 class HostWitness:
@@ -154,7 +156,8 @@ class HostWitness:
             return None
         host = self.view.hosts[ranks[0]]
         whole_host = 2 * len(ranks) > self.view.hosts.count(host)
-        suspects = _Suspects(ranks=tuple(ranks), host=host, period=period, whole_host=whole_host)
+        numbers = tuple(self.view.numbers(ranks))
+        suspects = _Suspects(ranks=tuple(ranks), numbers=numbers, host=host, period=period, whole_host=whole_host)
         found = [witness for witness in self._witnesses(suspects) if cause in (None, witness.cause)]
         return max(found, key=lambda witness: witness.share, default=None)
 
@@ -243,7 +246,8 @@ class HostWitness:
         return _share_above(grown[0], grown[1:])
 
     def _growths_of(self, metric: Metric, ranks: Sequence[int], period: Period) -> Floats:
-        return self._measures.growths(metric, [(self.view.hosts[rank], f"rank{rank}") for rank in ranks], period)
+        places = [(self.view.hosts[rank], f"rank{self.view.number(rank)}") for rank in ranks]
+        return self._measures.growths(metric, places, period)
 
     def _host_places(self, suspects: _Suspects) -> list[Place]:
         """The host of the suspects, then a sample of the others."""
@@ -253,7 +257,7 @@ class HostWitness:
     def _cores(self, suspects: _Suspects) -> dict[str, int]:
         """Cores on which one of the suspects stayed, and that rank. A rank that moves between cores is left out."""
         found: dict[str, int] = {}
-        for rank, place in zip(suspects.ranks, suspects.places, strict=True):
+        for rank, place in zip(suspects.numbers, suspects.places, strict=True):
             levels = self._measures.levels(Metric.RANK_CORE, place, suspects.period)
             cores, counts = np.unique(levels, return_counts=True)
             if len(cores) and 2 * counts.max() > len(levels) and float(cores[counts.argmax()]).is_integer():

@@ -180,16 +180,16 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
 def _who(view: RunView, late: list[LateReplica], origins: list[int]) -> str:
     if not origins:
         ranks = members(late[0].replica, view).tolist()
-        return f"replica {view.topology.replica(late[0].replica)} (ranks {fold_ranks(ranks)})"
+        return f"replica {view.topology.replica(late[0].replica)} (ranks {fold_ranks(view.numbers(ranks))})"
     if len(origins) == 1:
         return view.describe(origins[0])
-    return f"host {view.hosts[origins[0]]} (ranks {fold_ranks(origins)})"
+    return f"host {view.hosts[origins[0]]} (ranks {fold_ranks(view.numbers(origins))})"
 
 
 def _next_step(view: RunView, origin: int | None, *, by_gc: bool) -> str:
     if by_gc:
         return "run garbage collection on all ranks in the same step: gc.disable(), then gc.collect() every N steps"
-    where = "its ranks" if origin is None else f"rank {origin} ({view.hosts[origin] or 'unknown host'})"
+    where = "its ranks" if origin is None else f"rank {view.number(origin)} ({view.hosts[origin] or 'unknown host'})"
     return (
         f"check what the main thread of {where} does between operations (py-spy dump): synchronisation, "
         "logging, page faults, CPU clocks, pinning"

@@ -200,7 +200,8 @@ def _finding(view: RunView, part: Part) -> Finding | None:
             "share_of_step_time": round(lost_ns / step_ns, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
             "slow_groups": [
-                f"{group.stage.label} {fold_ranks(group.ranks)} {group.ratio:.2f}x" for group in part.groups[:20]
+                f"{group.stage.label} {fold_ranks(view.numbers(group.ranks))} {group.ratio:.2f}x"
+                for group in part.groups[:20]
             ],
             "num_slow_groups": len(part.groups),
         },
@@ -221,8 +222,8 @@ def _who(view: RunView, part: Part) -> str:
     if len(part.initiating) == 1:
         return view.describe(part.initiating[0])
     if part.initiating:
-        return f"host {view.hosts[part.initiating[0]]} (ranks {fold_ranks(part.initiating)})"
-    groups = {frozenset(group.ranks): fold_ranks(group.ranks) for group in part.groups}
+        return f"host {view.hosts[part.initiating[0]]} (ranks {fold_ranks(view.numbers(part.initiating))})"
+    groups = {frozenset(group.ranks): fold_ranks(view.numbers(group.ranks)) for group in part.groups}
     first = next(iter(groups.values()))
     if len(groups) > 1:
         return f"{len(groups)} groups (first: ranks {first})"

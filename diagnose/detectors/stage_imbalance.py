@@ -71,7 +71,7 @@ def _finding(view: RunView, heaviest: int, per_stage: Floats, excess: Excess) ->
             detector=NAME,
             kind=Kind.INSUFFICIENT_EVIDENCE,
             severity=Severity.INFO,
-            suspects=(Suspect(rank=ranks[0], host=view.hosts[ranks[0]], role=Role.UNKNOWN),),
+            suspects=(Suspect(rank=view.number(ranks[0]), host=view.hosts[ranks[0]], role=Role.UNKNOWN),),
             stage=Stage.FORWARD_COMPUTE.label,
             window=view.window,
             seconds_lost=0.0,

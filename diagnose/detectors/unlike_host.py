@@ -254,9 +254,9 @@ def _finding(view: RunView, first: Unlike, trouble: Trouble, also: list[Unlike])
         window=view.window,
         seconds_lost=trouble.lost_s,
         confidence=round(MAX_CONFIDENCE * first.share, 2),
-        summary=f"host {first.host} (ranks {fold_ranks(ranks)}): differs from the hosts with the same work since "
-        f"{since}: {first.feature.metric} {first.own:.4g} against {first.others:.4g} {first.feature.unit}{more}; "
-        f"{trouble.text}",
+        summary=f"host {first.host} (ranks {fold_ranks(view.numbers(ranks))}): differs from the hosts with the same "
+        f"work since {since}: {first.feature.metric} {first.own:.4g} against {first.others:.4g} {first.feature.unit}"
+        f"{more}; {trouble.text}",
         next_step=f"check what changed on {first.host} at {since}. After draining it, run: rankscope doctor --node",
         evidence={
             "metric": str(first.feature.metric),

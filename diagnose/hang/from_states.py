@@ -31,6 +31,8 @@ from telemetry.topology import AXES, Topology
 
 SENDS = ("forward-send", "backward-send")
 RECEIVES = ("forward-recv", "backward-recv")
+UNEQUAL_SIZES = tuple(stage.label for stage in Stage if stage.label.endswith("all-to-all"))
+"""Each rank receives another number of bytes."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -173,8 +175,11 @@ def _ended(row: Mapping[str, Any]) -> Iterator[Ended]:
 
 
 def _signature(label: str | None, size_bytes: int) -> str:
-    """Empty for operations without a stage: members of a gather or an all-to-all may issue different sizes."""
-    return f"{label} of {size_bytes} bytes" if label else ""
+    """Empty for operations without a stage: members of a gather may issue different sizes. Those of an all-to-all too:
+    its size is left out."""
+    if not label or label in UNEQUAL_SIZES:
+        return label or ""
+    return f"{label} of {size_bytes} bytes"
 
 
 def _blocked_in(pending: list[Pending], stage: str, since_ns: int) -> Pending | None:

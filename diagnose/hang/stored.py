@@ -21,9 +21,9 @@ from diagnose.hang.first_failure import STILL_NS
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
 from diagnose.hang.verdict import HangVerdict, judge
 from diagnose.model.fleet import HostEvent
-from diagnose.model.load import parse_meta
 from diagnose.model.outages import LINK_EVENTS, find_outages, may_carry, patience_of
 from diagnose.settings import DetectorSettings
+from telemetry.records import parse_meta
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Evidence, Heartbeats, LastSteps, Ranks
 from telemetry.stores.queries.hosts import HostEvents

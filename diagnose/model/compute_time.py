@@ -53,7 +53,7 @@ def compute_time_of(
     Args:
         operations: the operations of each stage.
         inner: the collectives inside compute spans.
-        pp_of_rank: pipeline stage of each rank. None: all ranks have the same one.
+        pp_of_rank: pipeline stage of each rank, and its role. None: all ranks have the same one.
         on_device: whether a device measured the compute spans. The host issued them long before, so a garbage
             collection of the host at that time was not inside.
     """

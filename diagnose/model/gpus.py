@@ -65,7 +65,8 @@ def gpu_of_ranks(view: RunView) -> tuple[Gpu | None, ...]:
     last_place: dict[str, int] = {}
     found: list[Gpu | None] = []
     for rank, host in enumerate(view.hosts):
-        place = last_place[host] = last_place.get(host, -1) + 1
+        counted = last_place[host] = last_place.get(host, -1) + 1
+        place = view.places_on_host[rank] if view.places_on_host else counted
         uuid = _uuid_of_rank(view, rank)
         if not host or computes_on_cpu(view, rank):
             found.append(None)

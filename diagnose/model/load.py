@@ -1,9 +1,7 @@
 """Read a :class:`diagnose.model.view.RunView` from a store."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +12,13 @@ from diagnose.findings import StepWindow
 from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_of
 from diagnose.model.fleet import Fleet, load_fleet
 from diagnose.model.host_clocks import load_clocks
-from diagnose.model.operations import Floats, Ints, Operations, operations_of
+from diagnose.model.operations import SIZED, Floats, Ints, Operations, operations_of
+from diagnose.model.roles import peer_groups
+from diagnose.model.rollouts import rollout_work
 from diagnose.model.view import RunView, Series
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
-from telemetry.records import topology_of
+from telemetry.records import parse_meta, topology_of
 from telemetry.stages import Stage
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import (
@@ -92,7 +92,8 @@ def load_view(
     operations = {stage: each for stage, each in loaded.items() if stage not in INNER_STAGES}
     inner = {stage: each for stage, each in loaded.items() if stage in INNER_STAGES}
     on_device = chosen.on_device()
-    compute = compute_time_of(operations, inner, chosen.topology.index["pp"], on_device=on_device)
+    meta = meta_of_ranks(chosen.ranks, chosen.topology)
+    compute = compute_time_of(operations, inner, peer_groups(chosen.topology, meta), on_device=on_device)
     return RunView(
         run_id=run_id,
         attempt=attempt,
@@ -100,7 +101,7 @@ def load_view(
         hosts=hosts_of(chosen.ranks, chosen.topology),
         steps=chosen.steps,
         step_ns=chosen.step_ns,
-        work=compute.work,
+        work={**compute.work, **rollout_work(operations)},
         off_cpu=compute.off_cpu,
         overlap=compute.overlap,
         operations=operations,
@@ -111,7 +112,8 @@ def load_view(
         settings=DetectorSettings.from_environment(),
         clocks=clocks.result(),
         on_device=on_device,
-        meta=_meta_of_ranks(chosen.ranks, chosen.topology),
+        meta=meta,
+        exchanges=inner.get(Stage.EP_ALL_TO_ALL),
     )
 
 
@@ -124,20 +126,10 @@ def hosts_of(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:
     return tuple(hosts)
 
 
-def parse_meta(meta: str) -> Mapping[str, str]:
-    """What a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
-    with suppress(ValueError, RecursionError):
-        values = json.loads(meta)
-        return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
-    return {}
-
-
-def _meta_of_ranks(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]:
-    of_rank: list[Mapping[str, str]] = [{}] * topology.world_size
-    for rank, meta in zip(ranks["rank"].to_pylist(), ranks["meta"].to_pylist(), strict=True):
-        if rank < topology.world_size:
-            of_rank[rank] = parse_meta(meta)
-    return tuple(of_rank)
+def meta_of_ranks(ranks: pa.Table, topology: Topology) -> tuple[Mapping[str, str], ...]:
+    """What each rank reported at its start. ``ranks``: the answer to ``Ranks``."""
+    known = dict(zip(ranks["rank"].to_pylist(), ranks["meta"].to_pylist(), strict=True))
+    return tuple(parse_meta(known.get(rank, "{}")) for rank in range(topology.world_size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +207,8 @@ class _ChosenSteps:
     def operations(self, stages: Sequence[Stage]) -> dict[Stage, Operations]:
         """Operations of ``stages`` in these steps."""
         operations: dict[Stage, Operations] = {}
-        for portion in self._portions(stages):
+        plain, sized = ([stage for stage in stages if (stage in SIZED) is sizes] for sizes in (False, True))
+        for portion in (*self._portions(plain), *self._portions(sized)):
             rows = self.reader.read(
                 OperationColumns(
                     run_id=self.run_id,
@@ -223,6 +216,7 @@ class _ChosenSteps:
                     first_step=int(self.steps[0]),
                     last_step=int(self.steps[-1]),
                     stages=tuple(map(int, portion)),
+                    sizes=portion[0] in SIZED,
                 )
             )
             operations.update(operations_of(rows, self.steps, self.topology.world_size))

@@ -12,7 +12,7 @@ arrays (``Operations``). Timelines and traces use plain columns (``SpanColumns``
 The axes of a collective are recorded (``peer``, see ``telemetry/topology.py``), or follow from its stage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -120,6 +120,8 @@ class Operations:
     """Model chunk within the pipeline stage. -1: none."""
     peer: npt.NDArray[np.int32]
     """Global rank of the other side of a send or receive. -1: none. Below -1: a group."""
+    size_bytes: Ints | None = None
+    """-1 without an operation. None: sizes of this stage are not loaded."""
 
     @property
     def present(self) -> Bools:
@@ -131,13 +133,25 @@ class Operations:
 
     def newest(self, num_steps: int) -> "Operations":
         """The operations of the last ``num_steps`` steps."""
-        return Operations(**{field.name: getattr(self, field.name)[-num_steps:] for field in fields(self)})
+        return self.chosen(steps=slice(-num_steps, None))
+
+    def chosen(self, steps: slice = slice(None), ranks: "Ints | slice" = slice(None)) -> "Operations":
+        """The operations of some steps and ranks."""
+        return self.changed(lambda values: values[steps][:, :, ranks])
+
+    def changed(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Operations":
+        """With every array changed in the same way."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed: dict[str, Any] = {name: None if a is None else change(a) for name, a in arrays.items()}
+        return Operations(**changed)
 
     def total_ns(self) -> Floats:
         """Time of each rank in the stage in each step, [steps, ranks]. NaN without an operation."""
         return summed(self.duration_ns, self.present)
 
 
+SIZED = (Stage.EP_ALL_TO_ALL, Stage.ROLLOUT)
+"""Stages whose sizes are loaded: bytes that a rank received from other experts, and what a rollout generated."""
 _TYPES = {"start_ns": "i8", "duration_ns": "i8", "cpu_ns": "i8", "microbatch": "i2", "chunk": "i2", "peer": "i4"}
 
 
@@ -187,7 +201,8 @@ def _of_stage(rows: pa.Table, steps: Ints, num_ranks: int) -> Operations:
         dense[cell] = rows[name].to_numpy()[inside]
         return dense.reshape(shape)
 
-    return Operations(**{name: placed(name, kind) for name, kind in _TYPES.items()})
+    sizes = placed("size_bytes", "i8") if "size_bytes" in rows.column_names else None
+    return Operations(**{name: placed(name, kind) for name, kind in _TYPES.items()}, size_bytes=sizes)
 
 
 def _occurrence(step: Ints, rank: Ints) -> Ints:

@@ -9,7 +9,7 @@ core. Otherwise (ranks on GPUs) it is the duration of the span without the colle
 a collective is as long on the victim as on the culprit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -92,6 +92,14 @@ class RunView:
     (data-load, gc, checkpoints), because the host runs ahead."""
     meta: tuple[Mapping[str, str], ...] = ()
     """What each rank reported at its start (``RankIdentity.meta``). Empty if nothing is known."""
+    exchanges: Operations | None = None
+    """The ep-all-to-all operations, with sizes. They are inside compute spans, so ``operations`` lacks them."""
+    role: str = ""
+    """The role of all ranks, if this is the view of one role (``roles.role_views``)."""
+    rank_numbers: tuple[int, ...] = ()
+    """In the view of a role: the number that each rank (column) has in the job. Empty: the same number."""
+    places_on_host: tuple[int, ...] = ()
+    """In the view of a role: how many ranks of the job are on the host before each rank. Empty: see ``hosts``."""
 
     @property
     def window(self) -> StepWindow:
@@ -105,8 +113,18 @@ class RunView:
         return self.topology.index["pp"]
 
     def describe(self, rank: int) -> str:
-        """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
-        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.describe(rank)})"
+        """``rank 5 (host gpu-03, dp1 pp0 tp1)``, with its role if this is the view of a role."""
+        role = f"role {self.role}, " if self.role else ""
+        place = f"{role}{self.topology.describe(rank)}"
+        return f"rank {self.number(rank)} (host {self.hosts[rank] or 'unknown'}, {place})"
+
+    def number(self, rank: int) -> int:
+        """The number that a rank (column) of this view has in the job. Findings contain these numbers."""
+        return self.rank_numbers[rank] if self.rank_numbers else int(rank)
+
+    def numbers(self, ranks: Iterable[int]) -> list[int]:
+        """:meth:`number` of several ranks."""
+        return [self.number(rank) for rank in ranks]
 
     def newest(self, num_steps: int) -> "RunView":
         """The same view with the last ``num_steps`` steps."""
@@ -125,6 +143,7 @@ class RunView:
             off_cpu={stage: ns[-num_steps:] for stage, ns in self.off_cpu.items()},
             overlap={stage: ns[-num_steps:] for stage, ns in self.overlap.items()},
             operations={stage: operations.newest(num_steps) for stage, operations in self.operations.items()},
+            exchanges=None if self.exchanges is None else self.exchanges.newest(num_steps),
         )
 
     def alone_off_cpu(self, stage: Stage) -> Floats:

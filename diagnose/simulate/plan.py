@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from diagnose.findings import Kind
 from diagnose.simulate.faults import Fault
 from diagnose.simulate.noise import RECORDED, Noise
+from diagnose.simulate.role_names import Role
 from diagnose.simulate.scene import Scene
 from diagnose.simulate.schedule import Layout
 from telemetry.errors import UsageError
+from telemetry.records import ROLE
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 
@@ -38,11 +41,15 @@ MILLISECONDS: Mapping[Stage, float] = {
     Stage.EMBEDDING_GRADS_ALL_REDUCE: 4.0,
     Stage.OPTIMIZER_CLIP: 3.0,
     Stage.OPTIMIZER: 20.0,
+    Stage.EP_ALL_TO_ALL: 2.0,
+    Stage.ROLLOUT: 240.0,
     Stage.GC: 60.0,
     Stage.CHECKPOINT_SNAPSHOT: 300.0,
     Stage.CHECKPOINT_WRITE: 3000.0,
 }
 """Duration of each stage without noise and waiting. A compute: for one microbatch and chunk, without its collective."""
+OF_ROLES = (Kind.COMPUTE_STRAGGLER, Kind.ROLLOUT_TAIL, Kind.ROLE_IDLE, Kind.LOSS_ANOMALY)
+"""Faults of a run with roles."""
 OPTIONS = {
     "num_chunks": "--chunks",
     "num_microbatches": "--microbatches",
@@ -88,9 +95,13 @@ class SimulatedRun:
     """The clock of spans. With ``device``, the host issues the work of a step long before it runs."""
     fsdp: bool = False
     """Whether parameters are sharded. They are gathered for each layer inside forwards and backwards, and gradients are
-    reduced inside backwards (see ``durations``)."""
+    reduced inside backwards (see ``layers``)."""
     prefetches: bool = True
     """With ``fsdp``: whether the next layer is gathered during the compute of the current one."""
+    experts: bool = False
+    """Whether each forward and backward sends tokens to experts along the axis ep, and back."""
+    roles: tuple[Role, ...] = ()
+    """The programs of a reinforcement-learning job, in rank order. Empty: one program."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0: none."""
     collects_by_plan: bool = False
@@ -120,6 +131,7 @@ class SimulatedRun:
             raise UsageError("--clock device does not work on the CPU", hint="use --device cuda")
         if self.fsdp and self.topology.dp == 1:
             raise UsageError("the grid has no axis to shard parameters", hint="use --dp above 1, or --mesh dp_shard=4")
+        self._check_roles_and_experts()
         if self.host_names and len(self.host_names) < self._num_hosts:
             raise UsageError(
                 f"{len(self.host_names)} host names for {self.topology.world_size} ranks",
@@ -128,6 +140,28 @@ class SimulatedRun:
         for fault in self.faults:
             self._check_steps_of(fault)
             fault.check(self.scene)
+
+    def _check_roles_and_experts(self) -> None:
+        if self.experts and (dict(self.topology.mesh).get("ep", 1) == 1 or self.topology.tp > 1 or self.fsdp):
+            raise UsageError(
+                f"experts do not work on the mesh {self.topology}",
+                hint="use --mesh dp=2,ep=4: an axis ep above 1, no axis tp, and no --fsdp",
+            )
+        if not self.roles:
+            return
+        num_ranks = sum(role.num_ranks for role in self.roles)
+        if self.topology != Topology(dp=num_ranks):
+            raise UsageError(f"roles have {num_ranks} ranks", hint="leave out --mesh, --pp and --tp")
+        if self.experts or self.fsdp or self.num_chunks > 1 or self.device == "cpu" or self.checkpoint_every:
+            raise UsageError(
+                "a run with roles has neither experts, sharded parameters, chunks nor checkpoints, and runs on GPUs",
+                hint="leave out --experts, --fsdp, --chunks, --checkpoint-every and --device",
+            )
+        for fault in self.faults:
+            if fault.kind not in OF_ROLES:
+                raise UsageError(
+                    f"no {fault.kind} is simulated in a run with roles", hint="use slow, tail, idle or loss"
+                )
 
     def _check_steps_of(self, fault: Fault) -> None:
         first, last = self.first_step, self.first_step + self.num_steps - 1
@@ -173,6 +207,13 @@ class SimulatedRun:
         }
 
     @property
+    def words_of_ranks(self) -> tuple[Mapping[str, str], ...]:
+        """Metadata of each rank, with its role."""
+        if not self.roles:
+            return (self.words,) * self.topology.world_size
+        return tuple({**self.words, ROLE: role.name} for role in self.roles for _ in range(role.num_ranks))
+
+    @property
     def scene(self) -> Scene:
         return Scene(
             topology=self.topology,
@@ -184,6 +225,8 @@ class SimulatedRun:
             on_cpu=self.device == "cpu",
             checkpoint_every=self.checkpoint_every,
             collects_by_plan=self.collects_by_plan,
+            roles=tuple(role.name for role in self.roles for _ in range(role.num_ranks)),
+            experts=self.experts,
         )
 
     @property

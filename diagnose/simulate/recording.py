@@ -47,6 +47,8 @@ class Written:
     mask: int = 0
     """Axes of the mesh that a collective's group lies along; 0: not recorded."""
     cpu_s: Floats | None = None
+    size_bytes: Int64s | None = None
+    """In every lane, or the same for all. None: not recorded."""
     present: Bools | None = None
     """Lanes in which it took place; None: all."""
 
@@ -78,6 +80,8 @@ class Book:
                 *(("microbatch", np.int16), ("chunk", np.int16), ("peer", np.int32)),
             )
         }
+        if any(slot.size_bytes is not None for slot in slots):
+            columns["size_bytes"] = np.full(grid, ABSENT, dtype=np.int64)
         for slot in slots:
             self._put(columns, slot, zero_ns)
         return Operations(**{name: topology.by_rank(values) for name, values in columns.items()})
@@ -94,6 +98,8 @@ class Book:
             "chunk": slot.chunk,
             "peer": peer_of_mask(slot.mask) if slot.mask else of_transfer,
         }
+        if "size_bytes" in columns:
+            values["size_bytes"] = 0 if slot.size_bytes is None else slot.size_bytes
         for name, value in values.items():
             kept = columns[name][where]
             columns[name][where] = value if slot.present is None else np.where(slot.present, value, kept)

@@ -17,18 +17,24 @@ Samples of each step: loss, gradient norm, tokens per second, MFU.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_of
 from diagnose.model.fleet import Fleet
-from diagnose.model.operations import Operations
+from diagnose.model.operations import Int64s, Operations
+from diagnose.model.roles import peer_groups
+from diagnose.model.rollouts import rollout_work
 from diagnose.model.view import RunView, Series
 from diagnose.simulate.agents import fleet_of
-from diagnose.simulate.durations import ComputeTimes, Durations, Groups, Streams, run_layers
+from diagnose.simulate.durations import ComputeTimes, Durations
+from diagnose.simulate.experts import loads_of, run_experts
+from diagnose.simulate.layers import Groups, InnerCollective, Streams, masks_of, run_layers
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.recording import Book, Timeline, Written, between_steps, clocks_of, ns_of, read_by_hosts
+from diagnose.simulate.role_steps import run_roles
 from diagnose.simulate.scene import Conditions, Floats, healthy
 from diagnose.simulate.schedule import Schedule, schedule
 from diagnose.simulate.truth import Truth, strike
@@ -94,14 +100,19 @@ def simulate(plan: SimulatedRun) -> Simulation:
     truth = tuple(strike(fault, conditions, draws.of(FAULTS_DRAW + number)) for number, fault in enumerate(plan.faults))
     program = schedule(plan.layout)
     book = Book(plan.topology, plan.num_steps)
-    recording = _Recording(plan, program, conditions, book)
-    ended_s = recording.replayed()
+    met_s: Floats
+    if plan.roles:
+        ended_s = run_roles(plan, conditions, draws, book)
+        met_s = np.zeros_like(ended_s)
+    else:
+        recording = _Recording(plan, program, conditions, book)
+        ended_s, met_s = recording.replayed(), recording.met_s
     begin_ns = between_steps(plan, conditions, draws, ended_s, book)
     exact, clocks = book.operations(begin_ns), clocks_of(plan, draws)
     timeline = Timeline(
         begin_ns=begin_ns,
         end_ns=int(exact[Stage.STEP].end_ns.max()),
-        met_ns=begin_ns[:, None] + ns_of(recording.met_s),
+        met_ns=begin_ns[:, None] + ns_of(met_s),
         clocks=clocks,
     )
     operations = read_by_hosts(exact, plan, clocks)
@@ -123,7 +134,8 @@ def view(simulation: Simulation) -> RunView:
     hidden = {Stage.STEP, *inner}
     seen = {stage: one for stage, one in simulation.operations.items() if stage not in hidden}
     on_device = plan.clock == "device"
-    own = compute_time_of(seen, inner, plan.topology.index["pp"], on_device=on_device)
+    meta = plan.words_of_ranks
+    own = compute_time_of(seen, inner, peer_groups(plan.topology, meta), on_device=on_device)
     return RunView(
         run_id=plan.name,
         attempt=0,
@@ -131,7 +143,7 @@ def view(simulation: Simulation) -> RunView:
         hosts=plan.hosts,
         steps=plan.scene.steps,
         step_ns=simulation.step_ns,
-        work=own.work,
+        work={**own.work, **rollout_work(seen)},
         off_cpu=own.off_cpu,
         overlap=own.overlap,
         operations=seen,
@@ -140,17 +152,9 @@ def view(simulation: Simulation) -> RunView:
         step_start_ns=simulation.operations[Stage.STEP].start_ns[:, 0].min(axis=1),
         fleet=simulation.fleet,
         on_device=on_device,
-        meta=(plan.words,) * plan.topology.world_size,
+        meta=meta,
+        exchanges=inner.get(Stage.EP_ALL_TO_ALL),
     )
-
-
-def _masks(plan: SimulatedRun, groups: Groups) -> Mapping[Stage, int]:
-    """Group masks that recorders of a mesh record. In a plain grid, the stage determines the group."""
-    if plan.topology.is_plain:
-        return defaultdict(int)
-    sharded = groups.mask if plan.fsdp else plan.topology.replica_mask
-    along_dp = dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), sharded)
-    return defaultdict(int, along_dp | {Stage.TP_ALL_REDUCE: plan.topology.wide_mask("tp")})
 
 
 class _Recording:
@@ -169,11 +173,13 @@ class _Recording:
         self._streams = [Streams() for _ in range(plan.topology.pp)]
         self._groups = Groups(topology=plan.topology)
         self._numbers: dict[tuple[int, Stage], int] = defaultdict(int)
-        self._masks = _masks(plan, self._groups)
+        self._masks = masks_of(plan, self._groups)
         self._cpu_s: dict[int, Floats] = {}
         self._ended_s = np.zeros((plan.num_steps, plan.topology.dp, plan.topology.pp, plan.topology.tp))
         self._met_s = np.full_like(self._ended_s, np.inf)
         self._is_silent = bool(conditions.silences)
+        self._experts = Groups(topology=plan.topology, axes=("ep",))
+        self._load = loads_of(plan, conditions, Draws(noise=plan.noise, seed=plan.seed)) if plan.experts else None
 
     def replayed(self) -> Floats:
         """Run the replay. Returns the end of each rank, in seconds from the begin of its step: [steps, ranks]."""
@@ -215,6 +221,9 @@ class _Recording:
         if self._plan.fsdp:
             self._cpu_s[slot] = times.cpu_s
             return np.asarray(self._sharded(slot, begin, times) - begin)
+        if self._load is not None:
+            self._cpu_s[slot] = times.cpu_s
+            return np.asarray(self._with_experts(slot, begin, times, self._load) - begin)
         ready = end = begin + times.wall_s
         if self._plan.topology.tp > 1:
             end = ready.max(axis=-1, keepdims=True) + self._durations.inner(slot)
@@ -231,13 +240,28 @@ class _Recording:
         pp = int(self._slots.pp[slot])
         layers = self._durations.layers(slot, times)
         end, inside = run_layers(begin, layers, self._streams[pp], self._groups, prefetches=self._plan.prefetches)
-        masks = self._masks
         for one in inside:
-            written = self._written(slot, one.begin, one.end)
-            number = self._numbers[pp, one.stage]
-            self._numbers[pp, one.stage] += 1
-            self._book.add(replace(written, stage=one.stage, occurrence=number, peer_pp=-1, mask=masks[one.stage]))
+            self._add_inside(slot, one, self._masks[one.stage])
         return end
+
+    def _with_experts(self, slot: int, begin: Lane, times: ComputeTimes, load: Floats) -> Lane:
+        """End of a compute that exchanges tokens with the experts of other ranks."""
+        of_lanes = self._durations.lanes(load, int(self._slots.pp[slot]))
+        exchange_s = partial(self._durations.exchange, slot)
+        end, inside = run_experts(begin, times.wall_s, of_lanes, exchange_s, self._experts)
+        for one, received in inside:
+            self._add_inside(slot, one, self._experts.mask, received)
+        return end
+
+    def _add_inside(self, slot: int, one: InnerCollective, mask: int, size_bytes: Int64s | None = None) -> None:
+        """Record a collective inside a compute. Those of a stage are numbered in order of time."""
+        place = int(self._slots.pp[slot]), one.stage
+        number = self._numbers[place]
+        self._numbers[place] += 1
+        written = self._written(slot, one.begin, one.end)
+        self._book.add(
+            replace(written, stage=one.stage, occurrence=number, peer_pp=-1, mask=mask, size_bytes=size_bytes)
+        )
 
     def _inside(self, slot: int, stage: Stage, begin: Lane, end: Lane) -> Written:
         """An operation inside a compute. Collectives are numbered over forwards and backwards, in order of time."""

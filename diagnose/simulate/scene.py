@@ -34,6 +34,9 @@ class Scene:
     on_cpu: bool
     checkpoint_every: int
     collects_by_plan: bool
+    roles: tuple[str, ...] = ()
+    """Role of each rank. Empty: the job has one program."""
+    experts: bool = False
 
     @property
     def steps(self) -> Int64s:
@@ -125,6 +128,10 @@ class Conditions:
     """Added to the loss, [steps]."""
     gradient_norm: Floats
     """Factor on the norm of the gradient, [steps]."""
+    tokens: Floats
+    """Factor on the tokens that the experts of a rank receive."""
+    tail: Floats
+    """Factor on the length of the longest rollouts of a step, [steps]."""
     silences: list[Silence] = field(default_factory=list)
     """The link losses in ``silence_s``, for each card."""
     held_down: dict[str, Floats] = field(default_factory=dict)
@@ -153,4 +160,6 @@ def healthy(scene: Scene) -> Conditions:
         write=np.ones(ranks),
         loss=np.zeros(scene.num_steps),
         gradient_norm=np.ones(scene.num_steps),
+        tokens=np.ones(ranks),
+        tail=np.ones(scene.num_steps),
     )

@@ -85,6 +85,7 @@ def _columns(
         "microbatch": one.microbatch[present],
         "chunk": one.chunk[present],
         "peer": one.peer[present],
+        "size_bytes": (np.zeros_like(one.duration_ns) if one.size_bytes is None else one.size_bytes)[present],
         "op_seq": _numbers(stage, present),
     }
 
@@ -133,6 +134,7 @@ def as_run(simulation: Simulation) -> HostedRun:
         hosts=dict(enumerate(plan.hosts)),
         started_ns=int(simulation.operations[Stage.STEP].start_ns.min()),
         meta=plan.words,
+        meta_of_ranks=dict(enumerate(plan.words_of_ranks)) if plan.roles else {},
         spans=spans_table(simulation),
         host_samples=host_samples_table(simulation.fleet),
         host_events=host_events_table(simulation.fleet),

@@ -17,6 +17,9 @@ contention:host=gpu-003,factor=2  other processes use the cores (--device cpu)
 decline:factor=2                  communication of all ranks becomes slower
 loss:step=30,how=nan              the loss is not a number, or how=jump by size=
 checkpoint:rank=5,factor=4        a slow writer (--checkpoint-every)
+tail:factor=3                     the last rollouts of a step are long, on changing ranks; share= of the steps (--roles)
+idle:role=reward,factor=4         a role has too little work (--roles)
+experts:factor=2                  the experts of the ranks at ep= receive more tokens than others (--experts)
 
 All kinds except loss also accept first_step= and last_step=.
 """
@@ -34,6 +37,7 @@ import numpy as np
 from diagnose.ranges import fold_ranks
 from diagnose.simulate.faults import Fault, HeavyStage, Loss, Sequences, Slow, Throttle
 from diagnose.simulate.host_faults import Collections, Contention, DataStall, Decline, Drift, Flap, SlowLink, SlowWriter
+from diagnose.simulate.job_faults import IdleRole, Tail, UnequalExperts
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.recording import clocks_of
@@ -55,6 +59,9 @@ KINDS: dict[str, type[Any]] = {
     "decline": Decline,
     "loss": Loss,
     "checkpoint": SlowWriter,
+    "tail": Tail,
+    "idle": IdleRole,
+    "experts": UnequalExperts,
 }
 KIND_OF: dict[type[Any], str] = {fault: kind for kind, fault in KINDS.items()}
 HINT = f"kinds are {', '.join(KINDS)}; such as slow:rank=5,factor=1.4"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.model.operations import Bools, Int64s, Operations
+from diagnose.model.roles import role_views
 from diagnose.model.view import RunView, Work
 from diagnose.whatif.program import CircularProgramError, link, match_transfers
 from diagnose.whatif.replay import Assumptions, Lane, StepSeconds, ideal_times, own_times, replay
@@ -113,6 +114,10 @@ def replayed(
 
 def replay_of(view: RunView) -> tuple[Replayed | None, str]:
     """The replay of a view, or None and the reason."""
+    roles = role_views(view)
+    if len(roles) > 1:
+        names = ", ".join(each.role or "without a name" for each in roles)
+        return None, f"the ranks have several roles ({names}), and each role runs another program"
     try:
         run = replayed(view.operations, view.topology, view.hosts, view.work)
     except CircularProgramError:

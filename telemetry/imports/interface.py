@@ -16,7 +16,7 @@ ranks, so a run that is only half written does not appear.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -102,6 +102,8 @@ class ImportedRun:
     started_ns: int
     """Wall clock, nanoseconds since the epoch; the same whenever the same files are imported."""
     meta: Mapping[str, str]
+    meta_of_ranks: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Rank -> its own ``meta``. Ranks that are not in it have the common one."""
     spans: pa.Table
 
     @property
@@ -120,12 +122,13 @@ class ImportedRun:
             "tp_size": self.topology.tp,
             "mesh": str(self.topology),
             "opened_ns": self.started_ns,
-            "meta": json.dumps(dict(self.meta), sort_keys=True),
         }
         columns = {name: pa.repeat(pa.scalar(value, RANKS.field(name).type), num) for name, value in constant.items()}
         columns["rank"] = pa.array(numbers, pa.uint32())
         columns["local_rank"] = pa.array(list(self._local_ranks(numbers)), RANKS.field("local_rank").type)
         columns["host"] = pa.array([self.hosts[rank] for rank in numbers], pa.string())
+        words = [dict(self.meta_of_ranks.get(rank, self.meta)) for rank in numbers]
+        columns["meta"] = pa.array([json.dumps(each, sort_keys=True) for each in words], pa.string())
         columns["started_ns"] = pa.array(self._started_ns(numbers), RANKS.field("started_ns").type)
         return pa.Table.from_arrays([columns[name] for name in RANKS.names], schema=RANKS)
 

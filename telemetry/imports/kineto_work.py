@@ -91,12 +91,13 @@ def exchange(
     stage, peer = _stage_and_peer(operation, group, args, rank, topology)
     if stage is None:
         return None
+    counted = "Out msg nelems" if operation is Operation.ALL_TO_ALL else "In msg nelems"
     return Exchange(
         stage=stage,
         line=f"{key} {stage} {peer}",
         seq=_count(args.get("Seq"), most=2**32 - 2),
         peer=peer,
-        size_bytes=_count(args.get("In msg nelems"), most=2**50) * _BYTES.get(str(args.get("dtype")), 0),
+        size_bytes=_count(args.get(counted), most=2**50) * _BYTES.get(str(args.get("dtype")), 0),
     )
 
 

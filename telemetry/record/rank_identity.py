@@ -25,7 +25,7 @@ from telemetry.files.private_files import make_folder
 from telemetry.process.child_process import BORN, birth_of
 from telemetry.record.layout import META_NAME, RANK_FOLDER_DEPTH
 from telemetry.record.reader import RankReader
-from telemetry.records import LOG_OFFSETS, RankIdentity
+from telemetry.records import LOG_OFFSETS, ROLE, RankIdentity
 from telemetry.settings import RecordingSettings, network_settings
 from telemetry.topology import Topology
 
@@ -62,6 +62,7 @@ def identity_of(settings: RecordingSettings, topology: Topology, device: str, me
             BORN: birth_of(os.getpid()),
             **dump_places(settings.rank),
             **network_settings(),
+            **({ROLE: settings.role} if settings.role else {}),
             **meta,
         },
     )

@@ -78,6 +78,7 @@ def start(
     collector: str | None = None,
     agent: bool = True,
     device: Device = "auto",
+    role: str | None = None,
     meta: dict[str, str] | None = None,
 ) -> Session:
     """Record this process as one rank of a run. Missing arguments come from the environment (torchrun's, and
@@ -90,13 +91,16 @@ def start(
     ``topology`` may be torch's DeviceMesh. Without it, and without RANKSCOPE_MESH, the mesh is learned from the names
     of the job's process groups; until then all ranks count as data parallel.
 
+    ``role``: what this rank does in a job with several programs, such as ``actor`` or ``rollout``. Ranks are compared
+    within a role. ``rank`` and ``topology`` then number the ranks of all programs.
+
     With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
     Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
     cannot be used (``telemetry/run_names.py``) is recorded under the nearest name that can.
     """
     given: dict[str, Any] = {
         "run_id": run, "rank": rank, "local_rank": local_rank, "host": host, "attempt": attempt, "spool": spool,
-        "collector": collector,
+        "collector": collector, "role": role,
     }  # fmt: skip
     if _session.recording and not _session.attached:
         warn("rankscope.start() was called twice; the first session continues")

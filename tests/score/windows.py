@@ -1,6 +1,6 @@
 """A run as it was seen when it was younger."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from diagnose.model.fleet import Fleet, HostSeries
 from diagnose.model.operations import Operations
@@ -27,6 +27,7 @@ def until(view: RunView, num_steps: int) -> RunView:
         off_cpu={stage: ns[:num_steps] for stage, ns in view.off_cpu.items()},
         overlap={stage: ns[:num_steps] for stage, ns in view.overlap.items()},
         operations={stage: _rows(one, num_steps) for stage, one in view.operations.items()},
+        exchanges=None if view.exchanges is None else _rows(view.exchanges, num_steps),
         samples={name: _series(one, last) for name, one in view.samples.items()},
         history=_series(view.history, last),
         step_start_ns=view.step_start_ns[:num_steps],
@@ -46,7 +47,7 @@ def _until(one: HostSeries, ended_ns: int) -> HostSeries:
 
 
 def _rows(one: Operations, num_steps: int) -> Operations:
-    return Operations(**{field.name: getattr(one, field.name)[:num_steps] for field in fields(one)})
+    return one.chosen(steps=slice(num_steps))
 
 
 def _series(series: Series, last: int) -> Series:

@@ -394,6 +394,16 @@ def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
     assert (Stage(row["stage"]), row["peer"]) == (stage, peer_of_mask(run.topology.mask(*axes)))
 
 
+def test_the_size_of_an_all_to_all_is_what_the_rank_received(tmp_path: Path) -> None:
+    profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
+    sizes = {"In msg nelems": 100, "Out msg nelems": 300, "dtype": "BFloat16"}
+    told = named("5", **{"Collective name": "all_to_allv", **sizes})
+    (row,) = spans(
+        imported(profile.kernel("ncclDevKernel_x(y)", issued=1, at=3, dur=5, stream=NCCL, **told).save(tmp_path))
+    )
+    assert row["size_bytes"] == 600
+
+
 @pytest.mark.parametrize("group", ["2", "7"])
 def test_a_ring_of_context_parallel_ranks_sends_and_receives(group: str, tmp_path: Path) -> None:
     """In a group without a description the mesh shows it."""

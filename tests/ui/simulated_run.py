@@ -2,6 +2,7 @@
 
 from diagnose.simulate.noise import SILENT, Noise
 from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.role_names import Role
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
 from diagnose.simulate.truth import parse_fault
@@ -21,6 +22,7 @@ def store_simulated(
     clock_offset_ms: float = 0.0,
     topology: Topology = EIGHT,
     fsdp: bool = False,
+    roles: tuple[Role, ...] = (),
 ) -> None:
     """Two ranks on each host, with ``faults`` such as ``slow:rank=5,factor=1.4``."""
     plan = SimulatedRun(
@@ -30,6 +32,7 @@ def store_simulated(
         gpus_per_host=2,
         noise=noise,
         fsdp=fsdp,
+        roles=roles,
         clock_offset_ms=clock_offset_ms,
         faults=tuple(parse_fault(one) for one in faults),
     )

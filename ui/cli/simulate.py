@@ -6,6 +6,7 @@ from shlex import quote
 
 from diagnose.simulate.noise import noise_named
 from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.role_names import parse_roles
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
 from diagnose.simulate.truth import Truth, check_writable, parse_fault, truth_object, write_truth
@@ -30,7 +31,10 @@ def simulate_run(options: SimulateOptions) -> int:
 
 
 def _plan(options: SimulateOptions) -> SimulatedRun:
+    roles = parse_roles(options.roles)
     grid = Topology.parse(options.mesh) if options.mesh else Topology(dp=options.dp, pp=options.pp, tp=options.tp)
+    if roles and not options.mesh:
+        grid = Topology(dp=sum(role.num_ranks for role in roles))
     return SimulatedRun(
         name=checked_run_name(options.name.strip()),
         topology=grid,
@@ -45,6 +49,8 @@ def _plan(options: SimulateOptions) -> SimulatedRun:
         clock=options.clock,
         fsdp=options.fsdp,
         prefetches=not options.no_prefetch,
+        experts=options.experts,
+        roles=roles,
         checkpoint_every=options.checkpoint_every,
         collects_by_plan=options.planned_gc,
         faults=tuple(parse_fault(text) for text in options.fault or ()),

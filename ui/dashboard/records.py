@@ -73,10 +73,31 @@ class RunFacts:
     """The stages that were recorded, in the order of ``Stage``."""
     num_spans: int
     """In all stored steps, on all ranks."""
+    roles: tuple[str, ...] = ()
+    """By rank, in a job with several roles. Empty: the job has one program."""
 
     def describe(self, rank: int) -> str:
         """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
-        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.topology.describe(rank)})"
+        return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.place(rank)})"
+
+    def place(self, rank: int) -> str:
+        """``dp1 pp0 tp1``, in a job with several roles ``role actor, dp1 pp0 tp1``."""
+        role = self.roles[rank] if self.roles else ""
+        return f"role {role}, {self.topology.describe(rank)}" if role else self.topology.describe(rank)
+
+    @property
+    def hosts_and_roles(self) -> tuple[str, ...]:
+        """By rank: the host, in a job with several roles followed by the role."""
+        if not self.roles:
+            return self.hosts
+        pairs = zip(self.hosts, self.roles, strict=True)
+        return tuple(f"{host or 'host unknown'}, role {role}" if role else host for host, role in pairs)
+
+    @property
+    def role_numbers(self) -> tuple[int, ...]:
+        """A number for each rank, the same for ranks of one role. Empty in a job with one program."""
+        names = list(dict.fromkeys(self.roles))
+        return tuple(names.index(role) for role in self.roles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

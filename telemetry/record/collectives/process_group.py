@@ -49,6 +49,7 @@ from telemetry.record.collectives.traced_work import (
     end_completed,
     end_transfers,
     follow,
+    received_bytes,
     size_bytes,
     transfers_of,
 )
@@ -172,7 +173,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def _issue_collective(self, operation: Operation, arguments: tuple[Any, ...], device: int | None) -> Flight | None:
         try:
-            size = size_bytes(arguments)
+            size = received_bytes(arguments) if operation is Operation.ALL_TO_ALL else size_bytes(arguments)
             on_device = device is not None or (self._follow_barriers and not size)
             return OPERATIONS.issue(self._line, self._stages[operation], size, on_device=on_device)
         except Exception:  # the collective continues, untraced

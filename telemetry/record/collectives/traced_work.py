@@ -143,6 +143,11 @@ def size_bytes(arguments: Any) -> int:
     return max((_tensor_bytes(argument) for argument in arguments), default=0)
 
 
+def received_bytes(arguments: Any) -> int:
+    """Bytes of the first argument: what an all-to-all gives this rank. Ranks may receive unequal amounts."""
+    return _tensor_bytes(arguments[0]) if arguments else 0
+
+
 def _tensor_bytes(argument: Any) -> int:
     if isinstance(argument, torch.Tensor):
         return argument.nbytes

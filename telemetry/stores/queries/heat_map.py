@@ -17,6 +17,7 @@ from telemetry.stores.queries.windows import (
     row_ranks,
 )
 
+MAX_ROLES = 65536
 Time = Literal["duration_ns", "cpu_ns"]
 """The time that is compared."""
 Peers = Literal["pipeline_rank", "dp_group", "tp_group", "axes_group"]
@@ -77,6 +78,8 @@ class HeatCells(Fields):
     """Degrees and strides of the axes of an ``axes_group``. Without axes, each rank is its own group."""
     worst: Literal["ratio", "mean_ns", "lead_ns"] = "ratio"
     """The worst rank of a cell has most of this. ``lead_ns``: how much less than the median of its peers it took."""
+    role_numbers: tuple[int, ...] = ()
+    """A number for each rank: ranks with other numbers are no peers. Empty: all may be peers."""
 
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
@@ -88,6 +91,8 @@ class HeatCells(Fields):
                 hint="give one degree and one stride, each at least 1, for each axis",
             )
         assert self.worst in _SCORES, self.worst
+        if not all(0 <= role < MAX_ROLES for role in self.role_numbers):
+            raise UsageError("a role has no valid number", hint=f"number roles from 0 to {MAX_ROLES - 1}")
         if not self.pp_stride:
             object.__setattr__(self, "pp_stride", self.tp)
 
@@ -101,7 +106,13 @@ class HeatCells(Fields):
 
     @property
     def _group(self) -> str:
-        """SQL for a number that is the same for all ranks of a group."""
+        """SQL for a number that is the same for all ranks of a group, and of one role."""
+        if not self.role_numbers:
+            return self._group_in_mesh
+        return f"{self._group_in_mesh} + {self.num_ranks} * arrayElement({[*self.role_numbers]}, member + 1)"
+
+    @property
+    def _group_in_mesh(self) -> str:
         if self.peers != "axes_group":
             return _PEERS[self.peers]
         axes = zip(self.group_degrees, self.group_strides, strict=True)

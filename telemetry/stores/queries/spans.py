@@ -121,8 +121,8 @@ class Lanes(Fields):
 class OperationColumns(Fields):
     """All operations of some stages in a window of steps, in the order of the table, so that no sort is needed.
 
-    Columns: stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns; ordered by stage, step, rank,
-    start_ns, seq.
+    Columns: stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns, with ``sizes`` also size_bytes;
+    ordered by stage, step, rank, start_ns, seq.
     """
 
     run_id: str
@@ -131,10 +131,12 @@ class OperationColumns(Fields):
     last_step: int
     stages: tuple[int, ...] = ()
     """Codes; empty: all."""
+    sizes: bool = False
 
     def sql(self) -> str:
+        size = ", size_bytes" if self.sizes else ""
         return f"""
-        SELECT stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns
+        SELECT stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns{size}
         FROM spans WHERE {IN_WINDOW}{among("stage", "stages", self.stages)}
         ORDER BY stage, step, rank, start_ns, seq
         """

@@ -109,6 +109,14 @@ def test_of_two_that_disagree_the_one_that_does_not_do_as_a_step_before_is_odd()
     assert (verdict.kind, verdict.initiating) == ("collective-mismatch", (3,))
 
 
+def test_unequal_sizes_of_an_all_to_all_are_no_mismatch() -> None:
+    states = behind_in_tp(3)
+    for rank in (2, 3):
+        rows = [operation("tp", "ep-all-to-all", 40, 39, size_bytes=4096 * rank)]
+        states[rank] = state(rank, "ep-all-to-all", rows)
+    assert judge(evidence_from_states(states)).kind != "collective-mismatch"
+
+
 def test_two_that_disagree_and_have_no_past_are_not_told_apart() -> None:
     states = behind_in_tp(3)
     states[3] = state(3, "tp-reduce-scatter", [operation("tp", "tp-reduce-scatter", 40, 39)])

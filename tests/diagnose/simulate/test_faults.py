@@ -3,12 +3,14 @@
 import pytest
 
 from diagnose.findings import Kind
+from diagnose.simulate.role_names import parse_roles
 from diagnose.simulate.run import simulate
 from diagnose.simulate.truth import KINDS, fault_text, parse_fault, truth_object
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
 
+ROLES = parse_roles("rollout=4,reward=2,actor=2")
 TEXTS = {
     "slow:factor=1.4,rank=5": (Kind.COMPUTE_STRAGGLER, (5,), None),
     "throttle:factor=1.4,shape=ramp,host=gpu-001": (Kind.GPU_THROTTLED, tuple(range(8, 16)), None),
@@ -25,10 +27,31 @@ TEXTS = {
     "checkpoint:rank=5,factor=4": (Kind.CHECKPOINT_SLOW, (5,), None),
     "contention:host=gpu-000,factor=2": (Kind.HOST_CONTENTION, tuple(range(8)), None),
 }
+OF_JOBS = {
+    "tail:factor=3,share=0.5": (Kind.ROLLOUT_TAIL, {"topology": Topology(dp=8), "roles": ROLES}),
+    "idle:role=reward,factor=4": (Kind.ROLE_IDLE, {"topology": Topology(dp=8), "roles": ROLES}),
+    "experts:factor=2,ep=1": (Kind.EXPERT_IMBALANCE, {"topology": Topology.parse("dp=2,ep=4"), "experts": True}),
+}
+"""Faults of jobs with roles or experts. They accuse no rank."""
 
 
 def test_every_kind_of_fault_is_here() -> None:
-    assert {text.partition(":")[0] for text in TEXTS} == set(KINDS)
+    assert {text.partition(":")[0] for text in (*TEXTS, *OF_JOBS)} == set(KINDS)
+
+
+@pytest.mark.parametrize("text", OF_JOBS)
+def test_faults_of_jobs_accuse_no_rank_and_need_such_a_job(text: str) -> None:
+    kind, job = OF_JOBS[text]
+    (truth,) = simulate(plan(text, num_steps=2, **job)).truth
+    assert (truth.kind, truth.ranks, parse_fault(truth.fault)) == (kind, (), parse_fault(text))
+    with pytest.raises(UsageError):
+        plan(text)
+
+
+@pytest.mark.parametrize("text", ["rollout=4", "rollout=4,actor=0", "rollout=4,actor=4,actor=4", "rollout:4,actor=4"])
+def test_roles_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="are no roles"):
+        parse_roles(text)
 
 
 @pytest.mark.parametrize("text", TEXTS)

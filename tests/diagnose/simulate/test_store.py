@@ -6,6 +6,8 @@ import pytest
 
 from diagnose.model.load import load_view
 from diagnose.model.operations import Operations
+from diagnose.pipeline import diagnose_view
+from diagnose.simulate.role_names import parse_roles
 from diagnose.simulate.run import Simulation, simulate, view
 from diagnose.simulate.store import as_run, put_simulation, samples_table, spans_table
 from telemetry.errors import TakenNameError, UnreachableError
@@ -59,6 +61,19 @@ def test_what_is_stored_reads_back_as_it_was(store: Store, topology: Topology, n
     np.testing.assert_array_equal(stored.steps, direct.steps)
     np.testing.assert_array_equal(stored.step_ns, direct.step_ns)
     assert (stored.topology, stored.hosts) == (direct.topology, direct.hosts)
+
+
+@pytest.mark.parametrize("roles", ["rollout=4,actor=4", ""], ids=["roles", "experts"])
+def test_roles_sizes_and_findings_of_a_stored_run_are_those_of_the_simulation(store: Store, roles: str) -> None:
+    topology = Topology(dp=8) if roles else Topology.parse("dp=2,ep=4")
+    fault = "tail:factor=3" if roles else "experts:factor=2"
+    made = simulate(plan(fault, topology=topology, roles=parse_roles(roles), experts=not roles))
+    put(made, store)
+    stored, direct = load_view(StoreReader(store), "simulated", 0), view(made)
+    assert [each.get("role") for each in stored.meta] == [each.get("role") for each in direct.meta]
+    if direct.exchanges is not None:
+        np.testing.assert_array_equal(stored.exchanges.size_bytes, direct.exchanges.size_bytes)  # type: ignore[union-attr]
+    assert diagnose_view(stored).findings == diagnose_view(direct).findings != ()
 
 
 def test_what_hosts_told_reads_back_as_it_was(store: Store) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import telemetry
 from telemetry.errors import UsageError
+from telemetry.records import role_in
 from telemetry.settings import RecordingSettings, default_spool
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -23,7 +24,14 @@ TORCHRUN = {
 
 @pytest.fixture(autouse=True)
 def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*TORCHRUN, "RANKSCOPE_RUN", "RANKSCOPE_HOST", "RANKSCOPE_SPOOL", "RANKSCOPE_DISABLED"):
+    for name in (
+        *TORCHRUN,
+        "RANKSCOPE_RUN",
+        "RANKSCOPE_HOST",
+        "RANKSCOPE_SPOOL",
+        "RANKSCOPE_DISABLED",
+        "RANKSCOPE_ROLE",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -47,6 +55,14 @@ def test_what_is_given_wins_over_the_environment(tmp_path: Path, monkeypatch: py
     telemetry.stop()
     who = recorded(tmp_path, 0).reader.identity()
     assert (who.run_id, who.attempt, who.host, who.topology) == ("mine", 0, "here", Topology(dp=4, tp=2))
+
+
+def test_a_role_is_part_of_the_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKSCOPE_ROLE", " Rollout/2\n")
+    for given, role in ((None, "rollout-2"), ("actor", "actor"), ("", "")):
+        telemetry.start("rl", rank=0, spool=tmp_path, role=given)
+        telemetry.stop()
+        assert role_in(recorded(tmp_path, 0).reader.identity().meta) == role
 
 
 def test_without_a_name_a_run_is_named_by_time() -> None:

@@ -11,7 +11,7 @@ from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption
 
 FAULT_KINDS = (
     *("slow", "throttle", "stage", "sequences", "gc", "link", "flap", "data-stall", "drift", "contention", "decline"),
-    *("loss", "checkpoint"),
+    *("loss", "checkpoint", "tail", "idle", "experts"),
 )
 """As ``diagnose.simulate.truth`` has them, which takes long to load."""
 DataParallelOption = Annotated[int, typer.Option(help="Degree of data parallelism.")]
@@ -39,6 +39,18 @@ ExposedOption = Annotated[
     bool,
     typer.Option("--no-prefetch", help="With --fsdp: gather a layer only after the layer before it has ended."),
     Needs(("fsdp",)),
+]
+ExpertsOption = Annotated[
+    bool,
+    typer.Option("--experts", help="Send tokens to experts along the axis ep of --mesh in each forward and backward."),
+]
+RolesOption = Annotated[
+    str,
+    typer.Option(
+        help="Simulate a reinforcement-learning job with these roles and their numbers of ranks: "
+        "rollout=8,reward=2,reference=2,actor=4. Replaces --dp, --pp and --tp.",
+        show_default=False,
+    ),
 ]
 ChunksOption = Annotated[
     int, typer.Option(help="Model chunks on each pipeline rank. Above 1 the schedule is interleaved.")
@@ -92,6 +104,8 @@ class SimulateOptions:
     clock: ClockOption = "host"
     fsdp: FsdpOption = False
     no_prefetch: ExposedOption = False
+    experts: ExpertsOption = False
+    roles: RolesOption = ""
     ranks_per_host: HostOption = 8
     checkpoint_every: CheckpointOption = 0
     planned_gc: CollectOption = False

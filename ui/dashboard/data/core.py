@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
-from diagnose.model.load import load_view
+from diagnose.model.load import load_view, meta_of_ranks
+from diagnose.model.roles import role_of_ranks
 from diagnose.model.run_state import Heard, state_of
 from diagnose.model.view import RunView
 from telemetry.errors import RankscopeError, UnknownRunError
@@ -212,6 +213,7 @@ class Reads(StallQueries):
         for rank, host, local_rank in zip(*columns, strict=True):
             if rank < topology.world_size:
                 hosts[rank], local_ranks[rank] = host, local_rank
+        roles = role_of_ranks(meta_of_ranks(ranks, topology), topology.world_size)
         counts = self.ask(run, StageCounts(**run.key))
         codes = counts["stage"].to_pylist()
         return RunFacts(
@@ -222,6 +224,7 @@ class Reads(StallQueries):
             steps=step_times(self.steps(run)),
             stages=tuple(stage for code, stage in STAGE_BY_CODE.items() if code in codes),
             num_spans=int(ints(counts, "spans").sum()),
+            roles=roles if any(roles) else (),
         )
 
     def _heartbeats(self, run: RunSummary) -> pa.Table:

@@ -207,11 +207,16 @@ def _uses_cpu(stage: Stage, clock: Clock, cpu_ns: Floats) -> bool:
 
 def _ratio(ns: Floats, facts: RunFacts, among: Compared) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(ns / peer_median(ns, _group_of_rank(among, facts.topology)))
+        return np.asarray(ns / peer_median(ns, _group_of_rank(among, facts.topology, facts.role_numbers)))
 
 
-def _group_of_rank(among: Compared, grid: Topology) -> Ints:
-    """A number for each rank, shape [ranks]. Ranks with the same number are peers."""
+def _group_of_rank(among: Compared, grid: Topology, role_numbers: tuple[int, ...] = ()) -> Ints:
+    """A number for each rank, shape [ranks]. Ranks with the same number are peers: they also have the same role."""
+    group = _group_in_mesh(among, grid)
+    return group + grid.world_size * np.array(role_numbers) if role_numbers else group
+
+
+def _group_in_mesh(among: Compared, grid: Topology) -> Ints:
     if among.peers == "axes_group":
         number = np.empty(grid.world_size, dtype=np.int64)
         members = grid.members(among.mask)
@@ -242,6 +247,7 @@ def _cells_query(facts: RunFacts, times: StageTimes, metric: Metric, steps: Ints
         group_degrees=tuple(degree for degree, _ in axes),
         group_strides=tuple(stride for _, stride in axes),
         worst=WORST[metric],
+        role_numbers=facts.role_numbers,
     )
 
 

@@ -81,6 +81,7 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.CHECKPOINT_SNAPSHOT: "#b6a5f3",
     Stage.CHECKPOINT_WRITE: "#6244c4",
     Stage.EVALUATION: "#c4c95e",
+    Stage.ROLLOUT: "#123a6b",
     Stage.SEPARATE_GRADS_ALL_REDUCE: "#ee8c58",
     Stage.BROADCAST: "#421302",
     Stage.FORWARD_BACKWARD: "#2c3e57",

@@ -117,6 +117,8 @@ def _every_operation(rank: int) -> None:
     dist.gather(ones, [torch.zeros(4), torch.zeros(4)] if rank == 0 else None)
     dist.scatter(ones, [ones.clone(), ones.clone()] if rank == 0 else None)
     dist.all_to_all_single(torch.zeros(4), ones)
+    sent, received = ([1, 3], [1, 5]) if rank == 0 else ([5, 2], [3, 2])
+    dist.all_to_all_single(torch.zeros(sum(received)), torch.ones(sum(sent)), received, sent)
     dist.barrier()
     transfers = [dist.P2POp(dist.isend, ones, 1 - rank), dist.P2POp(dist.irecv, torch.zeros(4), 1 - rank)]
     for work in dist.batch_isend_irecv(transfers):
@@ -137,6 +139,9 @@ def test_every_operation_works_and_those_with_a_stage_are_spans(tmp_path: Path) 
     assert counts["params-all-gather"] >= 2
     assert counts["grads-reduce-scatter"] == 1
     assert counts["grads-all-reduce"] >= 4
+    spans = recorded(tmp_path, 1).spans
+    received = spans[spans["stage"] == Stage.EP_ALL_TO_ALL]["size_bytes"]
+    assert received.tolist() == [4 * 4, 5 * 4]  # it sends seven numbers, and receives five
 
 
 def _ddp(rank: int) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from diagnose.simulate.role_names import parse_roles
 from telemetry.group_names import peer_of_axes, peer_of_mask
 from telemetry.stages import Stage
 from telemetry.stores.interface import StoreReader
@@ -96,6 +97,20 @@ def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() ->
         whole, pooled = (pooled_times(reads, facts, times, Metric.WAIT, steps) for reads in (small, large))
     assert times.ratio == pytest.approx(times.ns / times.ns[:, [1, 0, 3, 2]])
     assert pooled.ratio == pytest.approx(whole.ratio)
+
+
+def test_ranks_are_compared_within_their_role_and_named_with_it() -> None:
+    roles = parse_roles("rollout=2,reward=3,actor=3")
+    with memory_store() as store:
+        store_simulated(store, "roles", "slow:rank=7,factor=1.4", num_steps=5, topology=Topology(dp=8), roles=roles)
+        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
+        facts = small.facts(ViewState(run="roles"))
+        times = stage_times(small, facts, Stage.FORWARD_COMPUTE, Clock.WALL, StepRange(0, 4))
+        whole, pooled = (pooled_times(reads, facts, times, Metric.RATIO, StepRange(0, 4)) for reads in (small, large))
+    ratio = times.ratio.mean(axis=0)
+    assert ratio[[2, 3, 4, 7]] == pytest.approx([1, 1, 1, 1.4], rel=0.05)
+    assert pooled.ratio[:, 2:] == pytest.approx(whole.ratio[:, 2:])
+    assert facts.describe(7) == "rank 7 (host gpu-003, role actor, dp7 pp0 tp0)"
 
 
 @pytest.mark.parametrize("fsdp", [False, True])

@@ -141,9 +141,11 @@ def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
     run, waits = facts.summary, _waits(shown)
     keep = f"{run.run_id}/{run.attempt}/{state.form}/{state.colour}"
     if state.form is Form.BODY:
-        return rank_body(facts.topology, cells, facts.hosts, chosen=shown.rank, path=waits, keep=keep)
+        return rank_body(facts.topology, cells, facts.hosts_and_roles, chosen=shown.rank, path=waits, keep=keep)
     along = waits or facts.topology.group(shown.rank, along="pp")
-    return rank_grid(facts.topology, cells, facts.hosts, chosen=shown.rank, path=along, keep=keep, with_groups=True)
+    return rank_grid(
+        facts.topology, cells, facts.hosts_and_roles, chosen=shown.rank, path=along, keep=keep, with_groups=True
+    )
 
 
 def _waits(shown: RankSelection) -> Sequence[int]:

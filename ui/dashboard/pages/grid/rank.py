@@ -115,7 +115,7 @@ def _calm(shown: RankSelection, how: Sequence[Standing], state: ViewState, reads
 
 def _place(shown: RankSelection, reads: Reads) -> Iterator[tuple[str, str | Component]]:
     facts, rank = shown.facts, shown.rank
-    yield "place", facts.topology.describe(rank)
+    yield "place", facts.place(rank)
     yield "host", f"{facts.hosts[rank] or 'unknown'}, rank {facts.local_ranks[rank]} there"
     state = reported_states(reads, facts).get(rank)
     if state is None:

@@ -70,7 +70,7 @@ def _end_of_chains(rank: int, verdict: HangVerdict, state: ViewState) -> Compone
 def _rank_item(rank: int, verdict: HangVerdict, facts: RunFacts, state: ViewState) -> Component:
     known = verdict.evidence.ranks.get(rank)
     inside = rank < facts.topology.world_size
-    place = facts.topology.describe(rank) if inside else ""
+    place = facts.place(rank) if inside else ""
     host = (facts.hosts[rank] if inside else "") or (known.host if known else "") or "host unknown"
     parts = [html.Span(f"{place} · {host}", className="dim"), standing_badge(standing_of(verdict, rank))]
     if rank not in verdict.waits and known is not None:

@@ -46,7 +46,7 @@ def rank_details(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewSt
 def _place(
     verdict: HangVerdict, rank: int, facts: RunFacts, known: RankEvidence | None
 ) -> Iterator[tuple[str, str | Component]]:
-    yield "place", facts.topology.describe(rank)
+    yield "place", facts.place(rank)
     yield "host", facts.hosts[rank] or (known.host if known else "") or "unknown"
     if known is None:
         return

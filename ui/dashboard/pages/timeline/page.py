@@ -203,7 +203,7 @@ def _draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
     if not len(one_clock.spans):
         return None
     facts = shown.facts
-    names = {rank: f"{facts.topology.describe(rank)} · {facts.hosts[rank] or 'unknown'}" for rank in shown.rows.ranks}
+    names = {rank: f"{facts.place(rank)} · {facts.hosts[rank] or 'unknown'}" for rank in shown.rows.ranks}
     fitting = replace(one_clock, spans=fit(one_clock.spans).spans)
     strip = known_strip(state, shown, reads)
     return spans_buffer(fitting, gaps_by_rank(one_clock.spans), names, shown.step, facts, strip)

@@ -198,7 +198,7 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
 
 
 def _rank_list(shown: object, facts: RunFacts) -> Component:
-    places = ((rank, facts.topology.describe(rank)) for rank in range(facts.topology.world_size))
+    places = ((rank, facts.place(rank)) for rank in range(facts.topology.world_size))
     return dmc.Select(
         label="Rank",
         id=control_id("rank"),

@@ -54,9 +54,11 @@ def span_details(
 
 
 def same_work(reads: Reads, facts: RunFacts, span: SpanColumns) -> SpanColumns:
-    """Spans of the same stage in the same step, on the rank itself and its peers (same pipeline stage)."""
-    pp_of_rank, step = facts.topology.index["pp"], int(span.step[0])
-    peers = tuple(np.flatnonzero(pp_of_rank == pp_of_rank[int(span.rank[0])]).tolist())
+    """Spans of the same stage in the same step, on the rank itself and its peers (same pipeline stage and role)."""
+    group, step = facts.topology.index["pp"], int(span.step[0])
+    if facts.roles:
+        group = group + facts.topology.pp * np.array(facts.role_numbers)
+    peers = tuple(np.flatnonzero(group == group[int(span.rank[0])]).tolist())
     stages = (int(span.stage[0]),)
     query = Spans(**facts.summary.key, first_step=step, last_step=step, ranks=peers, stages=stages)
     return span_columns(reads.ask(facts.summary, query))
@@ -97,7 +99,7 @@ def _facts(
     row = {name: int(getattr(span, name)[0]) for name in SPAN_COLUMNS}
     rank = row["rank"]
     yield "rank", str(rank)
-    yield "place", facts.topology.describe(rank)
+    yield "place", facts.place(rank)
     yield "host", facts.hosts[rank] or "unknown"
     yield "step", str(row["step"])
     yield "start in the step", duration(max(0, row["start_ns"] - origin_ns))
