@@ -53,8 +53,8 @@ _TRACES = {"resourceSpans": [{
         "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "name": "step", "kind": 1,
         "startTimeUnixNano": "1544712660000000000", "endTimeUnixNano": "1544712661000000000",
         "attributes": [{"key": "rank", "value": {"intValue": "1"}}, {"key": "world_size", "value": {"intValue": "2"}},
-                       {"key": "step", "value": {"intValue": "3"}}, {"key": "a", "value": {"arrayValue": {"values": [
-                           {"intValue": "7"}, {"doubleValue": 1.5}]}}},
+                       {"key": "step", "value": {"intValue": "3"}},
+                       {"key": "a", "value": {"arrayValue": {"values": [{"intValue": "7"}, {"doubleValue": 1.5}]}}},
                        {"key": "m", "value": {"kvlistValue": {"values": [{"key": "k", "value": {}}]}}}],
         "events": [{"timeUnixNano": "1544712660500000000", "name": "e"}],
         "links": [{"traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b175"}],
