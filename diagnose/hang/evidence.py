@@ -2,7 +2,8 @@
 
     flight-recorder dumps  -----------------.
     state pages, stacks, logs of a spool  --+-->  HangEvidence  --judge-->  HangVerdict
-    the same, as the agents stored them  ---'
+    the same, as the agents stored them  ---|
+    logs, NCCL RAS, Inspector, stacks  -----'  (``sources/``: several at once are combined)
 
 A rank's *fronts* are its progress in each group: ``entered`` operations were issued by its host, ``completed`` ones
 have ended. The operations between the two are *pending*. Numbers count from 1 within a group and are equal on all
@@ -77,6 +78,8 @@ class Group:
     """Global ranks, in the group's order."""
     complete: bool = True
     """Whether ``members`` is known to be all of them; else they are those with records."""
+    uid: str = ""
+    """The name that torch, or NCCL, gives the group; empty when not known. Several sources use the same one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -133,6 +136,9 @@ class Front:
     completed: int
     entered_ns: int = 0
     """Wall clock of the newest issue; 0 when not known. It gives the order of a rank's operations across groups."""
+    least_entered: bool = False
+    least_completed: bool = False
+    """Whether the number is only a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +188,8 @@ class RankEvidence:
     stack: tuple[str, ...] = ()
     """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
     log: tuple[LogLine, ...] = ()
+    partial: bool = False
+    """Whether it may wait in a group or transfer that the evidence does not show, although nothing is pending."""
 
     @property
     def moved_ns(self) -> int:
@@ -205,6 +213,27 @@ class RankEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One kind of evidence that a verdict uses."""
+
+    name: str
+    """``log``, ``flight recorder``, ``NCCL RAS`` ..."""
+    ranks: tuple[int, ...]
+    """The ranks that it shows anything of."""
+    says: str = ""
+    """The verdict of this source alone; empty if it is the only one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """Two sources that disagree."""
+
+    ranks: tuple[int, ...]
+    """The ranks that they disagree on."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HangEvidence:
     """All ranks of one attempt at one moment."""
 
@@ -224,6 +253,15 @@ class HangEvidence:
     network: Network = NO_NEWS
     notes: tuple[str, ...] = ()
     """Problems of the evidence itself: unreadable files, unknown versions."""
+    guessed_size: bool = False
+    """Whether ``world_size`` is only the highest rank that is named, plus one."""
+    sources: tuple[Source, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some rank is known in part only. Then a rank that is late may be a victim, too."""
+        return any(of_rank.partial for of_rank in self.ranks.values())
 
     def tense(self, present: str, past: str) -> str:
         """``past`` for a job that has ended, else ``present``."""

@@ -50,7 +50,8 @@ def _index_groups(dump: RankDump, by_rank: Mapping[int, RankDump], groups: _Grou
     """Index of each group that a dump names. If no dump lists the members, they are the ranks with entries of it."""
     named = {
         group.name: groups.add(
-            Group(name=_label(group.name, group.desc), members=group.members), (group.name, group.members)
+            Group(name=_label(group.name, group.desc), members=group.members, uid=group.name),
+            (group.name, group.members),
         )
         for group in dump.groups.values()
         if group.members
@@ -70,7 +71,7 @@ def _index_unlisted(entry: DumpEntry, by_rank: Mapping[int, RankDump], groups: _
         rank for rank, dump in by_rank.items() if world or any(other.group == entry.group for other in dump.entries)
     )
     label = _label(entry.group, entry.desc)
-    return groups.add(Group(name=label, members=tuple(sorted(members)), complete=False), key)
+    return groups.add(Group(name=label, members=tuple(sorted(members)), complete=False, uid=entry.group), key)
 
 
 def _label(name: str, desc: str) -> str:
