@@ -10,11 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diagnose.hang.dump import DumpEntry, DumpSet, RankDump
-from diagnose.hang.evidence import NAMELESS, WHOLE_GROUP, Front, Group, GroupTable, HangEvidence, Pending, RankEvidence
+from diagnose.hang.evidence import (
+    NAMELESS,
+    WHOLE_GROUP,
+    Front,
+    Group,
+    GroupTable,
+    HangEvidence,
+    Pending,
+    RankEvidence,
+    plausible_size,
+)
 
 MAX_DIGITS = 10
 WORLD_NAMES = ("default_pg", "default")
-MOST_MISSING = 64
 KNOWN_VERSIONS = tuple(f"2.{minor}" for minor in range(1, 11))
 
 _Shape = tuple[tuple[str, ...], tuple[str, ...]]
@@ -183,4 +192,4 @@ def _world_size(by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
     """One more than the highest rank that is named anywhere; 0 if only file names show it, and they are implausible."""
     named = max((max(group.members, default=-1) for group in groups.groups), default=-1)
     highest = max(named, *by_rank)
-    return 1 + highest if named >= 0 or highest < MOST_MISSING * len(by_rank) else 0
+    return 1 + highest if named >= 0 else plausible_size(1 + highest, len(by_rank))

@@ -40,17 +40,28 @@ def sure_roots(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
 
 def lone_suspect(evidence: HangEvidence, graph: WaitGraph, suspects: Collection[int]) -> int | None:
     """The only rank that does not wait, if others are known to wait for it, or its stack shows that it is elsewhere."""
-    if len(suspects) != 1:
+    if len(suspects) != 1 or not evidence.world_size:
         return None
     (rank,) = suspects
     of_rank = evidence.ranks.get(rank)
+    has_witnesses = len(evidence.ranks.keys() - {rank}) >= LEAST_WITNESSES
+    if of_rank is not None and of_rank.on_host and has_witnesses:
+        return rank
+    if not _may_hold_all(evidence, graph, rank):
+        return None
     if of_rank is not None and _is_behind(of_rank, graph):
         return rank
-    num_waiting = len(evidence.ranks.keys() - {rank})
-    if num_waiting < LEAST_WITNESSES:
-        return None
-    is_elsewhere = of_rank is not None and of_rank.on_host
-    return rank if is_elsewhere or _all_wait_in_one(evidence, graph, rank) else None
+    return rank if has_witnesses and _all_wait_in_one(evidence, graph, rank) else None
+
+
+def _may_hold_all(evidence: HangEvidence, graph: WaitGraph, rank: int) -> bool:
+    """Whether all other ranks may wait for this rank, directly or through others. A group whose members are all known,
+    and have all entered an operation, is held by a device or the network."""
+    reached = graph.reaching({rank})
+    held = {other for other in graph.blocked if other not in reached}
+    return not graph.stuck and all(
+        graph.blocked[other].is_transfer or not evidence.groups[graph.blocked[other].group].complete for other in held
+    )
 
 
 def _all_wait_in_one(evidence: HangEvidence, graph: WaitGraph, rank: int) -> bool:

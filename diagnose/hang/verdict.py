@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.hang.evidence import CutOff, HangEvidence, Process, recorders_of
+from diagnose.hang.evidence import CutOff, HangEvidence, Process
 from diagnose.hang.first_failure import (
     UNSEEN,
     all_failed_over_mismatch,
@@ -21,6 +21,7 @@ from diagnose.hang.first_failure import (
     find_cut_off,
     first_to_fail,
 )
+from diagnose.hang.folding import recorders_of
 from diagnose.hang.mismatch import Mismatch, find_left_out, find_mismatch, stopped_short
 from diagnose.hang.partial import lone_suspect, not_waiting, partial_cause, sure_roots, without_guessed_groups
 from diagnose.hang.waits import Wait, WaitGraph, certain_roots, wait_graph
@@ -28,7 +29,7 @@ from diagnose.hang.wording import Cause, cut_off_headline, cut_off_next_step, he
 from diagnose.ranges import fold_ranks
 
 SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
-LONE = {Cause.NEVER_ENTERED: LIKELY, Cause.ELSEWHERE: DEDUCED, Cause.MISSING: 0.5, Cause.SILENT: 0.5}
+LONE = {Cause.NEVER_ENTERED: DEDUCED, Cause.ELSEWHERE: DEDUCED, Cause.MISSING: 0.5, Cause.SILENT: 0.5}
 """Confidence in the only rank that is not known to wait."""
 UNKNOWN_SIZE = 0.1
 """Taken off where the number of ranks is a guess."""

@@ -36,7 +36,7 @@ NEXT_STEPS = {
     Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
     Cause.ELSEWHERE: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
     Cause.SILENT: "take a stack or a dump of {ranks}{host} (--stacks, --dumps), and read the end of its log",
-    Cause.UNDECIDED: "add evidence{of_ranks}: flight-recorder dumps (--dumps), stacks (--stacks), or the logs of all ranks",
+    Cause.UNDECIDED: "add evidence{of_ranks}: dumps (--dumps), stacks (--stacks), or the logs of all ranks",
     Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links. Drain the host",
     Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger from it",
     Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Kind
-from diagnose.hang.evidence import fold_stacks, recorders_of
 from diagnose.hang.first_failure import CONSEQUENCES
+from diagnose.hang.folding import fold_stacks, recorders_of
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.hang.waits import Wait
 from diagnose.model.run_state import local_time
@@ -131,7 +131,9 @@ def _sources(verdict: HangVerdict) -> Iterator[Text]:
     """Each kind of evidence, what it says alone, and where two disagree."""
     for source in verdict.evidence.sources:
         ranks = f"{'rank' if len(source.ranks) == 1 else 'ranks'} {name_some(source.ranks)}"
-        yield line(f"{INDENT}evidence: {source.name} of {ranks}{f': {source.says}' if source.says else ''}", style="dim")
+        yield line(
+            f"{INDENT}evidence: {source.name} of {ranks}{f': {source.says}' if source.says else ''}", style="dim"
+        )
     contradictions = verdict.evidence.contradictions
     for contradiction in contradictions[:MAX_ROWS]:
         yield line(f"{INDENT}contradiction: {contradiction.text}", style="yellow")

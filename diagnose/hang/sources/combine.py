@@ -1,12 +1,12 @@
 """Several sources of evidence of one stall: one record for each rank, one verdict, and what they disagree on.
 
-    flight recorder   ranks 0-6                    whole: every group of the rank
-    log               ranks 0-7    -- combine -->  ranks 0-6 of the recorder, rank 7 of the log, ends and faults of the log
+    flight recorder   ranks 0-6                    counts of ranks 0-6: every group of the rank
+    log               ranks 0-7    -- combine -->  counts of rank 7; ends and faults of all
     stacks            ranks 0-7                    frames of all
 
-The first source that shows the groups of a rank is used for its counts. Groups are the same if torch gives them one name,
-or NCCL one hash. Sources contradict each other if they show other counts of a rank in one group, or another state of its
-process, or if each of them alone names other ranks. No rank is named that a contradiction is about.
+The first source that shows the groups of a rank is used for its counts. Groups are the same if torch gives them one
+name, or NCCL one hash. Sources contradict each other if they show other counts of a rank in one group, or another state
+of its process, or if each of them alone names other ranks. No rank is named that a contradiction is about.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +23,7 @@ from diagnose.hang.evidence import (
     Process,
     RankEvidence,
     Source,
+    plausible_size,
 )
 from diagnose.hang.verdict import HangVerdict, State, judge
 from diagnose.ranges import fold_ranks
@@ -116,7 +117,7 @@ def combine(found: Sequence[Found]) -> HangEvidence:
     first = all_evidence[0]
     sure = [evidence.world_size for evidence in all_evidence if evidence.world_size and not evidence.guessed_size]
     stated = max(sure or [evidence.world_size for evidence in all_evidence])
-    size = max(stated, 1 + max(ranks, default=-1))
+    size = plausible_size(max(stated, 1 + max(ranks, default=-1)), len(ranks))
     return replace(
         first,
         world_size=size,

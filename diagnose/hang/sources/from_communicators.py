@@ -13,15 +13,25 @@ Inspector counts what has *completed*, and may lose records. It shows no wait, a
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from diagnose.hang.evidence import Front, Group, GroupTable, HangEvidence, Pending, Process, RankEvidence
+from diagnose.hang.evidence import (
+    Front,
+    Group,
+    GroupTable,
+    HangEvidence,
+    Pending,
+    Process,
+    RankEvidence,
+    plausible_size,
+)
 from diagnose.hang.sources.communicators import (
     APART,
     TOGETHER,
-    Communicator,
     CommRank,
+    Communicator,
     Member,
     checked,
     global_ranks,
@@ -53,7 +63,9 @@ def evidence_from_ras(comms: Sequence[Communicator]) -> HangEvidence:
         _add_missing(comm, ranks_of, missing)
         here = {ranks_of[one.member]: one for one in comm.ranks if not one.is_missing and one.counts}
         members = tuple(ranks_of[one.member] for one in sorted(comm.ranks, key=lambda one: one.rank))
-        group = Group(name=f"communicator {comm.uid}", members=members, complete=len(members) == comm.size, uid=comm.uid)
+        group = Group(
+            name=f"communicator {comm.uid}", members=members, complete=len(members) == comm.size, uid=comm.uid
+        )
         index = groups.add(group, (comm.uid, members))
         issued = {rank: _sum(one.counts) for rank, one in here.items()}
         if not _in_one_order(here.values()):
@@ -70,7 +82,7 @@ def evidence_from_ras(comms: Sequence[Communicator]) -> HangEvidence:
     seen = fronts.keys() | missing.keys()
     hosts = {rank: member[0] for member, rank in ranks_of.items()}
     return HangEvidence(
-        world_size=len(ranks_of) and max(comm.size for comm in comms),
+        world_size=_size(comms, len(ranks_of)),
         groups=tuple(groups.groups),
         ranks={
             rank: RankEvidence(
@@ -85,6 +97,10 @@ def evidence_from_ras(comms: Sequence[Communicator]) -> HangEvidence:
         },
         notes=tuple(notes),
     )
+
+
+def _size(comms: Iterable[Communicator], num_seen: int) -> int:
+    return plausible_size(max((comm.size for comm in comms), default=0), num_seen)
 
 
 def is_same(first: HangEvidence, second: HangEvidence) -> bool:
@@ -119,7 +135,7 @@ def _in_one_order(ranks: Iterable[CommRank]) -> bool:
     by_sum = sorted((_counted(one.counts) for one in ranks), key=lambda counts: sum(counts.values()))
     return all(
         first.get(name, 0) <= second.get(name, 0)
-        for first, second in zip(by_sum, by_sum[1:], strict=False)
+        for first, second in pairwise(by_sum)
         for name in first.keys() | second.keys()
     )
 
@@ -130,7 +146,9 @@ def _waiting_in(index: int, one: CommRank, all_ranks: Iterable[CommRank], least:
     ahead = [name for name in TOGETHER if one.counts.get(name, 0) > last.get(name, 0)]
     if issued <= least or not ahead:
         return []
-    op = TOGETHER[ahead[0]] if len(ahead) == 1 and issued - least == one.counts[ahead[0]] - last.get(ahead[0], 0) else ""
+    op = (
+        TOGETHER[ahead[0]] if len(ahead) == 1 and issued - least == one.counts[ahead[0]] - last.get(ahead[0], 0) else ""
+    )
     return [Pending(group=index, seq=least + 1, op=op or "collective of all members")]
 
 
@@ -155,12 +173,7 @@ def evidence_from_inspector(texts: Iterable[tuple[str, bytes]]) -> HangEvidence:
             f"no record of NCCL Inspector in {', '.join(names[:3]) or 'no file'}",
             hint="name the folder set in NCCL_INSPECTOR_DUMP_DIR",
         )
-    comms = [
-        Communicator(
-            uid=uid, size=size, ranks=tuple(CommRank(rank=rank, member=who, counts=of_rank) for (rank, who), of_rank in found.items())
-        )
-        for (uid, size), found in done.items()
-    ]  # fmt: skip
+    comms = [Communicator(uid=uid, size=size, ranks=tuple(_completed(found))) for (uid, size), found in done.items()]
     ranks_of = global_ranks(comms, INSPECTOR)
     groups = GroupTable()
     fronts: dict[int, dict[int, Front]] = defaultdict(dict)
@@ -176,8 +189,13 @@ def evidence_from_inspector(texts: Iterable[tuple[str, bytes]]) -> HangEvidence:
             )
     ranks = {rank: RankEvidence(rank=rank, fronts=of_rank, partial=True) for rank, of_rank in sorted(fronts.items())}
     notes = (f"{INSPECTOR}: {num_bad} lines are no records",) if num_bad else ()
-    size = max(comm.size for comm in comms)
+    size = _size(comms, len(ranks))
     return HangEvidence(world_size=size, groups=tuple(groups.groups), ranks=ranks, notes=notes)
+
+
+def _completed(found: Mapping[tuple[int, Member], Mapping[str, int]]) -> Iterator[CommRank]:
+    for (rank, who), counts in found.items():
+        yield CommRank(rank=rank, member=who, counts=counts)
 
 
 def _add_record(done: dict[tuple[str, int], dict[tuple[int, Member], dict[str, int]]], record: Any) -> None:

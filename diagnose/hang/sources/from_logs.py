@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from diagnose.hang.evidence import (
     NAMELESS,
@@ -27,12 +28,12 @@ from diagnose.hang.evidence import (
     Pending,
     Process,
     RankEvidence,
+    plausible_size,
 )
 from diagnose.hang.first_failure import CONSEQUENCES, INTERRUPTIONS, ON_PURPOSE
 from diagnose.hang.sources.log_lines import EQUAL_SIZES, TRANSFERS, LoggedWork
 from diagnose.hang.sources.read_logs import UNLINKED, GroupLog, JobLog, RankLog, is_world
 from telemetry.errors import UnreadableError
-from telemetry.topology import MAX_RANKS
 
 MIXED_NAMES = ("pp", "pipeline", "pipeline_model_parallel_group", "mesh_pp")
 """Descriptions of groups that carry transfers, whose counts are not comparable."""
@@ -98,8 +99,8 @@ def _world_size(job: JobLog) -> tuple[int, bool]:
         for uid, group in log.groups.items():
             if is_world(uid, group.desc):
                 sizes.update(work.group_size for work, _ in group.works.values())
-    plausible = [size for size in sizes if named <= size <= MAX_RANKS]
-    return (max(plausible), False) if plausible else (named, True)
+    stated = [size for size in sizes if named <= plausible_size(size, len(job.ranks))]
+    return (max(stated), False) if stated else (plausible_size(named, len(job.ranks)), True)
 
 
 def _uids(job: JobLog) -> list[str]:
@@ -121,10 +122,10 @@ def _add_group(uid: str, job: JobLog, world_size: int, groups: _Groups) -> None:
     if not agrees:
         groups.ambiguous.add(uid)
         return
-    members = range(world_size) if of_all else sorted(logs)
+    members = range(world_size) if of_all and world_size else sorted(logs)
     sizes = {work.group_size for log in logs.values() for work, _ in log.works.values()} - {0}
     name = WORLD if of_all else desc or f"group {uid}"
-    complete = of_all or sizes == {len(members)}
+    complete = (of_all and world_size > 0) or sizes == {len(members)}
     group = Group(name=name, members=tuple(members), complete=complete, uid=uid)
     groups.by_uid[uid] = index = groups.add(group, (uid, ()))
     groups.furthest[index] = max(log.completed for log in logs.values())
@@ -137,7 +138,7 @@ def _is_mixed(desc: str) -> bool:
 def _agree(logs: Mapping[int, GroupLog]) -> bool:
     """Places in the order of ranks, and no member that completed what another reports as timed out."""
     places = [log.place for _, log in sorted(logs.items())]
-    in_order = all(first < second for first, second in zip(places, places[1:], strict=False))
+    in_order = all(first < second for first, second in pairwise(places))
     completed = max((log.completed for log in logs.values()), default=-1)
     oldest = [min(log.works) for log in logs.values() if log.works]
     return in_order and (not oldest or completed < min(oldest) == max(oldest))

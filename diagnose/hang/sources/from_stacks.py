@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from diagnose.hang.evidence import HangEvidence, RankEvidence
+from diagnose.hang.evidence import HangEvidence, RankEvidence, plausible_size
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.evidence.stacks import MAX_FRAMES, threads_of_traceback
 from telemetry.files.access import read_input
@@ -37,8 +37,8 @@ _THREAD = re.compile(r'^Thread \S{1,40}(?: \([^)]{0,40}\))?: "(?P<name>[^"]{0,10
 _FRAME = re.compile(r"^    (?P<frame>\S.{0,300} \(.{1,300}:\d{1,7}\))$")
 _WAITS = re.compile(
     r"\((?:.*/)?torch/distributed/(?!.*(?:pipelining|checkpoint|elastic|fsdp|tensor|optim|run))|\((?:.*/)?distributed_c10d\.py:"
-    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives)\.py:|^(?:torch\.cuda\.)?synchronize \(|^(?:nccl|c10d::|gloo::|cudaStreamSynch"
-    r"|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
+    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives)\.py:|^(?:torch\.cuda\.)?synchronize \("
+    r"|^(?:nccl|c10d::|gloo::|cudaStreamSynch|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
 )
 _HOST_ONLY = re.compile(
     r"\((?:.*/)?(?:dataloader|queue|queues|threading|selectors|socket|ssl|subprocess|connection|popen_fork|shutil|pathlib|gzip"
@@ -47,8 +47,10 @@ _HOST_ONLY = re.compile(
     r"|tokenize\w*|load_(?:batch|data|sample|shard)\w*) \("
 )
 """Frames of work without a tensor of the device."""
-_LEAF = re.compile(r"^(?:0x[0-9a-f]+|\?\?|\[?unknown|poll|__poll|select|epoll_wait|futex|syscall|pthread_\w+|clock_nanosleep"
-                   r"|sched_yield|__sched_yield|std::condition_variable\w*)\b")  # fmt: skip
+_LEAF = re.compile(
+    r"^(?:0x[0-9a-f]+|\?\?|\[?unknown|poll|__poll|select|epoll_wait|futex|syscall|pthread_\w+|clock_nanosleep|sched_yield"
+    r"|__sched_yield|std::condition_variable\w*)\b"
+)
 """Native frames below the one that says what the thread does."""
 
 
@@ -82,7 +84,9 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
         except (OSError, ValueError):
             below = []
         if not below:
-            raise UsageError(f"{name} is not a file or folder, or is empty", hint="--stacks DIR or FILE, as often as needed")
+            raise UsageError(
+                f"{name} is not a file or folder, or is empty", hint="--stacks DIR or FILE, as often as needed"
+            )
         yield from (found for found in below if found.is_file())
 
 
@@ -92,7 +96,9 @@ def evidence_from_stacks(stacks: dict[int, tuple[str, ...]], notes: tuple[str, .
         rank: RankEvidence(rank=rank, stack=frames, on_host=is_elsewhere(frames), partial=True)
         for rank, frames in sorted(stacks.items())
     }
-    return HangEvidence(world_size=max(stacks) + 1, groups=(), ranks=ranks, guessed_size=True, notes=notes)
+    return HangEvidence(
+        world_size=plausible_size(max(stacks) + 1, len(stacks)), groups=(), ranks=ranks, guessed_size=True, notes=notes
+    )
 
 
 def is_elsewhere(frames: tuple[str, ...]) -> bool | None:
@@ -117,7 +123,9 @@ def stacks_in(data: bytes, name: str) -> dict[int, tuple[str, ...]]:
         ends = [*(section.start() for section in sections[1:]), len(text)]
         parts = [(int(section[1]), text[section.end() : end]) for section, end in zip(sections, ends, strict=True)]
         is_page = "<pre>" in text
-        bodies = [(rank, _body(part) if is_page else part.partition("\n")[2]) for rank, part in parts if rank < MAX_RANKS]
+        bodies = [
+            (rank, _body(part) if is_page else part.partition("\n")[2]) for rank, part in parts if rank < MAX_RANKS
+        ]
         found = {rank: frames for rank, body in bodies if (frames := _frames(body))}
     else:
         frames = _frames(text)
@@ -163,9 +171,14 @@ def _from_json(value: Any) -> list[str]:
         threads = sorted(value["threads"], key=lambda thread: not thread.get("main"))
         return [str(frame) for frame in threads[0]["frames"]]
     threads = [thread for thread in value if thread["frames"]]
-    main = [thread for thread in threads if thread["thread_name"] == "MainThread" or thread["os_thread_id"] == thread["pid"]]
+    main = [
+        thread for thread in threads if thread["thread_name"] == "MainThread" or thread["os_thread_id"] == thread["pid"]
+    ]
     chosen = (main or threads)[0]
-    return [f"{frame['name']} ({frame['short_filename'] or frame['filename']}:{frame['line']})" for frame in chosen["frames"]]
+    return [
+        f"{frame['name']} ({frame['short_filename'] or frame['filename']}:{frame['line']})"
+        for frame in chosen["frames"]
+    ]
 
 
 def _from_text(text: str) -> list[str]:

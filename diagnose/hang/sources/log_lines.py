@@ -1,18 +1,19 @@
 """Lines that torch, its launcher and its communication libraries print about a stall: what one line says.
 
     [rank3]:[E1206 18:44:12.7 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout:
-        WorkNCCL(SeqNum=7219, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds ...
+        WorkNCCL(SeqNum=7219, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds
     [rank3]:[E1206 18:44:12.7 ProcessGroupNCCL.cpp:1785] [PG ID 2 PG GUID 5(mesh_tp) Rank 1] ... at work: 7219,
         last enqueued NCCL work: 7220, last completed NCCL work: 7218.
 
 ``[rank3]`` is the global rank (torch 2.2 and newer). ``Rank 1`` is the place within the group. The counts are those of
 the named group. A rank that reports no timeout prints its counts of the default group alone, when another rank asks
-for dumps. Wordings are those of torch 2.1 to 2.13; source: ProcessGroupNCCL.cpp, TraceUtils.h and elastic/multiprocessing
-of torch. Everything here is a function of one line.
+for dumps. Wordings are those of torch 2.1 to 2.13. Source: ProcessGroupNCCL.cpp, TraceUtils.h and
+elastic/multiprocessing of torch. Everything here is a function of one line.
 """
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from telemetry.evidence.known_faults import fault_of
 
@@ -46,7 +47,7 @@ _STAMP = re.compile(
     r"|\d{4}-(?P<month2>\d\d)-(?P<day2>\d\d)[T_ ](?P<time2>\d\d:\d\d:\d\d)(?:[.,](?P<part2>\d{1,9}))?"
 )
 _WORLD = re.compile(
-    r"\bnranks (\d{1,7})\b|\bnRanks (\d{1,7})\b|\bworld[_ ]?size\s{0,8}[=:]\s{0,8}(\d{1,7})\b|--world[_-]size[= ](\d{1,7})\b",
+    r"\bnranks (\d{1,7})\b|\bworld[_ ]?size\s{0,8}[=:]\s{0,8}(\d{1,7})\b|--world[_-]size[= ](\d{1,7})\b",
     re.IGNORECASE,
 )
 _PEERS = re.compile(r"Expected number of connected peer ranks is : (\d{1,7})")
@@ -59,11 +60,12 @@ _TABLE = {
 }
 INTERESTING = re.compile(
     rb"\[PG |Work[A-Z]\w*\(|enqueued|collective #|NCCL|nccl|[Gg]loo|CUDA|cuda|Error|Exception|Exit|Interrupt|Traceback"
-    rb"|exitcode|rank +:|host +:|time +:|SIG|[Ss]ignal|closed by peer|reset by peer|[Tt]ime(?:d )?out|nranks|world|peer ranks"
-    rb"|emory|oom|Xid|terminate|core dumped|abort|Abort|No space|quota|Segmentation|Bus error|Failure|CUBLAS|CUDNN|"
-    rb"\[rank\d+\]"
+    rb"|exitcode|rank +:|host +:|time +:|SIG|[Ss]ignal|closed by peer|reset by peer|[Tt]ime(?:d )?out|n[rR]anks"
+    rb"|[wW]orld|WORLD|peer ranks|emory|oom|Xid|terminate|core dumped|abort|Abort|No space|quota|Segmentation|Bus error"
+    rb"|Failure|CUBLAS|CUDNN"
 )
-"""Bytes that a line has if it says anything. Few lines of a healthy job have them."""
+"""Bytes that a line has if it says more than the name of its rank. Few lines of a healthy job have them."""
+RANK_PREFIX = re.compile(rb"\[rank\d{1,7}\]")
 _OPERATIONS = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
@@ -144,26 +146,28 @@ class LogFact:
     """Of the launcher's table of failures: column and value."""
 
 
+@lru_cache(maxsize=1024)
 def fact_of(line: str) -> LogFact:
-    """What a line says. Never raises."""
+    """What a line says. Never raises. Lines often repeat."""
     line = line[:MAX_LINE]
     ranks = _RANK.search(line)
     role = _ROLE.search(line)
     has_role = role is not None and role[1] != "rank"
     place = _PLACE.search(line)
-    at_work = _AT_WORK.search(line)
-    counts = _COUNTS.search(line)
-    other = _OTHER_RANK.search(line)
+    is_torch = "ork" in line or "ollective" in line
+    at_work = _AT_WORK.search(line) if is_torch else None
+    counts = _COUNTS.search(line) if is_torch else None
+    other = _OTHER_RANK.search(line) if is_torch else None
     return LogFact(
         rank=int(ranks[1]) if ranks else None,
         role=f"{role[1]}{role[2]}" if role and has_role else "",
         local_rank=int(role[2]) if role and has_role else -1,
         place=int(place[1]) if place else -1,
         group=_group(line),
-        work=_work(line),
+        work=_work(line) if is_torch else None,
         work_seq=int(at_work["seq"]) if at_work else None,
         counts=(int(counts["enqueued"]), int(counts["completed"])) if counts else None,
-        joined=_joined(line),
+        joined=_joined(line) if is_torch else None,
         at_ns=stamp_of(line),
         world_size=_world_size(line),
         other_rank=int(other[1]) if other else -1,

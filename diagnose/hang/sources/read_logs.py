@@ -12,14 +12,14 @@ import glob
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import IO
 
 from diagnose.hang.evidence import LogLine
-from diagnose.hang.sources.log_lines import INTERESTING, MAX_LINE, LogFact, LoggedWork, fact_of, stamp_of
+from diagnose.hang.sources.log_lines import INTERESTING, MAX_LINE, RANK_PREFIX, LogFact, LoggedWork, fact_of, stamp_of
 from telemetry.errors import UsageError
 from telemetry.files.access import open_input
 from telemetry.printable import printable
@@ -30,6 +30,8 @@ MAX_FILES = 20_000
 MAX_LOG_BYTES = 2**31
 """Of one file, after decompression."""
 MAX_LINE_BYTES = 2**16
+MAX_FACTS = 2_000_000
+"""Lines examined of one file."""
 MAX_GROUPS = 4096
 MAX_WORKS = 64
 """Operations kept of a group, those with the lowest numbers."""
@@ -153,10 +155,14 @@ def _unpacked(file: BufferedReader) -> BufferedIOBase:
 def lines_of(file: IO[bytes] | BufferedIOBase) -> Iterator[bytes]:
     """Lines that may say something, without the rest of a long one. A progress bar ends lines with ``\\r`` alone."""
     left, is_rest = MAX_LOG_BYTES, False
+    prefixes: set[bytes] = set()
     while left > 0 and (block := file.readline(MAX_LINE_BYTES)):
         left -= len(block)
         if not is_rest and INTERESTING.search(block):
             yield from (part for part in block.splitlines() if INTERESTING.search(part))
+        elif (found := RANK_PREFIX.search(block)) and found[0] not in prefixes and len(prefixes) < MAX_LOGGED_RANKS:
+            prefixes.add(found[0])
+            yield block[:MAX_TEXT]
         is_rest = not block.endswith(b"\n")
 
 
@@ -164,8 +170,11 @@ def _read(job: JobLog, file: IO[bytes] | BufferedIOBase, name: str, *, whole_job
     job.num_files += 1
     reader = _FileReader(job, _rank_in(name), alone=whole_job)
     try:
-        for raw in lines_of(file):
-            reader.take(raw.decode(errors="replace"))
+        for number, raw in enumerate(lines_of(file)):
+            if number >= MAX_FACTS:
+                job.notes.append(f"log: only the first {MAX_FACTS:,} lines with words of a stall were read of one file")
+                break
+            reader.take(raw[: 4 * MAX_LINE].decode(errors="replace"))
     finally:
         reader.finish()
 
@@ -215,20 +224,23 @@ class _FileReader:
             if fact.role and len(self.roles) < MAX_GROUPS:
                 self.roles.setdefault(fact.role, fact.rank)
             return fact.rank
-        if fact.role:
-            return self.roles.get(fact.role)
         group = fact.group
+        if fact.role and fact.role in self.roles:
+            return self.roles[fact.role]
         if self.rank_of_file is not None:
             return self.rank_of_file
         if group is not None and is_world(group.uid, group.desc):
             return group.place
+        if fact.role:
+            return None
         # torch 2.1: no other number. It is the rank in a group; from_logs.py uses it only if all ranks agree.
         return fact.place if fact.work is not None and fact.place >= 0 else None
 
     def finish(self) -> None:
         """Lines with a local rank alone, once the file shows which ranks these are; operations without a group."""
+        one_host = self.alone and all(role.endswith(str(rank)) for role, rank in self.roles.items())
         for fact, line in self.waiting:
-            rank = self.roles.get(fact.role, fact.local_rank if self.alone and not self.roles else None)
+            rank = self.roles.get(fact.role, fact.local_rank if one_host else None)
             if rank is not None:
                 self._add(rank, fact, line)
             elif fact.work or fact.counts:
@@ -285,5 +297,3 @@ class _FileReader:
 def is_world(uid: str, desc: str) -> bool:
     """Whether it is the default group, of all ranks."""
     return uid == WORLD_UID or desc in WORLD_NAMES
-
-

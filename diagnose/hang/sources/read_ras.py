@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from diagnose.hang.sources.communicators import MAX_COMMUNICATORS, Communicator, CommRank, Member, checked
+from diagnose.hang.sources.communicators import MAX_COMMUNICATORS, CommRank, Communicator, Member, checked
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.files.access import read_input
 from telemetry.printable import one_line
-from telemetry.topology import MAX_RANKS
 
 MAX_BYTES = 2**28
 ANSWER_S = 30.0
@@ -36,7 +35,9 @@ _ROW = re.compile(r"^ *(?P<group>\d{1,7}) +\d+ +\S+ +\S+ +(?P<size>\d{1,7}) +\d+
 _TOTAL = re.compile(r"^ +\d+ +\S+ +\S+ +\d+ +(?P<gpus>\d{1,7})\s*$")
 _DIFFER = re.compile(r"^  Communicator ranks have different (?P<name>\w{1,40}) operation counts|"
                      r"^  Communicator ranks have different collective operation counts")  # fmt: skip
-_MANY = re.compile(r"^  (?P<number>\d{1,7}) ranks have (?:launched up to operation (?P<count>\d{1,18})|not launched any)")
+_MANY = re.compile(
+    r"^  (?P<number>\d{1,7}) ranks have (?:launched up to operation (?P<count>\d{1,18})|not launched any)"
+)
 _ONE = re.compile(r"^  Rank (?P<rank>\d{1,7}) has (?:launched up to operation (?P<count>\d{1,18})|not launched any)")
 _LISTED = re.compile(r"^  Rank (?P<rank>\d{1,7}) --|^  The missing ranks?: (?P<ranks>[\d, ]{1,10000})$")
 _WHO = re.compile(r"-- GPU (?P<gpu>\d{1,4}).* managed by process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255})")
@@ -75,9 +76,13 @@ def _communicator(item: Mapping[str, Any]) -> Communicator:
 def _rank(item: Mapping[str, Any], *, is_missing: bool = False) -> CommRank:
     status = item.get("status") or {}
     member: Member = (
-        one_line(str(item.get("host"))[:256], 255), checked(item["pid"], 2**31), checked(item.get("cuda_dev", 0), 2**16),
-    )  # fmt: skip
-    counts = {str(name)[:40]: checked(count, _MAX_COUNT) for name, count in (item.get("collective_counts") or {}).items()}
+        one_line(str(item.get("host"))[:256], 255),
+        checked(item["pid"], 2**31),
+        checked(item.get("cuda_dev", 0), 2**16),
+    )
+    counts = {
+        str(name)[:40]: checked(count, _MAX_COUNT) for name, count in (item.get("collective_counts") or {}).items()
+    }
     # A rank that answers, but is not in the communicator (any more), is not missing.
     gave_no_answer = is_missing and bool(status.get("unresponsive", True))
     return CommRank(

@@ -32,7 +32,9 @@ HIDDEN_WAIT = "    train_step (train.py:88)\n"
 ELSEWHERE = "    next_batch (loader.py:40)\n"
 
 
-def watchdog_lines(job: SimulatedJob, one: SimulatedRank, version: str, rng: random.Random, *, ended_early: bool) -> list[str]:
+def watchdog_lines(
+    job: SimulatedJob, one: SimulatedRank, version: str, rng: random.Random, *, ended_early: bool
+) -> list[str]:
     """What a rank logs. ``ended_early``: before some of its watchdogs report."""
     lines = [f"[rank{one.rank}]: iteration 7, loss 3.1, lr 0.0003"]
     for at in _groups_of(job, one):
@@ -43,9 +45,9 @@ def watchdog_lines(job: SimulatedJob, one: SimulatedRank, version: str, rng: ran
     entered, completed, _ = _progress(one, world)
     if version != "2.2" and not (ended_early and rng.random() < 0.5):
         lines.append(
-            f"{_head(one)}{_prefix(job, one, world, version)} Received a dump signal due to a collective timeout and we "
-            f"will try our best to dump the debug info. Last enqueued NCCL work: {entered or -1}, last completed NCCL "
-            f"work: {completed or -1}.This is most likely caused by incorrect usages of collectives"
+            f"{_head(one)}{_prefix(job, one, world, version)} Received a dump signal due to a collective timeout and "
+            f"we will try our best to dump the debug info. Last enqueued NCCL work: {entered or -1}, last "
+            f"completed NCCL work: {completed or -1}.This is most likely caused by incorrect usages of collectives"
         )
     return lines
 
@@ -94,15 +96,16 @@ def _timeout(
         return
     started = ", last started work: -1" if version == "2.13" else ""
     told = {
-        "2.3": f"Timeout at NCCL work: {seq}, last enqueued NCCL work: {entered}, last completed NCCL work: {completed}.",
+        "2.3": f"Timeout at NCCL work: {seq}, last enqueued NCCL work: {entered}, "
+        f"last completed NCCL work: {completed}.",
         "2.6": f" failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {entered}, "
         f"last completed work: {completed}",
         "2.13": f" failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {entered}"
         f"{started}, last completed work: {completed}",
     }.get(
         version,
-        f"Exception (either an error or timeout) detected by watchdog at work: {seq}, last enqueued NCCL work: {entered}, "
-        f"last completed NCCL work: {completed}.",
+        f"Exception (either an error or timeout) detected by watchdog at work: {seq}, last enqueued NCCL work: "
+        f"{entered}, last completed NCCL work: {completed}.",
     )
     yield f"{_head(one)}{_prefix(job, one, at, version)} {told}"
 
@@ -111,7 +114,9 @@ def _sizes(name: str, size: int, group: Group) -> str:
     num = len(group.members)
     if name == "all_gather":
         return f"NumelIn={size}, NumelOut={size * num}, "
-    return f"NumelIn={size * num}, NumelOut={size}, " if name == "reduce_scatter" else f"NumelIn={size}, NumelOut={size}, "
+    return (
+        f"NumelIn={size * num}, NumelOut={size}, " if name == "reduce_scatter" else f"NumelIn={size}, NumelOut={size}, "
+    )
 
 
 def write_logs(
@@ -165,9 +170,9 @@ def write_stacks(
     for one in job.ranks:
         if one.rank in gone:
             continue
-        if one.stopped:
-            top = ELSEWHERE
-        else:
-            top = HIDDEN_WAIT if rng.random() < hidden else rng.choice(WAITS)
-        text = f'Process {one.rank}: python\nPython v3.11\n\nThread 7 (idle): "MainThread"\n{top}    main (train.py:5)\n'
+        wait = HIDDEN_WAIT if rng.random() < hidden else rng.choice(WAITS)
+        top = ELSEWHERE if one.stopped else wait
+        text = (
+            f'Process {one.rank}: python\nPython v3.11\n\nThread 7 (idle): "MainThread"\n{top}    main (train.py:5)\n'
+        )
         (folder / f"rank{one.rank}.txt").write_text(text)

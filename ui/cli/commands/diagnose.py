@@ -31,7 +31,7 @@ DumpsOption = Annotated[
 LogsOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Read what ranks printed: files, folders, quoted globs, or - for standard input; plain or gzip. Repeatable.",
+        help="Read what ranks printed: files, folders, globs, or - for standard input; plain or gzip. Repeatable.",
         metavar="FILES",
         show_default=False,
     ),
