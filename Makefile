@@ -63,6 +63,7 @@ fleet: install parts  ## jobs over network namespaces with links that flap, brea
 
 fuzz: install  ## 100,000 bad inputs to all that reads what strangers send; rewrites their table in docs/accuracy.md
 	@$(BIN)/python -m tests.integration.wire_fuzz --write $(FUZZ_ARGS)
+	@$(BIN)/python -m tests.diagnose.source_fuzz
 
 chaos: install parts  ## real processes killed, stopped, cut and out of room; rewrites their table in docs/accuracy.md
 	@$(BIN)/python -m tests.integration.chaos --write $(CHAOS_ARGS)

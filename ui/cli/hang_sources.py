@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from diagnose.hang.dump import read_dumps
@@ -15,7 +16,7 @@ from diagnose.hang.sources.from_logs import evidence_from_logs
 from diagnose.hang.sources.from_stacks import read_stacks
 from diagnose.hang.sources.read_logs import read_logs
 from diagnose.hang.sources.read_ras import load_ras, read_ras
-from telemetry.errors import UsageError
+from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.access import read_input
 from ui.cli.commands.diagnose import HangOptions
 
@@ -34,7 +35,7 @@ def find_evidence(options: HangOptions) -> list[Found]:
     """The evidence of each named source, the most precise one first.
 
     Raises:
-        UsageError: a source that does not exist, or is not readable.
+        UsageError: a source that does not exist, or no source that is readable.
         UnreachableError: NCCL RAS gives no answer.
     """
     more = options.run or []
@@ -42,7 +43,18 @@ def find_evidence(options: HangOptions) -> list[Found]:
     stacks = [*(options.stacks or []), *(more if options.stacks and not options.logs else [])]
     if more and not (logs or stacks):
         raise UsageError("a run does not work with files", hint="leave out the run, or the options that name files")
-    return [Found(name=name, evidence=read()) for name, read in _readers(options, logs, stacks)]
+    found: list[Found] = []
+    notes: list[str] = []
+    for name, read in _readers(options, logs, stacks):
+        try:
+            found.append(Found(name=name, evidence=read()))
+        except UnreadableError as error:
+            notes.append(f"{name} not used: {error.message}")
+            unreadable = error
+    if not found:
+        raise unreadable
+    first = found[0]
+    return [replace(first, evidence=replace(first.evidence, notes=(*notes, *first.evidence.notes))), *found[1:]]
 
 
 def _readers(

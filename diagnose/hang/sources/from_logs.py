@@ -40,6 +40,8 @@ MIXED_NAMES = ("pp", "pipeline", "pipeline_model_parallel_group", "mesh_pp")
 WORLD = "default_pg"
 KILLED = ("SIGKILL", "SIGSEGV", "SIGBUS")
 """Ends that need no explanation by the rank's own lines. Without such lines, ``exit 1`` may be a lost peer."""
+_WAITED = "Timed out waiting"
+"""Gloo names no group and no number: the rank waited in communication."""
 _UNCAUGHT = re.compile(r"\[rank\d+\]: ")
 _WEAK = ("", "python-traceback", "terminated", "segfault")
 """Faults that alone show no cause: a process that aborts prints them, too."""
@@ -173,6 +175,7 @@ def _rank(rank: int, log: RankLog, groups: _Groups, first_timeout_ns: int) -> Ra
         ended_by=_manner(log) if process is Process.DEAD else "",
         fronts=fronts,
         pending=tuple(sorted(pending, key=lambda op: (not op.since_ns, op.since_ns))),
+        on_host=False if not pending and any(_WAITED in line.text for line in log.faults) else None,
         log=tuple(log.faults),
         partial=True,
     )

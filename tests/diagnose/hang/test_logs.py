@@ -161,6 +161,13 @@ def test_an_exception_that_ended_a_rank_is_its_own_fault_and_a_lost_peer_is_not(
     assert _verdict(lost).initiating == ()
 
 
+def test_a_timeout_of_gloo_shows_that_the_rank_waited() -> None:
+    text = "[rank{}]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 25000ms for recv\n"
+    verdict = _verdict(text.format(0) + text.format(2))
+    assert verdict.initiating == ()
+    assert "ranks 0, 2 wait; rank 1 may hold them" in verdict.headline
+
+
 def test_a_desync_report_shows_the_place_of_a_silent_rank() -> None:
     report = "   - [2] finished collective #8, but didn't join collective #9 (count from 1)\n"
     verdict = _verdict(_victims() + "[rank2]: iteration 7\n" + report)
