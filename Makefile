@@ -61,9 +61,10 @@ fleet: install parts  ## jobs over network namespaces with links that flap, brea
 	@$(BIN)/python -m tests.scenarios.fleet_trials --alerts --write $(FLEET_ARGS)
 	@$(BIN)/python -m tests.scenarios.fleet_trials --write $(FLEET_ARGS)
 
-fuzz: install  ## 100,000 bad inputs to all that reads what strangers send, 10,000 damaged files to each importer; rewrites their tables in docs/accuracy.md
+fuzz: install  ## 100,000 bad inputs to all that reads what strangers send, 10,000 damaged files to each reader; rewrites their tables in docs/accuracy.md
 	@$(BIN)/python -m tests.integration.wire_fuzz --write $(FUZZ_ARGS)
 	@$(BIN)/python -m tests.integration.import_fuzz --write
+	@$(BIN)/python -m tests.diagnose.source_fuzz
 
 chaos: install parts  ## real processes killed, stopped, cut and out of room; rewrites their table in docs/accuracy.md
 	@$(BIN)/python -m tests.integration.chaos --write $(CHAOS_ARGS)

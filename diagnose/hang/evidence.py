@@ -2,20 +2,19 @@
 
     flight-recorder dumps  -----------------.
     state pages, stacks, logs of a spool  --+-->  HangEvidence  --judge-->  HangVerdict
-    the same, as the agents stored them  ---'
+    the same, as the agents stored them  ---|
+    logs, NCCL RAS, Inspector, stacks  -----'  (``sources/``: several at once are combined)
 
 A rank's *fronts* are its progress in each group: ``entered`` operations were issued by its host, ``completed`` ones
 have ended. The operations between the two are *pending*. Numbers count from 1 within a group and are equal on all
 members.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnose.model.outages import Outage, Patience
-from diagnose.ranges import fold_ranks
 from diagnose.settings import USUAL, DetectorSettings
 from telemetry.topology import Topology
 
@@ -77,6 +76,8 @@ class Group:
     """Global ranks, in the group's order."""
     complete: bool = True
     """Whether ``members`` is known to be all of them; else they are those with records."""
+    uid: str = ""
+    """The name that torch, or NCCL, gives the group; empty when not known. Several sources use the same one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -133,6 +134,9 @@ class Front:
     completed: int
     entered_ns: int = 0
     """Wall clock of the newest issue; 0 when not known. It gives the order of a rank's operations across groups."""
+    least_entered: bool = False
+    least_completed: bool = False
+    """Whether the number is only a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +186,8 @@ class RankEvidence:
     stack: tuple[str, ...] = ()
     """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
     log: tuple[LogLine, ...] = ()
+    partial: bool = False
+    """Whether it may wait in a group or transfer that the evidence does not show, although nothing is pending."""
 
     @property
     def moved_ns(self) -> int:
@@ -205,6 +211,27 @@ class RankEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One kind of evidence that a verdict uses."""
+
+    name: str
+    """``log``, ``flight recorder``, ``NCCL RAS`` ..."""
+    ranks: tuple[int, ...]
+    """The ranks that it shows anything of."""
+    says: str = ""
+    """The verdict of this source alone; empty if it is the only one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """Two sources that disagree."""
+
+    ranks: tuple[int, ...]
+    """The ranks that they disagree on."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HangEvidence:
     """All ranks of one attempt at one moment."""
 
@@ -224,6 +251,15 @@ class HangEvidence:
     network: Network = NO_NEWS
     notes: tuple[str, ...] = ()
     """Problems of the evidence itself: unreadable files, unknown versions."""
+    guessed_size: bool = False
+    """Whether ``world_size`` is only the highest rank that is named, plus one."""
+    sources: tuple[Source, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some rank is known in part only. Then a rank that is late may be a victim, too."""
+        return any(of_rank.partial for of_rank in self.ranks.values())
 
     def tense(self, present: str, past: str) -> str:
         """``past`` for a job that has ended, else ``present``."""
@@ -245,25 +281,9 @@ class HangEvidence:
         return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
 
 
-MAX_RECORDERS = 8
-"""There are four. The names come from outside."""
+MOST_MISSING = 64
 
 
-def recorders_of(evidence: HangEvidence) -> list[str]:
-    """One line for each recorder: ``dump_nccl_trace_json of ranks 0-15``. Files of torch count as one recorder."""
-    ranks: dict[str, list[int]] = defaultdict(list)
-    for rank, of_rank in evidence.ranks.items():
-        if of_rank.recorder:
-            ranks["torch files" if of_rank.recorder.startswith("file:") else of_rank.recorder].append(rank)
-    named = sorted(ranks.items())[:MAX_RECORDERS]
-    return [f"{name} of {'rank' if len(users) == 1 else 'ranks'} {fold_ranks(users)}" for name, users in named]
-
-
-def fold_stacks(evidence: HangEvidence) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Stacks (the innermost frame first) and their ranks, the rarest stack first: the odd one matters among many."""
-    ranks_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for rank, of_rank in sorted(evidence.ranks.items()):
-        if of_rank.stack:
-            ranks_of[of_rank.stack].append(rank)
-    stacks = [(stack, tuple(ranks)) for stack, ranks in ranks_of.items()]
-    return sorted(stacks, key=lambda stack: (len(stack[1]), stack[1]))
+def plausible_size(size: int, num_seen: int) -> int:
+    """``size`` as the number of ranks of a job; 0 if too few of them left evidence for it to be likely."""
+    return size if size <= MOST_MISSING * max(num_seen, 1) else 0

@@ -25,7 +25,7 @@ LAST_LINES_NS = 60 * NS_PER_S
 UNSEEN = "all processes are gone and no stall was observed: these are their last states"
 """A note on evidence that may be that of a healthy job, ended in an instant."""
 INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit")
-CONSEQUENCES = ("gloo-connection", "nccl-error", "nccl-warning", "watchdog-timeout")
+CONSEQUENCES = ("gloo-connection", "lost-peer", "nccl-error", "nccl-warning", "watchdog-timeout")
 """Faults that a lost peer causes."""
 MISMATCH = "collective-mismatch"
 """A rank that fails with it received something else than it requested: it is often the victim."""

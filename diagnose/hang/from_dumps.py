@@ -10,11 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diagnose.hang.dump import DumpEntry, DumpSet, RankDump
-from diagnose.hang.evidence import NAMELESS, WHOLE_GROUP, Front, Group, GroupTable, HangEvidence, Pending, RankEvidence
+from diagnose.hang.evidence import (
+    NAMELESS,
+    WHOLE_GROUP,
+    Front,
+    Group,
+    GroupTable,
+    HangEvidence,
+    Pending,
+    RankEvidence,
+    plausible_size,
+)
 
 MAX_DIGITS = 10
 WORLD_NAMES = ("default_pg", "default")
-MOST_MISSING = 64
 KNOWN_VERSIONS = tuple(f"2.{minor}" for minor in range(1, 11))
 
 _Shape = tuple[tuple[str, ...], tuple[str, ...]]
@@ -50,7 +59,8 @@ def _index_groups(dump: RankDump, by_rank: Mapping[int, RankDump], groups: _Grou
     """Index of each group that a dump names. If no dump lists the members, they are the ranks with entries of it."""
     named = {
         group.name: groups.add(
-            Group(name=_label(group.name, group.desc), members=group.members), (group.name, group.members)
+            Group(name=_label(group.name, group.desc), members=group.members, uid=group.name),
+            (group.name, group.members),
         )
         for group in dump.groups.values()
         if group.members
@@ -70,7 +80,7 @@ def _index_unlisted(entry: DumpEntry, by_rank: Mapping[int, RankDump], groups: _
         rank for rank, dump in by_rank.items() if world or any(other.group == entry.group for other in dump.entries)
     )
     label = _label(entry.group, entry.desc)
-    return groups.add(Group(name=label, members=tuple(sorted(members)), complete=False), key)
+    return groups.add(Group(name=label, members=tuple(sorted(members)), complete=False, uid=entry.group), key)
 
 
 def _label(name: str, desc: str) -> str:
@@ -182,4 +192,4 @@ def _world_size(by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
     """One more than the highest rank that is named anywhere; 0 if only file names show it, and they are implausible."""
     named = max((max(group.members, default=-1) for group in groups.groups), default=-1)
     highest = max(named, *by_rank)
-    return 1 + highest if named >= 0 or highest < MOST_MISSING * len(by_rank) else 0
+    return 1 + highest if named >= 0 else plausible_size(1 + highest, len(by_rank))

@@ -4,15 +4,16 @@ mismatch?          members disagree on an operation: the minority
 link down?         a host without its link, if the job stopped when it was lost
 died first?        a process that ended while the others still moved
 roots of waiting   ranks that others wait for and that wait for none; missing ranks that must be such
+known in part?     the only rank of the job that does not wait (``partial.py``)
 no rank?           a deadlock, resolved by a rank that left a collective out; a stuck operation; too little evidence
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.hang.evidence import CutOff, HangEvidence, Process, recorders_of
+from diagnose.hang.evidence import CutOff, HangEvidence, Process
 from diagnose.hang.first_failure import (
     UNSEEN,
     all_failed_over_mismatch,
@@ -20,12 +21,18 @@ from diagnose.hang.first_failure import (
     find_cut_off,
     first_to_fail,
 )
+from diagnose.hang.folding import recorders_of
 from diagnose.hang.mismatch import Mismatch, find_left_out, find_mismatch, stopped_short
+from diagnose.hang.partial import lone_suspect, not_waiting, partial_cause, sure_roots, without_guessed_groups
 from diagnose.hang.waits import Wait, WaitGraph, certain_roots, wait_graph
 from diagnose.hang.wording import Cause, cut_off_headline, cut_off_next_step, headline, next_step
 from diagnose.ranges import fold_ranks
 
 SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
+LONE = {Cause.NEVER_ENTERED: DEDUCED, Cause.ELSEWHERE: DEDUCED, Cause.MISSING: 0.5, Cause.SILENT: 0.5}
+"""Confidence in the only rank that is not known to wait."""
+UNKNOWN_SIZE = 0.1
+"""Taken off where the number of ranks is a guess."""
 
 
 class State(StrEnum):
@@ -92,6 +99,8 @@ def judge(evidence: HangEvidence) -> HangVerdict:
     graph = wait_graph(evidence)
     if graph.waits and not graph.roots() and not graph.stuck:  # waiting in a circle: sends seldom block
         graph = wait_graph(evidence, without_sends=True)
+    if evidence.is_partial:
+        graph = without_guessed_groups(evidence, graph)
     mismatch = find_mismatch(evidence)
     cut_off = find_cut_off(evidence, graph) if mismatch is None else None
     blame = _by_mismatch(mismatch) or _by_network(cut_off) or _by_death(evidence) or _by_waiting(evidence, graph)
@@ -104,7 +113,7 @@ def judge(evidence: HangEvidence) -> HangVerdict:
     else:
         texts = (
             headline(evidence, graph, blame.ranks, blame.cause, mismatch),
-            next_step(evidence, blame.ranks, blame.cause),
+            next_step(evidence, blame.ranks, blame.cause, not_waiting(evidence, graph)),
         )
     return HangVerdict(
         evidence=evidence,
@@ -142,6 +151,8 @@ def _by_death(evidence: HangEvidence) -> _Blame | None:
 
 
 def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
+    if evidence.is_partial:
+        return _by_partial(evidence, graph)
     roots = graph.roots()
     stopped = {rank for rank, of_rank in evidence.ranks.items() if of_rank.process is Process.STOPPED}
     visible = (roots & evidence.ranks.keys()) | stopped
@@ -157,6 +168,29 @@ def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
     cause = _cause(evidence, graph, visible or missing)
     kind = Kind.DEAD_RANK if any(evidence.ranks[rank].is_gone for rank in visible) else Kind.HUNG_COLLECTIVE
     return _blame(visible | missing, kind, cause, SURE if visible else DEDUCED)
+
+
+def _by_partial(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
+    """Of ranks that are known in part, only one is named: the only rank of the job that does not wait."""
+    sure = sure_roots(evidence, graph)
+    if sure:
+        cause = _cause(evidence, graph, sure)
+        return _blame(sure, Kind.HUNG_COLLECTIVE, cause, SURE if not sure & graph.device_stuck else LIKELY)
+    suspects = not_waiting(evidence, graph)
+    whole = {rank: of_rank for rank, of_rank in evidence.ranks.items() if not of_rank.partial}
+    if len(whole) > 1:
+        blame = _by_waiting(only_whole := replace(evidence, ranks=whole), wait_graph(only_whole))
+        if blame.ranks and suspects.issuperset(blame.ranks):
+            seen = [rank for rank in blame.ranks if rank in evidence.ranks]
+            is_seen = blame.cause is Cause.MISSING and seen
+            return replace(blame, cause=partial_cause(evidence, graph, seen[0])) if is_seen else blame
+    lone = lone_suspect(evidence, graph, suspects)
+    if lone is not None:
+        cause = partial_cause(evidence, graph, lone)
+        return _blame({lone}, Kind.HUNG_COLLECTIVE, cause, LONE[cause] - (UNKNOWN_SIZE if evidence.guessed_size else 0))
+    if not suspects and (graph.stuck or graph.waits):
+        return _no_rank(graph, graph.roots())
+    return _blame((), Kind.INSUFFICIENT_EVIDENCE, Cause.UNDECIDED, LIKELY / 2)
 
 
 def _blame(ranks: Iterable[int], kind: Kind | None, cause: Cause, confidence: float) -> _Blame:

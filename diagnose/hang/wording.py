@@ -1,6 +1,6 @@
 """The verdict as text: one line for the engineer on call, and the next step. Past tense once the job has ended."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 from diagnose.hang.evidence import CutOff, HangEvidence, Process
@@ -15,6 +15,9 @@ class Cause(StrEnum):
     """The state of the initiating ranks."""
 
     NEVER_ENTERED = "never entered"
+    ELSEWHERE = "elsewhere"
+    SILENT = "silent"
+    UNDECIDED = "undecided"
     DEVICE = "device"
     STOPPED = "stopped"
     DEAD = "dead"
@@ -31,6 +34,9 @@ class Cause(StrEnum):
 
 NEXT_STEPS = {
     Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
+    Cause.ELSEWHERE: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
+    Cause.SILENT: "take a stack or a dump of {ranks}{host} (--stacks, --dumps), and read the end of its log",
+    Cause.UNDECIDED: "add evidence{of_ranks}: dumps (--dumps), stacks (--stacks), or the logs of all ranks",
     Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links. Drain the host",
     Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger from it",
     Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",
@@ -75,7 +81,16 @@ def headline(
             return f"{_death(evidence, ranks)}{_others_wait(evidence, graph, ranks)}"
         case Cause.MISSING if ranks:
             awaited = _awaited(evidence, graph, ranks)
-            return f"{subject} {is_are} behind: no records of {them}, and all other members entered {awaited}"
+            return f"{subject} {is_are} behind: no evidence of {them}, and all other members entered {awaited}"
+        case Cause.SILENT:
+            awaited = _awaited(evidence, graph, ranks)
+            others = f"all other ranks {evidence.tense('wait', 'waited')}, in {awaited}"
+            return f"{subject} {is_are} behind: no evidence that it entered a collective, and {others}"
+        case Cause.ELSEWHERE:
+            others = f"all other ranks {evidence.tense('wait', 'waited')} in communication"
+            return f"{subject} {is_are} behind: {others}{_where(evidence, ranks)}"
+        case Cause.UNDECIDED:
+            return _undecided(evidence, graph)
         case Cause.LEFT_OUT:
             where = _where(evidence, ranks)
             return f"{subject} {is_are} out of step: skipped an operation that its peers issued{where}"
@@ -116,13 +131,27 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             return "nothing is stalled"
 
 
-def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause) -> str:
-    """Instructions for the engineer."""
+def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
+    """Where ranks wait, and which ranks may hold them."""
+    wait = evidence.tense("wait", "waited")
+    if not graph.blocked and all(of_rank.on_host is not False for of_rank in evidence.ranks.values()):
+        return "undecided: no rank is known to wait for another"
+    waiting = {rank for rank in evidence.ranks if rank in graph.blocked or evidence.ranks[rank].on_host is False}
+    others = sorted((set(range(evidence.world_size)) | evidence.ranks.keys()) - waiting)
+    first = min(graph.waits.values(), key=lambda one: (one.group, one.seq), default=None)
+    where = f" in {first.op} #{first.seq} of {_group(evidence, first.group)}" if first else ""
+    held = f"; {_named(others)} may hold them, or wait, too" if others else "; all ranks wait"
+    return f"undecided: {_named(sorted(waiting))} {wait}{where}{held}"
+
+
+def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, unclear: Collection[int] = ()) -> str:
+    """Instructions for the engineer. ``unclear``: ranks that more evidence is needed of."""
     if cause is Cause.FELL_OVER_MISMATCH:
         ranks = first_to_fail(evidence)
     hosts = _hosts(evidence, ranks)
     known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
-    return known[cause].format(ranks=_named(ranks), host=f" (host {hosts})" if hosts else "")
+    of_ranks = f" of {_named(unclear)}" if unclear else ""
+    return known[cause].format(ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks)
 
 
 def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:

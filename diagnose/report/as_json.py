@@ -64,7 +64,10 @@ def finding_object(finding: Finding) -> dict[str, Any]:
 
 
 def hang_object(verdict: HangVerdict) -> dict[str, Any]:
-    """The verdict as plain values; ``ranks`` of its finding holds the initiating ones."""
+    """The verdict as plain values; ``ranks`` of its finding holds the initiating ones.
+
+    ``sources``: the kinds of evidence; ``says`` is the verdict of one alone, if there are several.
+    """
     finding = hang_finding(verdict)
     findings = [finding_object(finding)] if finding is not None else []
     return {
@@ -74,6 +77,14 @@ def hang_object(verdict: HangVerdict) -> dict[str, Any]:
         "window": findings[0]["window"] if findings else {"first_step": 0, "last_step": 0},
         "findings": findings,
         "missing_ranks": list(verdict.evidence.missing),
+        "sources": [
+            {"source": source.name, "ranks": list(source.ranks), "says": source.says}
+            for source in verdict.evidence.sources
+        ],
+        "contradictions": [
+            {"ranks": list(contradiction.ranks), "text": contradiction.text}
+            for contradiction in verdict.evidence.contradictions
+        ],
     }
 
 

@@ -12,11 +12,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from diagnose.findings import Kind
-from diagnose.hang.evidence import fold_stacks, recorders_of
+from diagnose.hang.first_failure import CONSEQUENCES
+from diagnose.hang.folding import fold_stacks, recorders_of
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.hang.waits import Wait
 from diagnose.model.run_state import local_time
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import fold_ranks, name_some
 from diagnose.report.as_text import line
 
 SYMBOLS = {State.WAITING: ".", State.BEHIND: "#", State.DEAD: "X", State.MISSING: "?", State.UNKNOWN: "-"}
@@ -24,18 +25,20 @@ STYLES = {State.BEHIND: "bold red", State.DEAD: "bold red", State.MISSING: "yell
 MAX_ROWS = 24
 """Rows of the picture, waits and stacks shown before the rest is counted."""
 RANKS_A_ROW = 32
+MAX_CONSEQUENCES = 3
 INDENT = "    "
 
 
 def hang_text(verdict: HangVerdict) -> RenderableType:
     """The verdict as a text for rich."""
     if verdict.kind is None:
-        return Group(line(verdict.headline, style="green"), *_notes(verdict), *_run(verdict))
+        return Group(line(verdict.headline, style="green"), *_sources(verdict), *_notes(verdict), *_run(verdict))
     style = "bold yellow" if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else "bold red"
     return Group(
         line(verdict.headline, style=style),
         line(f"{INDENT}{verdict.kind}, confidence {verdict.confidence:.0%}{_since(verdict)}"),
         line(f"{INDENT}next: {verdict.next_step}"),
+        *_sources(verdict),
         *_picture(verdict),
         *_waits(verdict),
         *_stacks(verdict),
@@ -124,6 +127,20 @@ def _stacks(verdict: HangVerdict) -> Iterator[Text]:
             yield line(f"{INDENT}{INDENT}{frame}")
 
 
+def _sources(verdict: HangVerdict) -> Iterator[Text]:
+    """Each kind of evidence, what it says alone, and where two disagree."""
+    for source in verdict.evidence.sources:
+        ranks = f"{'rank' if len(source.ranks) == 1 else 'ranks'} {name_some(source.ranks)}"
+        yield line(
+            f"{INDENT}evidence: {source.name} of {ranks}{f': {source.says}' if source.says else ''}", style="dim"
+        )
+    contradictions = verdict.evidence.contradictions
+    for contradiction in contradictions[:MAX_ROWS]:
+        yield line(f"{INDENT}contradiction: {contradiction.text}", style="yellow")
+    if len(contradictions) > MAX_ROWS:
+        yield line(f"{INDENT}{len(contradictions) - MAX_ROWS} contradictions more", style="yellow")
+
+
 def _recorders(verdict: HangVerdict) -> Iterator[Text]:
     recorders = recorders_of(verdict.evidence)
     if recorders:
@@ -132,7 +149,7 @@ def _recorders(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _logs(verdict: HangVerdict) -> Iterator[Text]:
-    """Known faults in the logs, the first in time first."""
+    """Known faults in the logs, the first in time first. Of what a lost peer causes, a few lines show enough."""
     faults = [
         (found.at_ns, rank, found)
         for rank, one in verdict.evidence.ranks.items()
@@ -141,7 +158,9 @@ def _logs(verdict: HangVerdict) -> Iterator[Text]:
     ]
     if faults:
         yield Text()
-    for _, rank, found in sorted(faults, key=lambda fault: fault[:2])[:MAX_ROWS]:
+    faults.sort(key=lambda fault: (fault[2].fault in CONSEQUENCES, *fault[:2]))
+    own = sum(found.fault not in CONSEQUENCES or rank in verdict.initiating for _, rank, found in faults)
+    for _, rank, found in sorted(faults[: min(own + MAX_CONSEQUENCES, MAX_ROWS)], key=lambda fault: fault[:2]):
         yield line(f"{INDENT}log of rank {rank}: {f'[{found.fault}] ' if found.fault else ''}{found.text}")
 
 

@@ -56,6 +56,11 @@ KNOWN_FAULTS: tuple[KnownFault, ...] = (
         r"Detected mismatch between collectives on ranks",
         "torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp",
     ),
+    _fault(
+        "lost-peer",
+        r"DistStoreError|DistNetworkError|Socket Timeout|wait timeout after \d+ ?ms|NCCL communicator was aborted",
+        "torch/csrc/distributed/c10d/TCPStore.cpp",
+    ),
     _fault("nccl-error", r"NCCL error|nccl(?:System|Internal|Remote|UnhandledCuda)Error", _TORCH_NCCL),
     _fault("nccl-warning", r"\bNCCL WARN\b", _NCCL_DOCS),
     _fault(

@@ -16,10 +16,9 @@ from typing import TypeVar
 import typer
 
 from diagnose.findings import Kind, StepWindow
-from diagnose.hang.dump import read_dumps
 from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.from_bodies import evidence_from_spool
-from diagnose.hang.from_dumps import evidence_from_dumps
+from diagnose.hang.sources.combine import judge_together
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict, judge
 from diagnose.model.load import load_view, newest_attempt
@@ -31,6 +30,7 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP
 from ui.cli.commands.diagnose import DiagnoseOptions, HangOptions, WhatifOptions
+from ui.cli.hang_sources import find_evidence, reads_files
 from ui.cli.output import out
 from ui.cli.readers import open_reader, open_spool
 
@@ -42,9 +42,10 @@ def hang(options: HangOptions) -> int:
         raise UsageError(
             "--spool does not work with --dumps", hint="use one of the two: rank files or flight-recorder dumps"
         )
-    if options.dumps and options.again:
+    if reads_files(options) and options.again:
+        named = "--dumps" if options.dumps else "files"
         raise UsageError(
-            "--watch does not work with --dumps", hint="dumps do not change. Use --watch with a store or with --spool"
+            f"--watch does not work with {named}", hint="files do not change. Use --watch with a store or with --spool"
         )
     with ExitStack() as open_things:
         read = _verdict_reader(options, lambda: open_things.enter_context(open_reader(options.store)))
@@ -59,14 +60,21 @@ def hang(options: HangOptions) -> int:
 
 def _verdict_reader(options: HangOptions, reader: Callable[[], Reader]) -> ReadVerdict:
     """A function that reads the evidence again and returns a verdict."""
-    run, attempt, spool, dumps = options.run, options.attempt, options.spool, options.dumps
-    if dumps:
-        return lambda: judge(evidence_from_dumps(read_dumps(dumps)))
+    if reads_files(options):
+        return lambda: judge_together(find_evidence(options))
+    run, attempt, spool = _only_run(options), options.attempt, options.spool
     if spool:
         return lambda: judge(evidence_from_spool(spool, run, attempt))
     opened = reader()
     run_id, number = newest_attempt(opened, run, attempt)
     return lambda: stored_verdict(opened, run_id, number) or judge(_nothing(run_id, number))
+
+
+def _only_run(options: HangOptions) -> str | None:
+    runs = options.run or []
+    if len(runs) > 1:
+        raise UsageError(f"{len(runs)} runs", hint="name one run. Log files need --logs before them")
+    return runs[0] if runs else None
 
 
 def _nothing(run_id: str, attempt: int) -> HangEvidence:

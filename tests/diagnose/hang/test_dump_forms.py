@@ -90,7 +90,7 @@ def test_a_rank_without_a_dump_that_all_others_wait_for_is_named_and_said_to_be_
     verdict = _judged(tmp_path)
     assert verdict.initiating == (BEHIND,)
     assert verdict.evidence.missing == (BEHIND,)
-    assert "no records" in verdict.headline
+    assert "no evidence" in verdict.headline
 
 
 def test_one_witness_alone_accuses_no_missing_rank(tmp_path: Path) -> None:

@@ -28,6 +28,40 @@ DumpsOption = Annotated[
     Path | None,
     typer.Option(help="Read PyTorch flight-recorder dumps here, of any job, with any file names.", show_default=False),
 ]
+LogsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Read what ranks printed: files, folders, globs, or - for standard input; plain or gzip. Repeatable.",
+        metavar="FILES",
+        show_default=False,
+    ),
+]
+RasOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Read NCCL RAS: a file written by ncclras (JSON or text), or its address (usually localhost:28028).",
+        metavar="FILE|HOST:PORT",
+        show_default=False,
+    ),
+]
+StacksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Read Python stacks: files or folders of py-spy, faulthandler or torch's debug server. Repeatable.",
+        metavar="FILES",
+        show_default=False,
+    ),
+]
+InspectorOption = Annotated[
+    Path | None,
+    typer.Option(help="Read files of NCCL Inspector here (JSON lines).", metavar="DIR", show_default=False),
+]
+RunOrFiles = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Run. Default: the newest one. After --logs or --stacks: more files.", metavar="[RUN]", show_default=False
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +84,19 @@ class DiagnoseOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangOptions:
-    """Find the ranks that block a stalled job: in which collective, at which line. Exit status 1 if there are any."""
+    """Find the ranks that block a stalled job: in which collective, at which line. Exit status 1 if there are any.
 
-    run: RunArgument = None
+    --dumps, --logs, --ras, --stacks and --inspector read evidence of any job, without a store. Give as many as there
+    are: they are combined, and contradictions are listed.
+    """
+
+    run: RunOrFiles = None
     spool: HangSpoolOption = None
     dumps: DumpsOption = None
+    logs: LogsOption = None
+    ras: RasOption = None
+    stacks: StacksOption = None
+    inspector: InspectorOption = None
     store: StoreOption = DEFAULT_STORE
     attempt: AttemptOption = None
     json: JsonOption = False

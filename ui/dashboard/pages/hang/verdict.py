@@ -7,7 +7,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.hang.evidence import Process, fold_stacks, recorders_of
+from diagnose.hang.evidence import Process
+from diagnose.hang.folding import fold_stacks, recorders_of
 from diagnose.hang.verdict import HangVerdict, severity_of
 from ui.dashboard.figures.hang import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS

@@ -1,0 +1,209 @@
+"""Several sources of evidence of one stall: one record for each rank, one verdict, and what they disagree on.
+
+    flight recorder   ranks 0-6                    counts of ranks 0-6: every group of the rank
+    log               ranks 0-7    -- combine -->  counts of rank 7; ends and faults of all
+    stacks            ranks 0-7                    frames of all
+
+The first source that shows the groups of a rank is used for its counts. Groups are the same if torch gives them one
+name, or NCCL one hash. Sources contradict each other if they show other counts of a rank in one group, or another state
+of its process, or if each of them alone names other ranks. No rank is named that a contradiction is about.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from diagnose.findings import Kind
+from diagnose.hang.evidence import (
+    Contradiction,
+    Front,
+    Group,
+    GroupTable,
+    HangEvidence,
+    Pending,
+    Process,
+    RankEvidence,
+    Source,
+    plausible_size,
+)
+from diagnose.hang.verdict import HangVerdict, State, judge
+from diagnose.ranges import fold_ranks
+
+MAX_CONTRADICTIONS = 50
+_ENDED = (Process.DEAD, Process.ENDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The evidence of one source."""
+
+    name: str
+    """For people: ``log``, ``flight recorder``."""
+    evidence: HangEvidence
+
+
+@dataclass(slots=True, eq=False)
+class _Groups(GroupTable):
+    by_uid: dict[str, list[int]] = field(default_factory=dict)
+
+    def of(self, group: Group, rank: int) -> int:
+        """Index of the group: one of the same name that holds the rank, or a new one."""
+        for index in self.by_uid.get(group.uid, []) if group.uid else []:
+            if rank in self.groups[index].members and set(group.members) <= set(self.groups[index].members):
+                return index
+        index = self.add(group, (f"{group.uid} {group.name}", group.members))
+        if index not in self.by_uid.setdefault(group.uid, []):
+            self.by_uid[group.uid].append(index)
+        return index
+
+
+def judge_together(found: Sequence[Found]) -> HangVerdict:
+    """The verdict on all sources. If they name different ranks, none is named."""
+    verdicts = [(one.name, judge(one.evidence)) for one in found]
+    says = [verdict.headline if len(found) > 1 else "" for _, verdict in verdicts]
+    sources = tuple(
+        Source(name=one.name, ranks=tuple(sorted(one.evidence.ranks)), says=text)
+        for one, text in zip(found, says, strict=True)
+    )
+    together = combine(found)
+    contradictions = (*together.contradictions, *_disagreements(verdicts))[:MAX_CONTRADICTIONS]
+    verdict = judge(replace(together, sources=sources, contradictions=contradictions))
+    disputed = sorted({rank for one in contradictions for rank in one.ranks} & set(verdict.initiating))
+    return _undecided(verdict, disputed) if disputed else verdict
+
+
+def _undecided(verdict: HangVerdict, disputed: Sequence[int]) -> HangVerdict:
+    named = _named(set(disputed))
+    states = {rank: State.UNKNOWN if rank in verdict.initiating else state for rank, state in verdict.states.items()}
+    return replace(
+        verdict,
+        kind=Kind.INSUFFICIENT_EVIDENCE,
+        initiating=(),
+        states=states,
+        headline=f"undecided: the sources contradict each other on {named}",
+        next_step=f"take new evidence of {named} at one time: a flight-recorder dump and a stack",
+        confidence=round(verdict.confidence / 2, 2),
+    )
+
+
+def _disagreements(verdicts: Sequence[tuple[str, HangVerdict]]) -> Iterator[Contradiction]:
+    """Sources of which each alone names ranks that the other does not."""
+    naming = [(name, set(verdict.initiating)) for name, verdict in verdicts if verdict.initiating]
+    for at, (name, ranks) in enumerate(naming):
+        for other, others in naming[at + 1 :]:
+            if ranks - others and others - ranks:
+                text = f"the {name} alone names {_named(ranks)}, the {other} alone names {_named(others)}"
+                yield Contradiction(ranks=tuple(sorted(ranks ^ others)), text=text)
+
+
+def _named(ranks: set[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
+
+
+def combine(found: Sequence[Found]) -> HangEvidence:
+    """One record for each rank. ``found``: the most precise source first."""
+    if len(found) == 1:
+        return found[0].evidence
+    groups = _Groups()
+    ranks: dict[int, tuple[str, RankEvidence]] = {}
+    contradictions: list[Contradiction] = []
+    for one in found:
+        for rank, of_rank in one.evidence.ranks.items():
+            moved = _with_groups(of_rank, one.evidence, groups)
+            known = ranks.get(rank)
+            if known is not None:
+                contradictions += _contradictions(known, (one.name, moved), groups)
+            ranks[rank] = (one.name, moved) if known is None else (known[0], _merged(known[1], moved))
+    all_evidence = [one.evidence for one in found]
+    first = all_evidence[0]
+    sure = [evidence.world_size for evidence in all_evidence if evidence.world_size and not evidence.guessed_size]
+    stated = max(sure or [evidence.world_size for evidence in all_evidence])
+    size = plausible_size(max(stated, 1 + max(ranks, default=-1)), len(ranks))
+    return replace(
+        first,
+        world_size=size,
+        guessed_size=not sure,
+        groups=tuple(_complete(group, size) for group in groups.groups),
+        ranks={rank: _settled(of_rank) for rank, (_, of_rank) in sorted(ranks.items())},
+        has_ended=any(evidence.has_ended for evidence in all_evidence),
+        notes=tuple(note for evidence in all_evidence for note in evidence.notes),
+        contradictions=tuple(contradictions[:MAX_CONTRADICTIONS]),
+    )
+
+
+def _complete(group: Group, size: int) -> Group:
+    """The default group has all ranks of the job, also those that another source shows."""
+    is_all = group.complete and group.uid == "0" and group.members == tuple(range(len(group.members)))
+    return replace(group, members=tuple(range(size))) if is_all else group
+
+
+def _with_groups(of_rank: RankEvidence, evidence: HangEvidence, groups: _Groups) -> RankEvidence:
+    """The record with indices of the common groups."""
+    index = {at: groups.of(evidence.groups[at], of_rank.rank) for at in _groups_of(of_rank)}
+    return replace(
+        of_rank,
+        fronts={index[at]: front for at, front in of_rank.fronts.items()},
+        pending=tuple(replace(op, group=index[op.group]) for op in of_rank.pending),
+        ended={index[at]: ended for at, ended in of_rank.ended.items()},
+    )
+
+
+def _groups_of(of_rank: RankEvidence) -> set[int]:
+    return {*of_rank.fronts, *of_rank.ended, *(op.group for op in of_rank.pending)}
+
+
+def _merged(known: RankEvidence, more: RankEvidence) -> RankEvidence:
+    """``known`` comes from a more precise source."""
+    fronts = dict(known.fronts)
+    pending: tuple[Pending, ...] = known.pending
+    if known.partial:
+        fronts = {**more.fronts, **known.fronts}
+        pending = (*known.pending, *(op for op in more.pending if op.group not in known.fronts))
+    ended = more if known.process is Process.UNKNOWN else known
+    return replace(
+        known,
+        host=known.host or more.host,
+        process=ended.process,
+        died_ns=ended.died_ns,
+        ended_by=ended.ended_by,
+        fronts=fronts,
+        pending=pending,
+        on_host=known.on_host if known.on_host is not None or not known.partial else more.on_host,
+        stack=known.stack or more.stack,
+        log=known.log or more.log,
+        partial=known.partial and more.partial,
+    )
+
+
+def _settled(of_rank: RankEvidence) -> RankEvidence:
+    """The host of an NCCL rank runs ahead of its device: it may be in its own code while an operation is pending."""
+    return replace(of_rank, on_host=None) if of_rank.partial and of_rank.pending else of_rank
+
+
+def _contradictions(
+    known: tuple[str, RankEvidence], more: tuple[str, RankEvidence], groups: GroupTable
+) -> Iterator[Contradiction]:
+    (name, first), (other, second) = known, more
+    rank = first.rank
+    for index in sorted(first.fronts.keys() & second.fronts.keys()):
+        where = groups.groups[index].name
+        for verb, one, two in _differences(first.fronts[index], second.fronts[index]):
+            text = f"the {other} says rank {rank} {verb} {two} of {where}, the {name} says {one}"
+            yield Contradiction(ranks=(rank,), text=text)
+    if second.process in _ENDED and first.process in (Process.ALIVE, Process.STOPPED):
+        text = f"the {other} says rank {rank} is {second.process}, the {name} says {first.process}"
+        yield Contradiction(ranks=(rank,), text=text)
+    if second.on_host is False and not first.partial and not first.pending and first.fronts:
+        text = f"the {other} say rank {rank} waits in communication, the {name} shows nothing pending"
+        yield Contradiction(ranks=(rank,), text=text)
+
+
+def _differences(first: Front, second: Front) -> Iterator[tuple[str, int, int]]:
+    if _differ(first.completed, first.least_completed, second.completed, second.least_completed):
+        yield "completed", first.completed, second.completed
+    if _differ(first.entered, first.least_entered, second.entered, second.least_entered):
+        yield "entered", first.entered, second.entered
+
+
+def _differ(first: int, first_is_least: bool, second: int, second_is_least: bool) -> bool:
+    """``is_least``: the number is a lower bound."""
+    return (first < second and not first_is_least) or (second < first and not second_is_least)

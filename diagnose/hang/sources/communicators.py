@@ -1,0 +1,80 @@
+"""NCCL's communicators, as NCCL RAS and NCCL Inspector show them: numbers of ranks within them, and who is who.
+
+    process (host, pid, GPU)     rank in the communicator of all processes = global rank
+    communicator 0xae94...       rank 1 = the process that has rank 5 there
+
+NCCL does not know global ranks. Without a communicator of all processes, no rank has a known number.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from telemetry.errors import UnreadableError
+from telemetry.topology import MAX_RANKS
+
+MAX_COMMUNICATORS = 100_000
+Member = tuple[str, int, int]
+"""Host, process and GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommRank:
+    """A rank in a communicator."""
+
+    rank: int
+    member: Member
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Operations by function of NCCL: ``AllReduce``. Launched, or completed, as the source says."""
+    is_missing: bool = False
+    """It gave no answer."""
+    is_dead: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communicator:
+    """A communicator and its ranks."""
+
+    uid: str
+    size: int
+    ranks: Sequence[CommRank]
+
+
+def checked(number: object, limit: int = MAX_RANKS) -> int:
+    """A number from 0 up to ``limit``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= limit:
+        raise ValueError(f"{str(number)[:40]!r} is not a number from 0 to {limit}")
+    return number
+
+
+def global_ranks(communicators: Iterable[Communicator], source: str) -> dict[Member, int]:
+    """The global rank of each process.
+
+    Raises:
+        UnreadableError: no communicator holds all processes.
+    """
+    comms = list(communicators)
+    members = {one.member for comm in comms for one in comm.ranks}
+    for comm in sorted(comms, key=lambda comm: -comm.size):
+        ranks = {one.member: one.rank for one in comm.ranks}
+        if ranks.keys() >= members and comm.size >= len(members) > 0 and len(set(ranks.values())) == len(ranks):
+            return ranks
+    raise UnreadableError(
+        f"{source} shows no communicator of all {len(members)} processes, so the numbers of the ranks are unknown",
+        hint="use --logs, --dumps or --stacks, which name the ranks",
+    )
+
+
+# Operations that all members leave together, in the words of NCCL, and as torch calls them.
+TOGETHER = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "AlltoAll": "all_to_all",
+    "AllGatherV": "all_gather",
+}
+APART = {"Broadcast": "broadcast", "Reduce": "reduce", "Scatter": "scatter", "Gather": "gather"}
+"""A member may leave these before another has entered."""

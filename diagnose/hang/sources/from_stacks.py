@@ -1,0 +1,192 @@
+"""Python stacks of ranks as evidence: which rank stands in communication, and which one elsewhere.
+
+    py-spy dump --json          a list of threads                     the rank is in the name of the file
+    py-spy dump                 Thread 12 (idle): "MainThread" ...     likewise
+    faulthandler, torch         Thread 0x7f... (most recent call first): ...
+    rankscope                   the ``stack`` evidence of an agent
+    torch.distributed.debug     "=== Rank 3: ..." or an HTML page: all ranks in one file, each in one of the forms above
+
+A rank *waits* if its innermost frame is in torch.distributed, or in a synchronisation with the device. Inside of
+autograd's engine, nothing is known: it may wait in a hook. The same holds for most frames of a program: ``loss.item()``
+waits, too, and has no frame of its own. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader,
+files, sockets, queues. One sample of stacks names a rank only if it is the only one that does not wait.
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from diagnose.hang.evidence import HangEvidence, RankEvidence, plausible_size
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.evidence.stacks import MAX_FRAMES, threads_of_traceback
+from telemetry.files.access import read_input
+from telemetry.printable import one_line
+from telemetry.topology import MAX_RANKS
+
+MAX_BYTES = 2**26
+MAX_FILES = 100_000
+MAX_LINES = 2_000_000
+_IN_NAME = re.compile(r"(?:^|[^a-z])rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_NUMBER = re.compile(r"(\d{1,7})(?!.*\d)")
+_SECTION = re.compile(r"^(?:=== |.{0,40}<h2>)Rank (\d{1,7}): ", re.MULTILINE)
+_TAG = re.compile(r"<[^<>]{0,200}>")
+_THREAD = re.compile(r'^Thread \S{1,40}(?: \([^)]{0,40}\))?: "(?P<name>[^"]{0,100})"|^Thread (?P<id>\S{1,40}) \(')
+_FRAME = re.compile(r"^    (?P<frame>\S.{0,300} \(.{1,300}:\d{1,7}\))$")
+_WAITS = re.compile(
+    r"\((?:.*/)?torch/distributed/(?!.*(?:pipelining|checkpoint|elastic|fsdp|tensor|optim|run))|\((?:.*/)?distributed_c10d\.py:"
+    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives)\.py:|^(?:torch\.cuda\.)?synchronize \("
+    r"|^(?:nccl|c10d::|gloo::|cudaStreamSynch|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
+)
+_HOST_ONLY = re.compile(
+    r"\((?:.*/)?(?:dataloader|queue|queues|threading|selectors|socket|ssl|subprocess|connection|popen_fork|shutil|pathlib|gzip"
+    r"|tarfile|zipfile|client|sessions|adapters|connectionpool|retries|tokenization\w*|\w*(?:loader|dataset|sampler|reader)s?)\.py:"
+    r"|^(?:\w+\.)*_*(?:\w*next_batch|__next__|get_?batch|fetch|download|read\w*|open|urlopen|sleep|spin|collate\w*|__getitem__"
+    r"|tokenize\w*|load_(?:batch|data|sample|shard)\w*) \("
+)
+"""Frames of work without a tensor of the device."""
+_LEAF = re.compile(
+    r"^(?:0x[0-9a-f]+|\?\?|\[?unknown|poll|__poll|select|epoll_wait|futex|syscall|pthread_\w+|clock_nanosleep|sched_yield"
+    r"|__sched_yield|std::condition_variable\w*)\b"
+)
+"""Native frames below the one that says what the thread does."""
+
+
+def read_stacks(names: Iterable[str]) -> HangEvidence:
+    """The stacks in the files and folders ``names``.
+
+    Raises:
+        UsageError: a name that is no file or folder.
+        UnreadableError: no stack of a rank.
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    notes: list[str] = []
+    for path in _files(names):
+        try:
+            found.update(stacks_in(read_input(path, max_bytes=MAX_BYTES), path.name))
+        except (UnreadableError, OSError) as error:
+            notes.append(f"ignored: {getattr(error, 'message', None) or error}"[:200])
+    if not found:
+        raise UnreadableError(
+            notes[0].removeprefix("ignored: ") if notes else "no stacks",
+            hint="write one file for each rank: py-spy dump --json --pid PID > rank3.json",
+        )
+    return evidence_from_stacks(found, tuple(notes))
+
+
+def _files(names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        path = Path(name)
+        try:
+            below = sorted(path.rglob("*"))[:MAX_FILES] if path.is_dir() else [path] if path.exists() else []
+        except (OSError, ValueError):
+            below = []
+        if not below:
+            raise UsageError(
+                f"{name} is not a file or folder, or is empty", hint="--stacks DIR or FILE, as often as needed"
+            )
+        yield from (found for found in below if found.is_file())
+
+
+def evidence_from_stacks(stacks: dict[int, tuple[str, ...]], notes: tuple[str, ...] = ()) -> HangEvidence:
+    """``stacks``: frames of the main thread of each rank, the innermost first."""
+    ranks = {
+        rank: RankEvidence(rank=rank, stack=frames, on_host=is_elsewhere(frames), partial=True)
+        for rank, frames in sorted(stacks.items())
+    }
+    return HangEvidence(
+        world_size=plausible_size(max(stacks) + 1, len(stacks)), groups=(), ranks=ranks, guessed_size=True, notes=notes
+    )
+
+
+def is_elsewhere(frames: tuple[str, ...]) -> bool | None:
+    """Whether a rank is outside of all communication, for certain. None: not known."""
+    own = [frame for frame in frames if not _LEAF.match(frame)]
+    if not own:
+        return None
+    if _WAITS.search(own[0]):
+        return False
+    return True if _HOST_ONLY.search(own[0]) else None
+
+
+def stacks_in(data: bytes, name: str) -> dict[int, tuple[str, ...]]:
+    """By rank, the frames of the main thread.
+
+    Raises:
+        UnreadableError: no stack, or its rank is unknown.
+    """
+    text = data.decode(errors="replace")
+    sections = list(_SECTION.finditer(text))
+    if sections:
+        ends = [*(section.start() for section in sections[1:]), len(text)]
+        parts = [(int(section[1]), text[section.end() : end]) for section, end in zip(sections, ends, strict=True)]
+        is_page = "<pre>" in text
+        bodies = [
+            (rank, _body(part) if is_page else part.partition("\n")[2]) for rank, part in parts if rank < MAX_RANKS
+        ]
+        found = {rank: frames for rank, body in bodies if (frames := _frames(body))}
+    else:
+        frames = _frames(text)
+        found = {_rank_of(name): frames} if frames else {}
+    if not found:
+        raise UnreadableError(f"{name} holds no Python stack", hint="use py-spy dump, with --json or without")
+    return found
+
+
+def _body(part: str) -> str:
+    """The text of a section of a page."""
+    return html.unescape(_TAG.sub("", part.partition("<pre>")[2].partition("</pre>")[0]))
+
+
+def _rank_of(name: str) -> int:
+    found = _IN_NAME.search(name) or _NUMBER.search(name.partition(".")[0])
+    if found is None or int(found[1]) >= MAX_RANKS:
+        raise UnreadableError(f"the rank of {name} is unknown", hint="add the rank to the file name: rank3.json")
+    return int(found[1])
+
+
+def _frames(text: str) -> tuple[str, ...]:
+    """Frames of the main thread, in any of the forms."""
+    stripped = text.strip()
+    try:
+        if stripped[:1] in ("[", "{"):
+            return _checked(_from_json(json.loads(stripped)))
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
+        return ()
+    if "most recent call first" in text:
+        threads = threads_of_traceback(text)
+        return _checked(threads[0]["frames"]) if threads else ()
+    return _checked(_from_text(text))
+
+
+def _checked(frames: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(one_line(str(frame)[:1000], 300) for frame in list(frames)[:MAX_FRAMES])
+
+
+def _from_json(value: Any) -> list[str]:
+    """py-spy's list of threads, or an agent's evidence."""
+    if isinstance(value, dict):
+        threads = sorted(value["threads"], key=lambda thread: not thread.get("main"))
+        return [str(frame) for frame in threads[0]["frames"]]
+    threads = [thread for thread in value if thread["frames"]]
+    main = [
+        thread for thread in threads if thread["thread_name"] == "MainThread" or thread["os_thread_id"] == thread["pid"]
+    ]
+    chosen = (main or threads)[0]
+    return [
+        f"{frame['name']} ({frame['short_filename'] or frame['filename']}:{frame['line']})"
+        for frame in chosen["frames"]
+    ]
+
+
+def _from_text(text: str) -> list[str]:
+    threads: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines()[:MAX_LINES]:
+        if thread := _THREAD.match(line):
+            name = thread["name"] or thread["id"]
+        elif frame := _FRAME.match(line):
+            threads.setdefault(name, []).append(frame["frame"])
+    return threads.get("MainThread") or next(iter(threads.values()), [])

@@ -1,0 +1,233 @@
+"""NCCL RAS, NCCL Inspector and stacks in all their forms; and several sources in one verdict."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from diagnose.findings import Kind
+from diagnose.hang.evidence import Front, Group, HangEvidence, Pending, RankEvidence
+from diagnose.hang.sources.combine import Found, judge_together
+from diagnose.hang.sources.from_communicators import evidence_from_inspector, evidence_from_ras
+from diagnose.hang.sources.from_stacks import evidence_from_stacks, stacks_in
+from diagnose.hang.sources.read_ras import ask_ras, read_ras
+from diagnose.hang.verdict import HangVerdict, judge
+from diagnose.report import hang_object
+from telemetry.errors import UnreachableError, UnreadableError
+
+PY_SPY = """Process 7: python
+Python v3.11
+
+Thread 9 (idle): "Thread-1"
+    run (x.py:1)
+Thread 7 (active): "MainThread"
+{}
+"""
+WAITS = "    all_reduce (torch/distributed/distributed_c10d.py:2806)\n    main (train.py:9)"
+LOADS = "    next_batch (loader.py:40)\n    main (train.py:7)"
+TRACEBACK = (
+    'Thread 0x00007f (most recent call first):\n  File "/a/torch/distributed/distributed_c10d.py", line 3 in barrier\n'
+)
+RAS_TEXT = """Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          8            1          8        8
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         8         8         8   RUNNING  MISMATCH
+
+Warnings
+========
+
+#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  7 ranks have launched up to operation 6650
+  Rank 5 has launched up to operation 6649 -- GPU 5 managed by process 483072 on node 10.0.0.1
+
+"""
+
+
+def _ras(launched: list[int], dead: int = -1) -> bytes:
+    """One communicator of all ranks."""
+    who = [{"rank": rank, "host": "h", "pid": 100 + rank, "cuda_dev": rank} for rank in range(len(launched))]
+    here = [
+        {**who[rank], "collective_counts": {"AllReduce": count}} for rank, count in enumerate(launched) if rank != dead
+    ]
+    gone = [{**who[dead], "status": {"unresponsive": True, "considered_dead": True}}] if dead >= 0 else []
+    comm = {"hash": "0xab", "size": len(launched), "ranks": here, "missing_ranks": gone}
+    return json.dumps({"nccl_version": "2.29.1", "communicators": [comm]}).encode()
+
+
+def _judged(data: bytes) -> HangVerdict:
+    return judge(evidence_from_ras(read_ras(data, "ras")))
+
+
+def test_ras_names_the_rank_that_launched_less_in_json_and_in_text() -> None:
+    assert _judged(_ras([51, 51, 50, 51])).initiating == (2,)
+    assert _judged(RAS_TEXT.encode()).initiating == (5,)
+    assert _judged(_ras([51, 51, 51, 51])).initiating == ()
+
+
+def test_a_process_that_ras_considers_dead_is_named() -> None:
+    verdict = _judged(_ras([51, 51, 50, 51], dead=2))
+    assert verdict.initiating == (2,)
+    assert verdict.kind is Kind.DEAD_RANK
+
+
+@contextmanager
+def _service(answer: bytes, *, with_json: bool) -> Iterator[int]:
+    """What NCCL's service does with one client; its port."""
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as lines:
+            for line in lines:
+                if line.startswith(b"CLIENT PROTOCOL"):
+                    connection.sendall(b"SERVER PROTOCOL 2\n")
+                elif line.startswith(b"VERBOSE STATUS"):
+                    connection.sendall(answer)
+                    return
+                else:
+                    connection.sendall(
+                        b"OK\n" if with_json or line.startswith(b"TIMEOUT") else b"ERROR: Unknown command\n"
+                    )
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join()
+
+
+@pytest.mark.parametrize("with_json", [True, False])
+def test_the_service_is_asked_for_json_and_older_versions_answer_in_text(with_json: bool) -> None:
+    answer = _ras([51, 51, 51, 51, 51, 50, 51, 51]) if with_json else RAS_TEXT.encode()
+    with _service(answer, with_json=with_json) as port:
+        assert _judged(ask_ras("127.0.0.1", port)).initiating == (5,)
+
+
+def test_a_service_that_does_not_answer_is_an_error_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(UnreachableError, match="NCCL RAS at"):
+        ask_ras("127.0.0.1", silent.getsockname()[1], within_s=0.2)
+
+
+def test_inspector_shows_what_completed_and_names_no_rank() -> None:
+    rows = [
+        {
+            "header": {"id": "0xab", "rank": rank, "n_ranks": 2, "nnodes": 1},
+            "metadata": {"inspector_output_format_version": "v4.0", "hostname": "h", "pid": 100 + rank},
+            "coll_perf": {"coll": "AllReduce", "coll_sn": 40 + rank, "coll_exec_time_us": 5},
+        }
+        for rank in range(2)
+    ]
+    evidence = evidence_from_inspector([("a.log", "\n".join(map(json.dumps, rows)).encode() + b"\n{cut")])
+    assert [evidence.ranks[rank].fronts[0].completed for rank in range(2)] == [40, 41]
+    assert "1 lines are no records" in evidence.notes[0]
+    assert judge(evidence).initiating == ()
+
+
+def test_stacks_are_read_in_every_form() -> None:
+    as_json = [
+        {"pid": 7, "thread_name": "MainThread", "os_thread_id": 7,
+         "frames": [{"name": "barrier", "filename": "/a/d.py", "short_filename": "torch/distributed/d.py", "line": 3}]}
+    ]  # fmt: skip
+    agent = {"tool": "py-spy", "threads": [{"main": True, "frames": ["barrier (distributed_c10d.py:3)"]}]}
+    page = "<html><h2>Rank 0: http://a:1</h2>\n<pre>" + TRACEBACK.replace('"', "&#34;") + "</pre>"
+    dump = f"PARTIAL DATA: 2/3 workers responded\n  Rank 1: x\n\n=== Rank 0: http://a:1 ===\n{TRACEBACK}\n"
+    assert stacks_in(PY_SPY.format(WAITS).encode(), "rank0.txt")[0][0].startswith("all_reduce (")
+    assert stacks_in(json.dumps(as_json).encode(), "stack-0.json") == {0: ("barrier (torch/distributed/d.py:3)",)}
+    assert stacks_in(json.dumps(agent).encode(), "rank_0") == {0: ("barrier (distributed_c10d.py:3)",)}
+    assert stacks_in(page.encode(), "stacks.html") == {0: ("barrier (distributed_c10d.py:3)",)}
+    assert stacks_in(dump.encode(), "stacks_20260101.txt") == {0: ("barrier (distributed_c10d.py:3)",)}
+    with pytest.raises(UnreadableError):
+        stacks_in(b"nothing", "rank0")
+
+
+def _stacks(tops: list[str]) -> HangEvidence:
+    return evidence_from_stacks(
+        {rank: stacks_in(PY_SPY.format(top).encode(), f"rank{rank}")[rank] for rank, top in enumerate(tops)}
+    )
+
+
+def test_stacks_alone_name_the_only_rank_outside_of_communication() -> None:
+    verdict = judge(_stacks([WAITS, WAITS, LOADS, WAITS]))
+    assert verdict.initiating == (2,)
+    assert "next_batch (loader.py:40)" in verdict.headline
+    assert judge(_stacks([WAITS, LOADS, LOADS, WAITS])).initiating == ()
+    assert (
+        judge(_stacks([WAITS, WAITS, "    train_step (train.py:88)", WAITS])).initiating == ()
+    )  # loss.item() waits, too
+
+
+def _recorded(behind: int, size: int = 4) -> HangEvidence:
+    """Dumps of ranks in one group."""
+    ranks = {
+        rank: RankEvidence(
+            rank=rank,
+            fronts={0: Front(entered=8 if rank == behind else 9, completed=8)},
+            pending=() if rank == behind else (Pending(group=0, seq=9, op="all_reduce"),),
+        )
+        for rank in range(size)
+    }
+    group = Group(name="default_pg", members=tuple(range(size)), uid="0")
+    return HangEvidence(world_size=size, groups=(group,), ranks=ranks)
+
+
+def test_every_source_is_named_with_what_it_says_alone() -> None:
+    found = [
+        Found(name="flight recorder", evidence=_recorded(behind=2)),
+        Found(name="NCCL RAS", evidence=evidence_from_ras(read_ras(_ras([51, 51, 50, 51]), "ras"))),
+        Found(name="stacks", evidence=_stacks([WAITS, WAITS, LOADS, WAITS])),
+    ]
+    verdict = judge_together(found)
+    assert verdict.initiating == (2,)
+    assert "loader.py:40" in verdict.headline
+    sources = hang_object(verdict)["sources"]
+    assert [source["source"] for source in sources] == ["flight recorder", "NCCL RAS", "stacks"]
+    assert all("rank 2" in source["says"] for source in sources)
+    assert hang_object(verdict)["contradictions"] == []
+
+
+def test_sources_that_name_different_ranks_name_none_together() -> None:
+    found = [
+        Found(name="flight recorder", evidence=_recorded(behind=2)),
+        Found(name="NCCL RAS", evidence=evidence_from_ras(read_ras(_ras([50, 51, 51, 51]), "ras"))),
+    ]
+    verdict = judge_together(found)
+    assert verdict.initiating == ()
+    assert verdict.headline == "undecided: the sources contradict each other on rank 2"
+    assert hang_object(verdict)["contradictions"][0]["text"] == (
+        "the flight recorder alone names rank 2, the NCCL RAS alone names rank 0"
+    )
+
+
+def test_other_counts_of_one_rank_are_a_contradiction() -> None:
+    other = _recorded(behind=2)
+    ranks = {**other.ranks, 1: replace(other.ranks[1], fronts={0: Front(entered=9, completed=7)})}
+    found = [Found(name="flight recorder", evidence=other), Found(name="log", evidence=replace(other, ranks=ranks))]
+    verdict = judge_together(found)
+    assert [one.text for one in verdict.evidence.contradictions] == [
+        "the log says rank 1 completed 7 of default_pg, the flight recorder says 8"
+    ]
+    assert verdict.initiating == (2,)
+
+
+def test_a_source_fills_the_rank_that_another_one_lacks() -> None:
+    dumps = _recorded(behind=2)
+    dumps = replace(dumps, ranks={rank: of_rank for rank, of_rank in dumps.ranks.items() if rank != 2})
+    verdict = judge_together([
+        Found(name="flight recorder", evidence=dumps),
+        Found(name="stacks", evidence=_stacks([WAITS, WAITS, LOADS, WAITS])),
+    ])  # fmt: skip
+    assert verdict.initiating == (2,)
+    assert verdict.evidence.missing == ()

@@ -1,0 +1,61 @@
+"""`rankscope diagnose hang` on files of any job."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from telemetry.errors import UsageError
+from ui.cli.main import app
+
+LINE = (
+    "[rank{rank}]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
+    "Process group watchdog thread terminated with exception: [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds\n"
+)
+ASKED = (
+    "[rank2]:[E1206 18:44:13.1 x.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 2] Received a dump signal due to a "
+    "collective timeout from rank 0. Last enqueued NCCL work: 8, last completed NCCL work: 8.\n"
+)
+BARRIER = "barrier (distributed_c10d.py:3)"
+FRAMES = (BARRIER, BARRIER, "next_batch (loader.py:8)", "recv (distributed_c10d.py:9)")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for rank in (0, 1, 3):
+        (tmp_path / f"log{rank}.txt").write_text(LINE.format(rank=rank))
+    (tmp_path / "log2.txt").write_text(ASKED)
+    (tmp_path / "stacks").mkdir()
+    for rank, frame in enumerate(FRAMES):
+        (tmp_path / "stacks" / f"rank{rank}.txt").write_text(f'Thread 1 (idle): "MainThread"\n    {frame}\n')
+    return tmp_path
+
+
+def test_files_that_a_shell_expanded_and_standard_input_give_one_verdict(files: Path) -> None:
+    logs = [str(path) for path in sorted(files.glob("log*.txt"))]
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--json", "--logs", *logs, "--stacks", str(files / "stacks")])
+    answer = json.loads(done.output)
+    assert done.exit_code == 1
+    assert answer["findings"][0]["ranks"] == [2]
+    assert [source["source"] for source in answer["sources"]] == ["log", "stacks"]
+    assert answer["contradictions"] == []
+    text = "".join(Path(log).read_text() for log in logs)
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--logs", "-"], input=text)
+    assert done.exit_code == 1
+    assert "rank 2 is behind: never entered all_reduce #9 of default_pg [0-3]" in done.output
+    assert "evidence: log of ranks 0-3" in done.output
+
+
+def test_what_does_not_decide_ends_with_status_0_and_names_what_is_missing(files: Path) -> None:
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--logs", str(files / "log0.txt"), str(files / "log2.txt")])
+    assert done.exit_code == 0
+    assert "undecided" in done.output
+    assert "next: add evidence of ranks 1-2" in done.output
+
+
+@pytest.mark.parametrize("wrong", [["--logs", "/nowhere/*"], ["a-run", "--ras", "x"], ["--ras", "/nowhere"]])
+def test_wrong_names_are_errors_of_the_user(wrong: list[str]) -> None:
+    done = CliRunner().invoke(app, ["diagnose", "hang", *wrong])
+    assert isinstance(done.exception, UsageError)

@@ -1,0 +1,98 @@
+"""Evidence of a stall from files and sockets, without a store: what `rankscope diagnose hang` combines."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from diagnose.hang.dump import read_dumps
+from diagnose.hang.evidence import HangEvidence
+from diagnose.hang.from_bodies import evidence_from_spool
+from diagnose.hang.from_dumps import evidence_from_dumps
+from diagnose.hang.sources.combine import Found
+from diagnose.hang.sources.from_communicators import evidence_from_inspector, evidence_from_ras, is_same
+from diagnose.hang.sources.from_logs import evidence_from_logs
+from diagnose.hang.sources.from_stacks import read_stacks
+from diagnose.hang.sources.read_logs import read_logs
+from diagnose.hang.sources.read_ras import load_ras, read_ras
+from telemetry.errors import UnreadableError, UsageError
+from telemetry.files.access import read_input
+from ui.cli.commands.diagnose import HangOptions
+
+BETWEEN_S = 3.0
+"""Between two samples of NCCL RAS. A collective of a job that moves takes less."""
+MAX_INSPECTOR_BYTES = 2**30
+MAX_INSPECTOR_FILES = 20_000
+
+
+def reads_files(options: HangOptions) -> bool:
+    """Whether the evidence comes from files or sockets that are named, not from a store."""
+    return any((options.dumps, options.logs, options.ras, options.stacks, options.inspector))
+
+
+def find_evidence(options: HangOptions) -> list[Found]:
+    """The evidence of each named source, the most precise one first.
+
+    Raises:
+        UsageError: a source that does not exist, or no source that is readable.
+        UnreachableError: NCCL RAS gives no answer.
+    """
+    more = options.run or []
+    logs = [*(options.logs or []), *(more if options.logs else [])]
+    stacks = [*(options.stacks or []), *(more if options.stacks and not options.logs else [])]
+    if more and not (logs or stacks):
+        raise UsageError("a run does not work with files", hint="leave out the run, or the options that name files")
+    found: list[Found] = []
+    notes: list[str] = []
+    for name, read in _readers(options, logs, stacks):
+        try:
+            found.append(Found(name=name, evidence=read()))
+        except UnreadableError as error:
+            notes.append(f"{name} not used: {error.message}")
+            unreadable = error
+    if not found:
+        raise unreadable
+    first = found[0]
+    return [replace(first, evidence=replace(first.evidence, notes=(*notes, *first.evidence.notes))), *found[1:]]
+
+
+def _readers(
+    options: HangOptions, logs: list[str], stacks: list[str]
+) -> Iterator[tuple[str, Callable[[], HangEvidence]]]:
+    spool, dumps, ras, inspector = options.spool, options.dumps, options.ras, options.inspector
+    if spool:
+        yield "rank files", lambda: evidence_from_spool(spool, None, options.attempt)
+    if dumps:
+        yield "flight recorder", lambda: evidence_from_dumps(read_dumps(dumps))
+    if logs:
+        yield "log", lambda: evidence_from_logs(read_logs(logs, sys.stdin.buffer))
+    if ras:
+        yield "NCCL RAS", lambda: _ras(ras)
+    if stacks:
+        yield "stacks", lambda: read_stacks(stacks)
+    if inspector:
+        yield "NCCL Inspector", lambda: evidence_from_inspector(_inspector_files(inspector))
+
+
+def _ras(place: str) -> HangEvidence:
+    """One sample of a file; two of the service. Nothing is stalled if the counts differ."""
+    evidence = evidence_from_ras(read_ras(load_ras(place), place))
+    if Path(place).exists():
+        return evidence
+    time.sleep(BETWEEN_S)
+    newer = evidence_from_ras(read_ras(load_ras(place), place))
+    if is_same(evidence, newer):
+        return newer
+    note = f"NCCL RAS: ranks launched operations within {BETWEEN_S:g} s"
+    return HangEvidence(world_size=newer.world_size, groups=(), ranks={}, notes=(note,))
+
+
+def _inspector_files(place: Path) -> Iterator[tuple[str, bytes]]:
+    paths = sorted(place.rglob("*"))[:MAX_INSPECTOR_FILES] if place.is_dir() else [place]
+    for path in paths:
+        if path.is_file() or path == place:
+            try:
+                yield path.name, read_input(path, max_bytes=MAX_INSPECTOR_BYTES)
+            except OSError as error:
+                raise UsageError(f"{path}: {error.strerror}", hint="--inspector DIR or FILE") from None
