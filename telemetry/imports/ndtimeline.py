@@ -45,14 +45,16 @@ STAGES: dict[str, tuple[Stage, ...]] = {
 }
 """Metric -> stages. A batch of a send and a receive is both, at the same time. Parts of the optimizer (such as
 ``optimizer-inner-step``) are inside ``optimizer``, and left out."""
+_FIRST = "metric_name: "
 _NUMBERS = r"\[([-+0-9.eE, ]*)\]"
 _LINE = re.compile(
-    rf"metric_name: (?P<metric>[\w./ -]+), elapsed: [^,]+, recent_elapsed_raw_parts: {_NUMBERS}, "
+    rf"{_FIRST}(?P<metric>[\w./ -]+), elapsed: [^,]+, recent_elapsed_raw_parts: {_NUMBERS}, "
     rf"recent_since_start_raw_parts: {_NUMBERS}, tags: (?P<tags>.*), "
     r"step_range: range\((?P<first>\d{1,10}), (?P<end>\d{1,10})\), world_info: WorldInfo: TopoInfo\((?P<info>[^()]*)\)"
 )
 _STEP_TAG = re.compile(r"'_inner_global_step': (\d{1,10})")
-_FIELD = re.compile(r"(\w+)=(?:'([^']*)'|(\d{1,10}))")
+_FIELD = re.compile(r"(?<!\w)(\w{1,40})=(?:'([^']{0,256})'|(\d{1,10}))")
+"""Linear in the length of a line, whatever it holds."""
 
 
 def import_ndtimeline(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
@@ -110,7 +112,7 @@ def _in_trace(path: Path) -> Iterator[Operation]:
 def _in_log(path: Path, hosts: dict[int, str]) -> Iterator[Operation]:
     lines = lines_of(path, HINT)
     for number, line in enumerate(lines, 1):
-        match = _LINE.search(line)
+        match = _LINE.match(line, max(line.find(_FIRST), 0))
         if match is None:
             if not line.strip() or number == len(lines) > 1:
                 continue  # its writer was killed

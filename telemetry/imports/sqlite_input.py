@@ -87,7 +87,7 @@ def open_tables(path: Path, hint: str) -> Iterator[Tables]:
         try:
             _limit(connection, size_bytes)
             yield Tables(path, connection)
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise UnreadableError(f"{path} is not a complete SQLite file: {str(error)[:200]}", hint=hint) from error
         finally:
             connection.close()

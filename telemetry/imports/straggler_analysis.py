@@ -161,7 +161,10 @@ def _stage_codes(path: Path, column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise UnreadableError(f"{path}: optype is of type {column.type}, not text", hint=_COLUMNS_HINT)
     encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-    labels = encoded.dictionary.to_pylist()
+    try:
+        labels = encoded.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"{path}: an optype is not UTF-8", hint=_COLUMNS_HINT) from error
     if unknown := sorted(label for label in labels if label not in STAGE_BY_LABEL or label == Stage.STEP.label):
         raise UnreadableError(
             f"{path}: unknown optype {', '.join(unknown)[:300]}",

@@ -229,6 +229,13 @@ def _batch(rank: int) -> str:
     )
 
 
+def test_a_long_line_is_read_once(tmp_path: Path) -> None:
+    """Not once for each of its letters: that would take days."""
+    path = tmp_path / "timeline_run0_raw.log"
+    path.write_text(_batch(0).replace("ip=", "x" * 2_000_000 + "=") + _batch(1) + _batch(2) + _batch(3))
+    assert import_ndtimeline([path], ImportOptions()).hosts[0] == ""
+
+
 def test_only_the_program_that_trains_is_read_of_several(tmp_path: Path) -> None:
     made_formats.write_torchtitan(tmp_path, known_run())
     other = tmp_path / "structured_logs" / "generator.global_rank_0.20260101-000000-ABCDEF.jsonl"

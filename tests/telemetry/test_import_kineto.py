@@ -485,7 +485,7 @@ def test_files_without_a_step_in_common_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_rank_beyond_the_job_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="rank 5 in a grid of 2"):
+    with pytest.raises(UsageError, match="is of rank 5"):
         imported(plain(5, 2).save(tmp_path))
 
 

@@ -34,8 +34,8 @@ IMPORTERS: Mapping[Format, Importer] = {
 
 
 def import_run(options: ImportRunOptions) -> int:
-    with progress.status(f"reading {options.format.value}"):
-        run = IMPORTERS[options.format](options.paths, _import_options(options))
+    with progress.status(f"reading {options.format}"):
+        run = IMPORTERS[Format(options.format)](options.paths, _import_options(options))
     with progress.status(f"storing {run.spans.num_rows:,} spans"):
         write_run(run, options.store)
     if options.json:

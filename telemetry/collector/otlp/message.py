@@ -34,9 +34,10 @@ _RPC_CODES = {400: 3, 413: 8, 415: 3, 429: 8, 501: 12, 503: 14}
 
 _BAD_MESSAGE = (
     *(DecodeError, json_format.ParseError, RecursionError),
-    *(ValueError, TypeError, AttributeError, SystemError),
+    *(ValueError, TypeError, AttributeError, OverflowError, SystemError),
 )
-"""Errors of the parser, and of its conversions of unusual values. A name with a broken surrogate is a SystemError."""
+"""Errors of the parser, and of its conversions of unusual values: infinity for an integer is an OverflowError, a broken
+surrogate in a name a SystemError."""
 
 Request = TypeVar("Request", bound=Message)
 

@@ -25,9 +25,21 @@ class Format(StrEnum):
     OTLP = "otlp"
 
 
+FORMATS = [form.value for form in Format]
+
+
+def checked_format(name: str) -> str:
+    """``name``, if it is a format. All formats as choices would make the help wider than a terminal."""
+    if name not in FORMATS:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}")
+    return name
+
+
 FormatArgument = Annotated[
-    Format,
+    str,
     typer.Argument(
+        callback=checked_format,
+        autocompletion=lambda: FORMATS,
         metavar="FORMAT",
         help="straggler-analysis: trace-NAME.parquet with meta-NAME.yaml in the same folder, or that folder. "
         "kineto: PyTorch profiler traces, a .json or .json.gz for each rank, or their folder. "

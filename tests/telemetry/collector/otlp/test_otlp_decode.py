@@ -153,7 +153,13 @@ def test_more_objects_than_a_document_may_have_are_too_big() -> None:
         decode(body, Encoding(content_type=JSON_TYPE), ExportTraceServiceRequest, limit_bytes=len(body))
 
 
-def test_a_name_with_a_broken_surrogate_is_refused() -> None:
-    body = b'{"resourceSpans": [{"\\ud800": 1}]}'
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"resourceSpans": [{"\\ud800": 1}]}', id="a broken surrogate in a name"),
+        pytest.param(b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"kind": 1e999}]}]}]}', id="infinity"),
+    ],
+)
+def test_values_that_the_parser_does_not_expect_are_refused(body: bytes) -> None:
     with pytest.raises(UsageError, match="not an OTLP request"):
         decode(body, Encoding(content_type=JSON_TYPE), ExportTraceServiceRequest, limit_bytes=2**20)
