@@ -17,16 +17,31 @@ from telemetry.stages import Stage, StageClass
 class InferredSpan:
     """Begins when it is made. Exactly one of :meth:`end`, :meth:`finish` and :meth:`discard` is called."""
 
-    __slots__ = ("chunk", "cpu_ns", "duration_ns", "microbatch", "on_device", "recorder", "stage", "start_ns", "ticket")
+    __slots__ = (
+        *("chunk", "cpu_ns", "duration_ns", "end_cpu_ns", "microbatch", "on_device", "recorder", "stage", "start_ns"),
+        "ticket",
+    )
+    start_ns: int
 
-    def __init__(self, recorder: Recorder, stage: Stage, microbatch: int = -1, chunk: int = -1) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        stage: Stage,
+        microbatch: int = -1,
+        chunk: int = -1,
+        after: "InferredSpan | None" = None,
+    ) -> None:
+        """``after``: a span that has ended just now. Its readings of the clocks are used again."""
         is_compute = stage.stage_class is StageClass.COMPUTE
         self.recorder, self.stage, self.microbatch, self.chunk = recorder, stage, microbatch, chunk
         self.on_device = (is_compute or stage is Stage.STEP) and recorder.on_device()
         self.ticket: Any | None = recorder.begin_on_device() if self.on_device else None
-        self.cpu_ns = thread_time_ns() if is_compute and not self.on_device else -1
-        self.duration_ns = -1
-        self.start_ns = recorder.words[layout.WORD_OPEN_SINCE + stage] = monotonic_ns()
+        self.cpu_ns = self.end_cpu_ns = self.duration_ns = -1
+        if is_compute and not self.on_device:
+            self.cpu_ns = after.end_cpu_ns if after is not None and after.end_cpu_ns >= 0 else thread_time_ns()
+        is_next = after is not None and after.duration_ns >= 0
+        self.start_ns = after.start_ns + after.duration_ns if after is not None and is_next else monotonic_ns()
+        recorder.words[layout.WORD_OPEN_SINCE + stage] = self.start_ns
 
     def end(self, step: int) -> None:
         """End now, and record it. A step without room on the device is measured by the host."""
@@ -40,7 +55,8 @@ class InferredSpan:
     def finish(self, at_ns: int | None = None) -> None:
         """End on the host clock, now or at an earlier time. :meth:`record` may follow."""
         if self.cpu_ns >= 0:
-            self.cpu_ns = thread_time_ns() - self.cpu_ns
+            self.end_cpu_ns = thread_time_ns()
+            self.cpu_ns = self.end_cpu_ns - self.cpu_ns
         self.duration_ns = (monotonic_ns() if at_ns is None else at_ns) - self.start_ns
         self._close()
 
@@ -75,5 +91,4 @@ class InferredSpan:
 
 def is_capturing(recorder: Recorder) -> bool:
     """Whether the current stream captures a CUDA graph: no work runs, so there is nothing to measure."""
-    cuda = sys.modules.get("torch.cuda")
-    return recorder.on_device() and cuda is not None and bool(cuda.is_current_stream_capturing())
+    return recorder.on_device() and bool(sys.modules["torch.cuda"].is_current_stream_capturing())

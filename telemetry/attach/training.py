@@ -124,12 +124,12 @@ class Training:
         if not self._follows():
             return None
         self._pause_optimizer()
-        self._end_loss()
+        loss = self._end_loss()
         self._enter_step(confirm=True)
         microbatch = self._microbatch()
         if self._step is not None:
             self._step.num_backwards += 1
-        return self._begin(Stage.BACKWARD_COMPUTE, microbatch)
+        return self._begin(Stage.BACKWARD_COMPUTE, microbatch, after=loss)
 
     def begin_chunk(self, stage: Stage, microbatch: int, chunk: int) -> InferredSpan | None:
         """A forward or backward of a pipeline. The result, if any, is for :meth:`end_call`."""
@@ -156,7 +156,8 @@ class Training:
         else:
             span.discard()
         if span.stage is Stage.FORWARD_COMPUTE and completed and span.chunk < 0:
-            self._loss = InferredSpan(self._recorder, Stage.FORWARD_COMPUTE, span.microbatch), self._count_operations()
+            loss = InferredSpan(self._recorder, Stage.FORWARD_COMPUTE, span.microbatch, after=span)
+            self._loss = loss, self._count_operations()
         self._resume_optimizer()
 
     def begin_optimizer(
@@ -317,25 +318,28 @@ class Training:
         in_own_step = recorder.words[layout.WORD_OPEN_SINCE + Stage.STEP] != 0
         return not in_own_step or recorder.depth != 1
 
-    def _begin(self, stage: Stage, microbatch: int = -1, chunk: int = -1) -> InferredSpan | None:
+    def _begin(
+        self, stage: Stage, microbatch: int = -1, chunk: int = -1, after: InferredSpan | None = None
+    ) -> InferredSpan | None:
         if self._user_times():
             return None
-        self._open, self.is_busy = InferredSpan(self._recorder, stage, microbatch, chunk), True
+        self._open, self.is_busy = InferredSpan(self._recorder, stage, microbatch, chunk, after), True
         return self._open
 
     def _finish_open(self) -> None:
         self._open, self.is_busy = None, self._is_off
 
-    def _end_loss(self) -> None:
-        """A backward begins: what the rank did since the forward was the loss."""
+    def _end_loss(self) -> InferredSpan | None:
+        """A backward begins: what the rank did since the forward was the loss. Returns its span, if it is recorded."""
         loss, self._loss = self._loss, None
         if loss is None:
-            return
+            return None
         span, num_operations = loss
-        if num_operations == self._count_operations():
-            span.end(self._number())
-        else:
+        if num_operations != self._count_operations():
             span.discard()
+            return None
+        span.end(self._number())
+        return span
 
     def _drop_loss(self) -> None:
         loss, self._loss = self._loss, None

@@ -82,8 +82,10 @@ class Recorder(RecordBuffer):
             try_open_clock()
 
     def last_begun(self, stage: Stage) -> int:
-        """Start of the newest :meth:`span` of a stage, CLOCK_MONOTONIC; 0: there was none."""
-        return max(span.start for span in self._pools[stage])
+        """Start of the newest :meth:`span` of a stage, CLOCK_MONOTONIC; 0: there was none. Looks at the
+        three outermost levels only."""
+        pool = self._pools[stage]
+        return max(pool[0].start, pool[1].start, pool[2].start)
 
     def record_span(
         self,

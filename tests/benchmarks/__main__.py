@@ -15,6 +15,7 @@ from tests.benchmarks.pages import BENCHMARKS, write_section
 NAMES = (
     "span_cost",
     "overhead",
+    "attach",
     "soak",
     "ingest",
     "samplers",
