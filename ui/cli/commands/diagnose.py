@@ -59,7 +59,7 @@ InspectorOption = Annotated[
 RunOrFiles = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Run. Default: the newest one. After --logs or --stacks: more files.", metavar="[RUN]", show_default=False
+        help="Run. Default: the newest one. After --logs or --stacks: more files.", metavar="RUN", show_default=False
     ),
 ]
 
