@@ -14,8 +14,6 @@ LINE = (
     "Process group watchdog thread terminated with exception: "
     "[Rank {rank}] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds\n"
-    "Process group watchdog thread terminated with exception: [Rank {rank}] Watchdog caught collective "
-    "operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds\n"
 )
 ASKED = (
     "[rank2]:[E1206 18:44:13.1 x.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 2] Received a dump signal due to a "
