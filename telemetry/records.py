@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from telemetry.errors import UsageError
+from telemetry.run_names import as_role
 from telemetry.topology import AXES, Place, Topology
 
 ROLE = "role"
 """In ``meta``: what the rank does in a job with several programs (actor, rollout, reward ...)."""
-MAX_ROLE_LENGTH = 32
-"""Characters of a role."""
 LOG_OFFSETS = "log_offsets"
 """In ``meta``: sizes of the files behind stdout and stderr as recording began."""
 
@@ -71,12 +70,6 @@ def parse_meta(meta: str) -> Mapping[str, str]:
         values = json.loads(meta)
         return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
     return {}
-
-
-def as_role(text: str) -> str:
-    """The role in ``text``, in lower case and of limited length. Characters that are no letter, digit or one of . _ -
-    become dashes. Empty: no role."""
-    return "".join(sign if sign.isalnum() or sign in "._-" else "-" for sign in text.strip().lower())[:MAX_ROLE_LENGTH]
 
 
 def role_in(meta: Mapping[str, str]) -> str:

@@ -15,6 +15,8 @@ from telemetry.printable import printable
 
 MAX_HOST_LENGTH = 256
 """Characters of a host's name."""
+MAX_ROLE_LENGTH = 32
+"""Characters of a role."""
 
 
 def storable(name: str) -> str:
@@ -60,3 +62,9 @@ def _is_allowed(character: str) -> bool:
 def _shown(name: str) -> str:
     shown = printable(name[:60])
     return f"'{shown}…' of {len(name.encode(errors='replace'))} bytes" if len(name) > 60 else f"'{shown}'"
+
+
+def as_role(text: str) -> str:
+    """The role in ``text``, in lower case and of limited length. Characters that are no letter, digit or one of . _ -
+    become dashes. Empty: no role."""
+    return "".join(sign if sign.isalnum() or sign in "._-" else "-" for sign in text.strip().lower())[:MAX_ROLE_LENGTH]

@@ -22,8 +22,7 @@ from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.files.private_files import make_folder
-from telemetry.records import as_role
-from telemetry.run_names import MAX_HOST_LENGTH, storable
+from telemetry.run_names import MAX_HOST_LENGTH, as_role, storable
 
 DEFAULT_PORT = 8719
 DEFAULT_COLLECTOR = f"http://127.0.0.1:{DEFAULT_PORT}"
