@@ -40,6 +40,7 @@ from telemetry.topology import MAX_RANKS, Topology
 FORMAT = "chakra"
 _RANK = re.compile(r"\.(\d{1,7})\.(?:et|json)(?:\.gz)?$")
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
+LINK_HINT = "PyTorch's execution trace has no times: link it with the profiler's trace (chakra_trace_link)"
 _EXCHANGES = ("collective", "send", "recv")
 _GROUPS = "process_group:init"
 
@@ -70,8 +71,9 @@ def _by_rank(files: Sequence[Path]) -> dict[int, TraceFile]:
 
 def _trace(path: Path, rank: int) -> TraceFile:
     nodes = read_nodes(path)
+    if not (used := _used(nodes)):
+        raise UnreadableError(f"{path} has no operation with a duration", hint=LINK_HINT)
     begin_ns = _begins(path, nodes)
-    used = _used(nodes)
     chosen = [nodes[place] for place in used]
     kernels = Kernels(
         ranges=_ranges(path, [(place, _name(nodes[place])) for place in used], nodes, begin_ns),
@@ -114,14 +116,19 @@ def _used(nodes: Sequence[Node]) -> list[int]:
 
 
 def _begins(path: Path, nodes: Sequence[Node]) -> Ints:
-    """When each node began, in nanoseconds: as stated, else after all nodes that it depends on."""
+    """When each node began, in nanoseconds: as stated, else after all nodes that it depends on.
+
+    The converter writes the order of execution into the data dependencies. Control dependencies name the caller, which
+    may itself wait for a node that it called. They count only in a trace without data dependencies.
+    """
     if any(node.start_us for node in nodes):
         return np.array([node.start_us * 1000 for node in nodes], dtype=np.int64)
+    by_data = any(node.inputs for node in nodes)
     place_of = {node.number: place for place, node in enumerate(nodes)}
     begin_us, waiting = [0] * len(nodes), [0] * len(nodes)
     followers: list[list[int]] = [[] for _ in nodes]
     for place, node in enumerate(nodes):
-        for number in {*node.parents, *node.inputs} - {node.number}:
+        for number in set(node.inputs if by_data else node.parents) - {node.number}:
             if (before := place_of.get(number)) is not None:
                 followers[before].append(place)
                 waiting[place] += 1

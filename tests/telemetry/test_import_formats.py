@@ -195,6 +195,30 @@ def test_a_graph_without_begins_follows_its_dependencies_and_is_one_step(tmp_pat
     assert accused(run) == []
 
 
+def test_a_caller_may_wait_for_what_it_called(tmp_path: Path) -> None:
+    """As in traces of the converter: the begins follow from data dependencies alone."""
+    common = {"NodeType": 4, "runtime": 100, "is_cpu_op": True}
+    called = {"Id": 2, "Name": "aten::mm", "ctrlDeps": [3], "data_deps": [1], **common}
+    caller = {"Id": 3, "Name": "aten::linear(1)", "ctrlDeps": [], "data_deps": [2], **common}
+    first = {"Id": 1, "Name": "aten::linear(0)", "ctrlDeps": [], "data_deps": [], **common}
+    path = tmp_path / "chakra.0.json"
+    path.write_text(json.dumps({"workload_graph": [first, called, caller]}))
+    (step,) = (row for row in import_chakra([path], ImportOptions()).spans.to_pylist() if row["stage"] == Stage.STEP)
+    assert step["duration_ns"] == 200_000, "the caller is no operation of its own"
+    for node in (called, caller):
+        node["data_deps"] = [2, 3]
+    path.write_text(json.dumps({"workload_graph": [first, called, caller]}))
+    with pytest.raises(UnreadableError, match="in a circle"):
+        import_chakra([path], ImportOptions())
+
+
+def test_an_execution_trace_without_times_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "chakra.0.json"
+    path.write_text(json.dumps({"schema": "1.0.2-chakra.0.0.4", "nodes": [{"id": 1, "name": "aten::mm"}]}))
+    with pytest.raises(UnreadableError, match="chakra_trace_link"):
+        import_chakra([path], ImportOptions())
+
+
 def test_launches_of_a_report_are_known(tmp_path: Path) -> None:
     run = imported(FORMATS["nsys"], tmp_path, known_run())
     rows = [row for row in run.spans.to_pylist() if row["stage"] == Stage.GRADS_ALL_REDUCE]
