@@ -3,6 +3,8 @@
 import os
 from threading import Lock
 
+import torch
+
 from telemetry.attach.deciding import COLLECTOR, names_of
 from telemetry.attach.own_errors import OwnErrors
 from telemetry.attach.seams import Seams
@@ -60,7 +62,9 @@ def _follow_training() -> None:
     register_traced_backend(None)
     missing = Seams(training, errors).install()
     if missing:
-        RECORDER.mark(MISSING, ", ".join(missing))
+        names = ", ".join(missing)
+        RECORDER.mark(MISSING, names)
+        warn(f"cannot record {names} with torch {torch.__version__}. Training is not affected")
     before_end(lambda: training.end(failed=is_failing()))
     os.register_at_fork(after_in_child=training.switch_off)
 

@@ -73,14 +73,14 @@ class Seams:
         return missing
 
     def see_imported(self) -> None:
-        """Replace functions of modules that were imported since. Cheap: called at each step."""
+        """Replace functions of modules that were imported since. Cheap: called at each step. Never raises."""
         if (pipelining := sys.modules.get(PIPELINING)) is not None:
             with suppress(Exception):
                 self._see_chunks(pipelining)
         for name in CHECKPOINT_MODULES:
             if (module := sys.modules.get(name)) is not None:
                 for function, stage in STAGES_OF_SAVES.items():
-                    with suppress(AttributeError):
+                    with suppress(Exception):
                         self._see_save(module, function, stage)
 
     def _see_forwards(self) -> None:
@@ -92,10 +92,8 @@ class Seams:
                 compiled: Function | None = self._compiled_call_impl
                 return self._call_impl(*args, **kwargs) if compiled is None else compiled(*args, **kwargs)
             with_grad = torch.is_grad_enabled()
-            if not with_grad and isinstance(
-                self, GraphModule
-            ):  # part of a compiled function, which has its own backward
-                return plain(self, *args, **kwargs)
+            if not with_grad and isinstance(self, GraphModule):
+                return plain(self, *args, **kwargs)  # part of a compiled function, which has its own backward
             begin = partial(training.begin_forward, with_grad=with_grad)
             return guarded(begin, plain, (self, *args), kwargs)
 

@@ -142,6 +142,8 @@ def _break_ends() -> None:
 
 
 def _break_the_seams() -> None:
+    """Also those of modules that are imported later."""
+    importlib.import_module("torch.distributed.checkpoint")
     importlib.import_module("telemetry.attach.seams").replace = _raises  # type: ignore[attr-defined]
 
 
@@ -162,7 +164,7 @@ def _forget_the_helper() -> None:
         (lambda: None, {"WORLD_SIZE": "4", "RANK": "2"}, ""),
         (_break_training, {}, "the training loop cannot be followed completely: OSError"),
         (_break_ends, {}, "the training loop cannot be followed completely: OSError"),
-        (_break_the_seams, {}, "recording run one"),
+        (_break_the_seams, {}, "cannot record forward, backward, optimizer, data-load, checkpoint with torch"),
         (_forget_the_helper, {}, "not attached: this version of torch"),
     ],
 )
