@@ -40,7 +40,9 @@ def find_inputs(paths: Sequence[Path], suffixes: Sequence[str], what: str) -> li
 def _in_folder(folder: Path, suffixes: Sequence[str], what: str) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.name.endswith(tuple(suffixes)) and path.is_file())
     if not found:
-        raise UsageError(f"{folder} has no {' or '.join(suffixes)}", hint=f"name {what}, or their folder")
+        raise UsageError(
+            f"{folder} has no {' or '.join(filter(None, suffixes)) or 'file'}", hint=f"name {what}, or their folder"
+        )
     return found
 
 

@@ -143,7 +143,9 @@ def test_a_help_page_of_80_columns_cuts_no_word(words: list[str]) -> None:
     [("diagnose", ["hang", "whatif"]), ("drive", ["node", "status", "drain", "replace", "pause", "resume"])],
 )
 def test_the_help_of_a_command_with_a_default_lists_the_other_subcommands(name: str, others: list[str]) -> None:
-    page = invoked(name, "--help")[1].partition("with --help:")[2]
+    whole = invoked(name, "--help")[1]
+    assert whole.startswith(f"Usage: rankscope {name} [OPTIONS]")
+    page = whole.partition("with --help:")[2]
     assert [line.split()[0] for line in page.splitlines() if line[2:3].strip()] == others
 
 
@@ -154,6 +156,7 @@ def test_the_help_of_a_command_with_a_default_lists_the_other_subcommands(name: 
         ("doctor --seconds 15", "--node or --pairs"),
         ("doctor --quick --pairs", "--node"),
         ("doctor --nnodes 2", "--node or --pairs"),
+        ("doctor --patience 5", "--node or --pairs"),
         ("doctor --store embedded:store", "--run"),
         ("simulate --no-prefetch", "--fsdp"),
         ("diagnose --every 5", "--watch"),
