@@ -183,6 +183,11 @@ def test_an_address_that_is_none_is_refused_at_the_start(command: str, address: 
     assert "http://HOST:8719" in refused.value.hint
 
 
+def test_a_receiver_without_a_scheme_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UsageError, match="'tempo:4318' is not the address of a receiver"):
+        invoked("export", "otlp", "--endpoint", "tempo:4318")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
