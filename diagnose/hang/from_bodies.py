@@ -151,7 +151,7 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, 
     if not began:
         raise UsageError(
             f"no rank file under {spool}",
-            hint=f"name the folder where ranks write: --spool DIR (default {spool_of()})",
+            hint=f"use --spool with the folder into which ranks write. Their default folder is {spool_of()}",
         )
     return max(began)[1:]
 

@@ -276,8 +276,9 @@ def _rows(steps: Ints, window: StepWindow | None) -> tuple[int, int]:
     first = int(np.searchsorted(steps, window.first_step))
     stop = int(np.searchsorted(steps, window.last_step, side="right"))
     if len(steps) and first == stop:
+        end = f"to {window.last_step}" if window.last_step < LAST_STEP else "on"
         raise UsageError(
-            f"no finished step from {window.first_step} to {window.last_step}",
+            f"no finished step from {window.first_step} {end}",
             hint=f"steps {steps[0]} to {steps[-1]} are stored",
         )
     return first, stop

@@ -120,7 +120,8 @@ def read_expectations(path: Path) -> dict[str, float]:
         given = tomllib.loads(read_input(path, max_bytes=MAX_BYTES).decode())
     except (OSError, ValueError) as error:
         raise UnreadableError(
-            f"cannot read expectations from {path}: {error}", hint="write one line for each value: NAME = NUMBER"
+            f"cannot read expectations from {path}: {getattr(error, 'strerror', None) or error}",
+            hint="write one line for each value: NAME = NUMBER",
         ) from error
     for name, value in given.items():
         if name not in EXPECTABLE:

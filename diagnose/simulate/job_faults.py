@@ -62,11 +62,13 @@ class UnequalExperts(Lasting):
 
     def check(self, scene: Scene) -> None:
         check_least(1.0, factor=self.factor)
-        degree = dict(scene.topology.mesh).get("ep", 1)
-        if not scene.experts or not 0 <= self.ep < degree or self.factor >= degree:
+        if not scene.experts:
+            raise UsageError("unequal experts need a run with experts", hint="add --experts --mesh dp=2,ep=4")
+        degree = dict(scene.topology.mesh)["ep"]
+        if not 0 <= self.ep < degree or self.factor >= degree:
             raise UsageError(
-                f"unequal experts at ep={self.ep} with factor={self.factor}",
-                hint=f"use --experts, ep below {degree} and a factor below {degree}",
+                f"unequal experts at ep={self.ep} with factor={self.factor:g}",
+                hint=f"use ep and factor below {degree}, the degree of the axis ep",
             )
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:

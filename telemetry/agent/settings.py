@@ -81,11 +81,13 @@ class SamplerSettings:
     def __post_init__(self) -> None:
         if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
             raise UsageError(
-                f"a sampling interval of {self.interval_s:g} s",
-                hint=f"0.1 to {MAX_INTERVAL_S:g}; 0 turns sampling off",
+                f"a sampling interval of {self.interval_s:g} s is out of range",
+                hint=f"use 0.1 to {MAX_INTERVAL_S:g} s, or 0 to turn sampling off",
             )
         if self.network_s != 0 and not 0.01 <= self.network_s <= 10:
-            raise UsageError(f"network windows of {self.network_s:g} s", hint="0.01 to 10, or 0 for none")
+            raise UsageError(
+                f"network windows of {self.network_s:g} s are out of range", hint="use 0.01 to 10 s, or 0 for none"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +163,22 @@ class _Parser(argparse.ArgumentParser):
     """Reports wrong options as all other commands do."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"see `{self.prog} --help`")
+        raise UsageError(_plain_message(message), hint=f"see `{self.prog} --help`")
+
+
+def _plain_message(message: str) -> str:
+    """A message of argparse without its terms: ``argument --spool: expected one argument``."""
+    text = message.removeprefix("argument ")
+    if (missing := text.removeprefix("the following arguments are required: ")) != text:
+        return f"{missing} is missing"
+    return text.replace("expected one argument", "the value is missing").replace("unrecognized arguments", "unknown")
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
 def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
@@ -176,10 +193,10 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         description="Send the rank files of this host to a collector. Take evidence when ranks make no progress or "
         "die.",
     )
-    parser.add_argument("--spool", type=Path, required=True, help="folder that ranks write into; required")
+    parser.add_argument("--spool", type=Path, required=True, help="folder into which ranks write; required")
     parser.add_argument("--run", help="follow this run only")
-    parser.add_argument("--attempt", type=int, help="follow this attempt only")
-    parser.add_argument("--collector", default=collector, help="its address, http://HOST:PORT" + DEFAULT)
+    parser.add_argument("--attempt", type=_whole_number, help="follow this attempt only")
+    parser.add_argument("--collector", default=collector, help="address of the collector, http://HOST:PORT" + DEFAULT)
     parser.add_argument(
         "--keep",
         type=_number,

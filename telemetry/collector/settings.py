@@ -61,7 +61,7 @@ class ServerSettings(BaseSettings):
             settings = cls(**{**{name: SecretStr(value) for name, value in secrets.items() if value}, **values})
         except ValidationError as error:
             first = error.errors()[0]
-            hint = "see `rankscope collect --help` and docs/guides/settings.md"
+            hint = "see docs/guides/settings.md and docs/guides/security.md"
             raise UsageError(f"{_origin(first['loc'], values)}: {in_plain_words(first['msg'])}", hint=hint) from error
         if settings.tls_cert and settings.tls_key:
             check_pair(settings.tls_cert, settings.tls_key)

@@ -31,7 +31,7 @@ def store_from_spool(spool: Path) -> Store:
     if not folders:
         raise UsageError(
             f"no rank file under {spool}",
-            hint=f"name the folder that ranks write into: --spool DIR; here it is {spool_of()}",
+            hint=f"use --spool with the folder into which ranks write. Their default folder is {spool_of()}",
         )
     store = EmbeddedStore()
     store.migrate()

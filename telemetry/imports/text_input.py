@@ -44,7 +44,9 @@ def _in_folder(folder: Path, suffixes: Sequence[str], what: str) -> list[Path]:
     files = (path for path in folder.iterdir() if path.name.endswith(tuple(suffixes)) and path.is_file())
     found = sorted(files, key=_with_numbers)
     if not found:
-        raise UsageError(f"{folder} has no {' or '.join(suffixes)}", hint=f"name {what}, or their folder")
+        raise UsageError(
+            f"{folder} has no {' or '.join(filter(None, suffixes)) or 'file'}", hint=f"name {what}, or their folder"
+        )
     return found
 
 

@@ -3,6 +3,7 @@
 One table maps HTTP statuses to errors. The collector answers by it, and the client raises by it.
 """
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -153,7 +154,7 @@ class CollectorClient:
             answer = self._http.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # also if the answer cannot be decompressed
             raise UnreachableError(
-                f"no collector answers at {without_password(self.url)}: {error}",
+                f"no collector answers at {without_password(self.url)}: {_without_errno(error)}",
                 hint=_where_to_look(error),
             ) from error
         if answer.is_success:
@@ -178,6 +179,11 @@ class CollectorClient:
             f"no collector answers at {without_password(self.url)}: {why}",
             hint="check that this is the address of a rankscope collector",
         )
+
+
+def _without_errno(error: Exception) -> str:
+    """``[Errno 111] Connection refused`` -> ``Connection refused``."""
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error))
 
 
 def _stored(answer: httpx.Response) -> dict[int, int]:

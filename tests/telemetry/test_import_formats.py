@@ -321,6 +321,12 @@ def test_a_foreign_file_among_good_ones_is_refused_with_a_hint(name: str, tmp_pa
             form.read([folder], ImportOptions())
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_empty_folder_is_refused_with_what_is_missing(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r" has no (\.\w+|file)"):
+        FORMATS[name].read([tmp_path], ImportOptions())
+
+
 def test_views_and_generated_columns_of_a_report_are_never_read(tmp_path: Path) -> None:
     made_formats.write_nsys(tmp_path, known_run(ranks=1))
     path = tmp_path / "report_rank0.sqlite"

@@ -143,7 +143,9 @@ def test_a_help_page_of_80_columns_cuts_no_word(words: list[str]) -> None:
     [("diagnose", ["hang", "whatif"]), ("drive", ["node", "status", "drain", "replace", "pause", "resume"])],
 )
 def test_the_help_of_a_command_with_a_default_lists_the_other_subcommands(name: str, others: list[str]) -> None:
-    page = invoked(name, "--help")[1].partition("with --help:")[2]
+    whole = invoked(name, "--help")[1]
+    assert whole.startswith(f"Usage: rankscope {name} [OPTIONS]")
+    page = whole.partition("with --help:")[2]
     assert [line.split()[0] for line in page.splitlines() if line[2:3].strip()] == others
 
 
@@ -154,6 +156,7 @@ def test_the_help_of_a_command_with_a_default_lists_the_other_subcommands(name: 
         ("doctor --seconds 15", "--node or --pairs"),
         ("doctor --quick --pairs", "--node"),
         ("doctor --nnodes 2", "--node or --pairs"),
+        ("doctor --patience 5", "--node or --pairs"),
         ("doctor --store embedded:store", "--run"),
         ("simulate --no-prefetch", "--fsdp"),
         ("diagnose --every 5", "--watch"),
@@ -178,6 +181,11 @@ def test_an_address_that_is_none_is_refused_at_the_start(command: str, address: 
     with pytest.raises(UsageError, match="is not the address of a collector") as refused:
         invoked(*command.split(), address)
     assert "http://HOST:8719" in refused.value.hint
+
+
+def test_a_receiver_without_a_scheme_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UsageError, match="'tempo:4318' is not the address of a receiver"):
+        invoked("export", "otlp", "--endpoint", "tempo:4318")
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_the_newest_runs_are_listed_and_the_others_counted(address: str) -> None
 
 def test_a_limit_is_the_number_of_runs_and_zero_lists_all(address: str) -> None:
     assert len(listed(address, "--limit", "2").stdout.splitlines()) == 1 + 2
+    assert "1 older run is not shown" in listed(address, "--limit", str(NUMBER - 1)).stderr
     everything = listed(address, "--limit", "0")
     assert len(everything.stdout.splitlines()) == 1 + NUMBER
     assert everything.stderr == ""

@@ -88,10 +88,10 @@ def try_hook(options: HookOptions) -> int:
     stop = ended_by_signals() if options.hold else threading.Event()
     fires, is_over = sample_notices(time.time_ns(), settings.dashboard)
     _send(made, fires)
-    out.print(Text(f"hook {hook}: took the sample, which fires: look for run {fires.labels['run_id']} there"))
+    out.print(Text(f"hook {hook} accepted the sample alert. Its run is {fires.labels['run_id']}"))
     stop.wait(options.hold)
     _send(made, is_over)
-    out.print(Text(f"hook {hook}: took its end"))
+    out.print(Text(f"hook {hook} accepted the end of the sample alert"))
     return 0
 
 
@@ -106,7 +106,7 @@ def _send(hook: Hook, notice: Notice) -> None:
         if error.again:
             raise UnreachableError(words, hint="is the receiver running, and is this its address?") from error
         raise UsageError(
-            words, hint=f"a retry would be refused too. Check the section [hooks.{hook.name}] in the file of rules"
+            words, hint=f"a retry does not help. Check the section [hooks.{hook.name}] in the file of rules"
         ) from error
 
 
@@ -124,4 +124,4 @@ def _state_file(settings: Settings) -> Path:
     try:
         return settings.state or default_state_file()
     except RuntimeError as error:
-        raise UsageError("this user has no home to keep alerts in", hint="say where: --state FILE") from error
+        raise UsageError("this user has no home folder to keep alerts in", hint="use --state FILE") from error

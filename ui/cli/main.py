@@ -60,7 +60,7 @@ COMMANDS = {
         help="Receive spans, store them and answer queries.",
     ),
     "migrate": Subcommand(
-        target="ui.cli.commands.migrate:migrate", extra="store", help="Make or upgrade the tables of a store."
+        target="ui.cli.commands.migrate:migrate", extra="store", help="Create or upgrade the tables of a store."
     ),
     "agent": Subcommand(
         target="ui.cli.commands.agent:agent",
@@ -167,7 +167,7 @@ def rankscope(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """See every rank of a training job; when it slows or stalls, name the rank, the host and the cause."""
+    """Show what every rank of a training job does. Name the rank, host and cause if the job slows or stalls."""
 
 
 def main() -> None:

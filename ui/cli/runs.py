@@ -35,9 +35,9 @@ def runs(options: RunsOptions) -> int:
     else:
         out.print(table_of(rows, NAME_WIDTH if out.is_terminal else None))
         if most and len(names) > most:
-            progress.print(
-                f"{len(names) - most:,} older runs are not shown: --limit N shows more, --limit 0 all of them"
-            )
+            others = len(names) - most
+            hidden = "1 older run is" if others == 1 else f"{others:,} older runs are"
+            progress.print(f"{hidden} not shown: --limit N shows more, --limit 0 all of them")
     return 0
 
 

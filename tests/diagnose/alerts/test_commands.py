@@ -49,8 +49,8 @@ def test_a_hook_is_tried_with_a_sample_and_its_end_under_a_name_to_look_for(rule
     assert run in is_over.split()
     assert answer.exit_code == 0
     assert answer.stdout.splitlines() == [
-        f"hook lines: took the sample, which fires: look for run {run.removeprefix('run_id=')} there",
-        "hook lines: took its end",
+        f"hook lines accepted the sample alert. Its run is {run.removeprefix('run_id=')}",
+        "hook lines accepted the end of the sample alert",
     ]
 
 

@@ -106,6 +106,7 @@ def test_two_faults_of_one_run_are_both_told() -> None:
         ("slow:rank=5,factor=1.4,first_step=5,last_step=4", "from step 5 to 4"),
         ("checkpoint:rank=5,factor=2", "needs a run with checkpoints"),
         ("contention:host=gpu-000,factor=2", "needs compute on the CPU"),
+        ("experts:factor=2", "need a run with experts"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(text: str, words: str) -> None:

@@ -56,6 +56,15 @@ def test_collections_planned_together_would_gain_what_they_cost_apart() -> None:
     assert planned.share > 0.05
 
 
+def test_a_share_that_rounds_to_zero_has_no_sign() -> None:
+    told = conclude(_view("slow:rank=11,factor=1.5"))
+    assert told.figures is not None
+    console = Console(width=300)
+    with console.capture() as printed:
+        console.print(whatif_text(replace(told, figures=replace(told.figures, m_w=-0.001, m_s=-0.002))))
+    assert "explain 0% of the slowdown, the last pipeline stage 0%" in printed.get()
+
+
 def test_nothing_is_concluded_from_a_replay_that_misses_the_measured_steps() -> None:
     seen = _view("slow:rank=11,factor=1.5")
     told = conclude(replace(seen, step_ns=seen.step_ns * 1.1))

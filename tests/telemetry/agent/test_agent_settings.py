@@ -38,8 +38,12 @@ def test_a_variable_that_is_no_finite_number_is_wrong_use(text: str, monkeypatch
         ([*ARGUMENTS, "--patience", "-1"], "--patience -1 is negative"),
         ([*ARGUMENTS, "--appear", "-1"], "--appear -1 is negative"),
         ([*ARGUMENTS, "--keep", "-1"], "--keep -1 is negative"),
-        (ARGUMENTS[2:], "required: --spool"),
-        ([*ARGUMENTS, "--unknown"], "--unknown"),
+        (ARGUMENTS[2:], "--spool is missing"),
+        ([*ARGUMENTS, "--unknown"], "unknown: --unknown"),
+        ([*ARGUMENTS, "--run"], "--run: the value is missing"),
+        ([*ARGUMENTS, "--attempt", "x"], "--attempt: 'x' is not a whole number"),
+        ([*ARGUMENTS, "--sample", "0.01"], "0.01 s is out of range"),
+        ([*ARGUMENTS, "--network", "11"], "11 s are out of range"),
     ],
 )
 def test_an_error_names_one_option_and_has_a_hint(
@@ -49,6 +53,7 @@ def test_an_error_names_one_option_and_has_a_hint(
     with pytest.raises(UsageError) as wrong:
         parse_settings("agent", arguments, collector=None)
     assert message in wrong.value.message
+    assert "argument" not in wrong.value.message
     assert wrong.value.hint
 
 

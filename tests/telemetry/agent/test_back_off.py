@@ -55,6 +55,12 @@ def test_a_page_that_is_no_answer_of_a_collector_stores_nothing_and_may_be_tried
             client.read(Runs())
 
 
+def test_an_address_without_a_server_is_named_in_plain_words() -> None:
+    refused = pytest.raises(UnreachableError, match=r"at http://127\.0\.0\.1:1: Connection refused")
+    with CollectorClient("http://127.0.0.1:1") as client, refused:
+        client.read(Runs())
+
+
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize(
     ("told", "understood"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("", None)]

@@ -14,12 +14,19 @@ ConfigOption = Annotated[
     typer.Option("--config", envvar="RANKSCOPE_ALERTS", help="File of rules and hooks (TOML).", show_default=False),
 ]
 StateOption = Annotated[
-    Path | None, typer.Option("--state", help="File that keeps alerts between two checks.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--state",
+        help="File that keeps alerts between two checks. Default: that of the file of rules, otherwise "
+        "~/.local/state/rankscope/alerts.sqlite.",
+        show_default=False,
+    ),
 ]
 EveryOption = Annotated[
     float | None,
     typer.Option(
-        help="Seconds between two checks; longer if a check takes longer.",
+        help="Seconds between two checks; longer if a check takes longer. Default: that of the file of rules, "
+        "otherwise 5.",
         min=0.2,
         callback=finite,
         show_default=False,

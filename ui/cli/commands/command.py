@@ -99,6 +99,10 @@ class RunByDefault(TyperGroup):
 class DefaultCommand(TyperCommand):
     """The subcommand ``run`` of a :class:`RunByDefault`. Its help also lists the other subcommands."""
 
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        """Without the name of the subcommand: it may be omitted."""
+        formatter.write_usage(ctx.parent.command_path, " ".join(self.collect_usage_pieces(ctx)))
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         group = ctx.parent.command if ctx.parent else None
         if isinstance(group, RunByDefault):

@@ -22,7 +22,11 @@ FaultOption = Annotated[
 ExitOption = Annotated[bool, typer.Option("--exit", help="End after the findings. Do not keep the dashboard open.")]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder for rank files, store, logs and ground truth.", show_default=False),
+    typer.Option(
+        "--out",
+        help="Folder for rank files, store, logs and ground truth. Default: rankscope-out/demo-TIME.",
+        show_default=False,
+    ),
 ]
 StepsOption = Annotated[int, typer.Option(help="Steps to train.", min=1)]
 RecipeOption = Annotated[str, typer.Option(help="Recipe to train; see `rankscope train --help`.")]

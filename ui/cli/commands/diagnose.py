@@ -31,7 +31,7 @@ DumpsOption = Annotated[
 LogsOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Read what ranks printed: files, folders, globs, or - for standard input; plain or gzip. Repeatable.",
+        help="Read what ranks printed: files, folders, globs, or - for standard input; plain or gzip. Can be repeated.",
         metavar="FILES",
         show_default=False,
     ),
@@ -47,7 +47,7 @@ RasOption = Annotated[
 StacksOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Read Python stacks: files or folders of py-spy, faulthandler or torch's debug server. Repeatable.",
+        help="Read Python stacks: files or folders of py-spy, faulthandler or torch's debug server. Can be repeated.",
         metavar="FILES",
         show_default=False,
     ),

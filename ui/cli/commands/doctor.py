@@ -23,11 +23,16 @@ QuickOption = Annotated[
 ]
 SecondsOption = Annotated[
     float,
-    typer.Option(help="Time limit of a check or a round. At the limit it is killed and fails.", callback=finite),
+    typer.Option(
+        help="Time limit of a check or a round, in seconds. At the limit it is killed and fails. At least 5.",
+        callback=finite,
+    ),
     Needs(("node", "pairs")),
 ]
 PatienceOption = Annotated[
-    float, typer.Option(help="How many seconds to wait for the other nodes.", min=1.0, callback=finite)
+    float,
+    typer.Option(help="Seconds to wait for the other nodes.", min=1.0, callback=finite),
+    Needs(("node", "pairs")),
 ]
 InterfaceOption = Annotated[
     str | None,

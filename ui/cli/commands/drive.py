@@ -51,7 +51,7 @@ ActOption = Annotated[
         "--act-on",
         metavar="KIND",
         help="Also replace the node that a finding of this kind names, such as compute-straggler. loss-anomaly: "
-        "continue with a checkpoint before the first bad step. Repeat for several.",
+        "continue with a checkpoint before the first bad step. Can be repeated.",
     ),
 ]
 FailuresOption = Annotated[
@@ -128,7 +128,7 @@ class DriveOptions:
 class NodeOptions:
     """Let this host train for a driver on another host. Needs the folder of the job on shared storage.
 
-    Ends with the job. Restart it with systemd or the like if it ends with another status than 0.
+    Ends with the job. Let systemd or a similar program restart it if its exit status is not 0.
     """
 
     name: OwnNameArgument = ""

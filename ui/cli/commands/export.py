@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from telemetry.errors import UsageError
 from ui.cli.commands.command import add_command
 from ui.cli.commands.shared import (
     DEFAULT_STORE,
@@ -17,9 +18,24 @@ from ui.cli.commands.shared import (
     StoreOption,
 )
 
+
+def receiver_address(value: str | None) -> str | None:
+    """A callback of options: refuses an address that is not that of an OTLP/HTTP receiver.
+
+    Raises:
+        UsageError: ``value`` has no scheme.
+    """
+    if value and not value.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{value!r} is not the address of a receiver", hint="use http://HOST:4318 or https://HOST:4318"
+        )
+    return value
+
+
 EndpointOption = Annotated[
     str | None,
     typer.Option(
+        callback=receiver_address,
         help="Address of the receiver, such as http://host:4318. Default: from OTEL_EXPORTER_OTLP_*.",
         show_default=False,
     ),

@@ -23,7 +23,7 @@ RetentionOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrateOptions:
-    """Make or upgrade the tables of a store. A collector does this when it starts. Stored rows do not change."""
+    """Create or upgrade the tables of a store. A collector does this when it starts. Stored rows do not change."""
 
     store: OwnStoreOption = "embedded:rankscope-store"
     dry_run: DryRunOption = False

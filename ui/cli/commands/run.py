@@ -31,7 +31,11 @@ RunOption = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder for rank files, store and log of the collector.", show_default=False),
+    typer.Option(
+        "--out",
+        help="Folder for rank files, store and log of the collector. Default: rankscope-out/RUN.",
+        show_default=False,
+    ),
 ]
 
 

@@ -47,8 +47,8 @@ PeakOption = Annotated[
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        help="Seconds after which a collective or a transfer fails. Must exceed the longest link loss to survive. "
-        "Default: torch's.",
+        help="Seconds after which a collective or a transfer fails. Use more than the longest link loss that the job "
+        "must survive. Default: torch's.",
         show_default=False,
     ),
 ]

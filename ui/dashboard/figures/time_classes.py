@@ -28,7 +28,7 @@ CLASS_COLOURS: dict[TimeClass, str] = {
     TimeClass.DETECTING: "#c92a2a",
     TimeClass.CHECKING: "#0f7767",
     TimeClass.RESTARTING: "#ee8c58",
-    TimeClass.WAITING: "#391333",
+    TimeClass.WAITING: "#a0559a",
     TimeClass.IDLE: "#d5dbe1",
 }
 

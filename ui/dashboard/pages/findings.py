@@ -114,6 +114,8 @@ def _step(finding: Finding, facts: RunFacts) -> int:
     return typical_step(facts, StepRange(finding.window.first_step, finding.window.last_step))
 
 
+WIDE_CHARACTERS = 100
+"""Values of evidence with more characters take the whole width."""
 MAX_MARKS = 12
 """Link losses in the list. The fleet page has all of them."""
 
@@ -174,10 +176,15 @@ def _all_clear(report: Report) -> Component:
     )
 
 
+def _fact(name: str, value: str) -> Component:
+    """A name with its value. A long value takes the whole width."""
+    return html.Div(
+        [html.Dt(name.replace("_", " ")), html.Dd(value)], className="wide" if len(value) > WIDE_CHARACTERS else ""
+    )
+
+
 def _finding(finding: Finding, facts: RunFacts) -> Component:
-    evidence = [
-        html.Div([html.Dt(name.replace("_", " ")), html.Dd(_value(value))]) for name, value in finding.evidence.items()
-    ]
+    evidence = [_fact(name, _value(value)) for name, value in finding.evidence.items()]
     head = dmc.Group(
         [
             dmc.Badge(finding.severity.value, color=SEVERITY_COLOURS[finding.severity], variant="light"),

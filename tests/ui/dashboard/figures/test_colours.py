@@ -8,6 +8,7 @@ import pytest
 
 from telemetry.stages import Stage
 from ui.dashboard.figures.style import STAGE_COLOURS
+from ui.dashboard.figures.time_classes import CLASS_COLOURS
 from ui.dashboard.pages.timeline.ideal_strip import LANES
 
 Floats = npt.NDArray[np.float64]
@@ -43,3 +44,11 @@ def test_stages_of_one_lane_are_told_apart(lane: tuple[str, tuple[int, ...], flo
         if {one, other} not in SHARED:
             distance = np.linalg.norm(lab(STAGE_COLOURS[one], kind) - lab(STAGE_COLOURS[other], kind))
             assert distance >= LEAST_DISTANCE, (one.label, other.label)
+
+
+@pytest.mark.parametrize("kind", list(SEEN_BY))
+def test_classes_of_wall_time_differ_from_each_other_and_from_the_page(kind: str) -> None:
+    colours = {**CLASS_COLOURS, "light page": "#ffffff", "dark page": "#242424"}
+    for one, other in itertools.combinations(colours, 2):
+        distance = np.linalg.norm(lab(colours[one], kind) - lab(colours[other], kind))
+        assert distance >= LEAST_DISTANCE, (one, other)

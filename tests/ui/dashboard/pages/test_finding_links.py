@@ -4,16 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dash import html
 
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.pipeline import Report
 from diagnose.whatif.analysis import WhatIf
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
 from ui.dashboard.data.stage_times import PROCESSOR, WALL
-from ui.dashboard.pages.findings import FindingLink, links_to_views
+from ui.dashboard.pages.findings import FindingLink, findings_list, links_to_views
 from ui.dashboard.pages.heat_map.page import heat_map_summary
+from ui.dashboard.pages.runs.listing import _finding_in_words
 from ui.dashboard.pages.whatif.analysis import cause_text
 from ui.dashboard.records import RunFacts, StageTimes, StepTimes
 from ui.dashboard.view_state import Group, Metric, ViewState
@@ -75,6 +78,21 @@ def test_a_slow_rank_shows_best_on_the_heat_map_beside_its_peers(facts: RunFacts
     found = links_to_views(made_finding(Kind.COMPUTE_STRAGGLER, 5), facts)
     assert names(found) == ["heat map", "timeline", "cost"]
     assert leads_to(found, "heat map").metric is Metric.RATIO
+
+
+def test_a_long_value_of_evidence_takes_the_whole_width(facts: RunFacts) -> None:
+    finding = made_finding(Kind.NIC_FLAP, 5, steps=list(range(100)), ranks=[5])
+    report = Report(
+        run_id="run", attempt=0, window=finding.window, num_steps=40, num_ranks=8, findings=(finding,), losses=()
+    )
+    shown = findings_list(report, facts)
+    widths = {each.children[0].children: each.className for each in shown._traverse() if isinstance(each, html.Div)}
+    assert widths == {"steps": "wide", "ranks": ""}
+
+
+@pytest.mark.parametrize(("ranks", "words"), [((5,), "rank 5"), ((4, 5, 6), "ranks 4-6")])
+def test_the_list_of_runs_names_one_rank_or_several(ranks: tuple[int, ...], words: str) -> None:
+    assert _finding_in_words(made_finding(Kind.NIC_FLAP, *ranks)) == f"nic-flap, {words}, h"
 
 
 def test_a_heavy_stage_shows_between_stages_and_never_as_a_ratio_within_one(facts: RunFacts) -> None:

@@ -238,7 +238,7 @@ def _says(shown: HostSelection, found: HostScene) -> str:
 def _no_samples(shown: HostSelection) -> str:
     return (
         f"{shown.host} has no {FAMILY_TEXT[shown.family]} samples in these steps. Choose other samples or steps. "
-        "A host without such a device has no samples, nor has an agent that was started with --sample 0."
+        "There are none if the host has no such device, or if its agent was started with --sample 0."
     )
 
 

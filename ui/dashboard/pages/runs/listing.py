@@ -273,6 +273,7 @@ def _alert_in_words(alert: Alert) -> str:
 
 
 def _finding_in_words(finding: Finding) -> str:
-    ranks = [f"rank {name_some(finding.ranks)}"] if finding.ranks else [finding.stage] * bool(finding.stage)
+    noun = "rank" if len(finding.ranks) == 1 else "ranks"
+    ranks = [f"{noun} {name_some(finding.ranks)}"] if finding.ranks else [finding.stage] * bool(finding.stage)
     hosts = [list_some(finding.hosts, 1)] if finding.hosts else []
     return ", ".join([str(finding.kind), *ranks, *hosts])

@@ -174,8 +174,8 @@ def _numbers(
         f"{_amount(lost)} {_hour(facts)}s" + (f", {price.of(lost)}" if price else ""),
     )
     if figures.m_w is not None and figures.m_s is not None:
-        yield "M_W", f"{figures.m_w:.0%}", "of the slowdown is due to the worst 3% of workers"
-        yield "M_S", f"{figures.m_s:.0%}", "of the slowdown is due to the last pipeline stage"
+        yield "M_W", f"{figures.m_w:z.0%}", "of the slowdown is due to the worst 3% of workers"
+        yield "M_S", f"{figures.m_s:z.0%}", "of the slowdown is due to the last pipeline stage"
 
 
 def _basis(found: Conclusion, figures: WhatIf) -> str:
