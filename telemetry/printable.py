@@ -45,5 +45,5 @@ def write_lines(text: str) -> None:
     """Write ``text`` to standard error: a traceback, or a message and its hint. Never raises, as :func:`log`."""
     if sys.stderr is None:  # print() would write to standard output
         return
-    with suppress(OSError, ValueError):
+    with suppress(Exception):  # a program may have replaced sys.stderr
         print(printable_lines(text.rstrip("\n")), file=sys.stderr, flush=True)

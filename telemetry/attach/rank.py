@@ -1,6 +1,7 @@
 """What a process does once it is a rank: a session, traced groups, and the seams of the training loop."""
 
 import os
+from shlex import quote
 from threading import Lock
 
 import torch
@@ -17,7 +18,7 @@ INFERRED = "inferred"
 SPANS = "spans"
 """Key in ``meta`` of an attached rank; its value is ``inferred``."""
 MISSING = "attach-missing"
-"""Name of the mark of what cannot be seen with this version of torch."""
+"""Name of the mark of what cannot be recorded with this version of torch."""
 
 _training: Training | None = None
 _once = Lock()
@@ -80,7 +81,7 @@ def _where_to_look(session: Session) -> str:
         return f"recording run {identity.run_id}. See {found_at}"
     return (
         f"recording run {identity.run_id} into {spool}. No collector is set ({COLLECTOR}). "
-        f"See `rankscope diagnose --spool {spool}`"
+        f"See `rankscope diagnose --spool {quote(str(spool))}`"
     )
 
 

@@ -1,4 +1,4 @@
-"""The places in torch where a training loop is seen. Each is replaced once, when the process becomes a rank.
+"""The functions of torch that a training loop calls. Each is replaced once, when the process becomes a rank.
 
 nn.Module.__call__                forward, evaluation          DataLoader's iterators    data load
 torch.autograd.backward           backward                     torch.save                checkpoint
@@ -7,16 +7,16 @@ hooks of optimizers, GradScaler   optimizer, steps
 
 Every replacement calls the original with the same arguments, and returns or raises what it does.
 
-torch.compile traces through ``Module.__call__`` and must not see our bookkeeping. ``is_compiling()`` is a constant
-there, so the traced code is that of torch. Frames of ours are marked as not to be compiled by themselves
-(:func:`skip_in_dynamo`). torch has global hooks of modules, too. They are not used: they break graphs, and make
-``torch.compile`` warn at each call.
+torch.compile traces through ``Module.__call__`` and must not trace our code. ``is_compiling()`` is a constant there, so
+the traced code is that of torch (``dynamo.py``). torch also has global hooks of modules. They are not used: they break
+graphs, and make ``torch.compile`` warn at each call.
 """
 
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
+from threading import get_ident
 from types import FunctionType
 from typing import Any
 
@@ -25,18 +25,24 @@ from torch.amp.grad_scaler import GradScaler
 from torch.fx import GraphModule
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from telemetry.attach.dynamo import keep_shortcut_of_dynamo, skip_in_dynamo
 from telemetry.attach.inferred_span import InferredSpan
+from telemetry.attach.optimizers import Optimizers, has_closure, steps_done
 from telemetry.attach.own_errors import OwnErrors
 from telemetry.attach.step_hooks import STEP_HOOKS, StepHooks
+from telemetry.attach.steps import Step, Steps
 from telemetry.attach.training import Training
 from telemetry.stages import Stage
 
 Function = Callable[..., Any]
-Begin = Callable[[], InferredSpan | None]
+Begin = Callable[..., InferredSpan | None]
+"""Called with the arguments of the original."""
 is_compiling = torch.compiler.is_compiling
+running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+"""Id of the backward that runs on this thread; -1: none."""
 REPLACED = "replaced_by_rankscope"
+"""Attribute of a replacement."""
 CHECKPOINT = "torch.distributed.checkpoint"
-CHECKPOINT_MODULES = (CHECKPOINT, f"{CHECKPOINT}.state_dict_saver")
 PIPELINING = "torch.distributed.pipelining.stage"
 STAGES_OF_CHUNKS = {
     "forward_one_chunk": Stage.FORWARD_COMPUTE,
@@ -44,6 +50,7 @@ STAGES_OF_CHUNKS = {
     "backward_weight_one_chunk": Stage.BACKWARD_COMPUTE,
 }
 STAGES_OF_SAVES = {"save": Stage.CHECKPOINT_WRITE, "async_save": Stage.CHECKPOINT_SNAPSHOT}
+STORAGES = torch.UntypedStorage, torch.storage.TypedStorage
 
 
 class Seams:
@@ -77,30 +84,35 @@ class Seams:
         if (pipelining := sys.modules.get(PIPELINING)) is not None:
             with suppress(Exception):
                 self._see_chunks(pipelining)
-        for name in CHECKPOINT_MODULES:
-            if (module := sys.modules.get(name)) is not None:
-                for function, stage in STAGES_OF_SAVES.items():
-                    with suppress(Exception):
-                        self._see_save(module, function, stage)
+        if (checkpoint := sys.modules.get(CHECKPOINT)) is not None:
+            for function, stage in STAGES_OF_SAVES.items():
+                with suppress(Exception):
+                    self._see_save(checkpoint, function, stage)
 
     def _see_forwards(self) -> None:
         plain, _ = torch.nn.Module.__call__, torch.nn.Module._call_impl  # both must exist
         training, guarded = self._training, self._guarded
 
+        # torch's profiler reads the name ``self`` in this frame.
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or training.is_busy:
+            if is_compiling() or training.is_busy or training.thread != get_ident():
                 compiled: Function | None = self._compiled_call_impl
                 return self._call_impl(*args, **kwargs) if compiled is None else compiled(*args, **kwargs)
-            with_grad = torch.is_grad_enabled()
-            if not with_grad and isinstance(self, GraphModule):
-                return plain(self, *args, **kwargs)  # part of a compiled function, which has its own backward
-            begin = partial(training.begin_forward, with_grad=with_grad)
             return guarded(begin, plain, (self, *args), kwargs)
 
+        def begin(module: Any, /, *_: Any, **__: Any) -> InferredSpan | None:
+            with_grad = torch.is_grad_enabled()
+            if not with_grad and isinstance(module, GraphModule):
+                return None  # part of a compiled function, which has its own backward
+            return training.begin_forward(with_grad=with_grad)
+
+        __call__.__module__, __call__.__qualname__ = plain.__module__, "Module.__call__"
         replace(torch.nn.Module, "__call__", __call__)
+        keep_shortcut_of_dynamo(plain, __call__)
 
     def _see_backwards(self) -> None:
-        self._replace(torch.autograd, "backward", self._training.begin_backward)
+        training = self._training
+        self._replace(torch.autograd, "backward", lambda *_, **__: training.begin_backward())
 
     def _see_optimizers(self) -> None:
         training, errors = self._training, self._errors
@@ -108,16 +120,18 @@ class Seams:
         def before(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             try:
                 self.see_imported()
-                with_closure = len(args) > 1 or kwargs.get("closure") is not None
                 training.begin_optimizer(
-                    optimizer, with_closure=with_closure, steps_done=partial(steps_done, optimizer)
+                    optimizer,
+                    with_closure=has_closure(args[1:], kwargs),
+                    in_backward=running_backward() != -1,
+                    steps_done=partial(steps_done, optimizer),
                 )
             except Exception as error:
                 errors.add(error)
 
         def after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             try:
-                training.end_optimizer(optimizer, optimizer)
+                training.end_optimizer(optimizer, optimizer, in_backward=running_backward() != -1)
             except Exception as error:
                 errors.add(error)
 
@@ -141,22 +155,32 @@ class Seams:
 
     def _see_scalers(self) -> None:
         """A scaler skips the step of its optimizer if a gradient is infinite. This ends a step, too."""
-        training, errors, plain = self._training, self._errors, GradScaler.step
+        training, errors, end, plain = self._training, self._errors, self._end_step_of_scaler, GradScaler.step
 
         @wraps(plain)
         def step(self: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                training.begin_optimizer(self, with_closure=bool(args or kwargs))
+                training.begin_optimizer(self, with_closure=has_closure(args, kwargs))
             except Exception as error:
                 errors.add(error)
-            answer = plain(self, optimizer, *args, **kwargs)
+            completed = False
             try:
-                training.end_optimizer(self, optimizer)
-            except Exception as error:
-                errors.add(error)
-            return answer
+                answer = plain(self, optimizer, *args, **kwargs)
+                completed = True
+                return answer
+            finally:
+                end(self, optimizer, completed=completed)
 
         replace(GradScaler, "step", step)
+
+    def _end_step_of_scaler(self, scaler: GradScaler, optimizer: Any, *, completed: bool) -> None:
+        try:
+            if completed:
+                self._training.end_optimizer(scaler, optimizer)
+            else:
+                self._training.see_failed_optimizer()
+        except Exception as error:
+            self._errors.add(error)
 
     def _see_loads(self) -> None:
         plain = _BaseDataLoaderIter.__next__
@@ -164,7 +188,7 @@ class Seams:
 
         @wraps(plain)
         def __next__(self: Any) -> Any:
-            span = None if training.is_busy else _begun(training.begin_load, errors)
+            span = None if training.is_busy else _begun(training.begin_load, errors, (), {})
             if span is None:
                 return plain(self)
             completed = False
@@ -184,27 +208,22 @@ class Seams:
         self._see_save(torch, "save", Stage.CHECKPOINT_WRITE)
 
     def _see_save(self, module: Any, name: str, stage: Stage) -> None:
-        self._replace(module, name, partial(self._training.begin_checkpoint, stage))
+        training = self._training
+
+        def begin(*args: Any, **kwargs: Any) -> InferredSpan | None:
+            is_pickled = bool(args) and isinstance(args[0], STORAGES)  # pickle saves the storage of a tensor
+            return None if is_pickled else training.begin_checkpoint(stage)
+
+        self._replace(module, name, begin)
 
     def _see_chunks(self, pipelining: Any) -> None:
         """A microbatch of a pipeline. Its number and its chunk are the arguments of the schedule."""
         for name, stage in STAGES_OF_CHUNKS.items():
-            self._see_chunk(pipelining._PipelineStageBase, name, stage)
+            self._replace(pipelining._PipelineStageBase, name, partial(self._begin_chunk, stage))
 
-    def _see_chunk(self, owner: Any, name: str, stage: Stage) -> None:
-        plain = getattr(owner, name)
-        if hasattr(plain, REPLACED):
-            return
-        training, guarded = self._training, self._guarded
-
-        @wraps(plain)
-        def run(self: Any, chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-            if training.is_busy:
-                return plain(self, chunk_id, *args, **kwargs)
-            begin = partial(training.begin_chunk, stage, chunk_id, self.stage_index // self.group_size)
-            return guarded(begin, plain, (self, chunk_id, *args), kwargs)
-
-        replace(owner, name, run)
+    def _begin_chunk(self, stage: Stage, of: Any, /, *args: Any, **kwargs: Any) -> InferredSpan | None:
+        microbatch = args[0] if args else kwargs.get("fwd_chunk_id", kwargs.get("bwd_chunk_id", -1))
+        return self._training.begin_chunk(stage, microbatch, of.stage_index // of.group_size)
 
     def _replace(self, owner: Any, name: str, begin: Begin) -> None:
         plain = getattr(owner, name)
@@ -222,7 +241,7 @@ class Seams:
 
     def _guarded(self, begin: Begin, plain: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the original within a span."""
-        span = _begun(begin, self._errors)
+        span = _begun(begin, self._errors, args, kwargs)
         if span is None:
             return plain(*args, **kwargs)
         completed = False
@@ -237,51 +256,29 @@ class Seams:
                 self._errors.add(error)
 
 
-def _begun(begin: Begin, errors: OwnErrors) -> InferredSpan | None:
+def _begun(begin: Begin, errors: OwnErrors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> InferredSpan | None:
     try:
-        return begin()
+        return begin(*args, **kwargs)
     except Exception as error:
         errors.add(error)
         return None
 
 
 def replace(owner: Any, name: str, function: Function) -> None:
-    """Put a function in the place of another one."""
+    """Put a function in the place of another one, and in the module that defines it: pickle finds a function there."""
+    plain = getattr(owner, name)
     setattr(function, REPLACED, True)
     skip_in_dynamo(function)
-    setattr(owner, name, function)
-
-
-def skip_in_dynamo(function: Function, *, with_callees: bool = False) -> None:
-    """Let torch.compile start no graph at this function. What it calls is compiled as without it, or not at all. In a
-    version of torch that has no such setting, nothing happens."""
-    with suppress(Exception):
-        from torch._C._dynamo import eval_frame  # noqa: PLC0415  (private)
-
-        action = eval_frame._FrameAction
-        of_callees = action.SKIP if with_callees else action.DEFAULT
-        strategy = eval_frame._FrameExecStrategy(action.SKIP, of_callees)
-        eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    for place in (owner, sys.modules.get(getattr(plain, "__module__", ""))):
+        if getattr(place, name, None) is plain:
+            setattr(place, name, function)
 
 
 def skip_own_frames() -> None:
-    """No function that only keeps our books is compiled."""
-    own: list[Function] = [
-        value
-        for kind in (Training, OwnErrors, StepHooks)
-        for value in vars(kind).values()
-        if isinstance(value, FunctionType)
-    ]
-    for function in [*own, _begun]:
+    """None of our functions is compiled."""
+    own: list[Function] = [_begun, Seams._end_step_of_scaler]
+    for kind in (Training, Steps, Step, Optimizers, OwnErrors, StepHooks):
+        own += [value for value in vars(kind).values() if isinstance(value, FunctionType)]
+    for function in own:
         skip_in_dynamo(function, with_callees=True)
     skip_in_dynamo(Seams._guarded)
-
-
-def steps_done(optimizer: torch.optim.Optimizer) -> int | None:
-    """How many steps an optimizer has made, from its state; None if that is not known without waiting for a device."""
-    for state in optimizer.state.values():
-        step = state.get("step") if isinstance(state, dict) else None
-        if isinstance(step, torch.Tensor):
-            return int(step) if step.device.type == "cpu" and step.numel() == 1 else None
-        return step if isinstance(step, int) else None
-    return None

@@ -6,7 +6,7 @@ import torch --> wait_for_rank()      two light hooks in torch, nothing else
                          |
                    become_rank()      a session, traced groups, the seams of the training loop
 
-A helper of the job (a worker of a DataLoader or of torch.compile, a launcher) does neither and stays as it is.
+A helper of the job (a worker of a DataLoader or of torch.compile, a launcher) does neither. It is not traced.
 
 If the script imports rankscope itself, it is expected to call ``rankscope.start``. The session is then started at the
 first step of an optimizer, and only if there is none.
@@ -32,7 +32,7 @@ def wait_for_rank() -> None:
     """Attach to this process as soon as it is a rank. Prints one line if the environment or this torch cannot be used.
 
     Raises:
-        Exception: of our own. The caller reports it.
+        Exception: an error of rankscope. The caller reports it.
     """
     try:
         if not wants_attachment(os.environ) or is_no_rank(sys.argv):
@@ -90,7 +90,7 @@ class Becoming:
 
 
 def _watch_groups(c10d: Any, plain: Helper, becoming: Becoming) -> None:
-    """Tell ``becoming`` of the first group, before torch creates it."""
+    """Report the first group to ``becoming``, before torch creates it."""
 
     def _new_process_group_helper(*arguments: Any, **keywords: Any) -> Any:
         is_outermost = c10d._new_process_group_helper is _new_process_group_helper

@@ -156,9 +156,13 @@ def _start(
 
 def _is_agents_rank(settings: RecordingSettings, starts_agent: bool | None) -> bool:
     """Whether this rank starts the agent of its host."""
-    if starts_agent is None:
+    if starts_agent is not None:
+        return starts_agent and settings.local_rank == 0
+    try:
         return claims_agent(settings)
-    return starts_agent and settings.local_rank == 0
+    except OSError as error:
+        warn(f"the agent did not start: {error}")
+        return False
 
 
 def stop() -> None:

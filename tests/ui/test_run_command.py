@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +17,18 @@ from telemetry.files.access import be_private
 from telemetry.settings import RecordingSettings
 from tests.deadline import until
 from tests.scenarios.command import rankscope
+from ui.cli.demonstration import RANKSCOPE, serving
 from ui.cli.foreground import NOT_STARTED, run_in_foreground
 
 NO_COLLECTOR = "http://127.0.0.1:9"
 TELL = "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv[1:]])); sys.exit(7)"
+INPUTS = """
+import json, os, psutil
+siblings = [each.pid for each in psutil.Process().parent().children() if each.pid != os.getpid()]
+print(json.dumps([os.readlink(f"/proc/{pid}/fd/0") for pid in siblings]))
+"""
+"""Prints the input of the other children of its parent: the collector."""
+RECORD = "import telemetry; telemetry.start(agent=False); telemetry.stop()"
 COUNT = """
 import pathlib, signal, sys
 folder = pathlib.Path(sys.argv[1])
@@ -48,6 +57,7 @@ def test_status_and_arguments_are_those_of_the_command_and_the_variables_ours() 
     [
         (("no-such-program",), {}, "no program 'no-such-program'"),
         (("true",), {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "torch would not load rankscope"),
+        (("true",), {"RANKSCOPE_DISABLED": "1"}, "nothing would be recorded"),
         (("--collector", "banana", "true"), {}, "not the address of a collector"),
     ],
 )
@@ -97,3 +107,50 @@ def test_the_program_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         process.kill()
         until((tmp_path / "ended").exists, what="the end of the program")
+
+
+def test_a_password_of_the_collector_is_not_printed(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", RECORD)
+    collector = "http://me:secret@127.0.0.1:9"
+    answer = rankscope("run", "--run", "mine", "--collector", collector, "--", *command, RANKSCOPE_SPOOL=str(tmp_path))
+    assert "to diagnose: rankscope diagnose mine --store http://me@127.0.0.1:9" in answer.error
+    assert "secret" not in answer.out + answer.error
+
+
+def test_a_folder_that_another_user_can_replace_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "rankscope-out").symlink_to("elsewhere")
+    answer = rankscope("run", "--", "true")
+    assert answer.status == 2
+    assert "rankscope-out is a link" in answer.error
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_link_in_place_of_the_log_of_the_collector_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "collector.log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"collector\.log"), serving(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_input_is_that_of_the_command_alone(tmp_path: Path) -> None:
+    """A writer to the command notices its end, although the collector still runs."""
+    command = [*RANKSCOPE, "run", "--out", str(tmp_path), "--", sys.executable, "-c", INPUTS]
+    answer = subprocess.run(command, input="", capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == [os.devnull]
+
+
+def _run_with_ignored_ends() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    sys.exit(run_in_foreground(["sh", "-c", "exit 7"], os.environ))
+
+
+def test_the_status_is_passed_on_if_the_parent_ignores_the_end_of_children() -> None:
+    process = multiprocessing.get_context("fork").Process(target=_run_with_ignored_ends)
+    process.start()
+    try:
+        process.join(30)
+        assert process.exitcode == 7
+    finally:
+        process.kill()

@@ -169,7 +169,7 @@ class Starter:
             self._executors[node] = self._fork(run, is_executor=True)
 
     def _fork(self, run: Callable[[], int], *, is_executor: bool) -> int:
-        """Pid of a child; 0 if none can be started now, such as without memory. What runs already runs on."""
+        """Pid of a child; 0 if none can be started now, such as without memory. Other processes are not affected."""
         parent = os.getpid()
         try:
             pid = os.fork()

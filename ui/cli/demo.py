@@ -18,7 +18,7 @@ from telemetry.errors import UsageError
 from trainer.faults.inject import parse_fault
 from trainer.recipes import recipe_named
 from ui.cli.commands.demo import DemoOptions
-from ui.cli.demonstration import Demonstration, Outcome, serving, train_and_diagnose
+from ui.cli.demonstration import Demonstration, Outcome, output_folder, serving, train_and_diagnose
 from ui.cli.output import out, progress
 
 MIN_FREE_BYTES = 64 * 2**20
@@ -31,7 +31,6 @@ def demo(options: DemoOptions) -> int:
     _check_installed()
     wanted = _wanted(options)
     where = wanted.out
-    where.mkdir(parents=True, exist_ok=True)
     _check_room(where)
     progress.print(f"[bold]1.[/] collector with an embedded store in {escape(str(where / 'store'))}")
     with serving(where) as collector:
@@ -50,7 +49,7 @@ def demo(options: DemoOptions) -> int:
 def _wanted(options: DemoOptions) -> Demonstration:
     run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     return Demonstration(
-        out=(options.folder or Path("rankscope-out") / run_id).resolve(),
+        out=output_folder(options.folder, run_id),
         run_id=run_id,
         recipe=options.recipe,
         num_steps=options.steps,

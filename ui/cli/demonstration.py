@@ -24,14 +24,18 @@ from diagnose.hang.stored import stored_verdict
 from diagnose.model.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError
+from telemetry.files.private_files import make_folder
 from telemetry.printable import log
 from telemetry.process.child_process import child_environment, python_module
 from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.queries import Samples, Steps
 from telemetry.wire.client import CollectorClient
+from trainer.output import open_output
 from ui.cli.ports import free_port
 
 RANKSCOPE = python_module("ui.cli")
+DEFAULT_OUT = Path("rankscope-out")
+LOG = "collector.log"
 START_S = 60.0
 FIRST_STEP_S = 300.0
 """Limit for the first step. On a busy machine, the start of eight ranks takes minutes."""
@@ -77,16 +81,29 @@ class Outcome:
         return self.truth.get("kind") in ("hang", "die", "skip", "shape")
 
 
+def output_folder(named: Path | None, run_id: str) -> Path:
+    """The folder for store, rank files and logs of a run. It is created. ``named``: by the user, who trusts it.
+
+    Raises:
+        UnsafeFolderError: nobody named a folder, and another user can write into the usual one.
+        OSError: it cannot be created.
+    """
+    path = DEFAULT_OUT / run_id if named is None else named
+    with make_folder(path, below=2 if named is None else 0):
+        return path.resolve()
+
+
 @contextmanager
 def serving(out: Path) -> Iterator[CollectorClient]:
     """A collector with its dashboard on loopback and its store under ``out``. It ends with the block.
 
     Raises:
         UnreachableError: it did not start, or ended too early. Its log has the reason.
+        OSError: the log cannot be opened, or is a link.
     """
-    log_path = out / "collector.log"
+    log_path = out / LOG
     command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port"]
-    with _reserved_port() as port, log_path.open("ab") as sink, _process([*command, str(port)], sink) as process:
+    with _reserved_port() as port, open_output(log_path) as sink, _process([*command, str(port)], sink) as process:
         client = CollectorClient(f"http://127.0.0.1:{port}")
         _wait_ready(client, process, log_path)
         try:
@@ -199,7 +216,12 @@ def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_p
 def _process(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A child process in its own session. It ends with the block, and with this process."""
     process = subprocess.Popen(
-        command, stdout=sink or sys.stderr, stderr=sink, env=child_environment(), start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sink or sys.stderr,
+        stderr=sink,
+        env=child_environment(),
+        start_new_session=True,
     )
     _running.append(process)
     try:

@@ -1,7 +1,7 @@
-"""A program of the user in the foreground: it gets each signal once, and this process ends with its exit status.
+"""A program of the user in the foreground. This process passes signals on to it, and ends with its exit status.
 
-signal from the terminal        goes to the whole process group: the program has it already
-signal to this process alone    is sent on to the program
+signal from the terminal        the kernel sends it to the whole process group: it is not passed on
+signal of another process       is passed on. If it was sent to the whole group, the program gets it twice
 this process is killed          the kernel sends SIGTERM to the program
 """
 
@@ -20,6 +20,8 @@ PASSED_ON = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
 )
+CHECK_S = 1.0
+"""Time between two checks of the program. A thread of a library may take the signal of its end."""
 SI_KERNEL = 0x80
 """Sent by the kernel, such as Ctrl-C at the terminal."""
 NOT_STARTED = 127
@@ -28,6 +30,7 @@ NOT_STARTED = 127
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a program to its end. Its exit status; 128 + n after signal n."""
     waited_for = {*PASSED_ON, signal.SIGCHLD}
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the parent may ignore it: then the kernel would keep no exit status
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
         parent = os.getpid()
@@ -41,14 +44,13 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
 
 def _wait_for(pid: int, waited_for: set[signal.Signals]) -> int:
     while True:
-        info = signal.sigwaitinfo(waited_for)
-        if info.si_signo == signal.SIGCHLD:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                code = os.waitstatus_to_exitcode(status)
-                return code if code >= 0 else SIGNAL_BASE - code
-        elif info.si_code != SI_KERNEL:
-            with suppress(ProcessLookupError):
+        info = signal.sigtimedwait(waited_for, CHECK_S)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else SIGNAL_BASE - code
+        if info is not None and info.si_signo != signal.SIGCHLD and info.si_code != SI_KERNEL:
+            with suppress(PermissionError):  # such as sudo
                 os.kill(pid, info.si_signo)
 
 

@@ -19,13 +19,13 @@ STORE = "store"
 START_S = 120.0
 """Limit for its start. A loaded machine imports slowly."""
 AGAIN_S = 15.0
-"""How long a start is tried again, if the job had a collector before: it may be ending, and hold store and port."""
+"""How long a start is repeated if the job had a collector before: the old one may still use the store and the port."""
 POLL_S, STOP_S = 0.2, 10.0
 
 
 @contextmanager
 def own_collector(place: Path, job: JobFile, driver: DriverPlace) -> Iterator[Callable[[], None]]:
-    """A collector for the block; gives the function that keeps it alive.
+    """A collector for the block. Yields the function that restarts it if it has died.
 
     Raises:
         UnreachableError: it cannot start.
@@ -68,7 +68,7 @@ class OwnCollector:
         log(f"dashboard on {self._url}/?run={self._run_id}")
 
     def restart_if_dead(self) -> None:
-        """Start it, if it does not run. Problems are reported, and it is tried again: the ranks train on."""
+        """Start it if it does not run. If it cannot start, this is reported and tried again. The ranks continue."""
         now_s = time.monotonic()
         if self._process is not None:
             status = self._process.poll()
@@ -86,7 +86,7 @@ class OwnCollector:
                 log(f"the collector cannot start: {error}")
 
     def end(self) -> None:
-        """Let it end in order; kill it where it does not."""
+        """Ask it to end. Kill it if it does not end in time."""
         if self._process is None:
             return
         self._process.terminate()
@@ -97,7 +97,7 @@ class OwnCollector:
         self._process.wait()
 
     def _problem_of_start(self) -> str:
-        """Start it once, and wait until it answers. Why it did not; empty if it did."""
+        """Start it once, and wait until it answers. Returns why it does not; empty if it does."""
         try:
             size = self._log.stat().st_size if self._log.exists() else 0
             self._write_rules()

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from rich.text import Text
 
@@ -15,13 +16,15 @@ from telemetry.errors import UsageError
 from telemetry.record.reader import find_rank_dirs
 from telemetry.run_names import checked_run_name
 from telemetry.settings import spool_of
+from telemetry.stores.address import without_password
 from ui.cli.commands.run import RunOptions
-from ui.cli.demonstration import serving
+from ui.cli.demonstration import output_folder, serving
 from ui.cli.foreground import run_in_foreground
 from ui.cli.output import progress
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 """torch loads no entry points where this is 0."""
+DISABLED = "RANKSCOPE_DISABLED"
 STORED_S = 60.0
 """Limit for the agents to send the rest, after the command has ended. What is left stays in the spool."""
 POLL_S = 0.2
@@ -34,32 +37,33 @@ def run(options: RunOptions) -> int:
     if options.collector:
         environment = {**os.environ, **variables, "RANKSCOPE_COLLECTOR": options.collector}
         status = run_in_foreground(options.command, environment)
-        _report(run_id, spool_of(environment), f"--store {options.collector}")
+        _report(run_id, spool_of(environment), without_password(options.collector))
         return status
     return _run_with_collector(options, run_id, variables)
 
 
 def _run_with_collector(options: RunOptions, run_id: str, variables: Mapping[str, str]) -> int:
-    folder = (options.folder or Path("rankscope-out") / run_id).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = output_folder(options.folder, run_id)
     spool = folder / "spool"
     with serving(folder) as collector:
         progress.print(Text(f"run {run_id}; watch it at {collector.url}"))
         places = {"RANKSCOPE_COLLECTOR": collector.url, "RANKSCOPE_SPOOL": str(spool)}
         status = run_in_foreground(options.command, {**os.environ, **variables, **places})
         _wait_until_stored(run_id, spool)
-    _report(run_id, spool, f"--store embedded:{folder / 'store'}")
+    _report(run_id, spool, f"embedded:{folder / 'store'}")
     return status
 
 
 def _check_command(command: list[str]) -> None:
     """Raises:
-    UsageError: there is no such program, or torch would not load rankscope in it.
+    UsageError: there is no such program, or rankscope would not attach to it.
     """
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]!r}", hint="rankscope run -- torchrun train.py")
     if os.environ.get(AUTOLOAD, "1") != "1":
         raise UsageError(f"{AUTOLOAD} is {os.environ[AUTOLOAD]!r}: torch would not load rankscope", hint="unset it")
+    if os.environ.get(DISABLED, "0") not in ("", "0"):
+        raise UsageError(f"{DISABLED} is {os.environ[DISABLED]!r}: nothing would be recorded", hint="unset it")
 
 
 def _wait_until_stored(run_id: str, spool: Path) -> None:
@@ -84,7 +88,7 @@ def _arguments_of(process: Path) -> list[bytes]:
 
 def _report(run_id: str, spool: Path, store: str) -> None:
     if find_rank_dirs(spool, run_id):
-        progress.print(Text(f"to diagnose: rankscope diagnose {run_id} {store}"))
+        progress.print(Text(f"to diagnose: rankscope diagnose {quote(run_id)} --store {quote(store)}"))
         return
     progress.print(
         Text(

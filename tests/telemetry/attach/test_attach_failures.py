@@ -1,28 +1,23 @@
 """Whatever is wrong, ``import torch`` and the training continue, and one line says why."""
 
 import importlib
-import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.distributed import distributed_c10d
-from torch.utils.data import DataLoader, TensorDataset
 
-import rankscope_attach
 import telemetry
 from telemetry.process.child_process import HOME
 from telemetry.record.reader import find_rank_dirs
+from tests.telemetry.attach.attached_process import attached, train
 from tests.telemetry.recording import recorded
 
-LIMIT_S = 60
 LOOK_ONCE = """
 import sys
 before = set(sys.modules)
@@ -35,61 +30,6 @@ import rankscope_attach
 rankscope_attach.attach()
 print("went on")
 """
-
-
-def train() -> list[float]:
-    """Losses of a small model."""
-    torch.manual_seed(7)
-    model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses = []
-    for (batch,) in DataLoader(TensorDataset(torch.randn(64, 16)), batch_size=8):
-        loss = nn.functional.mse_loss(model(batch), batch.sum(dim=1, keepdim=True))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How an attached process ended."""
-
-    losses: list[float]
-    lines: list[str]
-    """On stderr."""
-    spool: Path
-
-
-def attached(folder: Path, breaks: Callable[[], Any] = lambda: None, **variables: str) -> Ended:
-    """Train in a forked process, to which torch attaches as after its import."""
-    spool = folder / "spool"
-    given = {"RANKSCOPE": "1", "RANKSCOPE_RUN": "one", "RANKSCOPE_SPOOL": str(spool), **variables}
-    forking = multiprocessing.get_context("fork")
-    receiver, sender = forking.Pipe(duplex=False)
-    child = forking.Process(target=_train_attached, args=(folder / "stderr", given, breaks, sender))
-    child.start()
-    try:
-        assert receiver.poll(LIMIT_S), (folder / "stderr").read_text()
-        losses = receiver.recv()
-        child.join(LIMIT_S)
-    finally:
-        child.kill()
-    assert child.exitcode == 0
-    return Ended(losses=losses, lines=(folder / "stderr").read_text().splitlines(), spool=spool)
-
-
-def _train_attached(log: Path, variables: dict[str, str], breaks: Callable[[], Any], sender: Any) -> None:
-    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
-    sys.stderr = os.fdopen(2, "w")
-    torch.set_num_threads(1)
-    os.environ.update(variables)
-    breaks()
-    rankscope_attach.attach()
-    losses = train()
-    telemetry.stop()
-    sender.send(losses)
 
 
 @pytest.fixture(scope="module")
@@ -105,19 +45,21 @@ def test_without_the_variable_nothing_is_imported_and_nothing_is_hooked() -> Non
     assert answer.stdout.split() == ["rankscope_attach"]
 
 
-def test_a_file_of_the_user_that_hides_our_package_breaks_nothing(tmp_path: Path) -> None:
-    (tmp_path / "telemetry.py").write_text("raise SystemError('of the user')\n")
+@pytest.mark.parametrize("name", ["telemetry.py", "telemetry/__init__.py"])
+def test_a_file_of_the_user_that_hides_our_package_is_not_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("raise SystemExit('a program of the user')\n")
     environment = {**os.environ, "RANKSCOPE": "1", "PYTHONPATH": f"{tmp_path}:{HOME}"}
     command = [sys.executable, "-c", HIDDEN]
     answer = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert answer.stdout == "went on\n"
-    assert answer.stderr.startswith("rankscope: not attached: ")
+    assert answer.stderr.startswith(f"rankscope: not attached: the module telemetry is '{tmp_path / name}'")
     assert len(answer.stderr.splitlines()) == 1
 
 
 def test_a_single_rank_is_traced_from_its_first_optimizer_step(tmp_path: Path, plain: list[float]) -> None:
     ended = attached(tmp_path, WORLD_SIZE="1", RANK="0", LOCAL_RANK="0")
-    assert ended.losses == plain
+    assert ended.result == plain
     assert len(ended.lines) <= 2  # the run, and torch's worker server
     found = recorded(ended.spool)
     assert found.stages.count("optimizer") == len(plain)
@@ -137,8 +79,9 @@ def _break_training() -> None:
 
 def _break_ends() -> None:
     training = importlib.import_module("telemetry.attach.training").Training
-    for name in ("end_load", "end_call", "end", "_close_step"):
+    for name in ("end_load", "end_call", "end"):
         setattr(training, name, _raises)
+    importlib.import_module("telemetry.attach.steps").Steps._close = _raises  # type: ignore[attr-defined]
 
 
 def _break_the_seams() -> None:
@@ -172,11 +115,27 @@ def test_the_training_keeps_its_bits_and_one_line_says_why(
     tmp_path: Path, plain: list[float], breaks: Callable[[], Any], variables: dict[str, str], line: str
 ) -> None:
     ended = attached(tmp_path, breaks, **{"RANKSCOPE_COLLECTOR": "", **variables})
-    assert ended.losses == plain
+    assert ended.result == plain
     ours = [text for text in ended.lines if text.startswith("rankscope: ") and "recording run one" not in text]
     expected = [line] if line and line != "recording run one" else []
     assert len(ours) == len(expected), ended.lines
     assert all(text.startswith(f"rankscope: {line}") for text in ours)
+
+
+class BrokenStream:
+    """What a program may put in the place of standard error."""
+
+    def write(self, text: str) -> None:
+        raise RuntimeError(text)
+
+
+def _break_standard_error() -> None:
+    sys.stderr = BrokenStream()  # type: ignore[assignment]
+
+
+def test_a_standard_error_that_raises_breaks_nothing(tmp_path: Path, plain: list[float]) -> None:
+    assert attached(tmp_path, _break_standard_error, RANKSCOPE="banana").result == plain
+    assert attached(tmp_path, _break_standard_error).result == plain
 
 
 def _start_own(**options: Any) -> None:
@@ -197,7 +156,7 @@ def _start_own(**options: Any) -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_a_session_of_the_user_is_the_only_one_or_replaces_ours(tmp_path: Path, plain: list[float], late: bool) -> None:
     ended = attached(tmp_path, lambda: _start_own(late=late), WORLD_SIZE="1")
-    assert ended.losses == plain
+    assert ended.result == plain
     assert not any("start() was called twice" in line for line in ended.lines)
     runs = [folder.parts[-3] for folder in find_rank_dirs(ended.spool)]
     assert runs == (["one", "own"] if late else ["own"])

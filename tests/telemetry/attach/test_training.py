@@ -8,7 +8,10 @@ from threading import Thread
 import pytest
 
 import telemetry
-from telemetry.attach.training import MAX_OTHER_STEPS, Training
+from telemetry.attach.optimizers import MAX_OTHER_STEPS
+from telemetry.attach.steps import MAX_LOADS
+from telemetry.attach.training import Training
+from telemetry.record import layout
 from telemetry.record.recording import RECORDER
 from telemetry.stages import Stage
 from tests.telemetry.recording import recorded, session
@@ -210,6 +213,68 @@ def test_an_optimizer_that_raised_does_not_hide_the_next_steps(loop: Loop) -> No
         loop.step()
     loop.training.end(failed=False)
     assert loop.counted("step") == [0, 1]
+
+
+def test_an_optimizer_that_raised_and_is_replaced_does_not_hide_the_next_steps(loop: Loop) -> None:
+    loop.iteration()
+    loop.training.begin_optimizer(loop.adam)  # and raises
+    loop.adam = Optimizer()
+    for _ in range(2):
+        loop.iteration()
+    loop.training.end(failed=False)
+    assert loop.counted("optimizer") == loop.counted("step") == [0, 1, 2]
+
+
+def test_a_scaler_that_raised_leaves_no_optimizer_open(loop: Loop) -> None:
+    loop.forward()
+    loop.training.begin_optimizer(Optimizer())
+    loop.training.see_failed_optimizer()
+    assert RECORDER.words[layout.WORD_OPEN_SINCE + Stage.OPTIMIZER] == 0
+    loop.backward()
+    assert RECORDER.words[layout.WORD_OPEN_SINCE + Stage.OPTIMIZER] == 0
+
+
+def test_an_optimizer_within_the_backward_ends_the_step_on_any_thread(loop: Loop) -> None:
+    def step() -> None:
+        loop.training.begin_optimizer(loop.adam, in_backward=True)
+        loop.training.end_optimizer(loop.adam, loop.adam, in_backward=True)
+
+    for _ in range(3):
+        loop.forward()
+        backward = loop.training.begin_backward()
+        assert backward is not None
+        of_torch = Thread(target=step)
+        of_torch.start()
+        of_torch.join()
+        loop.training.end_call(backward, completed=True)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == loop.counted("backward-compute") == [0, 1, 2]
+    assert loop.counted("optimizer") == []
+
+
+def test_until_an_optimizer_steps_the_thread_that_calls_backward_is_followed(loop: Loop) -> None:
+    made = Thread(target=lambda: setattr(loop, "training", Training(RECORDER)))
+    made.start()
+    made.join()
+    loop.backward()
+    loop.forward()
+    assert loop.counted("backward-compute") == loop.counted("forward-compute") == [0]
+
+
+def test_a_script_that_only_reads_its_data_keeps_a_limited_number_of_loads(loop: Loop) -> None:
+    for _ in range(MAX_LOADS + 10):
+        loop.load()
+    loop.forward()
+    assert len(loop.counted("data-load")) == MAX_LOADS
+
+
+def test_a_step_before_the_recording_is_not_recorded(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.step()
+    with session(tmp_path):
+        loop.iteration()
+        loop.training.end(failed=False)
+    assert loop.counted("step") == [0]
 
 
 def test_evaluations_lie_between_steps_and_their_loads_count_for_none(loop: Loop) -> None:

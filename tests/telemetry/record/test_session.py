@@ -7,6 +7,8 @@ import pytest
 
 import telemetry
 from telemetry.errors import UsageError
+from telemetry.record.agent_process import CLAIM_NAME
+from telemetry.record.session import start_attached
 from telemetry.records import role_in
 from telemetry.settings import RecordingSettings, default_spool
 from telemetry.stages import Stage
@@ -161,6 +163,19 @@ def test_a_collector_brings_the_hosts_agent(tmp_path: Path, monkeypatch: pytest.
         )
         telemetry.stop()
     assert spawned == [{"spool": tmp_path, "run_id": "test", "attempt": 0, "collector": "http://c"}]
+
+
+def test_a_rank_records_if_it_cannot_claim_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "mine" / "0"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / CLAIM_NAME).symlink_to("elsewhere")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RANKSCOPE_SPOOL", str(tmp_path))
+        environment.setenv("RANKSCOPE_COLLECTOR", "http://127.0.0.1:9")
+        started = start_attached(run="mine", rank=0, local_rank=0, world_size=1, starts_agent=None, meta={})
+    assert started.recording
+    telemetry.stop()
+    assert "the agent did not start" in capsys.readouterr().err
 
 
 def test_after_an_end_that_failed_another_session_can_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

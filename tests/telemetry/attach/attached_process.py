@@ -1,0 +1,78 @@
+"""A process to which rankscope attaches, forked from that of the tests: torch is imported already."""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import rankscope_attach
+import telemetry
+
+LIMIT_S = 60
+
+
+def train() -> list[float]:
+    """Losses of a small model."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for (batch,) in DataLoader(TensorDataset(torch.randn(64, 16)), batch_size=8):
+        loss = nn.functional.mse_loss(model(batch), batch.sum(dim=1, keepdim=True))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How an attached process ended."""
+
+    result: Any
+    """What its work returned: the losses of a training."""
+    lines: list[str]
+    """On stderr."""
+    spool: Path
+
+
+def attached(
+    folder: Path, breaks: Callable[[], Any] = lambda: None, work: Callable[[], Any] = train, **variables: str
+) -> Ended:
+    """Do some work in a forked process, by default train. torch attaches to it as after its import."""
+    spool = folder / "spool"
+    given = {"RANKSCOPE": "1", "RANKSCOPE_RUN": "one", "RANKSCOPE_SPOOL": str(spool), **variables}
+    forking = multiprocessing.get_context("fork")
+    receiver, sender = forking.Pipe(duplex=False)
+    child = forking.Process(target=_work_attached, args=(folder / "stderr", given, breaks, work, sender))
+    child.start()
+    try:
+        assert receiver.poll(LIMIT_S), (folder / "stderr").read_text()
+        result = receiver.recv()
+        child.join(LIMIT_S)
+    finally:
+        child.kill()
+    assert child.exitcode == 0
+    return Ended(result=result, lines=(folder / "stderr").read_text().splitlines(), spool=spool)
+
+
+def _work_attached(
+    log: Path, variables: dict[str, str], breaks: Callable[[], Any], work: Callable[[], Any], sender: Any
+) -> None:
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
+    sys.stderr = os.fdopen(2, "w")
+    torch.set_num_threads(1)
+    os.environ.update(variables)
+    breaks()
+    rankscope_attach.attach()
+    result = work()
+    telemetry.stop()
+    sender.send(result)
