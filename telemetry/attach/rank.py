@@ -8,6 +8,7 @@ import torch
 from telemetry.attach.deciding import COLLECTOR, names_of
 from telemetry.attach.own_errors import OwnErrors
 from telemetry.attach.seams import Seams
+from telemetry.attach.step_hooks import STEP_HOOKS
 from telemetry.attach.training import Training
 from telemetry.record.collectives.process_group import OPERATIONS, register_traced_backend
 from telemetry.record.recording import RECORDER, before_end, is_failing, warn
@@ -60,6 +61,7 @@ def _follow_training() -> None:
         training = _training = Training(RECORDER, lambda: OPERATIONS.num_issued)
     errors = OwnErrors(training.switch_off)
     register_traced_backend(None)
+    STEP_HOOKS.register()
     missing = Seams(training, errors).install()
     if missing:
         names = ", ".join(missing)
