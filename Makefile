@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean
+FRAMEWORKS := accelerate datasets lightning pytorch-lightning transformers trl
+
+.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean adapters
 
 install: $(STAMP)  ## a virtual environment with everything in it
 
@@ -30,6 +32,12 @@ test: install parts lint  ## everything but what takes minutes each, from unit t
 
 long: install parts  ## the tests that `make test` leaves out
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
+
+adapters: install  ## adapters with the real frameworks, in a virtual environment of their own; takes minutes and 2 GB below build
+	@$(PYTHON) -m venv build/adapters
+	@build/adapters/bin/pip install --quiet torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])') $(FRAMEWORKS)
+	@build/adapters/bin/pip install --quiet --no-deps axolotl addict peft  # its plugins need no more
+	@RANKSCOPE_ADAPTERS_PYTHON=$(CURDIR)/build/adapters/bin/python $(BIN)/pytest -m 'long or not long' tests/telemetry/attach/adapters
 
 extras: install  ## build a wheel, install it with each extra alone and use it; takes minutes and 5 GB below /tmp
 	@EXTRAS_BY=pip $(BIN)/pytest --timeout 900 -m 'long or not long' tests/deploy/test_extras.py

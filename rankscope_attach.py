@@ -1,17 +1,22 @@
-"""The entry point of group ``torch.backends``: torch calls :func:`attach` at the end of ``import torch``.
+"""Entry points: functions that torch and frameworks call in a training that does not name rankscope.
 
-It returns after one look at the environment, unless RANKSCOPE or RANKSCOPE_COLLECTOR is set. It never raises: an error
-here would break ``import torch``. It is a module of its own, with a name that no other module has, because a file of
-the user may hide the packages of rankscope.
+torch.backends               :func:`attach`, at the end of ``import torch``
+lightning*.callbacks_factory the other functions, for each ``Trainer`` and each ``Fabric``
+
+Each returns after one look at the environment, unless RANKSCOPE or RANKSCOPE_COLLECTOR is set. The functions for
+Lightning also continue if a session records. None of them raises: an error would break ``import torch``, or the
+training. This is a module of its own, with a name that no other module has, because a file of the user may hide the
+packages of rankscope.
 """
 
 import os
 import sys
+from typing import Any
 
 
 def attach() -> None:
     """Trace this process once it is a rank of a training job, if the environment asks for it."""
-    if not (os.environ.get("RANKSCOPE") or os.environ.get("RANKSCOPE_COLLECTOR")):
+    if not _is_asked():
         return
     try:
         # By name: nothing of rankscope is imported without the variable.
@@ -19,7 +24,54 @@ def attach() -> None:
 
         import_module("telemetry.attach.waiting").wait_for_rank()
     except Exception as error:
-        try:
-            print(f"rankscope: not attached: {error!r}", file=sys.stderr)
-        except Exception:  # standard error is closed or full
-            return
+        _say(f"rankscope: not attached: {error!r}")
+
+
+def lightning_callbacks() -> list[Any]:
+    """Callbacks for a ``lightning.pytorch.Trainer``."""
+    return _callbacks("lightning", "lightning.pytorch")
+
+
+def pytorch_lightning_callbacks() -> list[Any]:
+    """Callbacks for a ``pytorch_lightning.Trainer``."""
+    return _callbacks("lightning", "pytorch_lightning")
+
+
+def fabric_callbacks() -> list[Any]:
+    """Callbacks for a ``lightning.fabric.Fabric``."""
+    return _callbacks("fabric", "lightning.fabric")
+
+
+def lightning_fabric_callbacks() -> list[Any]:
+    """Callbacks for a ``lightning_fabric.Fabric``."""
+    return _callbacks("fabric", "lightning_fabric")
+
+
+def _callbacks(adapter: str, package: str) -> list[Any]:
+    try:
+        if not (_is_asked() or _records()):
+            return []
+        from importlib import import_module  # noqa: PLC0415
+
+        callbacks: list[Any] = import_module(f"telemetry.attach.adapters.{adapter}").make_callbacks(package)
+        return callbacks
+    except Exception as error:
+        _say(f"rankscope: the adapter of {package} cannot be used: {error!r}. Training is not affected")
+        return []
+
+
+def _is_asked() -> bool:
+    return bool(os.environ.get("RANKSCOPE") or os.environ.get("RANKSCOPE_COLLECTOR"))
+
+
+def _records() -> bool:
+    """Whether the script has started a session."""
+    session = sys.modules.get("telemetry.record.session")
+    return session is not None and bool(session.current_session().recording)
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr)
+    except Exception:  # standard error is closed or full
+        return

@@ -9,11 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from telemetry.attach.adapters.accelerate import AccelerateTracker
+    from telemetry.attach.adapters.axolotl import AxolotlPlugin
     from telemetry.attach.adapters.transformers import TransformersCallback
 
-__all__ = ["TransformersCallback"]
+__all__ = ["AccelerateTracker", "AxolotlPlugin", "TransformersCallback"]
 
-MODULES = {"TransformersCallback": "transformers"}
+MODULES = {
+    "AccelerateTracker": "accelerate",
+    "AxolotlPlugin": "axolotl",
+    "TransformersCallback": "transformers",
+}
 """Modules of ``telemetry.attach.adapters``."""
 
 if not TYPE_CHECKING:  # a type checker would accept any name

@@ -5,6 +5,7 @@ from threading import Lock
 
 import torch
 
+from telemetry.attach.adapters.imported import install_adapters
 from telemetry.attach.deciding import COLLECTOR, names_of
 from telemetry.attach.own_errors import OwnErrors
 from telemetry.attach.seams import Seams
@@ -69,6 +70,7 @@ def _follow_training() -> None:
         warn(f"cannot record {names} with torch {torch.__version__}. Training is not affected")
     before_end(lambda: training.end(failed=is_failing()))
     os.register_at_fork(after_in_child=training.switch_off)
+    install_adapters()
 
 
 def _where_to_look(session: Session) -> str:

@@ -68,6 +68,8 @@ class Training:
         self._step: Step | None = None
         self._next_number = 0
         self._own_steps = False
+        self._own_backwards = 0, 0
+        """Begin of the user's newest step with a backward, and the number of its backwards."""
         self._open: InferredSpan | None = None
         """The outermost load, forward, backward, evaluation or checkpoint."""
         self._loss: tuple[InferredSpan, int] | None = None
@@ -129,6 +131,8 @@ class Training:
         microbatch = self._microbatch()
         if self._step is not None:
             self._step.num_backwards += 1
+        elif microbatch >= 0:
+            self._own_backwards = self._recorder.words[layout.WORD_STEP_STARTED], microbatch + 1
         return self._begin(Stage.BACKWARD_COMPUTE, microbatch, after=loss)
 
     def begin_chunk(self, stage: Stage, microbatch: int, chunk: int) -> InferredSpan | None:
@@ -275,7 +279,13 @@ class Training:
         return self._recorder.step_number if self._step is None else self._step.number
 
     def _microbatch(self) -> int:
-        return -1 if self._step is None else self._step.num_backwards
+        """The number of backwards in this step so far; -1: there is no step."""
+        if self._step is not None:
+            return self._step.num_backwards
+        if not self._own_steps:
+            return -1
+        begun, num_backwards = self._own_backwards
+        return num_backwards if begun == self._recorder.words[layout.WORD_STEP_STARTED] else 0
 
     def _ends_steps(self, optimizer: Any) -> bool:
         """Whether this optimizer ends the steps: the first one, until it is gone or does not step any more."""

@@ -10,6 +10,7 @@ steps of the framework. A stage that the adapter reports is not inferred.
 - Most frameworks load the first batch before they report a step. Such an adapter begins the next step as soon as one
   has ended. An evaluation or a checkpoint that begins then is not part of that step: the step begins again after it.
 - Numbers decide which step ends. Two adapters may report the same steps: each step is recorded once.
+- A number that was recorded before, of a second training in this process, is continued after the newest one.
 - Methods are called by the thread that trains. They do not raise, block or synchronise. Without a session they do
   nothing. Methods of an adapter do the same if they are :func:`harmless`.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec
 
+from telemetry.attach.adapters.imported import install_adapters
 from telemetry.attach.deciding import forbids_recording
 from telemetry.attach.own_errors import OwnErrors
 from telemetry.attach.rank import become_rank
@@ -32,8 +34,10 @@ from telemetry.stages import Stage
 ADAPTER = "adapter"
 """Name of the mark of an adapter that is used. Its text is the framework and its version."""
 BETWEEN_STEPS = frozenset((Stage.EVALUATION, Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE))
-METRIC_NAMES = {"grad_norm": "gradient-norm", "lr": "learning-rate", "mean_loss": "loss"}
+METRIC_NAMES = {"grad_norm": "gradient-norm", "lr": "learning-rate"}
 """Names of frameworks, and the names that detectors and pages know."""
+LOSS_NAMES = frozenset(("train_loss", "train_loss_step", "train/loss", "train/loss_step", "loss_step"))
+"""Names that scripts give to the loss of a training step."""
 Arguments = ParamSpec("Arguments")
 
 
@@ -46,11 +50,15 @@ class Loop:
         self._is_off = False
         self._step: Span | None = None
         self._number = -1
-        """Of the open step."""
+        """Of the open step, as the adapter counts."""
+        self._offset = 0
+        """Recorded numbers minus those of the adapter: trainings in this process before."""
+        self._next_number = 0
+        """Recorded numbers are this one or later."""
         self._before = (0, 0)
         """The step numbers of the recorder and of the state page before the open step."""
-        self._stages: list[tuple[Stage, Span]] = []
-        """Open stages, the outermost first."""
+        self._stages: list[tuple[Stage, Span | None]] = []
+        """Open stages, the outermost first. None: inside the same stage, and not recorded."""
         self._again: int | None = None
         """The step that begins again after the open stage."""
 
@@ -64,12 +72,14 @@ class Loop:
         self._guard(self._end_step, number, completed)
 
     def begin_stage(self, stage: Stage, microbatch: int = -1) -> None:
-        """A stage begins now. Stages nest. Evaluations and checkpoints lie between steps: see the module."""
+        """A stage begins now. Stages nest; one inside the same stage is not recorded. Evaluations and checkpoints lie
+        between steps: see the module."""
         self._guard(self._begin_stage, stage, microbatch)
 
-    def end_stage(self, stage: Stage) -> None:
-        """A stage ends now, if it is open. Stages inside that are still open are not recorded."""
-        self._guard(self._end_stage, stage)
+    def end_stage(self, stage: Stage, *, completed: bool = True) -> None:
+        """A stage ends now, if it is open. Stages inside that are still open are not recorded. ``completed`` False: it
+        is not recorded either."""
+        self._guard(self._end_stage, stage, completed)
 
     def sample(self, values: Mapping[str, object], step: int | None = None) -> None:
         """Record the numbers in ``values``, under the names of rankscope: ``grad_norm`` is ``gradient-norm``. Other
@@ -109,7 +119,8 @@ class Loop:
         self._drop_step()
         self._before = self._recorder.step_number, self._recorder.words[layout.WORD_STEP]
         self._number = number
-        self._step = _entered(self._recorder.step(number))
+        self._offset += max(0, self._next_number - number - self._offset)
+        self._step = _entered(self._recorder.step(number + self._offset))
 
     def _end_step(self, number: int, completed: bool) -> None:
         self._again = None if self._again == number else self._again
@@ -120,31 +131,37 @@ class Loop:
             return self._drop_step()
         step, self._step = self._step, None
         step.__exit__(None, None, None)
+        self._next_number = number + self._offset + 1
 
     def _begin_stage(self, stage: Stage, microbatch: int) -> None:
         if stage in BETWEEN_STEPS and self._step is not None:
             self._drop_stages()
             self._again = self._number
             self._drop_step()
-        self._stages.append((stage, _entered(self._recorder.span(stage, microbatch=microbatch))))
+        is_inside = any(stage is open_stage for open_stage, _ in self._stages)
+        span = None if is_inside else _entered(self._recorder.span(stage, microbatch=microbatch))
+        self._stages.append((stage, span))
 
-    def _end_stage(self, stage: Stage) -> None:
+    def _end_stage(self, stage: Stage, completed: bool) -> None:
         if all(stage is not open_stage for open_stage, _ in self._stages):
             return
         while self._stages:
             open_stage, span = self._stages.pop()
-            if open_stage is stage:
+            if open_stage is stage and completed and span is not None:
                 span.__exit__(None, None, None)
+            else:
+                _discard(span)
+            if open_stage is stage:
                 break
-            _discard(span)
         if not self._stages and self._again is not None:
             number, self._again = self._again, None
             self._begin_step(number)
 
     def _sample(self, values: Mapping[str, object], step: int | None) -> None:
+        of_step = None if step is None else step + self._offset
         for name, value in values.items():
             if (number := _number_of(value)) is not None:
-                self._recorder.sample(METRIC_NAMES.get(name, name.replace("_", "-")), number, step)
+                self._recorder.sample(METRIC_NAMES.get(name, name.replace("_", "-")), number, of_step)
 
     def _drop_step(self) -> None:
         step, self._step = self._step, None
@@ -163,7 +180,7 @@ def _entered(span: Span) -> Span:
     return span
 
 
-def _discard(span: Span) -> None:
+def _discard(span: Span | None) -> None:
     """End a span without a record."""
     if isinstance(span, HostSpan):
         span.closes()
@@ -189,8 +206,7 @@ before_end(LOOP.end)
 
 
 def follow(framework: str, rank: int, world_size: int) -> None:
-    """Trace this process as one rank of a job. Starts a session if this process never had one, unless RANKSCOPE=0 or
-    RANKSCOPE_DISABLED=1 is set. Never raises.
+    """Trace this process as one rank of a job, and start a session if there is none (:func:`may_record`). Never raises.
 
     Args:
         framework: its name and version, for the mark ``adapter``.
@@ -198,13 +214,24 @@ def follow(framework: str, rank: int, world_size: int) -> None:
         world_size: number of ranks of the job.
     """
     try:
-        session = current_session()
-        if not session.recording and (session.identity is not None or forbids_recording(os.environ)):
+        if not may_record():
             return
         become_rank(rank, world_size, waits=False)
+        install_adapters()
         RECORDER.mark(ADAPTER, framework)
     except Exception as error:
         LOOP.report(error)
+
+
+def with_loss(values: Mapping[str, object]) -> dict[str, object]:
+    """Numbers that a script logs in a training step, its loss as ``loss``."""
+    return {"loss" if name in LOSS_NAMES else name: value for name, value in values.items()}
+
+
+def may_record() -> bool:
+    """Whether a session records, or one may be started: this process never had one, and no variable forbids it."""
+    session = current_session()
+    return session.recording or (session.identity is None and not forbids_recording(os.environ))
 
 
 def harmless(method: Callable[Arguments, None]) -> Callable[Arguments, None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import transformers
 from transformers import TrainerCallback
+from transformers.trainer import DEFAULT_CALLBACKS
 
 from telemetry.attach.adapters.loop import LOOP, follow, harmless
 from telemetry.stages import Stage
@@ -31,8 +32,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     @harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         follow(f"transformers {transformers.__version__}", args.process_index, args.world_size)
-        self._ended_ns, self._num_tokens = 0, state.num_input_tokens_seen
-        if args.eval_on_start:
+        self._ended_ns, self._num_tokens = 0, _num_tokens_of(state)
+        if getattr(args, "eval_on_start", False):
             LOOP.begin_stage(Stage.EVALUATION)
 
     @harmless
@@ -84,8 +85,20 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
 
     def _sample_tokens(self, state: Any) -> None:
         """Tokens of all ranks, if the trainer counts them (``include_num_input_tokens_seen``)."""
-        now, num_tokens = monotonic_ns(), state.num_input_tokens_seen
+        now, num_tokens = monotonic_ns(), _num_tokens_of(state)
         if self._ended_ns and num_tokens > self._num_tokens:
             rate = (num_tokens - self._num_tokens) * 1e9 / (now - self._ended_ns)
             LOOP.sample({"tokens-per-second": rate}, step=state.global_step - 1)
         self._ended_ns, self._num_tokens = now, num_tokens
+
+
+def _num_tokens_of(state: Any) -> int:
+    """Older versions do not count tokens."""
+    number: int = getattr(state, "num_input_tokens_seen", 0)
+    return number
+
+
+def install() -> None:
+    """Every ``Trainer`` that is made from now on has the callback."""
+    if TransformersCallback not in DEFAULT_CALLBACKS:
+        DEFAULT_CALLBACKS.append(TransformersCallback)

@@ -293,6 +293,17 @@ def test_with_steps_of_the_user_no_step_is_inferred(loop: Loop) -> None:
     assert loop.counted("checkpoint-write") == []
 
 
+def test_backwards_of_a_step_of_the_user_are_numbered_microbatches(loop: Loop) -> None:
+    for number in (7, 8):
+        with telemetry.step(number):
+            for _ in range(2):
+                loop.forward()
+                loop.backward()
+    spans = recorded(loop.spool).spans
+    assert spans[spans["stage"] == Stage.BACKWARD_COMPUTE]["microbatch"].tolist() == [0, 1] * 2
+    assert spans[spans["stage"] == Stage.FORWARD_COMPUTE]["microbatch"].tolist() == [0, 0, 1, 1] * 2
+
+
 def test_other_threads_are_not_followed(loop: Loop) -> None:
     loop.iteration()
     other = Thread(target=loop.iteration)

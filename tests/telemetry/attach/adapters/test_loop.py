@@ -14,6 +14,7 @@ from telemetry.attach.adapters.loop import LOOP, Loop, follow, harmless
 from telemetry.attach.own_errors import ATTACH_ERROR, MAX_ERRORS
 from telemetry.attach.training import Training
 from telemetry.record.recording import RECORDER
+from telemetry.record.segments import decode_samples
 from telemetry.record.session import current_session
 from telemetry.stages import Stage
 from tests.telemetry.recording import Recorded, recorded, session
@@ -64,6 +65,30 @@ def test_a_step_that_two_adapters_report_is_recorded_once(loop: Loop, tmp_path: 
             loop.end_step(number)
             loop.begin_step(number + 1)
     assert steps_of(recorded(tmp_path), Stage.STEP) == [0, 1]
+
+
+def test_a_second_training_continues_the_numbers_of_the_first(loop: Loop, tmp_path: Path) -> None:
+    for numbers in ((10, 11), (0, 1)):
+        for number in numbers:
+            loop.begin_step(number)
+            loop.end_step(number)
+            loop.sample({"loss": number}, step=number)
+    found = recorded(tmp_path)
+    assert steps_of(found, Stage.STEP) == [10, 11, 12, 13]
+    samples = decode_samples(found.records, 0, lambda at_ns: at_ns)
+    assert samples["step"].tolist() == [10, 11, 12, 13]
+
+
+def test_a_stage_inside_the_same_stage_and_a_failed_one_are_not_recorded(loop: Loop, tmp_path: Path) -> None:
+    for _ in range(2):
+        loop.begin_stage(Stage.CHECKPOINT_WRITE)
+    loop.end_stage(Stage.CHECKPOINT_WRITE)
+    assert recorded(tmp_path).stages == []
+    loop.end_stage(Stage.CHECKPOINT_WRITE)
+    loop.begin_stage(Stage.EVALUATION)
+    loop.end_stage(Stage.EVALUATION, completed=False)
+    assert recorded(tmp_path).stages == ["checkpoint-write"]
+    assert RECORDER.depth == 0
 
 
 def test_a_step_that_did_not_complete_is_not_recorded(loop: Loop, tmp_path: Path) -> None:
