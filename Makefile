@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 FRAMEWORKS := accelerate datasets lightning pytorch-lightning transformers trl
+FRAMEWORKS += deepspeed megatron-core 'ray[train]'
 
 .PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean adapters
 
@@ -33,7 +34,7 @@ test: install parts lint  ## everything but what takes minutes each, from unit t
 long: install parts  ## the tests that `make test` leaves out
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
 
-adapters: install  ## adapters with the real frameworks, in a virtual environment of their own; takes minutes and 2 GB below build
+adapters: install  ## adapters with the real frameworks, in a virtual environment of their own; takes minutes and 4 GB below build
 	@$(PYTHON) -m venv build/adapters
 	@build/adapters/bin/pip install --quiet torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])') $(FRAMEWORKS)
 	@build/adapters/bin/pip install --quiet --no-deps axolotl addict peft  # its plugins need no more

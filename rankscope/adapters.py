@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from telemetry.attach.adapters.accelerate import AccelerateTracker
     from telemetry.attach.adapters.axolotl import AxolotlPlugin
+    from telemetry.attach.adapters.megatron_bridge import MegatronBridgeCallback
+    from telemetry.attach.adapters.torchtitan import register_torchtitan
     from telemetry.attach.adapters.transformers import TransformersCallback
 
-__all__ = ["AccelerateTracker", "AxolotlPlugin", "TransformersCallback"]
+__all__ = [
+    "AccelerateTracker",
+    "AxolotlPlugin",
+    "MegatronBridgeCallback",
+    "TransformersCallback",
+    "register_torchtitan",
+]
 
 MODULES = {
     "AccelerateTracker": "accelerate",
     "AxolotlPlugin": "axolotl",
+    "MegatronBridgeCallback": "megatron_bridge",
     "TransformersCallback": "transformers",
+    "register_torchtitan": "torchtitan",
 }
 """Modules of ``telemetry.attach.adapters``."""
 

@@ -50,7 +50,7 @@ class Seams:
     """Connects torch to a :class:`Training`."""
 
     def __init__(self, training: Training, errors: OwnErrors) -> None:
-        self._training = training
+        self.training = training
         self._errors = errors
 
     def install(self) -> list[str]:
@@ -85,7 +85,7 @@ class Seams:
 
     def _see_forwards(self) -> None:
         plain, _ = torch.nn.Module.__call__, torch.nn.Module._call_impl  # both must exist
-        training, guarded = self._training, self._guarded
+        training, guarded = self.training, self._guarded
 
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or training.is_busy:
@@ -100,10 +100,10 @@ class Seams:
         replace(torch.nn.Module, "__call__", __call__)
 
     def _see_backwards(self) -> None:
-        self._replace(torch.autograd, "backward", self._training.begin_backward)
+        self.surround(torch.autograd, "backward", self.training.begin_backward)
 
     def _see_optimizers(self) -> None:
-        training, errors = self._training, self._errors
+        training, errors = self.training, self._errors
 
         def before(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             try:
@@ -126,7 +126,7 @@ class Seams:
         self._see_scalers()
 
     def _see_zero_grads(self) -> None:
-        training, errors, plain = self._training, self._errors, torch.optim.Optimizer.zero_grad
+        training, errors, plain = self.training, self._errors, torch.optim.Optimizer.zero_grad
 
         @wraps(plain)
         def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -141,7 +141,7 @@ class Seams:
 
     def _see_scalers(self) -> None:
         """A scaler skips the step of its optimizer if a gradient is infinite. This ends a step, too."""
-        training, errors, plain = self._training, self._errors, GradScaler.step
+        training, errors, plain = self.training, self._errors, GradScaler.step
 
         @wraps(plain)
         def step(self: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -160,7 +160,7 @@ class Seams:
 
     def _see_loads(self) -> None:
         plain = _BaseDataLoaderIter.__next__
-        training, errors = self._training, self._errors
+        training, errors = self.training, self._errors
 
         @wraps(plain)
         def __next__(self: Any) -> Any:
@@ -184,7 +184,7 @@ class Seams:
         self._see_save(torch, "save", Stage.CHECKPOINT_WRITE)
 
     def _see_save(self, module: Any, name: str, stage: Stage) -> None:
-        self._replace(module, name, partial(self._training.begin_checkpoint, stage))
+        self.surround(module, name, partial(self.training.begin_checkpoint, stage))
 
     def _see_chunks(self, pipelining: Any) -> None:
         """A microbatch of a pipeline. Its number and its chunk are the arguments of the schedule."""
@@ -195,7 +195,7 @@ class Seams:
         plain = getattr(owner, name)
         if hasattr(plain, REPLACED):
             return
-        training, guarded = self._training, self._guarded
+        training, guarded = self.training, self._guarded
 
         @wraps(plain)
         def run(self: Any, chunk_id: int, *args: Any, **kwargs: Any) -> Any:
@@ -206,11 +206,16 @@ class Seams:
 
         replace(owner, name, run)
 
-    def _replace(self, owner: Any, name: str, begin: Begin) -> None:
+    def surround(self, owner: Any, name: str, begin: Begin) -> None:
+        """Call ``begin`` before a function, and end its span after it. Once for each function.
+
+        Raises:
+            AttributeError: there is no such function.
+        """
         plain = getattr(owner, name)
         if hasattr(plain, REPLACED):
             return
-        training, guarded = self._training, self._guarded
+        training, guarded = self.training, self._guarded
 
         @wraps(plain)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -232,7 +237,7 @@ class Seams:
             return answer
         finally:
             try:
-                self._training.end_call(span, completed=completed)
+                self.training.end_call(span, completed=completed)
             except Exception as error:
                 self._errors.add(error)
 

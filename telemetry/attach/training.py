@@ -62,6 +62,8 @@ class Training:
         self._count_operations = count_operations
         self.is_busy = False
         """Whether calls need not be looked at: they are inside one that counts, or nothing is followed any more."""
+        self.place: tuple[int, int] | None = None
+        """Microbatch and chunk (or -1) of the next forward, if a framework says so."""
         self._is_off = False
         self._thread = get_ident()
         self._thread_is_known = False
@@ -117,7 +119,7 @@ class Training:
         self._pause_optimizer()
         if with_grad:
             self._enter_step(confirm=True)
-            return self._begin(Stage.FORWARD_COMPUTE, self._microbatch())
+            return self._begin(Stage.FORWARD_COMPUTE, *(self.place or (self._microbatch(), -1)))
         self._leave_step()
         return self._begin(Stage.EVALUATION)
 
@@ -209,6 +211,26 @@ class Training:
         if self._ends_steps(optimizer):
             step.stepped_ns = monotonic_ns()
 
+    def count_from(self, number: int) -> None:
+        """The next step has this number: of a loop that knows its numbers."""
+        if not self._is_on_thread():
+            return
+        if self._step is not None and self._step.stepped_ns:
+            self._close_step(self._step)
+        self._next_number = number
+        self._renumber(number)
+
+    def see_step(self, owner: Any, num_steps: int) -> None:
+        """An object that steps its optimizers itself has ended a step, its ``num_steps``-th. The step counts also if no
+        optimizer stepped. Such an object ends all steps from now on."""
+        if not self._is_on_thread():
+            return
+        self._closer, self._num_others = weakref.ref(owner), 0
+        if self._step is not None:
+            self._step.confirmed = True
+            self._step.stepped_ns = monotonic_ns()
+            self._renumber(num_steps - 1)
+
     def end(self, *, failed: bool) -> None:
         """The recording ends. The last step ended when its optimizer had stepped."""
         self._drop_loss()
@@ -263,7 +285,7 @@ class Training:
             self._step = None
 
     def _renumber(self, steps_done: int | None) -> None:
-        """Continue the count of an optimizer that was loaded from a checkpoint."""
+        """Continue the count of an optimizer or an engine that was loaded from a checkpoint."""
         if steps_done and self._step is not None and not self._user_counts_steps():
             self._step.number = steps_done
             self._recorder.step_number = self._recorder.words[layout.WORD_STEP] = steps_done

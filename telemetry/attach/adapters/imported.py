@@ -6,6 +6,9 @@ from importlib import import_module
 from telemetry.record.recording import warn
 
 ADAPTERS = {
+    "deepspeed.runtime.engine": "telemetry.attach.adapters.deepspeed",
+    "megatron.core.pipeline_parallel.schedules": "telemetry.attach.adapters.megatron",
+    "ray.train": "telemetry.attach.adapters.ray_train",
     "transformers.trainer": "telemetry.attach.adapters.transformers",
     "trl.extras.profiling": "telemetry.attach.adapters.trl",
 }
