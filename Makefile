@@ -5,7 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean
+FRAMEWORKS := accelerate datasets lightning pytorch-lightning transformers trl
+FRAMEWORKS += deepspeed megatron-core 'ray[train]'
+
+.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean adapters
 
 install: $(STAMP)  ## create a virtual environment with all packages
 
@@ -30,6 +33,12 @@ test: install parts lint  ## run all checks and tests except those that take min
 
 long: install parts  ## run the tests that `make test` omits
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
+
+adapters: install  ## run the adapters with the real frameworks in their own virtual environment; takes minutes, and 4 GB in build
+	@$(PYTHON) -m venv build/adapters
+	@build/adapters/bin/pip install --quiet torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])') $(FRAMEWORKS)
+	@build/adapters/bin/pip install --quiet --no-deps axolotl addict peft  # its plugins need no more
+	@RANKSCOPE_ADAPTERS_PYTHON=$(CURDIR)/build/adapters/bin/python $(BIN)/pytest -m 'long or not long' tests/telemetry/attach/adapters
 
 extras: install  ## build a wheel, install it with each extra alone and use it; takes minutes, and 5 GB in /tmp
 	@EXTRAS_BY=pip $(BIN)/pytest --timeout 900 -m 'long or not long' tests/deploy/test_extras.py

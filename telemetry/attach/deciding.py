@@ -47,12 +47,18 @@ def wants_attachment(environment: Mapping[str, str]) -> bool:
     asked = environment.get(VARIABLE, "").strip().lower()
     if asked not in (*ON, *OFF):
         raise UsageError(f"{VARIABLE} is {environment[VARIABLE]!r}", hint=f"use {VARIABLE}=1 or {VARIABLE}=0")
-    if environment.get("RANKSCOPE_DISABLED", "") not in ("", "0") or (VARIABLE in environment and asked in OFF[1:]):
+    if forbids_recording(environment):
         return False
     collector = environment.get(COLLECTOR, "")
     if collector and not _is_address(collector):
         raise UsageError(f"{COLLECTOR} is not the address of a collector", hint=f"use {COLLECTOR}=http://HOST:8719")
     return bool(asked or collector)
+
+
+def forbids_recording(environment: Mapping[str, str]) -> bool:
+    """Whether the environment switches rankscope off."""
+    is_disabled = environment.get("RANKSCOPE_DISABLED", "") not in ("", "0")
+    return is_disabled or environment.get(VARIABLE, "").strip().lower() in OFF[1:]
 
 
 def _is_address(url: str) -> bool:

@@ -65,6 +65,10 @@ class Optimizers:
         """A forward or a backward begins."""
         self._was_left = bool(self._stepping) and not self._has_closure
 
+    def set_closer(self, owner: Any) -> None:
+        """``owner`` ends the steps from now on."""
+        self._closer, self._num_others = weakref.ref(owner), 0
+
     def ends_steps(self, optimizer: Any) -> bool:
         """Whether this optimizer, which has stepped, ends the steps."""
         closer = None if self._closer is None else self._closer()
@@ -73,7 +77,7 @@ class Optimizers:
             return True
         self._num_others += 1
         if closer is None or self._num_others >= MAX_OTHER_STEPS:
-            self._closer, self._num_others = weakref.ref(optimizer), 0
+            self.set_closer(optimizer)
             return True
         return False
 

@@ -6,9 +6,12 @@ from threading import Lock
 
 import torch
 
+from telemetry.attach.adapters.imported import install_adapters
 from telemetry.attach.deciding import COLLECTOR, names_of
 from telemetry.attach.own_errors import OwnErrors
+from telemetry.attach.ray_names import names_of_worker
 from telemetry.attach.seams import Seams
+from telemetry.attach.step_hooks import STEP_HOOKS
 from telemetry.attach.training import Training
 from telemetry.record.collectives.process_group import OPERATIONS, register_traced_backend
 from telemetry.record.recording import RECORDER, before_end, is_failing, warn
@@ -20,7 +23,7 @@ SPANS = "spans"
 MISSING = "attach-missing"
 """Name of the mark of what cannot be recorded with this version of torch."""
 
-_training: Training | None = None
+_seams: Seams | None = None
 _once = Lock()
 
 
@@ -40,7 +43,7 @@ def become_rank(rank: int, world_size: int, *, waits: bool) -> None:
 
 
 def _start_session(rank: int, world_size: int) -> Session:
-    names = names_of(os.environ)
+    names = names_of_worker(names_of(os.environ))
     is_known = names.local_rank is not None
     return start_attached(
         run=names.run,
@@ -54,20 +57,28 @@ def _start_session(rank: int, world_size: int) -> Session:
 
 def _follow_training() -> None:
     """Replace the functions of torch, once in a process."""
-    global _training
+    global _seams
     with _once:
-        if _training is not None:
+        if _seams is not None:
             return
-        training = _training = Training(RECORDER, lambda: OPERATIONS.num_issued)
-    errors = OwnErrors(training.switch_off)
+        training = Training(RECORDER, lambda: OPERATIONS.num_issued)
+        _seams = Seams(training, OwnErrors(training.switch_off))
     register_traced_backend(None)
-    missing = Seams(training, errors).install()
+    STEP_HOOKS.register()
+    missing = _seams.install()
     if missing:
         names = ", ".join(missing)
         RECORDER.mark(MISSING, names)
         warn(f"cannot record {names} with torch {torch.__version__}. Training is not affected")
     before_end(lambda: training.end(failed=is_failing()))
     os.register_at_fork(after_in_child=training.switch_off)
+    install_adapters()
+
+
+def followed() -> Seams:
+    """How the training of this process is followed, once it is a rank."""
+    assert _seams is not None
+    return _seams
 
 
 def _where_to_look(session: Session) -> str:

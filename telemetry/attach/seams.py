@@ -57,7 +57,7 @@ class Seams:
     """Connects torch to a :class:`Training`."""
 
     def __init__(self, training: Training, errors: OwnErrors) -> None:
-        self._training = training
+        self.training = training
         self._errors = errors
 
     def install(self) -> list[str]:
@@ -91,7 +91,7 @@ class Seams:
 
     def _see_forwards(self) -> None:
         plain, _ = torch.nn.Module.__call__, torch.nn.Module._call_impl  # both must exist
-        training, guarded = self._training, self._guarded
+        training, guarded = self.training, self._guarded
 
         # torch's profiler reads the name ``self`` in this frame.
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -111,11 +111,11 @@ class Seams:
         keep_shortcut_of_dynamo(plain, __call__)
 
     def _see_backwards(self) -> None:
-        training = self._training
-        self._replace(torch.autograd, "backward", lambda *_, **__: training.begin_backward())
+        training = self.training
+        self.surround(torch.autograd, "backward", lambda *_, **__: training.begin_backward())
 
     def _see_optimizers(self) -> None:
-        training, errors = self._training, self._errors
+        training, errors = self.training, self._errors
 
         def before(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             try:
@@ -140,7 +140,7 @@ class Seams:
         self._see_scalers()
 
     def _see_zero_grads(self) -> None:
-        training, errors, plain = self._training, self._errors, torch.optim.Optimizer.zero_grad
+        training, errors, plain = self.training, self._errors, torch.optim.Optimizer.zero_grad
 
         @wraps(plain)
         def zero_grad(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -155,7 +155,7 @@ class Seams:
 
     def _see_scalers(self) -> None:
         """A scaler skips the step of its optimizer if a gradient is infinite. This ends a step, too."""
-        training, errors, end, plain = self._training, self._errors, self._end_step_of_scaler, GradScaler.step
+        training, errors, end, plain = self.training, self._errors, self._end_step_of_scaler, GradScaler.step
 
         @wraps(plain)
         def step(self: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -176,15 +176,15 @@ class Seams:
     def _end_step_of_scaler(self, scaler: GradScaler, optimizer: Any, *, completed: bool) -> None:
         try:
             if completed:
-                self._training.end_optimizer(scaler, optimizer)
+                self.training.end_optimizer(scaler, optimizer)
             else:
-                self._training.see_failed_optimizer()
+                self.training.see_failed_optimizer()
         except Exception as error:
             self._errors.add(error)
 
     def _see_loads(self) -> None:
         plain = _BaseDataLoaderIter.__next__
-        training, errors = self._training, self._errors
+        training, errors = self.training, self._errors
 
         @wraps(plain)
         def __next__(self: Any) -> Any:
@@ -208,28 +208,33 @@ class Seams:
         self._see_save(torch, "save", Stage.CHECKPOINT_WRITE)
 
     def _see_save(self, module: Any, name: str, stage: Stage) -> None:
-        training = self._training
+        training = self.training
 
         def begin(*args: Any, **kwargs: Any) -> InferredSpan | None:
             is_pickled = bool(args) and isinstance(args[0], STORAGES)  # pickle saves the storage of a tensor
             return None if is_pickled else training.begin_checkpoint(stage)
 
-        self._replace(module, name, begin)
+        self.surround(module, name, begin)
 
     def _see_chunks(self, pipelining: Any) -> None:
         """A microbatch of a pipeline. Its number and its chunk are the arguments of the schedule."""
         for name, stage in STAGES_OF_CHUNKS.items():
-            self._replace(pipelining._PipelineStageBase, name, partial(self._begin_chunk, stage))
+            self.surround(pipelining._PipelineStageBase, name, partial(self._begin_chunk, stage))
 
     def _begin_chunk(self, stage: Stage, of: Any, /, *args: Any, **kwargs: Any) -> InferredSpan | None:
         microbatch = args[0] if args else kwargs.get("fwd_chunk_id", kwargs.get("bwd_chunk_id", -1))
-        return self._training.begin_chunk(stage, microbatch, of.stage_index // of.group_size)
+        return self.training.begin_chunk(stage, microbatch, of.stage_index // of.group_size)
 
-    def _replace(self, owner: Any, name: str, begin: Begin) -> None:
+    def surround(self, owner: Any, name: str, begin: Begin) -> None:
+        """Call ``begin`` with the arguments of a function before it, and end the span after it. Once for each function.
+
+        Raises:
+            AttributeError: there is no such function.
+        """
         plain = getattr(owner, name)
         if hasattr(plain, REPLACED):
             return
-        training, guarded = self._training, self._guarded
+        training, guarded = self.training, self._guarded
 
         @wraps(plain)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -251,7 +256,7 @@ class Seams:
             return answer
         finally:
             try:
-                self._training.end_call(span, completed=completed)
+                self.training.end_call(span, completed=completed)
             except Exception as error:
                 self._errors.add(error)
 

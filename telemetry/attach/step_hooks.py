@@ -25,9 +25,13 @@ class StepHooks:
         """Before the others, before a step."""
         self.before: Hook = _nothing
         self.after: Hook = _nothing
+        self._is_registered = False
 
     def register(self) -> None:
-        """Once in a process."""
+        """Later calls do nothing."""
+        if self._is_registered:
+            return
+        self._is_registered = True
         register_optimizer_step_pre_hook(self._before)
         register_optimizer_step_post_hook(self._after)
 

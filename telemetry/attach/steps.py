@@ -58,6 +58,8 @@ class Steps:
         self.current: Step | None = None
         self._next_number = 0
         self._are_of_user = False
+        self._backwards_of_user = 0, 0
+        """Begin of the user's newest step with a backward, and the number of its backwards."""
         self._num_graphs = 0
 
     def enter(self, *, confirm: bool = False) -> None:
@@ -98,10 +100,17 @@ class Steps:
             self._forget()
 
     def renumber(self, steps_done: int | None) -> None:
-        """Continue the count of an optimizer that was loaded from a checkpoint."""
+        """Continue the count of an optimizer or an engine that was loaded from a checkpoint."""
         if steps_done and self.current is not None and not self.are_of_user():
             self.current.number = steps_done
             self._recorder.step_number = self._recorder.words[layout.WORD_STEP] = steps_done
+
+    def count_from(self, number: int) -> None:
+        """The next step has this number."""
+        if self.current is not None and self.current.stepped_ns:
+            self._close(self.current)
+        self._next_number = number
+        self.renumber(number)
 
     def are_of_user(self) -> bool:
         """Whether the user records steps."""
@@ -115,8 +124,23 @@ class Steps:
         return self._recorder.step_number if self.current is None else self.current.number
 
     def microbatch(self) -> int:
-        """Of the next forward or backward; -1 without an inferred step."""
-        return -1 if self.current is None else min(self.current.num_backwards, MAX_MICROBATCH)
+        """Of the next forward or backward: the number of backwards in this step so far; -1: there is no step."""
+        if self.current is not None:
+            return min(self.current.num_backwards, MAX_MICROBATCH)
+        if not self._are_of_user:
+            return -1
+        begun, num_backwards = self._backwards_of_user
+        is_same_step = begun == self._recorder.words[layout.WORD_STEP_STARTED]
+        return min(num_backwards, MAX_MICROBATCH) if is_same_step else 0
+
+    def add_backward(self) -> int:
+        """A backward begins. Returns its microbatch."""
+        microbatch = self.microbatch()
+        if self.current is not None:
+            self.current.num_backwards += 1
+        elif microbatch >= 0:
+            self._backwards_of_user = self._recorder.words[layout.WORD_STEP_STARTED], microbatch + 1
+        return microbatch
 
     def end(self, *, failed: bool) -> None:
         """The recording ends. The last step ended when its optimizer had stepped."""

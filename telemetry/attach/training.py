@@ -34,6 +34,8 @@ class Training:
         """Whether calls are ignored: they are inside one that counts, or nothing is followed any more."""
         self.thread = get_ident()
         """Of the loop. Calls on other threads are ignored."""
+        self.place: tuple[int, int] | None = None
+        """Microbatch and chunk (or -1) of the next forward, if a framework says so."""
         self._is_off = False
         self._thread_is_known = False
         self._steps = Steps(recorder)
@@ -75,7 +77,7 @@ class Training:
         self._pause_optimizer()
         if with_grad:
             self._steps.enter(confirm=True)
-            return self._begin(Stage.FORWARD_COMPUTE, self._steps.microbatch())
+            return self._begin(Stage.FORWARD_COMPUTE, *(self.place or (self._steps.microbatch(), -1)))
         self._steps.leave()
         return self._begin(Stage.EVALUATION)
 
@@ -88,9 +90,7 @@ class Training:
         self._pause_optimizer()
         loss = self._end_loss()
         self._steps.enter(confirm=True)
-        microbatch = self._steps.microbatch()
-        if self._steps.current is not None:
-            self._steps.current.num_backwards += 1
+        microbatch = self._steps.add_backward()
         return self._begin(Stage.BACKWARD_COMPUTE, microbatch, after=loss)
 
     def begin_chunk(self, stage: Stage, microbatch: int, chunk: int) -> InferredSpan | None:
@@ -178,6 +178,21 @@ class Training:
             return
         if not self._optimizers.has_stepped and self._optimizers.ends_steps(optimizer):
             step.stepped_ns = monotonic_ns()
+
+    def count_from(self, number: int) -> None:
+        """The next step has this number: of a loop that knows its numbers."""
+        if self._is_on_thread():
+            self._steps.count_from(number)
+
+    def see_step(self, owner: Any, num_steps: int) -> None:
+        """An object that steps its optimizers itself has ended a step, its ``num_steps``-th. The step counts also if no
+        optimizer stepped. Such an object ends all steps from now on."""
+        if not self._is_on_thread():
+            return
+        self._optimizers.set_closer(owner)
+        if self._steps.current is not None:
+            self._steps.current.has_stepped()
+            self._steps.renumber(num_steps - 1)
 
     def end(self, *, failed: bool) -> None:
         """The recording ends."""

@@ -456,9 +456,9 @@ def write_chakra_linked(folder: Path, spans: Sequence[Span]) -> None:
 
 # OpenTelemetry
 
-_OTLP = {"step": "megatron.train_step", "load": "data_loading", "forward": "megatron.microbatch.forward"}
+_OTLP = {"step": "megatron.train.iteration", "load": "data_loading", "forward": "megatron.microbatch.forward"}
 _OTLP |= {"backward": "megatron.microbatch.backward", "all-reduce": "megatron.grad_sync.finish"}
-_OTLP |= {"optimizer": "megatron.optimizer_step"}
+_OTLP |= {"optimizer": "megatron.train.iteration.optimizer"}
 
 
 def otlp_requests(spans: Sequence[Span], rank: int) -> Iterator[dict[str, Any]]:

@@ -46,22 +46,26 @@ _READ = frozenset(
 )
 NAMES: Mapping[str, Stage] = {
     **STAGE_BY_LABEL,
-    **dict.fromkeys(("train_step", "training_step", "megatron.train_step"), Stage.STEP),
+    **dict.fromkeys(("train_step", "training_step", "megatron.train_step", "megatron.train.iteration"), Stage.STEP),
     **dict.fromkeys(("data_loading", "data_load", "fetching_batch"), Stage.DATA_LOAD),
     **dict.fromkeys(("forward", "megatron.microbatch.forward"), Stage.FORWARD_COMPUTE),
     **dict.fromkeys(("backward", "megatron.microbatch.backward"), Stage.BACKWARD_COMPUTE),
     **dict.fromkeys(("forward_backward", "fwd_bwd", "megatron.forward_backward"), Stage.FORWARD_BACKWARD),
+    "megatron.train.iteration.forward_backward": Stage.FORWARD_BACKWARD,
     **dict.fromkeys(("optim", "optimizer_step", "megatron.optimizer_step"), Stage.OPTIMIZER),
+    "megatron.train.iteration.optimizer": Stage.OPTIMIZER,
     "megatron.grad_sync.finish": Stage.GRADS_ALL_REDUCE,
     "megatron.p2p.send_forward": Stage.FORWARD_SEND,
     "megatron.p2p.recv_forward": Stage.FORWARD_RECV,
     "megatron.p2p.send_backward": Stage.BACKWARD_SEND,
     "megatron.p2p.recv_backward": Stage.BACKWARD_RECV,
-    **dict.fromkeys(("gc_collect",), Stage.GC),
+    **dict.fromkeys(("gc_collect", "megatron.train.gc_collect"), Stage.GC),
     **dict.fromkeys(("checkpoint_save", "save_checkpoint", "megatron.save_checkpoint"), Stage.CHECKPOINT_WRITE),
+    "megatron.checkpoint.exposed_save": Stage.CHECKPOINT_WRITE,
     **dict.fromkeys(("eval", "evaluate", "megatron.evaluate"), Stage.EVALUATION),
 }
-"""Name of a span -> its stage: Megatron-LM's (nemo-lens), torchtitan's, and usual ones."""
+"""Name of a span -> its stage: Megatron-LM's (nemo-lens), torchtitan's, and usual ones. Megatron-LM has renamed its
+spans: ``megatron.train_step`` is now ``megatron.train.iteration``. Both names are read."""
 _WAITS_INSIDE = ("megatron.microbatch.forward", "megatron.microbatch.backward")
 """Spans that contain collectives of tensor parallel ranks: with these, they are drawn and not compared."""
 _MAX_MICROBATCH = 2**15 - 1

@@ -50,6 +50,7 @@ from telemetry.record.collectives.traced_work import (
     end_transfers,
     follow,
     received_bytes,
+    release_callbacks,
     size_bytes,
     transfers_of,
 )
@@ -247,6 +248,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """torch waits only for hooks of groups of exactly its own type."""
+        release_callbacks()
         with suppress(RuntimeError):  # the backend has none
             if self.inner._has_hooks():
                 self.inner._wait_for_pending_works()

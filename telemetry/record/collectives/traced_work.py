@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -44,10 +45,10 @@ PASSED_ON = (
 
 _awaited: set["TracedWork"] = set()
 """Works whose future was asked for and that have not ended."""
-_on_callback: set["TracedWork"] = set()
-"""Works that a future's callback is ending at this moment, on a thread of its own."""
+_callbacks: WeakKeyDictionary[Callable[..., None], "torch.futures.Future[Any]"] = WeakKeyDictionary()
+"""Callbacks that torch has not released, and their futures."""
 CALLBACK_S = 1.0
-"""How long the end of a session waits for these."""
+"""How long the end of a session, or of a group, waits for these."""
 MAX_POOL = 128
 HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"
 _pools: dict[tuple[int, int, bool], "StreamPool"] = {}
@@ -74,15 +75,13 @@ class TracedWork(dist.Work):
         """The inner future itself: DDP waits on it and never on the work."""
         future = self._future = self.inner.get_future()
         _awaited.add(self)
-        future.add_done_callback(lambda _: self._end_on_callback())
-        return future
 
-    def _end_on_callback(self) -> None:
-        _on_callback.add(self)
-        try:
+        def end_on_callback(_: object) -> None:
             self.end()
-        finally:
-            _on_callback.discard(self)
+
+        _callbacks[end_on_callback] = future
+        future.add_done_callback(end_on_callback)
+        return future
 
     def begin_wait(self) -> None:
         with suppress(Exception):  # nothing that tracing does may stop a wait
@@ -101,8 +100,17 @@ def end_completed() -> None:
     for work in tuple(_awaited):
         work.is_completed()
     _awaited.clear()
+    release_callbacks()
+
+
+def release_callbacks() -> None:
+    """Wait until torch has called and released the callbacks of completed works, for a bounded time.
+
+    gloo does both on a thread of its own, which needs the GIL. A group that is destroyed waits for that thread while it
+    holds the GIL: the process would never end.
+    """
     deadline_s = time.monotonic() + CALLBACK_S
-    while _on_callback and time.monotonic() < deadline_s:
+    while any(future.done() for future in tuple(_callbacks.values())) and time.monotonic() < deadline_s:
         time.sleep(0.001)
 
 

@@ -358,6 +358,17 @@ def test_with_steps_of_the_user_no_step_is_inferred(loop: Loop) -> None:
     assert loop.counted("checkpoint-write") == []
 
 
+def test_backwards_of_a_step_of_the_user_are_numbered_microbatches(loop: Loop) -> None:
+    for number in (7, 8):
+        with telemetry.step(number):
+            for _ in range(2):
+                loop.forward()
+                loop.backward()
+    spans = recorded(loop.spool).spans
+    assert spans[spans["stage"] == Stage.BACKWARD_COMPUTE]["microbatch"].tolist() == [0, 1] * 2
+    assert spans[spans["stage"] == Stage.FORWARD_COMPUTE]["microbatch"].tolist() == [0, 0, 1, 1] * 2
+
+
 def test_other_threads_are_not_followed(loop: Loop) -> None:
     loop.iteration()
     other = Thread(target=loop.iteration)
@@ -374,3 +385,41 @@ def test_a_forked_child_is_not_followed(loop: Loop) -> None:
     loop.iteration()
     loop.training.end(failed=False)
     assert loop.spans() == []
+
+
+def test_an_engine_that_skips_its_optimizer_ends_the_step_under_its_number(loop: Loop) -> None:
+    engine = Optimizer()
+    for num_steps in (1, 2, 3):
+        loop.load()
+        loop.forward()
+        loop.backward()
+        if num_steps != 2:
+            loop.step()
+        loop.training.see_step(engine, num_steps)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 1, 2]
+    assert loop.counted("optimizer") == [0, 2]
+    assert loop.counted("data-load") == [0, 1, 2]
+
+
+def test_a_loaded_checkpoint_sets_the_number_of_the_next_step(loop: Loop) -> None:
+    engine = Optimizer()
+    loop.iteration()
+    loop.training.see_step(engine, 1)
+    loop.training.count_from(40)
+    loop.iteration()
+    loop.training.see_step(engine, 41)
+    loop.training.end(failed=False)
+    assert loop.counted("step") == [0, 40]
+    assert loop.counted("forward-compute") == [0, 0, 40, 40]
+
+
+def test_a_framework_gives_a_forward_its_microbatch_and_chunk(loop: Loop) -> None:
+    loop.training.place = 5, 1
+    loop.forward()
+    loop.training.place = None
+    loop.backward()
+    loop.step()
+    spans = recorded(loop.spool).spans
+    forwards = spans[spans["stage"] == Stage.FORWARD_COMPUTE]
+    assert [(span["microbatch"], span["chunk"]) for span in forwards] == [(5, 1)]

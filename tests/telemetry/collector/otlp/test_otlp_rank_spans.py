@@ -72,6 +72,22 @@ def test_a_compute_span_with_collectives_of_tensor_parallel_ranks_inside_is_not_
 
 
 @pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("megatron.train.iteration", Stage.STEP),
+        ("megatron.train_step", Stage.STEP),
+        ("megatron.train.iteration.forward_backward", Stage.FORWARD_BACKWARD),
+        ("megatron.train.iteration.optimizer", Stage.OPTIMIZER),
+        ("megatron.optimizer_step", Stage.OPTIMIZER),
+        ("megatron.checkpoint.exposed_save", Stage.CHECKPOINT_WRITE),
+        ("megatron.train.gc_collect", Stage.GC),
+    ],
+)
+def test_names_of_megatron_are_read_as_they_are_and_as_they_were(name: str, stage: Stage) -> None:
+    assert converted(name, dl__rank=0, dl__world_size=4, megatron__iteration=7).stage is stage
+
+
+@pytest.mark.parametrize(
     "told",
     [
         {},

@@ -1,12 +1,14 @@
 """Whoever learns that an operation has ended, ends its span; and the session waits for it."""
 
 import threading
+import time
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
-from telemetry.record.collectives.traced_work import TracedWork, end_completed
+from telemetry.record.collectives.traced_work import TracedWork, end_completed, release_callbacks
 
 
 class Completed(dist.Work):
@@ -51,6 +53,29 @@ def test_a_session_ends_only_after_a_callback_that_is_ending_a_span_has_recorded
     end_completed()
     assert operations.recorded == ["a flight"]
     callback.join()
+
+
+def test_a_group_ends_only_after_torch_has_run_and_released_the_callbacks_of_its_works() -> None:
+    operations, inner = Slow(), Completed()
+    TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
+    callback = threading.Thread(target=inner.future.set_result, args=(1,))
+    callback.start()
+    assert operations.entered.wait(10)
+    threading.Timer(0.1, operations.may_record.set).start()
+    release_callbacks()
+    assert operations.recorded == ["a flight"]
+    callback.join()
+
+
+def test_a_group_does_not_wait_for_works_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Completed(completed=False)
+    TracedWork(inner, ["a flight"], Slow()).get_future()  # type: ignore[arg-type,list-item]
+
+    def sleep(seconds: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    release_callbacks()
 
 
 def test_what_nobody_has_ended_yet_is_ended_with_the_session() -> None:

@@ -1,0 +1,210 @@
+"""What the calls of an adapter record."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import telemetry
+from telemetry.attach.adapters.loop import LOOP, Loop, follow, harmless
+from telemetry.attach.own_errors import ATTACH_ERROR, MAX_ERRORS
+from telemetry.attach.training import Training
+from telemetry.record.recording import RECORDER
+from telemetry.record.segments import decode_samples
+from telemetry.record.session import current_session
+from telemetry.stages import Stage
+from tests.telemetry.recording import Recorded, recorded, session
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    with session(tmp_path):
+        yield Loop(RECORDER)
+
+
+def steps_of(found: Recorded, stage: Stage) -> list[int]:
+    """Steps of the spans of one stage."""
+    return found.spans[found.spans["stage"] == stage]["step"].tolist()
+
+
+def test_steps_and_stages_are_recorded_under_their_numbers(loop: Loop, tmp_path: Path) -> None:
+    for number in (41, 42):
+        loop.begin_step(number)
+        loop.begin_stage(Stage.FORWARD_COMPUTE, microbatch=3)
+        loop.end_stage(Stage.FORWARD_COMPUTE)
+        loop.end_step(number)
+    found = recorded(tmp_path)
+    assert found.stages == ["forward-compute", "step"] * 2
+    assert found.spans["step"].tolist() == [41, 41, 42, 42]
+    assert found.spans["microbatch"].tolist() == [3, -1] * 2
+
+
+def test_an_evaluation_lies_between_steps(loop: Loop, tmp_path: Path) -> None:
+    loop.begin_step(0)
+    loop.end_step(0)
+    loop.begin_step(1)
+    loop.begin_stage(Stage.EVALUATION)
+    loop.end_stage(Stage.EVALUATION)
+    loop.end_step(1)
+    found = recorded(tmp_path)
+    assert found.stages == ["step", "evaluation", "step"]
+    assert found.spans["step"].tolist() == [0, 0, 1]
+    starts, durations = found.spans["start_ns"], found.spans["duration_ns"]
+    assert (starts[1:] >= (starts + durations)[:-1]).all()
+
+
+def test_a_step_that_two_adapters_report_is_recorded_once(loop: Loop, tmp_path: Path) -> None:
+    for number in range(2):
+        for _ in range(2):
+            loop.begin_step(number)
+        for _ in range(2):
+            loop.end_step(number)
+            loop.begin_step(number + 1)
+    assert steps_of(recorded(tmp_path), Stage.STEP) == [0, 1]
+
+
+def test_a_second_training_continues_the_numbers_of_the_first(loop: Loop, tmp_path: Path) -> None:
+    for numbers in ((10, 11), (0, 1)):
+        for number in numbers:
+            loop.begin_step(number)
+            loop.end_step(number)
+            loop.sample({"loss": number}, step=number)
+    found = recorded(tmp_path)
+    assert steps_of(found, Stage.STEP) == [10, 11, 12, 13]
+    samples = decode_samples(found.records, 0, lambda at_ns: at_ns)
+    assert samples["step"].tolist() == [10, 11, 12, 13]
+
+
+def test_a_stage_inside_the_same_stage_and_a_failed_one_are_not_recorded(loop: Loop, tmp_path: Path) -> None:
+    for _ in range(2):
+        loop.begin_stage(Stage.CHECKPOINT_WRITE)
+    loop.end_stage(Stage.CHECKPOINT_WRITE)
+    assert recorded(tmp_path).stages == []
+    loop.end_stage(Stage.CHECKPOINT_WRITE)
+    loop.begin_stage(Stage.EVALUATION)
+    loop.end_stage(Stage.EVALUATION, completed=False)
+    assert recorded(tmp_path).stages == ["checkpoint-write"]
+    assert RECORDER.depth == 0
+
+
+def test_a_step_that_did_not_complete_is_not_recorded(loop: Loop, tmp_path: Path) -> None:
+    loop.begin_step(0)
+    loop.end_step(0)
+    loop.begin_step(1)
+    loop.end_step(1, completed=False)
+    telemetry.sample("loss", 2.0)
+    found = recorded(tmp_path)
+    assert steps_of(found, Stage.STEP) == [0]
+    assert RECORDER.step_number == 0
+    assert not found.marks
+
+
+def test_what_an_error_left_open_is_not_recorded(loop: Loop, tmp_path: Path) -> None:
+    loop.begin_step(0)
+    loop.begin_stage(Stage.BACKWARD_COMPUTE)
+    loop.begin_step(0)
+    loop.begin_stage(Stage.EVALUATION)
+    loop.begin_stage(Stage.DATA_LOAD)
+    loop.begin_step(5)
+    loop.end_stage(Stage.EVALUATION)
+    loop.end_step(5)
+    assert recorded(tmp_path).stages == ["step"]
+    assert RECORDER.depth == 0
+
+
+def test_the_step_of_a_failed_training_leaves_a_mark(loop: Loop, tmp_path: Path) -> None:
+    loop.begin_step(0)
+    try:
+        raise RuntimeError("out of memory")
+    except RuntimeError:
+        loop.end()
+    found = recorded(tmp_path)
+    assert [name for name, _ in found.marks] == ["step-interrupted"]
+    assert found.stages == []
+
+
+def test_stages_of_torch_are_inferred_within_the_steps_of_an_adapter(loop: Loop, tmp_path: Path) -> None:
+    training = Training(RECORDER)
+
+    def compute() -> None:
+        for begin in (partial(training.begin_forward, with_grad=True), training.begin_backward):
+            if (span := begin()) is not None:
+                training.end_call(span, completed=True)
+
+    loop.begin_step(7)
+    compute()
+    loop.end_step(7)
+    loop.begin_step(8)
+    loop.begin_stage(Stage.EVALUATION)
+    compute()
+    loop.end_stage(Stage.EVALUATION)
+    found = recorded(tmp_path)
+    assert steps_of(found, Stage.BACKWARD_COMPUTE) == [7]
+    assert steps_of(found, Stage.FORWARD_COMPUTE) == [7, 7]  # the model and the loss
+    assert steps_of(found, Stage.STEP) == [7]
+
+
+def test_samples_have_the_names_of_rankscope_and_only_numbers_count(loop: Loop, tmp_path: Path) -> None:
+    on_device = SimpleNamespace(device=SimpleNamespace(type="cuda"), item=lambda: 1 / 0)
+    loop.sample(
+        {
+            "loss": torch.tensor(2.5, requires_grad=True),
+            "grad_norm": np.float32(0.5),
+            "eval_loss": 3,
+            "epoch": "1",
+            "weights": torch.zeros(3),
+            "on_device": on_device,
+        },
+        step=9,
+    )
+    found = recorded(tmp_path)
+    assert found.samples == [("loss", 2.5), ("gradient-norm", 0.5), ("eval-loss", 3.0)]
+    assert not found.marks
+
+
+def test_errors_are_counted_and_end_the_recording_of_steps(
+    loop: Loop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loop.begin_step(0)
+    for _ in range(MAX_ERRORS):
+        loop.sample(None)  # type: ignore[arg-type]
+    loop.begin_step(1)
+    loop.end_step(1)
+    found = recorded(tmp_path)
+    assert found.stages == []
+    assert ATTACH_ERROR in [name for name, _ in found.marks]
+    assert capfd.readouterr().err.count("cannot be followed completely") == 1
+
+
+def test_a_callback_that_fails_does_not_raise(tmp_path: Path) -> None:
+    @harmless
+    def on_step_end(state: object) -> None:
+        raise AttributeError("this version has another state")
+
+    with session(tmp_path):
+        on_step_end(None)
+    assert [name for name, _ in recorded(tmp_path).marks] == [ATTACH_ERROR]
+
+
+def test_without_a_session_nothing_happens() -> None:
+    LOOP.begin_step(0)
+    LOOP.begin_stage(Stage.EVALUATION)
+    LOOP.sample({"loss": 1.0})
+    LOOP.end_stage(Stage.EVALUATION)
+    LOOP.end_step(0)
+    assert RECORDER.depth == 0
+
+
+@pytest.mark.parametrize("variables", [{"RANKSCOPE": "0"}, {"RANKSCOPE_DISABLED": "1"}])
+def test_an_environment_that_forbids_it_starts_no_session(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (variables | {"RANKSCOPE_SPOOL": str(tmp_path / "spool")}).items():
+        monkeypatch.setenv(name, value)
+    follow("a framework 1.0", 0, 1)
+    assert not current_session().recording
+    assert not (tmp_path / "spool").exists()
