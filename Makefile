@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' >&2
 	@touch $@
 
-parts:  ## Debian packages that tests run for real: a ClickHouse server, Chromium, Alertmanager, iproute2, docker-compose
+parts:  ## Debian packages that tests run for real: a ClickHouse server, Chromium, Alertmanager, Prometheus, iproute2, docker-compose
 	@./scripts/install-parts
 
 demo: install  ## train eight ranks in 3D with a slow one among them, and name it
