@@ -57,6 +57,14 @@ FormatOption = Annotated[
         "extra perfetto.",
     ),
 ]
+ListFileOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="File to write or replace. Default: standard output.", show_default=False),
+]
+ListFormatOption = Annotated[
+    Literal["csv", "prometheus"],
+    typer.Option("--format", help="csv: a table. prometheus: the metric rankscope_rank_gpu_info."),
+]
 FolderOption = Annotated[
     Path | None,
     typer.Option(
@@ -151,6 +159,18 @@ class TrackioOptions(TrackerOptions):
     project: ProjectOption = "rankscope"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpusOptions:
+    """Write the GPU of each rank, with its UUID: the key to the metrics of DCGM and other exporters."""
+
+    run: RunArgument = None
+    store: StoreOption = DEFAULT_STORE
+    attempt: AttemptOption = None
+    out_file: ListFileOption = None
+    form: ListFormatOption = "csv"
+    json: JsonOption = False
+
+
 HELP = "Export a run to OpenTelemetry, to an experiment tracker, or as a trace file."
 export_app = typer.Typer(help=HELP, no_args_is_help=True)
 add_command(export_app, "otlp", OtlpOptions, "ui.cli.export_otlp:export_otlp")
@@ -159,3 +179,4 @@ add_command(export_app, "tensorboard", TensorBoardOptions, "ui.cli.export_tracke
 add_command(export_app, "mlflow", MlflowOptions, "ui.cli.export_tracker:export_mlflow")
 add_command(export_app, "wandb", WandbOptions, "ui.cli.export_tracker:export_wandb")
 add_command(export_app, "trackio", TrackioOptions, "ui.cli.export_tracker:export_trackio")
+add_command(export_app, "gpus", GpusOptions, "ui.cli.export_gpus:export_gpus")
