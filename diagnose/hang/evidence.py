@@ -186,6 +186,8 @@ class RankEvidence:
     stack: tuple[str, ...] = ()
     """Frames of the main thread, the innermost first: ``next_batch (loader.py:88)``."""
     log: tuple[LogLine, ...] = ()
+    gave_no_answer: bool = False
+    """Whether its process did not answer when it was asked for its state."""
     partial: bool = False
     """Whether it may wait in a group or transfer that the evidence does not show, although nothing is pending."""
 
@@ -252,7 +254,9 @@ class HangEvidence:
     notes: tuple[str, ...] = ()
     """Problems of the evidence itself: unreadable files, unknown versions."""
     guessed_size: bool = False
-    """Whether ``world_size`` is only the highest rank that is named, plus one."""
+    """Whether ``world_size`` is only the highest rank that is named, plus one. Then ranks may be missing unnoticed."""
+    may_move: bool = False
+    """Whether counts were read once, of a job that may move. Then a rank that is late may only be slower."""
     sources: tuple[Source, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
 
@@ -279,11 +283,3 @@ class HangEvidence:
     def missing(self) -> tuple[int, ...]:
         """Ranks of the job without evidence."""
         return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
-
-
-MOST_MISSING = 64
-
-
-def plausible_size(size: int, num_seen: int) -> int:
-    """``size`` as the number of ranks of a job; 0 if too few of them left evidence for it to be likely."""
-    return size if size <= MOST_MISSING * max(num_seen, 1) else 0

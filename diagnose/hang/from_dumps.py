@@ -19,8 +19,8 @@ from diagnose.hang.evidence import (
     HangEvidence,
     Pending,
     RankEvidence,
-    plausible_size,
 )
+from diagnose.hang.job_size import plausible_size
 
 MAX_DIGITS = 10
 WORLD_NAMES = ("default_pg", "default")

@@ -62,7 +62,8 @@ class _Call:
 def find_mismatch(evidence: HangEvidence) -> Mismatch | None:
     """The first collective, by time, that is pending on some rank and that members do not agree on.
 
-    The majority is right. Without one, ranks are right that issue the same as at this place one step before.
+    The majority is right: of the ranks with evidence, or of all members if ranks are known in part only. Without one,
+    ranks are right that issue the same as at this place one step before.
     """
     mismatches = [
         (min(call.since_ns for call in calls.values() if call.pending), collective, calls)
@@ -72,7 +73,7 @@ def find_mismatch(evidence: HangEvidence) -> Mismatch | None:
     if not mismatches:
         return None
     _, (group, seq), calls = min(mismatches, key=lambda mismatch: mismatch[:2])
-    majority = _majority(calls.values())
+    majority = _majority(calls.values(), _least_majority(evidence, group))
     right = majority or _as_always(calls.values())
     odd = tuple(sorted(rank for rank, call in calls.items() if right and call.signature != right))
     return Mismatch(
@@ -102,9 +103,18 @@ def _calls(evidence: HangEvidence) -> dict[tuple[int, int], dict[int, _Call]]:
     return calls
 
 
-def _majority(calls: Collection[_Call]) -> str | None:
+def _least_majority(evidence: HangEvidence, group: int) -> float:
+    """Ranks that must issue the same. Ranks without evidence may be on either side."""
+    if not evidence.is_partial:
+        return LEAST_MAJORITY
+    members = evidence.groups[group]
+    is_known = members.complete and not (evidence.guessed_size and len(members.members) == evidence.world_size)
+    return max(len(members.members) // 2 + 1, LEAST_MAJORITY) if is_known else float("inf")
+
+
+def _majority(calls: Collection[_Call], least: float) -> str | None:
     counts = Counter(call.signature for call in calls).most_common(2)
-    if counts[0][1] < LEAST_MAJORITY or (len(counts) > 1 and counts[1][1] >= counts[0][1]):
+    if counts[0][1] < least or (len(counts) > 1 and counts[1][1] >= counts[0][1]):
         return None
     return counts[0][0]
 

@@ -1,13 +1,15 @@
 """Verdicts on ranks that are known in part: logs, RAS and stacks show some of what a rank waits for, never all of it.
 
 A rank that is late in one group may wait in another one that the evidence does not show. Then it is a victim. This is
-excluded if all other ranks of the job are known to wait: a rank that does not wait is the only one that can hold them.
+excluded if all other ranks of the job are known to wait for it, and in groups that it has not entered:
 
-    rank 0 1 2   wait          rank 3 is late, or says nothing: it is the only one that can be the cause
+    rank 0 1 2   wait for 3    rank 3 is late: it is the only one that can be the cause
     rank 0 1     wait          ranks 2 and 3 are late: one of them may wait for the other. No rank is named
+    rank 0 1     wait for 3    rank 2 waits in a group whose members are unknown: rank 3 may be in it. No rank is named
 
-A rank of which nothing is known is named only if all others are in one collective, and with low confidence: it may have
-entered, too, and a device or the network be stuck.
+A rank of which nothing is known is not named: it may have entered, too, and a device or the network be stuck. Nor is
+any rank if the number of ranks is a guess, because others may be missing, or if the job may still move. A stack outside
+of all communication, or a process that gives no answer, is evidence of its own.
 """
 
 from collections.abc import Collection
@@ -39,29 +41,27 @@ def sure_roots(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
 
 
 def lone_suspect(evidence: HangEvidence, graph: WaitGraph, suspects: Collection[int]) -> int | None:
-    """The only rank that does not wait, if others are known to wait for it, or its stack shows that it is elsewhere."""
+    """The only rank that does not wait, if its stack shows that it is elsewhere, or all others wait for it and it has
+    not entered their operation, or gives no answer."""
     if len(suspects) != 1 or not evidence.world_size:
         return None
     (rank,) = suspects
     of_rank = evidence.ranks.get(rank)
-    has_witnesses = len(evidence.ranks.keys() - {rank}) >= LEAST_WITNESSES
-    if of_rank is not None and of_rank.on_host and has_witnesses:
-        return rank
-    if not _may_hold_all(evidence, graph, rank):
+    if of_rank is None:
         return None
-    if of_rank is not None and _is_behind(of_rank, graph):
+    has_witnesses = len(evidence.ranks.keys() - {rank}) >= LEAST_WITNESSES
+    if of_rank.on_host and has_witnesses:
         return rank
-    return rank if has_witnesses and _all_wait_in_one(evidence, graph, rank) else None
+    if evidence.guessed_size or evidence.may_move or not _all_wait_for(evidence, graph, rank):
+        return None
+    gives_no_answer = of_rank.gave_no_answer and has_witnesses and _all_wait_in_one(evidence, graph, rank)
+    return rank if gives_no_answer or _is_behind(of_rank, graph) else None
 
 
-def _may_hold_all(evidence: HangEvidence, graph: WaitGraph, rank: int) -> bool:
-    """Whether all other ranks may wait for this rank, directly or through others. A group whose members are all known,
-    and have all entered an operation, is held by a device or the network."""
-    reached = graph.reaching({rank})
-    held = {other for other in graph.blocked if other not in reached}
-    return not graph.stuck and all(
-        graph.blocked[other].is_transfer or not evidence.groups[graph.blocked[other].group].complete for other in held
-    )
+def _all_wait_for(evidence: HangEvidence, graph: WaitGraph, rank: int) -> bool:
+    """Whether all other ranks wait for this rank, directly or through others, and no operation has all its members."""
+    others = (set(range(evidence.world_size)) | evidence.ranks.keys()) - {rank}
+    return not graph.stuck and graph.reaching({rank}) >= others
 
 
 def _all_wait_in_one(evidence: HangEvidence, graph: WaitGraph, rank: int) -> bool:
@@ -72,9 +72,7 @@ def _all_wait_in_one(evidence: HangEvidence, graph: WaitGraph, rank: int) -> boo
 
 def partial_cause(evidence: HangEvidence, graph: WaitGraph, rank: int) -> Cause:
     """What is known of the only suspect."""
-    of_rank = evidence.ranks.get(rank)
-    if of_rank is None:
-        return Cause.MISSING
+    of_rank = evidence.ranks[rank]
     if _is_behind(of_rank, graph):
         return Cause.NEVER_ENTERED
     return Cause.ELSEWHERE if of_rank.on_host else Cause.SILENT

@@ -29,7 +29,7 @@ from diagnose.hang.wording import Cause, cut_off_headline, cut_off_next_step, he
 from diagnose.ranges import fold_ranks
 
 SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
-LONE = {Cause.NEVER_ENTERED: DEDUCED, Cause.ELSEWHERE: DEDUCED, Cause.MISSING: 0.5, Cause.SILENT: 0.5}
+LONE = {Cause.NEVER_ENTERED: DEDUCED, Cause.ELSEWHERE: DEDUCED, Cause.SILENT: 0.5}
 """Confidence in the only rank that is not known to wait."""
 UNKNOWN_SIZE = 0.1
 """Taken off where the number of ranks is a guess."""
@@ -188,7 +188,7 @@ def _by_partial(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
     if lone is not None:
         cause = partial_cause(evidence, graph, lone)
         return _blame({lone}, Kind.HUNG_COLLECTIVE, cause, LONE[cause] - (UNKNOWN_SIZE if evidence.guessed_size else 0))
-    if not suspects and (graph.stuck or graph.waits):
+    if not suspects and graph.stuck and not evidence.guessed_size:
         return _no_rank(graph, graph.roots())
     return _blame((), Kind.INSUFFICIENT_EVIDENCE, Cause.UNDECIDED, LIKELY / 2)
 

@@ -133,15 +133,18 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
 
 def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
     """Where ranks wait, and which ranks may hold them."""
-    wait = evidence.tense("wait", "waited")
     if not graph.blocked and all(of_rank.on_host is not False for of_rank in evidence.ranks.values()):
         return "undecided: no rank is known to wait for another"
     waiting = {rank for rank in evidence.ranks if rank in graph.blocked or evidence.ranks[rank].on_host is False}
+    wait = evidence.tense("wait" if len(waiting) > 1 else "waits", "waited")
     others = sorted((set(range(evidence.world_size)) | evidence.ranks.keys()) - waiting)
     first = min(graph.waits.values(), key=lambda one: (one.group, one.seq), default=None)
     where = f" in {first.op} #{first.seq} of {_group(evidence, first.group)}" if first else ""
-    held = f"; {_named(others)} may hold them, or wait, too" if others else "; all ranks wait"
-    return f"undecided: {_named(sorted(waiting))} {wait}{where}{held}"
+    unseen = "other ranks that left no evidence" if evidence.guessed_size else ""
+    held = " and ".join(filter(None, [_named(others) if others else "", unseen]))
+    them = "them" if len(waiting) > 1 else "it"
+    rest = f"{held} may hold {them}, or wait, too" if held else "all ranks of the job wait"
+    return f"undecided: {_named(sorted(waiting))} {wait}{where}; {rest}"
 
 
 def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, unclear: Collection[int] = ()) -> str:
@@ -151,7 +154,8 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, uncl
     hosts = _hosts(evidence, ranks)
     known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
     of_ranks = f" of {_named(unclear)}" if unclear else ""
-    return known[cause].format(ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks)
+    size = ". State the number of ranks (--world-size)" if cause is Cause.UNDECIDED and evidence.guessed_size else ""
+    return known[cause].format(ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks) + size
 
 
 def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:

@@ -69,6 +69,11 @@ KNOWN_FAULTS: tuple[KnownFault, ...] = (
         "third_party/gloo/gloo/transport/tcp/pair.cc",
     ),
     _fault(
+        "lost-peer",
+        r"\bDist(?:Backend)?Error\b|monitoredBarrier|gloo/transport/|Application timeout caused pair closure",
+        "torch/csrc/distributed/c10d/exception.h",
+    ),
+    _fault(
         "segfault",
         r"[Ss]egmentation fault|SIGSEGV|Fatal Python error|Bus error|double free or corruption",
         "https://docs.python.org/3/library/faulthandler.html",

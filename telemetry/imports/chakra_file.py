@@ -5,8 +5,6 @@
     workload graph      {"workload_graph": [{"Id", "Name", "NodeType", "runtime", ...}]}    of the feeder
     linked host trace   {"schema", "nodes": [{"id", "name", "ctrl_deps", "ts", ...}]}       chakra_trace_link
 
-    field of a message    tag = number << 3 | wire type      0: varint   1: 8 bytes   2: length, bytes   5: 4 bytes
-
 Durations are microseconds. A node of the first three forms has a begin only if its writer knew it.
 """
 
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from telemetry.errors import UnreadableError
+from telemetry.imports.protobuf_fields import fields_of, numbers_of, varint
 from telemetry.imports.span_rows import whole
 from telemetry.imports.text_input import content_of, text
 
@@ -29,8 +28,6 @@ COMM_TYPES = (
     *("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all"),
     *("reduce_scatter", "reduce_scatter", "barrier"),
 )
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +78,7 @@ def read_nodes(path: Path) -> list[Node]:
 def _in_protobuf(content: bytes) -> Iterator[Node]:
     at, number = 0, 0
     while at < len(content):
-        size, at = _varint(content, at)
+        size, at = varint(content, at)
         if at + size > len(content):
             raise ValueError(f"message {number} has {size} bytes, but {len(content) - at} are left")
         if number and size:
@@ -93,7 +90,7 @@ def _in_protobuf(content: bytes) -> Iterator[Node]:
 
 def _node(message: bytes) -> Node:
     node = Node(number=0)
-    for number, value in _fields(message):
+    for number, value in fields_of(message):
         match number, value:
             case 1, int():
                 node.number = value
@@ -102,14 +99,14 @@ def _node(message: bytes) -> Node:
             case 3, int():
                 node.kind = _kind(value)
             case ((4 | 5), _):
-                (node.parents if number == 4 else node.inputs).extend(_repeated(value))
+                (node.parents if number == 4 else node.inputs).extend(numbers_of(value))
             case 6, int():
                 node.start_us = _time(value)
             case 7, int():
                 node.duration_us = _time(value)
             case 8, bytes():
                 node.values = next(
-                    (_text(part, 2**20) for key, part in _fields(value) if key == 1 and isinstance(part, bytes)), ""
+                    (_text(part, 2**20) for key, part in fields_of(value) if key == 1 and isinstance(part, bytes)), ""
                 )
             case 10, bytes():
                 name, found = _attribute(value)
@@ -121,7 +118,7 @@ def _attribute(message: bytes) -> tuple[str, Any]:
     """Name and value. Floating-point values and lists are not used."""
     name = ""
     found: int | str | None = None
-    for number, value in _fields(message):
+    for number, value in fields_of(message):
         if number == 1 and isinstance(value, bytes):
             name = _text(value)
         elif number in (7, 9, 11, 13, 27) and isinstance(value, int):
@@ -131,51 +128,6 @@ def _attribute(message: bytes) -> tuple[str, Any]:
         elif number == 29 and isinstance(value, bytes):
             found = _text(value)
     return name, found
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, at = _varint(message, at)
-            yield tag >> 3, value
-            continue
-        if kind == _BYTES:
-            size, at = _varint(message, at)
-        elif kind in _FIXED_SIZES:
-            size = _FIXED_SIZES[kind]
-        else:
-            raise ValueError(f"wire type {kind}")
-        if at + size > len(message):
-            raise ValueError(f"field {tag >> 3} is longer than its message")
-        yield tag >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it. At most ten bytes."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = content[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (2**64 - 1), at
-    raise ValueError("a number of more than 64 bits")
-
-
-def _repeated(value: int | bytes) -> list[int]:
-    """Numbers, packed or not."""
-    if isinstance(value, int):
-        return [value]
-    found, at = [], 0
-    while at < len(value):
-        number, at = _varint(value, at)
-        found.append(number)
-    return found
 
 
 def _text(value: bytes, most: int = MAX_NAME) -> str:

@@ -147,13 +147,16 @@ def _ranks(records: _Records) -> tuple[dict[_Process, int], int]:
     """The rank of each process, and the number of ranks.
 
     Raises:
-        UnreadableError: no communicator contains all processes.
+        UnreadableError: no communicator contains all processes, or several do and number them differently.
     """
     processes = set(records.operations)
     shared = [name for name, members in records.members.items() if set(members.values()) >= processes]
     if not shared:
         raise UnreadableError(f"no communicator contains all {len(processes)} processes", hint=RANKS_HINT)
     world = max(shared, key=lambda name: (records.sizes[name], name))
+    largest = [records.members[name] for name in shared if records.sizes[name] == records.sizes[world]]
+    if any(members != records.members[world] for members in largest):
+        raise UnreadableError("communicators of all processes number them differently", hint=RANKS_HINT)
     return {process: rank for rank, process in records.members[world].items()}, records.sizes[world]
 
 

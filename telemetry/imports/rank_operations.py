@@ -6,6 +6,7 @@ A step of a rank is from its first to its last operation, unless the file states
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from telemetry.errors import UnreadableError
 from telemetry.imports.interface import ImportOptions
 from telemetry.imports.span_rows import MAX_INDEX, Rows
 from telemetry.imports.stated_grid import Places, neighbour, topology_of_options, topology_of_places
@@ -38,9 +39,14 @@ def topology_of(operations: Iterable[Operation], options: ImportOptions) -> Topo
 
 
 def add_operations(rows: Rows, operations: Sequence[Operation], topology: Topology) -> int:
-    """Add the spans and steps of ``operations``. Returns the number of operations without a stage."""
+    """Add the spans and steps of ``operations``. Returns the number of operations without a stage.
+
+    Raises:
+        UnreadableError: a rank begins a step again, or a value is impossible.
+    """
     microbatches: dict[tuple[int, int, Stage], int] = {}
     ordered = sorted(operations, key=lambda operation: operation.start_ns)
+    _refuse_several_starts(ordered)
     for operation in ordered:
         rank = operation.places.rank
         for stage in operation.stages:
@@ -58,6 +64,25 @@ def add_operations(rows: Rows, operations: Sequence[Operation], topology: Topolo
     for (rank, step), (begin_ns, end_ns) in _steps(ordered).items():
         rows.append(rank=rank, stage=Stage.STEP, step=step, start_ns=begin_ns, duration_ns=end_ns - begin_ns)
     return sum(not operation.stages for operation in ordered)
+
+
+def _refuse_several_starts(ordered: Iterable[Operation]) -> None:
+    """A job that continues from a checkpoint repeats steps. Their operations cannot be told apart.
+
+    Raises:
+        UnreadableError: a rank computes for an earlier step after a later one.
+    """
+    newest: dict[int, int] = {}
+    for operation in ordered:
+        if not {Stage.STEP, *NUMBERED}.intersection(operation.stages):
+            continue
+        rank, step = operation.places.rank, operation.step
+        if step < newest.get(rank, step):
+            raise UnreadableError(
+                f"rank {rank} continues with step {step} after step {newest[rank]}: the files are of several starts",
+                hint="import the files, or the lines, of one start of the job",
+            )
+        newest[rank] = step
 
 
 def _append(rows: Rows, operation: Operation, stage: Stage, **others: int) -> None:

@@ -7,6 +7,7 @@ A process that was killed leaves an incomplete last line. That line is left out.
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,10 +20,12 @@ MAX_BYTES = 2**30
 """Largest unpacked size of a file. To parse a document needs about six times as much memory."""
 MAX_FILES = 2**17
 GZIP = b"\x1f\x8b"
+_DIGITS = re.compile(r"(\d+)")
 
 
 def find_inputs(paths: Sequence[Path], suffixes: Sequence[str], what: str) -> list[Path]:
-    """The files that ``paths`` name. Of a folder: the files in it that end in one of ``suffixes``, in order.
+    """The files that ``paths`` name. Of a folder: the files in it that end in one of ``suffixes``, in the order of the
+    numbers in their names: ``host2`` before ``host10``.
 
     Raises:
         UsageError: no file, a folder without one, or a file that is named twice.
@@ -38,10 +41,15 @@ def find_inputs(paths: Sequence[Path], suffixes: Sequence[str], what: str) -> li
 
 
 def _in_folder(folder: Path, suffixes: Sequence[str], what: str) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.name.endswith(tuple(suffixes)) and path.is_file())
+    files = (path for path in folder.iterdir() if path.name.endswith(tuple(suffixes)) and path.is_file())
+    found = sorted(files, key=_with_numbers)
     if not found:
         raise UsageError(f"{folder} has no {' or '.join(suffixes)}", hint=f"name {what}, or their folder")
     return found
+
+
+def _with_numbers(path: Path) -> list[str | int]:
+    return [int(part) if at % 2 else part for at, part in enumerate(_DIGITS.split(path.name))]
 
 
 def content_of(path: Path, hint: str) -> bytes:

@@ -23,10 +23,11 @@ REACHED_S, UNREACHED_S = 10.0, 0.5
 RATE, RATE_BYTES_PER_S, BURST_BYTES = "4mbit", 500_000, 32 * 1024
 NUM_BYTES = 150_000
 HOLDS_ON = """
-import sys, time
+import subprocess, time
 from tests.netns.cluster import Cluster
 with Cluster(2) as cluster:
-    sleeper = cluster.run_in(1, ["sleep", "600"])
+    sleeper = cluster.run_in(1, ["sh", "-c", "echo; exec sleep 600"], stdout=subprocess.PIPE)
+    sleeper.stdout.readline()  # it runs on its host
     print(sleeper.pid, *cluster.namespaces, flush=True)
     time.sleep(600)
 """

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from telemetry.imports.nccl_inspector import import_nccl_inspector
 from telemetry.imports.ndtimeline import import_ndtimeline
 from telemetry.imports.nsys import import_nsys
 from telemetry.imports.otlp import import_otlp
+from telemetry.imports.text_input import find_inputs
 from telemetry.imports.torchtitan import import_torchtitan
 from telemetry.imports.write import StoreTarget, put_run
 from telemetry.stages import Stage
@@ -251,6 +252,34 @@ def _batch(rank: int) -> str:
         "[0.1, 0.1], recent_since_start_raw_parts: [10.0, 11.5], tags: [{'_inner_global_step': 5}, "
         f"{{'_inner_global_step': 6}}], step_range: range(0, 9), world_info: WorldInfo: TopoInfo({info}) Tr() {{}}\n"
     )
+
+
+def test_a_log_of_two_starts_is_refused(tmp_path: Path) -> None:
+    """The second one continues from a checkpoint, so it repeats steps."""
+    made_formats.write_ndtimeline_log(tmp_path, known_run())
+    (path,) = tmp_path.glob("*_raw.log")
+    later = [replace(span, start_ns=span.start_ns + 3600 * 10**9) for span in known_run()]
+    made_formats.write_ndtimeline_log(tmp_path / "again", later)
+    path.write_text(path.read_text() + (tmp_path / "again" / path.name).read_text())
+    with pytest.raises(UnreadableError, match="files are of several starts"):
+        import_ndtimeline([path], ImportOptions())
+
+
+def test_files_of_hosts_follow_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (10, 9, 1):
+        (tmp_path / f"host{number}.sqlite").touch()
+    found = find_inputs([tmp_path], (".sqlite",), "the files")
+    assert [path.name for path in found] == ["host1.sqlite", "host9.sqlite", "host10.sqlite"]
+
+
+def test_communicators_that_number_all_processes_differently_give_no_ranks(tmp_path: Path) -> None:
+    made_formats.write_nccl_inspector(tmp_path, known_run())
+    for path in tmp_path.glob("*.log"):
+        record = json.loads(path.read_text().splitlines()[0])
+        record["header"] |= {"id": "0xother", "rank": RANKS - 1 - record["header"]["rank"]}
+        path.write_text(path.read_text() + json.dumps(record) + "\n")
+    with pytest.raises(UnreadableError, match="number them differently"):
+        import_nccl_inspector([tmp_path], ImportOptions())
 
 
 def test_a_long_line_is_read_once(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_files_that_a_shell_expanded_and_standard_input_give_one_verdict(files: 
     assert [source["source"] for source in answer["sources"]] == ["log", "stacks"]
     assert answer["contradictions"] == []
     text = "".join(Path(log).read_text() for log in logs)
-    done = CliRunner().invoke(app, ["diagnose", "hang", "--logs", "-"], input=text)
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--world-size", "4", "--logs", "-"], input=text)
     assert done.exit_code == 1
     assert "rank 2 is behind: never entered all_reduce #9 of default_pg [0-3]" in done.output
     assert "evidence: log of ranks 0-3" in done.output
@@ -56,7 +56,34 @@ def test_what_does_not_decide_ends_with_status_0_and_names_what_is_missing(files
     assert "next: add evidence of ranks 1-2" in done.output
 
 
-@pytest.mark.parametrize("wrong", [["--logs", "/nowhere/*"], ["a-run", "--ras", "x"], ["--ras", "/nowhere"]])
+def test_a_log_that_does_not_show_the_number_of_ranks_asks_for_it(files: Path) -> None:
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--logs", str(files)])
+    assert done.exit_code == 0
+    assert "--world-size" in done.output
+
+
+def test_one_file_of_ras_names_no_rank_and_two_equal_ones_do(tmp_path: Path) -> None:
+    """A job that moves looks the same for a moment."""
+    who = [{"rank": rank, "host": "h", "pid": 100 + rank, "cuda_dev": rank} for rank in range(4)]
+    ranks = [{**one, "collective_counts": {"AllReduce": 50 if one["rank"] == 2 else 51}} for one in who]
+    answer = {"communicators": [{"hash": "0xab", "size": 4, "ranks": ranks, "missing_ranks": []}]}
+    samples = [tmp_path / "1.json", tmp_path / "2.json"]
+    for sample in samples:
+        sample.write_text(json.dumps(answer))
+    first, second = map(str, samples)
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--ras", first])
+    assert done.exit_code == 0
+    assert "Give a second one" in done.output
+    assert CliRunner().invoke(app, ["diagnose", "hang", "--ras", first, "--ras", second]).exit_code == 1
+    samples[1].write_text(json.dumps(answer).replace("51", "52"))
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--ras", first, "--ras", second])
+    assert done.exit_code == 0
+    assert "nothing is stalled" in done.output
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--logs", "/nowhere/*"], ["a-run", "--ras", "x"], ["--ras", "/nowhere"], ["--ras", "x"] * 3]
+)
 def test_wrong_names_are_errors_of_the_user(wrong: list[str]) -> None:
     done = CliRunner().invoke(app, ["diagnose", "hang", *wrong])
     assert isinstance(done.exception, UsageError)

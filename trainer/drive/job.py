@@ -166,6 +166,8 @@ class Job:
     def begin_waits(self, now_s: float) -> None:
         """Begin all time limits again: nothing was received while no driver ran."""
         self.since_s = now_s
+        if self.failed_s is not None:
+            self.failed_s = now_s
         for node in self.nodes.values():
             node.heard_s = now_s
         if self.round is not None:

@@ -30,9 +30,8 @@ from trainer.drive.transitions import Transitions
 from trainer.rank_status import ENDED_EARLY, FAILED
 
 LINGER_S = 1.0
-"""After the first failed rank the driver waits this long: a later report may hold the rank that failed first."""
-SILENT_S = 1.5
-"""Nodes report twice a second."""
+"""After the first failed rank the driver waits this long: a later report may hold the rank that failed first. Nodes
+report twice a second."""
 SAVE_S = 75.0
 """Ranks that have not written their checkpoint after this time are killed."""
 STOP_S = 30.0
@@ -231,11 +230,12 @@ class Policy:
 
     def _know_the_cause(self, reports: Sequence[Report], failed: Sequence[Ended], waited_s: float) -> bool:
         """Whether no later report can hold the rank that failed first. Ranks that lost their peer end with status 1:
-        then a node that does not report may be the cause."""
+        then a node that has not reported since may be the cause."""
         job = self.job
         if len(reports) == len(job.members) and not any(report.living for report in reports):
             return True
-        silent = any(self._transitions.now_s - node.heard_s > SILENT_S for node in job.member_nodes())
+        assert job.failed_s is not None
+        silent = any(node.heard_s <= job.failed_s for node in job.member_nodes())
         if silent and all(rank.status == FAILED for rank in failed):
             return waited_s > self.config.silence_s
         return waited_s >= LINGER_S

@@ -22,6 +22,7 @@ from ui.cli.commands.diagnose import HangOptions
 
 BETWEEN_S = 3.0
 """Between two samples of NCCL RAS. A collective of a job that moves takes less."""
+ONE_SAMPLE = "NCCL RAS: one file cannot show that the job stands still. Give a second one, some seconds newer"
 MAX_INSPECTOR_BYTES = 2**30
 MAX_INSPECTOR_FILES = 20_000
 
@@ -61,30 +62,34 @@ def _readers(
     options: HangOptions, logs: list[str], stacks: list[str]
 ) -> Iterator[tuple[str, Callable[[], HangEvidence]]]:
     spool, dumps, ras, inspector = options.spool, options.dumps, options.ras, options.inspector
+    num_ranks = options.world_size or 0
     if spool:
         yield "rank files", lambda: evidence_from_spool(spool, None, options.attempt)
     if dumps:
         yield "flight recorder", lambda: evidence_from_dumps(read_dumps(dumps))
     if logs:
-        yield "log", lambda: evidence_from_logs(read_logs(logs, sys.stdin.buffer))
+        yield "log", lambda: evidence_from_logs(read_logs(logs, sys.stdin.buffer), num_ranks)
     if ras:
         yield "NCCL RAS", lambda: _ras(ras)
     if stacks:
-        yield "stacks", lambda: read_stacks(stacks)
+        yield "stacks", lambda: read_stacks(stacks, num_ranks)
     if inspector:
         yield "NCCL Inspector", lambda: evidence_from_inspector(_inspector_files(inspector))
 
 
-def _ras(place: str) -> HangEvidence:
-    """One sample of a file; two of the service. Nothing is stalled if the counts differ."""
-    evidence = evidence_from_ras(read_ras(load_ras(place), place))
-    if Path(place).exists():
-        return evidence
-    time.sleep(BETWEEN_S)
-    newer = evidence_from_ras(read_ras(load_ras(place), place))
+def _ras(places: list[str]) -> HangEvidence:
+    """Two samples: the service is read twice. Nothing is stalled if the counts differ. One file shows too little."""
+    if len(places) > 2:
+        raise UsageError("more than two samples of NCCL RAS", hint="--ras FILE --ras FILE, or --ras HOST:PORT")
+    evidence = evidence_from_ras(read_ras(load_ras(places[0]), places[0]))
+    if len(places) == 1 and Path(places[0]).exists():
+        return replace(evidence, may_move=True, notes=(*evidence.notes, ONE_SAMPLE))
+    if len(places) == 1:
+        time.sleep(BETWEEN_S)
+    newer = evidence_from_ras(read_ras(load_ras(places[-1]), places[-1]))
     if is_same(evidence, newer):
         return newer
-    note = f"NCCL RAS: ranks launched operations within {BETWEEN_S:g} s"
+    note = "NCCL RAS: ranks launched operations between the two samples"
     return HangEvidence(world_size=newer.world_size, groups=(), ranks={}, notes=(note,))
 
 

@@ -23,8 +23,8 @@ from diagnose.hang.evidence import (
     Process,
     RankEvidence,
     Source,
-    plausible_size,
 )
+from diagnose.hang.job_size import plausible_size
 from diagnose.hang.verdict import HangVerdict, State, judge
 from diagnose.ranges import fold_ranks
 
@@ -170,6 +170,7 @@ def _merged(known: RankEvidence, more: RankEvidence) -> RankEvidence:
         on_host=known.on_host if known.on_host is not None or not known.partial else more.on_host,
         stack=known.stack or more.stack,
         log=known.log or more.log,
+        gave_no_answer=known.gave_no_answer or more.gave_no_answer,
         partial=known.partial and more.partial,
     )
 

@@ -54,18 +54,28 @@ def global_ranks(communicators: Iterable[Communicator], source: str) -> dict[Mem
     """The global rank of each process.
 
     Raises:
-        UnreadableError: no communicator holds all processes.
+        UnreadableError: no communicator holds all processes, or several do and number them differently.
     """
     comms = list(communicators)
     members = {one.member for comm in comms for one in comm.ranks}
-    for comm in sorted(comms, key=lambda comm: -comm.size):
-        ranks = {one.member: one.rank for one in comm.ranks}
-        if ranks.keys() >= members and comm.size >= len(members) > 0 and len(set(ranks.values())) == len(ranks):
-            return ranks
-    raise UnreadableError(
-        f"{source} shows no communicator of all {len(members)} processes, so the numbers of the ranks are unknown",
-        hint="use --logs, --dumps or --stacks, which name the ranks",
-    )
+    of_all = [(comm.size, ranks) for comm in comms if (ranks := _ranks_in(comm, members))]
+    size_of_largest = max((size for size, _ in of_all), default=0)
+    largest = [ranks for size, ranks in of_all if size == size_of_largest]
+    if not largest or any(ranks != largest[0] for ranks in largest):
+        shows = (
+            "communicators of all processes that number them differently"
+            if largest
+            else f"no communicator of all {len(members)} processes, so the numbers of the ranks are unknown"
+        )
+        raise UnreadableError(f"{source} shows {shows}", hint="use --logs, --dumps or --stacks, which name the ranks")
+    return largest[0]
+
+
+def _ranks_in(comm: Communicator, members: set[Member]) -> dict[Member, int]:
+    """The rank of each process in a communicator of all processes. Empty for another one."""
+    ranks = {one.member: one.rank for one in comm.ranks}
+    is_of_all = ranks.keys() >= members and comm.size >= len(members) > 0 and len(set(ranks.values())) == len(ranks)
+    return ranks if is_of_all else {}
 
 
 # Operations that all members leave together, in the words of NCCL, and as torch calls them.

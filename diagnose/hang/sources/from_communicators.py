@@ -25,8 +25,8 @@ from diagnose.hang.evidence import (
     Pending,
     Process,
     RankEvidence,
-    plausible_size,
 )
+from diagnose.hang.job_size import plausible_size
 from diagnose.hang.sources.communicators import (
     APART,
     TOGETHER,
@@ -91,6 +91,7 @@ def evidence_from_ras(comms: Sequence[Communicator]) -> HangEvidence:
                 process=Process.DEAD if rank in dead else Process.UNKNOWN,
                 fronts=fronts.get(rank, {}),
                 pending=tuple(pending.get(rank, ())),
+                gave_no_answer=rank in missing,
                 partial=True,
             )
             for rank in sorted(seen)

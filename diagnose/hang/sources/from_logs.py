@@ -7,9 +7,10 @@ A log is never complete: a rank prints the groups in which it timed out, and the
     rank 2   default_pg: enqueued 49, completed 49                late, but it may wait in a group that it did not print
     rank 3   the same                                             likewise: one of them may be the other's victim
 
-A group is used to compare ranks only if its members agree: the places are in the order of ranks, and no member has
-completed what another reports as timed out. (Older versions of torch give several groups one name.) Otherwise its
-operations only show that their ranks wait. The same holds for transfers, whose numbers advance unevenly.
+A group is used to compare ranks only if its members agree: the places are in the order of ranks, all timed out in the
+same operation, and no member has completed it. (Older versions of torch give several groups one name, or number
+transfers together with collectives.) Otherwise its operations only show that their ranks wait. The same holds for
+transfers, and for a log that holds more than one stall.
 """
 
 import re
@@ -28,22 +29,24 @@ from diagnose.hang.evidence import (
     Pending,
     Process,
     RankEvidence,
-    plausible_size,
 )
 from diagnose.hang.first_failure import CONSEQUENCES, INTERRUPTIONS, ON_PURPOSE
-from diagnose.hang.sources.log_lines import EQUAL_SIZES, TRANSFERS, LoggedWork
-from diagnose.hang.sources.read_logs import UNLINKED, GroupLog, JobLog, RankLog, is_world
+from diagnose.hang.job_size import check_num_ranks, plausible_size
+from diagnose.hang.sources.job_log import UNLINKED, GroupLog, JobLog, RankLog
+from diagnose.hang.sources.log_lines import EQUAL_SIZES, TRANSFERS, LoggedWork, is_world
 from telemetry.errors import UnreadableError
 
-MIXED_NAMES = ("pp", "pipeline", "pipeline_model_parallel_group", "mesh_pp")
-"""Descriptions of groups that carry transfers, whose counts are not comparable."""
 WORLD = "default_pg"
 KILLED = ("SIGKILL", "SIGSEGV", "SIGBUS")
 """Ends that need no explanation by the rank's own lines. Without such lines, ``exit 1`` may be a lost peer."""
+ENDED_FROM_OUTSIDE = ("killed by signal: Terminated", "SignalException")
+"""Errors of a rank whose launcher ends it and its workers."""
+NEVER_NS = 2**62
 _WAITED = "Timed out waiting"
 """Gloo names no group and no number: the rank waited in communication."""
 _UNCAUGHT = re.compile(r"\[rank\d+\]: ")
-_WEAK = ("", "python-traceback", "terminated", "segfault")
+_TRACEBACK = "python-traceback"
+_WEAK = ("", _TRACEBACK, "terminated", "segfault")
 """Faults that alone show no cause: a process that aborts prints them, too."""
 
 
@@ -57,23 +60,25 @@ class _Groups(GroupTable):
     ambiguous: set[str] = field(default_factory=set)
 
 
-def evidence_from_logs(job: JobLog) -> HangEvidence:
-    """The content of the logs, rank by rank.
+def evidence_from_logs(job: JobLog, num_ranks: int = 0) -> HangEvidence:
+    """The content of the logs, rank by rank. ``num_ranks``: of the job, if it is known; else the logs must show it.
 
     Raises:
         UnreadableError: no line of any rank.
+        UsageError: the logs name a rank that ``num_ranks`` excludes.
     """
     if not job.ranks:
         raise UnreadableError(
             f"the {job.num_files} log files name no rank, or say nothing of a stall",
             hint="torch 2.2 and newer print [rankN]: before each line. Give each rank a file with its rank in the name",
         )
-    world_size, is_guessed = _world_size(job)
+    world_size, is_guessed = _world_size(job, num_ranks)
     groups = _Groups()
     for uid in _uids(job):
         _add_group(uid, job, world_size, groups)
-    first_timeout_ns = min((at_ns for log in job.ranks.values() for at_ns in _timeouts(log)), default=0)
-    ranks = {rank: _rank(rank, log, groups, first_timeout_ns) for rank, log in sorted(job.ranks.items())}
+    first_timeout_ns = min((at_ns for log in job.ranks.values() for at_ns in _timeouts(log)), default=NEVER_NS)
+    dead = set() if job.is_mixed else {rank for rank, log in job.ranks.items() if _died(log, first_timeout_ns)}
+    ranks = {rank: _rank(rank, log, groups, is_dead=rank in dead) for rank, log in sorted(job.ranks.items())}
     _add_joined(job, ranks, groups, world_size)
     return HangEvidence(
         world_size=world_size,
@@ -88,14 +93,19 @@ def evidence_from_logs(job: JobLog) -> HangEvidence:
 def _notes(job: JobLog, groups: _Groups) -> Iterator[str]:
     if job.num_unknown:
         yield f"log: {job.num_unknown} lines of unknown ranks were not used"
-    if groups.ambiguous:
-        named = ", ".join(f"PG {uid}" if uid else "groups without a name" for uid in sorted(groups.ambiguous)[:5])
-        yield f"log: ranks are not compared in {named}: several groups may have this name"
+    if job.is_mixed:
+        yield "log: it holds several stalls or attempts of the job. Name the lines of the last one only"
+    elif groups.ambiguous:
+        named = ", ".join(f"PG {uid}" for uid in sorted(groups.ambiguous)[:5])
+        yield f"log: ranks are not compared in {named}: their numbers do not agree"
 
 
-def _world_size(job: JobLog) -> tuple[int, bool]:
-    """The number of ranks, and whether it is a guess. Sizes of smaller groups are no help."""
+def _world_size(job: JobLog, num_ranks: int) -> tuple[int, bool]:
+    """The number of ranks, and whether it is a guess."""
     named = job.highest + 1
+    if num_ranks:
+        check_num_ranks(num_ranks, named, "log")
+        return num_ranks, False
     sizes = set(job.sizes)
     for log in job.ranks.values():
         for uid, group in log.groups.items():
@@ -110,18 +120,18 @@ def _uids(job: JobLog) -> list[str]:
 
 
 def _timeouts(log: RankLog) -> Iterator[int]:
-    return (at_ns for group in log.groups.values() for _, at_ns in group.works.values() if at_ns)
+    """When the rank reported them; 0: not known."""
+    return (at_ns for group in log.groups.values() for _, at_ns in group.works.values())
 
 
 def _add_group(uid: str, job: JobLog, world_size: int, groups: _Groups) -> None:
     """A group of which members can be compared. Others are left out of ``by_uid``."""
     logs = {rank: log.groups[uid] for rank, log in job.ranks.items() if uid in log.groups}
     desc = next((log.desc for log in logs.values() if log.desc), "")
-    of_all = is_world(uid, desc) or uid == UNLINKED
-    if any(work.op in TRANSFERS for log in logs.values() for work, _ in log.works.values()) or _is_mixed(desc):
+    of_all = is_world(uid, desc)
+    if uid == UNLINKED or any(log.has_transfers for log in logs.values()):
         return
-    agrees = _agree_unlinked(logs) if uid == UNLINKED else of_all or _agree(logs)
-    if not agrees:
+    if job.is_mixed or not _agree(logs, of_all=of_all):
         groups.ambiguous.add(uid)
         return
     members = range(world_size) if of_all and world_size else sorted(logs)
@@ -133,46 +143,38 @@ def _add_group(uid: str, job: JobLog, world_size: int, groups: _Groups) -> None:
     groups.furthest[index] = max(log.completed for log in logs.values())
 
 
-def _is_mixed(desc: str) -> bool:
-    return desc.lower() in MIXED_NAMES
-
-
-def _agree(logs: Mapping[int, GroupLog]) -> bool:
-    """Places in the order of ranks, and no member that completed what another reports as timed out."""
+def _agree(logs: Mapping[int, GroupLog], *, of_all: bool) -> bool:
+    """Places in the order of ranks, one operation in which all timed out, and no member that has completed it."""
     places = [log.place for _, log in sorted(logs.items())]
-    in_order = all(first < second for first, second in pairwise(places))
+    in_order = places == sorted(logs) if of_all else all(first < second for first, second in pairwise(places))
     completed = max((log.completed for log in logs.values()), default=-1)
     oldest = [min(log.works) for log in logs.values() if log.works]
     return in_order and (not oldest or completed < min(oldest) == max(oldest))
 
 
-def _agree_unlinked(logs: Mapping[int, GroupLog]) -> bool:
-    """Whether all report the same operation: else they are in several groups."""
-    return len({(log.works[min(log.works)][0].seq, log.works[min(log.works)][0].op) for log in logs.values()}) == 1
-
-
-def _rank(rank: int, log: RankLog, groups: _Groups, first_timeout_ns: int) -> RankEvidence:
+def _rank(rank: int, log: RankLog, groups: _Groups, *, is_dead: bool) -> RankEvidence:
     fronts: dict[int, Front] = {}
     pending: list[Pending] = []
     for uid, of_group in log.groups.items():
         index = groups.by_uid.get(uid)
-        is_one = index is not None and uid != UNLINKED and (groups.groups[index].complete or not uid.isdecimal())
+        is_one = index is not None and (groups.groups[index].complete or not uid.isdecimal())
         ops = [_timed_out(work, at_ns, index, is_one) for work, at_ns in _open_works(of_group)]
         if index is not None:
-            fronts[index] = _front(of_group)
+            if of_group.has_counts or of_group.works:
+                fronts[index] = _front(of_group)
             behind = groups.furthest.get(index, 0) > of_group.completed
             pending += ops or ([] if behind else _counted(of_group, index))
         else:
-            alone = Group(name=of_group.desc or f"group {uid}", members=(rank,), complete=False, uid=uid)
+            name = of_group.desc or (f"group {uid}" if uid else "an unknown group")
+            alone = Group(name=name, members=(rank,), complete=False, uid=uid)
             place = groups.add(alone, (uid, (rank,)))
             pending += [_alone(op, place) for op in ops or _counted(of_group, place)]
-    process = Process.DEAD if _died(log, first_timeout_ns) else Process.UNKNOWN
     return RankEvidence(
         rank=rank,
         host=log.host,
-        process=process,
-        died_ns=log.ended_ns if process is Process.DEAD else 0,
-        ended_by=_manner(log) if process is Process.DEAD else "",
+        process=Process.DEAD if is_dead else Process.UNKNOWN,
+        died_ns=log.ended_ns if is_dead else 0,
+        ended_by=_manner(log) if is_dead else "",
         fronts=fronts,
         pending=tuple(sorted(pending, key=lambda op: (not op.since_ns, op.since_ns))),
         on_host=False if not pending and any(_WAITED in line.text for line in log.faults) else None,
@@ -190,12 +192,13 @@ def _open_works(log: GroupLog) -> list[tuple[LoggedWork, int]]:
 def _timed_out(work: LoggedWork, at_ns: int, index: int | None, is_one_group: bool) -> Pending:
     """Members of one group must issue the same. Groups that may be several are not compared."""
     sizes = f" {work.numel_in}/{work.numel_out}" if work.op in EQUAL_SIZES and work.numel_in >= 0 else ""
+    is_known = is_one_group and work.op != NAMELESS
     return Pending(
         group=-1 if index is None else index,
         seq=work.seq,
         op=work.op,
         is_transfer=work.op in TRANSFERS,
-        signature=f"{work.op}{sizes}" if is_one_group else "",
+        signature=f"{work.op}{sizes}" if is_known else "",
         since_ns=max(at_ns - work.ran_ns, 0) if at_ns and work.ran_ns else 0,
     )
 
@@ -226,10 +229,10 @@ def _died(log: RankLog, first_timeout_ns: int) -> bool:
         return False
     if log.ended_by in (*ON_PURPOSE, "SIGABRT"):
         return False
-    if any(name in line.text for line in log.faults for name in INTERRUPTIONS):
+    if any(name in line.text for line in log.faults for name in (*INTERRUPTIONS, *ENDED_FROM_OUTSIDE)):
         return False
     ended_ns = log.ended_ns or max((line.at_ns for line in log.faults if line.fault not in _WEAK), default=0)
-    if first_timeout_ns and not 0 < ended_ns < first_timeout_ns:
+    if first_timeout_ns != NEVER_NS and not 0 < ended_ns < first_timeout_ns:
         return False
     has_own_fault = bool(faults - set(_WEAK))
     return log.ended_by in KILLED or (has_own_fault and (bool(log.ended_by) or _is_uncaught(log)))
@@ -237,8 +240,8 @@ def _died(log: RankLog, first_timeout_ns: int) -> bool:
 
 def _is_uncaught(log: RankLog) -> bool:
     """Whether torch printed the exception that ended the process, each line behind ``[rankN]: ``."""
-    own = [line for line in log.faults if _UNCAUGHT.match(line.text)]
-    return {"python-traceback"} < {line.fault for line in own}
+    own = [line.fault for line in log.faults if _UNCAUGHT.match(line.text)]
+    return len(own) > 1 and own[0] == _TRACEBACK != own[-1]
 
 
 def _manner(log: RankLog) -> str:
@@ -248,11 +251,14 @@ def _manner(log: RankLog) -> str:
 
 
 def _add_joined(job: JobLog, ranks: dict[int, RankEvidence], groups: _Groups, world_size: int) -> None:
-    """Ranks that only a desync report names, if it is about the operation in which the default group is stuck."""
+    """Ranks that only a desync report names, if it is about the operation in which the default group is stuck, and
+    no other group is stuck at that number."""
     index = next((at for uid, at in groups.by_uid.items() if groups.groups[at].name == WORLD), None)
-    stuck = {op.seq for of_rank in ranks.values() for op in of_rank.pending if op.group == index and op.op != NAMELESS}
+    pending = [op for of_rank in ranks.values() for op in of_rank.pending]
+    stuck = {op.seq for op in pending if op.group == index and op.op != NAMELESS}
+    elsewhere = {op.seq for op in pending if op.group != index}
     for places, entered, completed in job.joined:
-        if index is None or stuck != {entered + 1} or completed != entered:
+        if index is None or stuck != {entered + 1} or completed != entered or entered + 1 in elsewhere:
             continue
         for rank in places:
             known = ranks.get(rank, RankEvidence(rank=rank, partial=True))

@@ -8,18 +8,21 @@
 
 A rank *waits* if its innermost frame is in torch.distributed, or in a synchronisation with the device. Inside of
 autograd's engine, nothing is known: it may wait in a hook. The same holds for most frames of a program: ``loss.item()``
-waits, too, and has no frame of its own. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader,
-files, sockets, queues. One sample of stacks names a rank only if it is the only one that does not wait.
+waits, too, and has no frame of its own. So does a function that moves a batch to the device. A rank is *elsewhere* if
+its innermost frame handles no tensor: a data loader, files, sockets. A frame that waits for another thread or process
+is passed over. One sample of stacks names a rank only if it is the only one that does not wait.
 """
 
 import html
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diagnose.hang.evidence import HangEvidence, RankEvidence, plausible_size
+from diagnose.hang.evidence import HangEvidence, RankEvidence
+from diagnose.hang.job_size import check_num_ranks, plausible_size
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.evidence.stacks import MAX_FRAMES, threads_of_traceback
 from telemetry.files.access import read_input
@@ -40,11 +43,16 @@ _WAITS = re.compile(
     r"|\((?:.*/)?(?:c10d_logger|_functional_collectives)\.py:|^(?:torch\.cuda\.)?synchronize \("
     r"|^(?:nccl|c10d::|gloo::|cudaStreamSynch|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
 )
+_HANDS_OVER = re.compile(
+    r"\((?:.*/)?(?:threading|queue|queues|selectors|connection|process|popen_\w+|synchronize|concurrent/futures/\w+"
+    r"|asyncio/\w+)\.py:"
+)
+"""Frames that wait for another thread or process, which may be in communication: their caller shows what for."""
 _HOST_ONLY = re.compile(
-    r"\((?:.*/)?(?:dataloader|queue|queues|threading|selectors|socket|ssl|subprocess|connection|popen_fork|shutil|pathlib|gzip"
-    r"|tarfile|zipfile|client|sessions|adapters|connectionpool|retries|tokenization\w*|\w*(?:loader|dataset|sampler|reader)s?)\.py:"
-    r"|^(?:\w+\.)*_*(?:\w*next_batch|__next__|get_?batch|fetch|download|read\w*|open|urlopen|sleep|spin|collate\w*|__getitem__"
-    r"|tokenize\w*|load_(?:batch|data|sample|shard)\w*) \("
+    r"\((?:.*/)?(?:socket|ssl|subprocess|shutil|pathlib|gzip|tarfile|zipfile|http/client|sessions|adapters|connectionpool"
+    r"|retries|tokenization\w*|(?!\w*(?:model|weight|checkpoint|param|state))\w*(?:loader|dataset|sampler|reader)s?)\.py:"
+    r"|^(?:\w+\.)*_*(?:\w*next_batch|__next__|fetch|download|read\w*|open|urlopen|sleep|spin|collate\w*|__getitem__"
+    r"|tokenize\w*) \("
 )
 """Frames of work without a tensor of the device."""
 _LEAF = re.compile(
@@ -54,11 +62,11 @@ _LEAF = re.compile(
 """Native frames below the one that says what the thread does."""
 
 
-def read_stacks(names: Iterable[str]) -> HangEvidence:
-    """The stacks in the files and folders ``names``.
+def read_stacks(names: Iterable[str], num_ranks: int = 0) -> HangEvidence:
+    """The stacks in the files and folders ``names``. ``num_ranks``: of the job, if it is known.
 
     Raises:
-        UsageError: a name that is no file or folder.
+        UsageError: a name that is no file or folder, or a rank that ``num_ranks`` excludes.
         UnreadableError: no stack of a rank.
     """
     found: dict[int, tuple[str, ...]] = {}
@@ -73,7 +81,11 @@ def read_stacks(names: Iterable[str]) -> HangEvidence:
             notes[0].removeprefix("ignored: ") if notes else "no stacks",
             hint="write one file for each rank: py-spy dump --json --pid PID > rank3.json",
         )
-    return evidence_from_stacks(found, tuple(notes))
+    evidence = evidence_from_stacks(found, tuple(notes))
+    if not num_ranks:
+        return evidence
+    check_num_ranks(num_ranks, 1 + max(found), "stacks")
+    return replace(evidence, world_size=num_ranks, guessed_size=False)
 
 
 def _files(names: Iterable[str]) -> Iterator[Path]:
@@ -103,7 +115,7 @@ def evidence_from_stacks(stacks: dict[int, tuple[str, ...]], notes: tuple[str, .
 
 def is_elsewhere(frames: tuple[str, ...]) -> bool | None:
     """Whether a rank is outside of all communication, for certain. None: not known."""
-    own = [frame for frame in frames if not _LEAF.match(frame)]
+    own = [frame for frame in frames if not _LEAF.match(frame) and not _HANDS_OVER.search(frame)]
     if not own:
         return None
     if _WAITS.search(own[0]):

@@ -5,10 +5,12 @@
     [rank3]:[E1206 18:44:12.7 ProcessGroupNCCL.cpp:1785] [PG ID 2 PG GUID 5(mesh_tp) Rank 1] ... at work: 7219,
         last enqueued NCCL work: 7220, last completed NCCL work: 7218.
 
-``[rank3]`` is the global rank (torch 2.2 and newer). ``Rank 1`` is the place within the group. The counts are those of
-the named group. A rank that reports no timeout prints its counts of the default group alone, when another rank asks
-for dumps. Wordings are those of torch 2.1 to 2.13. Source: ProcessGroupNCCL.cpp, TraceUtils.h and
-elastic/multiprocessing of torch. Everything here is a function of one line.
+``[rank3]:`` is the global rank (torch 2.2 and newer). ``[PG ... Rank 1]`` is the place within the group, and the counts
+are those of that group. ``[Rank 1]`` alone is the place within the group whose operation the process reported first.
+A rank that reports no timeout prints its counts of the default group alone, when another rank asks for dumps.
+
+Wordings are those of torch 2.1 to 2.13. Source: ProcessGroupNCCL.cpp, TraceUtils.h and elastic/multiprocessing of
+torch. Everything here is a function of one line.
 """
 
 import re
@@ -20,10 +22,11 @@ from telemetry.evidence.known_faults import fault_of
 MAX_LINE = 4000
 """Characters of a line that are examined."""
 MAX_NAME = 200
+WORLD_UID, WORLD_NAMES = "0", ("default_pg", "default")
 _NS_PER_S = 1_000_000_000
 _NUMBER = r"\d{1,18}"
-_RANK = re.compile(r"\[rank(\d{1,7})\]")
-_ROLE = re.compile(r"^\[([A-Za-z_]{1,40})(\d{1,7})\]:")
+_RANK = re.compile(r"(?:\[(?P<role>[A-Za-z_]{1,40}\d{1,7})\]: ?)?\[rank(?P<rank>\d{1,7})\]:")
+_ROLE = re.compile(r"^\[(?P<role>[A-Za-z_]{1,40}\d{1,7})\]:")
 _PLACE = re.compile(r"\[Rank (\d{1,7})\]")
 _GROUP = re.compile(
     r"\[PG (?:ID )?(?P<id>[^\s(\]]{1,200}) ?(?:PG GUID (?P<guid>[^\s(\]]{1,200}) ?)?(?:\((?P<desc>[^)\]]{0,200})\) ?)?"
@@ -47,10 +50,16 @@ _STAMP = re.compile(
     r"|\d{4}-(?P<month2>\d\d)-(?P<day2>\d\d)[T_ ](?P<time2>\d\d:\d\d:\d\d)(?:[.,](?P<part2>\d{1,9}))?"
 )
 _WORLD = re.compile(
-    r"\bnranks (\d{1,7})\b|\bworld[_ ]?size\s{0,8}[=:]\s{0,8}(\d{1,7})\b|--world[_-]size[= ](\d{1,7})\b",
-    re.IGNORECASE,
+    r"(?:\b(?P<of>[a-z]{1,20})[ _-])?\bworld[_ -]?size(?:\s{0,8}[=:]\s{0,8}| )(?P<size>\d{1,7})\b", re.IGNORECASE
 )
+_OPTIONS = re.compile(r"initialization options: size: (?P<size>\d{1,7}), global rank: \d")
+_OF_GROUP = re.compile(
+    r"parallel|[dtpce]p|group|local|data|tensor|pipeline|model|expert|context|sequence", re.IGNORECASE
+)
+"""Words before the size of something that is less than the job."""
 _PEERS = re.compile(r"Expected number of connected peer ranks is : (\d{1,7})")
+_NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
+"""Of a communicator of NCCL: the job has at least as many ranks."""
 _OTHER_RANK = re.compile(r"collective timeout from +rank (\d{1,7})")
 _TABLE = {
     "time": re.compile(r"^\s*(?:\[\w+\]:)?\s*time\s+: (.{1,64})$"),
@@ -93,6 +102,10 @@ class LoggedGroup:
     desc: str
     place: int
 
+    @property
+    def is_world(self) -> bool:
+        return is_world(self.uid, self.desc)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedWork:
@@ -121,10 +134,9 @@ class LogFact:
     """All that a line says. Empty fields: nothing."""
 
     rank: int | None = None
-    """Global rank in the line's prefix."""
+    """Rank in the line's prefix: the global one, unless a launcher wrote the prefix."""
     role: str = ""
-    """Prefix of a launcher: role and local rank."""
-    local_rank: int = -1
+    """Prefix of a launcher: role and, usually, local rank. ``default3``."""
     place: int = -1
     """Rank within a group that the line does not name."""
     group: LoggedGroup | None = None
@@ -138,9 +150,9 @@ class LogFact:
     at_ns: int = 0
     """Time of the line within a year, in the clock of its host; 0: none."""
     world_size: int = 0
-    """A number of ranks that the line states, of the job or of a group."""
+    """A number of ranks of the job that the line states."""
     other_rank: int = -1
-    """Another rank that the line names."""
+    """Another rank of the job, as the line shows."""
     fault: str = ""
     cell: tuple[str, str] = ("", "")
     """Of the launcher's table of failures: column and value."""
@@ -150,27 +162,29 @@ class LogFact:
 def fact_of(line: str) -> LogFact:
     """What a line says. Never raises. Lines often repeat."""
     line = line[:MAX_LINE]
-    ranks = _RANK.search(line)
-    role = _ROLE.search(line)
-    has_role = role is not None and role[1] != "rank"
+    prefixes = list(_RANK.finditer(line))
+    ranks = {int(prefix["rank"]) for prefix in prefixes}
+    if len(ranks) > 1:  # lines of two ranks, run together
+        return LogFact()
+    launcher = prefixes[0] if prefixes else _ROLE.search(line)
     place = _PLACE.search(line)
     is_torch = "ork" in line or "ollective" in line
     at_work = _AT_WORK.search(line) if is_torch else None
     counts = _COUNTS.search(line) if is_torch else None
-    other = _OTHER_RANK.search(line) if is_torch else None
+    other, communicator = _OTHER_RANK.search(line), _NRANKS.search(line)
+    group = _group(line)
     return LogFact(
-        rank=int(ranks[1]) if ranks else None,
-        role=f"{role[1]}{role[2]}" if role and has_role else "",
-        local_rank=int(role[2]) if role and has_role else -1,
+        rank=next(iter(ranks), None),
+        role=(launcher["role"] or "") if launcher else "",
         place=int(place[1]) if place else -1,
-        group=_group(line),
+        group=group,
         work=_work(line) if is_torch else None,
         work_seq=int(at_work["seq"]) if at_work else None,
         counts=(int(counts["enqueued"]), int(counts["completed"])) if counts else None,
         joined=_joined(line) if is_torch else None,
         at_ns=stamp_of(line),
-        world_size=_world_size(line),
-        other_rank=int(other[1]) if other else -1,
+        world_size=_world_size(line, group),
+        other_rank=int(other[1]) if other else int(communicator[1]) - 1 if communicator else -1,
         fault=fault_of(line),
         cell=next(((name, found[1]) for name, form in _TABLE.items() if (found := form.match(line))), ("", "")),
     )
@@ -225,9 +239,16 @@ def stamp_of(text: str) -> int:
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * _NS_PER_S + part_ns
 
 
-def _world_size(line: str) -> int:
+def is_world(uid: str, desc: str) -> bool:
+    """Whether it is the default group, of all ranks."""
+    return uid == WORLD_UID or desc in WORLD_NAMES
+
+
+def _world_size(line: str, group: LoggedGroup | None) -> int:
+    if group is not None and group.is_world and (options := _OPTIONS.search(line)):
+        return int(options["size"])
     peers = _PEERS.search(line)
     if peers:
         return int(peers[1]) + 1
-    sizes = _WORLD.search(line)
-    return int(next(size for size in sizes.groups() if size)) if sizes else 0
+    found = _WORLD.search(line)
+    return int(found["size"]) if found and not _OF_GROUP.fullmatch(found["of"] or "") else 0

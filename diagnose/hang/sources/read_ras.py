@@ -30,6 +30,8 @@ MAX_GREETING = 4096
 USUAL_PORT = 28028
 _MAX_COUNT = 2**63
 _ADDRESS = re.compile(r"^(?P<host>[A-Za-z0-9_.\-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})$")
+_NO_COMMA = re.compile(rb'("nvml_dev": \d{1,4})(\s{1,40}"status")')
+"""NCCL 2.28.9 leaves out a comma if a rank gives no answer."""
 _HEAD = re.compile(r"^#(?P<group>\d{1,7})-(?P<number>\d{1,7}) \((?P<uid>[0-9a-f]{1,32})\) (?P<error>[A-Z,]{1,60})\s*$")
 _ROW = re.compile(r"^ *(?P<group>\d{1,7}) +\d+ +\S+ +\S+ +(?P<size>\d{1,7}) +\d+ +[A-Z,]+ +[A-Z,]+\s*$")
 _TOTAL = re.compile(r"^ +\d+ +\S+ +\S+ +\d+ +(?P<gpus>\d{1,7})\s*$")
@@ -62,7 +64,7 @@ def read_ras(data: bytes, name: str) -> list[Communicator]:
 
 
 def _from_json(data: bytes) -> list[Communicator]:
-    content = json.loads(data)
+    content = json.loads(_NO_COMMA.sub(rb"\1,\2", data))
     found = [_communicator(item) for item in content["communicators"]]
     return [comm for comm in found if comm.size > 1]
 
@@ -112,7 +114,8 @@ def _from_text(text: str) -> list[Communicator]:
         raise ValueError("neither JSON nor the text of ncclras")
     sizes: dict[str, int] = {}
     dead: set[Member] = set()
-    comms: list[_TextComm] = []
+    comms: dict[str, _TextComm] = {}
+    comm: _TextComm | None = None
     section, function, num_gpus = "", "", 0
     for line in text.splitlines()[: MAX_BYTES // 16]:
         line = line[:20_000]
@@ -121,7 +124,8 @@ def _from_text(text: str) -> list[Communicator]:
         elif row := _ROW.match(line):
             sizes[row["group"]] = checked(int(row["size"]))
         elif head := _HEAD.match(line):
-            comms.append(_TextComm(uid=f"0x{head['uid'].lstrip('0')}", size=sizes.get(head["group"], 0)))
+            uid = f"0x{head['uid'].lstrip('0')}"  # a communicator has one paragraph for each kind of error
+            comm = comms.setdefault(uid, _TextComm(uid=uid, size=sizes.get(head["group"], 0)))
             section, function = head["error"], ""
         elif line.strip() in ("DEAD", "INCOMPLETE", "TIMEOUT"):
             section = line.strip()
@@ -129,9 +133,9 @@ def _from_text(text: str) -> list[Communicator]:
             function = differ["name"] or "AllReduce"
         elif (process := _DEAD.match(line)) and section == "DEAD":
             dead.add((process["host"], int(process["pid"]), int(process["gpu"])))
-        elif comms and section not in ("DEAD", "TIMEOUT"):
-            _take(comms[-1], section, function, line)
-    of_all = next((comm for comm in comms if comm.size == max(num_gpus, *sizes.values(), 2)), None)
+        elif comm is not None and section not in ("DEAD", "TIMEOUT"):
+            _take(comm, section, function, line)
+    of_all = next((comm for comm in comms.values() if comm.size == max(num_gpus, *sizes.values(), 2)), None)
     return [] if of_all is None else [_filled(of_all, dead)]
 
 
@@ -163,6 +167,8 @@ def _filled(comm: _TextComm, dead: set[Member]) -> Communicator:
     for function, rows in comm.counts.items():
         if not function:
             continue
+        if sum(number for number, _, _ in rows) != len(counts):
+            raise ValueError(f"communicator {comm.uid} does not show all ranks that give no answer: use ncclras -v")
         listed = {rank: count for _, count, ranks in rows for rank in ranks}
         unlisted = [count for number, count, ranks in rows if len(ranks) < number]
         for rank, of_rank in counts.items():

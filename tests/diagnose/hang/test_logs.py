@@ -76,8 +76,8 @@ def _asked(rank: int, *, completed: int = 8) -> str:
     )
 
 
-def _verdict(text: str) -> HangVerdict:
-    return judge(evidence_from_logs(read_logs(["-"], io.BytesIO(text.encode()))))
+def _verdict(text: str, num_ranks: int = WORLD) -> HangVerdict:
+    return judge(evidence_from_logs(read_logs(["-"], io.BytesIO(text.encode())), num_ranks))
 
 
 def _victims(version: str = "2.6", **more: str) -> str:
@@ -99,17 +99,63 @@ def test_prefixes_of_a_launcher_are_read_too() -> None:
     assert _verdict(_victims(head="[default{rank}]:") + "[default2]:" + _asked(BEHIND)).initiating == (BEHIND,)
 
 
-def test_of_a_rank_without_a_log_nothing_but_that_is_said() -> None:
-    verdict = _verdict(_victims())
-    assert verdict.initiating == (BEHIND,)
-    assert "no evidence of it" in verdict.headline
-    assert verdict.confidence < 0.5
+IN_GROUP = "[rank2]:[I1206 10:00:00.1 ProcessGroupNCCL.cpp:900] [PG ID 0 PG GUID 0(default_pg) Rank 2] "
 
 
-def test_old_wordings_without_counts_and_rank_prefixes() -> None:
+@pytest.mark.parametrize(
+    "silent",
+    [
+        "",
+        "[rank2]: iteration 7\n",
+        _timed_out(2)[:90] + "\n",
+        f"{IN_GROUP}Observed flight recorder dump signal from another rank via TCPStore.\n",
+    ],
+)
+def test_a_rank_that_reports_nothing_is_not_named_it_may_have_been_ended_before(silent: str) -> None:
+    verdict = _verdict(_victims() + silent)
+    assert verdict.initiating == ()
+    assert "rank 2 may hold them" in verdict.headline
+
+
+def test_a_rank_is_not_named_while_the_number_of_ranks_is_a_guess() -> None:
+    text = _victims() + _asked(BEHIND)
+    verdict = _verdict(text, num_ranks=0)
+    assert verdict.initiating == ()
+    assert "rank 2 and other ranks that left no evidence may hold them" in verdict.headline
+    assert "--world-size" in verdict.next_step
+    assert _verdict(text, num_ranks=8).initiating == ()
+    options = "ProcessGroupNCCL initialization options: size: 4, global rank: 2, TIMEOUT(ms): 600000\n"
+    for shown in ("world_size=4\n", IN_GROUP + options):
+        assert _verdict(shown + text, num_ranks=0).initiating == (BEHIND,)
+
+
+@pytest.mark.parametrize("line", ["tensor parallel world size: 4", "x NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0"])
+def test_the_size_of_a_group_is_not_that_of_the_job(line: str) -> None:
+    assert _verdict(f"{line}\n" + _victims() + _asked(BEHIND), num_ranks=0).initiating == ()
+
+
+def test_a_communicator_shows_that_a_stated_number_of_ranks_is_too_small() -> None:
+    sizes = "world_size=4\nx NCCL INFO comm 0x1 rank 0 nranks 8 cudaDev 0\n"
+    assert _verdict(sizes + _victims() + _asked(BEHIND), num_ranks=0).initiating == ()
+
+
+def test_a_number_of_ranks_that_the_log_contradicts_is_an_error_of_the_user() -> None:
+    with pytest.raises(UsageError, match="names rank 3"):
+        _verdict(_victims(), num_ranks=2)
+
+
+def test_old_wordings_without_counts_and_rank_prefixes_name_no_rank() -> None:
     verdict = _verdict("".join(_timed_out(rank, head="") for rank in range(WORLD) if rank != BEHIND))
-    assert verdict.initiating == (BEHIND,)
-    assert verdict.confidence < 0.5
+    assert verdict.initiating == ()
+    assert verdict.kind is Kind.INSUFFICIENT_EVIDENCE
+    assert "ranks 0-1, 3 wait; rank 2 may hold them" in verdict.headline
+
+
+def test_an_operation_without_a_group_is_not_taken_to_be_that_of_all_ranks() -> None:
+    """Rank 1 is in the group of rank 4, but its second line is lost."""
+    verdict = _verdict(_timed_out(1) + _in_tp(4, place=4), num_ranks=8)
+    assert not verdict.waits
+    assert "ranks 1, 4 wait; ranks 0, 2-3, 5-7 may hold them" in verdict.headline
 
 
 def test_of_two_late_ranks_none_is_named_because_one_may_wait_for_the_other() -> None:
@@ -124,6 +170,14 @@ def test_when_all_entered_no_rank_is_named() -> None:
     verdict = _verdict("".join(_timed_out(rank) + _counted(rank, "2.6") for rank in range(WORLD)))
     assert verdict.initiating == ()
     assert "none finished it" in verdict.headline
+    others = _verdict("".join(_timed_out(rank) + _counted(rank, "2.6") for rank in range(WORLD)), num_ranks=0)
+    assert "other ranks that left no evidence may hold them" in others.headline
+
+
+def test_when_all_wait_in_several_operations_nothing_is_said_of_a_deadlock() -> None:
+    text = "".join(_timed_out(rank) + _counted(rank, "2.6") for rank in range(3))
+    verdict = _verdict(text + _in_tp(3, place=1) + _timed_out(3) + _counted(3, "2.6"))
+    assert verdict.headline.endswith("all ranks of the job wait")
 
 
 def test_the_rank_that_issued_something_else_is_named() -> None:
@@ -144,8 +198,8 @@ def test_the_first_to_be_killed_is_named_and_those_that_the_launcher_ended_are_n
 
 
 def test_a_death_after_the_timeouts_is_the_work_of_the_launcher() -> None:
-    victims = "".join(_timed_out(rank, minute=20) + _counted(rank, "2.6") for rank in (0, 2, 3))
-    verdict = _verdict(victims + _asked(1) + SIGKILL_TABLE)
+    victims = "".join(_timed_out(rank) + _counted(rank, "2.6") for rank in (0, 2, 3))
+    verdict = _verdict((victims + _asked(1)).replace("18:44", "18:20") + SIGKILL_TABLE)
     assert verdict.initiating == (1,)
     assert verdict.kind is Kind.HUNG_COLLECTIVE
 
@@ -161,11 +215,49 @@ def test_an_exception_that_ended_a_rank_is_its_own_fault_and_a_lost_peer_is_not(
     assert _verdict(lost).initiating == ()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "torch.distributed.DistBackendError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+        "via c10d key-value store by key '0', but store->get('0') got error: failed to recv, got 0 bytes",
+        "RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv",
+        "RuntimeError: [Rank 2]: Ranks 1 failed to pass monitoredBarrier in 1800000 ms",
+        "RuntimeError: DataLoader worker (pid 1234) is killed by signal: Terminated. ",
+        "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/buffer.cc:72] Application timeout caused pair "
+        "closure",
+    ],
+)
+def test_an_error_that_a_peer_or_the_launcher_causes_is_not_the_rank_s_own(error: str) -> None:
+    others = "".join(f"[rank{rank}]: iteration 7\n" for rank in (0, 1, 3))
+    assert _verdict(f"{others}[rank2]: Traceback (most recent call last):\n[rank2]: {error}\n").initiating == ()
+
+
+def test_a_clean_log_with_the_words_of_a_fault_names_no_rank() -> None:
+    verdict = _verdict(
+        "[rank0]: iteration 1, the watchdog timeout is 600000, last enqueued nothing\n"
+        "[rank2]: handled: CUDA out of memory, retry\n[rank2]: Traceback (most recent call last):\n"
+    )
+    assert verdict.initiating == ()
+
+
+def test_a_death_that_cannot_be_ordered_before_the_timeouts_is_not_the_cause() -> None:
+    unstamped = [line.replace("1206 18:44:12.715298746 ", "") for line in map(_timed_out, (0, 1, 3))]
+    assert _verdict("".join(unstamped) + SIGKILL_TABLE).initiating == ()
+    shortly_after = "".join(_timed_out(rank, minute=31) for rank in (0, 1, 3))  # 11 s after the death, another clock
+    assert _verdict(shortly_after + SIGKILL_TABLE).initiating == ()
+
+
+def test_rows_of_two_tables_that_are_mixed_up_are_not_used() -> None:
+    other = SIGKILL_TABLE.replace("node-0", "node-9").replace(": 2 (local", ": 3 (local").replace("-9 (pid", "1 (pid")
+    mixed = [row for rows in zip(SIGKILL_TABLE.splitlines(), other.splitlines(), strict=True) for row in rows]
+    assert _verdict("\n".join(["[rank0]: iteration 7", *mixed])).initiating == ()
+
+
 def test_a_timeout_of_gloo_shows_that_the_rank_waited() -> None:
     text = "[rank{}]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 25000ms for recv\n"
     verdict = _verdict(text.format(0) + text.format(2))
     assert verdict.initiating == ()
-    assert "ranks 0, 2 wait; rank 1 may hold them" in verdict.headline
+    assert "ranks 0, 2 wait; ranks 1, 3 may hold them" in verdict.headline
 
 
 def test_a_desync_report_shows_the_place_of_a_silent_rank() -> None:
@@ -173,6 +265,168 @@ def test_a_desync_report_shows_the_place_of_a_silent_rank() -> None:
     verdict = _verdict(_victims() + "[rank2]: iteration 7\n" + report)
     assert verdict.initiating == (BEHIND,)
     assert "never entered" in verdict.headline
+    in_tp = _in_tp(0, place=0)  # the report may be about this group
+    assert _verdict(_victims() + "[rank2]: iteration 7\n" + in_tp + report).initiating == ()
+
+
+def _in_tp(rank: int, place: int, seq: int = 9) -> str:
+    """A timeout in a group at the same number as the default group."""
+    work = _timed_out(rank, op="_ALLGATHER_BASE", seq=seq)
+    group = f"[rank{rank}]:[E1206 18:44:12.9 ProcessGroupNCCL.cpp:1785] [PG ID 5 PG GUID 5(mesh_tp) Rank {place}]"
+    return work + f"{group} {COUNTS['2.6'].format(seq=seq, enqueued=seq, completed=seq - 1)}\n"
+
+
+def test_operations_of_two_groups_with_one_number_are_not_mixed_up() -> None:
+    tp_work, tp_group = _in_tp(3, place=1).splitlines(keepends=True)
+    for lines in ((tp_work, _timed_out(3), _counted(3, "2.6"), tp_group), (tp_work, tp_group, _timed_out(3))):
+        verdict = _verdict("".join(_timed_out(rank) + _counted(rank, "2.6") for rank in range(3)) + "".join(lines))
+        assert verdict.initiating == ()
+        assert verdict.kind is not Kind.COLLECTIVE_MISMATCH
+
+
+def test_a_line_with_operation_and_group_counts_before_two_lines_with_one_each() -> None:
+    tp_work = _in_tp(3, place=1).splitlines(keepends=True)[0]
+    last = _timed_out(3).replace("[Rank 3] Watch", f"{PREFIXES['2.6'].format(rank=3)} Terminated: [Rank 3] Watch")
+    text = "".join(_timed_out(rank) + _counted(rank, "2.6") for rank in range(3))
+    verdict = _verdict(text + tp_work + _counted(3, "2.6") + last)
+    assert verdict.kind is Kind.HUNG_COLLECTIVE
+    assert "none finished it" in verdict.headline
+
+
+def test_most_of_the_visible_ranks_are_no_majority_of_the_group() -> None:
+    lines = [_timed_out(rank, op="BROADCAST" if rank == BEHIND else "ALLREDUCE") for rank in range(WORLD)]
+    text = "".join(lines) + "".join(_counted(rank, "2.6") for rank in range(WORLD))
+    for num_ranks in (8, 0):
+        verdict = _verdict(text, num_ranks)
+        assert verdict.initiating == ()
+        assert verdict.kind is Kind.COLLECTIVE_MISMATCH
+
+
+def test_numbers_that_transfers_have_moved_apart_are_not_compared() -> None:
+    def lines(rank: int, seq: int) -> str:
+        counts = COUNTS["2.6"].format(seq=seq, enqueued=seq + 1, completed=seq - 1)
+        return _timed_out(rank, seq=seq) + f"[rank{rank}]:{PREFIXES['2.6'].format(rank=rank)} {counts}\n"
+
+    assert _verdict(lines(0, 720) + lines(1, 720) + lines(2, 720) + lines(3, 701)).initiating == ()
+
+
+def test_more_completed_than_enqueued_is_no_count() -> None:
+    """torch 2.3 prints such a number for none."""
+    completed = [3452013982, -1, -1, -1]
+    text = "".join(
+        _timed_out(rank, seq=1) + _counted(rank, "2.3", enqueued=1, completed=completed[rank]) for rank in range(WORLD)
+    )
+    verdict = _verdict(text.replace("work: 9", "work: 1"))
+    assert verdict.initiating == ()
+    assert "none finished it" in verdict.headline
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_log_with_two_attempts_names_no_rank(is_reversed: bool) -> None:
+    def attempt(behind: int, seq: int, hour: int) -> str:
+        text = "".join(
+            _timed_out(rank, seq=seq)
+            + f"[rank{rank}]:[E1206 18:44:12.9 x] {PREFIXES['2.6'].format(rank=rank)} "
+            + COUNTS["2.6"].format(seq=seq, enqueued=seq, completed=seq - 1)
+            + "\n"
+            for rank in range(WORLD)
+            if rank != behind
+        )
+        return (text + _asked(behind, completed=seq - 1)).replace("18:44", f"{hour}:44")
+
+    attempts = [attempt(1, 7219, 10), attempt(3, 101, 18)]
+    verdict = _verdict("".join(reversed(attempts) if is_reversed else attempts))
+    assert verdict.initiating == ()
+    assert any("several stalls or attempts" in note for note in verdict.evidence.notes)
+    assert _verdict(attempts[1]).initiating == (3,)
+
+
+LATER = _asked(BEHIND).replace("18:44", "19:44")
+OF_ANOTHER = "".join(
+    _timed_out(rank, seq=7219) + _counted(rank, "2.6", enqueued=10).replace("id: 9", "id: 7219")
+    for rank in range(WORLD)
+    if rank != BEHIND
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _victims() + _asked(BEHIND) + _asked(BEHIND, completed=3),  # other counts of one rank
+        OF_ANOTHER + _asked(BEHIND),  # a timeout of an operation that the counts exclude
+        "".join(_timed_out(rank) for rank in range(WORLD) if rank != BEHIND) + LATER,  # an hour later
+    ],
+)
+def test_each_sign_of_a_second_attempt_is_enough(text: str) -> None:
+    verdict = _verdict(text)
+    assert verdict.initiating == ()
+    assert any("several stalls or attempts" in note for note in verdict.evidence.notes)
+
+
+def test_prefixes_with_local_ranks_are_not_compared_as_global_ones() -> None:
+    """The second of two hosts: its places in the default group are 4 to 7."""
+    text = _victims() + _asked(BEHIND)
+    for rank in range(WORLD):
+        text = text.replace(f"(default_pg) Rank {rank}]", f"(default_pg) Rank {rank + WORLD}]")
+    assert _verdict(text).initiating == ()
+
+
+def test_of_the_folders_of_torchrun_only_the_newest_attempt_is_read(tmp_path: Path) -> None:
+    for attempt, behind in enumerate((1, BEHIND)):
+        for rank in range(WORLD):
+            folder = tmp_path / "job" / f"attempt_{attempt}" / str(rank)
+            folder.mkdir(parents=True)
+            text = _asked(rank) if rank == behind else _timed_out(rank) + _counted(rank, "2.6")
+            (folder / "stderr.log").write_text(text)
+    verdict = judge(evidence_from_logs(read_logs([str(tmp_path)]), WORLD))
+    assert verdict.initiating == (BEHIND,)
+    assert any("earlier attempts" in note for note in verdict.evidence.notes)
+
+
+def test_the_folders_of_torchrun_are_named_after_local_ranks(tmp_path: Path) -> None:
+    for node in range(2):
+        folder = tmp_path / f"node{node}" / "attempt_0" / "1"
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text(f"[rank{1 + 2 * node}]: iteration 7\nCUDA error: launch failure\n")
+    log = read_logs([str(tmp_path)])
+    assert {rank: [line.fault for line in of_rank.faults] for rank, of_rank in log.ranks.items()} == {
+        1: ["cuda-error"], 3: ["cuda-error"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["node_rank_1.log", "local_rank_1.txt", "local-rank-1.log", "tp_rank1.log"])
+def test_the_rank_of_a_node_or_within_a_group_is_not_that_of_the_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("CUDA error: launch failure\n")
+    (tmp_path / "global_rank_3.log").write_text("CUDA error: launch failure\n")
+    assert set(read_logs([str(tmp_path)]).ranks) == {3}
+
+
+def test_local_ranks_of_two_hosts_in_one_file_are_told_apart() -> None:
+    def head(role: str, rank: int) -> str:
+        return f"[{role}{rank % 4}]:[rank{rank}]:"
+
+    for role in ("rank", "default"):
+        text = "".join(
+            _timed_out(rank, head=head(role, rank)) + _counted(rank, "2.6", head=head(role, rank))
+            for rank in range(8)
+            if rank != 6
+        )
+        verdict = _verdict(text + f"[{role}2]:" + _asked(6) + f"[{role}1]:CUDA error: launch failure\n", num_ranks=8)
+        assert verdict.initiating == (6,)
+        assert "cuda-error" not in {line.fault for line in verdict.evidence.ranks[1].log}
+
+
+def test_lines_of_two_ranks_that_run_together_are_not_used() -> None:
+    glued = "[rank3]:[E1206 18:44:12.7 ProcessGr" + _timed_out(2)
+    verdict = _verdict(_victims() + glued)
+    assert verdict.initiating == ()
+    assert 2 not in verdict.evidence.ranks
+
+
+def test_a_rank_that_may_wait_in_a_group_it_did_not_print_is_not_named() -> None:
+    """Rank 3 waits in the group of 2 and 3, which may be stuck: rank 2 may be in it."""
+    text = "".join(_timed_out(rank) + _counted(rank, "2.6") for rank in (0, 1)) + _in_tp(3, place=1, seq=50)
+    assert _verdict(text + _asked(2) + _asked(3)).initiating == ()
 
 
 def test_ranks_of_two_groups_of_one_name_are_not_compared() -> None:
@@ -192,7 +446,7 @@ def test_files_folders_globs_and_gzip_are_read(tmp_path: Path) -> None:
     (tmp_path / "rank_1.log.gz").write_bytes(gzip.compress((_timed_out(1) + _counted(1, "2.6")).encode()))
     (tmp_path / "below" / "rest.txt").write_text(_asked(2) + "50%|#   |\r" + _timed_out(3) + _counted(3, "2.6"))
     for names in ([str(tmp_path)], [str(tmp_path / "rank*"), str(tmp_path / "below" / "rest.txt")]):
-        assert judge(evidence_from_logs(read_logs(names))).initiating == (2,)
+        assert judge(evidence_from_logs(read_logs(names), WORLD)).initiating == (2,)
 
 
 def test_a_name_without_files_and_a_log_without_ranks_are_errors_of_the_user(tmp_path: Path) -> None:

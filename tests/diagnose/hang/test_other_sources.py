@@ -78,10 +78,35 @@ def test_ras_names_the_rank_that_launched_less_in_json_and_in_text() -> None:
     assert _judged(_ras([51, 51, 51, 51])).initiating == ()
 
 
+def test_no_rank_is_named_if_communicators_number_the_processes_differently() -> None:
+    answer = json.loads(_ras([51, 51, 50, 51]))
+    (first,) = answer["communicators"]
+    other = {**first, "hash": "0xcd", "ranks": [{**one, "rank": 3 - one["rank"]} for one in first["ranks"]]}
+    answer["communicators"] = [first, other]
+    with pytest.raises(UnreadableError, match="number them differently"):
+        _judged(json.dumps(answer).encode())
+
+
 def test_a_process_that_ras_considers_dead_is_named() -> None:
     verdict = _judged(_ras([51, 51, 50, 51], dead=2))
     assert verdict.initiating == (2,)
     assert verdict.kind is Kind.DEAD_RANK
+
+
+def test_the_json_of_nccl_2_28_lacks_a_comma_before_a_missing_rank_s_status() -> None:
+    data = _ras([51, 51, 50, 51], dead=2).replace(
+        b'"cuda_dev": 2, "status"', b'"cuda_dev": 2, "nvml_dev": 2\n "status"'
+    )
+    with pytest.raises(ValueError, match="delimiter"):
+        json.loads(data)
+    assert _judged(data).initiating == (2,)
+
+
+def test_ranks_that_gave_no_answer_and_are_not_listed_do_not_count_as_waiting() -> None:
+    missing = "#0-0 (27a079b828ff1a75) INCOMPLETE\n  Missing communicator data from 4 ranks\n\nWarnings\n"
+    text = RAS_TEXT.replace("Warnings\n", missing).replace("  7 ranks", "  3 ranks")
+    with pytest.raises(UnreadableError, match="ncclras -v"):
+        _judged(text.encode())
 
 
 @contextmanager
@@ -167,6 +192,33 @@ def test_stacks_alone_name_the_only_rank_outside_of_communication() -> None:
     assert (
         judge(_stacks([WAITS, WAITS, "    train_step (train.py:88)", WAITS])).initiating == ()
     )  # loss.item() waits, too
+
+
+QUEUE = "    wait (threading.py:320)\n    get (queue.py:171)\n"
+
+
+@pytest.mark.parametrize(
+    ("top", "is_named"),
+    [
+        (f"{QUEUE}    _try_get_data (torch/utils/data/dataloader.py:1132)", True),
+        ("    read (ssl.py:1134)\n    recv_into (ssl.py:1278)\n    readinto (socket.py:706)", True),
+        (f"{QUEUE}    push (pipeline.py:9)", False),
+        (
+            "    wait (threading.py:320)\n    result (concurrent/futures/_base.py:451)\n    save (checkpoints.py:9)",
+            False,
+        ),
+        (
+            "    poll (multiprocessing/popen_fork.py:27)\n    join (multiprocessing/process.py:149)\n    f (run.py:9)",
+            False,
+        ),
+        ("    get_batch (train.py:120)", False),
+        ("    load_weights (model_loader.py:17)", False),
+    ],
+)
+def test_a_rank_that_may_wait_through_another_thread_or_for_its_device_is_not_named(top: str, is_named: bool) -> None:
+    assert judge(_stacks([WAITS, WAITS, f"{top}\n    main (train.py:9)", WAITS])).initiating == (
+        (2,) if is_named else ()
+    )
 
 
 def _recorded(behind: int, size: int = 4) -> HangEvidence:

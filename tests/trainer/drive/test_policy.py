@@ -185,6 +185,23 @@ def test_a_restarted_executor_has_no_ranks() -> None:
     assert "executor-lost" in cluster.names
 
 
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_ranks_that_lost_their_peer_are_not_blamed_for_an_executor_that_ended_just_before(is_taken_over: bool) -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.nodes["node-3"].silent = True
+    cluster.end_ranks("node-0", 1, 1)
+    cluster.turn()
+    if is_taken_over:
+        cluster.decisions += cluster.policy.take_over(cluster.now_s, cluster.job.num_steps, started_ns=0)
+    for _ in range(5):
+        cluster.turn()
+    cluster.nodes["node-3"].silent = False
+    cluster.nodes["node-3"].restart_executor()
+    cluster.train(1)
+    assert [name for name in cluster.names if name.endswith(("failed", "lost"))] == ["executor-lost"]
+
+
 def test_ranks_that_lost_their_peer_are_not_blamed_for_a_silent_node() -> None:
     cluster = Cluster()
     cluster.train(0)

@@ -37,9 +37,9 @@ LogsOption = Annotated[
     ),
 ]
 RasOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        help="Read NCCL RAS: a file written by ncclras (JSON or text), or its address (usually localhost:28028).",
+        help="Read NCCL RAS: its address (usually localhost:28028), or two files that ncclras wrote (JSON or text).",
         metavar="FILE|HOST:PORT",
         show_default=False,
     ),
@@ -55,6 +55,15 @@ StacksOption = Annotated[
 InspectorOption = Annotated[
     Path | None,
     typer.Option(help="Read files of NCCL Inspector here (JSON lines).", metavar="DIR", show_default=False),
+]
+WorldSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of ranks of the job, for --logs and --stacks. They seldom show it, and ranks may be missing.",
+        min=1,
+        metavar="N",
+        show_default=False,
+    ),
 ]
 RunOrFiles = Annotated[
     list[str] | None,
@@ -97,6 +106,7 @@ class HangOptions:
     ras: RasOption = None
     stacks: StacksOption = None
     inspector: InspectorOption = None
+    world_size: WorldSizeOption = None
     store: StoreOption = DEFAULT_STORE
     attempt: AttemptOption = None
     json: JsonOption = False
