@@ -36,6 +36,7 @@ _DISTRIBUTION_OF = {
     "pynvml": "nvidia-ml-py",
     "google": "googleapis-common-protos",
     "opentelemetry": "opentelemetry-sdk",
+    "mlflow": "mlflow-skinny",
 }
 """Modules whose requirement has another name."""
 

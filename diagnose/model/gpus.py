@@ -12,7 +12,7 @@ Counters start at any value and grow. A counter that falls has restarted.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -60,15 +60,31 @@ def is_gpu(device: str) -> bool:
 
 def gpu_of_ranks(view: RunView) -> tuple[Gpu | None, ...]:
     """The GPU of each rank. None if it has none, or if it is not known."""
-    device_of = _device_of_uuid(view)
+    return gpus_of(view.hosts, view.meta, _device_of_uuid(view), view.places_on_host)
+
+
+def gpus_of(
+    hosts: Sequence[str],
+    meta: Sequence[Mapping[str, str]],
+    device_of: Mapping[tuple[str, str], str],
+    places_on_host: Sequence[int] = (),
+) -> tuple[Gpu | None, ...]:
+    """The GPU of each rank. None if it has none, or if it is not known.
+
+    Args:
+        hosts: by rank.
+        meta: what each rank reported at its start. Empty if nothing is known.
+        device_of: host and UUID in the form of :func:`plain_uuid` -> device.
+        places_on_host: number of the GPU of each rank, if it reported none. Empty: the n-th rank of a host has gpu<n>.
+    """
     hosts_seen = {host for host, _ in device_of}
     last_place: dict[str, int] = {}
     found: list[Gpu | None] = []
-    for rank, host in enumerate(view.hosts):
+    for rank, host in enumerate(hosts):
         counted = last_place[host] = last_place.get(host, -1) + 1
-        place = view.places_on_host[rank] if view.places_on_host else counted
-        uuid = _uuid_of_rank(view, rank)
-        if not host or computes_on_cpu(view, rank):
+        place = places_on_host[rank] if places_on_host else counted
+        uuid = reported_uuid(meta[rank]) if meta else ""
+        if not host or (meta and on_cpu(meta[rank])):
             found.append(None)
         elif uuid and host in hosts_seen:
             device = device_of.get((host, uuid))
@@ -90,20 +106,31 @@ def assumed_ranks(view: RunView) -> frozenset[int]:
 
 
 def _uuid_of_rank(view: RunView, rank: int) -> str:
-    return _plain(view.meta[rank].get("gpu_uuid", "")) if rank < len(view.meta) else ""
+    return reported_uuid(view.meta[rank]) if rank < len(view.meta) else ""
+
+
+def reported_uuid(meta: Mapping[str, str]) -> str:
+    """The UUID that a rank reported, in the form of :func:`plain_uuid`. Empty if it reported none."""
+    return plain_uuid(meta.get("gpu_uuid", ""))
 
 
 def computes_on_cpu(view: RunView, rank: int) -> bool:
     """Whether the rank reported this."""
-    return rank < len(view.meta) and view.meta[rank].get("device") == "cpu"
+    return rank < len(view.meta) and on_cpu(view.meta[rank])
+
+
+def on_cpu(meta: Mapping[str, str]) -> bool:
+    """Whether a rank reported that it computes on a CPU."""
+    return meta.get("device") == "cpu"
 
 
 def _device_of_uuid(view: RunView) -> dict[tuple[str, str], str]:
     events = view.fleet.named(Happening.GPU_SEEN)
-    return {(event.host, _plain(event.text)): event.device for event in events if event.text}
+    return {(event.host, plain_uuid(event.text)): event.device for event in events if event.text}
 
 
-def _plain(uuid: str) -> str:
+def plain_uuid(uuid: str) -> str:
+    """NVML writes ``GPU-1a2b...``, torch ``1a2b...``."""
     return uuid.strip().lower().removeprefix("gpu-")
 
 

@@ -31,7 +31,9 @@ from dataclasses import asdict
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as open_metrics
 
 from telemetry.collector.counters import Counters
 from telemetry.collector.gates import refuse
@@ -163,8 +165,9 @@ def make_router(
 
     @router.get("/metrics")
     async def answer_metrics(request: Request) -> Response:
-        more = [await to_thread.run_sync(as_text, limiter=metric_threads) for as_text in request.app.state.metrics]
-        return PlainTextResponse("".join([counters.as_text(), *more]), media_type="text/plain; version=0.0.4")
+        encode_metrics, content_type = _metrics_format(request.headers.get("accept", ""))
+        text = await to_thread.run_sync(encode_metrics, request.app.state.metrics, limiter=metric_threads)
+        return Response(text, headers={"Content-Type": content_type})
 
     @router.get("/v1/clock")
     async def answer_time() -> Response:
@@ -173,6 +176,13 @@ def make_router(
         return JSONResponse(asdict(clock))
 
     return router
+
+
+def _metrics_format(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """The encoder and the content type. The client's own negotiation fails on versions that are no numbers."""
+    if "application/openmetrics-text" in accept.lower():
+        return open_metrics.generate_latest, open_metrics.CONTENT_TYPE_LATEST
+    return generate_latest, CONTENT_TYPE_PLAIN_0_0_4
 
 
 async def _body(request: Request, content_type: str, limit_bytes: int | None = None) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from telemetry.clocks.windows import ClockKeeper
 from telemetry.collector.api import make_router
@@ -38,7 +39,9 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
             ingest.close()
 
     app = FastAPI(title="rankscope collector", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.metrics = []  # functions that return further metrics in the Prometheus text format; they may block
+    app.state.metrics = CollectorRegistry()  # `extend` registers further metrics; they may block
+    app.state.metrics.register(counters)
+    ProcessCollector(registry=app.state.metrics)
     reader = answering(store, settings)
     app.include_router(make_router(store, reader, ingest, counters, max_answer_bytes=settings.max_answer_bytes))
     app.include_router(make_otlp_router(store, ingest, counters, settings))

@@ -77,6 +77,8 @@ IMPORTED_LATE = {
     "ui": ["ui.dashboard.app", "ui.dashboard.app", "telemetry.wire.client", "telemetry.collector.connections"],
 }
 """Modules that these commands import when they run."""
+CLIENTS = ("mlflow", "wandb", "trackio")
+"""Clients of experiment trackers. They are large. ``tests/ui/test_export_clients.py`` uses those that are installed."""
 COMES_WITH = {"starlette": "fastapi", "anyio": "fastapi", "h11": "uvicorn", "protobuf": "googleapis-common-protos"}
 """Part of what a requirement promises."""
 
@@ -159,7 +161,7 @@ def imported_by(path: Path) -> set[str]:
 
 
 def test_every_extra_is_installed_alone() -> None:
-    used_below = {*COMMANDS_OF, "alerts", "perfetto", "otlp"}
+    used_below = {*COMMANDS_OF, "alerts", "perfetto", "otlp", "tensorboard", *CLIENTS}
     assert set(extras()) == used_below | {"all", "dev"}
 
 
@@ -241,10 +243,14 @@ def test_an_exporter_alone_exports(alone: MakeAlone, collector: CollectorClient,
     asked = ("export", "perfetto", "kept", "--store", collector.url)
     ended = alone("perfetto").run("-m", "ui.cli", *asked, *form)
     assert (ended.returncode, trace.exists()) == (0, True), ended.stderr
+    events = ("export", "tensorboard", "kept", "--store", collector.url, "--out", tmp_path / "events")
+    ended = alone("tensorboard").run("-m", "ui.cli", *events)
+    assert (ended.returncode, len(list((tmp_path / "events").iterdir()))) == (0, 1), ended.stderr
     nowhere = ("--endpoint", f"http://127.0.0.1:{free_port()}")
     ended = alone("otlp").run("-m", "ui.cli", "export", "otlp", "kept", "--store", collector.url, *nowhere)
     assert ended.returncode == 3, ended.stderr
-    says(alone("ui").run("-m", "ui.cli", "export", "otlp", "kept", "--store", collector.url), "rankscope[otlp]")
+    for kind in ("otlp", "tensorboard", *CLIENTS):
+        says(alone("ui").run("-m", "ui.cli", "export", kind, "kept", "--store", collector.url), f"rankscope[{kind}]")
 
 
 @pytest.mark.long

@@ -87,7 +87,9 @@ def assert_reported(answer: httpx.Response, batch: Hostile, index: int) -> None:
 
 def rejected(http: httpx.Client) -> dict[int, int]:
     """Of each status, how many batches the collector says it refused."""
-    found = re.findall(r'^rankscope_batches_rejected_total\{status="(\d+)"\} (\d+)$', http.get("/metrics").text, re.M)
+    found = re.findall(
+        r'^rankscope_batches_rejected_total\{status="(\d+)"\} (\d+)\.0$', http.get("/metrics").text, re.M
+    )
     return {int(status): int(count) for status, count in found}
 
 

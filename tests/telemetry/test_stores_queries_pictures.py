@@ -19,6 +19,7 @@ from telemetry.stores.queries import (
     Runs,
     Spans,
     StageCounts,
+    StageSteps,
     StageTotals,
     Steps,
     StragglerScan,
@@ -272,6 +273,11 @@ def test_sums_and_counts_are_those_of_the_spans(reader: StoreReader, first: int,
     counts = reader.read(StageCounts(**window)).to_pylist()
     assert {(row["stage"],): row["duration_ns"] for row in counts} == summed(chosen, "stage")
     assert sum(row["spans"] for row in counts) == len(chosen)
+    by_stage = reader.read(StageSteps(**window)).to_pylist()
+    assert {(row["step"], row["stage"]): row["duration_ns"] for row in by_stage} == summed(chosen, "step", "stage")
+    assert sum(row["spans"] for row in by_stage) == len(chosen)
+    ranks_of = {(row["step"], row["stage"]): row["ranks"] for row in by_stage}
+    assert sum(ranks_of.values()) == len(summed(chosen, "step", "stage", "rank"))
     by_step = summed(chosen, "rank", "stage", "step")
     medians = {place: sorted(ns)[len(ns) // 2] for place, ns in gathered(by_step, lambda key: key[:2]).items()}
     stats = reader.read(RankStageStats(**window)).to_pylist()

@@ -21,6 +21,7 @@ from telemetry.stores.queries import (
     RunWallTimes,
     Spans,
     StageCounts,
+    StageSteps,
     StageTotals,
     Steps,
     StragglerScan,
@@ -48,6 +49,7 @@ ROLLED_UP: tuple[tuple[Query, str], ...] = (
     (StageTotals(**WIDE), "by_step"),
     (RankStageStats(**WIDE), "by_step"),
     (StageCounts(**WIDE), "by_step"),
+    (StageSteps(**WIDE), "by_step"),
 )
 ROLLUPS = ("by_step", "by_window")
 

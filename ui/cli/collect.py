@@ -10,7 +10,7 @@ from rich.text import Text
 
 from diagnose.alerts.child import KeptAlive
 from diagnose.alerts.settings import make_hooks, read_settings
-from diagnose.goodput.metric import GoodputMetric
+from diagnose.metrics.run_metrics import RunMetrics
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
@@ -28,7 +28,7 @@ def collect(options: CollectOptions) -> int:
 
     def extend(server: FastAPI, reader: Reader) -> None:
         """Called after the port and the store are open."""
-        server.state.metrics.append(GoodputMetric(reader).as_text)
+        server.state.metrics.register(RunMetrics(reader))
         if options.dashboard:
             from ui.dashboard.app import mount_dashboard  # noqa: PLC0415 - an optional extra: --no-dashboard
 

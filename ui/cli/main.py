@@ -96,7 +96,7 @@ COMMANDS = {
     "export": Subcommand(
         target="ui.cli.commands.export:export_app",
         extra="ui",
-        help="Export a run to OpenTelemetry or as a trace file.",
+        help="Export a run to OpenTelemetry, to an experiment tracker, or as a trace file.",
     ),
 }
 """Name -> subcommand. The list of commands imports none of them."""

@@ -49,6 +49,7 @@ from telemetry.stores.queries.steps import (
     RankSteps,
     RunStageTimes,
     StageCounts,
+    StageSteps,
     StageTotals,
     Steps,
 )
@@ -58,8 +59,8 @@ QUERIES: dict[str, type[Query]] = {
     query.__name__: query
     for query in (
         Runs, StoredRuns, Ranks, Steps, InterruptedSteps, LastSteps, RankSteps, Spans, Lanes, OperationColumns,
-        StageTotals, RankStageStats, RankStageMeans, StageCounts, HeatCells, StageGroups, StragglerScan, Samples,
-        SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
+        StageTotals, RankStageStats, RankStageMeans, StageCounts, StageSteps, HeatCells, StageGroups, StragglerScan,
+        Samples, SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
         RunSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts, AlertLooks,
     )
@@ -111,6 +112,7 @@ __all__ = [
     "Spans",
     "StageCounts",
     "StageGroups",
+    "StageSteps",
     "StageTotals",
     "Steps",
     "StoredRuns",

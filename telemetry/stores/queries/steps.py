@@ -224,6 +224,29 @@ class RunStageTimes(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageSteps(Fields):
+    """The time of all ranks together in each stage of each step. Interrupted steps are included.
+
+    Columns: step, stage, ranks (that have the stage in this step), spans, duration_ns (sum); ordered by step, stage.
+    """
+
+    run_id: str
+    attempt: int
+    first_step: int = 0
+    last_step: int = LAST_STEP
+
+    def sql(self) -> str:
+        return f"""
+        SELECT step, stage, toUInt32(uniqExact(rank)) AS ranks, sum(num) AS spans, sum(total_ns) AS duration_ns
+        FROM (
+            SELECT step, stage, rank, count() AS num, sum(duration_ns) AS total_ns
+            FROM spans WHERE {IN_WINDOW} GROUP BY step, stage, rank
+        )
+        GROUP BY step, stage ORDER BY step, stage
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastSteps(Fields):
     """The last completed step of each rank, from windows of 50 steps.
 

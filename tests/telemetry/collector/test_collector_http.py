@@ -133,29 +133,29 @@ def test_what_happened_is_counted(collector: CollectorClient, http: httpx.Client
     collector.post("spans", SPANS)
     post_batch(http, b"garbage")
     metrics = http.get("/metrics").text
-    assert 'rankscope_rows_received_total{table="spans"} 6\n' in metrics
-    assert 'rankscope_rows_stored_total{table="spans"} 3\n' in metrics
-    assert 'rankscope_rows_duplicate_total{table="spans"} 3\n' in metrics
-    assert 'rankscope_batches_rejected_total{status="400"} 1\n' in metrics
-    assert "rankscope_queue_batches 0\n" in metrics
+    assert 'rankscope_rows_received_total{table="spans"} 6.0\n' in metrics
+    assert 'rankscope_rows_stored_total{table="spans"} 3.0\n' in metrics
+    assert 'rankscope_rows_duplicate_total{table="spans"} 3.0\n' in metrics
+    assert 'rankscope_batches_rejected_total{status="400"} 1.0\n' in metrics
+    assert "rankscope_queue_batches 0.0\n" in metrics
 
 
 def test_records_that_ranks_lost_are_counted_once_as_their_marks_are_stored(
     collector: CollectorClient, http: httpx.Client
 ) -> None:
-    assert "rankscope_records_lost_total 0\n" in http.get("/metrics").text
+    assert "rankscope_records_lost_total 0.0\n" in http.get("/metrics").text
     told = ({"seq": 9, "name": RECORDS_LOST, "text": "1024 records of 2.1 s: the disk was full"},
             {"seq": 10, "name": "note", "text": "7 records of nothing"},
             {"seq": 20, "name": RECORDS_LOST, "text": "10 records of 0.1 s: rank files reached their size limit"},
             {"seq": 21, "name": RECORDS_LOST, "text": "some, says somebody else"})  # fmt: skip
     for _ in range(2):
         collector.post("marks", of_run(made("marks", told)))
-    assert "rankscope_records_lost_total 1034\n" in http.get("/metrics").text
+    assert "rankscope_records_lost_total 1034.0\n" in http.get("/metrics").text
 
 
 def test_what_the_guide_says_to_watch_is_counted(http: httpx.Client) -> None:
-    guide = (Path(__file__).parents[3] / "docs/guides/deploy.md").read_text()
-    named = set(re.findall(r"`(rankscope_\w+)`", guide))
+    guide = (Path(__file__).parents[3] / "docs/guides/metrics.md").read_text()
+    named = set(re.findall(r"^\| `(rankscope_\w+)`", guide.partition("## The collector")[2], re.MULTILINE))
     assert len(named) > 5
     assert named <= set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, re.M))
 

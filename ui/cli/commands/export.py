@@ -1,4 +1,4 @@
-"""`rankscope export otlp` and `rankscope export perfetto`: options."""
+"""`rankscope export` and its subcommands: options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from telemetry.errors import UsageError
-from ui.cli.commands.command import add_command
+from ui.cli.commands.command import Needs, add_command
 from ui.cli.commands.shared import (
     DEFAULT_STORE,
     AttemptOption,
@@ -16,6 +16,7 @@ from ui.cli.commands.shared import (
     LastStepOption,
     RunArgument,
     StoreOption,
+    finite,
 )
 
 
@@ -72,6 +73,31 @@ FormatOption = Annotated[
         "extra perfetto.",
     ),
 ]
+ListFileOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="File to write or replace. Default: standard output.", show_default=False),
+]
+ListFormatOption = Annotated[
+    Literal["csv", "prometheus"],
+    typer.Option("--format", help="csv: a table. prometheus: the metric rankscope_rank_gpu_info."),
+]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder for the event files, new or empty. Default: RUN-ATTEMPT-tensorboard.",
+        show_default=False,
+    ),
+]
+ProjectOption = Annotated[str, typer.Option(help="Project in the tracker; with MLflow the experiment.")]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", help="Also export what a live run records later, until it ends. Ctrl-C ends it.")
+]
+EveryOption = Annotated[
+    float,
+    typer.Option(help="Seconds between two exports of --follow.", min=1.0, callback=finite),
+    Needs(("follow",)),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +133,66 @@ class PerfettoOptions:
     json: JsonOption = False
 
 
-export_app = typer.Typer(help="Export a run to OpenTelemetry or as a trace file.", no_args_is_help=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerOptions:
+    """Options of every experiment tracker."""
+
+    run: RunArgument = None
+    store: StoreOption = DEFAULT_STORE
+    attempt: AttemptOption = None
+    first_step: FirstStepOption = None
+    last_step: LastStepOption = None
+    follow: FollowOption = False
+    every: EveryOption = 10.0
+    json: JsonOption = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorBoardOptions(TrackerOptions):
+    """Write samples, step time, time by stage and findings of a run as event files for TensorBoard."""
+
+    out_folder: FolderOption = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlflowOptions(TrackerOptions):
+    """Send samples, step time, time by stage and findings of a run to MLflow. The MLFLOW_* variables apply."""
+
+    project: ProjectOption = "rankscope"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WandbOptions(TrackerOptions):
+    """Send samples, step time, time by stage and findings of a run to Weights & Biases. The WANDB_* variables apply."""
+
+    project: ProjectOption = "rankscope"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackioOptions(TrackerOptions):
+    """Send samples, step time, time by stage and findings of a run to Trackio. The TRACKIO_* variables apply."""
+
+    project: ProjectOption = "rankscope"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpusOptions:
+    """Write the GPU of each rank, with its UUID: the key to the metrics of DCGM and other exporters."""
+
+    run: RunArgument = None
+    store: StoreOption = DEFAULT_STORE
+    attempt: AttemptOption = None
+    out_file: ListFileOption = None
+    form: ListFormatOption = "csv"
+    json: JsonOption = False
+
+
+HELP = "Export a run to OpenTelemetry, to an experiment tracker, or as a trace file."
+export_app = typer.Typer(help=HELP, no_args_is_help=True)
 add_command(export_app, "otlp", OtlpOptions, "ui.cli.export_otlp:export_otlp")
 add_command(export_app, "perfetto", PerfettoOptions, "ui.cli.export_perfetto:export_perfetto")
+add_command(export_app, "tensorboard", TensorBoardOptions, "ui.cli.export_tracker:export_tensorboard")
+add_command(export_app, "mlflow", MlflowOptions, "ui.cli.export_tracker:export_mlflow")
+add_command(export_app, "wandb", WandbOptions, "ui.cli.export_tracker:export_wandb")
+add_command(export_app, "trackio", TrackioOptions, "ui.cli.export_tracker:export_trackio")
+add_command(export_app, "gpus", GpusOptions, "ui.cli.export_gpus:export_gpus")

@@ -1,54 +1,26 @@
 """The rows of the list of runs: their order, and the means of steps that the list and the overview share."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from diagnose.findings import Severity
-from diagnose.goodput.share import StepSums
+from diagnose.model.recent_steps import RecentMean, means_by_attempt, steps_by_attempt, without_interrupted
 from diagnose.model.run_state import NS_PER_S, RunState
+from diagnose.run_figures import MFU
 from telemetry.stores.queries import InterruptedSteps, RunRates, RunSteps
 from telemetry.topology import Topology
 from ui.dashboard.data.core import Reads
 from ui.dashboard.records import RunSummary
 from ui.dashboard.view_state import RunOrder
 
-Attempt = tuple[str, int]
-Row = dict[str, Any]
-STEP_TIME, MFU, TOKENS = "step-time", "mfu", "tokens-per-second"
+STEP_TIME, TOKENS = "step-time", "tokens-per-second"
 OLD_NS = 86_400 * NS_PER_S
 """A run without a heartbeat for this long is listed last, even with findings."""
 GOODPUT_MEANING = (
     "Goodput: the time in steps that were completed for the first time, without checkpoint snapshots, divided by the "
     "wall time of the run over all attempts. The goodput page of a run shows where the rest went."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentMean:
-    """A mean over the stored steps of the newest window of up to 50 steps. ``last_step`` is included."""
-
-    mean: float
-    first_step: int
-    last_step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptSteps:
-    """The steps of an attempt. ``steps_ns`` is the sum of all; ``recent_ns`` is the mean from ``recent_first`` on."""
-
-    first_step: int
-    last_step: int
-    num_steps: int
-    steps_ns: float
-    recent_ns: float
-    recent_first: int
-    last_end_ns: int
-
-    @property
-    def recent(self) -> RecentMean:
-        """The recent step time, nanoseconds."""
-        return RecentMean(mean=self.recent_ns, first_step=self.recent_first, last_step=self.last_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +53,6 @@ class RunRow:
     """None: the run was not analysed."""
     started_ns: int
     heard_ns: int
-
-
-def step_sums(steps: AttemptSteps | None, snapshot_ns: float) -> StepSums | None:
-    """What goodput needs of an attempt. ``snapshot_ns``: its time in ``checkpoint-snapshot``."""
-    if steps is None:
-        return None
-    return StepSums(
-        first_step=steps.first_step, last_step=steps.last_step, steps_ns=steps.steps_ns, snapshot_ns=snapshot_ns
-    )
 
 
 def ordered(rows: Sequence[RunRow], order: RunOrder, now_ns: int) -> list[RunRow]:
@@ -134,39 +97,3 @@ def recent_means(reads: Reads, run: RunSummary) -> dict[str, RecentMean]:
     for metric in (MFU, TOKENS):
         means[metric] = means_by_attempt(reads.ask(run, RunRates(run_ids=of_run, metric=metric)).to_pylist())
     return {name: found[attempt] for name, found in means.items() if attempt in found}
-
-
-def steps_by_attempt(rows: Iterable[Row]) -> dict[Attempt, AttemptSteps]:
-    """From the rows of ``RunSteps``."""
-    return {
-        (row["run_id"], row["attempt"]): AttemptSteps(**{name: row[name] for name in AttemptSteps.__slots__})
-        for row in rows
-    }
-
-
-def without_interrupted(steps: AttemptSteps, interrupted: Iterable[Row]) -> AttemptSteps | None:
-    """Without the steps in the rows of ``InterruptedSteps``. None if no step is left."""
-    for row in interrupted:
-        num_recent, left = steps.last_step - steps.recent_first, steps.num_steps - 1
-        if row["step"] != steps.last_step or left == 0:
-            return None if left == 0 else steps
-        steps_ns = steps.steps_ns - row["mean_ns"]
-        is_alone = num_recent == 0
-        recent_ns = steps.recent_ns * (num_recent + 1) - row["mean_ns"]
-        steps = replace(
-            steps,
-            last_step=steps.last_step - 1,
-            num_steps=left,
-            steps_ns=steps_ns,
-            recent_ns=steps_ns / left if is_alone else recent_ns / num_recent,
-            recent_first=steps.first_step if is_alone else steps.recent_first,
-        )
-    return steps
-
-
-def means_by_attempt(rows: Iterable[Row]) -> dict[Attempt, RecentMean]:
-    """From the rows of ``RunRates``."""
-    return {
-        (row["run_id"], row["attempt"]): RecentMean(**{name: row[name] for name in RecentMean.__slots__})
-        for row in rows
-    }

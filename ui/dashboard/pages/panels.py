@@ -9,10 +9,11 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.hang.verdict import HangVerdict
+from diagnose.model.recent_steps import RecentMean
 from diagnose.model.run_state import RunState, not_shipping
 from telemetry.errors import RankscopeError
 from ui.dashboard.components import SpanTimeline
-from ui.dashboard.data.run_rows import OpenFindings, RecentMean
+from ui.dashboard.data.run_rows import OpenFindings
 from ui.dashboard.figures.hang import SIGNS, Standing, standing_of
 from ui.dashboard.figures.style import GRAPH_CONFIG
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, canvas_id, canvas_panel_id, chart_id, panel_id, region_id

@@ -258,9 +258,9 @@ def test_the_collector_counts_what_it_stored_and_refused(embedded: EmbeddedStore
         post(http, b"garbage" * 9)
         post(http, json.dumps(of_spans({**SPAN, "spanId": ""})).encode(), content_type=JSON_TYPE)
         counted = http.get("/metrics").text.splitlines()
-    assert 'rankscope_rows_stored_total{table="otel_spans"} 4' in counted
-    assert 'rankscope_batches_rejected_total{status="400"} 1' in counted
-    assert 'rankscope_otlp_records_rejected_total{signal="traces"} 1' in counted
+    assert 'rankscope_rows_stored_total{table="otel_spans"} 4.0' in counted
+    assert 'rankscope_batches_rejected_total{status="400"} 1.0' in counted
+    assert 'rankscope_otlp_records_rejected_total{signal="traces"} 1.0' in counted
 
 
 @pytest.mark.clickhouse

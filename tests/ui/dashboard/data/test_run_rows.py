@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from diagnose.findings import Severity
+from diagnose.model.recent_steps import RecentMean
 from diagnose.model.run_state import RunState
-from ui.dashboard.data.run_rows import OpenFindings, RecentMean, RunRow, ordered
+from ui.dashboard.data.run_rows import OpenFindings, RunRow, ordered
 from ui.dashboard.view_state import RunOrder
 
 S = 1_000_000_000

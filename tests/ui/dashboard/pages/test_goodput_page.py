@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from diagnose.goodput.metric import GoodputMetric, goodput_of_runs
 from diagnose.goodput.stored import load_ledger
+from diagnose.metrics.reading import read_runs
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
@@ -75,15 +75,9 @@ def test_the_overview_lists_the_decisions_of_the_driver_if_there_are_any(reads: 
 def test_list_metric_and_ledger_show_one_figure(store: EmbeddedStore, reads: Reads) -> None:
     reader = StoreReader(store)
     rows = {row.run_id: row for row in run_list(reads).rows}
-    found = goodput_of_runs(reader, (NAME, PLAIN))
+    newest_ns = max(row.heard_ns for row in rows.values())
+    found = {run.figures.run_id: run.figures.goodput for run in read_runs(reader, newest_ns).runs}
     for name in (NAME, PLAIN):
         goodput = load_ledger(reader, name).goodput
         assert rows[name].goodput == pytest.approx(goodput, rel=0.01)
         assert found[name] == pytest.approx(rows[name].goodput)
-
-
-def test_the_metric_has_a_line_for_each_run_with_recent_data(store: EmbeddedStore, reads: Reads) -> None:
-    newest_s = reads.newest(ViewState(run=NAME)).last_ns / 1e9
-    text = GoodputMetric(StoreReader(store), lambda: newest_s + 5).as_text()
-    assert f'rankscope_goodput_ratio{{run="{NAME}"}} 0.' in text
-    assert "{" not in GoodputMetric(StoreReader(store), lambda: newest_s + 7200).as_text()

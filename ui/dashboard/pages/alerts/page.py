@@ -12,9 +12,10 @@ from dash.development.base_component import Component
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.alerts.hooks.shape import label_name
 from diagnose.alerts.notice import view_of
+from diagnose.alerts.reported import SILENT_AFTER_NS, ReportedAlert, ReportedAlerts
 from diagnose.ranges import list_some
 from ui.dashboard.data import Reads
-from ui.dashboard.data.alerts import SILENT_AFTER_NS, ReportedAlert, ReportedAlerts, reported_alerts
+from ui.dashboard.data.alerts import reported_alerts
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, Page, Region, region_id
 from ui.dashboard.pages.panels import loading, notice, panel
 from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState

@@ -13,11 +13,12 @@ from dash.development.base_component import Component
 from diagnose.findings import Finding
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.run_state import RunState
+from diagnose.run_figures import MFU
 from telemetry.errors import UnreadableError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.goodput import decisions_of
-from ui.dashboard.data.run_rows import MFU, STEP_TIME, TOKENS, recent_means
+from ui.dashboard.data.run_rows import STEP_TIME, TOKENS, recent_means
 from ui.dashboard.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.dashboard.pages.findings import findings_list, headline, looking, marks_list
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns

@@ -6,52 +6,30 @@ runs that are shown    a few queries for all of them, none per run:
                        runs that are long over               once a minute, and when new rows arrive
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from diagnose.alerts.alert import Alert, Phase
+from diagnose.alerts.reported import ReportedAlerts
 from diagnose.findings import Finding, Severity
-from diagnose.goodput.share import goodput_of_sums, wall_range
-from diagnose.goodput.stored import decision_in
-from diagnose.model.run_state import RunState, state_of
+from diagnose.model.recent_steps import Attempt
+from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
+from diagnose.run_figures import RunFigures, figures_of_runs
 from telemetry.records import topology_in
-from telemetry.stages import Stage
 from telemetry.stores.interface import Query
-from telemetry.stores.queries import (
-    InterruptedSteps,
-    RunBeats,
-    RunDecisions,
-    RunGrids,
-    RunRates,
-    Runs,
-    RunStageTimes,
-    RunStalls,
-    RunSteps,
-    RunWallTimes,
-    in_portions,
-)
+from telemetry.stores.queries import InterruptedSteps, RunGrids, in_portions
+from telemetry.topology import Topology
 from ui.dashboard.data import Reads
-from ui.dashboard.data.alerts import ReportedAlerts, reported_alerts
+from ui.dashboard.data.alerts import reported_alerts
 from ui.dashboard.data.asking import LONG_OVER_S
 from ui.dashboard.data.columns import metadata
-from ui.dashboard.data.run_rows import (
-    MFU,
-    OLD_NS,
-    Attempt,
-    OpenFindings,
-    Row,
-    RunRow,
-    means_by_attempt,
-    ordered,
-    step_sums,
-    steps_by_attempt,
-    without_interrupted,
-)
+from ui.dashboard.data.run_rows import OLD_NS, OpenFindings, RunRow, ordered
 from ui.dashboard.view_state import RunOrder
 
+Row = dict[str, Any]
 AGE_S = 2.0
 OVER_AGE_S = 60.0
 MOST_ROWS = 100
@@ -135,56 +113,24 @@ def _rows(reads: Reads, *groups: list[_Stored]) -> list[RunRow]:
     runs = {run.run_id: run for group in groups for run in group}
     if not runs:
         return []
-    facts, alerts = _Facts(reads, [*runs.values()]), _Alerts(reported_alerts(reads))
-    return [
-        _row(sorted(rows, key=lambda row: row["attempt"]), facts, alerts, reads) for rows in facts.attempts.values()
-    ]
+    now_ns = reads.now_ns()
+    over = {run.run_id: run.last_ns for run in runs.values() if now_ns - run.last_ns > LONG_OVER_S * 1e9}
+    living = sorted(runs.keys() - over.keys())
 
+    def ask(query: Callable[[tuple[str, ...]], Query]) -> list[Row]:
+        still = (reads.ask_all_runs(query(some), age_s=AGE_S) for some in in_portions(living))
+        known = tuple(over[name] for name in sorted(over))
+        past = (reads.ask_all_runs(query(some), age_s=OVER_AGE_S, known=known) for some in in_portions(sorted(over)))
+        return [row for table in (*still, *past) for row in table.to_pylist()]
 
-class _Facts:
-    """The answers of bulk queries, by attempt."""
+    def ask_interrupted(query: InterruptedSteps, heard_ns: int) -> list[Row]:
+        rows: list[Row] = reads.ask_each_second(query, heard_ns).to_pylist()
+        return rows
 
-    def __init__(self, reads: Reads, runs: Sequence[_Stored]) -> None:
-        now_ns = reads.now_ns()
-        over = {run.run_id: run.last_ns for run in runs if now_ns - run.last_ns > LONG_OVER_S * 1e9}
-        living = sorted({run.run_id for run in runs} - over.keys())
-
-        def ask(query: Callable[[tuple[str, ...]], Query]) -> list[Row]:
-            still = (reads.ask_all_runs(query(some), age_s=AGE_S) for some in in_portions(living))
-            known = tuple(over[name] for name in sorted(over))
-            past = (
-                reads.ask_all_runs(query(some), age_s=OVER_AGE_S, known=known) for some in in_portions(sorted(over))
-            )
-            return [row for table in (*still, *past) for row in table.to_pylist()]
-
-        self.attempts: dict[str, list[Row]] = {}
-        for row in ask(lambda names: Runs(run_ids=names)):
-            self.attempts.setdefault(row["run_id"], []).append(row)
-        self.grids = _by_attempt(ask(lambda names: RunGrids(run_ids=names)))
-        self.beats = _by_attempt(ask(lambda names: RunBeats(run_ids=names)))
-        self.stalls = _by_attempt(ask(lambda names: RunStalls(run_ids=names)))
-        self.mfu = means_by_attempt(ask(lambda names: RunRates(run_ids=names, metric=MFU)))
-        self.steps = steps_by_attempt(ask(lambda names: RunSteps(run_ids=names)))
-        self._leave_out_interrupted(reads)
-        self.wall_ns = {
-            (row["run_id"], row["first_attempt"], row["last_attempt"]): row["wall_ns"]
-            for row in ask(lambda names: RunWallTimes(run_ids=names))
-        }
-        snapshots = ask(lambda names: RunStageTimes(run_ids=names, stage=int(Stage.CHECKPOINT_SNAPSHOT)))
-        self.snapshot_ns = {(row["run_id"], row["attempt"]): row["mean_ns"] for row in snapshots}
-        self.decisions: dict[str, list[tuple[int, str]]] = {}
-        for row in ask(lambda names: RunDecisions(run_ids=names)):
-            self.decisions.setdefault(row["run_id"], []).append((row["at_ns"], decision_in(row).name))
-
-    def _leave_out_interrupted(self, reads: Reads) -> None:
-        """Remove interrupted steps of attempts that died after a stall. There are few such attempts."""
-        for attempt in self.stalls.keys() & self.steps.keys() & self.beats.keys():
-            beats = self.beats[attempt]
-            if beats["num_gone"]:
-                query = InterruptedSteps(run_id=attempt[0], attempt=attempt[1])
-                rows = reads.ask_each_second(query, beats["heard_ns"]).to_pylist()
-                left = without_interrupted(self.steps.pop(attempt), rows)
-                self.steps |= {} if left is None else {attempt: left}
+    grids = {(row["run_id"], row["attempt"]): topology_in(row) for row in ask(lambda names: RunGrids(run_ids=names))}
+    alerts = _Alerts(reported_alerts(reads))
+    found = figures_of_runs(ask, ask_interrupted, now_ns)
+    return [_row(figures, grids.get(figures.key), alerts, reads) for figures in found]
 
 
 class _Alerts:
@@ -198,50 +144,33 @@ class _Alerts:
                 self.open.setdefault(entry.alert.run, []).append(entry.alert)
 
 
-def _by_attempt(rows: list[Row]) -> dict[Attempt, Row]:
-    return {(row["run_id"], row["attempt"]): row for row in rows}
-
-
 def _last_ns(rows: list[Row]) -> int:
     return max(int(row["last_ns"]) for row in rows)
 
 
-def _row(attempts: list[Row], facts: _Facts, alerts: _Alerts, reads: Reads) -> RunRow:
-    """``attempts``: all attempts of one run, ascending."""
-    newest = attempts[-1]
-    attempt = newest["run_id"], newest["attempt"]
-    steps, grid, stall_row = facts.steps.get(attempt), facts.grids.get(attempt), facts.stalls.get(attempt)
-    heard = state_of(
-        facts.beats.get(attempt),
-        stall_row,
-        last_end_ns=steps.last_end_ns if steps else 0,
-        last_ns=newest["last_ns"],
-        now_ns=reads.now_ns(),
-    )
-    heard_ns, started_ns = max(_last_ns(attempts), heard.heard_ns), min(row["started_ns"] for row in attempts)
-    host_wall_ns = facts.wall_ns.get((attempt[0], attempts[0]["attempt"], attempt[1]))
-    begin_ns, end_ns = wall_range(started_ns, heard_ns, host_wall_ns, facts.decisions.get(attempt[0], ()))
-    keys = [(row["run_id"], row["attempt"]) for row in attempts]
-    sums = [step_sums(facts.steps.get(key), facts.snapshot_ns.get(key, 0.0)) for key in keys]
+def _row(figures: RunFigures, grid: Topology | None, alerts: _Alerts, reads: Reads) -> RunRow:
+    heard = figures.heard
     # A live run has completed a step since its last stall. Old runs are not read again for each list.
-    may_stall = stall_row and heard.state is not RunState.LIVE and reads.now_ns() - heard_ns < OLD_NS
-    freshness = newest["last_step"], newest["last_ns"], stall_row["newest_ns"] if stall_row else 0, heard.has_ended
-    stall = reads.stall(attempt, freshness, newest["num_ranks"]) if may_stall else None
+    is_recent = reads.now_ns() - figures.heard_ns < OLD_NS
+    may_stall = figures.stalled_ns and heard.state is not RunState.LIVE and is_recent
+    freshness = figures.last_step, figures.last_ns, figures.stalled_ns, heard.has_ended
+    stall = reads.stall(figures.key, freshness, figures.num_ranks) if may_stall else None
+    meta = metadata(figures.meta)
     return RunRow(
-        run_id=attempt[0],
-        attempt=attempt[1],
-        num_attempts=len(attempts),
+        run_id=figures.run_id,
+        attempt=figures.attempt,
+        num_attempts=figures.num_attempts,
         state=heard.state,
-        what=" · ".join(meta[key] for key in SHOWN if key in meta) if (meta := metadata(newest["meta"])) else "",
-        topology=topology_in(grid) if grid else None,
-        num_ranks=newest["num_ranks"],
-        last_step=steps.last_step if steps else None,
-        step_time=steps.recent if steps else None,
-        mfu=facts.mfu.get(attempt),
-        goodput=goodput_of_sums(sums, end_ns - begin_ns),
-        findings=_findings(attempt, alerts, reads.reports.known(attempt), stall),
-        started_ns=started_ns,
-        heard_ns=heard_ns,
+        what=" · ".join(meta[key] for key in SHOWN if key in meta),
+        topology=grid,
+        num_ranks=figures.num_ranks,
+        last_step=figures.steps.last_step if figures.steps else None,
+        step_time=figures.step_time,
+        mfu=figures.mfu,
+        goodput=figures.goodput,
+        findings=_findings(figures.key, alerts, reads.reports.known(figures.key), stall),
+        started_ns=figures.started_ns,
+        heard_ns=figures.heard_ns,
     )
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.model.recent_steps import RecentMean
 from diagnose.model.run_state import RunState
 from ui.dashboard.data import Reads
-from ui.dashboard.data.run_rows import GOODPUT_MEANING, RecentMean, RunRow
+from ui.dashboard.data.run_rows import GOODPUT_MEANING, RunRow
 from ui.dashboard.pages.controls import text_input
 from ui.dashboard.pages.interface import Page, Region, region_id
 from ui.dashboard.pages.panels import UNKNOWN, empty_store, findings_cell, loading, mean_of_steps, notice, state_cell

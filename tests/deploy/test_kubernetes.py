@@ -1,0 +1,82 @@
+"""The manifests for Kubernetes: valid, and what ranks, agents and collectors agree on agrees."""
+
+import io
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from telemetry.agent.settings import parse_settings
+from telemetry.attach.deciding import wants_attachment
+from telemetry.settings import DEFAULT_PORT
+from tests.deploy.compose_file import DEPLOY
+from tests.docs.pages import DOCS
+
+FILES = sorted((DEPLOY / "kubernetes").glob("*.yml"))
+VERSIONS = ("1.29", "1.33")
+"""Of Kubernetes: the first one with sidecars, and a newer one."""
+
+
+def manifests(name: str) -> dict[str, dict[str, Any]]:
+    """Kind -> manifest."""
+    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())}
+
+
+@pytest.fixture
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = manifests("train.yml")["Job"]["spec"]["template"]["spec"]
+    return spec
+
+
+def variables(container: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in container["env"]}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_manifest_is_valid(path: Any, version: str) -> None:
+    """`pip install kubernetes-validate` (22 MB) brings the schemas."""
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    for manifest in yaml.safe_load_all(io.StringIO(path.read_text())):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_ranks_record_where_the_agent_reads_and_start_no_agent(pod: dict[str, Any]) -> None:
+    (agent,), (ranks,) = pod["initContainers"], pod["containers"]
+    settings = parse_settings("rankscope agent", agent["args"][1:], collector=None)
+    told = variables(ranks)
+    assert agent["args"][0] == "agent"
+    assert told["RANKSCOPE_SPOOL"] == str(settings.spool)
+    assert wants_attachment(told)
+    assert "RANKSCOPE_COLLECTOR" not in told
+    mounts = [{mount["name"]: mount["mountPath"] for mount in each["volumeMounts"]} for each in (agent, ranks)]
+    assert mounts[0]["spool"] == mounts[1]["spool"] == str(settings.spool)
+    assert "emptyDir" in {volume["name"]: volume for volume in pod["volumes"]}["spool"]
+
+
+def test_the_agent_is_a_sidecar_that_sees_the_processes_of_ranks_as_their_user(pod: dict[str, Any]) -> None:
+    assert pod["initContainers"][0]["restartPolicy"] == "Always"
+    assert pod["shareProcessNamespace"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert not any(
+        "runAsUser" in each.get("securityContext", {}) for each in (*pod["initContainers"], *pod["containers"])
+    )
+
+
+def test_agents_reach_the_service_of_the_collector(pod: dict[str, Any]) -> None:
+    collector = manifests("collector.yml")
+    service, stateful = collector["Service"], collector["StatefulSet"]
+    settings = parse_settings("rankscope agent", pod["initContainers"][0]["args"][1:], collector=None)
+    assert settings.collector == f"http://{service['metadata']['name']}:{DEFAULT_PORT}"
+    assert service["spec"]["ports"][0]["port"] == DEFAULT_PORT
+    (container,) = stateful["spec"]["template"]["spec"]["containers"]
+    assert variables(container)["RANKSCOPE_ALLOWED_HOSTS"] == service["metadata"]["name"]
+    assert stateful["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_variable_is_in_the_guide_of_settings(path: Any) -> None:
+    guides = (DOCS / "guides" / "settings.md").read_text() + (DOCS / "guides" / "attach.md").read_text()
+    for name in set(re.findall(r"\bRANKSCOPE[A-Z_]*", path.read_text())):
+        assert f"`{name}" in guides, name
