@@ -115,7 +115,6 @@ class ProfileOutcome:
     """How far the offset can be wrong, without the error of Kineto's own conversion."""
     size_bytes: int = 0
     """Of the trace, uncompressed."""
-    torch: str = ""
     parts: int = 0
     """Of the stored trace, which is compressed by gzip."""
     sha256: str = ""

@@ -68,7 +68,11 @@ class KinetoTrace:
         if on_gpu:
             _keep_cupti(torch)
         profiler = torch.autograd.profiler.profile(use_kineto=True, use_device="cuda" if on_gpu else None)
-        profiler.__enter__()
+        try:
+            profiler.__enter__()
+        except BaseException:
+            torch.autograd.profiler._run_on_profiler_stop()  # torch notes the start before it starts
+            raise
         self._profiler, self._thread, self._is_running = profiler, get_ident(), True
         self._wrap(torch.autograd.profiler)
         with suppress(Exception):

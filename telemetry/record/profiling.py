@@ -32,6 +32,8 @@ from telemetry.record.recorder import Recorder
 
 REFUSED = "profile-refused"
 """Name of the mark of a request that cannot be read; its text is the reason."""
+PROFILED = "profiled"
+"""Name of the mark of a profile that is over; its text names the steps. They took longer than others."""
 WATCH = -1
 """For the recorder: call again at the next step."""
 MIN_FREE_BYTES = 2 * MAX_TRACE_BYTES
@@ -57,7 +59,7 @@ class StepProfiler:
             else:
                 self._profile = self._begin(step)
             if self._profile is not None and self._profile.is_over:
-                self._profile = None
+                self._drop(self._profile)
         except Exception as error:
             if self._profile is not None:
                 self._profile.discard()
@@ -70,6 +72,7 @@ class StepProfiler:
         profile, self._profile = self._profile, None
         if profile is not None:
             profile.end("the recording ended")
+            self._drop(profile)
 
     def abandon(self) -> None:
         """In a forked child."""
@@ -77,6 +80,12 @@ class StepProfiler:
             self._profile.forget()
             forget_trace()
         self._profile = None
+
+    def _drop(self, profile: "_Profile") -> None:
+        """A profile is over. Its steps are marked, because they took longer."""
+        self._profile = None
+        if text := profile.in_words():
+            self._recorder.mark(PROFILED, text)
 
     def _begin(self, step: int) -> "_Profile | None":
         request = read_own_request(self._folder)
@@ -154,6 +163,11 @@ class _Profile:
             except Exception as error:
                 self._fail(folder, error)
         self._trace.discard()  # if the folder is gone
+
+    def in_words(self) -> str:
+        """Which steps were profiled; empty: none."""
+        outcome = self._outcome
+        return f"steps {outcome.first_step} to {outcome.last_step}" if outcome.phase == Phase.DONE else ""
 
     def _is_wanted(self) -> bool:
         """Whether the request is still there: it is removed if nobody waits for the trace any more."""

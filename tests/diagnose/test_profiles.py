@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.profiles import LOST, NO_AGENT, choose_ranks, newest_finding, stored_profiles
+from diagnose.profiles import LOST, NO_AGENT, choose_for, choose_ranks, newest_finding, stored_profiles
 from telemetry.profiles import Phase, ProfileOutcome
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
@@ -11,6 +11,7 @@ from telemetry.tables import PROFILE_REQUESTS
 from telemetry.topology import Topology
 from tests.telemetry.made_rows import insert
 from tests.ui.made_profiles import store_profiles, store_state
+from tests.ui.synthetic_run import SyntheticRun
 
 
 def finding(*ranks: int, last_step: int) -> Finding:
@@ -47,6 +48,13 @@ def test_no_suspect_is_a_peer() -> None:
 def test_a_peer_has_the_role_of_its_suspect() -> None:
     roles = {0: "actor", 1: "rollout", 2: "rollout", 3: "actor"}
     assert choose_ranks([0], Topology(dp=4), roles).peers == (3,)
+
+
+def test_the_ranks_of_a_stored_run_are_chosen_by_its_mesh(embedded: EmbeddedStore) -> None:
+    run = SyntheticRun(topology=Topology(dp=2, pp=2, tp=2))
+    run.introduce(embedded)
+    choice = choose_for(StoreReader(embedded), run.run_id, run.attempt, [5])
+    assert (choice.suspects, choice.peers) == ((5,), (1,))
 
 
 def test_the_newest_finding_names_ranks_and_ends_last() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from diagnose.profiles import StoredProfile, stored_profiles, trace_parts
 from telemetry.errors import UsageError
+from telemetry.imports.kineto_file import read_trace
 from telemetry.profiles import Phase
 from telemetry.stages import Stage
 from telemetry.stores.queries import Spans
@@ -87,7 +88,8 @@ def test_a_profile_is_ordered_stored_listed_and_fetched_while_the_job_trains(sce
     assert (rank["rank"], rank["phase"], rank["last_step"] - rank["first_step"]) == (1, "stored", 2)
     trace = json.loads(gzip.decompress(Path(rank["file"]).read_bytes()))
     assert_on_the_clock_of_the_spans(trace, scene.client, rank)
-    assert trace["distributedInfo"]["rank"] == 1
+    imported = read_trace(Path(rank["file"]))
+    assert (imported.rank, len(imported.step_numbers)) == (1, 3)
     listed = scene.command("--list")
     assert found["profile"][:8] in listed.out
     again = scene.command("--get", found["profile"], "--out", tmp_path / "again")
@@ -102,8 +104,10 @@ def test_a_profile_is_ordered_stored_listed_and_fetched_while_the_job_trains(sce
     assert not list(scene.road.spool.glob("*/*/rank-*/profile/*"))
     assert_same_losses(scene)
     ended = scene.command("--ranks", "0")
-    assert ended.status == 2
-    assert "is ended" in ended.error
+    assert (ended.status, "is ended" in ended.error) == (2, True), ended.error
+    scene.road.collector.end()
+    without = rankscope("profile", RUN, "--ranks", "0", "--store", f"embedded:{scene.folder / 'store'}")
+    assert (without.status, "needs a running collector" in without.error) == (2, True), without.error
 
 
 def assert_on_the_clock_of_the_spans(trace: dict[str, Any], client: CollectorClient, rank: dict[str, Any]) -> None:

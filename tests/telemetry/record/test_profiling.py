@@ -26,7 +26,7 @@ from telemetry.record.profile_files import (
     read_request,
     remove_profile,
 )
-from telemetry.record.profiling import REFUSED
+from telemetry.record.profiling import PROFILED, REFUSED
 from telemetry.record.recording import RECORDER
 from telemetry.record.session import current_session
 from telemetry.stages import Stage
@@ -100,6 +100,7 @@ def test_a_profile_has_the_steps_that_were_asked_for_on_the_clock_of_the_spans(r
     assert any(event["name"] == "aten::mm" for event in trace["traceEvents"])
     telemetry.stop()
     found = recorded(tmp_path)
+    assert found.marks == [(PROFILED, "steps 2 to 3")]
     anchor = found.reader.live().anchor
     own = {int(row["step"]): row for row in found.spans if row["stage"] == Stage.STEP}
     for step, (begin_ns, duration_ns) in annotated.items():
@@ -174,6 +175,16 @@ def test_an_old_request_begins_no_profile(rank: Path) -> None:
     given_up = final_outcome(rank, read_request(rank), now_ns=monotonic_ns() + 20 * 10**9)
     assert given_up is not None
     assert "began no step" in given_up.reason
+
+
+def test_a_profile_that_does_not_end_is_given_up(rank: Path) -> None:
+    placed = place_request(rank, request(steps=50))
+    assert placed is not None
+    train(0, 1)
+    assert final_outcome(rank, placed) is None
+    given_up = final_outcome(rank, placed, now_ns=monotonic_ns() + 200 * 10**9)
+    assert given_up is not None
+    assert (given_up.phase, given_up.reason) == (Phase.FAILED, "the rank did not end the profile: it may hang")
 
 
 def test_a_running_profiler_of_the_user_is_left_alone(rank: Path) -> None:
