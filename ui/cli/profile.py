@@ -5,7 +5,6 @@ from pathlib import Path
 
 from diagnose.model.run_state import local_time
 from diagnose.profiles import StoredProfile
-from diagnose.ranges import fold_ranks
 from telemetry.errors import UsageError
 from telemetry.printable import printable
 from telemetry.profiles import Phase, ProfileOutcome
@@ -14,7 +13,7 @@ from ui.cli.output import out, progress
 from ui.cli.profile_spool import RankProfile, profile_spool
 from ui.cli.profile_store import Attempt, fetched, order, the_attempt, write
 from ui.cli.readers import open_reader
-from ui.dashboard.wording import size
+from ui.dashboard.wording import named_ranks, size
 
 
 def profile(options: ProfileOptions) -> int:
@@ -92,7 +91,7 @@ def _report(options: ProfileOptions, run_id: str, attempt: int, profile_id: str,
         out.print("\n".join(lines), markup=False, highlight=False)
     failed = [profile.rank for profile in found if profile.outcome.phase != Phase.STORED]
     if failed:
-        progress.print(f"not profiled: ranks {fold_ranks(failed)}", markup=False, highlight=False)
+        progress.print(f"not profiled: {named_ranks(failed)}", markup=False, highlight=False)
     elif any(profile.path for profile in found) and not options.json:
         progress.print("open a file with https://ui.perfetto.dev or chrome://tracing", markup=False, highlight=False)
     return 2 if failed else 0

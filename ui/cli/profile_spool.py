@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnose.ranges import fold_ranks, unfold_ranks
+from diagnose.ranges import unfold_ranks
 from telemetry.errors import UnknownRunError, UnreadableError, UsageError
 from telemetry.evidence.rank_state import check_owner, live_state
 from telemetry.profile_file import about_file, compressed_parts, file_name
@@ -15,6 +15,7 @@ from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.records import RankIdentity
 from ui.cli.commands.profile import ProfileOptions
 from ui.cli.output import progress
+from ui.dashboard.wording import named_ranks
 
 POLL_S = 0.1
 OLD_HINT = "start the training again with this version of rankscope"
@@ -55,7 +56,7 @@ def profile_spool(options: ProfileOptions, spool: Path) -> tuple[SpoolRun, str, 
     profile_id = secrets.token_hex(16)
     folder = options.out_folder or Path(f"profile-{profile_id[:8]}")
     placed = {rank: _place(run, rank, profile_id, options) for rank in ranks}
-    with progress.status(f"profiling ranks {fold_ranks(ranks)}"):
+    with progress.status(f"profiling {named_ranks(ranks)}"):
         outcomes = _wait(run, placed)
     return run, profile_id, [_write(run, rank, outcome, folder) for rank, outcome in outcomes.items()]
 

@@ -9,7 +9,7 @@ from diagnose.model.load import newest_attempt
 from diagnose.model.run_state import RunState, heard_of
 from diagnose.pipeline import diagnose_run
 from diagnose.profiles import NO_AGENT, StoredProfile, choose_for, newest_finding, stored_profiles, trace_parts
-from diagnose.ranges import fold_ranks, unfold_ranks
+from diagnose.ranges import unfold_ranks
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import printable
 from telemetry.profile_file import file_name
@@ -21,6 +21,7 @@ from telemetry.wire.client import CollectorClient
 from telemetry.wire.profile_order import ProfileOrder
 from ui.cli.commands.profile import ProfileOptions
 from ui.cli.output import progress
+from ui.dashboard.wording import named_ranks
 
 POLL_S = 0.5
 PATIENCE_S = 60.0
@@ -67,7 +68,7 @@ def order(attempt: Attempt, options: ProfileOptions) -> list[StoredProfile]:
             hint="only a live run can be profiled" + ("; see `rankscope diagnose hang`" * (state is RunState.STALLED)),
         )
     ranks, finding = _chosen(attempt, options)
-    progress.print(f"profiling ranks {fold_ranks(ranks)} of {attempt.name}", markup=False, highlight=False)
+    progress.print(f"profiling {named_ranks(ranks)} of {attempt.name}", markup=False, highlight=False)
     profile_id = client.order_profile(
         ProfileOrder(
             run_id=attempt.run_id,
@@ -112,7 +113,7 @@ def _wait(attempt: Attempt, profile_id: str) -> list[StoredProfile]:
             time.sleep(POLL_S)
     if all(profile.reason == NO_AGENT for profile in own):
         raise UnreachableError(
-            f"ranks {fold_ranks(profile.rank for profile in own)}: {NO_AGENT}",
+            f"{named_ranks([profile.rank for profile in own])}: {NO_AGENT}",
             hint="check that the agents of these hosts run, reach this collector, and have its version",
         )
     return own

@@ -15,14 +15,13 @@ from dash.development.base_component import Component
 from diagnose.findings import Finding
 from diagnose.model.run_state import RunState
 from diagnose.profiles import StoredProfile, choose_ranks
-from diagnose.ranges import fold_ranks
 from telemetry.profiles import Phase
 from ui.dashboard.data import Reads
 from ui.dashboard.data.profiles import profiles_of
 from ui.dashboard.pages.panels import panel, part, table
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import ViewState
-from ui.dashboard.wording import clock, stamp
+from ui.dashboard.wording import clock, named_ranks, stamp
 
 PATH = "profile"
 """The route of a file."""
@@ -58,8 +57,7 @@ def order_button(ranks: Sequence[int], finding: str, run: RunSummary, reads: Rea
     if not reads.takes_orders or run.state is not RunState.LIVE:
         return None
     order = {"run_id": run.run_id, "attempt": run.attempt, "ranks": list(ranks), "finding": finding}
-    named = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {fold_ranks(ranks)}"
-    button = html.Button(f"Profile {named}", className="button small", **{"data-order": json.dumps(order)})
+    button = html.Button(f"Profile {named_ranks(ranks)}", className="button small", **{"data-order": json.dumps(order)})
     return html.Span([button, html.Span("", className="order-answer small", role="status")], className="order")
 
 
