@@ -143,6 +143,37 @@ ALERTS = pa.schema(
     ]
 )
 
+PROFILE_REQUESTS = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("profile_id", pa.string()),
+        ("at_ns", pa.int64()),  # wall clock of the collector
+        ("steps", pa.uint32()),
+        ("seconds", pa.uint32()),
+        ("finding", pa.string()),  # kind of the finding that it was requested for; empty: none
+    ]
+)
+"""Written by a collector, for a holder of the full token. No collector accepts a batch of these."""
+
+PROFILE_STATES = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("profile_id", pa.string()),
+        ("at_ns", pa.int64()),  # wall clock of the agent
+        ("phase", pa.string()),  # telemetry/profiles.py
+        ("body", pa.string()),  # ProfileOutcome as JSON; empty before there is one
+    ]
+)
+
+PROFILE_PARTS = pa.schema(
+    [
+        ("rank", pa.uint32()),
+        ("profile_id", pa.string()),
+        ("part", pa.uint32()),  # from 0
+        ("content", pa.string()),  # base64 of a part of the compressed trace
+    ]
+)
+
 NO_FOLDER, OLDER_FOLDER = 0, -1
 """In ``opened_ns`` of stored spans, marks and samples, where no folder is known. 0: the sender named none. -1: an older
 version stored the row, or it was stored without a collector."""
@@ -157,6 +188,8 @@ TABLES: dict[str, pa.Schema] = {
     "host_samples": HOST_SAMPLES,
     "host_events": HOST_EVENTS,
     "alerts": ALERTS,
+    "profile_states": PROFILE_STATES,
+    "profile_parts": PROFILE_PARTS,
 }
 """Name of a table -> columns of one batch. ``run_id`` and ``attempt`` are constant over a batch. They are keys of the
 Arrow schema's metadata, with ``openings``: for each rank, when its folder was first opened. The store holds them as

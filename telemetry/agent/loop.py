@@ -4,6 +4,7 @@ every second   find new ranks -> announce them
                -> rows of the samplers, which run in threads of their own (host_reports.py)
                -> evidence, which watch.py collects in a thread of its own
                -> records, until few are left -> acknowledge -> heartbeats
+               -> requests for profiles, which came with the answer; profiles.py handles them in a thread of its own
 on a failure   nothing is acknowledged: wait longer after each failure, then read the same records again
 at the end     the agent exits once every rank has ended and all its records are stored
 
@@ -19,6 +20,7 @@ from contextlib import suppress
 
 from telemetry.agent.host import Host, sweep
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
+from telemetry.agent.profiles import ProfileCourier
 from telemetry.agent.sampling import HostWatch, open_clock_ping, open_samplers
 from telemetry.agent.settings import AgentSettings
 from telemetry.agent.shipping import Shipper
@@ -68,10 +70,12 @@ class Agent:
         settings: AgentSettings,
         watch: EvidenceWatch | None = None,
         reports: HostReports | None = None,
+        courier: ProfileCourier | None = None,
     ) -> None:
         self._host = host
         self._watch = watch
         self._reports = reports
+        self._courier = courier
         self._poster = poster
         self._settings = settings
         self._shipper = Shipper(host, poster)
@@ -98,7 +102,7 @@ class Agent:
             try:
                 self.turn()
                 back_off.succeeded()
-                self._check_patience(next(iter(self._shipper.ahead.values()), None))
+                self._check_patience(self._waits_for())
             except UnreachableError as error:
                 self._shipper.forget_announcements()
                 if stop_s is not None:
@@ -114,6 +118,11 @@ class Agent:
                 break
             self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
         self._raise_refusals()
+
+    def _waits_for(self) -> RankscopeError | None:
+        """Why something is not stored yet, although the collector answers."""
+        profile_error = self._courier.error if self._courier is not None else None
+        return next(iter(self._shipper.ahead.values()), profile_error)
 
     def _raise_refusals(self) -> None:
         """Raise the first refusal of a run or a file, if there is one."""
@@ -161,7 +170,16 @@ class Agent:
         for owner, rows in beats.items():
             if owner not in refused and owner not in self._shipper.ahead:
                 self._shipper.post("heartbeats", heartbeat_rows(rows), owner)
+        self._hand_over_profiles()
         self._host.finish(drained=drained)
+
+    def _hand_over_profiles(self) -> None:
+        requests, self._shipper.profiles = self._shipper.profiles, []
+        if self._courier is not None:
+            refused = self._host.refused_runs
+            self._courier.follow(item for item in self._host.ranks.items() if item[1].owner not in refused)
+            for owner, request in requests:
+                self._courier.take(owner, [request])
 
     def _ship_evidence(self) -> None:
         if self._watch is None:
@@ -176,6 +194,8 @@ class Agent:
     def _finished(self, began: float) -> bool:
         if self._host.ranks:
             if not all(rank.done for rank in self._host.ranks.values()):
+                return False
+            if self._courier is not None and not self._courier.is_idle:
                 return False
             if self._watch is None:
                 return True
@@ -213,9 +233,12 @@ def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> N
     reports.start()
     try:
         with CollectorClient(settings.collector, settings.token) as client:
+            courier = ProfileCourier(client)
+            courier.start()
             try:
-                Agent(host, client, settings, watch, reports).run(stop or threading.Event())
+                Agent(host, client, settings, watch, reports, courier).run(stop or threading.Event())
             finally:
+                courier.stop()
                 samplers.stop()
                 reports.stop()
                 with suppress(

@@ -13,6 +13,7 @@ from telemetry.agent.host_reports import Poster
 from telemetry.agent.tail import Chunk, rank_rows
 from telemetry.errors import AheadError, JumpError, RefusedRowsError
 from telemetry.printable import log
+from telemetry.profiles import ProfileRequest
 from telemetry.wire.codec import labelled
 
 MAX_RECORDS = 100_000
@@ -32,6 +33,8 @@ class Shipper:
         self._host = host
         self._poster = poster
         self.ahead: dict[Owner, AheadError] = {}
+        self.profiles: list[tuple[Owner, ProfileRequest]] = []
+        """Requests that came with the answers to heartbeats, and that nobody has taken yet."""
         self._left_out: set[tuple[Owner, str]] = set()
         """Runs and tables with rows of the future, which were left out."""
 
@@ -97,7 +100,8 @@ class Shipper:
             AheadError: a rank began in the future of the collector's clock. Other rows of the future are left out.
         """
         try:
-            self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))
+            ack = self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))
+            self.profiles += [(owner, request) for request in ack.profiles]
         except JumpError:
             raise
         except AheadError as error:

@@ -2,6 +2,7 @@
 
     POST /v1/batches/{table}   Arrow in, {"rows", "duplicates"} out, once stored
     POST /v1/query             JSON in, Arrow out
+    POST /v1/profiles          the order of a profile in JSON, {"profile_id"} out; needs the full token (profiles.py)
     GET  /v1/clock             the collector's time, in JSON
     GET  /healthz  /metrics
 
@@ -38,11 +39,13 @@ from prometheus_client.openmetrics import exposition as open_metrics
 from telemetry.collector.counters import Counters
 from telemetry.collector.gates import refuse
 from telemetry.collector.ingest import Ingest, QueueFullError
+from telemetry.collector.profiles import ProfileOrders, RefusedOrderError
 from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
 from telemetry.printable import log
 from telemetry.stores.interface import Query, Reader, Store
 from telemetry.wire.client import STATUS_OF, CollectorTime
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
+from telemetry.wire.profile_order import MAX_ORDER_BYTES, decode_order
 
 NAME = f"{socket.gethostname()}/{os.getpid()}"
 """Several collectors may answer at one address: each has a clock of its own."""
@@ -125,7 +128,13 @@ class _Queries:
 
 
 def make_router(
-    store: Store, reader: Reader, ingest: Ingest, counters: Counters, *, max_answer_bytes: int
+    store: Store,
+    reader: Reader,
+    ingest: Ingest,
+    counters: Counters,
+    *,
+    max_answer_bytes: int,
+    orders: ProfileOrders,
 ) -> APIRouter:
     """Routes for a store, its reader, and its writer."""
     router = APIRouter()
@@ -143,7 +152,19 @@ def make_router(
             counters.rejected(answer.status_code)
             refusals.refused(f"{table}: HTTP status {answer.status_code}: {error}")
             return answer
-        return JSONResponse({"rows": ack.rows, "duplicates": ack.duplicates})
+        counts = {"rows": ack.rows, "duplicates": ack.duplicates}
+        if table == "heartbeats" and (profiles := await to_thread.run_sync(orders.open_for, batch)):
+            return JSONResponse({**counts, "profiles": profiles})
+        return JSONResponse(counts)
+
+    @router.post("/v1/profiles")
+    async def take_order(request: Request) -> Response:
+        try:
+            order = decode_order(await _body(request, JSON_TYPE, MAX_ORDER_BYTES))
+            profile_id = await to_thread.run_sync(orders.accept, order)
+        except (UsageError, UnreachableError) as error:
+            return refusal(error)
+        return JSONResponse({"profile_id": profile_id})
 
     @router.post("/v1/query")
     async def answer_query(request: Request) -> Response:
@@ -214,6 +235,7 @@ def refusal(error: Exception) -> JSONResponse:
         case UnreachableError():
             return refuse(503, error.message, error.hint)
         case UsageError():
-            return refuse(error.status if isinstance(error, RejectedError) else 400, error.message, error.hint)
+            status = error.status if isinstance(error, RejectedError | RefusedOrderError) else 400
+            return refuse(status, error.message, error.hint)
         case _:
             return refuse(429, "too many rows wait to be stored", "retry after Retry-After seconds")

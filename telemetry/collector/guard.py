@@ -6,7 +6,7 @@
 Access, for a server with tokens:
 
     token    allows                                                 otherwise
-    full     everything
+    full     everything, and only it: POST /v1/profiles
     write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics, /v1/logs   403
     read     everything else: queries, metrics, the dashboard            403
     any      GET /v1/clock: agents measure the offset of their clock
@@ -161,6 +161,8 @@ def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 OPEN_PATHS = frozenset({"/healthz"})
+ORDER_PATH = "/v1/profiles"
+"""An order acts on running ranks. Neither an agent's token nor a reader's is enough."""
 CLOCK_PATH = "/v1/clock"
 """Used by agents, which may only write."""
 WRITE_PATHS = re.compile(r"/v1/(batches/[^/]+|traces|metrics|logs)")
@@ -192,7 +194,7 @@ class TokenGate:
         token, granted = presented(Headers(scope=scope)), Access(0)
         for known, access in self._grants:  # all of them, in constant time, so that the duration reveals nothing
             granted |= access if hmac.compare_digest(token, known) else Access(0)
-        if _needed(scope) & granted:
+        if _may(scope, granted):
             await self._app(scope, receive, send)
         else:
             await self._turn_away(granted, scope, receive, send)
@@ -200,19 +202,30 @@ class TokenGate:
     async def _turn_away(self, granted: Access, scope: Scope, receive: Receive, send: Send) -> None:
         if granted:
             may = "write" if granted is Access.WRITE else "read"
-            hint = f"use the collector's {_variable(scope)}, or its RANKSCOPE_TOKEN"
+            hint = f"use the collector's {', or its '.join(_variables(scope))}"
             answer = refuse(403, f"this token may only {may}", hint)
         else:
-            hint = f"set {_variable(scope)} or RANKSCOPE_TOKEN to the collector's, or send Authorization: Bearer TOKEN"
+            hint = f"set {' or '.join(_variables(scope))} to the collector's, or send Authorization: Bearer TOKEN"
             challenge = 'Basic realm="rankscope"'
             answer = refuse(401, "no token, or a wrong one", hint, WWW_Authenticate=challenge)
         self._refused(answer.status_code)
         await turn_away(answer, scope, receive, send)
 
 
-def _variable(scope: Scope) -> str:
-    """The variable of the token with the fewest rights that is enough."""
-    return "RANKSCOPE_WRITE_TOKEN" if Access.WRITE in _needed(scope) else "RANKSCOPE_READ_TOKEN"
+def _is_order(scope: Scope) -> bool:
+    return bool(scope["type"] == "http" and scope["method"] == "POST" and scope["path"] == ORDER_PATH)
+
+
+def _may(scope: Scope, granted: Access) -> bool:
+    """Whether a token with these rights is enough."""
+    return granted == (Access.READ | Access.WRITE) if _is_order(scope) else bool(_needed(scope) & granted)
+
+
+def _variables(scope: Scope) -> list[str]:
+    """The variables of the tokens that are enough, the one with the fewest rights first."""
+    if _is_order(scope):
+        return ["RANKSCOPE_TOKEN"]
+    return ["RANKSCOPE_WRITE_TOKEN" if Access.WRITE in _needed(scope) else "RANKSCOPE_READ_TOKEN", "RANKSCOPE_TOKEN"]
 
 
 def presented(headers: Headers) -> bytes:

@@ -12,6 +12,7 @@ from telemetry.collector.counters import Counters
 from telemetry.collector.guard import guard
 from telemetry.collector.ingest import Ingest
 from telemetry.collector.otlp.api import make_otlp_router
+from telemetry.collector.profiles import ProfileOrders
 from telemetry.collector.serving import listen, serve
 from telemetry.collector.settings import CollectorSettings, ServerSettings
 from telemetry.process.process_memory import limit_arenas
@@ -43,7 +44,10 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
     app.state.metrics.register(counters)
     ProcessCollector(registry=app.state.metrics)
     reader = answering(store, settings)
-    app.include_router(make_router(store, reader, ingest, counters, max_answer_bytes=settings.max_answer_bytes))
+    orders = ProfileOrders(store, reader, is_open=bool(settings.tokens.full))
+    app.include_router(
+        make_router(store, reader, ingest, counters, max_answer_bytes=settings.max_answer_bytes, orders=orders)
+    )
     app.include_router(make_otlp_router(store, ingest, counters, settings))
     guard(app, settings, counters.refused)
     return app

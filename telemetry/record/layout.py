@@ -9,6 +9,7 @@
         000001.rec      the name is the number of the segment
         000002.rec.new  being made; 000000.rec.gone: being deleted to make room
         shipping        what is acknowledged, in flight and lost: a page of words, see shipping_page.py
+        profile/        a profile on demand, see telemetry/profiles.py
 
 A record counts as written when its last field, ``commit``, holds the record's own byte offset in the file: it is stored
 last, so a record torn by SIGKILL, or still being written, is not there yet. All integers are little-endian, all times
@@ -91,17 +92,19 @@ STATE_PAGE = np.dtype(
     {
         "names": [
             "magic", "version", "pid", "flags", "step", "step_started_ns", "beat_ns", "recorded", "dropped",
-            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "dropped_before", "identity_ns", "open_since",
-            "operations",
+            "anchor_monotonic_ns", "anchor_wall_ns", "num_operations", "dropped_before", "identity_ns", "profile",
+            "open_since", "operations",
         ],
-        "formats": ["<i8"] * 14 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
-        "offsets": [8 * word for word in range(14)] + [8 * 16, 8 * 128],
+        "formats": ["<i8"] * 15 + [("<i8", MAX_STAGES), ("<i8", (MAX_OPERATIONS, 8))],
+        "offsets": [8 * word for word in range(15)] + [8 * 16, 8 * 128],
         "itemsize": STATE_BYTES,
     }
 )  # fmt: skip
 WORD_FLAGS, WORD_STEP, WORD_STEP_STARTED, WORD_BEAT, WORD_RECORDED, WORD_DROPPED = 3, 4, 5, 6, 7, 8
-WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_IDENTITY, WORD_OPEN_SINCE, WORD_OPERATIONS = 11, 12, 13, 16, 128
-"""WORD_IDENTITY: ``started_ns`` of an identity that was rewritten while the rank recorded; 0: never."""
+WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_IDENTITY, WORD_PROFILE, WORD_OPEN_SINCE = 11, 12, 13, 14, 16
+WORD_OPERATIONS = 128
+"""WORD_IDENTITY: ``started_ns`` of an identity that was rewritten while the rank recorded; 0: never. WORD_PROFILE
+is the only word that another process writes: a new value says that there is a new file ``profile/request``."""
 OPERATION_WORDS = 8
 AXES_BIAS = 16
 """First word of a row of ``operations``: -1, or this plus the bit mask of the group's axes. Older pages hold 0, 1 or 2

@@ -34,13 +34,16 @@ AnyStage = Stage | str
 class Recorder(RecordBuffer):
     """Records spans, marks and samples. Spans nest, and belong to one thread; everything else is for any thread."""
 
-    __slots__ = ("_device_clock", "_forked_from", "_pools", "_try_open_clock", "depth")
+    __slots__ = ("_device_clock", "_forked_from", "_pools", "_profile_word", "_see_profile", "_try_open_clock", "depth")
 
     def __init__(self) -> None:
         super().__init__()
         self.depth = 0
         self._device_clock: DeviceClock | None = None
         self._try_open_clock: Callable[[], None] | None = None
+        self._profile_word = 0
+        """The word of the state page that was seen last."""
+        self._see_profile: Callable[[int, int], int] | None = None
         self._forked_from: ForkedSpans | None = None
         """If this process is a fork: the counts of its recording parent."""
         self._pools: dict[AnyStage, list[HostSpan]] = {}
@@ -75,8 +78,10 @@ class Recorder(RecordBuffer):
         Raises:
             TypeError, ValueError, OverflowError: it is not a number.
         """
-        self.step_number = int(number) & 0xFFFFFFFF
-        self.words[layout.WORD_STEP] = self.step_number
+        number = int(number) & 0xFFFFFFFF
+        if (word := self.words[layout.WORD_PROFILE]) != self._profile_word and self._see_profile is not None:
+            self._profile_word = self._see_profile(number, word)
+        self.step_number = self.words[layout.WORD_STEP] = number
         self.words[layout.WORD_STEP_STARTED] = self.beat()
         if (try_open_clock := self._try_open_clock) is not None:
             try_open_clock()
@@ -166,6 +171,12 @@ class Recorder(RecordBuffer):
         """Have a function called as each step begins. It must not raise or block."""
         self._try_open_clock = try_open_clock
 
+    def at_profile_word(self, see_profile: Callable[[int, int], int]) -> None:
+        """Have a function called as a step begins, if the word for profiles on the state page is not the one that was
+        seen last. It gets the step and the word, and returns the word to regard as seen; -1: call it at the next step,
+        too. It must not raise."""
+        self._see_profile = see_profile
+
     def attach(self, to: Sink, first_seq: int, words: "memoryview[int]", clock: DeviceClock | None) -> None:
         """Record into the sink from this record number on, and live state into ``words``."""
         self._start_over(words)
@@ -189,7 +200,8 @@ class Recorder(RecordBuffer):
 
     def _start_over(self, words: "memoryview[int]") -> None:
         self.words, self.depth = words, 0
-        self._device_clock = self._try_open_clock = self._forked_from = None
+        self._device_clock = self._try_open_clock = self._forked_from = self._see_profile = None
+        self._profile_word = 0
         self._reset()
 
     def _fill_pools(self) -> None:

@@ -17,10 +17,12 @@ from time import monotonic_ns
 from typing import Any
 
 from telemetry.printable import log
+from telemetry.profiles import SUPPORTED
 from telemetry.record import layout
 from telemetry.record.agent_process import KeptAgent, spawn_agent
 from telemetry.record.clocks.drain import Device, Drain, device_drain
-from telemetry.record.clocks.interface import measure_anchor
+from telemetry.record.clocks.interface import Anchor, measure_anchor
+from telemetry.record.profiling import StepProfiler
 from telemetry.record.rank_file import RankFile, SegmentsAhead
 from telemetry.record.rank_identity import after_before, log_offsets, write_identity
 from telemetry.record.recorder import Recorder
@@ -96,6 +98,7 @@ class Session:
     _drain: Drain | None = None
     _watch: GarbageWatch | None = None
     _agent: KeptAgent | None = None
+    _profiler: StepProfiler | None = None
     _last: SessionStats | None = None
 
     @property
@@ -131,17 +134,19 @@ class Session:
         page = StatePage(folder, anchor)
         try:
             rank_file = RankFile(folder, anchor=anchor, max_segments=max_segments)
-            self._attach(identity, rank_file, page, device_drain(device, RECORDER))
+            self._attach(identity, rank_file, page, device_drain(device, RECORDER), anchor)
         except BaseException:
             stop_worker_server()
             page.close()
             raise
 
-    def _attach(self, identity: RankIdentity, rank_file: RankFile, page: StatePage, drain: Drain | None) -> None:
+    def _attach(
+        self, identity: RankIdentity, rank_file: RankFile, page: StatePage, drain: Drain | None, anchor: Anchor
+    ) -> None:
         folder = rank_file.folder
         identity = replace(
             after_before(folder, identity),
-            meta={**identity.meta, **start_worker_server(folder), **log_offsets()},
+            meta={**identity.meta, **start_worker_server(folder), **log_offsets(), SUPPORTED: "1"},
         )
         write_identity(folder, identity)
         segments = SegmentsAhead(rank_file)
@@ -150,6 +155,8 @@ class Session:
         self._segments, self._page = segments, page
         self._watch = GarbageWatch(RECORDER)
         self._watch.install()
+        self._profiler = StepProfiler(folder, anchor, RECORDER)
+        RECORDER.at_profile_word(self._profiler.see)
         self._drain = drain
         if drain is not None:
             drain.start()
@@ -164,6 +171,8 @@ class Session:
         if segments is None or page is None:
             return
         call_all(_before_end)
+        if self._profiler is not None:
+            self._profiler.end()
         given_up = self._drain.stop() if self._drain is not None else 0
         RECORDER.mark_dropped()
         if given_up:
@@ -233,6 +242,8 @@ class Session:
     def abandon(self) -> None:
         """In a forked child: stop recording, and leave the parent's files unchanged."""
         forget_worker_server()
+        if self._profiler is not None:
+            self._profiler.abandon()
         page, self._segments, self._page = self._page, None, None
         self._forget()
         RECORDER.forked()

@@ -1,7 +1,7 @@
 """How long rows are kept: raw rows as long as a setting says, small summary tables forever.
 
-    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, otel_*: whole parts are deleted 30 days after their
-                                   newest row
+    RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, profile_parts, otel_*: whole parts are deleted 30 days
+                                   after their newest row
                                    ranks, marks, heartbeats, evidence, host_events, claims ...: kept
 
 See ``docs/adr/0013-retention-deletes-whole-parts.md``.
@@ -17,7 +17,7 @@ OTEL_TABLES = (
     *("otel_spans", "otel_logs", "otel_metrics_gauge", "otel_metrics_sum", "otel_metrics_histogram"),
     *("otel_metrics_exponential_histogram", "otel_metrics_summary"),
 )
-RAW_TABLES = ("spans", "samples", "host_samples", *OTEL_TABLES)
+RAW_TABLES = ("spans", "samples", "host_samples", "profile_parts", *OTEL_TABLES)
 FOR_EVER = 0
 
 _CURRENT = re.compile(r"TTL inserted_on \+ toIntervalDay\((\d+)\)")

@@ -25,7 +25,8 @@ from telemetry.errors import (
 )
 from telemetry.stores.address import checked_collector, is_loopback, without_password
 from telemetry.stores.interface import Query
-from telemetry.wire.codec import ARROW_TYPE, Ack, decode, encode, encode_query
+from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, Ack, decode, encode, encode_query
+from telemetry.wire.profile_order import ProfileOrder, encode_order, open_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +117,20 @@ class CollectorClient:
         answer = self._post(f"/v1/batches/{table}", headers=self._to_write, content=encode(rows))
         try:
             counts = answer.json()
-            return Ack(rows=int(counts["rows"]), duplicates=int(counts["duplicates"]))
-        except (ValueError, KeyError, TypeError) as error:
+            profiles = open_requests(counts.get("profiles", []))
+            return Ack(rows=int(counts["rows"]), duplicates=int(counts["duplicates"]), profiles=profiles)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._no_collector("it did not confirm that the rows are stored") from error
+
+    def order_profile(self, order: ProfileOrder) -> str:
+        """Order a profile of running ranks. Returns its id."""
+        answer = self._post(
+            "/v1/profiles", headers={**self._to_write, "Content-Type": JSON_TYPE}, json=encode_order(order)
+        )
+        try:
+            return str(answer.json()["profile_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._no_collector("it did not name the profile") from error
 
     def time(self) -> CollectorTime:
         """The collector's time. Waits at most two seconds for an answer.

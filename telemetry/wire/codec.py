@@ -29,6 +29,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
 from telemetry.plain_errors import in_plain_words
+from telemetry.profiles import ProfileRequest
 from telemetry.run_names import checked_run_name
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import QUERIES
@@ -124,6 +125,8 @@ class Ack:
 
     rows: int
     duplicates: int
+    profiles: tuple[ProfileRequest, ...] = ()
+    """Open requests to the ranks of a batch of heartbeats."""
 
 
 def labelled(rows: pa.Table, run_id: str, attempt: int, openings: Mapping[int, int] | None = None) -> pa.Table:

@@ -1,6 +1,7 @@
 """Rejects impossible numbers before they are stored, because they would hide the rows of a later job.
 
 announcements      an existing grid, a mesh of that grid, the rank within it, readable metadata of the run
+profiles           an id, a known state, small parts
 every time stamp   between the epoch and a day from now
 rows of no folder  steps below 2**31; rows of an announced folder can harm only that folder's own run
 """
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from telemetry.errors import AheadError, UsageError
+from telemetry.profiles import MAX_PART_TEXT, MAX_PARTS, Phase, ProfileOutcome, is_profile_id
 from telemetry.records import MAX_AHEAD_NS, topology_in
 from telemetry.run_names import MAX_HOST_LENGTH
 from telemetry.tables import NO_FOLDER
@@ -37,6 +39,8 @@ def check_rows(table: str, rows: pa.Table, openings: Mapping[int, int], *, now_n
     if table == "ranks":
         _check_grids(rows)
         _check_texts(rows)
+    if table in ("profile_states", "profile_parts"):
+        _check_profiles(table, rows)
 
 
 def _is_announced(numbered: bool, rows: pa.Table, openings: Mapping[int, int]) -> bool:
@@ -76,6 +80,29 @@ def _check_texts(rows: pa.Table) -> None:
         raise UsageError("a host name is too long", hint=f"at most {MAX_HOST_LENGTH} characters")
     if not all(map(_is_texts, pc.unique(rows["meta"]).to_pylist())):
         raise UsageError("meta of a rank cannot be read", hint="meta must be a JSON object of strings")
+
+
+def _check_profiles(table: str, rows: pa.Table) -> None:
+    if not all(map(is_profile_id, pc.unique(rows["profile_id"]).to_pylist())):
+        raise UsageError(f"profile_id in {table} is no id", hint="32 hexadecimal digits")
+    if table == "profile_parts":
+        if (
+            pc.max(rows["part"]).as_py() >= MAX_PARTS
+            or pc.max(pc.binary_length(rows["content"])).as_py() > MAX_PART_TEXT
+        ):
+            raise UsageError(
+                "a part of a profile is too large", hint=f"{MAX_PARTS} parts of {MAX_PART_TEXT} characters"
+            )
+        return
+    if not {*rows["phase"].to_pylist()} <= {*Phase} - {Phase.REQUESTED}:
+        raise UsageError("the phase of a profile is unknown", hint=", ".join(Phase))
+    try:
+        for body in filter(None, rows["body"].to_pylist()):
+            ProfileOutcome.parse(body)
+    except ValueError as error:
+        raise UsageError(
+            "the outcome of a profile cannot be read", hint="send a JSON object of ProfileOutcome"
+        ) from error
 
 
 def _is_texts(meta: str) -> bool:

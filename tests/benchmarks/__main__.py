@@ -16,6 +16,7 @@ NAMES = (
     "span_cost",
     "overhead",
     "attach",
+    "profiling",
     "soak",
     "ingest",
     "samplers",

@@ -26,7 +26,11 @@ from telemetry.stores.queries import (
     Marks,
     MeetingSpans,
     News,
+    OpenProfileRequests,
     OperationColumns,
+    ProfileParts,
+    ProfileRequests,
+    ProfileStates,
     Ranks,
     RankStageMeans,
     RankStageStats,
@@ -55,7 +59,7 @@ from telemetry.stores.queries import (
     TraceSpans,
 )
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
-from telemetry.tables import HEARTBEATS, HOST_CLOCKS, SPANS
+from telemetry.tables import HEARTBEATS, HOST_CLOCKS, PROFILE_REQUESTS, SPANS
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
@@ -63,7 +67,10 @@ STEP, FORWARD, BACKWARD = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage
 RUN: dict[str, Any] = {"run_id": 'it\'s "a" run; -- 100% \\', "attempt": 2}
 RUNS: dict[str, Any] = {"run_ids": (RUN["run_id"], "nobody's")}
 WINDOW: dict[str, Any] = {**RUN, "first_step": 1, "last_step": 2}
-REPLACING = ("ranks", "heartbeats", "evidence", "host_samples", "host_events", "host_clocks", "alerts")
+REPLACING = (
+    *("ranks", "heartbeats", "evidence", "host_samples", "host_events", "host_clocks", "alerts"),
+    *("profile_requests", "profile_states", "profile_parts"),
+)
 """Tables in which merges drop rows that another replaced."""
 EVERY_QUERY: tuple[Query, ...] = (
     Runs(),
@@ -113,6 +120,9 @@ EVERY_QUERY: tuple[Query, ...] = (
     RunDecisions(run_ids=("driven", RUN["run_id"])),
     Alerts(),
     AlertLooks(),
+    ProfileRequests(**RUN),
+    ProfileStates(**RUN),
+    ProfileParts(**RUN, profile_id="it's", rank=1, first_part=0, last_part=1),
 )
 
 
@@ -156,6 +166,7 @@ def fill(store: Store) -> None:
         insert(store, "heartbeats", made("heartbeats", beats), **RUN)
     _fill_hosts(store)
     _fill_alerts(store)
+    _fill_profiles(store)
     clock = dict.fromkeys(HOST_CLOCKS.names, 1) | {"host": "h1", "reference": "h0", "method": "it's", "reason": ""}
     for at_ns in (5, 9):
         clocks = [{**clock, "estimated_ns": at_ns, "offset_ns": -at_ns}]
@@ -175,6 +186,19 @@ def _fill_alerts(store: Store) -> None:
     for fingerprint, began_ns, at_ns, phase, body in told:
         row = {"fingerprint": fingerprint, "began_ns": began_ns, "at_ns": at_ns, "phase": phase, "body": body}
         insert(store, "alerts", made("alerts", [row]), **RUN)
+
+
+def _fill_profiles(store: Store) -> None:
+    """Each request and part twice, and the states of one rank."""
+    asked = {"profile_id": "it's", "at_ns": 7, "steps": 5, "seconds": 60, "finding": "x"}
+    requests = pa.Table.from_pylist([{**asked, "rank": rank} for rank in (1, 0)], schema=PROFILE_REQUESTS)
+    parts = [{"profile_id": "it's", "rank": 1, "part": part, "content": f"cGFydA=={part}"} for part in (0, 1, 2)]
+    for _ in range(2):
+        insert(store, "profile_requests", requests, **RUN)
+        insert(store, "profile_parts", made("profile_parts", parts), **RUN)
+    for at_ns, phase, body in ((8, "taken", ""), (9, "stored", "naïve; 'quoted' 100%")):
+        state = {"profile_id": "it's", "rank": 1, "at_ns": at_ns, "phase": phase, "body": body}
+        insert(store, "profile_states", made("profile_states", [state]), **RUN)
 
 
 def _fill_hosts(store: Store) -> None:
@@ -618,3 +642,10 @@ def test_answers_keep_their_columns_when_nothing_is_stored(store: Store) -> None
 def test_every_query_parameter_is_a_field() -> None:
     for query in EVERY_QUERY:
         assert set(query.parameters()) == {field.name for field in fields(query)}  # type: ignore[arg-type]
+
+
+def test_a_request_that_an_agent_has_answered_is_not_open(filled: StoreReader) -> None:
+    assert filled.read(OpenProfileRequests(since_ns=7)).to_pylist() == [
+        {**RUN, "rank": 0, "profile_id": "it's", "steps": 5, "seconds": 60, "at_ns": 7}
+    ]
+    assert not filled.read(OpenProfileRequests(since_ns=8)).num_rows

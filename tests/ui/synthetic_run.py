@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from telemetry.profiles import SUPPORTED
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store
 from telemetry.tables import TABLES
@@ -66,7 +67,7 @@ class SyntheticRun:
 
     def introduce(self, store: Store) -> None:
         """Write the ranks, as they report when they start."""
-        meta = json.dumps({"recipe": "tiny_cpu", "device": "cpu", "model": "4 layers, 256 wide"})
+        meta = json.dumps({"recipe": "tiny_cpu", "device": "cpu", "model": "4 layers, 256 wide", SUPPORTED: "1"})
         grid = {"dp_size": self.topology.dp, "pp_size": self.topology.pp, "tp_size": self.topology.tp}
         rows = [
             {"rank": rank, "host": self.host(rank), "local_rank": rank % self.ranks_per_host, "pid": 4000 + rank}

@@ -32,7 +32,7 @@ def collect(options: CollectOptions) -> int:
         if options.dashboard:
             from ui.dashboard.app import mount_dashboard  # noqa: PLC0415 - an optional extra: --no-dashboard
 
-            mount_dashboard(server, reader, settings.live)
+            mount_dashboard(server, reader, settings.live, takes_orders=bool(settings.tokens.full))
         progress.print(Text(f"collector on {address}, store {without_password(options.store)}"))
         if watcher:
             running.enter_context(watcher)

@@ -88,6 +88,11 @@ COMMANDS = {
         extra="ui",
         help="Print where the wall time of a run went, over all of its attempts, and what each incident cost.",
     ),
+    "profile": Subcommand(
+        target="ui.cli.commands.profile:profile",
+        extra="ui",
+        help="Profile ranks of a running job with torch's profiler, without a restart.",
+    ),
     "alerts": Subcommand(
         target="ui.cli.commands.alerts:alerts_app",
         extra="ui",

@@ -35,6 +35,7 @@ from ui.dashboard.records import price_from_environment
 from ui.dashboard.serving import callbacks
 from ui.dashboard.serving.first_answer import Preload, PreloadRequests
 from ui.dashboard.serving.live import push_updates
+from ui.dashboard.serving.profile_file import serve_profiles
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +111,18 @@ COMPRESSION = 2
 dmc.pre_render_color_scheme()
 
 
-def mount_dashboard(server: FastAPI, reader: Reader, live: Live = "interval") -> dash.Dash:
+def mount_dashboard(
+    server: FastAPI, reader: Reader, live: Live = "interval", *, takes_orders: bool = False
+) -> dash.Dash:
     """Serve the dashboard at ``/`` of a server. Call it last, because it takes every path without a route.
 
     It is a separate application, so that its middleware does not affect other routes. Its callbacks query in
-    threads, so that a slow store does not block the server. ``live``: how pages get updates.
+    threads, so that a slow store does not block the server. ``live``: how pages get updates. ``takes_orders``: whether
+    the same server takes orders of profiles.
     """
-    reads = Reads(reader, gpu_price=price_from_environment())
+    reads = Reads(reader, gpu_price=price_from_environment(), takes_orders=takes_orders)
     serve_traces(server, reader, reads)
+    serve_profiles(server, reader)
     app = make_dashboard(reads, live)
     server.mount("/", app.server)
     return app

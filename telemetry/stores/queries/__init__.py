@@ -7,7 +7,7 @@ SQL uses only features of both ClickHouse 18.16 and the current engine: no windo
     steps     durations of steps and stages              reports   samples, marks, heartbeats, evidence, alerts
     spans     single spans, also for OpenTelemetry       claims    which collector writes a rank, and what is stored
     hosts     samples and events of hosts                windows   windows of steps, and their roll-ups
-    clocks    offsets between the clocks of hosts
+    clocks    offsets between the clocks of hosts               profiles  profiles on demand
 """
 
 from telemetry.stores.interface import Query
@@ -16,6 +16,7 @@ from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpa
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
 from telemetry.stores.queries.histories import RunMarks, RunStepTimes
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples, RunDecisions
+from telemetry.stores.queries.profiles import OpenProfileRequests, ProfileParts, ProfileRequests, ProfileStates
 from telemetry.stores.queries.reports import (
     AlertLooks,
     Alerts,
@@ -63,6 +64,7 @@ QUERIES: dict[str, type[Query]] = {
         Samples, SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
         RunSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts, AlertLooks,
+        ProfileRequests, ProfileStates, ProfileParts,
     )
 }  # fmt: skip
 """Queries that are allowed over the wire: name -> query."""
@@ -91,7 +93,11 @@ __all__ = [
     "MeetingSpans",
     "News",
     "NumberedTable",
+    "OpenProfileRequests",
     "OperationColumns",
+    "ProfileParts",
+    "ProfileRequests",
+    "ProfileStates",
     "RankStageMeans",
     "RankStageStats",
     "RankSteps",

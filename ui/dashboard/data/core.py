@@ -75,6 +75,7 @@ class Reads(StallQueries):
         rank_steps_at_once: int = RANK_STEPS_AT_ONCE,
         ranks_judged_at_once: int = RANKS_JUDGED_AT_ONCE,
         gpu_price: GpuPrice | None = None,
+        takes_orders: bool = False,
     ) -> None:
         super().__init__(reader, wall_s, ranks_judged_at_once)
         self.max_cells = max_cells
@@ -84,6 +85,8 @@ class Reads(StallQueries):
         self.analyses = AnswerCache(KEPT_ANALYSES, ANALYSES_BYTES)
         self.background = BackgroundAnswers(KEPT_ANALYSES, max_bytes=ANALYSES_BYTES)
         self.gpu_price = gpu_price
+        self.takes_orders = takes_orders
+        """Whether the server of the pages takes orders of profiles."""
         self.reports = Reports(self, rank_steps_at_once)
 
     def run_rows(self) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The findings of a run: the worst in one sentence, then each with its evidence and links to the views that show it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -143,11 +144,11 @@ def looking(facts: RunFacts) -> Component:
     return dmc.Group([dmc.Loader(size="sm"), dmc.Text(text, size="sm")], gap="sm", className="looking")
 
 
-def findings_list(report: Report, facts: RunFacts) -> Component:
-    """Each finding with its evidence and links."""
+def findings_list(report: Report, facts: RunFacts, below: Callable[[Finding], Component | None]) -> Component:
+    """Each finding with its evidence and links. ``below``: what follows it."""
     if not report.findings:
         return dmc.Text("None.", size="sm", c="dimmed")
-    return dmc.Stack([_finding(finding, facts) for finding in report.findings], gap="sm")
+    return dmc.Stack([_finding(finding, facts, below(finding)) for finding in report.findings], gap="sm")
 
 
 def marks_list(report: Report, facts: RunFacts) -> Component:
@@ -183,7 +184,7 @@ def _fact(name: str, value: str) -> Component:
     )
 
 
-def _finding(finding: Finding, facts: RunFacts) -> Component:
+def _finding(finding: Finding, facts: RunFacts, below: Component | None) -> Component:
     evidence = [_fact(name, _value(value)) for name, value in finding.evidence.items()]
     head = dmc.Group(
         [
@@ -195,7 +196,13 @@ def _finding(finding: Finding, facts: RunFacts) -> Component:
     )
     links = [dcc.Link(link.name, href=link.address) for link in links_to_views(finding, facts)]
     return html.Article(
-        [head, dmc.Text(finding.summary, size="sm"), html.Dl(evidence, className="facts"), dmc.Group(links, gap="md")],
+        [
+            head,
+            dmc.Text(finding.summary, size="sm"),
+            html.Dl(evidence, className="facts"),
+            dmc.Group(links, gap="md"),
+            below,
+        ],
         className="finding",
     )
 

@@ -24,6 +24,7 @@ from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import page as heat_map
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import chart_panel, loading, no_stall_text
+from ui.dashboard.pages.profiling import profile_freshness
 from ui.dashboard.pages.whatif import page as whatif
 from ui.dashboard.pages.whatif.analysis import concluded
 from ui.dashboard.view_state import Colour, Form, View, ViewState
@@ -172,7 +173,8 @@ def _draw_rank(state: ViewState, reads: Reads) -> Component:
 def freshness(state: ViewState, reads: Reads) -> list[object]:
     replay = whatif_freshness(state, reads) if state.colour is Colour.BLAME else []
     agents = agents_freshness(reads, reads.newest(state))
-    return [*reads.stall_freshness(state), *reads.report_freshness(state), *replay, agents]
+    shared = [*reads.stall_freshness(state), *reads.report_freshness(state), *profile_freshness(state, reads)]
+    return [*shared, *replay, agents]
 
 
 PAGE = Page(

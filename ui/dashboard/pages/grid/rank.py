@@ -19,6 +19,7 @@ from ui.dashboard.figures.hang import Standing, standing_of
 from ui.dashboard.pages.controls import link_button, timeline_of
 from ui.dashboard.pages.hang.rank import data_flow, rank_details
 from ui.dashboard.pages.panels import facts_list, part, standing_badge, standing_chip
+from ui.dashboard.pages.profiling import rank_profiles
 from ui.dashboard.records import RankState, RunFacts
 from ui.dashboard.view_state import Group, StepRange, View, ViewState
 from ui.dashboard.wording import clock, ranks_text
@@ -93,7 +94,8 @@ def rank_panel(shown: RankSelection, state: ViewState, reads: Reads) -> list[Com
         first = rank_details(shown.verdict, shown.rank, shown.facts, replace(state, view=View.GRID))
     else:
         first = _calm(shown, how, state, reads)
-    return [first[0], _links(shown, state), groups, *first[1:], _host(shown, reads)]
+    profiles = rank_profiles(shown.rank, shown.facts, reads)
+    return [first[0], _links(shown, state), profiles, groups, *first[1:], _host(shown, reads)]
 
 
 def _calm(shown: RankSelection, how: Sequence[Standing], state: ViewState, reads: Reads) -> list[Component | None]:

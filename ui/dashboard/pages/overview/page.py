@@ -24,6 +24,7 @@ from ui.dashboard.pages.findings import findings_list, headline, looking, marks_
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import card, chart_panel, heading, loading, mean_of_steps, panel, table
+from ui.dashboard.pages.profiling import draw_profiles, finding_profiles, profile_freshness
 from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series, StepTimes
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration, stamp
@@ -76,6 +77,7 @@ def skeleton() -> Component:
             html.Div(loading(90), id=region_id("numbers")),
             html.Div(curves, className="curves"),
             dmc.SimpleGrid(texts, cols={"base": 1, "lg": 2}),
+            html.Div(id=region_id("profiles")),
             html.Div(id=region_id("decisions")),
         ],
         gap="md",
@@ -130,7 +132,8 @@ def _draw_findings(state: ViewState, reads: Reads) -> Component:
     stalled = [] if stall is None else [hang_finding(stall, facts)]
     if report is None:
         return panel("Findings", dmc.Stack([*stalled, looking(facts)], gap="sm"))
-    slow = [findings_list(report, facts)] if report.findings or stall is None else []
+    below = partial(finding_profiles, facts=facts, reads=reads)
+    slow = [findings_list(report, facts, below)] if report.findings or stall is None else []
     marks = [marks_list(report, facts)] if report.marks else []
     return panel("Findings", dmc.Stack([*stalled, *slow, *marks], gap="sm"))
 
@@ -233,6 +236,7 @@ PAGE = Page(
         "numbers": Region(draw=draw_numbers, quiet=True),
         "findings": Region(draw=_draw_findings, quiet=True),
         "events": Region(draw=_draw_events, quiet=True),
+        "profiles": Region(draw=draw_profiles, quiet=True),
         "decisions": Region(draw=draw_decisions, quiet=True),
     },
     charts={name: Chart(draw=partial(_draw_curve, name)) for name in CURVES},
@@ -240,6 +244,7 @@ PAGE = Page(
     freshness=lambda state, reads: [
         *reads.stall_freshness(state),
         *reads.report_freshness(state),
+        *profile_freshness(state, reads),
         len(decisions_of(reads.newest(state).run_id, reads)),
     ],
 )
