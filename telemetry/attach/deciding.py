@@ -56,9 +56,9 @@ def wants_attachment(environment: Mapping[str, str]) -> bool:
 
 
 def forbids_recording(environment: Mapping[str, str]) -> bool:
-    """Whether the environment switches rankscope off."""
+    """Whether the environment switches rankscope off, or has a value that cannot be used."""
     is_disabled = environment.get("RANKSCOPE_DISABLED", "") not in ("", "0")
-    return is_disabled or environment.get(VARIABLE, "").strip().lower() in OFF[1:]
+    return is_disabled or environment.get(VARIABLE, "").strip().lower() not in ("", *ON)
 
 
 def _is_address(url: str) -> bool:

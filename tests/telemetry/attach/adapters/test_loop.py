@@ -1,5 +1,7 @@
 """What the calls of an adapter record."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,14 +12,30 @@ import pytest
 import torch
 
 import telemetry
-from telemetry.attach.adapters.loop import LOOP, Loop, follow, harmless
+from telemetry.attach.adapters.loop import LOOP, Loop, harmless
 from telemetry.attach.own_errors import ATTACH_ERROR, MAX_ERRORS
 from telemetry.attach.training import Training
 from telemetry.record.recording import RECORDER
 from telemetry.record.segments import decode_samples
-from telemetry.record.session import current_session
 from telemetry.stages import Stage
+from tests.telemetry.attach.entry_points import installed
 from tests.telemetry.recording import Recorded, recorded, session
+
+FOLLOWING = """
+import os
+import rankscope
+from telemetry.attach.adapters.loop import follow
+from telemetry.record.session import current_session
+
+os.environ |= {"RANKSCOPE_SPOOL": "spool", "RANKSCOPE_RUN": "followed"}
+for variables in ({"RANKSCOPE": "0"}, {"RANKSCOPE": "maybe"}, {"RANKSCOPE_DISABLED": "1"}, {"RANKSCOPE_DISABLED": ""}):
+    os.environ |= {"RANKSCOPE": "", "RANKSCOPE_DISABLED": ""} | variables
+    follow("a framework 1.0", 0, 1)
+    print(current_session().recording)
+rankscope.stop()
+follow("a framework 1.0", 0, 1)
+print(current_session().recording)
+"""
 
 
 @pytest.fixture
@@ -199,12 +217,14 @@ def test_without_a_session_nothing_happens() -> None:
     assert RECORDER.depth == 0
 
 
-@pytest.mark.parametrize("variables", [{"RANKSCOPE": "0"}, {"RANKSCOPE_DISABLED": "1"}])
-def test_an_environment_that_forbids_it_starts_no_session(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name, value in (variables | {"RANKSCOPE_SPOOL": str(tmp_path / "spool")}).items():
-        monkeypatch.setenv(name, value)
-    follow("a framework 1.0", 0, 1)
-    assert not current_session().recording
-    assert not (tmp_path / "spool").exists()
+def test_a_session_is_started_once_and_only_if_the_environment_allows_it(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", FOLLOWING],
+        env=installed(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split() == ["False", "False", "False", "True", "False"]
+    assert [path.name for path in tmp_path.glob("spool/*")] == ["followed"]
