@@ -34,6 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group("real ranks" if _has_real_ranks(item) else file))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Some versions of pytest-xdist ignore groups: then jobs run beside each other, and fixtures of a file run twice."""
+    if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist does not group tests. Install the versions of constraints.txt")
+
+
 def _has_real_ranks(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ("gloo", "netns"))
 
