@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Some versions of pytest-xdist ignore groups: then jobs run beside each other, and fixtures of a file run twice."""
+    """Refuse a pytest-xdist that ignores groups: jobs would run beside each other, and fixtures of a file twice."""
     if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist does not group tests. Install the versions of constraints.txt")
 
