@@ -11,7 +11,6 @@ package of rankscope. Such a file is not imported: it may be a program.
 
 import os
 import sys
-from typing import Any
 
 PACKAGE = "telemetry"
 
@@ -50,33 +49,33 @@ def _report(reason: str) -> None:
     _say(f"rankscope: not attached: {reason}")
 
 
-def lightning_callbacks() -> list[Any]:
+def lightning_callbacks() -> list[object]:
     """Callbacks for a ``lightning.pytorch.Trainer``."""
     return _callbacks("lightning", "lightning.pytorch")
 
 
-def pytorch_lightning_callbacks() -> list[Any]:
+def pytorch_lightning_callbacks() -> list[object]:
     """Callbacks for a ``pytorch_lightning.Trainer``."""
     return _callbacks("lightning", "pytorch_lightning")
 
 
-def fabric_callbacks() -> list[Any]:
+def fabric_callbacks() -> list[object]:
     """Callbacks for a ``lightning.fabric.Fabric``."""
     return _callbacks("fabric", "lightning.fabric")
 
 
-def lightning_fabric_callbacks() -> list[Any]:
+def lightning_fabric_callbacks() -> list[object]:
     """Callbacks for a ``lightning_fabric.Fabric``."""
     return _callbacks("fabric", "lightning_fabric")
 
 
-def _callbacks(adapter: str, package: str) -> list[Any]:
+def _callbacks(adapter: str, package: str) -> list[object]:
     try:
         if not (_is_asked() or _records()) or not _finds_package():
             return []
         from importlib import import_module  # noqa: PLC0415
 
-        callbacks: list[Any] = import_module(f"telemetry.attach.adapters.{adapter}").make_callbacks(package)
+        callbacks: list[object] = import_module(f"telemetry.attach.adapters.{adapter}").make_callbacks(package)
         return callbacks
     except Exception as error:
         _say(f"rankscope: the adapter of {package} cannot be used: {error!r}. Training is not affected")

@@ -135,8 +135,7 @@ def _place(group: Group, topology: Topology) -> Place:
         return Place()
     if group.desc.lower() in EMBEDDING_GROUPS:
         return Place(embedding=True)
-    described = axes_described(group.desc)
-    if described:
+    if described := axes_described(group.desc):
         whole = described if spans_whole_axes(group.desc) else ()
         return Place(mask=topology.wide_mask(*whole), purpose=purpose_of(described))
     purposes = {purpose_of((name,)) for name, degree in topology.mesh if degree > 1}

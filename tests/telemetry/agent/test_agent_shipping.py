@@ -300,7 +300,7 @@ def test_rank_files_can_be_asked_without_a_collector(tmp_path: Path, capsys: pyt
     assert store.query("SELECT count() AS n FROM spans")["n"].to_pylist() == [2 * STEPS]
     assert "left out" in capsys.readouterr().err
     store.close()
-    with pytest.raises(UsageError, match="hint: name the folder"):
+    with pytest.raises(UsageError, match="hint: use --spool with the folder"):
         store_from_spool(tmp_path / "nothing")
 
 

@@ -54,7 +54,8 @@ def test_sigkill_loses_nothing_that_was_committed(tmp_path: Path) -> None:
     steps = found.spans[found.spans["stage"] == Stage.STEP]["step"].tolist()
     assert steps == list(range(len(steps)))
     assert len(steps) >= finished
-    whole = found.spans[found.spans["step"] < finished]
+    of_writer = found.spans[found.spans["stage"] != Stage.GC]  # Python may collect garbage meanwhile
+    whole = of_writer[of_writer["step"] < finished]
     assert len(whole) == finished * 101
 
 
