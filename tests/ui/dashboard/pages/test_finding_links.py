@@ -85,7 +85,7 @@ def test_a_long_value_of_evidence_takes_the_whole_width(facts: RunFacts) -> None
     report = Report(
         run_id="run", attempt=0, window=finding.window, num_steps=40, num_ranks=8, findings=(finding,), losses=()
     )
-    shown = findings_list(report, facts)
+    shown = findings_list(report, facts, below=lambda _: None)
     widths = {each.children[0].children: each.className for each in shown._traverse() if isinstance(each, html.Div)}
     assert widths == {"steps": "wide", "ranks": ""}
 
