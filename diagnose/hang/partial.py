@@ -9,7 +9,7 @@ excluded if all other ranks of the job are known to wait for it, and in groups t
 
 A rank of which nothing is known is not named: it may have entered, too, and a device or the network be stuck. Nor is
 any rank if the number of ranks is a guess, because others may be missing, or if the job may still move. A stack outside
-of all communication, or a process that gives no answer, is evidence of its own.
+of all communication, or a process that gives no answer, is evidence enough.
 """
 
 from collections.abc import Collection

@@ -139,7 +139,6 @@ def make_router(
     """Routes for a store, its reader, and its writer."""
     router = APIRouter()
     queries = _Queries(reader, max_answer_bytes=max_answer_bytes)
-    health_threads, metric_threads = CapacityLimiter(1), CapacityLimiter(1)
     refusals = RefusalLog()
 
     @router.post("/v1/batches/{table}")
@@ -176,6 +175,14 @@ def make_router(
         counters.answered(type(query).__name__)
         return Response(answer, media_type=ARROW_TYPE)
 
+    _add_state_routes(router, store)
+    return router
+
+
+def _add_state_routes(router: APIRouter, store: Store) -> None:
+    """What is requested often and answered at once: health, metrics, time."""
+    health_threads, metric_threads = CapacityLimiter(1), CapacityLimiter(1)
+
     @router.get("/healthz")
     async def answer_health() -> Response:
         try:
@@ -195,8 +202,6 @@ def make_router(
         received_ns = time.time_ns()
         clock = CollectorTime(collector=NAME, received_ns=received_ns, answered_ns=max(received_ns, time.time_ns()))
         return JSONResponse(asdict(clock))
-
-    return router
 
 
 def _metrics_format(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:

@@ -8,7 +8,7 @@
 
 A rank *waits* if its innermost frame is in torch.distributed, or in a synchronisation with the device. Inside of
 autograd's engine, nothing is known: it may wait in a hook. The same holds for most frames of a program: ``loss.item()``
-waits, too, and has no frame of its own. So does a function that moves a batch to the device. A rank is *elsewhere* if
+waits, too, and shows no frame. So does a function that moves a batch to the device. A rank is *elsewhere* if
 its innermost frame handles no tensor: a data loader, files, sockets. A frame that waits for another thread or process
 is passed over. One sample of stacks names a rank only if it is the only one that does not wait.
 """
