@@ -137,7 +137,7 @@ class ProfileOutcome:
 
 
 def _parsed(kind: type[Record], text: str | bytes) -> Record:
-    """The record in a JSON object with exactly its fields or fewer, each of its own type."""
+    """The record in a JSON object with its fields or some of them. Each value has the type of its field."""
     try:
         values = json.loads(text)
     except (RecursionError, UnicodeDecodeError) as error:

@@ -4,7 +4,7 @@ every second   find new ranks -> announce them
                -> rows of the samplers, which run in threads of their own (host_reports.py)
                -> evidence, which watch.py collects in a thread of its own
                -> records, until few are left -> acknowledge -> heartbeats
-               -> requests for profiles, which came with the answer; profiles.py handles them in a thread of its own
+               -> requests for profiles, which came with the answer; profiles.py handles them in a separate thread
 on a failure   nothing is acknowledged: wait longer after each failure, then read the same records again
 at the end     the agent exits once every rank has ended and all its records are stored
 

@@ -4,7 +4,7 @@
                                                                        |  <----profile/outcome-----'
     states, parts of the trace  <---------------post-------------------'  removes the files once all is stored
 
-It runs in a thread of its own, so a large trace delays no heartbeat. The request stays in the rank's folder until the
+It runs in a separate thread, so a large trace delays no heartbeat. The request stays in the rank's folder until the
 result is stored: an agent that starts later finds it there and continues. Parts that are sent again are the same parts.
 """
 

@@ -111,7 +111,7 @@ def test_a_profile_is_ordered_stored_listed_and_fetched_while_the_job_trains(sce
 
 
 def assert_on_the_clock_of_the_spans(trace: dict[str, Any], client: CollectorClient, rank: dict[str, Any]) -> None:
-    """Each annotation begins between the end of the span of the step before and the start of its own, as stored."""
+    """Each annotation begins after the stored span of the step before, and before the stored span of its step."""
     annotated = {
         int(event["name"].partition("#")[2]): trace["baseTimeNanoseconds"] + round(event["ts"] * 1000)
         for event in trace["traceEvents"]

@@ -41,7 +41,7 @@ def steps(store: EmbeddedStore) -> list[StepValues]:
 
 
 def export(store: EmbeddedStore, tracker: str, folder: Path, **variables: str) -> dict[str, Any]:
-    """What the command prints as JSON. It runs in ``folder``, in a process of its own: clients keep global state."""
+    """What the command prints as JSON. It runs in ``folder``, in a separate process: clients keep global state."""
     with collecting(store) as client:
         ended = subprocess.run(
             [sys.executable, "-m", "ui.cli", "export", tracker, NAME, "--store", client.url, "--json"],
@@ -150,7 +150,7 @@ def test_trackio_stores_values_and_findings_as_alerts(
 
 
 def trackio_run(folder: Path) -> Mapping[str, Any]:
-    """Logs and alerts of the only run, read by the client in a process of its own: its folder is fixed at import."""
+    """Logs and alerts of the only run, read by the client in a separate process: its folder is fixed at import."""
     script = (
         "import json, trackio\n"
         "from trackio.sqlite_storage import SQLiteStorage\n"

@@ -1,6 +1,6 @@
 """What the log of a job says of each rank, as ``read_logs.py`` collects it.
 
-The counts of a rank in a group do not change while the job stands still, and its pending operations are between them:
+While the job makes no progress, the counts of a rank in a group do not change. Its pending operations are between them:
 
     completed 7218  <  timed out 7219  <=  enqueued 7220
 

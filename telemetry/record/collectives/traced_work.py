@@ -106,12 +106,20 @@ def end_completed() -> None:
 def release_callbacks() -> None:
     """Wait until torch has called and released the callbacks of completed works, for a bounded time.
 
-    gloo does both on a thread of its own, which needs the GIL. A group that is destroyed waits for that thread while it
+    gloo does both on a separate thread, which needs the GIL. A group that is destroyed waits for that thread while it
     holds the GIL: the process would never end.
     """
     deadline_s = time.monotonic() + CALLBACK_S
-    while any(future.done() for future in tuple(_callbacks.values())) and time.monotonic() < deadline_s:
+    while _has_callbacks() and time.monotonic() < deadline_s:
         time.sleep(0.001)
+
+
+def _has_callbacks() -> bool:
+    """Whether torch still holds the callback of a completed work."""
+    try:
+        return any(future.done() for future in tuple(_callbacks.values()))
+    except RuntimeError:  # another thread has added one meanwhile
+        return True
 
 
 def _ending(name: str) -> Callable[..., Any]:
