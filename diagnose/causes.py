@@ -2,7 +2,7 @@
 
     nic-flap, gpu-error, dead-rank, ... --> hung-collective, slow-link, late-launch, data-stall
     gpu-throttled, host-contention -------> compute-straggler, late-launch on the same host
-    compute-straggler --------------------> late-launch, host-contention of the same rank
+    compute-straggler --------------------> late-launch, host-contention of the same rank that shows no other cause
     any slowdown -------------------------> mfu-decline; late-launch and slow-link that name no rank
     any slowdown -------------------------> unlike-host, role-idle
 
@@ -13,6 +13,7 @@ Both add their own bounds: see ``without_symptoms`` here and ``alerts/rules.py``
 from dataclasses import dataclass
 from enum import StrEnum
 
+from diagnose.detectors.host_witness import Cause
 from diagnose.findings import Finding, Kind, Role, Severity
 
 MIN_SHARE = 0.4
@@ -39,8 +40,8 @@ class Condition(StrEnum):
     NONE = "none"
     SLIGHT = "the effect is information only"
     SLIGHT_AND_GRAVE = "the effect is information only and the cause is more"
-    WITNESS = "the host shows why its ranks do not compute"
-    OWN_WORK = "the effect is one rank, its host shows no cause, and its longer work is more than information"
+    WITNESS = "the host shows why its ranks do not compute, and it is not the longer work of the rank itself"
+    OWN_WORK = "the effect is one rank that waits because of its longer work: its host shows no other cause"
     NOT_GC = "garbage collection explains less than half of the late launches"
 
 
@@ -170,12 +171,21 @@ def _holds(condition: Condition, cause: Finding, effect: Finding) -> bool:
         case Condition.SLIGHT_AND_GRAVE:
             return effect.severity is Severity.INFO and cause.severity is not Severity.INFO
         case Condition.WITNESS:
-            return "cause" in cause.evidence
+            return "cause" in cause.evidence and not _waits_for_own_work(work=effect, wait=cause)
         case Condition.OWN_WORK:
-            is_alone = len(effect.ranks) == 1 and "cause" not in effect.evidence
-            return is_alone and cause.severity is not Severity.INFO
+            return _waits_for_own_work(work=cause, wait=effect)
         case Condition.NOT_GC:
             return 2 * _number(effect, "late_launches_with_gc") < max(1.0, _number(effect, "late_launches"))
+
+
+def _waits_for_own_work(*, work: Finding, wait: Finding) -> bool:
+    """Whether a rank waits for a core because it computes longer: on a machine with fewer cores than ranks, both grow.
+
+    A host that shows only that the rank waited for a core, and no process in particular, shows no other cause.
+    """
+    is_unexplained = wait.evidence.get("cause", Cause.CROWDED) == Cause.CROWDED
+    is_large = work.severity is not Severity.INFO and work.seconds_lost >= MIN_SHARE_OF_LATENESS * wait.seconds_lost
+    return is_unexplained and is_large and len(wait.ranks) == 1
 
 
 def _number(finding: Finding, name: str) -> float:

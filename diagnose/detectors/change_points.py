@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from diagnose.model.operations import Floats
+from diagnose.model.operations import Bools, Floats
 from diagnose.model.peers import MEDIAN_EFFICIENCY, robust_sigma
 
 MIN_STEPS = 30
@@ -166,22 +166,28 @@ def _drift(ns: Floats, bounds: list[int]) -> Rise | None:
 
 
 def _ramp(ns: Floats) -> Rise | None:
-    """Steps along a rising line. Their noise must be independent, otherwise it may have caused the line."""
+    """Steps along a rising line, of their durations or of the logarithms."""
     log_ns = np.log(ns)
-    rows = np.arange(len(ns)) / len(ns)
     off = np.abs(log_ns - np.pad(_smooth(log_ns), SMOOTHED // 2, mode="edge"))
     inside = off < max(MOST_OFF, CLIP * _step_noise(log_ns))
-    if inside.mean() < MIN_SHARE:
-        return None
-    slope, base = np.polyfit(rows[inside], log_ns[inside], 1)
-    residual = log_ns - (base + slope * rows)
-    noise = robust_sigma(residual, NOISE_FLOOR)
-    certain = slope >= MIN_RAMP_Z * noise * (12 / len(ns)) ** 0.5
-    if slope < np.log(MIN_RATIO) or not certain or _autocorrelation(residual / noise) > MAX_LINGERING:
+    if inside.mean() < MIN_SHARE or not any(_is_line(level, inside) for level in (log_ns, ns / np.median(ns))):
         return None
     third = len(ns) // 3
     rise = _measured(ns, slice(0, third), third, len(ns), sudden=False)
     return rise if rise.ratio > 1.0 else None
+
+
+def _is_line(level: Floats, inside: Bools) -> bool:
+    """Whether a line through the values ``inside`` rises by far more than their noise.
+
+    The noise must be independent, otherwise it may have caused the line.
+    """
+    rows = np.arange(len(level)) / len(level)
+    slope, base = np.polyfit(rows[inside], level[inside], 1)
+    residual = level - (base + slope * rows)
+    noise = robust_sigma(residual, NOISE_FLOOR)
+    certain = slope >= MIN_RAMP_Z * noise * (12 / len(level)) ** 0.5
+    return slope >= np.log(MIN_RATIO) and certain and _autocorrelation(residual / noise) <= MAX_LINGERING
 
 
 def _jump(ns: Floats, row: int) -> float:

@@ -118,7 +118,7 @@ def test_a_decline_that_was_over_before_the_window_yields_nothing() -> None:
     assert detect_mfu_decline(view_of(step_ns)) == []
 
 
-@pytest.mark.parametrize(("num_steps", "growth"), [(150, 1.2), (300, 1.08), (3000, 1.3)])
+@pytest.mark.parametrize(("num_steps", "growth"), [(150, 1.2), (300, 1.08), (3000, 1.3), (40, 4.0)])
 @over_seeds(range(6))
 def test_a_slow_drift_is_found(num_steps: int, growth: float, seed: int) -> None:
     step_ns = step_times(num_steps, seed=seed) * np.linspace(1.0, growth, num_steps)
