@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Kept bytecode shortens the start of processes, of which tests start many.
+export PYTHONDONTWRITEBYTECODE :=
 
 FRAMEWORKS := accelerate datasets lightning pytorch-lightning transformers trl
 FRAMEWORKS += deepspeed megatron-core 'ray[train]'

@@ -1,6 +1,7 @@
 """The checkpoints of one rank, from the first step to the last."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ from telemetry import Stage, span
 from trainer.checkpoint.claim import facts_of
 from trainer.checkpoint.ending import EndingRequest
 from trainer.checkpoint.finite import NUM_FIGURES, NotFiniteError, check_finite
-from trainer.checkpoint.folder import About
+from trainer.checkpoint.folder import About, remove_partial
 from trainer.checkpoint.restore import Restored, restore
 from trainer.checkpoint.schedule import Schedule, Signals
 from trainer.checkpoint.state import TrainingState
@@ -94,6 +95,9 @@ class _Saver:
         self._tensors = state.tensors()
         self._world_size = config.parallel.topology.world_size
         self._buffers = Buffers(self._tensors)
+        if state.rank == 0:
+            with suppress(OSError):
+                remove_partial(root)  # no rank writes before the plan, which needs all ranks
         plan = plan_writes(self._tensors, rank=state.rank, world_size=self._world_size)
         self._replicator = (
             Replicator(options.replicas, plan, self._tensors, rank=state.rank) if options.replicas else None

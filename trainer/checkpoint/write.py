@@ -143,9 +143,6 @@ class CheckpointWriter:
         self._thread: threading.Thread | None = None
         self._abandoned = threading.Event()
         self._part_ended = threading.Event()
-        if rank == 0:
-            with suppress(OSError):
-                remove_partial(root)
         self.failure: str | None = None
         """Why the newest checkpoint could not be written by this rank."""
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from tests.deadline import until
 from tests.trainer.checkpoint.killed_writer import CONFIG, make_state, values
+from trainer.checkpoint import checkpoints as checkpointing
 from trainer.checkpoint import restore as restoring
 from trainer.checkpoint import write as writing
 from trainer.checkpoint.checkpoints import Checkpoints
@@ -91,11 +92,13 @@ def the_folder_is_removed(root: Path, rank: int) -> object:
 
 
 def rank_0_is_late(root: Path, rank: int) -> object:
-    """Rank 0 still removes old checkpoints when the last step needs another snapshot at once."""
+    """Rank 1 writes its part before rank 0 has a writer. Rank 0 still removes old checkpoints when the last step needs
+    another snapshot at once."""
     last = replace(PAIR, num_steps=2)
     state = replace(make_state(), rank=rank)
     checkpoints = Checkpoints(last, RunOptions(out=root.parent, checkpoints=root, run_id="job"))
-    checkpoints.restore(state)
+    with patch.object(checkpointing, "CheckpointWriter", _late_writer if rank == 0 else writing.CheckpointWriter):
+        checkpoints.restore(state)
     with patch.object(writing, "remove_old", _remove_old_late):
         for done in (1, 2):
             totals = torch.tensor((1.0, 1.0, *Signals(busy=done - 1.0)))
@@ -114,6 +117,11 @@ def a_step_is_not_finite(root: Path, rank: int) -> object:
         checkpoints.after(1, torch.tensor((float("nan"), 1.0, *Signals(busy=2.0, ended=1.0))))
     except NotFiniteError as error:
         return error.message
+
+
+def _late_writer(root: Path, *arguments: Any, **options: Any) -> writing.CheckpointWriter:
+    until(lambda: any(root.glob("*.partial/rank-00001.json")), seconds=10.0)
+    return writing.CheckpointWriter(root, *arguments, **options)
 
 
 def _remove_old_late(root: Path, *, newest: int, **options: Any) -> None:
