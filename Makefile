@@ -30,8 +30,8 @@ parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Ale
 demo: install  ## train eight ranks in 3D, one of them slow, and name the slow rank
 	@$(BIN)/rankscope demo $(DEMO_ARGS)
 
-test: install parts lint  ## run all checks and tests except those that take minutes; two at a time
-	@$(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
+test: install parts lint  ## run all checks and tests except those that take minutes; three at a time
+	@$(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
 
 long: install parts  ## run the tests that `make test` omits
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)

@@ -12,6 +12,7 @@ from tests.clickhouse_server import ClickHouseServer, running_server
 from tests.memory_store import close_idle, empty, memory_store
 from tests.scenarios.demo_run import Demo, demo_in
 
+OTHERS_NICENESS = 5
 BROWSER_TESTS = Path(__file__).parent / "browser"
 
 
@@ -38,6 +39,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse a pytest-xdist that ignores groups: jobs would run beside each other, and fixtures of a file twice."""
     if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist does not group tests. Install the versions of constraints.txt")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let tests with real ranks have the processor first: theirs is the longest group, and they mostly wait."""
+    if "PYTEST_XDIST_WORKER" in os.environ and not _has_real_ranks(item):
+        os.nice(max(0, OTHERS_NICENESS - os.nice(0)))
 
 
 def _has_real_ranks(item: pytest.Item) -> bool:

@@ -20,6 +20,7 @@ def slow(store: EmbeddedStore, address: str) -> str:
     return f"{address}?view=timeline&run=slow&group=pp&rank=5&step=25"
 
 
+@pytest.mark.long
 def test_a_step_shows_what_it_loses_and_gives_its_trace_away(
     page: Page, slow: str, address: str, tmp_path: Path
 ) -> None:

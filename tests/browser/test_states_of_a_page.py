@@ -140,6 +140,7 @@ class LongHosts(SyntheticRun):
         return f"host-{'h' * 240}{rank // 2}"
 
 
+@pytest.mark.long
 def test_long_names_leave_the_layout_as_it_is(page: Page, address: str, store: EmbeddedStore) -> None:
     name = "n" * 200
     long = LongHosts(run_id=name, slow={5: 1.4})
@@ -177,6 +178,7 @@ def test_a_collector_that_is_away_is_said_and_recovered_from(
         page.close()
 
 
+@pytest.mark.long
 def test_a_page_whose_answer_gets_lost_is_asked_for_again(
     context: BrowserContext, store: EmbeddedStore, run: SyntheticRun
 ) -> None:
@@ -239,6 +241,7 @@ WIDENED = """() => [...document.querySelectorAll(".panel:not(.hidden) .js-plotly
 """By chart: sides on which plotly found too little room, and drew all of it once more."""
 
 
+@pytest.mark.long
 def test_every_chart_has_its_room_from_the_start(page: Page, address: str) -> None:
     for view in ("overview", "heatmap", "grid"):
         page.goto(f"{address}?view={view}&run=slow-rank-5")

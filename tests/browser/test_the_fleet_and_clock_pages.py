@@ -40,6 +40,7 @@ def test_the_host_with_most_trouble_is_shown_and_its_samples_are_chosen(page: Pa
     assert f"host={SILENT}" not in page.url
 
 
+@pytest.mark.long
 def test_the_controls_follow_what_arrives(page: Page, store: EmbeddedStore, address: str) -> None:
     run = SyntheticRun(run_id="early")
     run.introduce(store)

@@ -82,6 +82,7 @@ CLIENTS = ("mlflow", "wandb", "trackio")
 COMES_WITH = {"starlette": "fastapi", "anyio": "fastapi", "h11": "uvicorn", "protobuf": "googleapis-common-protos"}
 """Part of what a requirement promises."""
 
+pytestmark = pytest.mark.long
 DISTRIBUTIONS = packages_distributions()
 MakeAlone = Callable[[str], Alone]
 
@@ -191,7 +192,6 @@ def test_the_agent_alone_ships_what_ranks_recorded(
     assert stored[run] == 2
 
 
-@pytest.mark.long
 def test_the_store_alone_collects_and_answers(alone: MakeAlone, tmp_path: Path) -> None:
     store, port, log = alone("store"), free_port(), tmp_path / "log"
     address = f"embedded:{tmp_path / 'store'}"
@@ -205,7 +205,6 @@ def test_the_store_alone_collects_and_answers(alone: MakeAlone, tmp_path: Path) 
     assert "simulated" in store.run("-m", "ui.cli", "runs", "--store", address).stdout
 
 
-@pytest.mark.long
 def test_the_ui_alone_asks_a_collector_and_serves_the_dashboard(
     alone: MakeAlone, collector: CollectorClient, tmp_path: Path
 ) -> None:
@@ -228,7 +227,6 @@ def _serves_a_page(address: str) -> bool:
         return False
 
 
-@pytest.mark.long
 def test_the_trainer_alone_trains(alone: MakeAlone, tmp_path: Path) -> None:
     one_rank = ("--dp", 1, "--pp", 1, "--tp", 1, "--steps", 2)
     ended = alone("train").run("-m", "ui.cli", "train", *one_rank, "--out", tmp_path)
@@ -236,7 +234,6 @@ def test_the_trainer_alone_trains(alone: MakeAlone, tmp_path: Path) -> None:
     assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
 
 
-@pytest.mark.long
 def test_an_exporter_alone_exports(alone: MakeAlone, collector: CollectorClient, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     form = ("--format", "protobuf", "--out", trace)
@@ -253,7 +250,6 @@ def test_an_exporter_alone_exports(alone: MakeAlone, collector: CollectorClient,
         says(alone("ui").run("-m", "ui.cli", "export", kind, "kept", "--store", collector.url), f"rankscope[{kind}]")
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not BY_PIP and find_spec("apprise") is None, reason="apprise is not installed: make extras")
 def test_the_hook_of_apprise_alone_is_made(alone: MakeAlone, tmp_path: Path) -> None:
     (tmp_path / "urls").write_text(f"json://127.0.0.1:{free_port()}")

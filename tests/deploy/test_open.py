@@ -70,6 +70,7 @@ def _health(port: int) -> int:
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
 
 
+@pytest.mark.long
 def test_the_health_check_follows_the_collector_to_tls(port: int) -> None:
     assert _health(port) == 0
     assert _health(free_port()) != 0

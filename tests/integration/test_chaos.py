@@ -18,7 +18,7 @@ from tests.integration.chaos.wall_clock import WallClock, follow
 
 ON_THE_SERVER = (5, pytest.param(16, marks=pytest.mark.long))
 WITH_TWO_COLLECTORS = (10,)
-EMBEDDED = (pytest.param(9, marks=pytest.mark.long), 17)
+EMBEDDED = tuple(pytest.param(seed, marks=pytest.mark.long) for seed in (9, 17))
 DISKS = os.geteuid() == 0
 SCOPE = Scope(processes=("collector", "agent", "rank-0", "server"), links=("front", "back"), disks=("spool",),
               clocks=("host", "collectors"))  # fmt: skip

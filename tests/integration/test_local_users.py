@@ -127,7 +127,9 @@ PLACES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("what", PLANTS)
+@pytest.mark.parametrize(
+    "what", ["link", "hard link", *(pytest.param(each, marks=pytest.mark.long) for each in [*PLANTS][1::2])]
+)
 def test_nothing_planted_in_a_rank_folder_leads_to_a_file_of_another_user(machine: Machine, what: str) -> None:
     as_user(HONEST, record, machine.spool, "good")
     before = machine.snapshot()

@@ -158,6 +158,7 @@ def assert_same_losses(scene: Scene) -> None:
     assert (plain / "losses-1").read_text().split() == profiled
 
 
+@pytest.mark.long
 def test_a_profile_survives_the_death_of_its_agent_and_of_its_collector(scene: Scene) -> None:
     profile_id = scene.order(0, 1, steps=60)
     until(lambda: scene.profile(profile_id, 0).phase is Phase.RUNNING, seconds=60, what="the profile runs")

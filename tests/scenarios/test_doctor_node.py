@@ -71,6 +71,7 @@ def test_all_checks_of_a_sound_machine_pass(tmp_path: Path, alone: dict[str, str
     assert {found[check]["verdict"] for check in ("gemm", "all-to-all", "disk", "host-memory")} == {"measured"}
 
 
+@pytest.mark.long
 def test_without_torch_the_others_are_made(hung: Answer) -> None:
     found = by_check(hung)
     assert {check for check, one in found.items() if one["verdict"] == "skipped"} >= NEEDS_TORCH

@@ -77,6 +77,7 @@ def test_transfers_go_forward_and_come_back_once_a_microbatch(recorded: dict[int
         assert not len(of_stage(spans, Stage.FORWARD_RECV if first else Stage.FORWARD_SEND)[LAST:])
 
 
+@pytest.mark.long
 def test_an_interleaved_schedule_says_chunk_and_direction_of_what_it_sends(tmp_path: Path) -> None:
     """Rank 0 holds stages 0 and 2, rank 1 holds 1 and 3: each sends both ways to the one peer it has."""
     config = small_config(num_steps=2, pp=2, num_chunks=2)

@@ -55,7 +55,7 @@ def by_fingerprint(notices: Sequence[Notice]) -> dict[str, list[Notice]]:
     return told
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(checks, max_size=25), st.booleans())
 def test_each_alert_is_told_in_order_and_taken_back(
     sequence: list[tuple[str, float, list[Finding]]], real: bool

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from diagnose.alerts.check import MOST_RUNS, Check, RunChecker, RunFindings
+from diagnose.alerts import check as checking
+from diagnose.alerts.check import Check, RunChecker, RunFindings
 from diagnose.alerts.notice import ErrorReports
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
@@ -161,17 +162,18 @@ def test_of_a_job_that_is_silent_only_its_row_is_asked_for_half_a_minute_long(
     assert "OperationColumns" in asked
 
 
-def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(store: EmbeddedStore) -> None:
-    for number in range(MOST_RUNS + 2):
+def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "MOST_RUNS", 2)
+    for number in range(4):
         put_run(store, f"run-{number:02d}", num_steps=3)
     said: list[str] = []
     seen = check(store, said)
-    assert len(seen.runs) == MOST_RUNS
+    assert len(seen.runs) == 2
     assert len(seen.failed) == 2
     assert not seen.failed & {(run.run_id, run.attempt) for run in seen.runs}
-    assert said == [
-        f"{MOST_RUNS + 2} runs are active: only the newest {MOST_RUNS} are checked, alerts of the others do not change"
-    ]
+    assert said == ["4 runs are active: only the newest 2 are checked, alerts of the others do not change"]
 
 
 def test_a_job_that_is_silent_makes_no_news(store: EmbeddedStore) -> None:

@@ -16,7 +16,7 @@ from tests.diagnose.over_seeds import over_seeds
 NUM_STEPS = 60
 SNAPSHOT_NS = 0.1e9
 WRITE_NS = 4e9
-SEEDS = range(20)
+SEEDS = range(10)
 ROWS = {1: [30], 2: [20, 40], 6: [5, 15, 25, 35, 45, 55]}
 
 

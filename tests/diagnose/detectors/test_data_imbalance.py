@@ -57,14 +57,14 @@ def microbatch_view(
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, jitter=jitter, seed=seed)) == []
 

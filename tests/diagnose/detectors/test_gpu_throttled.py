@@ -23,7 +23,7 @@ def culprit_of(topology: Topology, seed: int) -> int:
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_gpu_throttled(with_gpus(make_view(topology, seed=seed), lottery=0.6, seed=seed)) == []
 

@@ -46,7 +46,7 @@ def contended_view(
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_host_contention(contended_view(topology, seed=seed)) == []
 
@@ -66,13 +66,13 @@ def test_nobody_is_accused_of_a_while_in_which_every_core_is_fought_for(
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("ranks_a_host", [4, 8])
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_a_crowded_machine_yields_nothing(topology: Topology, ranks_a_host: int, seed: int) -> None:
     view = contended_view(topology, busy=1.0, jitter=0.5, ranks_a_host=ranks_a_host, seed=seed)
     assert detect_host_contention(view) == []
 
 
-@over_seeds(range(40))
+@over_seeds(range(20))
 def test_a_few_steps_of_two_crowded_ranks_yield_nothing(seed: int) -> None:
     view = contended_view(Topology(dp=2), busy=1.0, num_steps=8, seed=seed)
     wild = np.exp(np.random.default_rng(seed).normal(0.0, 1.0, (8, 2)))

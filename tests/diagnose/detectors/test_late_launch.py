@@ -38,7 +38,7 @@ def growing(topology: Topology, until_ns: float, seed: int, num_steps: int = 120
 
 
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_late_launch(make_collective_view(topology, seed=seed)) == []
 
@@ -46,7 +46,7 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
 @pytest.mark.parametrize("launch_jitter_ns", [0.5e6, 15e6])
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, launch_jitter_ns: float, seed: int) -> None:
     view = make_collective_view(topology, jitter=jitter, launch_jitter_ns=launch_jitter_ns, seed=seed)
     assert detect_late_launch(view) == []

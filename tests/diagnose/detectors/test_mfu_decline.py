@@ -19,7 +19,7 @@ from tests.score.verdicts import verdict
 
 STEP_NS = 240e6
 WINDOW = 200
-SEEDS = range(20)
+SEEDS = range(10)
 
 
 def step_times(num_steps: int, *, jitter: float = 0.02, seed: int = 0) -> FloatArray:
@@ -68,7 +68,7 @@ def test_a_warm_up_yields_nothing(slow_first: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("every", "length"), [(10, 1), (25, 1), (50, 3), (100, 5)])
 @pytest.mark.parametrize("times", [2.0, 20.0])
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_a_checkpoint_or_an_evaluation_every_so_many_steps_yields_nothing(
     every: int, length: int, times: float, seed: int
 ) -> None:

@@ -11,7 +11,7 @@ GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=2, pp=4, tp=1), Topology(dp=8, 
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_a_balanced_pipeline_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_stage_imbalance(make_view(topology, seed=seed)) == []
 
@@ -28,7 +28,7 @@ def test_a_heavy_last_stage_is_named_and_none_of_its_ranks_accused(topology: Top
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
-@over_seeds(range(20))
+@over_seeds(range(10))
 def test_heavy_jitter_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_stage_imbalance(make_view(topology, jitter=1.0, seed=seed)) == []
 

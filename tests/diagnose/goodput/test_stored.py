@@ -10,7 +10,7 @@ from telemetry.tables import ENDED_FAILED
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
 
-NUM_ATTEMPTS, NUM_STEPS = 7, 4
+NUM_ATTEMPTS, NUM_STEPS = 4, 4
 LENGTH_NS, PERIOD_NS = 10, 1000
 
 

@@ -68,7 +68,7 @@ def test_hosts_that_stop_are_named_nearly_always_and_no_one_else_ever(backend: B
     assert seen[EXACT] >= least_exact * len(SEEDS), seen
 
 
-@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("backend", [pytest.param(Backend.GLOO, marks=pytest.mark.long), Backend.NCCL])
 def test_no_innocent_is_accused_when_up_to_three_ranks_left_nothing(backend: Backend) -> None:
     assert _wrong(_outcomes(backend, Trouble.HOST_STOPS, most_gone=3)) == []
 

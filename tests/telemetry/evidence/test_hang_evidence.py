@@ -79,7 +79,7 @@ def main_stack(body: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("how", "process", "function"),
     [
-        ("stop", "stopped", "stop_itself"),
+        pytest.param("stop", "stopped", "stop_itself", marks=pytest.mark.long),
         pytest.param("loop", "alive", "loop_for_ever", marks=pytest.mark.long),
         ("gil", "alive", "hold_the_interpreter"),
     ],

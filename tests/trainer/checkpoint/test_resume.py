@@ -50,6 +50,7 @@ def test_a_killed_job_continues_bit_by_bit(tp: int, tmp_path: Path) -> None:
     assert {step: continued[step] for step in range(newest + 3)} == losses(undisturbed)
 
 
+@pytest.mark.long
 def test_a_job_whose_gradients_were_nan_continues_with_the_checkpoint_before_bit_by_bit(tmp_path: Path) -> None:
     root, undisturbed = tmp_path / "checkpoints", tmp_path / "undisturbed"
     ended = start_job(config(dp=2), tmp_path, fault="nan:rank=1,step=5", checkpoints=root).finish()
@@ -62,6 +63,7 @@ def test_a_job_whose_gradients_were_nan_continues_with_the_checkpoint_before_bit
     assert losses(tmp_path) == losses(undisturbed)
 
 
+@pytest.mark.long
 def test_an_ended_job_has_saved_its_last_step_and_keeps_the_newest(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     run_job(config(num_steps=5, every=2, keep=2, dp=2), tmp_path, checkpoints=root)

@@ -12,6 +12,7 @@ JOB = script("accelerate_job")
 STEPS, ACCUMULATED = 12, 2
 
 
+@pytest.mark.long
 def test_the_tracker_alone_records_every_rank(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "adapted", "tracker")
     for rank in range(NUM_RANKS):

@@ -12,6 +12,7 @@ JOB = script("lightning_job")
 STEPS, ACCUMULATED, EVALUATED_AFTER, SAVED_AFTER = 12, 2, 6, 8
 
 
+@pytest.mark.long
 def test_an_attached_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "attached", "lightning.pytorch", RANKSCOPE="1")
     for rank in range(NUM_RANKS):

@@ -23,7 +23,6 @@ from ui.dashboard.view_state import Area, Colour, Group, Metric, SpanKey, StepRa
 
 SHAPES = {
     "one-rank": Topology(),
-    "data-parallel": Topology(dp=4),
     "pipeline": Topology(pp=4),
     "grid": Topology(dp=2, pp=2, tp=2),
 }
