@@ -264,16 +264,19 @@ def _ideal_operations(run: Replayed) -> IdealOperations:
 
     replay(run.assumptions.program, lambda slot: np.full((1, 1, 1, 1), ideal_s[slot]), watch=note)
     # If clocks differ, an own time may be slightly negative, and so may a median.
-    duration_s = np.maximum(end_s - begin_s, 0)
+    end_s = np.maximum(end_s, begin_s)
+    duration_s = end_s - begin_s
     waited_s = np.clip(duration_s - ideal_s, 0, duration_s)
+    begin_ns = _nanoseconds(begin_s)
+    duration_ns = _nanoseconds(end_s) - begin_ns  # both ends are rounded, so that neighbours do not overlap
     return IdealOperations(
         pp=slots.pp,
         stage=slots.stage,
         occurrence=slots.occurrence,
         microbatch=slots.microbatch,
-        begin_ns=_nanoseconds(begin_s),
-        duration_ns=_nanoseconds(duration_s),
-        waited_ns=_nanoseconds(waited_s),
+        begin_ns=begin_ns,
+        duration_ns=duration_ns,
+        waited_ns=np.minimum(_nanoseconds(waited_s), duration_ns),
     )
 
 

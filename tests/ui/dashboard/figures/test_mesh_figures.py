@@ -57,6 +57,7 @@ def test_axes_that_a_mesh_lacks_are_not_named() -> None:
     assert not [text.text for text in slices.annotations if text.text.startswith("pp")]
     scene = rank_body(experts, cells, hosts, chosen=5, path=(), keep="").layout.scene
     assert [axis.title.text or "" for axis in (scene.xaxis, scene.yaxis, scene.zaxis)] == ["", "dp x ep", ""]
+    assert [len(axis.ticktext) for axis in (scene.xaxis, scene.yaxis, scene.zaxis)] == [0, 8, 0]
 
 
 def test_the_groups_of_a_timeline_are_those_of_the_mesh_with_several_ranks() -> None:

@@ -225,7 +225,8 @@ def _axis(along: Axis, topology: Topology) -> dict[str, object]:
     room = {"range": [-0.6, degree - 0.4]}
     # The text of a single tick is at the place of the title.
     title = "" if degree == 1 else topology.replica_axes if along == "dp" else along
-    texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" for tick in ticks]
+    is_named = along == "dp" or along in dict(topology.mesh)
+    texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" for tick in ticks if is_named]
     return style | room | {"title": {"text": title}, "tickvals": ticks, "ticktext": texts}
 
 
