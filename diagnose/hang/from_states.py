@@ -47,7 +47,7 @@ class _Groups(GroupTable):
         members, mask = _members(row, self.topology), _mask(row, self.topology)
         is_known = bool(members or mask)
         if is_known:
-            name = "+".join(self.topology.axes_of(mask)) or "a group"
+            name = " x ".join(self.topology.axes_of(mask)) or "a group"
             members = members or self.topology.group_of(rank, mask)
         else:
             name = "all ranks" if ordinal == 0 else f"all ranks ({ordinal + 1})"

@@ -27,6 +27,12 @@ DP_STAGES = (
 """Collectives of parameters and gradients: along all axes but pp and tp, if no group was recorded."""
 TP_STAGES = tuple(stage for stage in Stage if stage.stream is Stream.TP)
 """Collectives along the tensor-parallel axis."""
+INNER_GROUP_STAGES = tuple(
+    stage for stage in Stage if stage.stream in (Stream.CP, Stream.EP) and stage is not Stage.CP_SEND_RECV
+)
+"""Collectives of context and expert parallelism. Their axes are a part of the grid's ``dp`` direction, or more."""
+GROUP_STAGES = (*DP_STAGES, *TP_STAGES, *INNER_GROUP_STAGES)
+"""Collectives of all ranks of a group along some axes of the mesh."""
 PAIRS = ((Stage.FORWARD_SEND, Stage.FORWARD_RECV, 1), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, -1))
 """Send, receive, and the direction of the receiver along the pipeline if no peer was recorded."""
 
@@ -61,7 +67,8 @@ class Collectives:
 def group_axis(stage: Stage) -> Axis | None:
     """The axis of the grid along which the members of a collective lie.
 
-    None for other stages, and for the reduction of embeddings, whose members are the ends of a pipeline.
+    None for other stages, for ``INNER_GROUP_STAGES``, and for the reduction of embeddings, whose members are the ends
+    of a pipeline.
     """
     return "dp" if stage in DP_STAGES else "tp" if stage in TP_STAGES else None
 

@@ -14,21 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.collectives import DP_STAGES, PAIRS, TP_STAGES
+from diagnose.model.collectives import GROUP_STAGES, PAIRS
 from diagnose.model.operations import NO_GROUP, Ints, SpanColumns, recorded_masks, usual_mask
-from telemetry.stages import STAGE_BY_CODE, Stage, Stream
+from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
 
 NOBODY = -1
 NOT_NUMBERED = 0
 SENDS = tuple(send for send, _, _ in PAIRS)
 TRANSFERS = tuple(stage for send, receive, _ in PAIRS for stage in (send, receive))
-COLLECTIVES = (
-    *DP_STAGES,
-    *TP_STAGES,
-    Stage.EMBEDDING_GRADS_ALL_REDUCE,
-    *(stage for stage in Stage if stage.stream in (Stream.CP, Stream.EP) and stage is not Stage.CP_SEND_RECV),
-)
+COLLECTIVES = (*GROUP_STAGES, Stage.EMBEDDING_GRADS_ALL_REDUCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

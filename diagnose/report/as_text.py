@@ -137,7 +137,8 @@ def whatif_text(conclusion: Conclusion) -> RenderableType:
         parts += [line(headline, style="bold"), Text(), _shares(figures)]
         if figures.m_w is not None and figures.m_s is not None:
             slowest = f"the slowest 3% of workers explain {figures.m_w:z.0%} of the slowdown"
-            parts.append(line(f"{slowest}, the last pipeline stage {figures.m_s:z.0%}"))
+            last = f", the last pipeline stage {figures.m_s:z.0%}" * (figures.topology.pp > 1)
+            parts.append(line(slowest + last))
         parts.append(Text())
     if conclusion.fixes:
         parts += [_gains(conclusion), Text()]

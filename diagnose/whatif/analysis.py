@@ -17,7 +17,7 @@ each pipeline rank.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -97,8 +97,8 @@ def replayed(
 ) -> Replayed | None:
     """The dependency graph of a run and its operations' own times; None if no step is complete.
 
-    ``hosts``: of each rank, if their clocks may differ. ``work``: compute times, for runs that gather parameters inside
-    computes: there a replica that has finished waits inside its compute for the slowest.
+    ``hosts``: of each rank, if their clocks may differ. ``work``: compute times, for runs that gather parameters or
+    exchange data of context and expert parallelism inside computes: there a replica waits inside for the slowest.
 
     Raises:
         CircularProgramError: the operations cannot have run in this order.
@@ -107,7 +107,8 @@ def replayed(
     if times is None:
         return None
     transfers, in_step = match_transfers(times.slots, topology.pp), times.work_s is not None
-    program = link(times.slots, transfers, topology.pp, topology.dp, in_step=in_step)
+    linked = link(times.slots, transfers, topology.pp, topology.dp, in_step=in_step)
+    program = replace(linked, inner_groups=times.inner_groups)
     own = own_times(times, program)
     return Replayed(times=times, assumptions=Assumptions(program=program, own_s=own, ideal_s=ideal_times(own, program)))
 
@@ -263,16 +264,19 @@ def _ideal_operations(run: Replayed) -> IdealOperations:
 
     replay(run.assumptions.program, lambda slot: np.full((1, 1, 1, 1), ideal_s[slot]), watch=note)
     # If clocks differ, an own time may be slightly negative, and so may a median.
-    duration_s = np.maximum(end_s - begin_s, 0)
+    end_s = np.maximum(end_s, begin_s)
+    duration_s = end_s - begin_s
     waited_s = np.clip(duration_s - ideal_s, 0, duration_s)
+    begin_ns = _nanoseconds(begin_s)
+    duration_ns = _nanoseconds(end_s) - begin_ns  # both ends are rounded, so that neighbours do not overlap
     return IdealOperations(
         pp=slots.pp,
         stage=slots.stage,
         occurrence=slots.occurrence,
         microbatch=slots.microbatch,
-        begin_ns=_nanoseconds(begin_s),
-        duration_ns=_nanoseconds(duration_s),
-        waited_ns=_nanoseconds(waited_s),
+        begin_ns=begin_ns,
+        duration_ns=duration_ns,
+        waited_ns=np.minimum(_nanoseconds(waited_s), duration_ns),
     )
 
 

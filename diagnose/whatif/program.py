@@ -72,7 +72,7 @@ class Across(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Slots that end together: a collective, or one slot by itself. If computes gather parameters inside, the lanes of
+    """Slots that end together: a collective, or one slot by itself. If computes have collectives inside, the lanes of
     such a slot in ``across`` end together, too: each works, and then waits for the slowest."""
 
     slots: tuple[int, ...]
@@ -88,6 +88,8 @@ class Program:
     rounds: tuple[Round, ...]
     before: tuple[tuple[int, ...], ...]
     """For each slot, the slots that must have ended on the same lane."""
+    inner_groups: Int64s | None = None
+    """Replicas that end a compute together, [groups, members]. None: all of them."""
 
 
 class CircularProgramError(Exception):
@@ -104,9 +106,7 @@ def match_transfers(slots: Slots, num_pp: int) -> Transfers:
             pairs = _with_computes(slots, pp, way)
             for transfer, work in pairs:
                 compute[transfer] = work
-            real[way.stage, pp] = [
-                transfer for transfer, work in pairs if _has_neighbour(slots, work, way, num_pp, num_chunks)
-            ]
+            real[way.stage, pp] = [one for one, work in pairs if _has_neighbour(slots, work, way, num_pp, num_chunks)]
     for (stage, pp), mine in real.items():
         way = next(direction for direction in DIRECTIONS if direction.stage is stage)
         if way.sends:
@@ -149,7 +149,7 @@ def _has_neighbour(slots: Slots, compute: int, way: Direction, num_pp: int, num_
 
 
 def link(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int, *, in_step: bool = False) -> Program:
-    """The dependency graph of a step. ``in_step``: all replicas of a compute end it together.
+    """The dependency graph of a step. ``in_step``: replicas end a compute together.
 
     Raises:
         CircularProgramError: the slots cannot have happened in this order.

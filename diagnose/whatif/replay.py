@@ -3,7 +3,7 @@
     begin = latest end of what comes before (+ gap)
     end   = begin + duration                                  a slot by itself
     end   = latest begin of the members + own transfer        a collective
-    end   = latest begin + duration of the lanes              a compute that gathers parameters inside
+    end   = latest begin + duration of the lanes              a compute that has collectives of replicas inside
 
 One pass over the rounds. Each round is a few array operations over all lanes at once. Lanes are
 [assumptions, steps, dp, tp]: every step under each of several assumptions about durations. An assumption about one dp
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.model.operations import Bools
+from diagnose.model.operations import Bools, Int64s
 from diagnose.whatif.program import Across, Program
 from diagnose.whatif.slots import FloatVector, Lanes, StepTimes
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
@@ -68,7 +68,8 @@ def replay(
             latest = _across(reduce(np.maximum, begins), round_.across)
             round_ends = [latest + durations(slot) for slot in round_.slots]
         else:
-            round_ends = [_across(begins[0] + durations(round_.slots[0]), round_.across)]
+            alone = begins[0] + durations(round_.slots[0])
+            round_ends = [alone if round_.across is Across.NONE else _in_groups(alone, program.inner_groups)]
         for slot, begin, end in zip(round_.slots, begins, round_ends, strict=True):
             if watch:
                 watch(slot, begin, end)
@@ -98,6 +99,20 @@ def _across(lanes: Lane, across: Across) -> Lane:
     return np.asarray(lanes.max(axis=-2 if across is Across.DP else (-2, -1), keepdims=True))
 
 
+def _in_groups(lanes: Lane, groups: Int64s | None) -> Lane:
+    """The latest of the lanes in each group of replicas and their tensor groups. ``groups``: see ``Program``.
+
+    One lane that stands for all replicas, or two for one replica and the others, are a single group: a group that holds
+    the one replica is never earlier than the others.
+    """
+    if groups is None or lanes.shape[-2] != groups.size:
+        return np.asarray(lanes.max(axis=(-2, -1), keepdims=True))
+    members = lanes.max(axis=-1, keepdims=True)[..., groups, :]
+    found = np.empty((*lanes.shape[:-1], 1))
+    found[..., groups, :] = members.max(axis=-2, keepdims=True)
+    return found
+
+
 def own_times(times: StepTimes, program: Program) -> Lanes:
     """Time of each slot in each lane, without waiting: seconds, [slots, steps, dp, tp]."""
     own = times.end_s - times.begin_s
@@ -107,7 +122,7 @@ def own_times(times: StepTimes, program: Program) -> Lanes:
                 slot = round_.slots[0]
                 work, begin, end = times.work_s[slot], times.begin_s[slot], times.end_s[slot]
                 # Compute time, and the time of the last lane beyond it.
-                last = end.max(axis=(1, 2), keepdims=True) - (begin + work).max(axis=(1, 2), keepdims=True)
+                last = _in_groups(end, program.inner_groups) - _in_groups(begin + work, program.inner_groups)
                 own[slot] = work + last
             continue
         members = list(round_.slots)

@@ -94,8 +94,10 @@ class StepTimes:
     rows: Int64s
     """Rows of the window that are complete: the lanes' steps."""
     work_s: Lanes | None = None
-    """For runs that gather parameters inside computes: compute time of each compute, without its waiting; NaN for other
-    slots."""
+    """For runs whose replicas wait for each other inside computes: compute time of each compute, without its waiting;
+    NaN for other slots."""
+    inner_groups: Int64s | None = None
+    """Replicas that wait for each other inside computes, by index along dp: [groups, members]. None: all of them."""
     num_left_out: int
     """Steps in which some rank lacks an operation, or has an additional one."""
 
@@ -122,6 +124,7 @@ def step_times(
         if not (loads == loads[..., :1]).all():  # in many jobs only the first rank of a tensor group loads data
             del chosen[Stage.DATA_LOAD]
     inside = gathers_by_layer(chosen)
+    inner_groups = None if inside else inner_groups_of(topology)
     if inside:  # they run inside computes, as tensor-parallel collectives do
         chosen = {stage: of_stage for stage, of_stage in chosen.items() if stage not in INSIDE_COMPUTES}
     if not any(stage in WORK_STAGES for stage in chosen):
@@ -145,10 +148,18 @@ def step_times(
         end_s=end,
         step_s=(zero - zero[0]) / 1e9,
         rows=rows,
-        work_s=_work_lanes(slots, work, topology, rows) if inside else None,
+        work_s=_work_lanes(slots, work, topology, rows) if inside or inner_groups is not None else None,
+        inner_groups=inner_groups,
         num_left_out=int(len(complete) - len(rows)),
     )
     return _on_one_clock(times, hosts, topology) if hosts else times
+
+
+def inner_groups_of(topology: Topology) -> Int64s | None:
+    """Replicas that exchange data inside computes: those of one group of context and expert parallelism. By index along
+    dp, [groups, members]. None without such axes."""
+    mask = topology.wide_mask("cp", "ep")
+    return np.unique(topology.index["dp"][topology.members(mask)], axis=0) if mask else None
 
 
 def _work_lanes(slots: Slots, work: Mapping[Stage, Work], topology: Topology, rows: Int64s) -> Lanes | None:

@@ -211,3 +211,31 @@ def test_an_answer_to_something_older_is_no_news(scripts: Page) -> None:
         }"""
     )
     assert told == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "gutter"), [("dp1 pp0 tp1 · gpu-03", 172), ("pp0 dp1 cp0 tp1 · gpu-000", 220), ("long " * 40, 264)]
+)
+def test_names_of_rows_have_room_beside_those_of_lanes(scripts: Page, name: str, gutter: int) -> None:
+    """A letter is six pixels wide here."""
+    call = """name => {
+        const context = {measureText: (text) => ({width: 6 * text.length})};
+        return rankscopeTimeline.namesWidth(context, {rows: [{name}], lanes: [{name: "compute"}]}, 900);
+    }"""
+    assert scripts.evaluate(call, name) == {"gutter": gutter, "lanesPx": 58}
+
+
+def test_words_and_numbers_of_narrow_tables_are_whole(scripts: Page) -> None:
+    """The text breaks between words only: each cell but the name of the stage is a line of 20 pixels."""
+    for name in ("dashboard.css", "timeline.css", "hang.css"):
+        scripts.add_style_tag(path=SCRIPTS.parent / name)
+    cells = "".join(f"<td>{text}</td>" for text in ("grads-reduce-scatter", "144", "1.13 s", "67.4 ms", "78.8 ms"))
+    heads = "".join(f"<th>{text}</th>" for text in ("stage", "count", "total", "mean", "longest"))
+    table = f"<table class='shares area-statistics'><tr>{heads}</tr><tr>{cells}</tr></table>"
+    scripts.evaluate("html => document.body.innerHTML = html", f"<div style='width: 290px'>{table}</div>")
+    lines = """() => [...document.querySelectorAll("th, td:not(:first-child)")].map((cell) => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map((box) => box.top)).size;
+    })"""
+    assert scripts.evaluate(lines) == [1] * 9

@@ -1,131 +1,163 @@
-"""Pictures of every page on meshes of other axes than dp, pp and tp: ``python -m tests.ui.mesh_pictures OUT``."""
+"""Pictures of every page on meshes of other axes than dp, pp and tp: ``python -m tests.ui.mesh_pictures OUT``.
+
+``--store DIR --runs NAME ...``: of stored runs, such as those that ``tests.scenarios.mesh_trials --out`` keeps.
+"""
 
 import argparse
-import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
-from diagnose.simulate.noise import RECORDED
-from diagnose.simulate.plan import SimulatedRun
-from diagnose.simulate.run import simulate
-from diagnose.simulate.store import as_run, put_simulation, samples_table
-from diagnose.simulate.truth import parse_fault
-from telemetry.imports.write import StoreTarget
+from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import StoreReader
-from telemetry.tables import TABLES, owned
-from telemetry.topology import Topology
+from telemetry.stores.interface import Store, StoreReader
+from telemetry.stores.queries import Runs, Spans
+from tests.browser.on_page import wait_until_drawn
 from tests.memory_store import memory_store
 from tests.parts import require
-from tests.ui.screenshots import FLAGS, SIZE, picture
+from tests.ui.made_profiles import store_profiles
+from tests.ui.mesh_runs import MESHES, SLOW, S, store_runs
+from tests.ui.reported_alerts import made_alert, tell, tell_look
+from tests.ui.screenshots import FLAGS, SIZE
 from tests.ui.served_dashboard import serving
 
-MESHES = {
-    "titan": Topology.parse("pp=2,dp_shard=2,tp=2"),
-    "context": Topology.parse("pp=1,dp=2,cp=2,tp=2"),
-}
-SLOW = 5
-S = 1_000_000_000
-VIEWS = {
+OF_ALL = {"runs": "?view=runs", "alerts": "?view=alerts"}
+OF_RUN = {
     "overview": "?view=overview&run={run}",
+    "alerts": "?view=alerts&run={run}",
     "heatmap": "?view=heatmap&run={run}",
-    "heatmap-wait": "?view=heatmap&run={run}&stage=params-all-gather&metric=wait",
-    "timeline": "?view=timeline&run={run}&group=all&rank=5",
+    "heatmap-ms": "?view=heatmap&run={run}&stage=backward-compute&metric=ms",
+    "heatmap-share": "?view=heatmap&run={run}&metric=share",
+    "heatmap-wall": "?view=heatmap&run={run}&time=wall",
+    "heatmap-wait": "?view=heatmap&run={run}&metric=wait",
+    "heatmap-collective": "?view=heatmap&run={run}&stage={collective}&metric=ms",
+    "heatmap-collective-wait": "?view=heatmap&run={run}&stage={collective}&metric=wait",
+    "timeline": "?view=timeline&run={run}",
+    "timeline-pp": "?view=timeline&run={run}&group=pp&rank=5",
+    "timeline-tp": "?view=timeline&run={run}&group=tp&rank=5",
     "timeline-dp": "?view=timeline&run={run}&group=dp&rank=5",
-    "grid": "?view=grid&run={run}&rank=5",
+    "timeline-inner": "?view=timeline&run={run}&group={axis}&rank=5",
+    "timeline-all": "?view=timeline&run={run}&group=all&rank=5",
+    "timeline-ideal": "?view=timeline&run={run}&group=all&rank=5&ideal=shown",
+    "timeline-span": "?view=timeline&run={run}&group=all&rank=5&step=20&span={span}",
+    "timeline-area": "?view=timeline&run={run}&group=all&rank=5&area=100000000-300000000-0-7",
+    "grid": "?view=grid&run={run}",
     "grid-3d": "?view=grid&run={run}&form=3d&rank=5",
     "grid-metric": "?view=grid&run={run}&colour=metric&rank=5",
     "grid-blame": "?view=grid&run={run}&colour=blame&rank=5",
     "whatif": "?view=whatif&run={run}",
+    "goodput": "?view=goodput&run={run}",
+    "hang-none": "?view=hang&run={run}",
     "fleet": "?view=fleet&run={run}",
     "clock": "?view=clock&run={run}",
-    "hang": "?view=hang&run={run}-stuck",
-    "hang-victim": "?view=hang&run={run}-stuck&rank=1",
+}
+STUCK = {
+    "stuck-hang": "?view=hang&run={run}-stuck",
+    "stuck-hang-victim": "?view=hang&run={run}-stuck&rank=1",
+    "stuck-hang-near": "?view=hang&run={run}-stuck&rank=7",
+    "stuck-overview": "?view=overview&run={run}-stuck",
+    "stuck-grid": "?view=grid&run={run}-stuck&rank=0",
+    "stuck-grid-3d": "?view=grid&run={run}-stuck&rank=0&form=3d",
+}
+HOSTS = {
+    "hosts-overview": "?view=overview&run={run}-hosts",
+    "hosts-fleet-network": "?view=fleet&run={run}-hosts&family=network&host=gpu-001",
+    "hosts-fleet-gpu": "?view=fleet&run={run}-hosts&family=gpu&host=gpu-000",
+    "hosts-fleet-host": "?view=fleet&run={run}-hosts&family=host",
+    "hosts-clock": "?view=clock&run={run}-hosts",
+    "hosts-timeline": "?view=timeline&run={run}-hosts&group=dp&rank=2",
+    "hosts-heatmap": "?view=heatmap&run={run}-hosts",
+    "hosts-whatif": "?view=whatif&run={run}-hosts",
+}
+UNEQUAL = {
+    "unequal-overview": "?view=overview&run=experts-unequal",
+    "unequal-heatmap": "?view=heatmap&run=experts-unequal",
+    "unequal-heatmap-wait": "?view=heatmap&run=experts-unequal&stage=ep-all-to-all&metric=wait",
+    "unequal-timeline": "?view=timeline&run=experts-unequal",
+    "unequal-grid": "?view=grid&run=experts-unequal",
+}
+COLLECTIVES = {
+    "titan": Stage.PARAMS_ALL_GATHER,
+    "context": Stage.CP_ALL_GATHER,
+    "experts": Stage.EP_ALL_TO_ALL,
 }
 
 
-def store_run(store: EmbeddedStore, name: str, topology: Topology, *, is_stuck: bool = False) -> None:
-    """A run with a slow rank that shards its parameters; ``is_stuck``: it ends in a hang of the slow rank."""
-    plan = SimulatedRun(
-        name=name,
-        topology=topology,
-        num_steps=40,
-        num_microbatches=4,
-        gpus_per_host=4,
-        noise=RECORDED,
-        clock="device",
-        fsdp=True,
-        faults=(parse_fault(f"slow:rank={SLOW},factor=1.4"),),
-    )
-    simulation = simulate(plan)
-    run = as_run(simulation)
-    put_simulation(run, samples_table(simulation), StoreTarget(store))
-    if is_stuck:
-        ends_ns = max(int(one.end_ns.max()) for one in simulation.operations.values())
-        rows = [
-            {"rank": rank, "at_ns": ends_ns + 40 * S, "kind": "state", "body": json.dumps(_state(plan, rank, ends_ns))}
-            for rank in range(topology.world_size)
-        ]
-        store.insert("evidence", owned(pa.Table.from_pylist(rows, schema=TABLES["evidence"]), name, 0))
+def views_of(mesh: str) -> dict[str, str]:
+    return OF_RUN | STUCK | HOSTS | (UNEQUAL if mesh == "experts" else {})
 
 
-def _state(plan: SimulatedRun, rank: int, ends_ns: int) -> dict[str, Any]:
-    """The state page of a rank: all wait in a gather but the slow one, which computes."""
-    topology = plan.topology
-    mask = topology.replica_mask
-    waits = rank in topology.group_of(SLOW, mask) and rank != SLOW
-    in_tensor_group = not waits and rank != SLOW
-    stage = "params-all-gather" if waits else "tp-all-reduce" if in_tensor_group else "forward-compute"
-    rows = [
-        ("params-all-gather", mask, 80 + (1 if waits else 0)),
-        ("tp-all-reduce", topology.mask("tp"), 80 + (1 if in_tensor_group else 0)),
-    ]
-    return {
-        "rank": rank,
-        "host": plan.hosts[rank],
-        "pid": 4000 + rank,
-        "process": "alive",
-        "died_ns": 0,
-        "at_ns": ends_ns + 40 * S,
-        "step": plan.num_steps,
-        "step_started_ns": ends_ns + S // 100,
-        "beat_ns": ends_ns + S,
-        "recorded": 4000,
-        "topology": {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)},
-        "open": [
-            {"stage": "step", "since_ns": ends_ns + S // 100},
-            {"stage": stage, "since_ns": ends_ns + S},
-        ],
-        "operations": [
-            {"axis": None, "mask": axes, "stage": name, "peer": -1, "issued": issued, "completed": 80}
-            | {"issued_ns": ends_ns + S, "completed_ns": ends_ns + S // 2, "size_bytes": 4096}
-            for name, axes, issued in rows
-        ],
-    }
+@contextmanager
+def made_store(meshes: list[str]) -> Iterator[Store]:
+    """Simulated runs, and what a watcher and agents report of them."""
+    with memory_store() as store:
+        now_ns = time.time_ns()
+        for mesh in meshes:
+            store_runs(store, mesh)
+            tell(store, made_alert(mesh, began_ns=now_ns - 400 * S, rank=SLOW, host="gpu-001"), at_ns=now_ns)
+            tell_look(store, mesh, at_ns=now_ns)
+            store_profiles(store, mesh, at_ns=now_ns)
+        yield store
+
+
+def span_of(reader: StoreReader, run_id: str, stage: Stage) -> str:
+    """A span of the slow rank, as the address names it."""
+    query = Spans(run_id=run_id, attempt=0, first_step=20, last_step=20, ranks=(SLOW,), stages=(int(stage),))
+    spans = reader.read(query)
+    return f"{SLOW}-{spans['seq'][1].as_py()}" if spans.num_rows > 1 else f"{SLOW}-0"
+
+
+def addresses(reader: StoreReader, mesh: str, run_id: str, views: dict[str, str]) -> dict[str, str]:
+    """``overview-context`` -> the address of the page."""
+    collective = COLLECTIVES[mesh]
+    axis = {Stream.CP: "cp", Stream.EP: "ep"}.get(collective.stream, "tp")
+    words = {"run": run_id, "collective": collective.label, "axis": axis, "span": span_of(reader, run_id, collective)}
+    return {f"{name}-{run_id}": view.format(**words) for name, view in views.items()}
+
+
+def take(reader: StoreReader, views: dict[str, str], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with serving(reader) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        page = browser.new_page(viewport=SIZE)
+        for name, search in views.items():
+            if "ideal=shown" in search:  # its strip is computed while the rest is drawn
+                page.goto(address + search)
+                expect(page.locator("main").get_by_text("if all ranks were equally fast")).to_be_visible(timeout=60_000)
+            page.goto(address + search)
+            wait_until_drawn(page, timeout_ms=60_000)
+            expect(page.locator(".view-tab").first).to_be_visible(timeout=60_000)
+            page.screenshot(path=out / f"{name}.png", full_page=True)
+        browser.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--only", nargs="*", default=list(VIEWS), help="names of pictures")
+    parser.add_argument("--mesh", nargs="+", choices=MESHES, default=list(MESHES), help="these meshes alone")
+    parser.add_argument("--only", nargs="*", help="names of pictures")
+    parser.add_argument("--store", type=Path, help="a store on disk, with --runs; one --mesh")
+    parser.add_argument("--runs", nargs="+", default=[])
     given = parser.parse_args()
-    out: Path = given.out
-    out.mkdir(parents=True, exist_ok=True)
-    with memory_store() as store, sync_playwright() as playwright:
-        for name, topology in MESHES.items():
-            store_run(store, name, topology)
-            store_run(store, f"{name}-stuck", topology, is_stuck=True)
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
-        with serving(StoreReader(store)) as address, browser.new_context(viewport=SIZE) as context:
-            page = context.new_page()
-            picture(page, address + "?view=runs", out / "runs.png")
-            for name in MESHES:
-                for view in given.only:
-                    picture(page, address + VIEWS[view].format(run=name), out / f"{view}-{name}.png")
-        browser.close()
+    if given.store:
+        store = EmbeddedStore(given.store)
+        reader = StoreReader(store)
+        chosen = {name: view for name, view in OF_RUN.items() if not given.only or name in given.only}
+        runs = given.runs or [row["run_id"] for row in reader.read(Runs()).to_pylist()]
+        views = {key: view for run in runs for key, view in addresses(reader, given.mesh[0], run, chosen).items()}
+        take(reader, views, given.out)
+        store.close()
+        return
+    with made_store(given.mesh) as made:
+        reader = StoreReader(made)
+        views = dict(OF_ALL)
+        for mesh in given.mesh:
+            chosen = {name: view for name, view in views_of(mesh).items() if not given.only or name in given.only}
+            views |= addresses(reader, mesh, mesh, chosen)
+        take(reader, views, given.out)
 
 
 if __name__ == "__main__":

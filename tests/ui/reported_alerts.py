@@ -16,10 +16,11 @@ def made_alert(
     kind: str = "compute-straggler",
     phase: Phase = Phase.FIRING,
     rank: int = 5,
+    host: str = "",
     severity: Severity = Severity.WARNING,
     summary: str = "",
 ) -> Alert:
-    labels = {"alertname": kind, "run_id": run_id, "attempt": "0", "host": f"gpu-{rank // 2 + 1:02d}"}
+    labels = {"alertname": kind, "run_id": run_id, "attempt": "0", "host": host or f"gpu-{rank // 2 + 1:02d}"}
     labels["rank"] = str(rank)
     account = Account(
         severity=severity,

@@ -22,6 +22,7 @@ def store_simulated(
     clock_offset_ms: float = 0.0,
     topology: Topology = EIGHT,
     fsdp: bool = False,
+    experts: bool = False,
     roles: tuple[Role, ...] = (),
 ) -> None:
     """Two ranks on each host, with ``faults`` such as ``slow:rank=5,factor=1.4``."""
@@ -32,6 +33,7 @@ def store_simulated(
         gpus_per_host=2,
         noise=noise,
         fsdp=fsdp,
+        experts=experts,
         roles=roles,
         clock_offset_ms=clock_offset_ms,
         faults=tuple(parse_fault(one) for one in faults),

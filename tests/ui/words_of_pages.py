@@ -16,16 +16,17 @@ def said(
     """The words of a region, each separated by a space."""
     drawn = draw_region(region, ViewState(view=view, run=run, attempt=attempt, rank=rank), reads, by_clock=False)
     assert drawn is not None
-    words = " ".join(_texts(drawn.make()))
+    words = " ".join(texts(drawn.make()))
     return " ".join(words.split())
 
 
-def _texts(content: object) -> list[str]:
+def texts(content: object) -> list[str]:
+    """The strings of a component, written as JSON of Dash, in order."""
     if isinstance(content, str):
         return [content]
     if isinstance(content, list):
-        return [text for one in content for text in _texts(one)]
+        return [text for one in content for text in texts(one)]
     if not isinstance(content, dict):
         return []
     names = {"Alert": ("title", "children"), "Still": ("tree",)}.get(content["type"], ("children",))
-    return [text for name in names for text in _texts(content["props"].get(name))]
+    return [text for name in names for text in texts(content["props"].get(name))]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.findings import Finding, Kind
-from diagnose.model.collectives import TP_STAGES, group_axis
+from diagnose.model.collectives import INNER_GROUP_STAGES, TP_STAGES, group_axis
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
-from telemetry.topology import AXES
+from telemetry.topology import AXES, Topology
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, Group, Metric, StepRange, ViewState
 
@@ -24,6 +24,7 @@ COLLECTIVES = (
     Stage.GRADS_ALL_REDUCE,
     Stage.SEPARATE_GRADS_ALL_REDUCE,
     Stage.PARAMS_ALL_GATHER,
+    *INNER_GROUP_STAGES,
     *TP_STAGES,
 )
 """Collectives, those with most ranks first."""
@@ -89,12 +90,15 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
 
 def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
     """The stage of the address. For waiting times it must be a collective: otherwise the first recorded one."""
-    degrees = {"dp": facts.topology.dp, "tp": facts.topology.tp, None: 1}
-    if state.metric is not Metric.WAIT or degrees[group_axis(state.stage)] > 1:
+    if state.metric is not Metric.WAIT or _has_group(state.stage, facts):
         return state.stage
-    return next(
-        (stage for stage in COLLECTIVES if stage in facts.stages and degrees[group_axis(stage)] > 1), state.stage
-    )
+    return next((stage for stage in COLLECTIVES if stage in facts.stages and _has_group(stage, facts)), state.stage)
+
+
+def _has_group(stage: Stage, facts: RunFacts) -> bool:
+    """Whether several ranks take part in a collective of this stage."""
+    degrees = {"dp": facts.topology.dp, "tp": facts.topology.tp, None: 1}
+    return stage in INNER_GROUP_STAGES or degrees[group_axis(stage)] > 1
 
 
 def chosen_step(state: ViewState, facts: RunFacts) -> int:
@@ -158,15 +162,30 @@ def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows
         first = min(max(0, rank - MAX_ROWS // 2), max(0, world - MAX_ROWS))
         shown = tuple(range(first, min(world, first + MAX_ROWS)))
         return Rows(ranks=shown, group=group, rank=rank, num_left_out=world - len(shown))
-    axis = next(axis for axis in AXES if axis == group.value)
-    members = facts.topology.group(rank, along=axis)
+    members = group_members(facts.topology, rank, group)
     at = members.index(rank)
     first = min(max(0, at - MAX_ROWS // 2), max(0, len(members) - MAX_ROWS))
     shown = members[first : first + MAX_ROWS]
     return Rows(ranks=shown, group=group, rank=rank, num_left_out=len(members) - len(shown))
 
 
+def group_members(topology: Topology, rank: int, group: Group) -> tuple[int, ...]:
+    """The ranks of the group of ``rank``. ``group``: not all ranks."""
+    axis = next((axis for axis in AXES if axis == group.value), None)
+    if axis is not None:
+        return topology.group(rank, along=axis)
+    return topology.group_of(rank, topology.mask(group.value))
+
+
+def groups_of(topology: Topology) -> list[Group]:
+    """The groups of several ranks, and all ranks. An axis cp or ep that is the whole direction dp of the grid is listed
+    as data."""
+    wide = [name for name, degree in topology.mesh if degree > 1 and name not in ("pp", "tp")]
+    degrees = {Group.PP: topology.pp, Group.DP: topology.dp, Group.TP: topology.tp}
+    apart = [group for group in (Group.CP, Group.EP) if group.value in wide and len(wide) > 1]
+    return [group for group in Group if group is Group.ALL or degrees.get(group, 1) > 1 or group in apart]
+
+
 def _default_group(facts: RunFacts) -> Group:
     """The pipeline group, or the first axis with several ranks."""
-    degrees = {Group.PP: facts.topology.pp, Group.DP: facts.topology.dp, Group.TP: facts.topology.tp}
-    return next((group for group, degree in degrees.items() if degree > 1), Group.ALL)
+    return groups_of(facts.topology)[0]

@@ -81,10 +81,13 @@ class Clock(StrEnum):
 
 
 class Group(StrEnum):
-    """Which ranks the timeline shows: the group of a rank along an axis of the grid, or all."""
+    """Which ranks the timeline shows: the group of a rank along a direction of the grid, or along the axis cp or ep of
+    the mesh, or all."""
 
     PP = "pp"
     DP = "dp"
+    CP = "cp"
+    EP = "ep"
     TP = "tp"
     ALL = "all"
 

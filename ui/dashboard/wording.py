@@ -87,6 +87,11 @@ def class_name(stage_class: StageClass) -> str:
     return stage_class.name.lower()
 
 
+def replicas_text(topology: Topology) -> str:
+    """The group of a rank along the ``dp`` direction of the grid: ``its replicas``, or ``its replicas (dp x ep)``."""
+    return "its replicas" if topology.replica_axes == "dp" else f"its replicas ({topology.replica_axes})"
+
+
 def degrees(topology: Topology) -> str:
     """The mesh in its own order: ``pp 2 x dp_shard 4 x tp 8``."""
     return " x ".join(f"{name} {degree}" for name, degree in topology.mesh)

@@ -297,6 +297,11 @@ def test_groups_of_a_mesh_are_those_that_the_page_names_by_their_axes() -> None:
     assert "params-all-gather #8 of dp_shard [4, 6]" in verdict.headline
 
 
+def test_a_group_along_two_axes_has_the_name_that_pages_give_it() -> None:
+    states = {rank: on_a_mesh(rank, MESH.mask("dp_shard", "tp"), 8, 7, "params-all-gather") for rank in range(8)}
+    assert {group.name for group in evidence_from_states(states).groups} == {"dp_shard x tp"}
+
+
 def test_members_that_a_page_names_are_taken_as_they_are() -> None:
     row = operation(None, "ep-all-to-all", 8, 7, mask=MESH.mask("dp_shard"), ranks=[0, 1, 2, 3])
     told = {"dp": MESH.dp, "pp": MESH.pp, "tp": MESH.tp, "mesh": str(MESH)}

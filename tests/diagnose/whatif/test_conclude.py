@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -19,9 +20,8 @@ GRID = Topology(dp=4, pp=4, tp=2)
 
 
 def _view(*faults: str, **settings: object) -> RunView:
-    return view(
-        simulate(SimulatedRun(topology=GRID, faults=tuple(parse_fault(one) for one in faults), **settings))  # type: ignore[arg-type]
-    )
+    settings = {"topology": GRID, "faults": tuple(parse_fault(one) for one in faults), **settings}
+    return view(simulate(SimulatedRun(**settings)))  # type: ignore[arg-type]
 
 
 def test_a_slow_rank_is_priced_by_what_its_peers_would_have_taken() -> None:
@@ -29,6 +29,18 @@ def test_a_slow_rank_is_priced_by_what_its_peers_would_have_taken() -> None:
     (finding,) = conclude(slow).report.findings
     assert (finding.kind, finding.ranks) == (Kind.COMPUTE_STRAGGLER, [11])
     assert finding.seconds_lost == pytest.approx((slow.step_ns - healthy.step_ns).sum() / 1e9, rel=0.01)
+
+
+def test_ranks_that_wait_for_a_slow_one_in_an_exchange_of_experts_cost_nothing() -> None:
+    experts = {"topology": Topology.parse("dp=2,ep=4"), "experts": True, "num_microbatches": 4, "num_steps": 10}
+    slow, healthy = (_view(*faults, noise=SILENT, **experts) for faults in (["slow:rank=5,factor=1.5"], []))
+    found = conclude(slow)
+    assert found.figures is not None
+    (fix,) = (fix for fix in found.fixes if fix.change == "rank 5 like its peers")
+    assert fix.saved_s == pytest.approx((slow.step_ns - healthy.step_ns).sum() / 1e9, rel=0.02)
+    assert found.figures.by_dp[5] == pytest.approx(found.figures.slowdown, rel=0.01)
+    assert np.delete(found.figures.by_dp, 5).max() < 1.01
+    assert found.replay_error == pytest.approx(0, abs=0.02)
 
 
 @pytest.mark.parametrize("factor", [1.16, 1.40, 2.03])

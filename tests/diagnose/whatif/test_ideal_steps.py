@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from diagnose.model.compute_time import WORK_STAGES
 from diagnose.model.view import RunView
 from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
@@ -54,6 +55,14 @@ def test_what_a_stage_waits_for_in_the_ideal_step_is_told_apart_from_its_transfe
     first = np.flatnonzero(receives)[0]
     assert operations.waited_ns[first] > operations.duration_ns[first] / 2, "the first forward has to come first"
     assert (operations.waited_ns <= operations.duration_ns).all()
+
+
+def test_computes_of_a_rank_do_not_overlap() -> None:
+    noisy = replayed(view(simulate(SimulatedRun(topology=GRID, num_steps=4)))).operations
+    for pp in range(GRID.pp):
+        mine = np.flatnonzero((noisy.pp == pp) & np.isin(noisy.stage, WORK_STAGES))
+        mine = mine[np.argsort(noisy.begin_ns[mine])]
+        assert (noisy.begin_ns[mine[1:]] >= (noisy.begin_ns + noisy.duration_ns)[mine[:-1]]).all()
 
 
 def test_its_steps_are_those_of_the_analysis(slow: RunView) -> None:

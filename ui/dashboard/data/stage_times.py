@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.findings import StepWindow
-from diagnose.model.collectives import group_axis
+from diagnose.model.collectives import GROUP_STAGES, group_axis
 from diagnose.model.compute_time import WORK_STAGES
 from diagnose.model.gathers import LEAST_GATHERS
 from diagnose.model.load import load_view
+from diagnose.model.operations import usual_mask
 from diagnose.model.peers import peer_median
 from diagnose.model.view import Basis, RunView
 from telemetry.group_names import masks_of_peers, resolved_peers
@@ -90,16 +91,18 @@ def _is_large(facts: RunFacts, steps: Ints, reads: Reads) -> bool:
 
 def _compared(reads: Reads, facts: RunFacts, stage: Stage, metric: Metric, steps: Ints) -> Compared:
     """For waiting times: the members of the collective. Otherwise the ranks that do the same work."""
-    axis = group_axis(stage) if metric is Metric.WAIT else None
-    if axis is None:
+    if metric is not Metric.WAIT or stage not in GROUP_STAGES:
         return Compared(peers="pipeline_rank")
-    usual = Compared(peers=GROUPS[axis])
+    axis = group_axis(stage)
+    usual = (
+        Compared(peers=GROUPS[axis]) if axis else Compared(peers="axes_group", mask=usual_mask(stage, facts.topology))
+    )
     if not len(steps):
         return usual
     if stage is Stage.PARAMS_ALL_GATHER and _gathers_inside(reads, facts, int(steps[-1])):
         return NOBODY
     num_axes = sum(degree > 1 for name, degree in facts.topology.mesh if name not in ("pp", "tp"))
-    if axis != "dp" or num_axes <= 1:
+    if axis == "tp" or (axis == "dp" and num_axes <= 1):
         return usual
     query = StageGroups(**facts.summary.key, stage=int(stage), first_step=int(steps[0]), last_step=int(steps[-1]))
     return compared_in(reads.ask(facts.summary, query), usual, facts.topology)

@@ -223,8 +223,12 @@ def _axes(layout: GridLayout) -> dict[str, dict[str, object]]:
     }
 
 
+def _has(topology: Topology, name: str) -> bool:
+    return name in dict(topology.mesh)
+
+
 def _tp_ticks(layout: GridLayout) -> dict[str, list[int] | list[str]]:
-    if layout.columns * 24 > WIDTH_PX:
+    if layout.columns * 24 > WIDTH_PX or not _has(layout.topology, "tp"):
         return {"tickvals": [], "ticktext": []}
     starts = [
         band * layout.band + stage * layout.block
@@ -256,7 +260,7 @@ def _headers(layout: GridLayout) -> list[dict[str, object]]:
                 _head(band * layout.band, 0, f"<b>{layout.topology.replica_axes} {first}-{end - 1}</b>")
                 | {"yshift": BAND_PX}
             )
-        if layout.block * layout.cell_px < 30:
+        if layout.block * layout.cell_px < 30 or not _has(layout.topology, "pp"):
             continue
         for pp in range(layout.topology.pp):
             line, stage = divmod(pp, layout.pp_a_line)

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.collectives import group_axis
+from diagnose.model.collectives import GROUP_STAGES
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.view_state import (
@@ -146,7 +146,7 @@ def _other_rows(state: ViewState) -> ViewState:
 
 def at_stage(state: ViewState, stage: Stage) -> ViewState:
     """The view of a stage. Waiting times are replaced by ratios if the stage is not a collective."""
-    metric = Metric.RATIO if state.metric is Metric.WAIT and group_axis(stage) is None else state.metric
+    metric = Metric.RATIO if state.metric is Metric.WAIT and stage not in GROUP_STAGES else state.metric
     return replace(state, stage=stage, metric=metric)
 
 

@@ -14,13 +14,14 @@ from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
 from ui.dashboard.data import Reads
 from ui.dashboard.data.stage_times import Compared, _group_of_rank, compared_in, pooled_times, stage_times
+from ui.dashboard.defaults import chosen_stage, group_members, groups_of
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
 from ui.dashboard.figures.hang import Standing
 from ui.dashboard.pages.grid.body import rank_body
 from ui.dashboard.pages.heat_map.page import draw_says, has_values
 from ui.dashboard.pages.timeline.ideal_strip import LANES, lane_of
-from ui.dashboard.view_state import Clock, Metric, StepRange, ViewState
+from ui.dashboard.view_state import Clock, Group, Metric, StepRange, ViewState
 from ui.dashboard.wording import degrees
 
 TITAN = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
@@ -46,6 +47,26 @@ def test_the_body_is_named_along_the_axes_of_the_mesh() -> None:
         "dp_shard1 cp1",
     ]
     assert degrees(TITAN) == "pp 2 x dp_shard 2 x cp 2 x tp 2"
+
+
+def test_axes_that_a_mesh_lacks_are_not_named() -> None:
+    experts, hosts = Topology.parse("dp=2,ep=4"), ("gpu-01",) * 8
+    cells = by_standing([Standing.UNKNOWN] * 8)
+    slices = rank_grid(experts, cells, hosts, chosen=None, path=(), keep="").layout
+    assert list(slices.xaxis.ticktext) == []
+    assert not [text.text for text in slices.annotations if text.text.startswith("pp")]
+    scene = rank_body(experts, cells, hosts, chosen=5, path=(), keep="").layout.scene
+    assert [axis.title.text or "" for axis in (scene.xaxis, scene.yaxis, scene.zaxis)] == ["", "dp x ep", ""]
+    assert [len(axis.ticktext) for axis in (scene.xaxis, scene.yaxis, scene.zaxis)] == [0, 8, 0]
+
+
+def test_the_groups_of_a_timeline_are_those_of_the_mesh_with_several_ranks() -> None:
+    experts, context = Topology.parse("dp=2,ep=4"), Topology.parse("pp=1,dp=2,cp=2,tp=2")
+    assert groups_of(experts) == [Group.DP, Group.EP, Group.ALL]
+    assert groups_of(context) == [Group.DP, Group.CP, Group.TP, Group.ALL]
+    assert groups_of(Topology.parse("pp=2,cp=4")) == [Group.PP, Group.DP, Group.ALL]
+    assert group_members(experts, 5, Group.EP) == (4, 5, 6, 7)
+    assert group_members(context, 5, Group.CP) == (5, 7)
 
 
 @pytest.mark.parametrize("topology", [TITAN, Topology.parse("tp=2,dp=4,pp=2"), Topology(dp=4, pp=2, tp=2)], ids=str)
@@ -97,6 +118,22 @@ def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() ->
         whole, pooled = (pooled_times(reads, facts, times, Metric.WAIT, steps) for reads in (small, large))
     assert times.ratio == pytest.approx(times.ns / times.ns[:, [1, 0, 3, 2]])
     assert pooled.ratio == pytest.approx(whole.ratio)
+
+
+def test_who_is_waited_for_in_an_exchange_of_experts_is_compared_within_the_group_along_ep() -> None:
+    state = ViewState(run="experts", stage=Stage.EP_ALL_TO_ALL, metric=Metric.WAIT)
+    with memory_store() as store:
+        topology = Topology.parse("dp=2,ep=4")
+        store_simulated(store, "experts", "slow:rank=5,factor=1.4", num_steps=5, topology=topology, experts=True)
+        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
+        facts, steps = small.facts(state), StepRange(0, 4)
+        assert chosen_stage(state, facts) is Stage.EP_ALL_TO_ALL
+        times = stage_times(small, facts, state.stage, Clock.WALL, steps, Metric.WAIT)
+        whole, pooled = (pooled_times(reads, facts, times, Metric.WAIT, steps) for reads in (small, large))
+        said = str(draw_says(state, small))
+    assert times.ratio[:, 5] == pytest.approx(times.ns[:, 5] / np.median(times.ns[:, [4, 6, 7]], axis=1))
+    assert pooled.ratio == pytest.approx(whole.ratio)
+    assert "for rank 5 (host gpu-002, dp1 ep1)" in said
 
 
 def test_ranks_are_compared_within_their_role_and_named_with_it() -> None:

@@ -15,7 +15,7 @@ from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
 from ui.dashboard.data.stage_times import PROCESSOR, WALL
 from ui.dashboard.pages.findings import FindingLink, findings_list, links_to_views
-from ui.dashboard.pages.heat_map.page import heat_map_summary
+from ui.dashboard.pages.heat_map.summary import heat_map_summary
 from ui.dashboard.pages.runs.listing import _finding_in_words
 from ui.dashboard.pages.whatif.analysis import cause_text
 from ui.dashboard.records import RunFacts, StageTimes, StepTimes
@@ -165,11 +165,17 @@ def test_those_who_come_last_to_a_collective_are_named(facts: RunFacts, waited_m
 @pytest.mark.parametrize(
     ("basis", "said"),
     [
-        (WALL, "the slowest is the tensor group of ranks 4-7, 1.24x its peers; the other ranks: 1.00x to 1.00x"),
+        (WALL, "the slowest is the {} group of ranks 4-7, 1.24x its peers; the other ranks: 1.00x to 1.00x"),
         (PROCESSOR, "the slowest is rank 6 (host"),
     ],
 )
-def test_time_on_the_wall_accuses_no_single_rank_of_a_tensor_group(facts: RunFacts, basis: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("mesh", "named"),
+    [("dp=2,tp=4", "tensor"), ("dp=2,ep=4", "expert"), ("dp=2,cp=2,tp=2", "context and tensor")],
+)
+def test_time_on_the_wall_accuses_no_single_rank_of_a_group_inside_computes(
+    facts: RunFacts, basis: str, said: str, mesh: str, named: str
+) -> None:
     ratio = np.array([[1.0, 1.0, 1.0, 1.0, 1.23, 1.23, 1.24, 1.23]])
     times = StageTimes(
         stage=Stage.FORWARD_COMPUTE,
@@ -179,8 +185,8 @@ def test_time_on_the_wall_accuses_no_single_rank_of_a_tensor_group(facts: RunFac
         step_ns=np.full(1, 1e7),
         basis=basis,
     )
-    grid = replace(facts, topology=Topology(dp=2, tp=4))
-    assert said in heat_map_summary(times, grid, Metric.RATIO)
+    grid = replace(facts, topology=Topology.parse(mesh))
+    assert said.format(named) in heat_map_summary(times, grid, Metric.RATIO)
 
 
 @pytest.mark.parametrize(

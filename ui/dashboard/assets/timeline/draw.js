@@ -6,6 +6,8 @@
     const TALL_ROW_PX = 46;
     const NAMED_LANES_PX = 78;
     const LEAST_TEXT_PX = 9;
+    const NARROW_PX = 640;
+    const [NARROW_NAMES_PX, LEAST_NAMES_PX, MOST_NAMES_PX, GAP_PX] = [92, 172, 264, 8];
     const MAX_LABELS = 600;
 
     // Draws a complete frame. `view`: see view.js.
@@ -92,8 +94,23 @@
         return width;
     }
 
+    // Width of the names beside the rows, and of the names of lanes in it. The longest name of a row fits beside those of lanes.
+    function namesWidth(context, {rows, lanes}, width) {
+        const widest = (names, font) => {
+            context.font = `${font} ${FONT}`;
+            return names.reduce((most, {name}) => Math.max(most, context.measureText(name).width), 0);
+        };
+        const lanesPx = widest(lanes, "10px") + 2 * GAP_PX;
+        if (width < NARROW_PX) {
+            return {gutter: NARROW_NAMES_PX, lanesPx};
+        }
+        const wanted = Math.ceil(4 + widest(rows, "11px") + lanesPx);
+        return {gutter: Math.min(MOST_NAMES_PX, Math.max(LEAST_NAMES_PX, wanted)), lanesPx};
+    }
+
     function drawNames(context, view) {
-        const {placed, spans, gutter, rowHeight, colours, suspects, pinned} = view;
+        const {placed, spans, gutter, lanesPx, rowHeight, colours, suspects, pinned} = view;
+        const room = rowHeight < NAMED_LANES_PX ? gutter - 4 : gutter - lanesPx;
         context.textBaseline = "middle";
         for (const place of placed) {
             const {rank, name} = spans.rows[place.row];
@@ -108,12 +125,16 @@
             context.font = `${suspects.has(rank) ? "700 " : ""}12px ${FONT}`;
             const head = `${pinned.includes(rank) ? "⚲ " : ""}${suspects.has(rank) ? "▶ " : ""}rank ${rank}`;
             context.fillText(suspects.has(rank) ? `${head} suspect` : head, 4, tall ? middle - 8 : middle);
+            drawLaneNames(context, view, place);
             if (tall) {
+                context.beginPath();
+                context.rect(0, AXIS_PX, room, view.height);
+                context.clip();
+                context.textAlign = "left";
                 context.fillStyle = colours.dim;
                 context.font = `11px ${FONT}`;
                 context.fillText(name, 4, middle + 8);
             }
-            drawLaneNames(context, view, place);
             context.restore();
         }
         drawPinEdge(context, view);
@@ -127,9 +148,12 @@
         context.font = `10px ${FONT}`;
         context.textAlign = "right";
         context.fillStyle = colours.dim;
+        let free = 0;
         shares.forEach((share, lane) => {
-            if (share.height > 0) {
-                context.fillText(spans.lanes[lane].name, gutter - 8, AXIS_PX + top + (share.top + share.height / 2) * rowHeight);
+            const middle = (share.top + share.height / 2) * rowHeight;
+            if (share.height > 0 && middle >= free) {
+                context.fillText(spans.lanes[lane].name, gutter - GAP_PX, AXIS_PX + top + middle);
+                free = middle + LEAST_TEXT_PX;
             }
         });
     }
@@ -203,5 +227,5 @@
         }
     }
 
-    Object.assign(timeline, {AXIS_PX, drawFrame, fittingName});
+    Object.assign(timeline, {AXIS_PX, drawFrame, fittingName, namesWidth});
 })(window.rankscopeTimeline ??= {});

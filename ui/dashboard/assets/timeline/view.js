@@ -2,7 +2,6 @@
 
 (function (timeline) {
     const ZOOM_SETTLED_MS = 350;
-    const NARROW_PX = 640;
     const [LEAST_PX, MOST_PX, SHARE] = [300, 760, 0.72];
 
     class View {
@@ -155,7 +154,7 @@
             const most = Math.max(LEAST_PX, Math.min(MOST_PX, window.innerHeight * SHARE));
             this.viewHeight = Math.min(rows, most);
             this.height = this.viewHeight + timeline.AXIS_PX;
-            this.gutter = this.width < NARROW_PX ? 92 : 172;
+            Object.assign(this, timeline.namesWidth(this.context, spans, this.width));
             this.ratio = window.devicePixelRatio || 1;
             parts.scroll.style.height = `${this.height}px`;
             parts.spacer.style.height = `${rows + timeline.AXIS_PX}px`;

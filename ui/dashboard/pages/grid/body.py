@@ -21,20 +21,22 @@ from ui.dashboard.figures.grid_colours import UNKNOWN_COLOUR, GridColours
 from ui.dashboard.figures.heat_map import colour_bar
 from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_LIGHT, SELECTED, framed
 from ui.dashboard.records import Ints
+from ui.dashboard.wording import replicas_text
 
 MAX_CONES = 64
-LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations", "dp": "its replicas"}
+LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations"}
 DASHES = {"tp": "solid", "dp": "dash", "pp": "dot"}
 
 Points = npt.NDArray[np.int16]
 """Shape [ranks, 3]: pp, dp, tp."""
 
 
-def group_lines(at: Points, groups: Mapping[Axis, Sequence[int]]) -> Iterator[go.Scatter3d]:
+def group_lines(at: Points, groups: Mapping[Axis, Sequence[int]], topology: Topology) -> Iterator[go.Scatter3d]:
     """A line through each group of the chosen rank."""
+    names = {**LINE_NAMES, "dp": replicas_text(topology)}
     for axis, members in groups.items():
         if len(members) > 1:
-            yield _line(at, members, LINE_NAMES[axis], {"color": BLUE, "width": 6, "dash": DASHES[axis]})
+            yield _line(at, members, names[axis], {"color": BLUE, "width": 6, "dash": DASHES[axis]})
 
 
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
@@ -114,7 +116,7 @@ def rank_body(
     groups = {axis: topology.group(chosen, along=axis) for axis in AXES}
     near = np.unique([*inside, *(rank for members in groups.values() for rank in members)])
     along = inside if len(inside) > 1 else groups["pp"]
-    marks, lines = _marks(at, cells, hover, chosen, near), group_lines(at, groups)
+    marks, lines = _marks(at, cells, hover, chosen, near), group_lines(at, groups, topology)
     edges = np.cbrt([topology.pp, topology.dp, topology.tp])
     length = dict(zip("xyz", (DIAGONAL * edges / np.linalg.norm(edges)).tolist(), strict=True))
     axes = {name: _axis(along, topology) for name, along in _DRAWN_ALONG.items()}
@@ -221,8 +223,10 @@ def _axis(along: Axis, topology: Topology) -> dict[str, object]:
     ticks = list(range(0, degree, every))
     style = {"showbackground": False, "gridcolor": GREY, "zeroline": False, "showspikes": False, "color": GREY}
     room = {"range": [-0.6, degree - 0.4]}
-    title = topology.replica_axes if along == "dp" else along
-    texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" for tick in ticks]
+    # The text of a single tick is at the place of the title.
+    title = "" if degree == 1 else topology.replica_axes if along == "dp" else along
+    is_named = along == "dp" or along in dict(topology.mesh)
+    texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" for tick in ticks if is_named]
     return style | room | {"title": {"text": title}, "tickvals": ticks, "ticktext": texts}
 
 

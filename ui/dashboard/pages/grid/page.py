@@ -28,7 +28,7 @@ from ui.dashboard.pages.profiling import profile_freshness
 from ui.dashboard.pages.whatif import page as whatif
 from ui.dashboard.pages.whatif.analysis import concluded
 from ui.dashboard.view_state import Colour, Form, View, ViewState
-from ui.dashboard.wording import degrees
+from ui.dashboard.wording import degrees, replicas_text
 
 COLOURS = {Colour.STATE: "State", Colour.BLAME: "Blame", Colour.METRIC: "Time of a stage"}
 FORMS = {Form.SLICES: "Slices", Form.BODY: "3D"}
@@ -115,7 +115,7 @@ def _lines(shown: RankSelection, state: ViewState) -> Component:
     lines = [
         ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
         ("pp", "its pipeline", grid.pp > 1),
-        ("dp", "its replicas", grid.dp > 1),
+        ("dp", replicas_text(grid), grid.dp > 1),
     ]
     items = [html.Li([html.Span(className=f"line-sample {axis}"), text]) for axis, text, is_there in lines if is_there]
     if waits:

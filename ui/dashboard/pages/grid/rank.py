@@ -14,7 +14,7 @@ from diagnose.model.run_state import RunState
 from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import host_events
-from ui.dashboard.defaults import chosen_rank, chosen_steps, suspects
+from ui.dashboard.defaults import chosen_rank, chosen_steps, groups_of, suspects
 from ui.dashboard.figures.hang import Standing, standing_of
 from ui.dashboard.pages.controls import link_button, timeline_of
 from ui.dashboard.pages.hang.rank import data_flow, rank_details
@@ -82,6 +82,14 @@ def selection(state: ViewState, reads: Reads) -> RankSelection:
 
 
 MAX_EVENTS, MAX_MARKS = 6, 6
+LINKS = {
+    Group.PP: "pipeline",
+    Group.DP: "replicas",
+    Group.CP: "context group",
+    Group.EP: "expert group",
+    Group.TP: "tensor group",
+    Group.ALL: "neighbours",
+}
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
 
 
@@ -131,13 +139,16 @@ def _place(shown: RankSelection, reads: Reads) -> Iterator[tuple[str, str | Comp
 
 
 def _groups(shown: RankSelection, how: Sequence[Standing], state: ViewState) -> Component:
-    """A row for each direction of the grid, and for each axis of the mesh if several form the ``dp`` direction."""
+    """A row for each direction of the grid with several ranks, and for each axis of the mesh if several form the ``dp``
+    direction."""
     head = html.Tr([html.Th(name) for name in ("group", "before", "after", "ranks")])
     topology = shown.facts.topology
     rows = []
     for axis in reversed(AXES):
         along = topology.replica_axes if axis == "dp" else axis
         members = topology.group(shown.rank, along=axis)
+        if len(members) == 1:
+            continue
         rows.append(_group_row(f"{NAMES[axis]} ({along})", members, shown, how, state, has_ends=axis == "pp"))
     for name in _apart(topology):
         members = topology.group_of(shown.rank, topology.mask(name))
@@ -173,7 +184,7 @@ def _neighbour(
     members: Sequence[int], at: int, how: Sequence[Standing], state: ViewState, *, has_ends: bool
 ) -> Component:
     """A pipeline has ends. The other groups are rings."""
-    if (has_ends and not 0 <= at < len(members)) or len(members) == 1:
+    if has_ends and not 0 <= at < len(members):
         return html.Span("none", className="dim")
     rank = members[at % len(members)]
     return standing_chip(rank, how[rank], state, label=str(rank))
@@ -183,10 +194,9 @@ def _links(shown: RankSelection, state: ViewState) -> Component:
     run, host = shown.facts.summary, shown.facts.hosts[shown.rank]
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     of_rank = timeline_of(exactly, shown.rank, state.step)
-    groups = {Group.PP: "pipeline", Group.TP: "tensor group", Group.DP: "replicas", Group.ALL: "neighbours"}
     lines: list[Component | str] = ["Timeline with its "]
-    for group, name in groups.items():
-        lines += [dcc.Link(name, href=replace(of_rank, group=group).search()), " · "]
+    for group in groups_of(shown.facts.topology):
+        lines += [dcc.Link(LINKS[group], href=replace(of_rank, group=group).search()), " · "]
     others = {"Heat map": replace(exactly, view=View.HEAT_MAP)}
     if shown.verdict is not None:
         others["Hang"] = replace(exactly, view=View.HANG)

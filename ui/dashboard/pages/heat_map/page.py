@@ -1,6 +1,5 @@
 """The heat map page: which rank is slow, in which stage, since when. Hosts as boxes, then rank by step."""
 
-import math
 from dataclasses import replace
 
 import dash_mantine_components as dmc
@@ -9,113 +8,20 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
-from diagnose.model.collectives import group_axis
-from diagnose.model.peers import medians
+from diagnose.model.collectives import GROUP_STAGES
 from telemetry.stages import Stage, StageClass
 from ui.dashboard.data import Reads
 from ui.dashboard.data.stage_times import PROCESSOR, WALL, pooled_times, stage_times
 from ui.dashboard.defaults import NEWEST_STEPS, chosen_stage, chosen_steps, suspects
 from ui.dashboard.figures.heat_map import pooling_note, rank_by_step
 from ui.dashboard.figures.host_boxes import host_boxes, over_steps
-from ui.dashboard.figures.metrics import values, waited_for_ns
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
+from ui.dashboard.pages.heat_map.summary import heat_map_summary
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, controls_panel, heading, loading, notice
 from ui.dashboard.records import PooledTimes, RunFacts, StageTimes
 from ui.dashboard.view_state import Clock, Colour, Metric, View, ViewState
-from ui.dashboard.wording import class_name, duration, ranks_text
-
-SLOW, ALIKE = 1.05, 0.02
-"""Ratios to peers. A higher ratio than SLOW is not noise. Ranks that wait for each other differ by less than ALIKE."""
-LONG_PERCENT, TOGETHER = 1.0, 0.75
-"""A wait below LONG_PERCENT of a step names no rank. Ranks with TOGETHER of the longest wait are named together."""
-
-
-def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
-    """The picture in one sentence: its most unusual rank, and the range of the others."""
-    if metric is Metric.WAIT:
-        return _who_is_waited_for(times, facts)
-    if times.stage.stage_class is StageClass.COMMUNICATION:
-        return _who_waits(times, facts)
-    if metric is not Metric.RATIO and facts.topology.pp > 1:
-        between = _between_pipeline_stages(times, facts, metric)
-        return f"{times.stage.label}: {between}; {_within_peers(times, facts)}"
-    return f"{times.stage.label}: {_within_peers(times, facts)}"
-
-
-def _within_peers(times: StageTimes, facts: RunFacts) -> str:
-    """The slowest rank among its peers. A tensor group waits for its slowest rank: if wall times of the whole group
-    are long, they do not show which rank is slow."""
-    median = medians(times.ratio, axis=0)
-    if not np.isfinite(median).any():
-        return "no rank has a peer to compare with"
-    highest = int(np.nanargmax(median))
-    group = list(facts.topology.group(highest, along="tp"))
-    is_shared = times.basis == WALL and np.nanmin(median[group]) > max(SLOW, median[highest] - ALIKE)
-    others = np.delete(median, group if is_shared else highest)
-    rest = (
-        f"; the other ranks: {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
-    )
-    if is_shared and len(group) > 1:
-        return f"the slowest is the tensor group of ranks {ranks_text(group)}, {median[highest]:.2f}x its peers{rest}"
-    return f"the slowest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
-
-
-def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
-    """The pipeline stage with the longest time per step, and the range of the others."""
-    taken = values(times, metric)
-    pp = facts.topology.index["pp"]
-    per_step = np.stack([medians(taken[:, pp == value], axis=1) for value in range(facts.topology.pp)], axis=1)
-    per_stage = medians(per_step, axis=0)
-    heaviest = int(np.nanargmax(per_stage))
-    others = np.delete(per_stage, heaviest)
-    if not np.isfinite(others).any():
-        return f"only pp{heaviest} recorded this stage"
-    takes, least, most = (
-        f"{value:.0f}%" if metric is Metric.SHARE else duration(float(value) * 1e6)
-        for value in (per_stage[heaviest], np.nanmin(others), np.nanmax(others))
-    )
-    of = " of" if metric is Metric.SHARE else ""
-    if takes == least == most and np.isfinite(per_stage).all():
-        return f"every pipeline stage takes {takes}{of} a step"
-    rest = least if least == most else f"{least} to {most}"
-    return f"pp{heaviest} takes {takes}{of} a step, the other pipeline stages {rest}"
-
-
-def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
-    """The ranks that arrive last. A slow rank also delays its tensor group and its pipeline."""
-    waited_ns, share = medians(waited_for_ns(times), axis=0), medians(values(times, Metric.WAIT), axis=0)
-    last = int(np.nanargmax(waited_ns))
-    most = duration(float(waited_ns[last]))
-    if share[last] < LONG_PERCENT:
-        return f"{times.stage.label}: no rank keeps others waiting; the longest wait is {most} a step"
-    together = np.flatnonzero(waited_ns > TOGETHER * waited_ns[last])
-    others = np.delete(share, together)
-    rest = f"; at most {math.ceil(np.nanmax(others))}% for any other rank" if np.isfinite(others).any() else ""
-    who = _together(together.tolist(), facts)
-    return f"{times.stage.label}: the other ranks wait {most} a step for {who}, {share[last]:.0f}% of the step{rest}"
-
-
-def _together(ranks: list[int], facts: RunFacts) -> str:
-    """Ranks that are late together, named as a replica if they are all of it."""
-    if len(ranks) == 1:
-        return facts.describe(ranks[0])
-    grid, named = facts.topology, f"ranks {ranks_text(ranks)}"
-    dp = grid.index["dp"][ranks]
-    is_replica = len(ranks) == grid.pp * grid.tp and bool((dp == dp[0]).all())
-    return f"{grid.replica(int(dp[0]))} ({named})" if is_replica else named
-
-
-def _who_waits(times: StageTimes, facts: RunFacts) -> str:
-    """Time in a collective is mostly waiting: the rank with the longest time is a victim."""
-    median = medians(times.ns, axis=0)
-    longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
-    return (
-        f"{times.stage.label}: rank {longest} spends the longest time in it ({duration(float(median[longest]))}), "
-        f"{facts.describe(shortest)} the shortest ({duration(float(median[shortest]))}). "
-        "Most of that time is waiting: the last rank to arrive waits least"
-    )
-
+from ui.dashboard.wording import class_name
 
 BASIS_NOTES = {
     PROCESSOR: "Processor time of the rank's own thread. It excludes waiting for other ranks.",
@@ -134,8 +40,8 @@ WAIT_NOTE = (
 )
 
 NO_WAIT_NOTE = (
-    "This colour needs a collective whose groups all lie along the same axis of the mesh. {stage} is not such a stage. "
-    "Choose another stage, or colour by ratio to peers."
+    "This colour needs a collective that several ranks of a group recorded, and whose groups all lie along the same axes "
+    "of the mesh. {stage} is not such a stage in these steps. Choose another stage, or colour by ratio to peers."
 )
 GATHERS_NOTE = (
     " Gathers that run during compute are not counted. To find the slow rank, show the compute time of forward-compute."
@@ -246,7 +152,7 @@ def _times(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
 
 def has_values(times: StageTimes, metric: Metric) -> bool:
     """Whether there is a value to colour. A stage that is not a collective has no waiting time."""
-    if metric is Metric.WAIT and (group_axis(times.stage) is None or not np.isfinite(times.ratio).any()):
+    if metric is Metric.WAIT and (times.stage not in GROUP_STAGES or not np.isfinite(times.ratio).any()):
         return False
     return bool(np.isfinite(times.ns).any())
 

@@ -9,6 +9,7 @@ from dash.development.base_component import Component
 
 from diagnose.model.recent_steps import RecentMean
 from diagnose.model.run_state import RunState
+from telemetry.topology import Topology
 from ui.dashboard.data import Reads
 from ui.dashboard.data.run_rows import GOODPUT_MEANING, RunRow
 from ui.dashboard.pages.controls import text_input
@@ -16,7 +17,7 @@ from ui.dashboard.pages.interface import Page, Region, region_id
 from ui.dashboard.pages.panels import UNKNOWN, empty_store, findings_cell, loading, mean_of_steps, notice, state_cell
 from ui.dashboard.pages.runs.listing import RunList, run_list
 from ui.dashboard.view_state import RunOrder, View, ViewState
-from ui.dashboard.wording import count, duration, stamp
+from ui.dashboard.wording import count, degrees, duration, stamp
 
 RECENT_MEANING = "mean over the newest window of up to 50 steps, as in the overview"
 
@@ -114,13 +115,11 @@ def _row(row: RunRow, now_ns: int) -> Component:
         dcc.Link(row.run_id, href=address, className="run-link"),
         html.Div(" · ".join(filter(None, (row.what, restarted))), className="dim run-what"),
     ]
-    axes = row.topology.mesh if row.topology else ()
-    grid = " x ".join(str(degree) for _, degree in axes) or UNKNOWN
     cells: list[Any] = [
         state_cell(row.state),
         name,
         findings_cell(row.findings),
-        html.Span(grid, title=" x ".join(name for name, _ in axes)),
+        _grid(row.topology),
         f"{row.num_ranks:,}",
         UNKNOWN if row.last_step is None else f"{row.last_step:,}",
         _mean(row.step_time, duration),
@@ -131,6 +130,15 @@ def _row(row: RunRow, now_ns: int) -> Component:
     ]
     kinds = ["number-cell" if column.number else "" for column in COLUMNS]
     return html.Tr([html.Td(cell, className=kind) for cell, kind in zip(cells, kinds, strict=True)])
+
+
+def _grid(topology: Topology | None) -> Any:
+    """``2 x 2 x 2``; with the names of the axes if they are not dp, pp and tp."""
+    if topology is None:
+        return UNKNOWN
+    if not topology.is_plain:
+        return degrees(topology)
+    return html.Span(" x ".join(str(degree) for _, degree in topology.mesh), title="dp x pp x tp")
 
 
 def _mean(recent: RecentMean | None, as_text: Callable[[float], str]) -> Any:

@@ -13,10 +13,9 @@ from diagnose.model.run_state import RunState
 from telemetry.clocks.align_evidence import ClockTable
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Lanes
-from telemetry.topology import AXES
 from ui.dashboard.data import Reads
 from ui.dashboard.data.columns import ints
-from ui.dashboard.defaults import Rows, chosen_rows, chosen_step, slowest_step, suspects, typical_step
+from ui.dashboard.defaults import Rows, chosen_rows, chosen_step, groups_of, slowest_step, suspects, typical_step
 from ui.dashboard.pages.controls import bar, link_button, number_input, switch
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.records import Ints, RunFacts, RunSummary, SpanColumns
@@ -148,7 +147,14 @@ def fit(spans: SpanColumns, limit: int = MAX_SPANS) -> FittingSpans:
     )
 
 
-GROUP_NAMES = {Group.PP: "Pipeline", Group.DP: "Data", Group.TP: "Tensor", Group.ALL: "All ranks"}
+GROUP_NAMES = {
+    Group.PP: "Pipeline",
+    Group.DP: "Data",
+    Group.CP: "Context",
+    Group.EP: "Expert",
+    Group.TP: "Tensor",
+    Group.ALL: "All ranks",
+}
 HIDDEN = "hidden"
 MAX_LISTED = 1024
 """Ranks in the list to choose from. In a larger run the rank is typed."""
@@ -170,7 +176,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
 
 def draw_controls(state: ViewState, reads: Reads) -> Component:
     shown, facts = control_values(state, reads), reads.facts(state)
-    groups = {group.value: name for group, name in GROUP_NAMES.items() if _has(group, facts)}
+    groups = {group.value: GROUP_NAMES[group] for group in groups_of(facts.topology)}
     is_listed = facts.topology.world_size <= MAX_LISTED
     return bar(
         switch("Group", "group", shown["group"], groups),
@@ -209,7 +215,3 @@ def _rank_list(shown: object, facts: RunFacts) -> Component:
         limit=200,
         w=170 if facts.topology.is_plain else 260,
     )
-
-
-def _has(group: Group, facts: RunFacts) -> bool:
-    return group is Group.ALL or any(axis == group.value and getattr(facts.topology, axis) > 1 for axis in AXES)

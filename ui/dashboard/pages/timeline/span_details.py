@@ -1,6 +1,6 @@
 """The details of one span, and its comparison with the same work on its peers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import dash_mantine_components as dmc
@@ -65,15 +65,18 @@ def same_work(reads: Reads, facts: RunFacts, span: SpanColumns) -> SpanColumns:
 
 
 def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tuple[int, ...]) -> Component:
-    """A table of the shares of each rank's step, and the main cause of idle time."""
-    head = html.Tr([html.Th(name) for name in ("rank", "compute", "tp", "pp", "dp", "host", "idle")])
-    rows = [_share_row(share, share.rank in suspects) for share in shares]
+    """A table of the shares of each rank's step, and the main cause of idle time. A kind of communication that no rank
+    recorded has no column."""
+    axes = [name for name in AXES if any(_by_axis(share)[name] for share in shares)]
+    head = html.Tr([html.Th(name) for name in ("rank", "compute", *axes, "host", "idle")])
+    rows = [_share_row(share, axes, share.rank in suspects) for share in shares]
     return dmc.Stack(
         [
             dmc.Title("Where the step went", order=2, className="panel-title"),
             _scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares"), len(rows)),
             dmc.Text(
-                "Percent of the rank's step. tp, pp, dp: time inside a collective or transfer, including waiting.",
+                "Percent of the rank's step."
+                + f" {', '.join(axes)}: time inside a collective or transfer, including waiting." * bool(axes),
                 **_SMALL,
             ),
             dmc.Text(_idle_text(gaps), **_SMALL),
@@ -173,8 +176,18 @@ def _peer_bar(rank: int, ns: float, longest_ns: float, mine: bool) -> Component:
     )
 
 
-def _share_row(share: StepShares, suspect: bool) -> Component:
-    parts = (share.compute_ns, share.tensor_ns, share.pipeline_ns, share.data_ns, share.host_ns, share.idle_ns)
+AXES = ("tp", "cp", "ep", "pp", "dp")
+"""Kinds of communication, in the order of the columns."""
+
+
+def _by_axis(share: StepShares) -> dict[str, int]:
+    times = (share.tensor_ns, share.context_ns, share.expert_ns, share.pipeline_ns, share.data_ns)
+    return dict(zip(AXES, times, strict=True))
+
+
+def _share_row(share: StepShares, axes: Sequence[str], suspect: bool) -> Component:
+    by_axis = _by_axis(share)
+    parts = (share.compute_ns, *(by_axis[name] for name in axes), share.host_ns, share.idle_ns)
     cells = [
         f"▶ {share.rank}" if suspect else str(share.rank),
         *(f"{100 * part / max(1, share.step_ns):.0f}" for part in parts),

@@ -1,7 +1,7 @@
 """The time of a rank's step by class, the gaps that no span covers, and the statistics of a marked area.
 
 compute   |=====|   |===|          each instant counts once, for the first active class of this order:
-tp          |=|                    tensor parallel, compute, pipeline, data parallel, host
+tp          |=|                    tensor, context and expert parallel, compute, pipeline, data parallel, host
 pp-recv         |===|
 step      |-------------------|
                          ^^^^^ idle: nothing recorded
@@ -19,8 +19,6 @@ from ui.dashboard.view_state import Area
 
 SMALLEST_GAP = 0.002
 """Share of the step. A shorter gap is not drawn."""
-INSIDE = (Stream.TP, Stream.CP, Stream.EP)
-"""Streams of collectives inside compute spans."""
 PIPELINE = (Stream.PP_FORWARD, Stream.PP_BACKWARD)
 COMPUTE = [stage for stage in Stage if stage.stage_class is StageClass.COMPUTE]
 
@@ -33,6 +31,8 @@ class StepShares:
     step_ns: int
     compute_ns: int
     tensor_ns: int
+    context_ns: int
+    expert_ns: int
     pipeline_ns: int
     data_ns: int
     host_ns: int
@@ -116,7 +116,8 @@ def _by_rank(spans: SpanColumns) -> Iterator[tuple[int, SpanColumns, tuple[int, 
 def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepShares:
     stream, inner = mine.stream, mine.stage != Stage.STEP
     compute = np.isin(mine.stage, COMPUTE)
-    classes = (np.isin(stream, INSIDE), compute, np.isin(stream, PIPELINE), stream == Stream.DP, inner)
+    inside = (stream == Stream.TP, stream == Stream.CP, stream == Stream.EP)
+    classes = (*inside, compute, np.isin(stream, PIPELINE), stream == Stream.DP, inner)
     begin, end = np.clip(mine.start_ns, start_ns, end_ns), np.clip(mine.end_ns, start_ns, end_ns)
     so_far, counted, lengths = np.zeros(len(mine), dtype=bool), 0, []
     for chosen in classes:
@@ -124,12 +125,14 @@ def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepSha
         covered = _covered_ns(begin[so_far], end[so_far])
         lengths.append(covered - counted)
         counted = covered
-    tensor, own, pipeline, data, host = lengths
+    tensor, context, expert, own, pipeline, data, host = lengths
     return StepShares(
         rank=rank,
         step_ns=end_ns - start_ns,
         compute_ns=own,
         tensor_ns=tensor,
+        context_ns=context,
+        expert_ns=expert,
         pipeline_ns=pipeline,
         data_ns=data,
         host_ns=host,

@@ -123,7 +123,7 @@ def cause_text(figures: WhatIf) -> str:
         return f"A few workers cause most of it. The slowest is {worst}: check its ranks and their host."
     if figures.topology.pp > 1 and figures.m_s >= TO_BLAME:
         return f"The last pipeline stage causes most of it{_remedy(figures)}"
-    if (pp := _heavy_stage(figures)) is not None:
+    if figures.topology.pp > 1 and (pp := _heavy_stage(figures)) is not None:
         return f"Pipeline stage pp{pp} causes most of it, on all its replicas{_remedy(figures)}"
     return (
         "No single worker or pipeline stage causes most of it. All of them share it, as with unequal microbatches or "
@@ -175,7 +175,8 @@ def _numbers(
     )
     if figures.m_w is not None and figures.m_s is not None:
         yield "M_W", f"{figures.m_w:z.0%}", "of the slowdown is due to the worst 3% of workers"
-        yield "M_S", f"{figures.m_s:z.0%}", "of the slowdown is due to the last pipeline stage"
+        if figures.topology.pp > 1:
+            yield "M_S", f"{figures.m_s:z.0%}", "of the slowdown is due to the last pipeline stage"
 
 
 def _basis(found: Conclusion, figures: WhatIf) -> str:

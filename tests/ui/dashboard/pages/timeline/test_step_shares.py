@@ -3,7 +3,10 @@
 from telemetry.stages import Stage
 from tests.ui.few_spans import made_spans
 from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.words_of_pages import texts
+from ui.dashboard.components import written
 from ui.dashboard.data import Reads
+from ui.dashboard.pages.timeline.span_details import where_the_step_went
 from ui.dashboard.pages.timeline.step_shares import gaps_by_rank, shares_by_rank
 from ui.dashboard.view_state import ViewState
 
@@ -18,6 +21,19 @@ def test_an_instant_of_the_step_counts_once() -> None:
     )
     (shares,) = shares_by_rank(spans)
     assert (shares.tensor_ns, shares.compute_ns, shares.pipeline_ns, shares.idle_ns) == (50, 450, 200, 300)
+
+
+def test_time_in_each_kind_of_communication_has_a_column_of_its_name() -> None:
+    spans = made_spans(
+        (0, Stage.STEP, 0, 1000),
+        (0, Stage.FORWARD_COMPUTE, 0, 600),
+        (0, Stage.CP_ALL_GATHER, 100, 50),
+        (0, Stage.EP_ALL_TO_ALL, 200, 120),
+        (0, Stage.GRADS_REDUCE_SCATTER, 600, 400),
+    )
+    words = texts(written(where_the_step_went(shares_by_rank(spans), [], ())))
+    assert words[1:8] == ["rank", "compute", "cp", "ep", "dp", "host", "idle"]
+    assert words[8:15] == ["0", "43", "5", "12", "40", "0", "0"]
 
 
 def test_idle_time_has_a_cause() -> None:

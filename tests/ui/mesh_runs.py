@@ -1,0 +1,184 @@
+"""Runs on meshes of other axes than dp, pp and tp, in a store: a slow rank, a hang, ill hosts, unequal experts.
+
+titan     pp=2,dp_shard=2,tp=2      parameters are sharded along dp_shard
+context   pp=1,dp=2,cp=2,tp=2       parameters are sharded along dp and cp; ranks of cp gather keys and values
+experts   dp=2,ep=4                 experts: all-to-all of the four ranks along ep
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.model.operations import ABSENT, Operations
+from diagnose.simulate.noise import RECORDED
+from diagnose.simulate.plan import SimulatedRun
+from diagnose.simulate.run import Simulation, simulate
+from diagnose.simulate.store import as_run, put_simulation, samples_table
+from diagnose.simulate.truth import parse_fault
+from telemetry.clocks.windows import estimate_newest
+from telemetry.group_names import peer_of_mask
+from telemetry.imports.write import StoreTarget
+from telemetry.stages import Stage
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import Store, StoreReader
+from telemetry.tables import TABLES, owned
+from telemetry.topology import Topology
+
+MESHES = {
+    "titan": Topology.parse("pp=2,dp_shard=2,tp=2"),
+    "context": Topology.parse("pp=1,dp=2,cp=2,tp=2"),
+    "experts": Topology.parse("dp=2,ep=4"),
+}
+SLOW = 5
+S = 1_000_000_000
+SLOWED = f"slow:rank={SLOW},factor=1.4"
+ILL = ("flap:host=gpu-001,seconds=4,times=2", "throttle:rank=2,factor=1.4")
+UNEQUAL = "experts:factor=1.6,ep=1"
+NUM_STEPS_OF_HOSTS = 120
+EXCHANGE_NS = 2_000_000
+DONE = 80
+"""Operations of each group that a stuck run has completed."""
+
+
+def store_runs(store: EmbeddedStore, mesh: str) -> None:
+    """``mesh``: a slow rank. ``mesh-stuck``: this rank hangs at the end. ``mesh-hosts``: a card without a link, a GPU
+    with reduced clocks, and host clocks that disagree. ``experts-unequal``: one expert receives more tokens."""
+    put(store, simulated(mesh, mesh, SLOWED))
+    put(store, stuck := simulated(f"{mesh}-stuck", mesh, SLOWED))
+    leave_evidence(store, stuck)
+    put(store, simulated(f"{mesh}-hosts", mesh, *ILL, num_steps=NUM_STEPS_OF_HOSTS, clock_offset_ms=40.0))
+    keep_clocks(store, f"{mesh}-hosts", NUM_STEPS_OF_HOSTS)
+    if mesh == "experts":
+        put(store, simulated("experts-unequal", mesh, UNEQUAL))
+
+
+def simulated(name: str, mesh: str, *faults: str, num_steps: int = 40, **more: Any) -> Simulation:
+    """A run on a mesh: four ranks on each host, parameters sharded unless there are experts."""
+    topology = MESHES[mesh]
+    has_experts = "ep" in dict(topology.mesh)
+    plan = SimulatedRun(
+        **{
+            "name": name,
+            "topology": topology,
+            "num_steps": num_steps,
+            "num_microbatches": 4,
+            "gpus_per_host": 4,
+            "noise": RECORDED,
+            "clock": "device",
+            "fsdp": not has_experts,
+            "experts": has_experts,
+            "faults": tuple(map(parse_fault, faults)),
+            **more,
+        }
+    )
+    found = simulate(plan)
+    return with_context(found) if "cp" in dict(topology.mesh) else found
+
+
+def with_context(simulation: Simulation) -> Simulation:
+    """The ranks along cp gather keys and values as each forward and backward begins: at the end of their wait."""
+    topology = simulation.plan.topology
+    mask = topology.wide_mask("cp")
+    computes = [simulation.operations[stage] for stage in (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)]
+    starts, microbatches, chunks = (
+        np.concatenate([getattr(each, name) for each in computes], axis=1)
+        for name in ("start_ns", "microbatch", "chunk")
+    )
+    ends = np.empty_like(starts)
+    members = topology.members(mask)
+    ends[..., members] = starts[..., members].max(axis=-1, keepdims=True) + EXCHANGE_NS
+    gathers = Operations(
+        start_ns=starts,
+        duration_ns=ends - starts,
+        cpu_ns=np.full_like(starts, ABSENT),
+        microbatch=microbatches,
+        chunk=chunks,
+        peer=np.full(starts.shape, peer_of_mask(mask), dtype=np.int32),
+    )
+    return replace(simulation, operations={**simulation.operations, Stage.CP_ALL_GATHER: gathers})
+
+
+def put(store: Store, simulation: Simulation) -> None:
+    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
+
+
+def keep_clocks(store: Store, run_id: str, num_steps: int) -> None:
+    """Offsets of host clocks, as a collector estimates them during the run: one window for every 40 steps."""
+    reader = StoreReader(store)
+    windows = [list(estimate_newest(reader, run_id, 0, last, most=1)) for last in range(39, num_steps, 40)]
+    rows = [estimate.rows(1) for window in windows for estimate in window]
+    store.insert("host_clocks", owned(pa.concat_tables(rows), run_id, 0))
+
+
+def leave_evidence(store: Store, simulation: Simulation) -> None:
+    """The state pages of a hang: the slow rank computes, the others wait for it."""
+    plan = simulation.plan
+    ends_ns = max(int(one.end_ns.max()) for one in simulation.operations.values())
+    rows = [
+        {"rank": rank, "at_ns": ends_ns + 40 * S, "kind": "state", "body": json.dumps(_state(plan, rank, ends_ns))}
+        for rank in range(plan.topology.world_size)
+    ]
+    store.insert("evidence", owned(pa.Table.from_pylist(rows, schema=TABLES["evidence"]), plan.name, 0))
+
+
+def groups_of(plan: SimulatedRun) -> Mapping[str, int]:
+    """Stage -> axes of its group, as a bit mask. The narrowest group first."""
+    topology = plan.topology
+    across = "grads-reduce-scatter" if plan.experts else "params-all-gather"
+    masks = {
+        "tp-all-reduce": topology.wide_mask("tp"),
+        "cp-all-gather": topology.wide_mask("cp"),
+        "ep-all-to-all": topology.wide_mask("ep"),
+        across: topology.replica_mask,
+    }
+    return {stage: mask for stage, mask in masks.items() if mask}
+
+
+def waits_in(plan: SimulatedRun, rank: int) -> str:
+    """The stage in which a rank waits: in the narrowest group that it shares with the slow rank; in the other half of
+    the pipeline for the next stage; else in its own tensor-parallel group. Empty for the slow rank."""
+    topology = plan.topology
+    if rank == SLOW:
+        return ""
+    for stage, mask in groups_of(plan).items():
+        if SLOW in topology.group_of(rank, mask):
+            return stage
+    return "backward-recv" if topology.place(rank).pp != topology.place(SLOW).pp else "tp-all-reduce"
+
+
+def _state(plan: SimulatedRun, rank: int, ends_ns: int) -> dict[str, Any]:
+    """The state page of a rank."""
+    topology = plan.topology
+    stage = waits_in(plan, rank)
+    since = {"issued_ns": ends_ns + S, "completed_ns": ends_ns + S // 2, "size_bytes": 4096}
+    operations = [
+        {"axis": None, "mask": mask, "stage": name, "peer": -1, "issued": DONE + (name == stage), "completed": DONE}
+        | since
+        for name, mask in groups_of(plan).items()
+    ]
+    if stage == "backward-recv":
+        peer = int(topology.neighbour(1)[rank])
+        recv = {"axis": None, "mask": topology.mask("pp"), "stage": stage, "peer": peer}
+        operations.append(recv | {"issued": DONE + 1, "completed": DONE} | since)
+    return {
+        "rank": rank,
+        "host": plan.hosts[rank],
+        "pid": 4000 + rank,
+        "process": "alive",
+        "died_ns": 0,
+        "at_ns": ends_ns + 40 * S,
+        "step": plan.num_steps,
+        "step_started_ns": ends_ns + S // 100,
+        "beat_ns": ends_ns + S,
+        "recorded": 4000,
+        "topology": {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp, "mesh": str(topology)},
+        "open": [
+            {"stage": "step", "since_ns": ends_ns + S // 100},
+            {"stage": stage or "forward-compute", "since_ns": ends_ns + S},
+        ],
+        "operations": operations,
+    }
