@@ -61,9 +61,12 @@ def test_an_address_without_a_server_is_named_in_plain_words() -> None:
         client.read(Runs())
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize(
-    ("told", "understood"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("", None)]
+    ("status", "told", "understood"),
+    [
+        *((status, "7", 7.0) for status in (408, 429, 500, 502, 503, 504)),
+        *((503, told, None) for told in ("Wed, 21 Oct 2026 07:28:00 GMT", "-1", "")),
+    ],
 )
 def test_the_client_hands_on_when_to_come_back(status: int, told: str, understood: float | None) -> None:
     with (
@@ -73,6 +76,14 @@ def test_the_client_hands_on_when_to_come_back(status: int, told: str, understoo
     ):
         client.post("spans", SPANS)
     assert refused.value.retry_after_s == understood
+
+
+def test_a_request_to_this_machine_uses_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    refused = pytest.raises(UnreachableError, match="later")
+    with answering(503, b'{"error": "away", "hint": "later"}') as url, CollectorClient(url) as client, refused:
+        client.post("spans", SPANS)
 
 
 def test_an_agent_waits_longer_after_each_failure_and_not_at_all_after_a_success() -> None:
