@@ -40,8 +40,8 @@ WAIT_NOTE = (
 )
 
 NO_WAIT_NOTE = (
-    "This colour needs a collective that several ranks of a group recorded, and whose groups all lie along the same axes "
-    "of the mesh. {stage} is not such a stage in these steps. Choose another stage, or colour by ratio to peers."
+    "This colour needs a collective that several ranks of a group recorded, and whose groups all lie along the same "
+    "axes of the mesh. {stage} is not such a stage in these steps. Choose another stage, or colour by ratio to peers."
 )
 GATHERS_NOTE = (
     " Gathers that run during compute are not counted. To find the slow rank, show the compute time of forward-compute."
