@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from diagnose.model.gpus import gpus_of, plain_uuid, reported_uuid
 from telemetry.host_metrics import Happening
-from telemetry.records import parse_meta
+from telemetry.records import GPU_UUID, parse_meta
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import HostEvents, Ranks
 
@@ -55,7 +55,7 @@ def rank_gpus(reader: Reader, run_id: str, attempt: int) -> list[RankGpu]:
         if gpu is None and not reported:
             continue
         device = gpu.device if gpu else ""
-        uuid = uuid_of.get((row["host"], device)) or _as_nvml_writes(known.get("gpu_uuid", ""))
+        uuid = uuid_of.get((row["host"], device)) or _as_nvml_writes(known.get(GPU_UUID, ""))
         found.append(
             RankGpu(
                 run=run_id,

@@ -16,6 +16,7 @@ from diagnose.model.outage_effect import with_effects
 from diagnose.model.roles import role_views
 from diagnose.model.run_state import Heard, heard_of
 from diagnose.model.view import RunView
+from diagnose.profiles import StoredProfile, stored_profiles
 from telemetry.errors import UnreadableError
 from telemetry.stores.interface import Reader
 
@@ -39,6 +40,9 @@ class Report:
     heard: Heard | None = None
     """Whether the attempt still runs and sends records; None without a store."""
 
+    profiles: tuple[StoredProfile, ...] = ()
+    """Profiles of the attempt, the newest first. Findings list those of their ranks."""
+
     @property
     def exit_status(self) -> int:
         """1 where a finding is more than information. Missing evidence does not count."""
@@ -51,8 +55,8 @@ class Report:
 
 
 def diagnose_view(view: RunView) -> Report:
-    """All findings about a view, the worst first."""
-    view = with_effects(view)
+    """All findings about a view, the worst first. Profiled steps are left out."""
+    view = with_effects(view.without_profiled())
     roles = role_views(view)
     found = [
         limit_by_cost(finding)
@@ -105,8 +109,13 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
         UnreachableError: the store does not answer.
     """
     report = diagnose_view(load_view(reader, run_id, attempt, window))
-    losses, heard = load_losses(reader, run_id, attempt), heard_of(reader, run_id, attempt)
-    return stall_first(replace(report, losses=losses, heard=heard), reader)
+    report = replace(
+        report,
+        losses=load_losses(reader, run_id, attempt),
+        heard=heard_of(reader, run_id, attempt),
+        profiles=tuple(stored_profiles(reader, run_id, attempt)),
+    )
+    return stall_first(report, reader)
 
 
 def stall_first(report: Report, reader: Reader) -> Report:

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.findings import Finding
@@ -41,6 +41,11 @@ class StoredProfile:
     @property
     def reason(self) -> str:
         return self.outcome.reason if self.outcome else ""
+
+    @property
+    def steps_profiled(self) -> tuple[int, int]:
+        """The first and the last step in the trace. The last is lower if no step was completed."""
+        return (self.outcome.first_step, self.outcome.last_step) if self.outcome else (0, -1)
 
 
 def stored_profiles(
@@ -120,6 +125,14 @@ def trace_parts(reader: Reader, run_id: str, attempt: int, profile: StoredProfil
             f"the trace of rank {profile.rank} is incomplete: {num_parts} of {outcome.parts} parts are stored",
             hint="it may have expired (RANKSCOPE_RETENTION_DAYS): request a new profile",
         )
+
+
+def profiles_for(finding: Finding, profiles: Iterable[StoredProfile]) -> list[StoredProfile]:
+    """Of ``profiles``, in their order, the stored ones of ranks of the finding, and of peers profiled for it."""
+    stored = [profile for profile in profiles if profile.phase is Phase.STORED]
+    named = {*finding.ranks}
+    for_it = {each.profile_id for each in stored if each.rank in named and each.finding == finding.kind}
+    return [profile for profile in stored if profile.rank in named or profile.profile_id in for_it]
 
 
 def newest_finding(findings: Sequence[Finding]) -> Finding | None:

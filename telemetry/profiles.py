@@ -26,6 +26,8 @@ MAX_TEXT_BYTES = 8192
 MAX_TRACE_BYTES = 512 * 2**20
 """Largest size of a trace, uncompressed."""
 FOLDER, REQUEST, OUTCOME, TRACE = "profile", "request", "outcome", "trace.json"
+PROFILED = "profiled"
+"""Name of the mark of a profile that is over. Its text names the steps: they took longer than others."""
 SUPPORTED = "profiles"
 """Key in the identity's ``meta`` of a rank that can be profiled."""
 MAX_PARTS = 4096
@@ -33,6 +35,20 @@ MAX_PART_TEXT = 4 * 2**20
 """Characters of one part of a trace, in base64."""
 Record = TypeVar("Record")
 _ID = re.compile(r"[0-9a-f]{32}")
+
+
+_STEPS = re.compile(r"steps (\d{1,10}) to (\d{1,10})")
+
+
+def profiled_text(first_step: int, last_step: int) -> str:
+    """The text of the mark ``PROFILED``. At least the first step is profiled, perhaps not to its end."""
+    return f"steps {first_step} to {max(first_step, last_step)}"
+
+
+def profiled_steps(text: str) -> tuple[int, int] | None:
+    """The first and the last step in the text of a mark; None: it names none."""
+    found = _STEPS.match(text)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def is_profile_id(text: str) -> bool:

@@ -30,6 +30,8 @@ SPANS_DROPPED = "spans-dropped"
 """Name of the mark that a rank records for spans that it could not keep; its text begins with their number since the
 last such mark."""
 
+GPU_UUID = "gpu_uuid"
+"""Key in the identity's ``meta``: the UUID of the rank's GPU, as torch writes it (without ``GPU-``)."""
 MAX_MESH_LENGTH = 256
 """Characters of a mesh as text; the longest possible one takes fewer."""
 

@@ -7,7 +7,8 @@
     RANKSCOPE_MESH       axes of the job's mesh, the slowest first: pp=2,dp_shard=4,tp=8
     RANKSCOPE_ROLE       role of this rank in a job with several programs: actor, rollout, reward ...
 
-and torchrun's RANK, LOCAL_RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT.
+torchrun's RANK, LOCAL_RANK, WORLD_SIZE, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, and REPLICA_GROUP_ID and
+NUM_REPLICA_GROUPS (``telemetry/replica_groups.py``).
 """
 
 import multiprocessing
@@ -22,6 +23,7 @@ from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.files.private_files import make_folder
+from telemetry.replica_groups import ONE_GROUP, ReplicaGroup
 from telemetry.run_names import MAX_HOST_LENGTH, as_role, storable
 
 DEFAULT_PORT = 8719
@@ -48,6 +50,9 @@ class RecordingSettings:
     """The text of the mesh. Empty: not given."""
     role: str = ""
     """What this rank does in a job with several programs. Empty: the job has one program."""
+    replica_group: ReplicaGroup = ONE_GROUP
+    is_named: bool = False
+    """Whether the name of the run was given for this job, so that several launchers use the same one."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":
@@ -68,6 +73,8 @@ class RecordingSettings:
             max_segments=_number(environment, "RANKSCOPE_SEGMENTS", MAX_SEGMENTS),
             mesh=environment.get("RANKSCOPE_MESH", "").strip(),
             role=as_role(environment.get("RANKSCOPE_ROLE", "")),
+            replica_group=ReplicaGroup.from_environment(environment),
+            is_named=bool(environment.get("RANKSCOPE_RUN")),
         )
 
     def overridden(self, **given: Any) -> "RecordingSettings":
@@ -77,7 +84,24 @@ class RecordingSettings:
         Raises:
             ValueError: a number is none.
         """
-        return replace(self, **{name: _AS_SETTING[name](value) for name, value in given.items() if value is not None})
+        changed = {name: _AS_SETTING[name](value) for name, value in given.items() if value is not None}
+        return replace(self, **changed, is_named=self.is_named or "run_id" in changed)
+
+    def of_no_group(self) -> "RecordingSettings":
+        """For a rank that the caller has numbered."""
+        return replace(self, replica_group=ONE_GROUP)
+
+    def of_all_groups(self, attempt: int | None) -> "RecordingSettings":
+        """With the rank and the number of ranks among all replica groups. Without a common name, each group is a run by
+        itself. ``attempt``: as the caller gave it."""
+        group = self.replica_group
+        if group.count == 1:
+            return self
+        if not self.is_named:
+            return replace(self, run_id=storable(f"{self.run_id}-group-{group.index}"), replica_group=ONE_GROUP)
+        # A group that starts again continues the run, while the other groups train on.
+        num_ranks = self.world_size * group.count
+        return replace(self, rank=group.first_rank(num_ranks) + self.rank, world_size=num_ranks, attempt=attempt or 0)
 
 
 _AS_SETTING: dict[str, Callable[[Any], Any]] = {

@@ -110,7 +110,7 @@ def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[N
         collector=options.collector,
         agent=seat.init_method == "env://",
         device=config.device,
-        meta={"recipe": config.recipe, "torch": torch.__version__, **_collectives(config), **_gpu(config, seat)},
+        meta={"recipe": config.recipe, "torch": torch.__version__, **_collectives(config)},
     )
     try:
         yield
@@ -124,13 +124,6 @@ def _collectives(config: TrainConfig) -> dict[str, str]:
     usual = distributed_c10d.default_pg_nccl_timeout if backend == "nccl" else distributed_c10d.default_pg_timeout
     seconds = config.collective_timeout_s or (usual.total_seconds() if usual is not None else 0)
     return {"backend": backend, "collective_timeout_s": f"{seconds:g}"}
-
-
-def _gpu(config: TrainConfig, seat: Seat) -> dict[str, str]:
-    """Which GPU this is, whatever number anybody else gives it."""
-    if config.device == "cpu":
-        return {}
-    return {"gpu_uuid": str(torch.cuda.get_device_properties(seat.local_rank).uuid)}
 
 
 @contextmanager

@@ -257,7 +257,7 @@ def _has_stall(reader: Reader, attempt: Attempt) -> bool:
 
 def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunFindings:
     run_id, number = attempt
-    view = load_view(reader, run_id, number)
+    view = load_view(reader, run_id, number).without_profiled()
     report = stall_first(diagnose_view(view), reader)
     step_s = _step_s(view)
     current_steps = max(CURRENT_STEPS, round(3 * period_s / step_s)) if step_s > 0 else CURRENT_STEPS

@@ -92,6 +92,8 @@ def since(view: RunView, first_row: int) -> str:
 def detect_missing_evidence(view: RunView) -> list[Finding]:
     """At most one finding: why the other detectors cannot report. None for a run without finished steps."""
     if not len(view.steps):
+        if len(view.profiled):
+            return [insufficient(view, "all finished steps were profiled, and profiled steps are not compared", _WAIT)]
         return []
     if has_tiny_steps(view):
         typical_us = float(np.median(view.step_ns)) / 1e3

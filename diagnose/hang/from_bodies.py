@@ -191,7 +191,8 @@ def _network(spool: Path, run_id: str, attempt: int) -> Network:
         with suppress(UnreadableError):
             reader = RankReader(folder)
             identity = reader.identity()
-            alive, state = is_alive(identity), reader.live()  # in this order: it may end normally in between
+            alive = is_alive(identity, folder)
+            state = reader.live()  # after it: it may end normally in between
             metas.append(identity.meta)
             gave_up |= state.failed or not (state.ended or alive)
     return Network(

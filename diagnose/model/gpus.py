@@ -22,6 +22,7 @@ from diagnose.model.fleet import HostSeries
 from diagnose.model.operations import Floats
 from diagnose.model.view import RunView
 from telemetry.host_metrics import REPEAT_S, Happening
+from telemetry.records import GPU_UUID
 
 
 def total_growth(series: HostSeries) -> Floats:
@@ -111,7 +112,7 @@ def _uuid_of_rank(view: RunView, rank: int) -> str:
 
 def reported_uuid(meta: Mapping[str, str]) -> str:
     """The UUID that a rank reported, in the form of :func:`plain_uuid`. Empty if it reported none."""
-    return plain_uuid(meta.get("gpu_uuid", ""))
+    return plain_uuid(meta.get(GPU_UUID, ""))
 
 
 def computes_on_cpu(view: RunView, rank: int) -> bool:

@@ -13,9 +13,10 @@ from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_
 from diagnose.model.fleet import Fleet, load_fleet
 from diagnose.model.host_clocks import load_clocks
 from diagnose.model.operations import SIZED, Floats, Ints, Operations, operations_of
+from diagnose.model.profiled import load_profiled
 from diagnose.model.roles import peer_groups
 from diagnose.model.rollouts import rollout_work
-from diagnose.model.view import RunView, Series
+from diagnose.model.view import SPEEDS, RunView, Series
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.records import parse_meta, topology_of
@@ -39,7 +40,7 @@ MAX_OPERATIONS = 24_000_000
 """Limit of the operations in memory. For a larger run, fewer of the newest steps are loaded."""
 AT_ONCE = 1_000_000
 """Operations of one query, unless one stage alone has more."""
-METRICS = ("loss", "gradient-norm", "tokens-per-second", "mfu")
+METRICS = ("loss", "gradient-norm", *SPEEDS)
 HISTORY_STEPS = 100_000
 """Number of steps up to the end of a window whose step times and samples are loaded."""
 
@@ -85,8 +86,9 @@ def load_view(
         UsageError: no step of the window is finished.
     """
     chosen = _choose_steps(reader, run_id, attempt, window, max_operations)
-    with ThreadPoolExecutor(max_workers=3, thread_name_prefix="beside") as threads:
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="beside") as threads:
         samples, fleet = threads.submit(chosen.samples), threads.submit(chosen.fleet)
+        profiled = threads.submit(load_profiled, reader, run_id, attempt, chosen.history.steps)
         clocks = threads.submit(load_clocks, reader, run_id, attempt, chosen.steps, chosen.step_ns)
         loaded = chosen.operations([stage for stage in Stage if stage is not Stage.STEP])
     operations = {stage: each for stage, each in loaded.items() if stage not in INNER_STAGES}
@@ -107,6 +109,7 @@ def load_view(
         operations=operations,
         samples=samples.result(),
         history=chosen.history,
+        profiled=profiled.result(),
         step_start_ns=chosen.step_start_ns,
         fleet=fleet.result(),
         settings=DetectorSettings.from_environment(),

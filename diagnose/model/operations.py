@@ -131,11 +131,7 @@ class Operations:
     def end_ns(self) -> Ints:
         return self.start_ns + self.duration_ns
 
-    def newest(self, num_steps: int) -> "Operations":
-        """The operations of the last ``num_steps`` steps."""
-        return self.chosen(steps=slice(-num_steps, None))
-
-    def chosen(self, steps: slice = slice(None), ranks: "Ints | slice" = slice(None)) -> "Operations":
+    def chosen(self, steps: "Ints | slice" = slice(None), ranks: "Ints | slice" = slice(None)) -> "Operations":
         """The operations of some steps and ranks."""
         return self.changed(lambda values: values[steps][:, :, ranks])
 

@@ -49,9 +49,17 @@ class Series:
     steps: Ints
     values: Floats
 
+    def without(self, steps: Ints) -> "Series":
+        """The same series without the values of ``steps``."""
+        kept = ~np.isin(self.steps, steps)
+        return Series(steps=self.steps[kept], values=self.values[kept])
 
+
+SPEEDS = ("tokens-per-second", "mfu")
+"""Metrics that fall if steps take longer."""
+NO_STEPS = np.zeros(0, dtype=np.int64)
 NO_CLOCKS = ClockTable()
-NOTHING = Series(steps=np.zeros(0, dtype=np.int64), values=np.zeros(0))
+NOTHING = Series(steps=NO_STEPS, values=np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,8 @@ class RunView:
     """Values over the steps of ``history`` by metric: loss, gradient-norm, tokens-per-second, mfu."""
     history: Series = NOTHING
     """Step times up to the end of the window, in nanoseconds: at most 100,000 steps."""
+    profiled: Ints = field(default_factory=lambda: NO_STEPS)
+    """Steps in which a profile slowed some ranks (``profiled.py``). Detectors see ``without_profiled``."""
     step_start_ns: Ints | None = None
     """Wall clock at which the first rank began each step. None if it is not known."""
     fleet: Fleet = NO_FLEET
@@ -128,22 +138,34 @@ class RunView:
 
     def newest(self, num_steps: int) -> "RunView":
         """The same view with the last ``num_steps`` steps."""
+        return self._of_rows(slice(-num_steps, None))
+
+    def without_profiled(self) -> "RunView":
+        """The same view without the steps of profiles, also in ``history`` and in measured speeds."""
+        if not len(self.profiled):
+            return self
+        speeds = {name: self.samples[name].without(self.profiled) for name in SPEEDS if name in self.samples}
+        return replace(
+            self._of_rows(np.flatnonzero(~np.isin(self.steps, self.profiled))),
+            history=self.history.without(self.profiled),
+            samples={**self.samples, **speeds},
+        )
+
+    def _of_rows(self, rows: Ints | slice) -> "RunView":
         work = {
-            stage: replace(
-                work, ns=work.ns[-num_steps:], each_ns=None if work.each_ns is None else work.each_ns[-num_steps:]
-            )
+            stage: replace(work, ns=work.ns[rows], each_ns=None if work.each_ns is None else work.each_ns[rows])
             for stage, work in self.work.items()
         }
         return replace(
             self,
-            steps=self.steps[-num_steps:],
-            step_ns=self.step_ns[-num_steps:],
-            step_start_ns=None if self.step_start_ns is None else self.step_start_ns[-num_steps:],
+            steps=self.steps[rows],
+            step_ns=self.step_ns[rows],
+            step_start_ns=None if self.step_start_ns is None else self.step_start_ns[rows],
             work=work,
-            off_cpu={stage: ns[-num_steps:] for stage, ns in self.off_cpu.items()},
-            overlap={stage: ns[-num_steps:] for stage, ns in self.overlap.items()},
-            operations={stage: operations.newest(num_steps) for stage, operations in self.operations.items()},
-            exchanges=None if self.exchanges is None else self.exchanges.newest(num_steps),
+            off_cpu={stage: ns[rows] for stage, ns in self.off_cpu.items()},
+            overlap={stage: ns[rows] for stage, ns in self.overlap.items()},
+            operations={stage: operations.chosen(steps=rows) for stage, operations in self.operations.items()},
+            exchanges=None if self.exchanges is None else self.exchanges.chosen(steps=rows),
         )
 
     def alone_off_cpu(self, stage: Stage) -> Floats:

@@ -1,5 +1,6 @@
 """A report, the verdict on a hang, or a what-if analysis as one JSON object, schema 1."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -7,6 +8,7 @@ from diagnose.findings import Finding
 from diagnose.hang.verdict import HangVerdict, hang_finding
 from diagnose.model.marks import Mark
 from diagnose.pipeline import Report
+from diagnose.profiles import StoredProfile, profiles_for
 from diagnose.whatif.conclude import Conclusion
 
 SCHEMA = 1
@@ -19,7 +21,7 @@ def report_object(report: Report) -> dict[str, Any]:
         "run": report.run_id,
         "attempt": report.attempt,
         "window": {"first_step": report.window.first_step, "last_step": report.window.last_step},
-        "findings": [finding_object(finding) for finding in report.findings],
+        "findings": [finding_object(finding, report.profiles) for finding in report.findings],
         "marks": [mark_object(mark) for mark in report.marks],
         "losses": [asdict(loss) for loss in report.losses],
         "state": str(report.heard.state) if report.heard else None,
@@ -42,8 +44,8 @@ def mark_object(mark: Mark) -> dict[str, Any]:
     }
 
 
-def finding_object(finding: Finding) -> dict[str, Any]:
-    """A finding as plain values."""
+def finding_object(finding: Finding, profiles: Iterable[StoredProfile] = ()) -> dict[str, Any]:
+    """A finding as plain values. ``profiles``: those of its attempt."""
     return {
         "detector": finding.detector,
         "kind": str(finding.kind),
@@ -60,7 +62,13 @@ def finding_object(finding: Finding) -> dict[str, Any]:
         "summary": finding.summary,
         "next_step": finding.next_step,
         "evidence": dict(finding.evidence),
+        "profiles": [_profile_object(profile) for profile in profiles_for(finding, profiles)],
     }
+
+
+def _profile_object(profile: StoredProfile) -> dict[str, Any]:
+    first_step, last_step = profile.steps_profiled
+    return {"profile": profile.profile_id, "rank": profile.rank, "first_step": first_step, "last_step": last_step}
 
 
 def hang_object(verdict: HangVerdict) -> dict[str, Any]:

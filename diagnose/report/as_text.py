@@ -3,6 +3,7 @@
 Control characters in text from outside are escaped.
 """
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -17,6 +18,7 @@ from diagnose.findings import Finding, Role, Severity
 from diagnose.model.marks import Loss, Mark
 from diagnose.model.run_state import Heard, local_time, not_shipping
 from diagnose.pipeline import Report
+from diagnose.profiles import profiles_for
 from diagnose.ranges import fold_ranks
 from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion
@@ -56,7 +58,7 @@ def report_text(report: Report) -> RenderableType:
     marks += [line(text, style="bold yellow") for text in _silence(report.heard)]
     if not report.findings:
         return Group(line(f"nothing found: {_looked_at(report)}", style="green"), *marks, heading)
-    return Group(*(part for finding in report.findings for part in _finding_text(finding)), *marks, heading)
+    return Group(*(part for finding in report.findings for part in _finding_text(finding, report)), *marks, heading)
 
 
 def mark_line(mark: Mark) -> str:
@@ -103,7 +105,7 @@ def _end(heard: Heard | None) -> str:
     return f", {heard.state} {local_time(heard.heard_ns)}" if heard is not None and heard.has_ended else ""
 
 
-def _finding_text(finding: Finding) -> Iterator[RenderableType]:
+def _finding_text(finding: Finding, report: Report) -> Iterator[RenderableType]:
     yield line(finding.summary, style=_STYLE[finding.severity])
     yield line(f"{_INDENT}{finding.kind}, {finding.severity}, confidence {finding.confidence:.0%}")
     yield line(f"{_INDENT}evidence: {'; '.join(_evidence(finding))}")
@@ -111,6 +113,9 @@ def _finding_text(finding: Finding) -> Iterator[RenderableType]:
     if victims:
         yield line(f"{_INDENT}waiting for it: rank{'s' if len(victims) > 1 else ''} {fold_ranks(victims)}")
     yield line(f"{_INDENT}next: {finding.next_step}")
+    if profiles := profiles_for(finding, report.profiles):
+        of_run = f"{shlex.quote(report.run_id)} --attempt {report.attempt}"
+        yield line(f"{_INDENT}profile: rankscope profile {of_run} --get {profiles[0].profile_id[:8]} --out DIR")
     yield Text("")
 
 

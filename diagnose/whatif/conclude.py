@@ -199,6 +199,7 @@ class Conclusion:
 
 def conclude(view: RunView) -> Conclusion:
     """Replay a view and explain its slowdown."""
+    view = view.without_profiled()
     report = diagnose_view(view)
     run, refusal = replay_of(view)
     if run is None:

@@ -26,13 +26,14 @@ from telemetry.agent.settings import KEEP_DAYS
 from telemetry.agent.tail import Chunk, RankTail
 from telemetry.errors import RefusedRowsError, UnreadableError
 from telemetry.evidence.journal import FOLDER as HOSTS
-from telemetry.evidence.rank_state import check_owner, heartbeat, is_alive
+from telemetry.evidence.rank_state import check_owner, heartbeat, is_alive, is_hidden
 from telemetry.files.private_files import open_folder
 from telemetry.printable import log
 from telemetry.process.child_process import BORN, is_of_this_boot
 from telemetry.record.clocks.interface import Anchor, measure_anchor
 from telemetry.record.layout import AGENT_LOG_NAME
 from telemetry.record.reader import find_rank_dirs
+from telemetry.records import RankIdentity
 
 Owner = tuple[str, int]
 """Run, attempt."""
@@ -62,9 +63,20 @@ class FollowedRank:
     def began_again(self) -> bool:
         """Whether another process writes here now."""
         try:
-            return self.tail.reader.identity().pid != self.tail.identity.pid
+            return _process(self.tail.reader.identity()) != _process(self.tail.identity)
         except UnreadableError:
             return False
+
+
+def _process(identity: RankIdentity) -> tuple[int, str]:
+    """In the containers of a pod, processes often have the same number one after the other."""
+    return identity.pid, identity.meta.get(BORN, "")
+
+
+HIDDEN = (
+    "rankscope agent: the ranks are in another PID namespace, so their processes cannot be seen. Their stacks, logs, "
+    "samples and causes of death are not recorded. In Kubernetes, set hostPID: true in the pod of the agent"
+)
 
 
 class Host:
@@ -77,6 +89,7 @@ class Host:
         self.ranks: dict[Path, FollowedRank] = {}
         self._failures: Counter[tuple[Path, str]] = Counter()
         self._logged: set[tuple[Path, str]] = set()
+        self._hidden_is_logged = False
         self.refused_runs: dict[Owner, RefusedRowsError] = {}
         """They are not read or announced, and their files stay."""
 
@@ -110,6 +123,12 @@ class Host:
                 tail = self._try(folder, "identity", partial(_opened_tail, folder))
                 if tail is not None:
                     self.ranks[folder] = FollowedRank(tail=tail)
+                    self._log_if_hidden(tail.identity, folder)
+
+    def _log_if_hidden(self, identity: RankIdentity, folder: Path) -> None:
+        if not self._hidden_is_logged and is_hidden(identity) and is_alive(identity, folder):
+            self._hidden_is_logged = True
+            log(HIDDEN)
 
     def read(self, max_records: int) -> Iterator[tuple[FollowedRank, Chunk]]:
         """New records of all announced ranks, at most ``max_records`` in total. The rest follows in the next call."""
@@ -131,7 +150,7 @@ class Host:
                 continue
             row = self._try(folder, "state", partial(_beat, rank))
             if row is None:
-                rank.over = not is_alive(rank.tail.identity)
+                rank.over = not is_alive(rank.tail.identity, folder)
             else:
                 rows.setdefault(rank.owner, []).append(row)
         return rows
@@ -162,7 +181,7 @@ def _beat(rank: FollowedRank) -> dict[str, Any]:
     if rank.tail.is_rewritten(state):
         rank.tail.refresh_identity(check_owner)  # again: the file may now name another process
         rank.announced = False
-    alive = is_alive(rank.tail.identity)
+    alive = is_alive(rank.tail.identity, rank.tail.reader.folder)
     if not alive:
         state = rank.tail.reader.live()  # it may have ended cleanly since the page was first read
     rank.over = state.ended or not alive
@@ -195,7 +214,7 @@ def _is_stored(folder: Path, now: Anchor, silent_ns: float) -> bool:
         age_ns = now.monotonic_ns - state.beat_ns
     else:
         age_ns = now.wall_ns - state.anchor.to_wall_ns(state.beat_ns)
-    over = state.ended or not is_alive(identity)
+    over = state.ended or not is_alive(identity, folder)
     return over and age_ns > silent_ns and 0 < acked == reader.end_seq(acked)
 
 

@@ -25,6 +25,7 @@ from telemetry.agent.sampling import HostWatch
 from telemetry.agent.thinning import HostSample
 from telemetry.errors import AheadError, UsageError
 from telemetry.evidence import journal
+from telemetry.evidence.rank_state import pid_of
 from telemetry.host_metrics import WINDOW_S, Happening, Metric
 from telemetry.printable import log
 from telemetry.tables import HOST_SAMPLES
@@ -124,7 +125,7 @@ class HostReports:
             return  # the last rows belong to the ranks that just ended
         newest = max(living, key=lambda rank: rank.tail.identity.started_ns).owner
         current = [rank.tail.identity for rank in living if rank.owner == newest and not rank.over]
-        self._living.become({identity.rank: identity.pid for identity in current})
+        self._living.become({identity.rank: pid for identity in current if (pid := pid_of(identity))})
         owners = {rank.owner for rank in living}
         with self._lock:
             self._newest = newest

@@ -165,7 +165,7 @@ class ProfileCourier:
             return True
         if job.reported is Phase.REQUESTED:
             self._report(job, Phase.TAKEN)
-        is_living = is_alive(job.identity)
+        is_living = is_alive(job.identity, job.folder)
         outcome = final_outcome(job.folder, job.request)
         if outcome is None and not is_living:
             outcome = failed(job.request, "the rank ended before its profile did")

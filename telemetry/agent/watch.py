@@ -25,7 +25,7 @@ from telemetry.agent.watched_job import (
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
 from telemetry.evidence.evidence import Evidence, discard_other_steps, keep, kept, kept_state
-from telemetry.evidence.rank_state import belongs_to, check_owner, live_state
+from telemetry.evidence.rank_state import belongs_to, check_owner, live_state, pid_of
 from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -150,10 +150,10 @@ class EvidenceWatch:
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
         """Record the end of its process from now on, and read its logs."""
         identity = rank.identity
-        rank.stamped = False
+        rank.stamped, rank.pid = False, pid_of(identity)
         with suppress(OSError):
-            rank.stamped = belongs_to(identity.pid, identity.uid) and self._deaths.follow(identity.pid)
-        job.logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
+            rank.stamped = belongs_to(rank.pid, identity.uid) and self._deaths.follow(rank.pid)
+        job.logs.follow(identity.rank, rank.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
 
     def _update(self, job: WatchedJob, rank: WatchedRank) -> None:
         self._note_death(rank)
@@ -177,10 +177,10 @@ class EvidenceWatch:
 
     def _note_death(self, rank: WatchedRank) -> None:
         """The time of death may arrive after the check that found the process ended."""
-        died_ns = self._deaths.died_ns(rank.identity.pid)
+        died_ns = self._deaths.died_ns(rank.pid)
         if died_ns and died_ns != rank.died_ns:
             rank.died_ns, rank.stamp_is_late = died_ns, rank.is_reported
-            rank.ended_by = self._deaths.ended_by(rank.identity.pid)
+            rank.ended_by = self._deaths.ended_by(rank.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
         """Whether the process that writes the page has written its identity; otherwise it will in a moment."""

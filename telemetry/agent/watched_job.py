@@ -160,6 +160,8 @@ class WatchedRank:
     identity: RankIdentity
     state: LiveState
     process: ProcessState
+    pid: int = 0
+    """In the PID namespace of this process. 0: not followed, or it cannot be seen."""
     living: ProcessState = "alive"
     """The last state of the process before it ended."""
     died_ns: int = 0
@@ -199,7 +201,8 @@ class WatchedJob:
         """Close the logs of processes that have ended, and whose end is recorded."""
         for rank in self.ranks.values():
             number = rank.identity.rank
-            if rank.over and rank.is_reported and self.logs.follows(number) and not is_alive(rank.identity):
+            is_reported = rank.over and rank.is_reported and self.logs.follows(number)
+            if is_reported and not is_alive(rank.identity, rank.reader.folder):
                 self.logs.leave(number)
 
     def standing(self, rank: WatchedRank) -> Standing:

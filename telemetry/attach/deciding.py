@@ -36,6 +36,8 @@ class Names:
     """None: the name that a recording has by default."""
     local_rank: int | None
     """None: no launcher set it."""
+    role: str | None = None
+    """None: RANKSCOPE_ROLE."""
 
 
 def wants_attachment(environment: Mapping[str, str]) -> bool:

@@ -50,6 +50,7 @@ def _start_session(rank: int, world_size: int) -> Session:
         rank=rank,
         local_rank=names.local_rank if names.local_rank is not None else rank,
         world_size=world_size,
+        role=names.role,
         starts_agent=True if is_known else None,
         meta={SPANS: INFERRED},
     )

@@ -25,7 +25,7 @@ from telemetry.errors import UnreadableError
 from telemetry.evidence.evidence import Evidence, Kind, kept, kept_state, next_stamp_ns
 from telemetry.evidence.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.evidence.logs import JobLogs
-from telemetry.evidence.rank_state import LIVING, ProcessState, live_state
+from telemetry.evidence.rank_state import LIVING, ProcessState, live_state, pid_of
 from telemetry.evidence.stacks import take_stack
 from telemetry.evidence.usual import Habit, RecentOperations
 from telemetry.record.reader import RankReader, find_rank_dirs
@@ -215,7 +215,7 @@ def _standing(folder: Path) -> Standing | None:
         now = monotonic_ns()
         logs = JobLogs()
         if process in LIVING:
-            logs.follow(identity.rank, identity.pid, identity.meta.get(LOG_OFFSETS, ""), identity.uid)
+            logs.follow(identity.rank, pid_of(identity), identity.meta.get(LOG_OFFSETS, ""), identity.uid)
             logs.read_on()
             logs.close()
         before = kept_state(kept(folder, identity.rank))

@@ -3,12 +3,16 @@
 Access to a process is allowed only if the process and the rank's folder have the same owner. A rank file names the
 process that wrote it, and any user can write any number there. So the owner is read from the kernel, through a
 descriptor of ``/proc/PID``. The descriptor never leads to a later process with the same number.
+
+In another PID namespace the number of the rank means another process, or none. Such a rank lives while the lock of its
+state page is held.
 """
 
 import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import psutil
@@ -16,9 +20,10 @@ import pyarrow as pa
 
 from telemetry.errors import UnreadableError
 from telemetry.evidence.evidence import next_stamp_ns
-from telemetry.process.child_process import BORN, birth_of
+from telemetry.process.child_process import BORN, birth_of, is_of_this_boot
+from telemetry.process.pid_namespace import NAMESPACE, is_foreign, local_pid
 from telemetry.record.reader import RankReader
-from telemetry.record.state_page import LiveState
+from telemetry.record.state_page import LiveState, is_held
 from telemetry.records import RankIdentity
 from telemetry.tables import ENDED_FAILED, ENDED_WELL, HEARTBEATS
 
@@ -35,15 +40,25 @@ def check_owner(identity: RankIdentity) -> None:
             f"user {identity.uid} owns the folder, but this agent runs as user {os.geteuid()}",
             hint="run one agent as root, or one agent for each user",
         )
-    born = identity.meta.get(BORN)
-    if not born or birth_of(identity.pid) != born:
-        return  # the process has ended, and another process may have its number
+    born, pid = identity.meta.get(BORN), pid_of(identity)
+    if not born or not pid or birth_of(pid) != born:
+        return  # the process has ended, and another process may have its number; or it cannot be seen
     with suppress(OSError):
-        if not belongs_to(identity.pid, identity.uid):
+        if not belongs_to(pid, identity.uid):
             raise UnreadableError(
                 f"user {identity.uid} owns the folder, but not process {identity.pid}",
                 hint="start the rank as the user who owns the folder",
             )
+
+
+def pid_of(identity: RankIdentity) -> int:
+    """The number of the rank's process in the PID namespace of this process. 0: the process cannot be seen."""
+    return local_pid(identity.pid, identity.meta.get(NAMESPACE, ""))
+
+
+def is_hidden(identity: RankIdentity) -> bool:
+    """Whether the rank is in a PID namespace whose processes cannot be seen."""
+    return is_foreign(identity.meta.get(NAMESPACE, "")) and not pid_of(identity)
 
 
 def belongs_to(pid: int, uid: int) -> bool:
@@ -102,8 +117,11 @@ START_SLACK_S = 10.0
 MAX_STEP = 2**32 - 1
 
 
-def is_alive(identity: RankIdentity) -> bool:
-    """Whether the process that wrote this identity still exists. A process of another user did not write it."""
+def is_alive(identity: RankIdentity, folder: Path) -> bool:
+    """Whether the process that wrote this identity into ``folder`` still exists. A process of another user did not."""
+    if is_foreign(identity.meta.get(NAMESPACE, "")):
+        born = identity.meta.get(BORN, "")
+        return (not born or is_of_this_boot(born)) and is_held(folder)
     try:
         process = psutil.Process(identity.pid)
         ours = _is_same(process, identity) and belongs_to(identity.pid, identity.uid)
@@ -153,21 +171,23 @@ def live_state(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, P
         UnreadableError: there is no page.
     """
     state = reader.live()
-    process = process_state(identity, state)
+    process = process_state(identity, state, reader.folder)
     if process == "dead":
         state = reader.live()  # it may have ended cleanly since the page was first read
         process = "ended" if state.ended else "dead"
     return state, process
 
 
-def process_state(identity: RankIdentity, state: LiveState) -> ProcessState:
+def process_state(identity: RankIdentity, state: LiveState, folder: Path) -> ProcessState:
     """``ended``: the rank has stopped recording normally."""
     if state.ended:
         return "ended"
-    if not is_alive(identity):
+    if not is_alive(identity, folder):
         return "dead"
+    if is_hidden(identity):
+        return "alive"
     try:
-        return "stopped" if psutil.Process(identity.pid).status() in _STOPPED else "alive"
+        return "stopped" if psutil.Process(pid_of(identity)).status() in _STOPPED else "alive"
     except psutil.NoSuchProcess:
         return "dead"
     except psutil.Error:

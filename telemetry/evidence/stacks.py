@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from telemetry.evidence.rank_state import is_there, open_process
+from telemetry.evidence.rank_state import is_there, open_process, pid_of
 from telemetry.evidence.worker_client import ask_handler
 from telemetry.records import RankIdentity
 
@@ -27,8 +27,9 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<functio
 
 def take_stack(identity: RankIdentity, folder: Path | None = None) -> str | None:
     """The ``stack`` text of the rank in ``folder``, or None. Waits a bounded time."""
-    with suppress(OSError), open_process(identity.pid, identity.uid) as process:
-        found = _by_py_spy(identity.pid)
+    pid = pid_of(identity)
+    with suppress(OSError), open_process(pid, identity.uid) as process:
+        found = _by_py_spy(pid)
         if found is not None and is_there(process):  # otherwise another process may have the number by now
             return found
     answer = ask_handler(identity, "dump_traceback", folder)

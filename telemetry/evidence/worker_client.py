@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from http.client import OK, HTTPConnection, HTTPException
 from pathlib import Path
 
+from telemetry.evidence.rank_state import pid_of
 from telemetry.files.access import open_on_mount
 from telemetry.files.private_files import open_folder
 from telemetry.record.layout import RANK_FOLDER_DEPTH
@@ -169,5 +170,5 @@ class _RankConnection(HTTPConnection):
         with open_socket(self._path, user=user, folder=self._folder) as place:
             self.sock.connect(f"/proc/self/fd/{place}")
         pid, uid, _ = _PEER.unpack(self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        if (pid, uid) != (self._rank.pid, user):
+        if not pid or (pid, uid) != (pid_of(self._rank), user):
             raise PermissionError(f"{self._path} is not a socket of process {self._rank.pid}")

@@ -80,7 +80,7 @@ def _load_records(store: Store, tail: RankTail, loaded: _Loaded) -> None:
 
 
 def _load_state(store: Store, tail: RankTail, _: _Loaded) -> None:
-    alive = is_alive(tail.identity)  # before the page, which it may still change
+    alive = is_alive(tail.identity, tail.reader.folder)  # before the page, which it may still change
     beat = heartbeat(tail.identity, tail.reader.live(), alive=alive)
     _insert(store, tail, "heartbeats", heartbeat_rows([beat]))
 

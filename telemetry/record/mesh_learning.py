@@ -206,6 +206,9 @@ def given_topology(topology: Topology | Any | None, settings: RecordingSettings)
     except (UsageError, AttributeError, TypeError, ValueError) as error:
         log(f"rankscope: {error}. The mesh is learned from the process groups")
         return None
+    group = settings.replica_group
+    if given is not None and group.count * given.world_size == settings.world_size:
+        given = group.of_all(given)
     if given is not None and settings.world_size not in (1, given.world_size):
         source = "RANKSCOPE_MESH" if topology is None else "the given mesh"
         differs = f"{source} has {given.world_size} ranks, the job has {settings.world_size}"

@@ -24,7 +24,7 @@ from time import monotonic_ns
 
 from telemetry.files.private_files import Folder
 from telemetry.printable import one_line
-from telemetry.profiles import MAX_TRACE_BYTES, TRACE, Phase, ProfileOutcome, ProfileRequest
+from telemetry.profiles import MAX_TRACE_BYTES, PROFILED, TRACE, Phase, ProfileOutcome, ProfileRequest, profiled_text
 from telemetry.record.clocks.interface import Anchor, measure_anchor
 from telemetry.record.kineto_trace import KinetoTrace, RefusedError, forget_trace
 from telemetry.record.profile_files import SECOND_NS, open_own_profile, read_own_request, write_outcome
@@ -32,8 +32,6 @@ from telemetry.record.recorder import Recorder
 
 REFUSED = "profile-refused"
 """Name of the mark of a request that cannot be read; its text is the reason."""
-PROFILED = "profiled"
-"""Name of the mark of a profile that is over; its text names the steps. They took longer than others."""
 WATCH = -1
 """For the recorder: call again at the next step."""
 MIN_FREE_BYTES = 2 * MAX_TRACE_BYTES
@@ -165,9 +163,9 @@ class _Profile:
         self._trace.discard()  # if the folder is gone
 
     def in_words(self) -> str:
-        """Which steps were profiled; empty: none."""
+        """Which steps were profiled, also if there is no trace of them; empty: none."""
         outcome = self._outcome
-        return f"steps {outcome.first_step} to {outcome.last_step}" if outcome.phase == Phase.DONE else ""
+        return profiled_text(outcome.first_step, outcome.last_step) if outcome.began_ns else ""
 
     def _is_wanted(self) -> bool:
         """Whether the request is still there: it is removed if nobody waits for the trace any more."""

@@ -23,6 +23,7 @@ from time import time_ns
 from telemetry.errors import UnreadableError
 from telemetry.files.private_files import make_folder
 from telemetry.process.child_process import BORN, birth_of
+from telemetry.process.pid_namespace import NAMESPACE, namespace_of
 from telemetry.record.layout import META_NAME, RANK_FOLDER_DEPTH
 from telemetry.record.reader import RankReader
 from telemetry.records import LOG_OFFSETS, ROLE, RankIdentity
@@ -60,7 +61,8 @@ def identity_of(settings: RecordingSettings, topology: Topology, device: str, me
         meta={
             "device": device,
             BORN: birth_of(os.getpid()),
-            **dump_places(settings.rank),
+            NAMESPACE: namespace_of(),
+            **dump_places(settings.rank - settings.replica_group.first_rank(settings.world_size)),
             **network_settings(),
             **({ROLE: settings.role} if settings.role else {}),
             **meta,

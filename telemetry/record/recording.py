@@ -1,20 +1,19 @@
 """One recording of this process: its parts, from start to end.
 
 begin    the rank's folder -> state page -> worker server -> rank file -> recorder
-later    the device clock, once this process uses a device; the mesh, once it is learned
+later    the device clock and the UUID of the GPU, once this process uses a device; the mesh, once it is learned
 end      device spans in flight -> last counts -> sealed
 """
 
-import gc
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from threading import Lock
 from time import monotonic_ns
-from typing import Any
 
 from telemetry.printable import log
 from telemetry.profiles import SUPPORTED
@@ -22,13 +21,15 @@ from telemetry.record import layout
 from telemetry.record.agent_process import KeptAgent, spawn_agent
 from telemetry.record.clocks.drain import Device, Drain, device_drain
 from telemetry.record.clocks.interface import Anchor, measure_anchor
+from telemetry.record.garbage_watch import GarbageWatch
 from telemetry.record.profiling import StepProfiler
 from telemetry.record.rank_file import RankFile, SegmentsAhead
 from telemetry.record.rank_identity import after_before, log_offsets, write_identity
 from telemetry.record.recorder import Recorder
 from telemetry.record.state_page import StatePage
 from telemetry.record.worker_server import forget_worker_server, start_worker_server, stop_worker_server
-from telemetry.records import RankIdentity
+from telemetry.records import GPU_UUID, RankIdentity
+from telemetry.replica_groups import ONE_GROUP, ReplicaGroup
 from telemetry.settings import RecordingSettings
 from telemetry.stages import Stage
 from telemetry.topology import Topology
@@ -38,34 +39,8 @@ MESH_LEARNED = "mesh-learned"
 RECORDER = Recorder()
 """The recorder of this process: its functions stay the same before, during and after a session."""
 
-MIN_PAUSE_NS = 100_000
-"""Shorter collections are left out: they are frequent, and cost a step nothing."""
-
 _before_end: list[Callable[[], None]] = []
 _when_learned: list[Callable[[Topology], None]] = []
-
-
-class GarbageWatch:
-    """Records a ``gc`` span for each collection from :meth:`install` to :meth:`remove`."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._started_ns = 0
-
-    def install(self) -> None:
-        gc.callbacks.append(self._on_collection)
-
-    def remove(self) -> None:
-        if self._on_collection in gc.callbacks:
-            gc.callbacks.remove(self._on_collection)
-
-    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
-        """Called by the interpreter as a collection begins and ends, on the thread that it interrupts."""
-        now = monotonic_ns()
-        if phase == "start":
-            self._started_ns = now
-        elif now - self._started_ns >= MIN_PAUSE_NS:
-            self._recorder.record_span(Stage.GC, self._started_ns, now - self._started_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +68,7 @@ class Session:
     """Whether the user gave the topology: then nothing is learned."""
     knows_mesh: bool = False
     """Whether the topology was given or learned. Otherwise all ranks count as data parallel until it is learned."""
+    replica_group: ReplicaGroup = ONE_GROUP
     _segments: SegmentsAhead | None = None
     _page: StatePage | None = None
     _drain: Drain | None = None
@@ -100,10 +76,16 @@ class Session:
     _agent: KeptAgent | None = None
     _profiler: StepProfiler | None = None
     _last: SessionStats | None = None
+    _rewriting: Lock = field(default_factory=Lock)
 
     @property
     def recording(self) -> bool:
         return self._segments is not None
+
+    @property
+    def first_rank(self) -> int:
+        """The number of torch's rank 0."""
+        return 0 if self.identity is None else self.replica_group.first_rank(self.identity.topology.world_size)
 
     @property
     def mesh_is_final(self) -> bool:
@@ -134,7 +116,7 @@ class Session:
         page = StatePage(folder, anchor)
         try:
             rank_file = RankFile(folder, anchor=anchor, max_segments=max_segments)
-            self._attach(identity, rank_file, page, device_drain(device, RECORDER), anchor)
+            self._attach(identity, rank_file, page, device_drain(device, RECORDER, self.note_gpu), anchor)
         except BaseException:
             stop_worker_server()
             page.close()
@@ -207,19 +189,35 @@ class Session:
         if topology == before.topology:
             self.knows_mesh = True
             return False
-        # The identity of a rank with the latest start counts.
-        identity = replace(before, topology=topology, started_ns=before.started_ns + 1)
         try:
-            write_identity(self.folder, identity)
+            self._rewrite(lambda identity: replace(identity, topology=topology))
         except Exception as error:
             warn(f"the learned mesh {topology} could not be saved: {error}")
             return False
-        self.identity = identity
-        page.words[layout.WORD_IDENTITY] = identity.started_ns
         RECORDER.mark(MESH_LEARNED, str(topology))
         self.relabel_groups()
         self.knows_mesh = True  # last: spans name axes from here on
         return True
+
+    def note_gpu(self, uuid: str) -> None:
+        """Add the UUID of the GPU that this rank uses to its identity, unless the user gave one.
+
+        Raises:
+            OSError: the identity cannot be written.
+        """
+        self._rewrite(lambda identity: replace(identity, meta={GPU_UUID: uuid, **identity.meta}))
+
+    def _rewrite(self, change: Callable[[RankIdentity], RankIdentity]) -> None:
+        """Change the identity while it records. The agent announces the rank again. On any thread."""
+        with self._rewriting:
+            before, page = self.identity, self._page
+            if before is None or self.folder is None or page is None or (changed := change(before)) == before:
+                return
+            # The identity of a rank with the latest start counts.
+            identity = replace(changed, started_ns=before.started_ns + 1)
+            write_identity(self.folder, identity)
+            self.identity = identity
+            page.words[layout.WORD_IDENTITY] = identity.started_ns
 
     def relabel_groups(self) -> None:
         """Call all functions registered by :func:`when_learned` with the session's topology."""

@@ -94,6 +94,9 @@ def start(
     ``role``: what this rank does in a job with several programs, such as ``actor`` or ``rollout``. Ranks are compared
     within a role. ``rank`` and ``topology`` then number the ranks of all programs.
 
+    Without ``rank``, ranks of replica groups (``telemetry/replica_groups.py``) are numbered over all groups, and
+    ``topology`` may be the mesh of one group.
+
     With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
     Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
     cannot be used (``telemetry/run_names.py``) is recorded under the nearest name that can.
@@ -107,18 +110,34 @@ def start(
         return _session
     if _session.recording:
         stop()  # the user's own session replaces one that was started without code
-    return _start(given, topology=topology, device=device, meta=meta or {}, starts_agent=agent)
+    return _start(
+        given, topology=topology, device=device, meta=meta or {}, starts_agent=agent, numbers_groups=rank is None
+    )
 
 
 def start_attached(
-    *, run: str | None, rank: int, local_rank: int, world_size: int, starts_agent: bool | None, meta: dict[str, str]
+    *,
+    run: str | None,
+    rank: int,
+    local_rank: int,
+    world_size: int,
+    role: str | None = None,
+    starts_agent: bool | None,
+    meta: dict[str, str],
 ) -> Session:
     """Record this process as one rank of a run, without a call of the user: a later :func:`start` replaces the session.
 
     ``starts_agent`` None: the first rank of the host that asks for it starts the agent. Never raises.
     """
-    given = {"run_id": run, "rank": rank, "local_rank": local_rank, "world_size": world_size}
-    session = _start(given, topology=None, device="auto", meta=meta, starts_agent=starts_agent)
+    given = {
+        "run_id": run,
+        "rank": rank,
+        "local_rank": local_rank,
+        "world_size": world_size,
+        "role": role,
+        "attempt": None,
+    }
+    session = _start(given, topology=None, device="auto", meta=meta, starts_agent=starts_agent, numbers_groups=True)
     session.attached = session.recording
     return session
 
@@ -130,6 +149,7 @@ def _start(
     device: Device,
     meta: dict[str, str],
     starts_agent: bool | None,
+    numbers_groups: bool,
 ) -> Session:
     global _session
     try:
@@ -137,11 +157,13 @@ def _start(
         if settings.disabled:
             return _session
         keep_flight_recorder()
-        settings = _with_usable_name(settings.overridden(**given))
+        settings = settings.overridden(**given)
+        settings = settings.of_all_groups(given["attempt"]) if numbers_groups else settings.of_no_group()
+        settings = _with_usable_name(settings)
         mesh = given_topology(topology, settings)
         call_all(_before_start)
-        known = mesh or _learned_before(settings.world_size)
-        _session = _begin(settings, known or Topology(dp=settings.world_size), device, meta)
+        known = mesh or _learned_before(settings)
+        _session = _begin(settings, known or _all_data_parallel(settings), device, meta)
         _session.given_topology = mesh is not None
         _session.relabel_groups()
         _session.knows_mesh = _session.knows_mesh or known is not None
@@ -156,8 +178,10 @@ def _start(
 
 def _is_agents_rank(settings: RecordingSettings, starts_agent: bool | None) -> bool:
     """Whether this rank starts the agent of its host."""
-    if starts_agent is not None:
+    if starts_agent is not None and settings.replica_group.count == 1:
         return starts_agent and settings.local_rank == 0
+    if starts_agent is False:
+        return False
     try:
         return claims_agent(settings)
     except OSError as error:
@@ -182,22 +206,30 @@ def before_start(announce: Callable[[], None]) -> None:
 
 
 def see_group(description: str, ranks: Sequence[int], world_size: int) -> None:
-    """Note a process group of this rank, by its description and global ranks; also before ``start``. Once the
-    groups define the mesh, the session learns it. Never raises."""
+    """Note a process group of this rank, by its description, its ranks and the number of all ranks, as torch counts
+    them; also before ``start``. Once the groups define the mesh, the session learns it. Never raises."""
     global _learner
     try:
         if _learner is None or _learner.world_size != world_size:
             _learner = MeshLearner(world_size)
         topology = _learner.add(description, ranks)
         if topology is not None:
-            _session.learn(topology)
+            _session.learn(_session.replica_group.of_all(topology))
     except Exception as error:
         warn(f"cannot read the mesh from process group '{printable(description)}': {error!r}")
 
 
-def _learned_before(world_size: int) -> Topology | None:
+def _all_data_parallel(settings: RecordingSettings) -> Topology:
+    group = settings.replica_group
+    return group.of_all(Topology(dp=settings.world_size // group.count))
+
+
+def _learned_before(settings: RecordingSettings) -> Topology | None:
     """The mesh from groups that were made before ``start``; None if they do not define it."""
-    return _learner.topology if _learner is not None and _learner.world_size == world_size else None
+    group = settings.replica_group
+    if _learner is None or _learner.topology is None or _learner.world_size * group.count != settings.world_size:
+        return None
+    return group.of_all(_learner.topology)
 
 
 def current_session() -> Session:
@@ -213,7 +245,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
         )
     identity = identity_of(settings, topology, device_name(device), meta)
     check_default_spool(settings.spool)
-    session = Session()
+    session = Session(replica_group=settings.replica_group)
     folder = rank_folder(settings.spool, settings.run_id, settings.attempt, settings.rank)
     session.begin(identity, folder, device, settings.max_segments)
     return session

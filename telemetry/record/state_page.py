@@ -6,9 +6,10 @@ One page of words in the file ``state``, which is mapped. Each word is stored at
 import fcntl
 import mmap
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.stages import STAGE_BY_CODE, Stage
 
 FILE_NAME = "state"
+CLAIM_TRIES, CLAIM_PAUSE_S = 10, 0.002
 PLAIN_AXES = ("dp", "pp", "tp")
 """Meaning of 0, 1 and 2 on older pages: bits 0, 1 and 2 of a plain mesh."""
 
@@ -127,14 +129,32 @@ class StatePage:
 
 
 def _claim(fd: int, folder: Path) -> None:
-    """Lock the file without waiting. Another process that records as this rank holds the lock."""
+    """Lock the file. Another process that records as this rank holds the lock; :func:`is_held` does so for a moment."""
+    for _ in range(CLAIM_TRIES):
+        with suppress(BlockingIOError):
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        sleep(CLAIM_PAUSE_S)
+    raise UsageError(
+        f"{folder}: another process records as this rank",
+        hint="give each run a unique name: rankscope.start(run=...), or RANKSCOPE_RUN",
+    )
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process records into this page: it holds the lock. Needs no process number. True if the file cannot be
+    opened."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
+            fd = opened.open(FILE_NAME)
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UsageError(
-            f"{folder}: another process records as this rank",
-            hint="give each run a unique name: rankscope.start(run=...), or RANKSCOPE_RUN",
-        ) from None
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def read_state(folder: Path) -> LiveState:

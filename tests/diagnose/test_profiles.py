@@ -1,16 +1,22 @@
 """Which ranks are profiled for a finding, and what is reported of a profile without an answer."""
 
+import io
+from dataclasses import replace
+
 import pyarrow as pa
+from rich.console import Console
 
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
-from diagnose.profiles import LOST, NO_AGENT, choose_for, choose_ranks, newest_finding, stored_profiles
+from diagnose.pipeline import diagnose_run
+from diagnose.profiles import LOST, NO_AGENT, choose_for, choose_ranks, newest_finding, profiles_for, stored_profiles
+from diagnose.report import report_object, report_text
 from telemetry.profiles import Phase, ProfileOutcome
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.tables import PROFILE_REQUESTS
 from telemetry.topology import Topology
 from tests.telemetry.made_rows import insert
-from tests.ui.made_profiles import store_profiles, store_state
+from tests.ui.made_profiles import FIRST, store_profiles, store_state
 from tests.ui.synthetic_run import SyntheticRun
 
 
@@ -61,6 +67,33 @@ def test_the_newest_finding_names_ranks_and_ends_last() -> None:
     old, new, nobody = finding(1, last_step=5), finding(2, last_step=9), finding(last_step=20)
     assert newest_finding([old, new, nobody]) is new
     assert newest_finding([nobody]) is None
+
+
+def test_a_finding_has_the_profiles_of_its_ranks_and_of_their_peers(embedded: EmbeddedStore) -> None:
+    store_profiles(embedded, "run", at_ns=0)
+    profiles = stored_profiles(StoreReader(embedded), "run", 0)
+
+    def ranks(found: Finding) -> list[int]:
+        return [profile.rank for profile in profiles_for(found, profiles)]
+
+    assert ranks(finding(5, last_step=9)) == [1, 5]
+    assert ranks(replace(finding(5, last_step=9), kind=Kind.LATE_LAUNCH)) == [5]
+    assert ranks(finding(3, last_step=9)) == []  # it failed
+    assert ranks(finding(last_step=9)) == []
+
+
+def test_the_report_of_a_stored_run_lists_the_profiles_of_its_finding(embedded: EmbeddedStore) -> None:
+    run = SyntheticRun()
+    run.introduce(embedded)
+    run.advance(embedded, 30)
+    store_profiles(embedded, run.run_id, at_ns=run.now_ns)
+    report = diagnose_run(StoreReader(embedded), run.run_id, run.attempt)
+    (found,) = report_object(report)["findings"]
+    assert found["profiles"] == [{"profile": FIRST, "rank": rank, "first_step": 20, "last_step": 24} for rank in (1, 5)]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report_text(report))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert f"    profile: rankscope profile synthetic --attempt 0 --get {FIRST[:8]} --out DIR" in lines
 
 
 def test_an_answer_that_is_overdue_counts_as_a_failure(embedded: EmbeddedStore) -> None:

@@ -13,6 +13,7 @@ import torch
 import telemetry
 from telemetry.record.clocks.cuda import CudaClock, open_cuda_clock
 from telemetry.record.clocks.interface import CapturedSpan, ClockError, DeviceSpan, Drained, ResolvedSpan
+from telemetry.records import GPU_UUID
 from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
 from tests.telemetry.recording import recorded, session
@@ -96,6 +97,18 @@ def test_the_hot_path_never_synchronises(tmp_path: Path, counted: list[str]) -> 
                         matmuls()
     assert counted == []
     assert recorded(tmp_path).stages.count("forward-compute") == STEPS * MICROBATCHES
+
+
+def test_the_rank_reports_the_gpu_that_it_works_on(tmp_path: Path) -> None:
+    matmuls()
+    with session(tmp_path) as started, telemetry.step(0):
+        until(lambda: GPU_UUID in _meta(started), what="the UUID is reported")
+    assert _meta(started)[GPU_UUID] == str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+
+def _meta(started: telemetry.Session) -> dict[str, str]:
+    assert started.identity is not None
+    return started.identity.meta
 
 
 def test_issuing_does_not_wait_for_the_work(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from diagnose.hang.verdict import HangVerdict, judge
 from diagnose.model.load import load_view, newest_attempt
 from diagnose.model.run_state import heard_of
 from diagnose.pipeline import Report, diagnose_run, stall_first
+from diagnose.profiles import stored_profiles
 from diagnose.report import hang_object, hang_text, report_object, report_text, whatif_object, whatif_text
 from diagnose.whatif.conclude import conclude
 from telemetry.errors import UnreachableError, UsageError
@@ -96,8 +97,9 @@ def whatif(options: WhatifOptions) -> int:
     window = step_window(options.first_step, options.last_step)
     with open_spool(options.spool) if options.spool else open_reader(options.store) as reader:
         conclusion = conclude(load_view(reader, *newest_attempt(reader, options.run, options.attempt), window))
-        heard = heard_of(reader, conclusion.report.run_id, conclusion.report.attempt)
-        report = stall_first(replace(conclusion.report, heard=heard), reader)
+        run_id, number = conclusion.report.run_id, conclusion.report.attempt
+        heard, profiles = heard_of(reader, run_id, number), tuple(stored_profiles(reader, run_id, number))
+        report = stall_first(replace(conclusion.report, heard=heard, profiles=profiles), reader)
         conclusion = replace(conclusion, report=report)
     if options.json:
         out.print_json(data=whatif_object(conclusion))

@@ -159,6 +159,13 @@ class CudaClock:
     def pending(self) -> int:
         return len(self._captured) + sum(device.pending() for device in list(self._devices.values()))
 
+    def device_uuid(self) -> str:
+        first = next(iter(list(self._devices)), None)
+        if first is None:
+            return ""
+        with self._driver.relaxed_captures():
+            return str(self._cuda.get_device_properties(first).uuid)
+
     def _drain(self, device: CudaDevice) -> list[Drained]:
         try:
             with self._cuda.device(device.index):  # otherwise it is device 0, and a context would be created there

@@ -60,10 +60,14 @@ class FailedClock:
     def pending(self) -> int:
         return 0
 
+    def device_uuid(self) -> str:
+        return ""
+
 
 class Drain:
     """Moves spans from a clock to a recorder until stopped. Without a ``clock``, ``open_clock`` is called in each pass
-    and at each step, until it returns one."""
+    and at each step, until it returns one. ``on_device`` is called once, on this thread, with the UUID of the first
+    device that the clock times."""
 
     def __init__(
         self,
@@ -71,11 +75,13 @@ class Drain:
         recorder: Recorder,
         *,
         open_clock: Callable[[], DeviceClock | None] | None = None,
+        on_device: Callable[[str], None] | None = None,
         period_s: float = PERIOD_S,
     ) -> None:
         self._clock = clock
         self._recorder = recorder
         self._open_clock = open_clock
+        self._on_device = on_device
         self._period_s = period_s
         self._opening = threading.Lock()
         self._num_errors = 0
@@ -142,6 +148,7 @@ class Drain:
             self.try_open_clock()
         if self._clock is None or self._failed:
             return
+        self._name_device(self._clock)
         try:
             drained: Sequence[Drained] = self._clock.drain()
         except Exception as error:
@@ -149,6 +156,17 @@ class Drain:
         for result in drained:
             self._take(result)
         self._count_pass(drained)
+
+    def _name_device(self, clock: DeviceClock) -> None:
+        if self._on_device is None:
+            return
+        try:
+            if uuid := clock.device_uuid():
+                on_device, self._on_device = self._on_device, None
+                on_device(uuid)
+        except Exception as error:
+            self._on_device = None
+            self._recorder.mark(CLOCK_ERROR, f"the UUID of the GPU is not known: {error!r}")
 
     def _take(self, result: Drained) -> None:
         if isinstance(result, ClockError):
@@ -203,12 +221,12 @@ def device_name(device: Device) -> str:
     return "cuda" if device == "cuda" or expects_device(device) else "cpu"
 
 
-def device_drain(device: Device, recorder: Recorder) -> Drain | None:
+def device_drain(device: Device, recorder: Recorder, on_device: Callable[[str], None]) -> Drain | None:
     """The drain of the device's clock, which may be opened later. None if there will be none."""
     clock = open_device_clock(device)
     if clock is None and not expects_device(device):
         return None
-    return Drain(clock, recorder, open_clock=partial(open_device_clock, device))
+    return Drain(clock, recorder, open_clock=partial(open_device_clock, device), on_device=on_device)
 
 
 def open_device_clock(device: str) -> DeviceClock | None:

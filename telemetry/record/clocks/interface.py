@@ -120,6 +120,10 @@ class DeviceClock(Protocol):
     def pending(self) -> int:
         """Number of spans that the host has ended and that are not drained."""
 
+    def device_uuid(self) -> str:
+        """UUID of the first device with a span, as torch writes it. Empty before there is one. Called on the thread
+        that calls ``drain``."""
+
 
 class ManualClock:
     """A device that works in order and completes its work on :meth:`finish`. Implements ``DeviceClock``."""
@@ -151,3 +155,6 @@ class ManualClock:
 
     def pending(self) -> int:
         return len(self._running) + len(self._finished)
+
+    def device_uuid(self) -> str:
+        return "manual"

@@ -119,7 +119,7 @@ class TracedGroup(dist.ProcessGroup):
     def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...], transfers: Transfers) -> None:
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # the only one that a subclass may call
         self.inner = inner
-        self.ranks = ranks
+        self.own_ranks = self.ranks = ranks
         self.index = inner.rank()
         self._batch: list[Flight] | None = None
         self._transfers = transfers
@@ -130,7 +130,8 @@ class TracedGroup(dist.ProcessGroup):
         self.show()
 
     def find_place(self, topology: Topology) -> None:
-        """Look up the axes of the group. They may be unknown."""
+        """Look up the axes of the group. They may be unknown. Ranks are those among all replica groups."""
+        self.ranks = tuple(current_session().first_rank + rank for rank in self.own_ranks)
         self.place = place_of(self.ranks, self.inner.group_desc, topology)
         self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
         self._topology = topology
@@ -139,7 +140,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def show(self) -> None:
         """Let the session learn its mesh from the group."""
-        see_group(self.inner.group_desc, self.ranks, _world_size(len(self.ranks)))
+        see_group(self.inner.group_desc, self.own_ranks, _world_size(len(self.ranks)))
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Issue a collective on the inner group and follow it."""
@@ -205,8 +206,7 @@ class TracedGroup(dist.ProcessGroup):
         return transfer_stage_in_mesh(self.ranks[self.index], self.ranks[peer_index], self._topology, sends=sends)
 
     def _line_to(self, peer_index: int, stage: Stage | None) -> Line:
-        key = (peer_index, stage)
-        if key not in self._lines:
+        if (key := (peer_index, stage)) not in self._lines:
             peer = self.ranks[peer_index]
             self._lines[key] = OPERATIONS.line(self.ranks, self.place.mask, peer=peer, direction=stage)
         return self._lines[key]
@@ -244,7 +244,7 @@ class TracedGroup(dist.ProcessGroup):
         if group is None:
             return None
         members = arguments[0] if arguments else keywords["new_ranks"]
-        return _traced_group(group, tuple(self.ranks[member] for member in members))
+        return _traced_group(group, tuple(self.own_ranks[member] for member in members))
 
     def shutdown(self) -> None:
         """torch waits only for hooks of groups of exactly its own type."""

@@ -288,9 +288,9 @@ def identity(pid: int, started_ns: int) -> RankIdentity:
 
 def test_a_pid_that_another_process_inherited_is_not_the_rank() -> None:
     born_ns = int(psutil.Process().create_time() * 1e9)
-    assert is_alive(identity(os.getpid(), born_ns))
-    assert not is_alive(identity(os.getpid(), born_ns - 3600 * 10**9))
-    assert not is_alive(identity(2**22 + 1, born_ns))
+    assert is_alive(identity(os.getpid(), born_ns), Path())
+    assert not is_alive(identity(os.getpid(), born_ns - 3600 * 10**9), Path())
+    assert not is_alive(identity(2**22 + 1, born_ns), Path())
 
 
 def test_rank_files_can_be_asked_without_a_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,7 +326,7 @@ def test_a_rank_that_ends_while_it_is_looked_at_has_ended_in_good_order(
         host = Host(tmp_path)
         host.find_ranks()
 
-        def ends_and_is_gone(_: RankIdentity) -> bool:
+        def ends_and_is_gone(_: RankIdentity, folder: Path) -> bool:
             recording.close()
             return False
 

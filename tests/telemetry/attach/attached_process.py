@@ -48,20 +48,36 @@ def attached(
     folder: Path, breaks: Callable[[], Any] = lambda: None, work: Callable[[], Any] = train, **variables: str
 ) -> Ended:
     """Do some work in a forked process, by default train. torch attaches to it as after its import."""
+    (ended,) = attached_together(folder, [variables], work, breaks)
+    return ended
+
+
+def attached_together(
+    folder: Path, each: list[dict[str, str]], work: Callable[[], Any], breaks: Callable[[], Any] = lambda: None
+) -> list[Ended]:
+    """The same with several processes at once. ``each``: the variables of a process."""
     spool = folder / "spool"
-    given = {"RANKSCOPE": "1", "RANKSCOPE_RUN": "one", "RANKSCOPE_SPOOL": str(spool), **variables}
     forking = multiprocessing.get_context("fork")
-    receiver, sender = forking.Pipe(duplex=False)
-    child = forking.Process(target=_work_attached, args=(folder / "stderr", given, breaks, work, sender))
-    child.start()
+    children = []
+    for number, variables in enumerate(each):
+        given = {"RANKSCOPE": "1", "RANKSCOPE_RUN": "one", "RANKSCOPE_SPOOL": str(spool), **variables}
+        receiver, sender = forking.Pipe(duplex=False)
+        log = folder / f"stderr{number}"
+        child = forking.Process(target=_work_attached, args=(log, given, breaks, work, sender))
+        child.start()
+        children.append((child, receiver, log))
+    ended = []
     try:
-        assert receiver.poll(LIMIT_S), (folder / "stderr").read_text()
-        result = receiver.recv()
-        child.join(LIMIT_S)
+        for child, receiver, log in children:
+            assert receiver.poll(LIMIT_S), log.read_text()
+            result = receiver.recv()
+            child.join(LIMIT_S)
+            assert child.exitcode == 0
+            ended.append(Ended(result=result, lines=log.read_text().splitlines(), spool=spool))
     finally:
-        child.kill()
-    assert child.exitcode == 0
-    return Ended(result=result, lines=(folder / "stderr").read_text().splitlines(), spool=spool)
+        for child, _, _ in children:
+            child.kill()
+    return ended
 
 
 def _work_attached(

@@ -16,7 +16,7 @@ import torch
 
 import telemetry
 from telemetry.profile_file import about_file, compressed_parts
-from telemetry.profiles import OUTCOME, REQUEST, TRACE, Phase, ProfileOutcome, ProfileRequest
+from telemetry.profiles import OUTCOME, PROFILED, REQUEST, TRACE, Phase, ProfileOutcome, ProfileRequest, profiled_text
 from telemetry.record import profiling
 from telemetry.record.profile_files import (
     final_outcome,
@@ -26,7 +26,7 @@ from telemetry.record.profile_files import (
     read_request,
     remove_profile,
 )
-from telemetry.record.profiling import PROFILED, REFUSED
+from telemetry.record.profiling import REFUSED
 from telemetry.record.recording import RECORDER
 from telemetry.record.session import current_session
 from telemetry.stages import Stage
@@ -100,7 +100,7 @@ def test_a_profile_has_the_steps_that_were_asked_for_on_the_clock_of_the_spans(r
     assert any(event["name"] == "aten::mm" for event in trace["traceEvents"])
     telemetry.stop()
     found = recorded(tmp_path)
-    assert found.marks == [(PROFILED, "steps 2 to 3")]
+    assert found.marks == [(PROFILED, profiled_text(2, 3))]
     anchor = found.reader.live().anchor
     own = {int(row["step"]): row for row in found.spans if row["stage"] == Stage.STEP}
     for step, (begin_ns, duration_ns) in annotated.items():
@@ -236,13 +236,15 @@ def test_a_profile_ends_after_its_time_also_between_two_steps(rank: Path) -> Non
     train(2, 2)
 
 
-def test_a_request_that_is_withdrawn_ends_the_profile_without_a_trace(rank: Path) -> None:
+def test_a_request_that_is_withdrawn_ends_the_profile_without_a_trace(rank: Path, tmp_path: Path) -> None:
     place_request(rank, request(steps=50))
     train(0, 2)
     remove_profile(rank, REQUEST, OUTCOME)
     train(2, 2)
     assert not torch.autograd._profiler_enabled()
     assert list((rank / "profile").iterdir()) == []
+    telemetry.stop()
+    assert recorded(tmp_path).marks == [(PROFILED, profiled_text(0, 1))]  # they took longer all the same
 
 
 def test_the_end_of_the_recording_ends_the_profile(rank: Path) -> None:

@@ -53,4 +53,4 @@ def test_a_rank_is_alive_wherever_the_wall_clock_was_set(tmp_path: Path, monkeyp
         born = psutil.Process().create_time()
         monkeypatch.setattr(psutil.Process, "create_time", lambda _: born + 3600)
         assert identity.pid == os.getpid()
-        assert is_alive(identity)
+        assert is_alive(identity, recorded(tmp_path).reader.folder)

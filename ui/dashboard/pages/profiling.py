@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 
 from diagnose.findings import Finding
 from diagnose.model.run_state import RunState
-from diagnose.profiles import StoredProfile, choose_ranks
+from diagnose.profiles import StoredProfile, choose_ranks, profiles_for
 from telemetry.profiles import Phase
 from ui.dashboard.data import Reads
 from ui.dashboard.data.profiles import profiles_of
@@ -34,9 +34,7 @@ def finding_profiles(finding: Finding, facts: RunFacts, reads: Reads) -> Compone
         return None
     choice = choose_ranks(finding.ranks, facts.topology, dict(enumerate(facts.roles)))
     button = order_button(choice.ranks, finding.kind.value, facts.summary, reads)
-    named = {*choice.ranks}
-    stored = [profile for profile in profiles_of(facts.summary, reads) if profile.rank in named]
-    return _row(button, stored, facts.summary)
+    return _row(button, profiles_for(finding, profiles_of(facts.summary, reads)), facts.summary)
 
 
 def rank_profiles(rank: int, facts: RunFacts, reads: Reads) -> Component | None:
@@ -69,12 +67,10 @@ def file_link(profile: StoredProfile, run: RunSummary) -> Component:
 
 
 def _steps(profile: StoredProfile) -> str:
-    outcome = profile.outcome
-    if outcome is None or outcome.last_step < outcome.first_step:
+    first_step, last_step = profile.steps_profiled
+    if last_step < first_step:
         return "no step"
-    if outcome.first_step == outcome.last_step:
-        return f"step {outcome.first_step:,}"
-    return f"steps {outcome.first_step:,} to {outcome.last_step:,}"
+    return f"step {first_step:,}" if first_step == last_step else f"steps {first_step:,} to {last_step:,}"
 
 
 def draw_profiles(state: ViewState, reads: Reads) -> Component | None:

@@ -9,7 +9,7 @@ What would wait for a device is not there at all: a clock that called it would f
 - An event recorded by a capture belongs to its graph. To query it raises, and the capture is invalid.
 - An event belongs to the device of the first stream that it is recorded on.
 - Selecting a device, and using a stream of it, makes a context there. Going back to one does not (torch takes care).
-- ``current_device`` initialises CUDA.
+- ``current_device`` and ``get_device_properties`` initialise CUDA.
 """
 
 import threading
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic_ns
+from types import SimpleNamespace
 
 
 class ForbiddenCall(RuntimeError):
@@ -186,6 +187,11 @@ class ManualCuda:
             yield
         finally:
             streams[stream.device] = before
+
+    def get_device_properties(self, index: int) -> SimpleNamespace:
+        """Makes no context. Initialises CUDA."""
+        self.initialized = True
+        return SimpleNamespace(uuid=f"gpu-of-index-{index}")
 
     def is_current_stream_capturing(self) -> bool:
         return self.current_stream().capture is not None

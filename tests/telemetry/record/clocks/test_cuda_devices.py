@@ -3,12 +3,15 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import telemetry
 from telemetry.record.clocks.interface import Drained
+from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.recording import RECORDER
+from telemetry.records import GPU_UUID, RankIdentity
 from telemetry.stages import SpanClock, Stage
 from tests.deadline import until
 from tests.telemetry.record.clocks.cuda_rank import MS, NOTE, Rank, resolved, time_a_span, use_in_sessions
@@ -73,6 +76,51 @@ def test_a_session_times_on_the_host_until_the_rank_works_on_a_device(
     assert found.stages == ["forward-compute", "step"] * 3
     assert found.clocks == [SpanClock.HOST] * 2 + [SpanClock.DEVICE] * 4
     assert twin.contexts == {1, 3}
+
+
+def test_a_session_reports_the_gpu_of_its_first_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a device on which something only made a context, and not before this process uses one."""
+    twin = ManualCuda(num_devices=4, fresh=True)
+    use_in_sessions(twin, monkeypatch)
+    with session(tmp_path) as started:
+        assert GPU_UUID not in identity_in(tmp_path).meta
+        assert not twin.initialized
+        before_ns = identity_in(tmp_path).started_ns
+        twin.use(0)
+        twin.set_device(2)
+        with telemetry.step(0):
+            until(lambda: GPU_UUID in identity_in(tmp_path).meta, what="the identity is written again")
+        assert started.identity is not None
+    found = identity_in(tmp_path)
+    assert found.meta == started.identity.meta
+    assert found.meta[GPU_UUID] == "gpu-of-index-2"
+    assert found.started_ns == before_ns + 1  # the newest identity of a rank counts
+    assert recorded(tmp_path).reader.live().identity_ns == found.started_ns
+    assert twin.contexts == {0, 2}
+
+
+def test_a_uuid_that_the_user_gives_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_in_sessions(ManualCuda(), monkeypatch)
+    with session(tmp_path, meta={GPU_UUID: "given"}), telemetry.step(0):
+        pass
+    assert identity_in(tmp_path).meta[GPU_UUID] == "given"
+
+
+def test_a_driver_that_knows_no_uuid_costs_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = ManualCuda()
+    use_in_sessions(twin, monkeypatch)
+    monkeypatch.setattr(twin, "get_device_properties", lambda index: SimpleNamespace())
+    with session(tmp_path):
+        for number in range(2):
+            with telemetry.step(number):
+                pass
+    found = recorded(tmp_path)
+    assert (found.clocks, [name for name, _ in found.marks]) == ([SpanClock.DEVICE] * 2, ["device-clock-error"])
+
+
+def identity_in(spool: Path) -> RankIdentity:
+    (folder,) = find_rank_dirs(spool)
+    return RankReader(folder).identity()
 
 
 def test_a_loop_without_steps_gets_its_device_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

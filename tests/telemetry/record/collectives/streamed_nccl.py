@@ -94,6 +94,9 @@ class StreamedClock:
     def pending(self) -> int:
         return len(self._running)
 
+    def device_uuid(self) -> str:
+        return ""
+
 
 class NcclWork(dist.Work):
     """Its future would have run callbacks on a stream of the pool that waits for the transfer."""
