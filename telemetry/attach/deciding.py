@@ -25,6 +25,8 @@ LOCAL_RANKS = (
     "MPI_LOCALRANKID",
 )
 """Variables of launchers, the first that is set counts."""
+REPLICA, NUM_REPLICAS = "REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS"
+"""Variables of torchft's launchers."""
 SLURM_JOB, SLURM_STEP = "SLURM_JOB_ID", "SLURM_STEP_ID"
 
 
@@ -84,6 +86,21 @@ def is_single_rank(environment: Mapping[str, str]) -> bool:
     if size:
         return size == "1" and rank in ("", "0")
     return not rank and environment.get(VARIABLE, "").strip().lower() in ON
+
+
+def place_among_replicas(environment: Mapping[str, str]) -> tuple[int, int] | None:
+    """Rank and number of ranks of a process that is the only rank of a replica group of torchft.
+
+    None: the job has one group, or each group is a run of its own because no name joins them, or the variables are no
+    numbers.
+    """
+    if not environment.get("RANKSCOPE_RUN"):
+        return None
+    try:
+        replica, num_replicas = int(environment[REPLICA]), int(environment[NUM_REPLICAS])
+    except (KeyError, ValueError):
+        return None
+    return (replica, num_replicas) if num_replicas > 1 and 0 <= replica < num_replicas else None
 
 
 def names_of(environment: Mapping[str, str]) -> Names:

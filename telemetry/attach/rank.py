@@ -1,13 +1,14 @@
 """What a process does once it is a rank: a session, traced groups, and the seams of the training loop."""
 
 import os
+import sys
 from shlex import quote
 from threading import Lock
 
 import torch
 
 from telemetry.attach.adapters.imported import install_adapters
-from telemetry.attach.deciding import COLLECTOR, names_of
+from telemetry.attach.deciding import COLLECTOR, names_of, place_among_replicas
 from telemetry.attach.own_errors import OwnErrors
 from telemetry.attach.ray_names import names_of_worker
 from telemetry.attach.seams import Seams
@@ -45,6 +46,9 @@ def become_rank(rank: int, world_size: int, *, waits: bool) -> None:
 def _start_session(rank: int, world_size: int) -> Session:
     names = names_of_worker(names_of(os.environ))
     is_known = names.local_rank is not None
+    if world_size == 1 and "torchft" in sys.modules and (place := place_among_replicas(os.environ)) is not None:
+        rank, world_size = place
+        is_known = False  # each replica group has a local rank 0
     return start_attached(
         run=names.run,
         rank=rank,

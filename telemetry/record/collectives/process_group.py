@@ -80,7 +80,7 @@ def register_traced_backend(inner: str | None = "gloo") -> Any:
     so.
     """
     try:
-        wrap_new_groups(before_group, _traced_group)
+        wrap_new_groups(before_group, traced_group)
         batch_transfers_of(TracedGroup)
     except Exception as error:
         RECORDER.mark("collectives-untraced", repr(error))
@@ -244,7 +244,7 @@ class TracedGroup(dist.ProcessGroup):
         if group is None:
             return None
         members = arguments[0] if arguments else keywords["new_ranks"]
-        return _traced_group(group, tuple(self.ranks[member] for member in members))
+        return traced_group(group, tuple(self.ranks[member] for member in members))
 
     def shutdown(self) -> None:
         """torch waits only for hooks of groups of exactly its own type."""
@@ -287,7 +287,7 @@ def _world_size(group_size: int) -> int:
     return dist.get_world_size() if dist.is_initialized() else group_size
 
 
-def _traced_group(
+def traced_group(
     inner: dist.ProcessGroup, ranks: tuple[int, ...], early: Callable[[], Transfers] | None = None
 ) -> dist.ProcessGroup:
     """A traced group around this one; the group itself if that fails. The traced group shares its backends."""

@@ -1,0 +1,107 @@
+"""Groups that torchft creates are traced in place; replicas of one rank each are the ranks of one run."""
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import rankscope_attach
+import telemetry
+from telemetry.attach.deciding import place_among_replicas
+from telemetry.topology import Topology
+from tests.telemetry.attach.adapters.attached_process import LIMIT_S, attached
+from tests.telemetry.recording import recorded
+
+REPLICAS = {"REPLICA_GROUP_ID": "1", "NUM_REPLICA_GROUPS": "2", "RANKSCOPE_RUN": "one"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({}, (1, 2)),
+        ({"REPLICA_GROUP_ID": "2"}, None),
+        ({"REPLICA_GROUP_ID": "first"}, None),
+        ({"REPLICA_GROUP_ID": "0", "NUM_REPLICA_GROUPS": "1"}, None),
+        ({"RANKSCOPE_RUN": ""}, None),
+    ],
+)
+def test_a_replica_is_a_rank_if_the_run_has_a_name(changed: dict[str, str], place: tuple[int, int] | None) -> None:
+    assert place_among_replicas(REPLICAS | changed) == place
+    assert place_among_replicas({}) is None
+
+
+class ProcessGroupWrapper(dist.ProcessGroup):
+    """The parts of ``torchft/process_group.py`` that hold the plain group, with a real one of gloo."""
+
+    def __init__(self, global_ranks: list[int] | None) -> None:
+        super().__init__(0, 1)
+        self._pg: Any = None
+        self._global_ranks = global_ranks
+
+    @property
+    def parent(self) -> Any:
+        return self._pg
+
+    def reconfigure(self, store: Path, rank: int, size: int) -> None:
+        shared = dist.FileStore(str(store), size)
+        self._pg = dist.ProcessGroup(shared, rank, size)
+        self._pg._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        backend = dist.ProcessGroupGloo(shared, rank, size)
+        self._pg._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
+        return self.parent.allreduce(tensors, opts)
+
+
+def train(folder: Path, rank: int, size: int, global_ranks: list[int] | None) -> None:
+    """Three steps, each on a new group, as after changes of the quorum."""
+    package, groups = ModuleType("torchft"), ModuleType("torchft.process_group")
+    vars(groups)["ProcessGroupWrapper"] = ProcessGroupWrapper
+    sys.modules.update({"torchft": package, "torchft.process_group": groups})
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer, wrapper = torch.optim.SGD([weight], lr=0.1), ProcessGroupWrapper(global_ranks)
+    wrapper.reconfigure(folder / "quorum", rank, size)  # before the process is a rank
+    for number in range(3):
+        weight.square().sum().backward()
+        optimizer.step()
+        reduced = torch.ones(4)
+        wrapper.allreduce([reduced], dist.AllreduceOptions()).wait()
+        assert reduced.tolist() == [size] * 4
+        wrapper.reconfigure(folder / f"quorum-{number}", rank, size)
+
+
+def train_replica(folder: Path, rank: int) -> None:
+    """In a forked process."""
+    torch.set_num_threads(1)
+    own = {"RANKSCOPE_COLLECTOR": "", "RANKSCOPE": "1", "RANKSCOPE_SPOOL": str(folder / "spool"), "WORLD_SIZE": "1"}
+    os.environ.update({**REPLICAS, **own, "REPLICA_GROUP_ID": str(rank)})
+    rankscope_attach.attach()
+    train(folder, rank, 2, [0, 1])
+    telemetry.stop()
+
+
+def test_replicas_are_one_run_and_collectives_of_their_groups_are_recorded(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    replicas = [fork.Process(target=train_replica, args=(tmp_path, rank)) for rank in range(2)]
+    for replica in replicas:
+        replica.start()
+    for replica in replicas:
+        replica.join(LIMIT_S)
+        assert replica.exitcode == 0
+    for rank in range(2):
+        found = recorded(tmp_path / "spool", rank)
+        assert found.reader.identity().topology == Topology(dp=2)
+        assert found.stages.count("grads-all-reduce") == 3
+        assert dict(found.marks)["adapter"] == "torchft"
+
+
+def test_a_group_whose_ranks_are_not_known_stays_as_it_is(tmp_path: Path) -> None:
+    found = attached(tmp_path / "spool", lambda: train(tmp_path, 0, 1, None))
+    assert found.stages.count("step") == 3
+    assert "collectives-untraced" in dict(found.marks)
