@@ -31,7 +31,7 @@ BIN = Path(PYTHON).parent
 PLAIN, HEALTHY, SLOWED, STOPPED = "plain", "healthy", "slowed", "stopped"
 KINDS = (PLAIN, HEALTHY, SLOWED, STOPPED)
 FACTOR = 1.5
-NUM_STEPS, MANY_STEPS = 40, 400
+NUM_STEPS, MANY_STEPS = 40, 120
 START_S, VERDICT_S, END_S, AGENT_S = 180.0, 60.0, 300.0, 60.0
 STRAGGLER = "compute-straggler"
 OWN_VARIABLES = ("RANKSCOPE", "PYTHON", "VIRTUAL_ENV", "TRIAL_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
@@ -228,7 +228,7 @@ def _kill_family(process: "subprocess.Popen[bytes]") -> None:
         family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
-    _kill([one for one in family if "telemetry.agent" not in _command_of(one)])
+    _kill([member for member in family if "telemetry.agent" not in _command_of(member)])
 
 
 def _command_of(process: psutil.Process) -> list[str]:
@@ -248,17 +248,17 @@ def _await_verdict(found: Found, collector: CollectorClient) -> None:
     trial = found.trial
     deadline = trial.fired_at_s() + VERDICT_S
 
-    def is_told() -> bool:
+    def is_decided() -> bool:
         ranks = accused_now(collector, trial.run_id)
         if ranks and ranks != (trial.rank,):
             found.others.append(f"rank {ranks} on the way")
         return ranks == (trial.rank,) or time.time() > deadline
 
-    until(is_told, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
+    until(is_decided, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
     found.seconds = time.time() - trial.fired_at_s()
     verdict = ask("--store", collector.url, trial.run_id)
     found.named = list(accused(verdict))
-    found.words = "; ".join(one["summary"] for one in verdict.get("findings", [])) or verdict.get("error", "")
+    found.words = "; ".join(finding["summary"] for finding in verdict.get("findings", [])) or verdict.get("error", "")
 
 
 def _ask_diagnose(found: Found, collector: CollectorClient) -> None:
@@ -266,11 +266,15 @@ def _ask_diagnose(found: Found, collector: CollectorClient) -> None:
     answer = rankscope("diagnose", trial.run_id, "--store", collector.url, "--json")
     assert answer.status in (0, 1), answer.error
     findings = json.loads(answer.out)["findings"]
-    right = [one for one in findings if one["kind"] == STRAGGLER and one["ranks"] == [trial.rank]]
-    found.named = [rank for one in right for rank in one["ranks"]]
+    right = [finding for finding in findings if _is_right(finding, trial)]
+    found.named = [rank for finding in right for rank in finding["ranks"]]
     found.others = [
-        f"{one['kind']} {one['ranks']}: {one['summary']}"
-        for one in findings
-        if one not in right and (one["severity"] != "info" or one["ranks"])
+        f"{finding['kind']} {finding['ranks']}: {finding['summary']}"
+        for finding in findings
+        if finding not in right and (finding["severity"] != "info" or finding["ranks"])
     ]
-    found.words = "; ".join(f"{one['severity']} {one['summary']}" for one in findings)
+    found.words = "; ".join(f"{finding['severity']} {finding['summary']}" for finding in findings)
+
+
+def _is_right(finding: dict[str, Any], trial: Trial) -> bool:
+    return finding["kind"] == STRAGGLER and finding["ranks"] == [trial.rank] and finding["severity"] != "info"

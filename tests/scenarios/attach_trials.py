@@ -61,7 +61,7 @@ NOTE = """\
   set. A rank starts the agent, with its default settings.
 - *Losses bit-identical*: the healthy and the slowed training have the losses of a training without these variables.
 - *Slowed*: each forward of a random rank takes {factor:g} times its own processor time. *Exactly*: `rankscope diagnose`
-  reports this rank as compute-straggler, and nothing else above info, after {num_steps} steps.
+  reports this rank as compute-straggler above info, and nothing else, after {num_steps} steps.
 - *Stopped*: a random rank gets SIGSTOP at a random time. *Exactly*: `rankscope diagnose hang` names this rank and no
   other, at any time. The seconds to this verdict include the stall threshold of 10 s.
 - *Healthy*: `rankscope diagnose` reports nothing above info and names no rank.
@@ -90,11 +90,11 @@ def run_framework(framework: Framework, given: argparse.Namespace, folder: Path)
             began = time.monotonic()
             found.append(result := run_trial(trial, collector))
             load = os.getloadavg()[0]
-            print(f"{time.monotonic() - began:.0f} s, load {load:.1f}: {told(result)}", file=sys.stderr, flush=True)
+            print(f"{time.monotonic() - began:.0f} s, load {load:.1f}: {as_line(result)}", file=sys.stderr, flush=True)
     return found
 
 
-def told(found: Found) -> str:
+def as_line(found: Found) -> str:
     """A trial and its result, in a line."""
     trial = found.trial
     which = trial.run_id if trial.rank < 0 else f"{trial.run_id}, rank {trial.rank}"
@@ -106,25 +106,28 @@ def told(found: Found) -> str:
 
 def keeps_bits(found: Sequence[Found]) -> bool | None:
     """Whether all losses of trainings with rankscope are those without. None: not measured."""
-    plain = [one.losses for one in found if one.trial.kind == PLAIN]
-    others = [one.losses for one in found if one.trial.kind in (HEALTHY, SLOWED)]
+    plain = [result.losses for result in found if result.trial.kind == PLAIN]
+    others = [result.losses for result in found if result.trial.kind in (HEALTHY, SLOWED)]
     if not plain or not others:
         return None
-    return all(one == plain[0] for one in others) and all(plain[0])
+    return all(losses == plain[0] for losses in others) and all(plain[0])
 
 
 def as_section(found: Sequence[Found]) -> str:
     """The section of docs/accuracy.md."""
-    by_framework = [(one, [each for each in found if each.trial.framework == one]) for one in FRAMEWORKS]
-    rows = [_row(framework, results) for framework, results in by_framework if results]
+    rows = [
+        _row(framework, results)
+        for framework in FRAMEWORKS
+        if (results := [result for result in found if result.trial.framework == framework])
+    ]
     parts = [as_table(HEADINGS, [*rows, _sum_of(rows)]), NOTE.format(factor=FACTOR, num_steps=NUM_STEPS).strip()]
-    if wrong := [f"- {told(one)}" for one in found if not one.holds]:
+    if wrong := [f"- {as_line(result)}" for result in found if not result.holds]:
         parts += ["All misses:", "\n".join(wrong)]
     return "\n\n".join(parts)
 
 
 def _row(framework: Framework, found: Sequence[Found]) -> tuple[str, ...]:
-    by_kind = {one.trial.kind: one for one in found}
+    by_kind = {result.trial.kind: result for result in found}
     kept, healthy, slowed, stopped = keeps_bits(found), *(by_kind.get(kind) for kind in (HEALTHY, SLOWED, STOPPED))
     seconds = f" ({stopped.seconds:.1f})" if stopped and stopped.holds and stopped.seconds else ""
     silent = healthy and not (healthy.others or healthy.named or healthy.error)
@@ -169,13 +172,14 @@ def main() -> int:
     install()
     with tempfile.TemporaryDirectory(prefix="rankscope-attach-") as temporary:
         folder = given.out or Path(temporary)
-        found = [one for framework in chosen for one in run_framework(framework, given, folder)]
+        found = [result for framework in chosen for result in run_framework(framework, given, folder)]
     section = as_section(found)
-    print(json.dumps([asdict(one) for one in found], default=str, indent=2) if given.json else section)
+    print(json.dumps([asdict(result) for result in found], default=str, indent=2) if given.json else section)
     if given.write and set(given.kind) == set(KINDS):
         names = "" if len(chosen) == len(FRAMEWORKS) else f" --framework {' '.join(given.framework)}"
         write_section(TITLE, f"{COMMAND}{names} --seed {given.seed}", section)
-    return int(not all(one.holds for one in found))
+    kept = [keeps_bits([result for result in found if result.trial.framework == framework]) for framework in chosen]
+    return int(False in kept or not all(result.holds for result in found))
 
 
 def _arguments() -> argparse.Namespace:

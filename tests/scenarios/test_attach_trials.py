@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.scenarios.attach_trial import FRAMEWORKS, HEALTHY, JOBS, PLAIN, SLOWED, STOPPED, Found
-from tests.scenarios.attach_trials import keeps_bits, plan, told
+from tests.scenarios.attach_trials import as_line, keeps_bits, plan
 
 FACTOR = 1.5
 
@@ -79,4 +79,4 @@ def test_another_finding_or_a_missing_part_of_a_page_does_not_hold(tmp_path: Pat
     for wrong in ({"others": ["slow-link"]}, {"not_shown": ["timeline: optimizer"]}, {"error": "it ended"}):
         found = Found(trial=slowed, named=[slowed.rank], **wrong)  # type: ignore[arg-type]
         assert not found.holds
-        assert "not right" in told(found)
+        assert "not right" in as_line(found)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-INPUTS, WIDTH, BATCH = 64, 1024, 128
+INPUTS, WIDTH, BATCH = 64, 1024, 512
 
 
 def make_model() -> nn.Module:

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset, Subset
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 STEPS, RANKS = int(os.environ["STEPS"]), int(os.environ["WORLD_SIZE"])
-ACCUMULATED, BATCH, LENGTH = 2, 4, 64
+ACCUMULATED, BATCH, LENGTH = 2, 4, 128
 CONFIG = LlamaConfig(
     vocab_size=128, hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4
 )  # fmt: skip
