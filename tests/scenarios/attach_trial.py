@@ -117,6 +117,8 @@ class Found:
     seconds: float | None = None
     """From the stop to the verdict."""
     error: str = ""
+    load: float = 0.0
+    """Load average of the machine at the end."""
     words: str = ""
 
     @property
@@ -135,14 +137,14 @@ def run_trial(trial: Trial, collector: CollectorClient) -> Found:
                 _await_verdict(found, collector)
             else:
                 for launcher in launchers:
-                    assert launcher.wait(END_S) == 0, _log(trial)
+                    assert launcher.wait(END_S) == 0, _log(trial).read_text()[-2000:]
         if trial.kind in (HEALTHY, SLOWED):
             until(lambda: not _agents(trial), seconds=AGENT_S, every=LOOK_S, what=f"the end of the agent of {trial}")
             _ask_diagnose(found, collector)
             found.not_shown = parts_shown(collector, trial.run_id, trial.framework.num_ranks)
     except (AssertionError, subprocess.TimeoutExpired) as error:
         found.error = str(error)
-    found.losses = trial.losses()
+    found.losses, found.load = trial.losses(), os.getloadavg()[0]
     return found
 
 

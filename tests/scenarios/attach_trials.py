@@ -66,6 +66,8 @@ NOTE = """\
   other, at any time. The seconds to this verdict include the stall threshold of 10 s.
 - *Healthy*: `rankscope diagnose` reports nothing above info and names no rank.
 - *Heat map and timeline*: both show forward, backward, optimizer and collectives of every rank.
+- The machine has {cores} cores. Its load average during the trainings, from this and other work: {least:.0f} to
+  {most:.0f}.
 """
 
 
@@ -89,8 +91,8 @@ def run_framework(framework: Framework, given: argparse.Namespace, folder: Path)
         for trial in plan(framework, given.seed, given.kind, folder):
             began = time.monotonic()
             found.append(result := run_trial(trial, collector))
-            load = os.getloadavg()[0]
-            print(f"{time.monotonic() - began:.0f} s, load {load:.1f}: {as_line(result)}", file=sys.stderr, flush=True)
+            seconds = time.monotonic() - began
+            print(f"{seconds:.0f} s, load {result.load:.1f}: {as_line(result)}", file=sys.stderr, flush=True)
     return found
 
 
@@ -120,7 +122,11 @@ def as_section(found: Sequence[Found]) -> str:
         for framework in FRAMEWORKS
         if (results := [result for result in found if result.trial.framework == framework])
     ]
-    parts = [as_table(HEADINGS, [*rows, _sum_of(rows)]), NOTE.format(factor=FACTOR, num_steps=NUM_STEPS).strip()]
+    loads = [result.load for result in found]
+    note = NOTE.format(
+        factor=FACTOR, num_steps=NUM_STEPS, cores=os.cpu_count(), least=min(loads), most=max(loads)
+    )  # fmt: skip
+    parts = [as_table(HEADINGS, [*rows, _sum_of(rows)]), note.strip()]
     if wrong := [f"- {as_line(result)}" for result in found if not result.holds]:
         parts += ["All misses:", "\n".join(wrong)]
     return "\n\n".join(parts)
