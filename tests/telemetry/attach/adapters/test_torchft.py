@@ -15,7 +15,7 @@ import rankscope_attach
 import telemetry
 from telemetry.attach.deciding import place_among_replicas
 from telemetry.topology import Topology
-from tests.telemetry.attach.adapters.attached_process import LIMIT_S, attached
+from tests.telemetry.attach.adapters.attached_process import LIMIT_S
 from tests.telemetry.recording import recorded
 
 REPLICAS = {"REPLICA_GROUP_ID": "1", "NUM_REPLICA_GROUPS": "2", "RANKSCOPE_RUN": "one"}
@@ -59,21 +59,29 @@ class ProcessGroupWrapper(dist.ProcessGroup):
         return self.parent.allreduce(tensors, opts)
 
 
-def train(folder: Path, rank: int, size: int, global_ranks: list[int] | None) -> None:
-    """Three steps, each on a new group, as after changes of the quorum."""
+def train(folder: Path, rank: int) -> None:
+    """Three steps, each on a new group, as after changes of the quorum; then a group whose ranks are not known."""
     package, groups = ModuleType("torchft"), ModuleType("torchft.process_group")
     vars(groups)["ProcessGroupWrapper"] = ProcessGroupWrapper
     sys.modules.update({"torchft": package, "torchft.process_group": groups})
     weight = torch.nn.Parameter(torch.ones(4))
-    optimizer, wrapper = torch.optim.SGD([weight], lr=0.1), ProcessGroupWrapper(global_ranks)
-    wrapper.reconfigure(folder / "quorum", rank, size)  # before the process is a rank
+    optimizer, wrapper = torch.optim.SGD([weight], lr=0.1), ProcessGroupWrapper([0, 1])
+    wrapper.reconfigure(folder / "quorum", rank, 2)  # before the process is a rank
     for number in range(3):
         weight.square().sum().backward()
         optimizer.step()
-        reduced = torch.ones(4)
-        wrapper.allreduce([reduced], dist.AllreduceOptions()).wait()
-        assert reduced.tolist() == [size] * 4
-        wrapper.reconfigure(folder / f"quorum-{number}", rank, size)
+        reduce(wrapper)
+        wrapper.reconfigure(folder / f"quorum-{number}", rank, 2)
+    unknown = ProcessGroupWrapper(None)
+    unknown.reconfigure(folder / "unknown", rank, 2)
+    reduce(unknown)
+    assert type(unknown._pg) is dist.ProcessGroup
+
+
+def reduce(wrapper: ProcessGroupWrapper) -> None:
+    reduced = torch.ones(4)
+    wrapper.allreduce([reduced], dist.AllreduceOptions()).wait()
+    assert reduced.tolist() == [2.0] * 4
 
 
 def train_replica(folder: Path, rank: int) -> None:
@@ -82,7 +90,7 @@ def train_replica(folder: Path, rank: int) -> None:
     own = {"RANKSCOPE_COLLECTOR": "", "RANKSCOPE": "1", "RANKSCOPE_SPOOL": str(folder / "spool"), "WORLD_SIZE": "1"}
     os.environ.update({**REPLICAS, **own, "REPLICA_GROUP_ID": str(rank)})
     rankscope_attach.attach()
-    train(folder, rank, 2, [0, 1])
+    train(folder, rank)
     telemetry.stop()
 
 
@@ -99,9 +107,4 @@ def test_replicas_are_one_run_and_collectives_of_their_groups_are_recorded(tmp_p
         assert found.reader.identity().topology == Topology(dp=2)
         assert found.stages.count("grads-all-reduce") == 3
         assert dict(found.marks)["adapter"] == "torchft"
-
-
-def test_a_group_whose_ranks_are_not_known_stays_as_it_is(tmp_path: Path) -> None:
-    found = attached(tmp_path / "spool", lambda: train(tmp_path, 0, 1, None))
-    assert found.stages.count("step") == 3
-    assert "collectives-untraced" in dict(found.marks)
+        assert "collectives-untraced" in dict(found.marks)  # of the last group
