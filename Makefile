@@ -8,9 +8,10 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 FRAMEWORKS := accelerate datasets lightning pytorch-lightning transformers trl
-FRAMEWORKS += deepspeed megatron-core 'ray[train]'
+FRAMEWORKS += deepspeed megatron-core 'ray[train]' torchft-nightly
+FRAMEWORKS_PYTHON = $(CURDIR)/build/adapters/bin/python
 
-.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean adapters
+.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean adapters frameworks attach-trials
 
 install: $(STAMP)  ## create a virtual environment with all packages
 
@@ -36,11 +37,13 @@ test: install parts lint  ## run all checks and tests except those that take min
 long: install parts  ## run the tests that `make test` omits
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
 
-adapters: install  ## run the adapters with the real frameworks in their own virtual environment; takes minutes, and 4 GB in build
+frameworks: install  ## install the frameworks of adapters into their own virtual environment; takes minutes, and 4 GB in build
 	@$(PYTHON) -m venv build/adapters
 	@build/adapters/bin/pip install --quiet torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])') $(FRAMEWORKS)
 	@build/adapters/bin/pip install --quiet --no-deps axolotl addict peft  # its plugins need no more
-	@RANKSCOPE_ADAPTERS_PYTHON=$(CURDIR)/build/adapters/bin/python $(BIN)/pytest -m 'long or not long' tests/telemetry/attach/adapters
+
+adapters: frameworks  ## run the adapters with the real frameworks; takes minutes
+	@RANKSCOPE_ADAPTERS_PYTHON=$(FRAMEWORKS_PYTHON) $(BIN)/pytest -m 'long or not long' tests/telemetry/attach/adapters
 
 extras: install  ## build a wheel, install it with each extra alone and use it; takes minutes, and 5 GB in /tmp
 	@EXTRAS_BY=pip $(BIN)/pytest --timeout 900 -m 'long or not long' tests/deploy/test_extras.py
@@ -62,6 +65,9 @@ trials: install  ## run many real hangs; rewrites the table in docs/accuracy.md
 
 meshes: install  ## slow and stop ranks on learned meshes; takes half an hour; rewrites their table in docs/accuracy.md
 	@$(BIN)/python -m tests.scenarios.mesh_trials --write $(MESH_ARGS)
+
+attach-trials: frameworks  ## slow and stop a rank of each framework without code changes; takes half an hour; rewrites their table in docs/accuracy.md
+	@RANKSCOPE_ADAPTERS_PYTHON=$(FRAMEWORKS_PYTHON) $(BIN)/python -m tests.scenarios.attach_trials --write $(ATTACH_ARGS)
 
 score: install  ## measure the accuracy on simulated and real slow runs; rewrites their tables in docs/accuracy.md
 	@$(BIN)/python -m tests.score --write $(SCORE_ARGS)

@@ -100,6 +100,7 @@ def detect_compute_stragglers(view: RunView) -> list[Finding]:
         certain = [each for rank in range(work.ns.shape[1]) if (each := _slowness(rank, compared, view)) is not None]
         for found in [*_without_shadows(certain), *_companions(certain, compared, view)]:
             slow.setdefault(found.rank, []).append(found)
+    slow = _without_shadows_in_other_stages(slow)
     return [_finding(view, ranks, [slow[rank] for rank in ranks]) for ranks in sharing_a_cause(view, sorted(slow))]
 
 
@@ -148,6 +149,13 @@ def _without_shadows(slow: list[Slowness]) -> list[Slowness]:
     """Beside a very slow rank, slightly slow ranks are left out: its problem may affect them."""
     worst = max((np.log(each.ratio) for each in slow), default=0.0)
     return [each for each in slow if np.log(each.ratio) >= worst * SHADOW or each.ratio >= CERTAIN_RATIO]
+
+
+def _without_shadows_in_other_stages(slow: dict[int, list[Slowness]]) -> dict[int, list[Slowness]]:
+    """The same over all stages: one rank is very slow in one stage, and another one slightly slow in another."""
+    worst = [max(found, key=lambda each: each.ratio) for found in slow.values()]
+    kept = {each.rank for each in _without_shadows(worst)}
+    return {rank: found for rank, found in slow.items() if rank in kept}
 
 
 def _companions(certain: list[Slowness], compared: _Compared, view: RunView) -> list[Slowness]:

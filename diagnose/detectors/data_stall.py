@@ -53,6 +53,11 @@ class Stalls:
         """Share of the time of the window."""
         return min(1.0, self.total_ns / float(view.step_ns.sum()))
 
+    def repeated_share(self, view: RunView) -> float:
+        """The same, if no stall counts more than the third longest: one or two long loads are no repeated stall."""
+        longest = np.sort(self.excess_ns)[-MIN_STALLS]
+        return float(np.minimum(self.excess_ns, longest).sum()) / float(view.step_ns.sum())
+
 
 def detect_data_stall(view: RunView) -> list[Finding]:
     """One finding for loads that are long on most ranks at once, and one for each rank or host with long loads."""
@@ -118,7 +123,7 @@ def _costs(stalls: Stalls, view: RunView) -> bool:
     """Whether stalls repeat, and cost 2% of the window or of the stretch of steps around them."""
     if len(stalls.rows) < MIN_STALLS:
         return False
-    if stalls.share(view) >= MIN_SHARE:
+    if stalls.repeated_share(view) >= MIN_SHARE:
         return True
     bound_ns = MIN_SHARE * float(np.median(view.step_ns))
     series = np.zeros(len(view.steps))

@@ -31,13 +31,17 @@ Detector = Callable[[RunView], list[Finding]]
 
 
 def sharing_a_cause(view: RunView, ranks: list[int]) -> list[list[int]]:
-    """Groups of ranks that share a cause: most ranks of a host, all of a tensor-parallel group, or a single rank."""
+    """Groups of ranks that share a cause: most ranks of a host, all of a tensor-parallel group, or a single rank.
+
+    All ranks of the job share no cause on their host: each is compared with others among them.
+    """
     hosts: dict[str, list[int]] = {}
     for rank in sorted(ranks):
         hosts.setdefault(view.hosts[rank], []).append(rank)
     groups: list[list[int]] = []
     for host, members in hosts.items():
-        whole = host and len(members) > 1 and 2 * len(members) > view.hosts.count(host)
+        most = host and len(members) > 1 and 2 * len(members) > view.hosts.count(host)
+        whole = most and len(members) < len(view.hosts)
         groups.extend([members] if whole else _by_tensor_group(view, members))
     return groups
 

@@ -107,7 +107,7 @@ SAID: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "t
 
 
 @cache
-def _wheel() -> Path:
+def wheel() -> Path:
     """The wheel of this tree, built once."""
     folder = Path(tempfile.mkdtemp(prefix="rankscope-wheel-"))
     atexit.register(shutil.rmtree, folder)
@@ -123,7 +123,7 @@ def _wheel() -> Path:
 
 def _install(folder: Path, extra: str) -> None:
     venv.EnvBuilder(symlinks=True, with_pip=True).create(folder)
-    wanted = f"{_wheel()}[{extra}]" if extra else str(_wheel())
+    wanted = f"{wheel()}[{extra}]" if extra else str(wheel())
     pip = [
         str(folder / "bin" / "python"),
         "-m",

@@ -9,6 +9,7 @@ ADAPTERS = {
     "deepspeed.runtime.engine": "telemetry.attach.adapters.deepspeed",
     "megatron.core.pipeline_parallel.schedules": "telemetry.attach.adapters.megatron",
     "ray.train": "telemetry.attach.adapters.ray_train",
+    "torchft.process_group": "telemetry.attach.adapters.torchft",
     "transformers.trainer": "telemetry.attach.adapters.transformers",
     "trl.extras.profiling": "telemetry.attach.adapters.trl",
 }

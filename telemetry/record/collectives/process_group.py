@@ -11,12 +11,11 @@
 
 On the host a span lasts from the issue of the operation until the rank knows that it has ended: the return of
 ``wait()``, or the future that DDP waits on. An operation without a wait gets no span. On a device a span lasts from the
-moment at which the inputs are ready on the current stream to the end of the transfer (``traced_work``). Tracing adds no
-wait. Results, order and overlap stay the same. If this torch version does not allow the wrapper, training continues
-untraced, and the session gets a mark. (torchft wraps groups in the same way.)
+moment at which the inputs are ready on the current stream to the end of the transfer (``traced_work``). Tracing changes
+no result, order or overlap.
 
-A group has the axes that the session's topology gives its ranks, or those in its description. Both may arrive late:
-:func:`relabel` and the group's ``setGroupDesc`` correct it.
+A group has the axes that the session's topology gives its ranks, or those in its description. ``relabel`` and
+``setGroupDesc`` correct them.
 """
 
 from collections.abc import Callable
@@ -76,11 +75,10 @@ def register_traced_backend(inner: str | None = "gloo") -> Any:
     backends do not change.
 
     Axes come from the session's topology, or the groups' descriptions. The session learns its mesh from the
-    descriptions and ranks of the groups. If this torch version does not allow it, groups stay untraced, and a mark says
-    so.
+    descriptions and ranks of the groups. If this version of torch does not allow it, a mark says so.
     """
     try:
-        wrap_new_groups(before_group, _traced_group)
+        wrap_new_groups(before_group, traced_group)
         batch_transfers_of(TracedGroup)
     except Exception as error:
         RECORDER.mark("collectives-untraced", repr(error))
@@ -124,14 +122,15 @@ class TracedGroup(dist.ProcessGroup):
         self._batch: list[Flight] | None = None
         self._transfers = transfers
         self._follow_barriers = is_on_device(inner)
+        self._world_size = dist.get_world_size() if dist.is_initialized() else len(ranks)  # the first group has all
         _groups[next(_numbers)] = self
         identity = current_session().identity
-        self.find_place(Topology(dp=_world_size(len(self.ranks))) if identity is None else identity.topology)
+        self.find_place(Topology(dp=self._world_size) if identity is None else identity.topology)
         self.show()
 
     def find_place(self, topology: Topology) -> None:
         """Look up the axes of the group. They may be unknown. Ranks are those among all replica groups."""
-        self.ranks = tuple(current_session().first_rank + rank for rank in self.own_ranks)
+        self.ranks = tuple(self.first_rank() + rank for rank in self.own_ranks)
         self.place = place_of(self.ranks, self.inner.group_desc, topology)
         self._stages = {operation: self.place.collective_stage(operation) for operation in Operation}
         self._topology = topology
@@ -140,7 +139,10 @@ class TracedGroup(dist.ProcessGroup):
 
     def show(self) -> None:
         """Let the session learn its mesh from the group."""
-        see_group(self.inner.group_desc, self.own_ranks, _world_size(len(self.ranks)))
+        see_group(self.inner.group_desc, self.own_ranks, self._world_size)
+
+    def first_rank(self) -> int:  # what own_ranks count from
+        return current_session().first_rank
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Issue a collective on the inner group and follow it."""
@@ -244,7 +246,7 @@ class TracedGroup(dist.ProcessGroup):
         if group is None:
             return None
         members = arguments[0] if arguments else keywords["new_ranks"]
-        return _traced_group(group, tuple(self.own_ranks[member] for member in members))
+        return traced_group(group, tuple(self.own_ranks[member] for member in members))
 
     def shutdown(self) -> None:
         """torch waits only for hooks of groups of exactly its own type."""
@@ -282,17 +284,15 @@ add_methods(TracedGroup, dist.ProcessGroup, {name: to_collective(name) for name 
 add_methods(TracedGroup, dist.ProcessGroup, {name: to_inner(name) for name in PASSED_ON})
 
 
-def _world_size(group_size: int) -> int:
-    """The first group contains all ranks."""
-    return dist.get_world_size() if dist.is_initialized() else group_size
-
-
-def _traced_group(
-    inner: dist.ProcessGroup, ranks: tuple[int, ...], early: Callable[[], Transfers] | None = None
+def traced_group(
+    inner: dist.ProcessGroup,
+    ranks: tuple[int, ...],
+    early: Callable[[], Transfers] | None = None,
+    kind: type[TracedGroup] = TracedGroup,
 ) -> dist.ProcessGroup:
     """A traced group around this one; the group itself if that fails. The traced group shares its backends."""
     try:
-        group = TracedGroup(inner, ranks, early() if early is not None else transfers_of(inner))
+        group = kind(inner, ranks, early() if early is not None else transfers_of(inner))
         share_backends(group, inner)
         return group
     except Exception as error:

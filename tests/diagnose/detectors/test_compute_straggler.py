@@ -72,6 +72,14 @@ def test_a_fault_that_begins_in_the_middle_is_dated() -> None:
     assert f"since step {finding.window.first_step}" in finding.summary
 
 
+@pytest.mark.parametrize(("other", "named"), [(1.06, [[1]]), (1.3, [[0], [1]])])
+def test_ranks_that_are_slow_in_different_stages_are_no_slow_host(other: float, named: list[list[int]]) -> None:
+    view = make_view(Topology(dp=2), num_steps=60)
+    view.work[Stage.FORWARD_COMPUTE].ns[:, 1] *= 1.6
+    view.work[Stage.BACKWARD_COMPUTE].ns[:, 0] *= other
+    assert [finding.ranks for finding in detect_compute_stragglers(view)] == named
+
+
 def test_a_host_of_which_most_ranks_are_slow_is_one_finding() -> None:
     view = make_view(Topology(dp=8, pp=1, tp=4), slow={rank: 1.3 for rank in range(8, 15)})
     (finding,) = detect_compute_stragglers(view)

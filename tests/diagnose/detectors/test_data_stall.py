@@ -102,6 +102,18 @@ def test_a_slow_first_load_yields_nothing(num_stalls: int, everywhere: bool) -> 
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
 
 
+@pytest.mark.parametrize("num_stalls", [1, 2])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_one_or_two_long_loads_beside_some_that_are_hardly_long_yield_nothing(
+    num_stalls: int, everywhere: bool
+) -> None:
+    load_ns = loads(GRIDS[0], 0)
+    ranks = slice(None) if everywhere else 5
+    load_ns[[2, 3, 4, 8], ranks] += 0.03 * STEP_NS
+    load_ns[20 : 20 + num_stalls, ranks] += 5e9
+    assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
+
+
 def test_stalls_that_cost_next_to_nothing_yield_nothing() -> None:
     load_ns = loads(GRIDS[0], 0)
     load_ns[[3, 17, 33], 5] += 0.03 * STEP_NS

@@ -1,22 +1,108 @@
-"""A real torchft: its replica groups are one run, and the slow group is named."""
+"""Groups that torchft creates are traced in place. A real torchft: its replica groups are one run."""
 
+import multiprocessing
+import os
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
+import rankscope_attach
+import telemetry
 from diagnose.findings import Kind
 from diagnose.pipeline import diagnose_run
-from tests.telemetry.attach.adapters.framework_ranks import LIMIT_S, PYTHON, RUN, needs, script
+from tests.telemetry.attach.adapters.attached_process import LIMIT_S
+from tests.telemetry.attach.adapters.framework_ranks import LIMIT_S as REAL_LIMIT_S
+from tests.telemetry.attach.adapters.framework_ranks import PYTHON, RUN, needs, script
 from tests.telemetry.attach.entry_points import installed
 from tests.telemetry.recording import recorded
 from ui.cli.readers import open_spool
 
+REPLICAS = {"REPLICA_GROUP_ID": "1", "NUM_REPLICA_GROUPS": "2", "RANKSCOPE_RUN": "one"}
 STEPS = 16
 SLOW_GROUP = 1
 
 
-def train(folder: Path, *, slow: bool = False, **variables: str) -> list[str]:
+class ProcessGroupWrapper(dist.ProcessGroup):
+    """The parts of ``torchft/process_group.py`` that hold the plain group, with a real one of gloo."""
+
+    def __init__(self, global_ranks: list[int] | None) -> None:
+        super().__init__(0, 1)
+        self._pg: Any = None
+        self._global_ranks = global_ranks
+
+    @property
+    def parent(self) -> Any:
+        return self._pg
+
+    def reconfigure(self, store: Path, rank: int, size: int) -> None:
+        shared = dist.FileStore(str(store), size)
+        self._pg = dist.ProcessGroup(shared, rank, size)
+        self._pg._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        backend = dist.ProcessGroupGloo(shared, rank, size)
+        self._pg._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
+        return self.parent.allreduce(tensors, opts)
+
+
+def train(folder: Path, rank: int) -> None:
+    """Three steps, each on a new group, as after changes of the quorum; then a group whose ranks are not known."""
+    package, groups = ModuleType("torchft"), ModuleType("torchft.process_group")
+    vars(groups)["ProcessGroupWrapper"] = ProcessGroupWrapper
+    sys.modules.update({"torchft": package, "torchft.process_group": groups})
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer, wrapper = torch.optim.SGD([weight], lr=0.1), ProcessGroupWrapper([0, 1])
+    wrapper.reconfigure(folder / "quorum", rank, 2)  # before the process is a rank
+    for number in range(3):
+        weight.square().sum().backward()
+        optimizer.step()
+        reduce(wrapper)
+        wrapper.reconfigure(folder / f"quorum-{number}", rank, 2)
+    unknown = ProcessGroupWrapper(None)
+    unknown.reconfigure(folder / "unknown", rank, 2)
+    reduce(unknown)
+    assert type(unknown._pg) is dist.ProcessGroup
+
+
+def reduce(wrapper: ProcessGroupWrapper) -> None:
+    reduced = torch.ones(4)
+    wrapper.allreduce([reduced], dist.AllreduceOptions()).wait()
+    assert reduced.tolist() == [2.0] * 4
+
+
+def train_replica(folder: Path, rank: int) -> None:
+    """In a forked process."""
+    torch.set_num_threads(1)
+    own = {"RANKSCOPE_COLLECTOR": "", "RANKSCOPE": "1", "RANKSCOPE_SPOOL": str(folder / "spool"), "WORLD_SIZE": "1"}
+    os.environ.update({**REPLICAS, **own, "REPLICA_GROUP_ID": str(rank)})
+    rankscope_attach.attach()
+    train(folder, rank)
+    telemetry.stop()
+
+
+def test_replicas_are_one_run_and_collectives_of_their_groups_are_recorded(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    replicas = [fork.Process(target=train_replica, args=(tmp_path, rank)) for rank in range(2)]
+    for replica in replicas:
+        replica.start()
+    for replica in replicas:
+        replica.join(LIMIT_S)
+        assert replica.exitcode == 0
+    for rank in range(2):
+        found = recorded(tmp_path / "spool", rank)
+        assert found.reader.identity().topology.world_size == 2
+        assert found.stages.count("grads-all-reduce") == 3
+        assert dict(found.marks)["adapter"] == "torchft"
+        assert "collectives-untraced" in dict(found.marks)  # of the last group
+
+
+def train_for_real(folder: Path, *, slow: bool = False, **variables: str) -> list[str]:
     """The losses that both groups print."""
     folder.mkdir()
     environment = installed(
@@ -29,7 +115,7 @@ def train(folder: Path, *, slow: bool = False, **variables: str) -> list[str]:
         **variables,
     )
     command = [PYTHON, script("torchft_job")]
-    job = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
+    job = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=REAL_LIMIT_S)
     assert job.returncode == 0, job.stderr[-4000:]
     return sorted(line for line in job.stdout.splitlines() if line.startswith("group"))
 
@@ -38,8 +124,8 @@ def train(folder: Path, *, slow: bool = False, **variables: str) -> list[str]:
 @pytest.mark.long
 @needs("torchft")
 def test_real_replica_groups_keep_their_bits_and_are_one_run(tmp_path: Path) -> None:
-    plain = train(tmp_path / "plain", slow=True)
-    assert train(tmp_path / "attached", slow=True, RANKSCOPE="1", RANKSCOPE_RUN=RUN) == plain
+    plain = train_for_real(tmp_path / "plain", slow=True)
+    assert train_for_real(tmp_path / "attached", slow=True, RANKSCOPE="1", RANKSCOPE_RUN=RUN) == plain
     spool = tmp_path / "attached" / "spool"
     for rank in range(2):
         found = recorded(spool, rank)

@@ -1,0 +1,82 @@
+"""The parts of the trials with frameworks that decide: how slow a slowed rank is, and which losses are equal."""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from statistics import median
+from time import thread_time
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from tests.scenarios.attach_trial import FRAMEWORKS, HEALTHY, JOBS, PLAIN, SLOWED, STOPPED, Found
+from tests.scenarios.attach_trials import as_line, keeps_bits, plan
+
+FACTOR = 1.5
+
+
+@pytest.fixture
+def injected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that scripts import, in the rank at fault."""
+    for name, value in {"OUT": str(tmp_path), "FAULT": "slow", "RANK": "1", "FACTOR": str(FACTOR)}.items():
+        monkeypatch.setenv(f"TRIAL_{name}", value)
+    spec = spec_from_file_location("injected", JOBS / "injected.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def forward_s(model: nn.Module) -> float:
+    """Processor time of a forward, the median."""
+    rows, taken = torch.ones(256, 256), []
+    with torch.no_grad():
+        for _ in range(31):
+            began = thread_time()
+            model(rows)
+            taken.append(thread_time() - began)
+    return median(taken)
+
+
+def test_a_slowed_rank_takes_the_factor_in_each_forward_and_computes_the_same(injected: ModuleType) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model, slow = (nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256)) for _ in range(2))
+        slow.load_state_dict(model.state_dict())
+        injected.inject(model, 0)
+        injected.inject(slow, 1)
+        ratio = median(forward_s(slow) / forward_s(model) for _ in range(3))
+        assert FACTOR - 0.15 < ratio < FACTOR + 0.25
+        assert torch.equal(slow(torch.ones(1, 256)), model(torch.ones(1, 256)))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_every_framework_is_slowed_stopped_healthy_and_plain_once(tmp_path: Path) -> None:
+    for framework in FRAMEWORKS:
+        trials = plan(framework, 0, (PLAIN, HEALTHY, SLOWED, STOPPED), tmp_path)
+        assert [trial.kind for trial in trials] == [PLAIN, HEALTHY, SLOWED, STOPPED]
+        assert [trial.rank in range(framework.num_ranks) for trial in trials] == [False, False, True, True]
+
+
+def test_one_other_bit_or_a_missing_loss_is_not_kept(tmp_path: Path) -> None:
+    trials = plan(FRAMEWORKS[0], 0, (PLAIN, HEALTHY), tmp_path)
+    plain, healthy = (Found(trial=trial, losses=["0x1.8p+0\n", "0x1.9p+0\n"]) for trial in trials)
+    assert keeps_bits([plain, healthy])
+    healthy.losses = ["0x1.8p+0\n", "0x1.90000000001p+0\n"]
+    assert keeps_bits([plain, healthy]) is False
+    plain.losses = healthy.losses = ["0x1.8p+0\n", ""]
+    assert keeps_bits([plain, healthy]) is False
+
+
+def test_another_finding_or_a_missing_part_of_a_page_does_not_hold(tmp_path: Path) -> None:
+    (slowed,) = plan(FRAMEWORKS[0], 0, (SLOWED,), tmp_path)
+    assert Found(trial=slowed, named=[slowed.rank]).holds
+    assert not Found(trial=slowed).holds
+    for wrong in ({"others": ["slow-link"]}, {"not_shown": ["timeline: optimizer"]}, {"error": "it ended"}):
+        found = Found(trial=slowed, named=[slowed.rank], **wrong)  # type: ignore[arg-type]
+        assert not found.holds
+        assert "not right" in as_line(found)
