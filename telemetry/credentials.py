@@ -74,7 +74,7 @@ def _read(name: str, path: Path) -> str:
     try:
         found = read_input(path, max_bytes=MAX_SECRET_BYTES).strip()
     except OSError as error:
-        raise UsageError(f"{name}: cannot read {path}: {error.strerror}", hint="name a file with the secret") from error
+        raise UsageError(f"{name}: cannot read {path}: {error.strerror}", hint="give a file with the secret") from error
     if not found:
         raise UsageError(f"{name}: {path} is empty", hint="the file must hold only the secret")
     return found.decode("latin-1")
@@ -118,7 +118,7 @@ def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | Non
         what = "it has no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
         raise UsageError(
             f"{CA_VARIABLE}: {path}: {what}",
-            hint="name the certificate of the CA that signed the collector's certificate",
+            hint="give the certificate of the CA that signed the collector's certificate",
         ) from error
     context.minimum_version = LEAST_TLS
     return context

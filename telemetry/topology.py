@@ -95,7 +95,7 @@ class Topology:
         if not text.strip() or None in parts:
             raise UsageError(
                 f"{text[:200]!r} is not a mesh",
-                hint="name the axes in rank order, the slowest first: pp=2,dp_shard=4,tp=8",
+                hint="give the axes in rank order, the slowest first: pp=2,dp_shard=4,tp=8",
             )
         return cls(mesh=tuple((part[1], int(part[2])) for part in parts if part is not None))
 
@@ -280,7 +280,7 @@ def _check_names(names: list[str]) -> None:
         if name not in MESH_AXES:
             raise UsageError(f"{name[:80]!r} is not an axis of a mesh", hint=f"known axes: {', '.join(MESH_AXES)}")
         if names.count(name) > 1:
-            raise UsageError(f"the axis {name} occurs twice", hint="name each axis once, in rank order")
+            raise UsageError(f"the axis {name} occurs twice", hint="give each axis once, in rank order")
 
 
 def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -173,7 +173,10 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         if self.every < 0:
-            raise UsageError(f"a checkpoint every {self.every} steps", hint="1 or more; 0 for as often as pays")
+            raise UsageError(
+                f"a checkpoint every {self.every} steps",
+                hint="use 1 or more, or 0 for the interval that costs the least time",
+            )
         if not 0 < self.failure_every_s < inf:
             raise UsageError(f"failure_every_s is {self.failure_every_s}", hint="use seconds above 0")
         _positive(self, "keep")

@@ -44,7 +44,7 @@ _ROW = "WHERE hook = ? AND number = ?"
 _ASIDE = "CREATE TABLE IF NOT EXISTS aside (hook TEXT NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL)"
 
 
-MOVE_IT = "move it away, or name another file: --state FILE"
+MOVE_IT = "move it away, or use another file: --state FILE"
 _DISK_HINTS = {
     sqlite3.SQLITE_FULL: "free disk space; the saved alerts are kept",
     sqlite3.SQLITE_IOERR: "check whether the disk is full or faulty; the saved alerts are kept",
@@ -158,7 +158,7 @@ class AlertStore:
         if spoiled:
             numbers = ", ".join(map(str, spoiled))
             raise SpoiledNoticesError(
-                f"unreadable notices are moved to the table `aside` of the alert state: {numbers}"
+                f"unreadable notifications are moved to the table `aside` of the alert state: {numbers}"
             )
         return [notice for notice in notices.values() if notice is not None]
 
@@ -237,7 +237,7 @@ def _hold(path: Path) -> int:
     except OSError as error:
         raise UsageError(
             f"cannot write the alert state to {path}: {error.strerror}",
-            hint="name another file: --state FILE, or `state` in the rules file",
+            hint="use another file: --state FILE, or `state` in the rules file",
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +252,7 @@ def _hold(path: Path) -> int:
 
 def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
     if path.exists() and not path.is_file():
-        raise UnreadableError(f"{path} is not a regular file", hint="name another file: --state FILE")
+        raise UnreadableError(f"{path} is not a regular file", hint="use another file: --state FILE")
     with readable_errors(path), ExitStack() as until_known:
         database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         until_known.callback(database.close)

@@ -164,7 +164,7 @@ class Dispatcher:
     def _accepted(self, notices: Sequence[Notice]) -> None:
         self._finished_with(notices)
         self._failures = 0
-        self._error_reports.end(self.hook.name, f"hook {self.hook.name}: accepts notices again")
+        self._error_reports.end(self.hook.name, f"hook {self.hook.name}: accepts notifications again")
 
     def _finished_with(self, notices: Sequence[Notice]) -> None:
         """Do not send these notices again, even if they cannot be removed from the outbox yet."""
@@ -193,7 +193,7 @@ class Dispatcher:
     def _paused(self, failure: HookError) -> bool:
         """Wait before the next try. Returns whether the watcher ends."""
         self._failures += 1
-        kept = "its notices are kept and retried"
+        kept = "its notifications are kept and retried"
         hint = f"; hint: {failure.hint}" if failure.hint else ""
         self._error_reports.begin(self.hook.name, f"{self._named(failure)}; {kept}{hint}")
         return self._ending.wait(self._backoff.pause_s(self._failures, failure.after_s))

@@ -102,7 +102,7 @@ def _what(alert: Alert, state: State) -> Iterator[str]:
 def _waiting_text(waiting: Mapping[str, Waiting], now_ns: int) -> str:
     text = ""
     for hook, notices in sorted(waiting.items()):
-        number = "1 notice waits" if notices.count == 1 else f"{notices.count} notices wait"
+        number = "1 notification waits" if notices.count == 1 else f"{notices.count} notifications wait"
         age = f", the oldest for {duration_text((now_ns - notices.since_ns) / 1e9)}" if notices.since_ns else ""
         text += f"; {number} for hook {one_line(hook, 64)}{age}"
     return text

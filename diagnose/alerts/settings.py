@@ -78,7 +78,7 @@ def read_settings(path: Path) -> Settings:
         text = read_input(path, max_bytes=MAX_BYTES).decode()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UnreadableError(f"{path}: {why}", hint="name a file with rules; see docs/guides/alerts.md") from None
+        raise UnreadableError(f"{path}: {why}", hint="give a file with rules; see docs/guides/alerts.md") from None
     settings = parse_settings(text, where=str(path))
     return replace(settings, state=settings.state and path.parent / settings.state)
 

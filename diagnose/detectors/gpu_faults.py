@@ -117,19 +117,19 @@ def _from_states(view: RunView) -> Iterator[Fault]:
 
 
 _RECOVERY_ACTIONS = {
-    1: ("asks to reset the GPU", "RESET_GPU"),
-    2: ("asks to reboot the host", "RESTART_BM"),
-    3: ("asks to end peer-to-peer traffic", "RESET_GPU"),
-    4: ("asks to reset the GPU after its peer-to-peer traffic has ended", "RESET_GPU"),
-    5: ("asks to recover the GPU's IMEX domain (NVLink memory sharing)", "CONTACT_SUPPORT"),
-    6: ("asks to reset the GPU's PCIe bus", "RESET_GPU"),
-    7: ("asks to reboot the host", "RESTART_BM"),
+    1: ("requests a reset of the GPU", "RESET_GPU"),
+    2: ("requests a reboot of the host", "RESTART_BM"),
+    3: ("requests the end of peer-to-peer traffic", "RESET_GPU"),
+    4: ("requests a reset of the GPU after its peer-to-peer traffic has ended", "RESET_GPU"),
+    5: ("requests a recovery of the GPU's IMEX domain (NVLink memory sharing)", "CONTACT_SUPPORT"),
+    6: ("requests a reset of the GPU's PCIe bus", "RESET_GPU"),
+    7: ("requests a reboot of the host", "RESTART_BM"),
 }
 """By the number in NVML: what the driver requests, and a bucket of the Xid catalogue."""
 
 
 def _asked_for(action: int) -> tuple[str, str]:
-    wanted, bucket = _RECOVERY_ACTIONS.get(action, (f"asks for recovery action {action}", "CONTACT_SUPPORT"))
+    wanted, bucket = _RECOVERY_ACTIONS.get(action, (f"requests recovery action {action}", "CONTACT_SUPPORT"))
     return f"the driver {wanted}", bucket
 
 

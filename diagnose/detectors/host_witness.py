@@ -66,7 +66,7 @@ _NEXT_STEPS: dict[Cause | None, str] = {
     "(top, ps -eo pid,psr,pcpu,comm --sort=-pcpu). Pin the rank to separate cores",
     Cause.STOPPED: "find what stops the process: a debugger, a scheduler that suspends jobs, shell job control, or "
     "a cgroup freezer",
-    Cause.QUOTA: "raise or remove the CPU limit of its container (cpu.max, resources.limits.cpu), or assign whole "
+    Cause.QUOTA: "increase or remove the CPU limit of its container (cpu.max, resources.limits.cpu), or assign whole "
     "cores",
     Cause.MEMORY: "free memory: check what uses it (ps --sort=-rss, memory.stat and memory.max of the "
     "cgroup) and check swapping (vmstat 1)",

@@ -149,7 +149,7 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
     origins = [replica.origin for replica in late if replica.origin is not None]
     certainty = worst.share * stretch.length / (stretch.length + 2)
     ratio = float(offsets.own_ratio[members(worst.replica, view)].max())
-    compute = f"(its compute takes {ratio:.2f}x its peers' time, which explains only a part)"
+    compute = f"(its compute takes {ratio:.2f}x its peers' time, which explains only a part of the delay)"
     if ratio < MAX_OWN_RATIO:
         compute = "although its compute time is normal"
     gc = f" (gc in {worst.num_with_gc} of {stretch.length} late launches)" if worst.num_with_gc else ""

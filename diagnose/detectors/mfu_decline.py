@@ -231,8 +231,8 @@ def _next_step(decline: Decline, grown: list[Growth] | None) -> str:
         return f"compare the gaps between spans before and after step {since} in the timeline"
     if main[0].waiting:
         return (
-            f"find the last rank in step {since} in the timeline; check its garbage collection and host load. "
-            "If no rank is last, check links and switches"
+            f"find the rank that ends step {since} last in the timeline. Check its garbage collection and host load. "
+            "If all ranks end together, check links and switches"
         )
     where = "all hosts" if main[0].everywhere else f"the host of rank {main[0].rank}"
     if all(growth.label == OFF_CORE for growth in main):

@@ -123,12 +123,12 @@ def read_dumps(folder: Path) -> DumpSet:
         if by_rank.setdefault(rank, dump) != dump:
             raise UsageError(
                 f"two different dumps of rank {rank} under {folder}, one of them {path.name}",
-                hint="name the folder of a single job and attempt",
+                hint="give the folder of a single job and attempt",
             )
     if not by_rank:
         raise UnreadableError(
             f"no flight-recorder dump among the {len(paths)} files of {folder}; {notes[0]}",
-            hint="name the folder set in TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE)",
+            hint="give the folder set in TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE)",
         )
     return DumpSet(by_rank=by_rank, notes=tuple(notes))
 
@@ -141,7 +141,7 @@ def _files(folder: Path) -> list[Path]:
     paths.sort(key=lambda path: [int(part) for part in _NUMBER.findall(path.name)] or [0])
     if not paths:
         what = "is empty" if folder.is_dir() else "is not a file or folder" if folder.exists() else "does not exist"
-        raise UsageError(f"{folder} {what}", hint="name the folder of the dumps: --dumps DIR")
+        raise UsageError(f"{folder} {what}", hint="give the folder of the dumps: --dumps DIR")
     return paths
 
 

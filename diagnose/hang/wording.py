@@ -143,7 +143,7 @@ def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
     unseen = "other ranks that left no evidence" if evidence.guessed_size else ""
     held = " and ".join(filter(None, [_named(others) if others else "", unseen]))
     them = "them" if len(waiting) > 1 else "it"
-    rest = f"{held} may hold {them}, or wait, too" if held else "all ranks of the job wait"
+    rest = f"{held} may block {them}, or wait, too" if held else "all ranks of the job wait"
     return f"undecided: {_named(sorted(waiting))} {wait}{where}; {rest}"
 
 

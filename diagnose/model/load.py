@@ -64,7 +64,7 @@ def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | Non
     wanted = run_id or "any run"
     raise UnknownRunError(
         f"no run {wanted!r}" + ("" if attempt is None else f" with attempt {attempt}"),
-        hint=f"stored, newest first: {names}; `rankscope runs` lists all",
+        hint=f"stored runs, newest first: {names}; `rankscope runs` lists all",
     )
 
 

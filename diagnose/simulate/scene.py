@@ -75,7 +75,7 @@ class Scene:
             UsageError: with what is there.
         """
         if rank >= 0 and host:
-            raise UsageError("a fault with rank= and host=", hint="name one of the two")
+            raise UsageError("a fault with rank= and host=", hint="use one of the two")
         if not -1 <= rank < self.topology.world_size:
             raise UsageError(
                 f"a fault on rank {rank}", hint=f"ranks of this grid are 0 to {self.topology.world_size - 1}"

@@ -53,7 +53,7 @@ MOST_SUSPECTS = 8
 NO_STEPS = np.zeros(0, dtype=np.int64)
 _RECORD = (
     "record compute, pipeline and data-parallel stages on every rank, or choose steps without checkpoint and "
-    "evaluation (--first-step, --last-step). `rankscope diagnose` works without"
+    "evaluation (--first-step, --last-step). `rankscope diagnose` works without them"
 )
 
 

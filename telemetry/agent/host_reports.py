@@ -175,7 +175,7 @@ class HostReports:
                 num_dropped, job.num_dropped = job.num_dropped, 0
             if num_dropped:
                 lost = f"{num_dropped} rows of this host for run {owner[0]}/{owner[1]} are lost"
-                log(f"rankscope agent: the collector did not answer for long: {lost}")
+                log(f"rankscope agent: the collector did not answer for a long time: {lost}")
 
     def _post(self, poster: Poster, table: str, rows: pa.Table) -> None:
         try:

@@ -186,7 +186,7 @@ class ProfileCourier:
         if written is None:
             written = read_request(job.folder)
             if (written.profile_id, written.local) != (job.request.profile_id, False):
-                return "another profile of this rank is under way"
+                return "another profile of this rank is running"
         job.request, job.is_placed = written, True
         return ""
 

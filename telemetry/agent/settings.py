@@ -190,7 +190,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
 
     parser = _Parser(
         prog=prog,
-        description="Send the rank files of this host to a collector. Take evidence when ranks make no progress or "
+        description="Send the rank files of this host to a collector. Collect evidence when ranks make no progress or "
         "die.",
     )
     parser.add_argument("--spool", type=Path, required=True, help="folder into which ranks write; required")

@@ -19,7 +19,7 @@ from telemetry.imports.protobuf_fields import fields_of, numbers_of, varint
 from telemetry.imports.span_rows import whole
 from telemetry.imports.text_input import content_of, text
 
-HINT = "name a Chakra trace of each rank: chakra.0.et, or its JSON"
+HINT = "give a Chakra trace of each rank: chakra.0.et, or its JSON"
 MAX_NODES = 5_000_000
 MAX_US = 2**62 // 1000
 MAX_NAME = 2**10
@@ -170,7 +170,7 @@ def _objects(values: Sequence[Any]) -> Iterator[dict[str, Any]]:
         raise ValueError(f"more than {MAX_NODES:,} nodes")
     for value in values:
         if not isinstance(value, dict):
-            raise ValueError("a node is no object")
+            raise ValueError("a node is not an object")
         yield value
 
 

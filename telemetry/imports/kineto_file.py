@@ -30,7 +30,7 @@ from telemetry.imports.intervals import Ints, Ranges
 from telemetry.imports.text_input import document_of
 from telemetry.stores.queries import LAST_STEP
 
-FORMAT_HINT = "name a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
+FORMAT_HINT = "give a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
 ZERO: Ints = np.zeros(1, dtype=np.int64)
 STEP_HINT = "call profiler.step() at the end of every training step while the profiler records"
 MAX_TIME_US = 2**62 / 1000

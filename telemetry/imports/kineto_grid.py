@@ -21,9 +21,9 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     """
     files = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
     if len({file.resolve() for file in files}) < len(files):
-        raise UsageError("a file is given twice", hint="name each file, or the folder, once")
+        raise UsageError("a file is given twice", hint="give each file, or the folder, once")
     if not files:
-        raise UsageError("no path", hint="name a .json or .json.gz for each rank, or their folder")
+        raise UsageError("no path", hint="give a .json or .json.gz for each rank, or their folder")
     return files
 
 
@@ -55,7 +55,7 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
             raise UnreadableError(f"{trace.path} is of rank {rank}"[:300], hint="ranks are below the size of the job")
         if rank in found:
             raise UnreadableError(
-                f"{found[rank].path} and {trace.path} are both of rank {rank}", hint="name one file for each rank"
+                f"{found[rank].path} and {trace.path} are both of rank {rank}", hint="give one file for each rank"
             )
         found[rank] = trace
     return dict(sorted(found.items()))

@@ -50,7 +50,7 @@ def find_layout(trace: Path) -> Path:
     """
     beside = trace.with_name(f"meta-{trace.stem.removeprefix('trace-')}.yaml")
     if not beside.is_file():
-        raise UsageError(f"no layout of the job: {beside} is missing", hint="name the file: --meta FILE")
+        raise UsageError(f"no layout of the job: {beside} is missing", hint="give the file: --meta FILE")
     return beside
 
 

@@ -31,7 +31,7 @@ from telemetry.stores.queries import LAST_STEP
 from telemetry.topology import MAX_RANKS
 
 FORMAT = "megascan"
-HINT = "name the benchmark-*.json files of --trace-dir, their folder, or the file that aggregate.py wrote"
+HINT = "give the benchmark-*.json files of --trace-dir, their folder, or the file that aggregate.py wrote"
 MAX_DEPTH = 1000
 STAGES: dict[str, tuple[Stage, ...]] = {
     **dict.fromkeys(("forward", "forward-warmup"), (Stage.FORWARD_COMPUTE,)),

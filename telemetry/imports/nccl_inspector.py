@@ -32,7 +32,7 @@ from telemetry.stages import SpanClock, Stage
 from telemetry.topology import MAX_RANKS, Topology
 
 FORMAT = "nccl-inspector"
-HINT = "name the HOST-pidN.log files in NCCL_INSPECTOR_DUMP_DIR, or the folder"
+HINT = "give the HOST-pidN.log files in NCCL_INSPECTOR_DUMP_DIR, or the folder"
 RANKS_HINT = "import the files of one job; use its default process group at least once, with 8192 bytes or more"
 LAST_US = LAST_NS // 1000
 _Process = tuple[str, int]

@@ -40,7 +40,7 @@ from telemetry.stores.queries import LAST_STEP
 from telemetry.topology import MAX_RANKS, Topology
 
 FORMAT = "nsys"
-HINT = "name the .sqlite files that `nsys export --type sqlite` wrote, or their folder"
+HINT = "give the .sqlite files that `nsys export --type sqlite` wrote, or their folder"
 KERNEL_HINT = "record the GPU: nsys profile --trace cuda,nvtx"
 MAX_ROWS = 20_000_000
 STEP = re.compile(r"(?:ProfilerStep|(?:train|training|global)?[ _]?(?:step|iteration|iter))[ #:_=]*(\d{1,9})", re.I)
@@ -87,7 +87,7 @@ def _by_rank(files: Sequence[Sequence[TraceFile]]) -> dict[int, TraceFile]:
             raise UnreadableError(f"{trace.path} does not contain its rank", hint=hint)
         if rank in found or rank >= MAX_RANKS:
             raise UnreadableError(
-                f"{trace.path} is of rank {rank}, like another file", hint="name one file for each rank"
+                f"{trace.path} is of rank {rank}, like another file", hint="give one file for each rank"
             )
         found[rank] = trace
     return dict(sorted(found.items()))

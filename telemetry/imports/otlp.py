@@ -23,7 +23,7 @@ from telemetry.imports.stated_grid import neighbour, topology_of_options
 from telemetry.imports.text_input import MAX_BYTES, find_inputs, lines_of
 
 FORMAT = "otlp"
-HINT = "name the files of the Collector's file exporter, with `format: json`"
+HINT = "give the files of the file exporter of the OpenTelemetry Collector, with `format: json`"
 RANK_HINT = "a span needs the attributes rank and world_size, and a step: see `docs/guides/opentelemetry.md`"
 
 
@@ -31,7 +31,9 @@ def import_otlp(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
     """The run in files of requests: see :class:`telemetry.imports.interface.Importer`."""
     refuse_meta(options, FORMAT)
     files = find_inputs(
-        paths, (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "the files of the Collector's file exporter"
+        paths,
+        (".json", ".jsonl", ".json.gz", ".jsonl.gz"),
+        "the files of the file exporter of the OpenTelemetry Collector",
     )
     by_rank: dict[tuple[str, int, int], list[RankSpan]] = defaultdict(list)
     for span in (span for path in files for span in _spans(path)):

@@ -79,8 +79,8 @@ def _refuse_several_starts(ordered: Iterable[Operation]) -> None:
         rank, step = operation.places.rank, operation.step
         if step < newest.get(rank, step):
             raise UnreadableError(
-                f"rank {rank} continues with step {step} after step {newest[rank]}: the files are of several starts",
-                hint="import the files, or the lines, of one start of the job",
+                f"rank {rank} continues with step {step} after step {newest[rank]}: the files are of several attempts",
+                hint="import only the files, or the lines, of one attempt of the job",
             )
         newest[rank] = step
 

@@ -97,7 +97,7 @@ def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
     found = sorted(path.glob("trace-*.parquet"))
     if len(found) != 1:
         names = ", ".join(file.name for file in found[:5]) or "no trace-NAME.parquet"
-        raise UsageError(f"{path} holds {names}", hint="name one file: `rankscope import straggler-analysis FILE`")
+        raise UsageError(f"{path} holds {names}", hint="give one file: `rankscope import straggler-analysis FILE`")
     return found[0]
 
 
@@ -106,7 +106,7 @@ def _read(path: Path) -> _Trace:
         with open_input(path) as file:
             rows = _rows(path, pq.ParquetFile(file, pre_buffer=False))
     except FileNotFoundError as error:
-        raise UsageError(f"no file {path}", hint="name a trace-NAME.parquet or the folder it is in") from error
+        raise UsageError(f"no file {path}", hint="give a trace-NAME.parquet or the folder it is in") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         text = str(error).partition("\n")[0][:200]
         raise UnreadableError(f"{path} is not a complete parquet file: {text}", hint=_COLUMNS_HINT) from error

@@ -32,9 +32,9 @@ def find_inputs(paths: Sequence[Path], suffixes: Sequence[str], what: str) -> li
     """
     files = [file for path in paths for file in (_in_folder(path, suffixes, what) if path.is_dir() else [path])]
     if len({file.resolve() for file in files}) < len(files):
-        raise UsageError("a file is given twice", hint="name each file, or the folder, once")
+        raise UsageError("a file is given twice", hint="give each file, or the folder, once")
     if not files:
-        raise UsageError("no path", hint=f"name {what}")
+        raise UsageError("no path", hint=f"give {what}")
     if len(files) > MAX_FILES:
         raise UsageError(f"{len(files)} files", hint=f"at most {MAX_FILES} are supported")
     return files
@@ -45,7 +45,7 @@ def _in_folder(folder: Path, suffixes: Sequence[str], what: str) -> list[Path]:
     found = sorted(files, key=_with_numbers)
     if not found:
         raise UsageError(
-            f"{folder} has no {' or '.join(filter(None, suffixes)) or 'file'}", hint=f"name {what}, or their folder"
+            f"{folder} has no {' or '.join(filter(None, suffixes)) or 'file'}", hint=f"give {what}, or their folder"
         )
     return found
 

@@ -33,7 +33,7 @@ from telemetry.stores.queries import LAST_STEP
 from telemetry.topology import MAX_RANKS, Topology
 
 FORMAT = "torchtitan"
-HINT = "name the folder structured_logs, or its .jsonl files"
+HINT = "give the folder structured_logs, or its .jsonl files"
 MAX_DEPTH = 1000
 STAGES = {
     "step": Stage.STEP,
@@ -93,7 +93,7 @@ def _of_trainer(logs: Sequence[_Log], first: Path) -> dict[int, _Log]:
     sources = sorted({log.source for log in logs if log.operations})
     if len(sources) != 1:
         what = f"steps of several programs: {', '.join(sources)[:200]}" if sources else f"{first} has no step"
-        raise UnreadableError(what, hint="name the files of one program: `import torchtitan SOURCE.global_rank_*`")
+        raise UnreadableError(what, hint="give the files of one program: `import torchtitan SOURCE.global_rank_*`")
     found: dict[int, _Log] = {}
     for log in logs:
         if log.source != sources[0]:
@@ -101,7 +101,7 @@ def _of_trainer(logs: Sequence[_Log], first: Path) -> dict[int, _Log]:
         if log.rank in found:
             raise UnreadableError(
                 f"{found[log.rank].path} and {log.path} are both of rank {log.rank}",
-                hint="each start of a job writes new files: name the files of one start",
+                hint="each attempt of a job writes new files: give the files of one attempt",
             )
         found[log.rank] = log
     return dict(sorted(found.items()))

@@ -67,9 +67,7 @@ class KeptAgent:
                 return
             self._settled.clear()
             pause_s = self._pauses.after_death(monotonic())
-            self._warn(
-                f"the agent {_manner(status)} and is restarted in {pause_s:g} s: what is recorded waits in the spool"
-            )
+            self._warn(f"the agent {_manner(status)} and is restarted in {pause_s:g} s: records wait in the spool")
             pid = self._restart(pause_s)
             self._settled.set()
 

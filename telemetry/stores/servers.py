@@ -135,7 +135,7 @@ def _is_refusal(error: Exception) -> bool:
 def hint(error: Exception) -> str:
     """What the user can do about an error."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "name the file with the CA of the server's certificate: clickhouses://...?ca_certs=FILE"
+        return "give the file with the CA of the server's certificate: clickhouses://...?ca_certs=FILE"
     if not isinstance(error, ServerException):
         return "check that the server runs and this is its native TCP port (9000, with TLS 9440)"
     if error.code == ErrorCodes.UNKNOWN_DATABASE:

@@ -84,7 +84,7 @@ def _check_texts(rows: pa.Table) -> None:
 
 def _check_profiles(table: str, rows: pa.Table) -> None:
     if not all(map(is_profile_id, pc.unique(rows["profile_id"]).to_pylist())):
-        raise UsageError(f"profile_id in {table} is no id", hint="32 hexadecimal digits")
+        raise UsageError(f"profile_id in {table} is not an id", hint="32 hexadecimal digits")
     if table == "profile_parts":
         if (
             pc.max(rows["part"]).as_py() >= MAX_PARTS

@@ -164,7 +164,7 @@ def test_a_profile_survives_the_death_of_its_agent_and_of_its_collector(scene: S
     until(lambda: scene.profile(profile_id, 0).phase is Phase.RUNNING, seconds=60, what="the profile runs")
     busy = scene.order(0, steps=1)
     until(lambda: scene.profile(busy, 0).phase is Phase.FAILED, seconds=60, what="a second profile is refused")
-    assert "another profile of this rank is under way" in scene.profile(busy, 0).reason
+    assert "another profile of this rank is running" in scene.profile(busy, 0).reason
     scene.road.agent.kill()
     scene.road.collector.kill()
     scene.road.start_collector()

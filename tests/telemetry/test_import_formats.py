@@ -261,7 +261,7 @@ def test_a_log_of_two_starts_is_refused(tmp_path: Path) -> None:
     later = [replace(span, start_ns=span.start_ns + 3600 * 10**9) for span in known_run()]
     made_formats.write_ndtimeline_log(tmp_path / "again", later)
     path.write_text(path.read_text() + (tmp_path / "again" / path.name).read_text())
-    with pytest.raises(UnreadableError, match="files are of several starts"):
+    with pytest.raises(UnreadableError, match="files are of several attempts"):
         import_ndtimeline([path], ImportOptions())
 
 

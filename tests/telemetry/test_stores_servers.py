@@ -227,7 +227,7 @@ def test_over_tls_the_server_must_show_a_certificate_of_somebody_trusted(tmp_pat
     authority = make_authority(tmp_path)
     with running_server(make_server(tmp_path, authority)) as server:
         address = f"clickhouses://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{server.tls_port}/secure"
-        with pytest.raises(UnreachableError, match="hint: name the file with the CA of the server"):
+        with pytest.raises(UnreachableError, match="hint: give the file with the CA of the server"):
             open_store(address)
         store = open_store(f"{address}?ca_certs={authority.certificate}")
         insert(store, "spans", numbered_spans(0, 1000))

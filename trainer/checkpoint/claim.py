@@ -45,7 +45,7 @@ def claimed(root: Path, config: TrainConfig) -> Iterator[About | None]:
     except OSError as error:
         raise UsageError(
             f"cannot use {root} for checkpoints: {error.strerror or error}",
-            hint="name a folder that this user can write into: --checkpoints DIR",
+            hint="give a folder that this user can write into: --checkpoints DIR",
         ) from error
     try:
         yield _check_newest(root, steps, config)

@@ -142,7 +142,7 @@ def _read_index(folder: Folder) -> Metadata:
     except (OSError, *BROKEN) as error:
         raise _unreadable_index(folder, str(error)) from error
     if not isinstance(index, Metadata) or not isinstance(index.state_dict_metadata, dict):
-        raise _unreadable_index(folder, "it is no index")
+        raise _unreadable_index(folder, "it is not an index")
     index.storage_meta = StorageMeta()
     return index
 

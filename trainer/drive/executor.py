@@ -243,7 +243,7 @@ def interface_of(address: str) -> str:
     found = {each.address: name for name, addresses in psutil.net_if_addrs().items() for each in addresses}
     if address not in found:
         raise UsageError(
-            f"{address} is no address of this host",
+            f"{address} is not an address of this host",
             hint=f"use the address by which other nodes reach it: {', '.join(sorted(found))}",
         )
     return found[address]

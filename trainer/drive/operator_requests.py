@@ -28,7 +28,7 @@ class Requests:
             raise UsageError(f"the job is over: {job.reason}", hint="the command that started it continues the job")
         if action is Action.RESUME:
             if job.phase is not Phase.PAUSED and job.after_stop is not Phase.PAUSED:
-                raise UsageError("the job is not paused", hint="to let a node in again: rankscope drive resume NODE")
+                raise UsageError("the job is not paused", hint="to admit a node again: rankscope drive resume NODE")
             job.after_stop = Phase.GATHER
             if job.phase is Phase.PAUSED:
                 self._transitions.turn(Phase.GATHER, "resumed")
@@ -53,7 +53,7 @@ class Requests:
             if node.state not in (NodeState.BLOCKED, NodeState.DRAINED):
                 raise UsageError(f"node {node.name} is {node.state}", hint="only a blocked or drained node resumes")
             node.num_slow = node.num_faults = 0
-            self._transitions.set(node, NodeState.NEW, "an operator let it in again")
+            self._transitions.set(node, NodeState.NEW, "an operator admitted it again")
             self._transitions.decide("resume", node.reason, node)
             return
         if action not in (Action.DRAIN, Action.REPLACE):

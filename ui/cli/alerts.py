@@ -45,7 +45,7 @@ def run(options: WatcherOptions) -> int:
     with ExitStack() as open_things:
         alert_store = open_things.enter_context(AlertStore(_state_file(settings)))
         for name, count in alert_store.drop_all_but(hook.name for hook in hooks).items():
-            error_reports.report(f"hook {name} was removed: its {count} waiting notices are dropped")
+            error_reports.report(f"hook {name} was removed: its {count} waiting notifications are dropped")
         dispatchers = [Dispatcher(hook, alert_store, error_reports) for hook in hooks]
         watcher = Watcher(
             open_reader=partial(open_reader, options.store),

@@ -2,7 +2,7 @@
 
 diagnose [RUN]    what slows a run, which rank causes it, since when, and what it costs
 hang [RUN]        why a job makes no progress, from a store, rank files or dumps
-whatif [RUN]      what a slowdown costs, and what each remedy would save
+whatif [RUN]      what a slowdown costs, and what each fix would save
 """
 
 import time
@@ -74,7 +74,7 @@ def _verdict_reader(options: HangOptions, reader: Callable[[], Reader]) -> ReadV
 def _only_run(options: HangOptions) -> str | None:
     runs = options.run or []
     if len(runs) > 1:
-        raise UsageError(f"{len(runs)} runs", hint="name one run. Log files need --logs before them")
+        raise UsageError(f"{len(runs)} runs", hint="give one run. Log files need --logs before them")
     return runs[0] if runs else None
 
 

@@ -192,7 +192,7 @@ def _ask(place: Path, method: str, path: str, **request: Any) -> bytes:
     """
     driver = JobFolder(place.resolve()).read(DRIVER, DriverPlace) if place.is_dir() else None
     if driver is None:
-        raise UsageError(f"no job in {place}", hint="name the folder of the job: --out DIR")
+        raise UsageError(f"no job in {place}", hint="give the folder of the job: --out DIR")
     try:
         answer = httpx.request(
             method,

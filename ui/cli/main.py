@@ -48,11 +48,15 @@ COMMANDS = {
         extra="all",
         help="Run a training command with tracing on, without code changes.",
     ),
-    "train": Subcommand(target="ui.cli.commands.train:train", extra="train", help="Train a recipe."),
+    "train": Subcommand(
+        target="ui.cli.commands.train:train",
+        extra="train",
+        help="Train a model from a recipe, a complete configuration.",
+    ),
     "drive": Subcommand(
         target="ui.cli.commands.drive:drive_app",
         extra="all",
-        help="Train a recipe on several nodes, and survive their failures.",
+        help="Train a model on several nodes, and survive their failures.",
     ),
     "collect": Subcommand(
         target="ui.cli.commands.collect:collect",

@@ -71,7 +71,7 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> SpoolRun:
         found.setdefault((identity.run_id, identity.attempt), {})[identity.rank] = folder, identity
     if not found:
         of = f" of run {run_id}" if run_id else ""
-        raise UnknownRunError(f"no rank file{of} under {spool}", hint="name the folder in RANKSCOPE_SPOOL of the job")
+        raise UnknownRunError(f"no rank file{of} under {spool}", hint="give the folder in RANKSCOPE_SPOOL of the job")
     newest = max(found, key=lambda owner: max(identity.started_ns for _, identity in found[owner].values()))
     return SpoolRun(run_id=newest[0], attempt=newest[1], ranks=found[newest])
 
@@ -93,7 +93,7 @@ def _place(run: SpoolRun, rank: int, profile_id: str, options: ProfileOptions) -
     request = ProfileRequest(profile_id=profile_id, rank=rank, steps=options.steps, seconds=options.seconds, local=True)
     written = place_request(run.ranks[rank][0], request)
     if written is None:
-        raise UsageError(f"another profile of rank {rank} is under way", hint="retry when it has ended")
+        raise UsageError(f"another profile of rank {rank} is running", hint="retry when it has ended")
     return written
 
 

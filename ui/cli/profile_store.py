@@ -91,14 +91,14 @@ def _chosen(attempt: Attempt, options: ProfileOptions) -> tuple[tuple[int, ...],
         return _bounded(unfold_ranks(options.ranks, topology_of(rows).world_size)), ""
     finding = newest_finding(diagnose_run(attempt.reader, attempt.run_id, attempt.number).findings)
     if finding is None:
-        raise UsageError(f"no finding of run {attempt.name} names a rank", hint="name the ranks: --ranks 3,7")
+        raise UsageError(f"no finding of run {attempt.name} names a rank", hint="give the ranks: --ranks 3,7")
     choice = choose_for(attempt.reader, attempt.run_id, attempt.number, finding.ranks)
     return _bounded(choice.ranks), finding.kind.value
 
 
 def _bounded(ranks: Sequence[int]) -> tuple[int, ...]:
     if len(ranks) > MAX_RANKS:
-        raise UsageError(f"{len(ranks)} ranks are too many", hint=f"name at most {MAX_RANKS}: a profile slows the job")
+        raise UsageError(f"{len(ranks)} ranks are too many", hint=f"give at most {MAX_RANKS}: a profile slows the job")
     return tuple(ranks)
 
 

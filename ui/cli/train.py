@@ -41,7 +41,7 @@ def _checkpoint_config(options: TrainOptions) -> CheckpointConfig:
     given = {"checkpoint-every": options.checkpoint_every, "keep": options.keep}
     names = [f"--{name}" for name, value in given.items() if value is not None]
     if names and options.checkpoints is None:
-        raise UsageError(f"{' and '.join(names)} without --checkpoints", hint="name a folder: --checkpoints DIR")
+        raise UsageError(f"{' and '.join(names)} without --checkpoints", hint="give a folder: --checkpoints DIR")
     return CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep or CheckpointConfig().keep)
 
 

@@ -44,7 +44,7 @@ class AppriseHook:
 
     def send(self, notices: Sequence[Notice]) -> None:
         if self._thread and self._thread.is_alive():
-            raise HookError(f"hook {self.name}: a service is still sending the last notice", again=True)
+            raise HookError(f"hook {self.name}: a service is still sending the last notification", again=True)
         accepted: list[bool] = []
         # The timeouts of services apply only between two bytes, so a thread limits the total time.
         self._thread = threading.Thread(target=self._notify, args=(tuple(notices), accepted), daemon=True)
@@ -53,7 +53,7 @@ class AppriseHook:
         if self._thread.is_alive():
             raise HookError(f"hook {self.name}: no answer within {self._timeout_s:g} s", again=True)
         if accepted != [True] * len(notices):
-            raise HookError(f"hook {self.name}: a service rejected the notice", again=True)
+            raise HookError(f"hook {self.name}: a service rejected the notification", again=True)
 
     def _notify(self, notices: Sequence[Notice], accepted: list[bool]) -> None:
         # Errors are not shown: their messages may contain an address with secrets.

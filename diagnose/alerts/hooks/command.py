@@ -70,7 +70,7 @@ class CommandHook:
         self.name = name
         self.resend_s = self._keys.resend_s
         if not shutil.which(self._keys.argv[0]):
-            raise UsageError(f"hook {name}: program {self._keys.argv[0]!r} not found", hint="name its full path")
+            raise UsageError(f"hook {name}: program {self._keys.argv[0]!r} not found", hint="use its full path")
 
     def send(self, notices: Sequence[Notice]) -> None:
         for notice in notices:

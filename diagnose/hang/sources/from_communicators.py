@@ -172,7 +172,7 @@ def evidence_from_inspector(texts: Iterable[tuple[str, bytes]]) -> HangEvidence:
     if not done:
         raise UnreadableError(
             f"no record of NCCL Inspector in {', '.join(names[:3]) or 'no file'}",
-            hint="name the folder set in NCCL_INSPECTOR_DUMP_DIR",
+            hint="give the folder set in NCCL_INSPECTOR_DUMP_DIR",
         )
     comms = [Communicator(uid=uid, size=size, ranks=tuple(_completed(found))) for (uid, size), found in done.items()]
     ranks_of = global_ranks(comms, INSPECTOR)
@@ -189,7 +189,7 @@ def evidence_from_inspector(texts: Iterable[tuple[str, bytes]]) -> HangEvidence:
                 entered=count, completed=count, least_entered=True, least_completed=True
             )
     ranks = {rank: RankEvidence(rank=rank, fronts=of_rank, partial=True) for rank, of_rank in sorted(fronts.items())}
-    notes = (f"{INSPECTOR}: {num_bad} lines are no records",) if num_bad else ()
+    notes = (f"{INSPECTOR}: {num_bad} lines are not records",) if num_bad else ()
     size = _size(comms, len(ranks))
     return HangEvidence(world_size=size, groups=tuple(groups.groups), ranks=ranks, notes=notes)
 

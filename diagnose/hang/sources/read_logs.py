@@ -88,9 +88,9 @@ def _files(name: str) -> list[Path]:
     except (OSError, ValueError) as error:
         raise UsageError(f"{name}: {error}", hint="check the path and the read permission") from None
     if not found:
-        raise UsageError(f"{name} matches no file", hint="name log files, folders or globs: --logs 'logs/*.log'")
+        raise UsageError(f"{name} matches no file", hint="give log files, folders or globs: --logs 'logs/*.log'")
     if len(found) > MAX_FILES:
-        raise UsageError(f"{name} matches {len(found):,} files", hint=f"name at most {MAX_FILES:,}")
+        raise UsageError(f"{name} matches {len(found):,} files", hint=f"give at most {MAX_FILES:,}")
     return found
 
 

@@ -134,7 +134,7 @@ class RankSpanWriter:
             await self._submit(source, "spans", span_rows(spans, state.next_seq))
         except RefusedRowsError as error:
             state.is_refused = True
-            log(f"rankscope collect: OTLP spans of {printable(source.run_id)} are no rank spans: {error.message}")
+            log(f"rankscope collect: OTLP spans of {printable(source.run_id)} are not spans of ranks: {error.message}")
             return False
         return True
 

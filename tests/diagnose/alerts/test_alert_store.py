@@ -264,7 +264,7 @@ def test_a_ledger_that_is_spoiled_is_a_users_error(path: Path, spoil_it: Callabl
         read_alert_store(path)
     with pytest.raises(UnreadableError) as started:
         start(path)
-    assert {listed.value.hint, started.value.hint} == {"move it away, or name another file: --state FILE"}
+    assert {listed.value.hint, started.value.hint} == {"move it away, or use another file: --state FILE"}
 
 
 def start(path: Path) -> None:

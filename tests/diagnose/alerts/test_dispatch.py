@@ -103,8 +103,8 @@ def test_a_hook_that_refuses_for_now_is_asked_until_it_takes_them(alert_store: A
         until(lambda: not alert_store.num_waiting())
     assert hook.taken == told
     assert said == [
-        "hook log: status 503; its notices are kept and retried",
-        "hook log: accepts notices again",
+        "hook log: status 503; its notifications are kept and retried",
+        "hook log: accepts notifications again",
     ]
 
 
@@ -212,7 +212,7 @@ def test_what_may_be_mended_is_told_once(alert_store: AlertStore) -> None:
     tell(alert_store, 1, "log")
     with working(alert_store, hook, said=said):
         until(lambda: not alert_store.num_waiting())
-    assert said[0] == "hook log: status 401; its notices are kept and retried; hint: is its token still good?"
+    assert said[0] == "hook log: status 401; its notifications are kept and retried; hint: is its token still good?"
     assert len(said) == 2
 
 
@@ -224,7 +224,7 @@ def test_a_notice_that_cannot_be_read_is_told_and_holds_up_no_other(alert_store:
     with working(alert_store, hook, said=said):
         until(lambda: not alert_store.num_waiting())
     assert hook.taken == [told[0], told[2]]
-    assert said == ["hook log: unreadable notices are moved to the table `aside` of the alert state: 2"]
+    assert said == ["hook log: unreadable notifications are moved to the table `aside` of the alert state: 2"]
 
 
 class Broken:

@@ -124,11 +124,11 @@ def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
 @pytest.mark.parametrize(
     ("action", "words", "to_do"),
     [
-        (2, "asks to reboot the host", "power-cycle it"),
-        (4, "asks to reset the GPU after its peer-to-peer traffic has ended", "reset the GPU"),
-        (6, "asks to reset the GPU's PCIe bus", "reset the GPU"),
-        (7, "asks to reboot the host", "power-cycle it"),
-        (12, "asks for recovery action 12", "contact the vendor"),
+        (2, "requests a reboot of the host", "power-cycle it"),
+        (4, "requests a reset of the GPU after its peer-to-peer traffic has ended", "reset the GPU"),
+        (6, "requests a reset of the GPU's PCIe bus", "reset the GPU"),
+        (7, "requests a reboot of the host", "power-cycle it"),
+        (12, "requests recovery action 12", "contact the vendor"),
     ],
 )
 def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: str, to_do: str) -> None:
@@ -143,7 +143,7 @@ def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: s
         (Metric.GPU_ECC_UNCORRECTED, "1 uncorrected memory errors", "reset the GPU"),
         (Metric.GPU_REMAP_PENDING, "memory rows are remapped at the next reset", "reset the GPU"),
         (Metric.GPU_REMAP_FAILED, "a memory row could not be remapped", "contact the vendor"),
-        (Metric.GPU_RECOVERY_ACTION, "the driver asks to reset the GPU", "reset the GPU"),
+        (Metric.GPU_RECOVERY_ACTION, "the driver requests a reset of the GPU", "reset the GPU"),
     ],
 )
 def test_what_needs_a_reset_before_long_is_a_warning_that_says_so(metric: str, words: str, to_do: str) -> None:

@@ -157,7 +157,7 @@ def test_inspector_shows_what_completed_and_names_no_rank() -> None:
     ]
     evidence = evidence_from_inspector([("a.log", "\n".join(map(json.dumps, rows)).encode() + b"\n{cut")])
     assert [evidence.ranks[rank].fronts[0].completed for rank in range(2)] == [40, 41]
-    assert "1 lines are no records" in evidence.notes[0]
+    assert "1 lines are not records" in evidence.notes[0]
     assert judge(evidence).initiating == ()
 
 

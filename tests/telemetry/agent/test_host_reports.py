@@ -298,7 +298,7 @@ def test_rows_that_find_no_room_while_the_collector_is_away_are_counted_and_told
         agent.turn()
         agent.turn()
         assert stored_events(client) == [event(number).text for number in (2, 3, 4)]
-    lost = "rankscope agent: the collector did not answer for long: 2 rows of this host for run run/0 are lost\n"
+    lost = "rankscope agent: the collector did not answer for a long time: 2 rows of this host for run run/0 are lost\n"
     assert capsys.readouterr().err == lost
 
 

@@ -21,7 +21,7 @@ AlertsOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Receive spans, store them and answer queries. Ctrl-C ends it. What was acknowledged is stored."""
+    """Receive spans, store them and answer queries. Ctrl-C ends the collector. Acknowledged data is never lost."""
 
     store: OwnStoreOption = "embedded:rankscope-store"
     host: HostOption = "127.0.0.1"

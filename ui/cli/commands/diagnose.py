@@ -116,7 +116,7 @@ class HangOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatifOptions:
-    """Compute the time that slow ranks cost, and what each remedy would save. Exit status 1 if there are findings.
+    """Compute the time that slow ranks cost, and what each fix would save. Exit status 1 if there are findings.
 
     Replays every step as if no rank were slow.
     """

@@ -24,8 +24,10 @@ from ui.cli.commands.train import (
 )
 
 DEFAULT_OUT = Path("rankscope-out/drive")
-NodesOption = Annotated[int, typer.Option(min=1, help="Nodes that train. They share the ranks of the grid.")]
-SparesOption = Annotated[int, typer.Option(min=0, help="More nodes, which replace nodes that fail.")]
+NodesOption = Annotated[
+    int, typer.Option(min=1, help="Number of nodes that train. The ranks are divided among these nodes.")
+]
+SparesOption = Annotated[int, typer.Option(min=0, help="Number of additional nodes. They replace nodes that fail.")]
 OutOption = Annotated[Path, typer.Option(help="Folder of the job: state, checkpoints, logs, rank files, store.")]
 CollectorOption = Annotated[
     str | None,
@@ -39,11 +41,13 @@ CollectorOption = Annotated[
 OwnCollectorOption = Annotated[
     bool,
     typer.Option(
-        "--own-collector/--no-own-collector", help="Without --collector: start one. Otherwise spans stay in --out."
+        "--own-collector/--no-own-collector",
+        help="Start a collector if --collector is not set. With no collector, spans stay in --out.",
     ),
 ]
 CheckpointsOption = Annotated[
-    Path | None, typer.Option(file_okay=False, help="Folder for checkpoints. Default: in --out.", show_default=False)
+    Path | None,
+    typer.Option(file_okay=False, help="Folder for checkpoints. Default: a folder in --out.", show_default=False),
 ]
 ActOption = Annotated[
     list[str],
@@ -59,7 +63,7 @@ FailuresOption = Annotated[
 ]
 StallOption = Annotated[
     float,
-    typer.Option(min=1, help="Seconds of a stall without a finding that explains it. Then the job is restarted."),
+    typer.Option(min=1, help="Restart the job after a stall of this many seconds that no finding explains."),
 ]
 ChecksOption = Annotated[
     bool, typer.Option("--checks/--no-checks", help="Check nodes before they train, and after a fault.")
@@ -85,16 +89,16 @@ AddressOption = Annotated[
 OwnNameArgument = Annotated[str, typer.Argument(help="Name of this node. Default: the host name.", show_default=False)]
 NodeArgument = Annotated[str, typer.Argument(help="Name of the node, as in `rankscope drive status`.")]
 OptionalNodeArgument = Annotated[
-    str, typer.Argument(help="Blocked or drained node to let in again. Default: the paused job.", show_default=False)
+    str, typer.Argument(help="Blocked or drained node to admit again. Default: the paused job.", show_default=False)
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveOptions:
-    """Train a recipe on several nodes of this machine, and survive their failures.
+    """Train a model on several nodes of this machine, and survive their failures.
 
-    A failed node is found, checked, and replaced. Training continues with the newest checkpoint. The same command
-    continues a job that was interrupted.
+    A node that fails is checked. If it is faulty, a spare node replaces it. Training continues from the newest
+    checkpoint. The same command continues a job that was interrupted.
     """
 
     nodes: NodesOption = 1
@@ -169,14 +173,14 @@ class PauseOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeOptions:
-    """Continue a paused job, or let a blocked or drained node in again after a check."""
+    """Continue a paused job, or admit a blocked or drained node again after a check."""
 
     node: OptionalNodeArgument = ""
     out: OutOption = DEFAULT_OUT
 
 
 drive_app = typer.Typer(
-    cls=RunByDefault, help="Train a recipe on several nodes, and survive their failures.", no_args_is_help=False
+    cls=RunByDefault, help="Train a model on several nodes, and survive their failures.", no_args_is_help=False
 )
 add_command(drive_app, DEFAULT, DriveOptions, "ui.cli.drive:drive", cls=DefaultCommand)
 add_command(drive_app, "node", NodeOptions, "ui.cli.drive:node")

@@ -177,7 +177,7 @@ class TrackioOptions(TrackerOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpusOptions:
-    """Write the GPU of each rank, with its UUID: the key to the metrics of DCGM and other exporters."""
+    """Write the GPU of each rank and the GPU's UUID, to join ranks with metrics of DCGM and other exporters."""
 
     run: RunArgument = None
     store: StoreOption = DEFAULT_STORE

@@ -25,27 +25,27 @@ SecondsOption = Annotated[
     typer.Option(
         min=1,
         max=MAX_SECONDS,
-        help="Time limit for a rank to begin a step, and again for its profiled steps to end.",
+        help="Seconds until a rank must begin a step, and again until its profiled steps must end.",
     ),
 ]
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", help="Folder to write the traces to, one file for each rank.", show_default=False),
 ]
-ListOption = Annotated[bool, typer.Option("--list", help="List the profiles of the run. Requests none.")]
+ListOption = Annotated[bool, typer.Option("--list", help="List the profiles of the run. Does not request a profile.")]
 GetOption = Annotated[
     str,
     typer.Option(
         "--get",
         metavar="ID",
-        help="Write the traces of this stored profile to --out. Requests none.",
+        help="Write the traces of this stored profile to --out. Does not request a profile.",
         show_default=False,
     ),
 ]
 LocalSpoolOption = Annotated[
     Path | None,
     typer.Option(
-        help="Profile ranks of this machine through their files here. Needs no collector and no agent.",
+        help="Profile ranks of this machine through the rank files in this folder. Needs no collector and no agent.",
         show_default=False,
     ),
 ]

@@ -27,7 +27,9 @@ CollectorOption = Annotated[
 ]
 RunOption = Annotated[
     str | None,
-    typer.Option(envvar="RANKSCOPE_RUN", help="Name of the run. Default: the time.", show_default=False),
+    typer.Option(
+        envvar="RANKSCOPE_RUN", help="Name of the run. Default: a name with the current time.", show_default=False
+    ),
 ]
 OutOption = Annotated[
     Path | None,
@@ -41,7 +43,7 @@ OutOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Run a training command with tracing on, without code changes. Its exit status is passed on.
+    """Run a training command with tracing on, without code changes. Returns the exit status of the command.
 
     rankscope must be installed in the Python environment of the command.
     """

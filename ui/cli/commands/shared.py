@@ -41,7 +41,10 @@ PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen 
 CertificateOption = Annotated[
     Path | None,
     typer.Option(
-        "--tls-cert", envvar="RANKSCOPE_TLS_CERT", help="Certificate (PEM). Serves https.", show_default=False
+        "--tls-cert",
+        envvar="RANKSCOPE_TLS_CERT",
+        help="Certificate (PEM). The server then accepts only https.",
+        show_default=False,
     ),
 ]
 KeyOption = Annotated[

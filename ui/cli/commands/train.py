@@ -15,7 +15,7 @@ DataOption = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        help="Text file, folder of text, or .bin file of uint16 tokens. Default: the sources of Python.",
+        help="Text file, folder of text, or .bin file of uint16 tokens. Default: the source files of Python.",
         show_default=False,
     ),
 ]
@@ -81,7 +81,10 @@ MicrobatchesOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """Train a recipe. Starts all ranks on this machine; under torchrun this process is one rank."""
+    """Train a model from a recipe, a complete configuration.
+
+    Starts all ranks on this machine. Under torchrun, this process is one rank.
+    """
 
     recipe: RecipeOption = "tiny_cpu"
     data: DataOption = None

@@ -13,7 +13,7 @@ document.addEventListener("click", async ({target}) => {
         const response = await fetch("v1/profiles", {method: "POST", headers, body: button.dataset.order});
         const body = await response.json();
         answer.textContent = response.ok
-            ? "Requested. The file is linked here when it is stored."
+            ? "Requested. A link to the file appears here when the file is stored."
             : `${body.error}. Hint: ${body.hint}`;
         button.disabled = response.ok;
     } catch {

@@ -46,7 +46,7 @@ def by_stage(figures: WhatIf, step: int, *, keep: str) -> go.Figure:
         y=[label for label, _ in worst],
         customdata=[[int(stage_of(label)), step] for label, _ in worst],
         marker={"color": BLUE},
-        hovertemplate="<b>%{y}</b><br>alone: %{x:.1f}% slower<extra></extra>",
+        hovertemplate="<b>%{y}</b><br>if only this is slow: step %{x:.1f}% longer<extra></extra>",
     )
     grid = {"showgrid": True, "gridcolor": FAINT}
     return framed(
@@ -72,7 +72,7 @@ def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
         y=[_percent(ratio) for ratio in values[0].tolist()],
         customdata=[[rank, step] for rank in ranks],
         marker={"color": BLUE},
-        hovertemplate="<b>%{x}</b><br>alone: %{y:.1f}% slower<extra></extra>",
+        hovertemplate="<b>%{x}</b><br>if only this is slow: step %{y:.1f}% longer<extra></extra>",
     )
     return framed(
         [bars],
@@ -105,7 +105,7 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         ygap=2,
         hovertemplate="<b>%{text} pp%{y}</b><br>rank %{customdata[0]}"
         + " and its tensor group" * (topology.tp > 1)
-        + "<br>alone: %{z:.3f}x the ideal step<extra></extra>",
+        + "<br>if only these are slow: %{z:.3f}x the ideal step<extra></extra>",
         colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
     )
     every = -(-columns // 24)

@@ -122,7 +122,9 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
         return str(error), partial(problem, error)
     except Exception:
         log.exception("the page could not be drawn: %s", state.search())
-        return "broken", partial(notice, "This page could not be drawn", "The server's log says why.", colour="red")
+        return "broken", partial(
+            notice, "This page could not be drawn", "The log of the server contains the reason.", colour="red"
+        )
     return "page", page.skeleton
 
 
@@ -168,7 +170,9 @@ def _drawn(name: str, region: Region, state: ViewState, reads: Reads) -> Drawn:
         return _keyed(None if region.quiet else problem(error))
     except Exception:
         log.exception("region %s could not be drawn: %s", name, state.search())
-        return _keyed(notice("This part could not be drawn", "The server's log says why.", colour="red"))
+        return _keyed(
+            notice("This part could not be drawn", "The log of the server contains the reason.", colour="red")
+        )
 
 
 def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> Plotted | None:

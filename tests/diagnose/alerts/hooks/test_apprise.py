@@ -71,10 +71,10 @@ def test_a_notice_is_title_and_text(hook: Hook, services: Apprise) -> None:
 
 def test_what_is_refused_is_told_again_and_no_address_with_it(hook: Hook, services: Apprise) -> None:
     services.takes = False
-    with pytest.raises(HookError, match="a service rejected the notice") as refused:
+    with pytest.raises(HookError, match="a service rejected the notification") as refused:
         hook.send([made_notice()])
     services.breaks = True
-    with pytest.raises(HookError, match="a service rejected the notice") as broken:
+    with pytest.raises(HookError, match="a service rejected the notification") as broken:
         hook.send([made_notice()])
     assert refused.value.again
     assert broken.value.again
@@ -87,7 +87,7 @@ def test_a_service_that_hangs_holds_nobody_and_is_not_asked_twice(services: Appr
     try:
         with pytest.raises(HookError, match=r"no answer within 0.2 s"):
             hook.send([made_notice()])
-        with pytest.raises(HookError, match="still sending the last notice"):
+        with pytest.raises(HookError, match="still sending the last notification"):
             hook.send([made_notice()])
     finally:
         services.free.set()

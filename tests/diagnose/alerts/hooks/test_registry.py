@@ -72,7 +72,7 @@ def test_a_type_that_is_missing_or_misspelt_is_told() -> None:
         ({"batch": True}, "hook ops: batch: must be a whole number"),
         ({"envelope": "paper"}, "hook ops: envelope: must be 'none' or 'cloudevents'"),
         ({"url": 7}, "hook ops: url: must be text"),
-        ({"envelope": "cloudevents", "batch": 2}, "a CloudEvent holds a single notice"),
+        ({"envelope": "cloudevents", "batch": 2}, "a CloudEvent contains a single notification"),
     ],
 )
 def test_a_wrong_key_is_told_by_hook_and_key(change: dict[str, object], expected: str) -> None:

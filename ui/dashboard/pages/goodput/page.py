@@ -35,7 +35,7 @@ MEANINGS = {
 
 
 def skeleton() -> Component:
-    title = heading("Wall time by class. Dotted: begin of an attempt (grey), an incident (red)")
+    title = heading("Wall time by class. Dotted lines: start of an attempt (grey), incident (red)")
     return dmc.Stack(
         [
             html.Div(loading(90), id=region_id("goodput-numbers")),

@@ -61,7 +61,7 @@ def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics
         [
             html.Div([html.H2("Marked area", className="panel-title"), close], className="details-head"),
             dmc.Text(
-                f"{where}, {when}. A span that crosses its edge counts only with the part inside.",
+                f"{where}, {when}. If a span crosses the edge of the area, only its part inside is counted.",
                 size="xs",
                 c="dimmed",
             ),

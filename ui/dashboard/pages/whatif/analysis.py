@@ -187,7 +187,7 @@ def _basis(found: Conclusion, figures: WhatIf) -> str:
     return (
         f"{count(len(figures.rows), 'step')} replayed, {count(figures.num_operations, 'operation')}{left_out}. The "
         f"replayed step times differ from the measured ones by {error:.1%}. “Alone” means: one part as measured, all "
-        "others ideal. Waiting counts for the rank that is waited for. A cause that slows all ranks equally is not "
+        "others ideal. Waiting is part of the rank that causes the wait. A cause that slows all ranks equally is not "
         "visible here."
     )
 
