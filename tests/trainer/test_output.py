@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,9 +73,21 @@ def test_a_folder_of_logs_that_others_can_write_into_is_refused(out: Path) -> No
         open_log(out, "rank-00000.log")
 
 
+def figures_of(step: int) -> str:
+    return json.dumps({"step": step, "loss": 3.0, "step_seconds": 1.0, "tokens_per_second": 8}) + "\n"
+
+
+def test_without_a_terminal_every_tenth_step_and_the_last_are_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = ProgressLine(tmp_path, 25)
+    (tmp_path / FILE_NAME).write_text("".join(map(figures_of, range(25))))
+    line.update()
+    assert re.findall(r"step (\d+)/25", capfd.readouterr().err) == ["10", "20", "25"]
+
+
 def test_a_torn_line_of_progress_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ProgressLine(tmp_path, 10)
-    figures = json.dumps({"step": 9, "loss": 3.0, "step_seconds": 1.0, "tokens_per_second": 8})
-    (tmp_path / FILE_NAME).write_text(f'{{"step": 8, "lo{figures}\n{figures}\n')
+    (tmp_path / FILE_NAME).write_text(f'{{"step": 8, "lo{figures_of(9)}{figures_of(9)}')
     line.update()
     assert capfd.readouterr().err.count("step 10/10") == 1

@@ -266,7 +266,8 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
 def test_what_waits_is_listed_with_its_age(tmp_path: Path) -> None:
     waiting = {"pager": Waiting(count=3, since_ns=START_NS), "chat": Waiting(count=1, since_ns=0)}
     text = str(state_text(State(), waiting, START_NS + 7_200_000_000_000))
-    assert text == "no alerts; 1 notification waits for hook chat; 3 notifications wait for hook pager, the oldest for 2.0 h"
+    waits = "1 notification waits for hook chat; 3 notifications wait for hook pager, the oldest for 2.0 h"
+    assert text == f"no alerts; {waits}"
     told = state_object(State(), waiting)
     assert told["waiting"] == {"pager": 3, "chat": 1}
     assert told["waiting_since_ns"] == {"pager": START_NS, "chat": 0}
