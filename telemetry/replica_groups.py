@@ -8,9 +8,12 @@ torch knows the ranks of its own group only.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from telemetry.errors import UsageError
-from telemetry.topology import Topology
+
+if TYPE_CHECKING:  # it needs NumPy, and settings do not
+    from telemetry.topology import Topology
 
 GROUP, NUM_GROUPS = "REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS"
 """Variables of torchft's launcher and examples."""
@@ -44,17 +47,17 @@ class ReplicaGroup:
         """The rank of the group's rank 0. ``num_ranks``: of all groups."""
         return self.index * (num_ranks // self.count)
 
-    def of_all(self, topology: Topology) -> Topology:
+    def of_all(self, topology: "Topology") -> "Topology":
         """The mesh of all groups, if each group has this one. If it has dp_replicate, but not as its slowest axis, all
         ranks count as replicas."""
         if self.count == 1:
             return topology
         wide = [(name, degree) for name, degree in topology.mesh if degree > 1]
         if any(name == "dp_replicate" for name, _ in wide[1:]):
-            return Topology(mesh=(("dp_replicate", self.count * topology.world_size),))
+            return type(topology)(mesh=(("dp_replicate", self.count * topology.world_size),))
         own = wide[0][1] if wide and wide[0][0] == "dp_replicate" else 1
         rest = tuple((name, degree) for name, degree in topology.mesh if name != "dp_replicate")
-        return Topology(mesh=(("dp_replicate", self.count * own), *rest))
+        return type(topology)(mesh=(("dp_replicate", self.count * own), *rest))
 
 
 ONE_GROUP = ReplicaGroup()

@@ -132,7 +132,7 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
 
 
 def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
-    """Where ranks wait, and which ranks may hold them."""
+    """Where ranks wait, and which ranks may block them."""
     if not graph.blocked and all(of_rank.on_host is not False for of_rank in evidence.ranks.values()):
         return "undecided: no rank is known to wait for another"
     waiting = {rank for rank in evidence.ranks if rank in graph.blocked or evidence.ranks[rank].on_host is False}

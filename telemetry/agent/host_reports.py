@@ -25,9 +25,9 @@ from telemetry.agent.sampling import HostWatch
 from telemetry.agent.thinning import HostSample
 from telemetry.errors import AheadError, UsageError
 from telemetry.evidence import journal
-from telemetry.evidence.rank_state import pid_of
 from telemetry.host_metrics import WINDOW_S, Happening, Metric
 from telemetry.printable import log
+from telemetry.process.pid_namespace import pid_of
 from telemetry.tables import HOST_SAMPLES
 from telemetry.wire.codec import Ack, labelled
 

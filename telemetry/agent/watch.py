@@ -25,9 +25,10 @@ from telemetry.agent.watched_job import (
 from telemetry.errors import UnreadableError
 from telemetry.evidence.collect import Standing, take_flight_files, take_in_time
 from telemetry.evidence.evidence import Evidence, discard_other_steps, keep, kept, kept_state
-from telemetry.evidence.rank_state import belongs_to, check_owner, live_state, pid_of
+from telemetry.evidence.rank_state import belongs_to, check_owner, live_state
 from telemetry.evidence.usual import RecentOperations
 from telemetry.printable import log
+from telemetry.process.pid_namespace import pid_of
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.records import LOG_OFFSETS
 

@@ -25,9 +25,10 @@ from telemetry.errors import UnreadableError
 from telemetry.evidence.evidence import Evidence, Kind, kept, kept_state, next_stamp_ns
 from telemetry.evidence.flight_recorder import ask_flight_recorder, read_flight_files
 from telemetry.evidence.logs import JobLogs
-from telemetry.evidence.rank_state import LIVING, ProcessState, live_state, pid_of
+from telemetry.evidence.rank_state import LIVING, ProcessState, live_state
 from telemetry.evidence.stacks import take_stack
 from telemetry.evidence.usual import Habit, RecentOperations
+from telemetry.process.pid_namespace import pid_of
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.state_page import LiveState, Operation
 from telemetry.records import LOG_OFFSETS, RankIdentity

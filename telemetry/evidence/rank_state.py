@@ -21,7 +21,7 @@ import pyarrow as pa
 from telemetry.errors import UnreadableError
 from telemetry.evidence.evidence import next_stamp_ns
 from telemetry.process.child_process import BORN, birth_of, is_of_this_boot
-from telemetry.process.pid_namespace import NAMESPACE, is_foreign, local_pid
+from telemetry.process.pid_namespace import NAMESPACE, is_foreign, pid_of
 from telemetry.record.reader import RankReader
 from telemetry.record.state_page import LiveState, is_held
 from telemetry.records import RankIdentity
@@ -49,11 +49,6 @@ def check_owner(identity: RankIdentity) -> None:
                 f"user {identity.uid} owns the folder, but not process {identity.pid}",
                 hint="start the rank as the user who owns the folder",
             )
-
-
-def pid_of(identity: RankIdentity) -> int:
-    """The number of the rank's process in the PID namespace of this process. 0: the process cannot be seen."""
-    return local_pid(identity.pid, identity.meta.get(NAMESPACE, ""))
 
 
 def is_hidden(identity: RankIdentity) -> bool:

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from telemetry.evidence.rank_state import is_there, open_process, pid_of
+from telemetry.evidence.rank_state import is_there, open_process
 from telemetry.evidence.worker_client import ask_handler
+from telemetry.process.pid_namespace import pid_of
 from telemetry.records import RankIdentity
 
 PY_SPY_S = 5.0

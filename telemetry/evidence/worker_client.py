@@ -23,9 +23,9 @@ from contextlib import contextmanager, suppress
 from http.client import OK, HTTPConnection, HTTPException
 from pathlib import Path
 
-from telemetry.evidence.rank_state import pid_of
 from telemetry.files.access import open_on_mount
 from telemetry.files.private_files import open_folder
+from telemetry.process.pid_namespace import pid_of
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 from telemetry.record.worker_server import FOLDER_NAME, META_KEY, SOCKET_NAME, short_folder_name
 from telemetry.records import RankIdentity

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
+from telemetry.records import RankIdentity
+
 NAMESPACE = "pid_namespace"
 """In the ``meta`` of a rank's identity: the namespace of its process number. Missing in older versions."""
 SCAN_S = 5.0
@@ -37,6 +39,11 @@ def is_foreign(namespace: str) -> bool:
     """Whether numbers of ``namespace`` mean other processes here. Empty: it is not known, and counts as this one."""
     own = namespace_of()
     return bool(namespace and own) and namespace != own
+
+
+def pid_of(identity: RankIdentity) -> int:
+    """The number of the rank's process in the PID namespace of this process. 0: the process cannot be seen."""
+    return local_pid(identity.pid, identity.meta.get(NAMESPACE, ""))
 
 
 def local_pid(pid: int, namespace: str) -> int:

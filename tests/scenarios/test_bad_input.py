@@ -34,7 +34,12 @@ def taken_port() -> Iterator[int]:
 
 
 def test_an_unknown_run_is_named_beside_those_that_are_stored(spool_of_a_run: Path) -> None:
-    says(rankscope("diagnose", "nope", "--spool", spool_of_a_run), 2, "no run 'nope'", "stored, newest first: small/0")
+    says(
+        rankscope("diagnose", "nope", "--spool", spool_of_a_run),
+        2,
+        "no run 'nope'",
+        "stored runs, newest first: small/0",
+    )
 
 
 def test_an_empty_store_says_how_to_fill_it(tmp_path: Path) -> None:

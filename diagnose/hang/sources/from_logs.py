@@ -69,7 +69,7 @@ def evidence_from_logs(job: JobLog, num_ranks: int = 0) -> HangEvidence:
     """
     if not job.ranks:
         raise UnreadableError(
-            f"the {job.num_files} log files contain no rank, or nothing about a stall",
+            f"no rank and no stall in the log files ({job.num_files})",
             hint="torch 2.2 and newer print [rankN]: before each line. Give each rank a file with its rank in the name",
         )
     world_size, is_guessed = _world_size(job, num_ranks)

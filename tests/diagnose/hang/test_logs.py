@@ -114,14 +114,14 @@ IN_GROUP = "[rank2]:[I1206 10:00:00.1 ProcessGroupNCCL.cpp:900] [PG ID 0 PG GUID
 def test_a_rank_that_reports_nothing_is_not_named_it_may_have_been_ended_before(silent: str) -> None:
     verdict = _verdict(_victims() + silent)
     assert verdict.initiating == ()
-    assert "rank 2 may hold them" in verdict.headline
+    assert "rank 2 may block them" in verdict.headline
 
 
 def test_a_rank_is_not_named_while_the_number_of_ranks_is_a_guess() -> None:
     text = _victims() + _asked(BEHIND)
     verdict = _verdict(text, num_ranks=0)
     assert verdict.initiating == ()
-    assert "rank 2 and other ranks that left no evidence may hold them" in verdict.headline
+    assert "rank 2 and other ranks that left no evidence may block them" in verdict.headline
     assert "--world-size" in verdict.next_step
     assert _verdict(text, num_ranks=8).initiating == ()
     options = "ProcessGroupNCCL initialization options: size: 4, global rank: 2, TIMEOUT(ms): 600000\n"
@@ -148,21 +148,21 @@ def test_old_wordings_without_counts_and_rank_prefixes_name_no_rank() -> None:
     verdict = _verdict("".join(_timed_out(rank, head="") for rank in range(WORLD) if rank != BEHIND))
     assert verdict.initiating == ()
     assert verdict.kind is Kind.INSUFFICIENT_EVIDENCE
-    assert "ranks 0-1, 3 wait; rank 2 may hold them" in verdict.headline
+    assert "ranks 0-1, 3 wait; rank 2 may block them" in verdict.headline
 
 
 def test_an_operation_without_a_group_is_not_taken_to_be_that_of_all_ranks() -> None:
     """Rank 1 is in the group of rank 4, but its second line is lost."""
     verdict = _verdict(_timed_out(1) + _in_tp(4, place=4), num_ranks=8)
     assert not verdict.waits
-    assert "ranks 1, 4 wait; ranks 0, 2-3, 5-7 may hold them" in verdict.headline
+    assert "ranks 1, 4 wait; ranks 0, 2-3, 5-7 may block them" in verdict.headline
 
 
 def test_of_two_late_ranks_none_is_named_because_one_may_wait_for_the_other() -> None:
     verdict = _verdict(_timed_out(0) + _counted(0, "2.6") + _asked(1) + _asked(2) + _timed_out(3) + _counted(3, "2.6"))
     assert verdict.initiating == ()
     assert verdict.kind is Kind.INSUFFICIENT_EVIDENCE
-    assert "ranks 1-2 may hold them" in verdict.headline
+    assert "ranks 1-2 may block them" in verdict.headline
     assert "--stacks" in verdict.next_step
 
 
@@ -171,7 +171,7 @@ def test_when_all_entered_no_rank_is_named() -> None:
     assert verdict.initiating == ()
     assert "none finished it" in verdict.headline
     others = _verdict("".join(_timed_out(rank) + _counted(rank, "2.6") for rank in range(WORLD)), num_ranks=0)
-    assert "other ranks that left no evidence may hold them" in others.headline
+    assert "other ranks that left no evidence may block them" in others.headline
 
 
 def test_when_all_wait_in_several_operations_nothing_is_said_of_a_deadlock() -> None:
@@ -257,7 +257,7 @@ def test_a_timeout_of_gloo_shows_that_the_rank_waited() -> None:
     text = "[rank{}]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 25000ms for recv\n"
     verdict = _verdict(text.format(0) + text.format(2))
     assert verdict.initiating == ()
-    assert "ranks 0, 2 wait; ranks 1, 3 may hold them" in verdict.headline
+    assert "ranks 0, 2 wait; ranks 1, 3 may block them" in verdict.headline
 
 
 def test_a_desync_report_shows_the_place_of_a_silent_rank() -> None:
@@ -452,5 +452,5 @@ def test_files_folders_globs_and_gzip_are_read(tmp_path: Path) -> None:
 def test_a_name_without_files_and_a_log_without_ranks_are_errors_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="matches no file"):
         read_logs([str(tmp_path / "*.log")])
-    with pytest.raises(UnreadableError, match="name no rank"):
+    with pytest.raises(UnreadableError, match="no rank and no stall"):
         _verdict("epoch 3, loss 0.1\n")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from telemetry.agent.host import HIDDEN, Host
-from telemetry.evidence.rank_state import is_alive, is_hidden, live_state, pid_of
+from telemetry.evidence.rank_state import is_alive, is_hidden, live_state
 from telemetry.evidence.stacks import py_spy, take_stack
-from telemetry.process.pid_namespace import NAMESPACE, namespace_of
+from telemetry.process.pid_namespace import NAMESPACE, namespace_of, pid_of
 from telemetry.record.reader import RankReader, find_rank_dirs
 from tests.deadline import until
 
@@ -30,7 +30,8 @@ AGENT = """
 import json, sys
 from pathlib import Path
 from telemetry.agent.host import Host
-from telemetry.evidence.rank_state import is_hidden, live_state, pid_of
+from telemetry.evidence.rank_state import is_hidden, live_state
+from telemetry.process.pid_namespace import pid_of
 from telemetry.evidence.stacks import take_stack
 host = Host(Path(sys.argv[1]))
 for line in sys.stdin:
