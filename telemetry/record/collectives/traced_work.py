@@ -166,7 +166,7 @@ def received_bytes(arguments: Any) -> int:
 
 def _tensor_bytes(argument: Any) -> int:
     if isinstance(argument, torch.Tensor):
-        return argument.nbytes
+        return 0 if argument.is_sparse else argument.nbytes  # ranks may hold different numbers of values
     if isinstance(argument, list | tuple):
         return sum(_tensor_bytes(item) for item in argument)
     return 0

@@ -112,6 +112,7 @@ def _every_operation(rank: int) -> None:
     assert work is not None
     work.wait()
     assert work.is_completed()
+    dist.all_reduce(torch.eye(4).to_sparse())
     dist.broadcast(ones, src=0)
     dist.reduce(ones, dst=0)
     dist.gather(ones, [torch.zeros(4), torch.zeros(4)] if rank == 0 else None)
@@ -142,6 +143,7 @@ def test_every_operation_works_and_those_with_a_stage_are_spans(tmp_path: Path) 
     spans = recorded(tmp_path, 1).spans
     received = spans[spans["stage"] == Stage.EP_ALL_TO_ALL]["size_bytes"]
     assert received.tolist() == [4 * 4, 5 * 4]  # it sends seven numbers, and receives five
+    assert 0 in spans[spans["stage"] == Stage.GRADS_ALL_REDUCE]["size_bytes"]  # the sparse one
 
 
 def _ddp(rank: int) -> None:
