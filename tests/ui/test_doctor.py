@@ -1,4 +1,4 @@
-"""`rankscope doctor` names the folder that ranks write into: `diagnose --spool` wants it."""
+"""`rankscope doctor` checks this machine, and names the folder that ranks write into: `diagnose --spool` wants it."""
 
 import tempfile
 from pathlib import Path
@@ -6,11 +6,21 @@ from pathlib import Path
 import pytest
 
 from telemetry.settings import spool_of
-from ui.cli.doctor import fitness
+from ui.cli.doctor import Check, fitness
+
+
+def checked(name: str) -> Check:
+    return next(check for check in fitness() if check.name == name)
 
 
 def room() -> str:
-    return next(one.found for one in fitness() if one.name == "room for rank files")
+    return checked("room for rank files").found
+
+
+def test_a_machine_without_a_gpu_is_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check = checked("NVIDIA driver")
+    assert (check.fit, check.found) == (True, "none: ranks run on the CPU")
 
 
 def test_the_folder_that_the_environment_names_is_told_before_it_is_there(

@@ -41,7 +41,7 @@ class CriticWorker(Trained):
 
 
 def main() -> None:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
     groups = []
     for worker, prefix in ((ActorWorker, None), (CriticWorker, "standalone_critic_")):
         pool = RayResourcePool([2], use_gpu=False, max_colocate_count=1)
