@@ -95,3 +95,8 @@ def replicas_text(topology: Topology) -> str:
 def degrees(topology: Topology) -> str:
     """The mesh in its own order: ``pp 2 x dp_shard 4 x tp 8``."""
     return " x ".join(f"{name} {degree}" for name, degree in topology.mesh)
+
+
+def worker_name(topology: Topology, dp: int, pp: int) -> str:
+    """A tensor group: ``dp1 pp0``, or ``dp1`` on a mesh without a pipeline."""
+    return f"{topology.replica(dp)} pp{pp}" if topology.pp > 1 else topology.replica(dp)

@@ -14,6 +14,7 @@ from telemetry.topology import Place, Topology
 from ui.dashboard.figures.metrics import hottest_ranks, pool
 from ui.dashboard.figures.style import BLUE, COLOUR_BAR_PX, FAINT, GREY, SUSPECT, framed, outline, room_for
 from ui.dashboard.records import Floats, Ints
+from ui.dashboard.wording import worker_name
 
 MAX_BARS = 12
 MAX_COLUMNS = 400
@@ -130,7 +131,7 @@ def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, step_s: f
     scale = step_s / float(worst.step_s[0])
     ideal_s *= scale
     last_fixed = worst.workers[worst.num_fixed[1:] - 1].tolist()
-    names = ["as measured", *(f"with {topology.replica(dp)} pp{pp}" for dp, pp in last_fixed)]
+    names = ["as measured", *(f"with {worker_name(topology, dp, pp)}" for dp, pp in last_fixed)]
     curve = go.Scatter(
         x=worst.num_fixed,
         y=worst.step_s * scale,

@@ -38,7 +38,7 @@ def test_the_grid_names_and_links_the_groups_of_the_mesh_alone(reads: Reads) -> 
 
 def test_what_if_names_the_slow_worker_and_no_pipeline_stage(reads: Reads) -> None:
     words = said("whatif-says", reads, view=View.WHATIF, run=RUN)
-    assert "The slowest is dp1 ep1 pp0" in words
+    assert "The slowest is dp1 ep1: check" in words
     assert "Pipeline stage" not in words
     assert "M_S" not in said("whatif-cards", reads, view=View.WHATIF, run=RUN)
 

@@ -20,7 +20,7 @@ from ui.dashboard.figures.blame import stage_of
 from ui.dashboard.pages.panels import card, notice
 from ui.dashboard.records import GpuPrice, RunFacts
 from ui.dashboard.view_state import StepRange, ViewState
-from ui.dashboard.wording import NS_PER_S, count, duration
+from ui.dashboard.wording import NS_PER_S, count, duration, worker_name
 
 
 class AnalysisResult(NamedTuple):
@@ -119,7 +119,7 @@ def cause_text(figures: WhatIf) -> str:
         return f"A slowdown below {WORTH_EXPLAINING:.2f}x is not broken down."
     if figures.m_w >= TO_BLAME:
         dp, pp = figures.worst_first[0].tolist()
-        worst = f"{figures.topology.replica(dp)} pp{pp}"
+        worst = worker_name(figures.topology, dp, pp)
         return f"A few workers cause most of it. The slowest is {worst}: check its ranks and their host."
     if figures.topology.pp > 1 and figures.m_s >= TO_BLAME:
         return f"The last pipeline stage causes most of it{_remedy(figures)}"

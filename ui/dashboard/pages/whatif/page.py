@@ -34,7 +34,7 @@ from ui.dashboard.pages.panels import chart_panel, controls_panel, heading, load
 from ui.dashboard.pages.whatif.analysis import cards, concluded, draw_part, refusal, sentences, slowdown_analysis
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Colour, View, ViewState
-from ui.dashboard.wording import ranks_text
+from ui.dashboard.wording import ranks_text, worker_name
 
 MOST_WORKERS, MOST_PARTS = 5, 3
 LEAST = 1.001
@@ -78,7 +78,7 @@ def _workers(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> I
         if ratio >= LEAST:
             where = f"{ranks_text(ranks)} on {hosts}"
             yield (
-                f"worker {topology.replica(dp)} pp{pp}",
+                f"worker {worker_name(topology, dp, pp)}",
                 _alone(ratio),
                 where,
                 _link("timeline", timeline_of(state, first, step)),
