@@ -35,8 +35,6 @@ MAX_PART_TEXT = 4 * 2**20
 """Characters of one part of a trace, in base64."""
 Record = TypeVar("Record")
 _ID = re.compile(r"[0-9a-f]{32}")
-
-
 _STEPS = re.compile(r"steps (\d{1,10}) to (\d{1,10})")
 
 

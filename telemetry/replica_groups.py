@@ -3,7 +3,7 @@
     group 0    RANK 0 1 2 3    ranks 0 1 2 3     mesh of a group   dp_shard=2,tp=2
     group 1    RANK 0 1 2 3    ranks 4 5 6 7     mesh of all       dp_replicate=2,dp_shard=2,tp=2
 
-torch knows the ranks of its own group only.
+Within a group, torch numbers the ranks from 0. It does not know the other groups.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class ReplicaGroup:
         """The only group, unless both variables are set.
 
         Raises:
-            UsageError: they are no number of a group and no number of groups.
+            UsageError: they are not the number of a group and the number of groups.
         """
         texts = [environment.get(name, "").strip() for name in (GROUP, NUM_GROUPS)]
         if not all(texts):

@@ -54,7 +54,7 @@ class Stalls:
         return min(1.0, self.total_ns / float(view.step_ns.sum()))
 
     def repeated_share(self, view: RunView) -> float:
-        """The same, if no stall counts more than the third longest: one or two long loads are no repeated stall."""
+        """The same. No stall counts more than the third longest, because one or two long loads do not repeat."""
         longest = np.sort(self.excess_ns)[-MIN_STALLS]
         return float(np.minimum(self.excess_ns, longest).sum()) / float(view.step_ns.sum())
 

@@ -160,7 +160,7 @@ def _shares(figures: WhatIf) -> Table:
     for name in ("pipeline rank, replica", "", "stage", ""):
         table.add_column(name, header_style="bold")
     places = [
-        *((f"pp{pp}", ratio) for pp, ratio in enumerate(figures.by_pp.tolist())),
+        *((f"pp{pp}", ratio) for pp, ratio in enumerate(figures.by_pp.tolist()) if figures.topology.pp > 1),
         *((figures.topology.replica(dp), ratio) for dp, ratio in enumerate(figures.by_dp.tolist())),
     ]
     stages = sorted(figures.by_stage.items(), key=lambda item: -item[1])[:MOST]

@@ -19,12 +19,17 @@ NAMESPACE = "pid_namespace"
 SCAN_S = 5.0
 """A process that was not found is searched again after this time."""
 MAX_MISSED = 4096
+REUSE_S = 0.1
+"""A search of all processes serves for this time: any user can name many processes. A rank writes its number later than
+this after its start, so the search has seen it."""
 
 _lock = threading.Lock()
 _found: dict[tuple[str, int], int] = {}
 """Namespace and number there -> number here."""
 _missed: dict[tuple[str, int], float] = {}
 """When a process was not found, in seconds of the monotonic clock."""
+_searched_s = -REUSE_S
+"""When all processes were last searched."""
 
 
 def namespace_of(pid: int | str = "self") -> str:
@@ -48,6 +53,7 @@ def pid_of(identity: RankIdentity) -> int:
 
 def local_pid(pid: int, namespace: str) -> int:
     """The number that a process has here; 0: it cannot be seen, or has ended. ``pid``: its number in ``namespace``."""
+    global _searched_s
     if not is_foreign(namespace):
         return pid
     key = namespace, pid
@@ -56,8 +62,10 @@ def local_pid(pid: int, namespace: str) -> int:
             return _found[key]
         if monotonic() - _missed.get(key, -SCAN_S) < SCAN_S:
             return 0
-        _found.clear()
-        _found.update(_scan())
+        if monotonic() - _searched_s >= REUSE_S:
+            _found.clear()
+            _found.update(_scan())
+            _searched_s = monotonic()
         if key not in _found:
             if len(_missed) >= MAX_MISSED:
                 _missed.clear()

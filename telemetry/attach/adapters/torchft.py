@@ -7,7 +7,7 @@
 
 The wrapper keeps the traced group in place of the plain one. So torchft aborts and frees both together.
 
-Steps and stages are inferred. A step that torchft does not commit is no step: its time belongs to the next one.
+Steps and stages are inferred. If torchft does not commit a step, its time counts to the next step.
 
 Source: ``torchft/process_group.py`` and ``torchft/manager.py`` of torchft 2026.10.
 """
@@ -39,7 +39,7 @@ class _GroupOfReplicas(TracedGroup):
 
 
 def install() -> None:
-    """Trace every group that torchft creates in this process, also those that exist. Later calls do nothing.
+    """Trace every process group of torchft in this process: existing and future ones. Later calls do nothing.
 
     Raises:
         AttributeError: this version of torchft has other groups.

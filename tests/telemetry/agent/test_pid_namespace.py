@@ -15,7 +15,8 @@ import pytest
 from telemetry.agent.host import HIDDEN, Host
 from telemetry.evidence.rank_state import is_alive, is_hidden, live_state
 from telemetry.evidence.stacks import py_spy, take_stack
-from telemetry.process.pid_namespace import NAMESPACE, namespace_of, pid_of
+from telemetry.process import pid_namespace
+from telemetry.process.pid_namespace import NAMESPACE, local_pid, namespace_of, pid_of
 from telemetry.record.reader import RankReader, find_rank_dirs
 from tests.deadline import until
 
@@ -145,3 +146,13 @@ def test_a_container_that_starts_again_with_the_same_number_is_another_process(r
     assert followed.began_again()
     assert is_alive(RankReader(folder).identity(), folder)
     again.kill()
+
+
+def test_many_numbers_that_nobody_has_cost_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[int] = []
+    monkeypatch.setattr(pid_namespace, "_scan", lambda: searches.append(1) or iter(()))
+    monkeypatch.setattr(pid_namespace, "_missed", {})
+    monkeypatch.setattr(pid_namespace, "_searched_s", -60.0)
+    monkeypatch.setattr(pid_namespace, "REUSE_S", 60.0)
+    assert [local_pid(number, "another namespace") for number in range(100)] == [0] * 100
+    assert len(searches) == 1

@@ -16,7 +16,7 @@ import torch
 
 import telemetry
 from telemetry.profile_file import about_file, compressed_parts
-from telemetry.profiles import OUTCOME, PROFILED, REQUEST, TRACE, Phase, ProfileOutcome, ProfileRequest, profiled_text
+from telemetry.profiles import OUTCOME, REQUEST, TRACE, Phase, ProfileOutcome, ProfileRequest
 from telemetry.record import profiling
 from telemetry.record.profile_files import (
     final_outcome,
@@ -100,7 +100,7 @@ def test_a_profile_has_the_steps_that_were_asked_for_on_the_clock_of_the_spans(r
     assert any(event["name"] == "aten::mm" for event in trace["traceEvents"])
     telemetry.stop()
     found = recorded(tmp_path)
-    assert found.marks == [(PROFILED, profiled_text(2, 3))]
+    assert found.marks == [("profiled", "steps 2 to 3")]
     anchor = found.reader.live().anchor
     own = {int(row["step"]): row for row in found.spans if row["stage"] == Stage.STEP}
     for step, (begin_ns, duration_ns) in annotated.items():
@@ -244,7 +244,7 @@ def test_a_request_that_is_withdrawn_ends_the_profile_without_a_trace(rank: Path
     assert not torch.autograd._profiler_enabled()
     assert list((rank / "profile").iterdir()) == []
     telemetry.stop()
-    assert recorded(tmp_path).marks == [(PROFILED, profiled_text(0, 1))]  # they took longer all the same
+    assert recorded(tmp_path).marks == [("profiled", "steps 0 to 1")]  # they took longer all the same
 
 
 def test_the_end_of_the_recording_ends_the_profile(rank: Path) -> None:

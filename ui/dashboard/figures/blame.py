@@ -104,7 +104,9 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         colorscale=SCALE,
         xgap=2 if columns <= MIN_SPACED else 0,
         ygap=2,
-        hovertemplate="<b>%{text} pp%{y}</b><br>rank %{customdata[0]}"
+        hovertemplate="<b>%{text}"
+        + " pp%{y}" * (topology.pp > 1)
+        + "</b><br>rank %{customdata[0]}"
         + " and its tensor group" * (topology.tp > 1)
         + "<br>if only these are slow: %{z:.3f}x the ideal step<extra></extra>",
         colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
