@@ -26,6 +26,7 @@ from telemetry.stores.queries import (
     InterruptedSteps,
     RunBeats,
     RunDecisions,
+    RunFirstSteps,
     RunRates,
     Runs,
     RunStageTimes,
@@ -96,6 +97,8 @@ class _Facts:
         self.mfu = means_by_attempt(ask(lambda names: RunRates(run_ids=names, metric=MFU)))
         self.steps = steps_by_attempt(ask(lambda names: RunSteps(run_ids=names)))
         self._leave_out_interrupted(ask_interrupted)
+        first = ask(lambda names: RunFirstSteps(run_ids=names))
+        self.first_ns = {(row["run_id"], row["attempt"]): row["mean_ns"] for row in first}
         self.wall_ns = {
             (row["run_id"], row["first_attempt"], row["last_attempt"]): row["wall_ns"]
             for row in ask(lambda names: RunWallTimes(run_ids=names))
@@ -157,5 +160,7 @@ def _goodput(attempts: list[Row], facts: _Facts, started_ns: int, heard_ns: int)
     host_wall_ns = facts.wall_ns.get((run_id, first, last))
     begin_ns, end_ns = wall_range(started_ns, heard_ns, host_wall_ns, facts.decisions.get(run_id, ()))
     keys = [(run_id, row["attempt"]) for row in attempts]
-    sums = [step_sums(facts.steps.get(key), facts.snapshot_ns.get(key, 0.0)) for key in keys]
+    sums = [
+        step_sums(facts.steps.get(key), facts.snapshot_ns.get(key, 0.0), facts.first_ns.get(key, 0.0)) for key in keys
+    ]
     return goodput_of_sums(sums, end_ns - begin_ns)

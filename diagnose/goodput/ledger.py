@@ -4,7 +4,8 @@
     2. driver          waiting-for-nodes, checking, idle while paused
     3. attempts        start-up, lost part of the open step, detecting, saving      lives.py
     4. steps           useful or repeated
-    5. snapshots       checkpointing
+    5. warm-ups        restarting
+    6. snapshots       checkpointing
 
 Each layer replaces what is below it. So the classes add up to the wall time.
 """
@@ -58,7 +59,7 @@ def make_ledger(history: RunHistory) -> Ledger:
     for layer in _layers_of_driver(history, lives, end_ns):
         timeline = timeline.painted(layer)
     timeline = timeline.painted(piece for life in lives for piece in life.pieces())
-    timeline = timeline.painted_all(*_steps(lives)).painted_all(*_snapshots(lives))
+    timeline = timeline.painted_all(*_steps(lives)).painted(_warm_ups(lives)).painted_all(*_snapshots(lives))
     totals = timeline.totals_ns(len(CLASSES))
     return Ledger(
         run_id=history.run_id,
@@ -117,6 +118,12 @@ def _steps(lives: Sequence[Life]) -> tuple[Ints, Ints, Ints]:
     )
 
 
+def _warm_ups(lives: Sequence[Life]) -> Iterator[Piece]:
+    for life in lives:
+        if life.first_ns is not None and life.warm_ns is not None:
+            yield Piece(life.first_ns, life.warm_ns, CODES[TimeClass.RESTARTING])
+
+
 def _snapshots(lives: Sequence[Life]) -> tuple[Ints, Ints, Ints]:
     """The mean over the ranks of each step, as the step time is. In order of time, without overlaps."""
     starts_ns = np.concatenate([NO_TIMES, *(life.snapshots.start_ns for life in lives)])
@@ -134,7 +141,8 @@ def _incidents(lives: Sequence[Life], timeline: Timeline) -> Iterator[Incident]:
         life = lives[index]
         after = next((later for later in lives[index + 1 :] if later.first_ns is not None), None)
         resumed_ns = after.first_ns if after else None
-        last_ns = min(until_ns, timeline.end_ns if resumed_ns is None else resumed_ns)
+        warm_ns = after.warm_ns if after else None
+        last_ns = min(until_ns, timeline.end_ns if warm_ns is None else warm_ns)
         stop = life.stop
         cost_ns = _time_in(timeline, OF_INCIDENTS, stop.began_ns, last_ns)
         if life.last_ns is not None:

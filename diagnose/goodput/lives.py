@@ -1,12 +1,12 @@
 """The life of each attempt on the timeline of its run.
 
-begin          first step      newest step    progress      fault detected
-v              v               v   ends       v stops       v
-|  start-up    | steps ...     |  lost part   |  detecting  |
-  restarting     useful ...       repeated       detecting
+begin          first step             newest step    progress      fault detected
+v              v                      v   ends       v stops       v
+|  start-up    |warm-up| steps ...    |  lost part   |  detecting  |
+  restarting             useful ...      repeated       detecting
 
-begin          first step      newest step        checkpoint complete
-|  start-up    | steps ...     |  saving          |            planned stop, or the job is done
+begin          first step             newest step        checkpoint complete
+|  start-up    |warm-up| steps ...    |  saving          |            planned stop, or the job is done
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ import numpy as np
 
 from diagnose.goodput.decisions import START
 from diagnose.goodput.records import CODES, AttemptFacts, RunHistory, StepTimes, TimeClass
+from diagnose.goodput.share import warm_up_ns
 from diagnose.goodput.stops import Stop, StopKind, Unstopped, stop_of
 from diagnose.goodput.timeline import Ints, Piece
 
@@ -33,6 +34,8 @@ class Life:
     starts_ns: Ints
     ends_ns: Ints
     """Of its steps, without overlaps."""
+    warm_ns: int | None
+    """End of the warm-up in its first step."""
     snapshots: StepTimes
     is_estimated: bool
     """Whether the time of a fault follows from the usual step time alone."""
@@ -93,6 +96,7 @@ def lives_of(history: RunHistory, end_ns: int) -> list[Life]:
                 numbers=facts.steps.number,
                 starts_ns=starts_ns,
                 ends_ns=ends_ns,
+                warm_ns=_warm_ns(facts.steps, starts_ns, ends_ns),
                 snapshots=facts.snapshots,
                 is_estimated=life.last_ns is not None and stop.stopped_ns == life.usual_end_ns,
             )
@@ -108,6 +112,14 @@ def _with_unreported(history: RunHistory) -> list[AttemptFacts]:
             at_ns = decision.at_ns
             known[decision.attempt] = AttemptFacts(attempt=decision.attempt, started_ns=at_ns, heard_ns=at_ns)
     return [known[attempt] for attempt in sorted(known)]
+
+
+def _warm_ns(steps: StepTimes, starts_ns: Ints, ends_ns: Ints) -> int | None:
+    """The end of the warm-up on the timeline, where steps have these times."""
+    if not len(steps):
+        return None
+    lasts_ns = warm_up_ns(int(steps.duration_ns[0]), int(steps.duration_ns.sum()), len(steps))
+    return min(int(starts_ns[0]) + round(lasts_ns), int(ends_ns[0]))
 
 
 def _laid_out(steps: StepTimes, until_ns: int) -> tuple[Ints, Ints]:

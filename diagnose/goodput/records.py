@@ -25,7 +25,8 @@ class TimeClass(StrEnum):
     CHECKING = "checking"
     """Node checks while no attempt runs."""
     RESTARTING = "restarting"
-    """From the fault decision, or the start of ranks, to the first step. Also the start-up of the first attempt."""
+    """From the fault decision, or the start of ranks, to the first step, and the warm-up in it. Also the start of the
+    first attempt."""
     WAITING = "waiting-for-nodes"
     """Too few nodes are ready."""
     IDLE = "idle"
@@ -125,7 +126,8 @@ class RunHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One fault. ``cost_ns``: the time in the classes of ``OF_INCIDENTS`` until work resumed, and repeated work."""
+    """One fault. ``cost_ns``: the time in the classes of ``OF_INCIDENTS`` until work resumed, and repeated work. The
+    warm-up in the next first step is included."""
 
     attempt: int
     """The attempt that the fault ended."""

@@ -1,7 +1,8 @@
 """The goodput of a run from sums over its steps: cheap enough for a list of hundreds of runs.
 
-The ledger applies the same two rules step by step: which steps are repeated, and where wall time begins and ends. Both
-figures differ only by rounding within an attempt: sums know the mean step time, not that of each step.
+The ledger applies the same rules step by step: which steps are repeated, how long the first step warms up, and where
+wall time begins and ends. Both figures differ only by rounding within an attempt: sums know the mean step time, not
+that of each step.
 
     attempt 0   |0  1  2  3  4  5|                     useful
     attempt 1                        |4  5  6  7  8|   4 and 5 are repeated, 6 to 8 useful
@@ -42,12 +43,27 @@ class CompletedSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSums:
-    """The completed steps of one attempt: their time, and the time in ``checkpoint-snapshot`` within it."""
+    """The completed steps of one attempt: their time, and within it the time in ``checkpoint-snapshot`` and of the
+    warm-up."""
 
     first_step: int
     last_step: int
     steps_ns: float
     snapshot_ns: float = 0.0
+    warm_up_ns: float = 0.0
+
+
+def warm_up_ns(first_ns: float, steps_ns: float, num_steps: int) -> float:
+    """By how much the first step of an attempt exceeds the mean of its other steps. 0 for a single step.
+
+    The first step compiles, allocates and fills caches. After a restart this is a part of the restart.
+
+    Args:
+        first_ns: time of the first step.
+        steps_ns: time of all steps, the first one included.
+        num_steps: how many they are.
+    """
+    return max(0.0, first_ns - (steps_ns - first_ns) / (num_steps - 1)) if num_steps > 1 else 0.0
 
 
 def goodput_of_sums(attempts: Iterable[StepSums | None], wall_ns: int) -> float | None:
@@ -58,7 +74,7 @@ def goodput_of_sums(attempts: Iterable[StepSums | None], wall_ns: int) -> float 
             continue
         span = sums.last_step - sums.first_step + 1
         share = 1 - completed.num_in(sums.first_step, sums.last_step) / span
-        useful_ns += max(0.0, sums.steps_ns - sums.snapshot_ns) * share
+        useful_ns += max(0.0, sums.steps_ns - sums.snapshot_ns - sums.warm_up_ns) * share
         completed.add(sums.first_step, sums.last_step)
         num_steps += span
     return min(1.0, useful_ns / wall_ns) if num_steps and wall_ns > 0 else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diagnose.goodput.share import StepSums
+from diagnose.goodput.share import StepSums, warm_up_ns
 
 Attempt = tuple[str, int]
 """Run and attempt."""
@@ -41,12 +41,22 @@ class AttemptSteps:
         return RecentMean(mean=self.recent_ns, first_step=self.recent_first, last_step=self.last_step)
 
 
-def step_sums(steps: AttemptSteps | None, snapshot_ns: float) -> StepSums | None:
-    """What goodput needs of an attempt. ``snapshot_ns``: its time in ``checkpoint-snapshot``."""
+def step_sums(steps: AttemptSteps | None, snapshot_ns: float, first_ns: float) -> StepSums | None:
+    """What goodput needs of an attempt.
+
+    Args:
+        steps: its steps.
+        snapshot_ns: its time in ``checkpoint-snapshot``.
+        first_ns: time of its first step.
+    """
     if steps is None:
         return None
     return StepSums(
-        first_step=steps.first_step, last_step=steps.last_step, steps_ns=steps.steps_ns, snapshot_ns=snapshot_ns
+        first_step=steps.first_step,
+        last_step=steps.last_step,
+        steps_ns=steps.steps_ns,
+        snapshot_ns=snapshot_ns,
+        warm_up_ns=warm_up_ns(first_ns, steps.steps_ns, steps.num_steps),
     )
 
 

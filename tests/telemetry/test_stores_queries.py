@@ -37,6 +37,7 @@ from telemetry.stores.queries import (
     RankSteps,
     RunBeats,
     RunDecisions,
+    RunFirstSteps,
     RunGrids,
     RunMarks,
     RunRates,
@@ -112,6 +113,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     RunBeats(**RUNS),
     RunStalls(**RUNS),
     RunSteps(**RUNS),
+    RunFirstSteps(**RUNS),
     RunRates(**RUNS, metric="loss"),
     RunWallTimes(**RUNS),
     RunStageTimes(**RUNS, stage=FORWARD),
@@ -442,6 +444,8 @@ def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:
         **RUN, "first_step": 0, "last_step": 3, "num_steps": 4, "steps_ns": 3602.0, "recent_ns": 900.5,
         "recent_first": 0, "last_end_ns": 4902,
     }  # fmt: skip
+    of_first = filled.read(Steps(**RUN, stage=STEP)).to_pylist()[0]["duration_ns"]
+    assert filled.read(RunFirstSteps(**RUNS)).to_pylist() == [{**RUN, "mean_ns": of_first}]
     assert filled.read(RunGrids(**RUNS)).to_pylist() == [{**RUN, "dp_size": 2, "pp_size": 1, "tp_size": 1, "mesh": ""}]
     assert filled.read(RunStalls(**RUNS)).to_pylist() == [{**RUN, "newest_ns": 300}]
     assert filled.read(RunRates(**RUNS, metric="loss")).to_pylist() == [

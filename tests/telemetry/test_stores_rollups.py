@@ -15,6 +15,7 @@ from telemetry.stores.queries import (
     Lanes,
     RankStageMeans,
     RankStageStats,
+    RunFirstSteps,
     Runs,
     RunStageTimes,
     RunSteps,
@@ -93,7 +94,13 @@ def test_the_slow_rank_stands_out_in_every_step(rolled_up: EmbeddedStore) -> Non
 
 def test_answers_are_the_same_without_roll_ups_and_once_they_are_made_from_what_was_stored() -> None:
     """An upgrade of a database with spans in it: nothing is answered differently before, meanwhile and after."""
-    queries = [*(query for query, _ in ROLLED_UP), Steps(**RUN, newest=3), Lanes(**WIDE), Spans(**WIDE, longest=2)]
+    queries = [
+        *(query for query, _ in ROLLED_UP),
+        RunFirstSteps(run_ids=("run",)),
+        Steps(**RUN, newest=3),
+        Lanes(**WIDE),
+        Spans(**WIDE, longest=2),
+    ]
     store = EmbeddedStore()
     store.migrate()
     for rollup in ROLLUPS:

@@ -32,6 +32,7 @@ from telemetry.stores.queries.runs import (
     MOST_NAMED,
     Ranks,
     RunBeats,
+    RunFirstSteps,
     RunGrids,
     RunRates,
     Runs,
@@ -63,8 +64,8 @@ QUERIES: dict[str, type[Query]] = {
         StageTotals, RankStageStats, RankStageMeans, StageCounts, StageSteps, HeatCells, StageGroups, StragglerScan,
         Samples, SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
-        RunSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts, AlertLooks,
-        ProfileRequests, ProfileStates, ProfileParts,
+        RunSteps, RunFirstSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts,
+        AlertLooks, ProfileRequests, ProfileStates, ProfileParts,
     )
 }  # fmt: skip
 """Queries that are allowed over the wire: name -> query."""
@@ -104,6 +105,7 @@ __all__ = [
     "Ranks",
     "RunBeats",
     "RunDecisions",
+    "RunFirstSteps",
     "RunGrids",
     "RunMarks",
     "RunRates",

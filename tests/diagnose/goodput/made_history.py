@@ -15,14 +15,17 @@ def at(second: float) -> int:
     return EPOCH_NS + round(second * S)
 
 
-def steps(first: int, count: int, *, begin_s: float, step_s: float = 1.0, between_s: float = 0.0) -> StepTimes:
-    """Equal steps, one after the other."""
+def steps(
+    first: int, count: int, *, begin_s: float, step_s: float = 1.0, between_s: float = 0.0, warm_up_s: float = 0.0
+) -> StepTimes:
+    """Equal steps, one after the other. The first one is longer by ``warm_up_s``."""
     number = np.arange(first, first + count, dtype=np.int64)
-    start_s = begin_s + (number - first) * (step_s + between_s)
+    is_later = number > first
+    start_s = begin_s + (number - first) * (step_s + between_s) + is_later * warm_up_s
     return StepTimes(
         number=number,
         start_ns=np.array([at(second) for second in start_s], np.int64),
-        duration_ns=np.full(count, round(step_s * S), np.int64),
+        duration_ns=np.where(is_later, round(step_s * S), round((step_s + warm_up_s) * S)).astype(np.int64),
     )
 
 

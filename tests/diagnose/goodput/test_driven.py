@@ -44,6 +44,31 @@ def test_a_killed_rank_costs_detection_checks_restart_and_repeated_steps() -> No
     assert incident.cost_ns == round((1.6 + 3 + 5 + 4.4) * S)
 
 
+def test_the_warm_up_of_an_attempt_is_a_part_of_the_restart() -> None:
+    """Step 10 of attempt 1 is new, step 8 of attempt 2 is repeated. Both are longer by their warm-up."""
+    ledger = make_ledger(
+        history(
+            attempt(0, 4, steps(0, 10, begin_s=6, warm_up_s=2), heard_s=19, ending=Ending.FAILED, interrupted_s=18.5),
+            attempt(1, 21, steps(10, 5, begin_s=23, warm_up_s=4), heard_s=33, ending=Ending.FAILED, interrupted_s=32.5),
+            attempt(2, 35, steps(8, 10, begin_s=37, warm_up_s=3), heard_s=50),
+            decided=decisions(
+                *BEGIN,
+                (19, 0, "rank-failed"),
+                (20, 1, "start"),
+                (33, 1, "rank-failed"),
+                (34, 2, "start"),
+                (50, 2, "done"),
+            ),
+        )
+    )
+    assert seconds(ledger) == {
+        "useful": 10 + 5 + 3, "repeated": 7 + 1, "detecting": 1, "checking": 3, "restarting": 3 + 2 + 4 + 4 + 4 + 3,
+    }  # fmt: skip
+    first, second = ledger.incidents
+    assert (first.resumed_ns, first.cost_ns) == (at(23), (23 - 18 + 4) * S)
+    assert (second.resumed_ns, second.cost_ns) == (at(37), (37 - 32 + 3 + 7) * S)
+
+
 def test_without_a_mark_the_fault_is_assumed_after_the_usual_step_time() -> None:
     ledger = make_ledger(
         history(

@@ -2,14 +2,18 @@
 
 import pytest
 
-from diagnose.goodput.share import StepSums, goodput_of_sums, wall_range
+from diagnose.goodput.share import StepSums, goodput_of_sums, wall_range, warm_up_ns
 
 S = 1_000_000_000
 
 
-def sums(first: int, last: int, *, step_s: float = 1.0, snapshot_s: float = 0.0) -> StepSums:
+def sums(first: int, last: int, *, step_s: float = 1.0, snapshot_s: float = 0.0, warm_up_s: float = 0.0) -> StepSums:
     return StepSums(
-        first_step=first, last_step=last, steps_ns=(last + 1 - first) * step_s * S, snapshot_ns=snapshot_s * S
+        first_step=first,
+        last_step=last,
+        steps_ns=((last + 1 - first) * step_s + warm_up_s) * S,
+        snapshot_ns=snapshot_s * S,
+        warm_up_ns=warm_up_s * S,
     )
 
 
@@ -22,6 +26,7 @@ def sums(first: int, last: int, *, step_s: float = 1.0, snapshot_s: float = 0.0)
         ([sums(0, 99), sums(50, 59), sums(0, 9)], 200, 100 / 200),
         ([sums(0, 9), sums(5, 14, step_s=2)], 40, (10 + 5 * 2) / 40),
         ([sums(0, 9, snapshot_s=2)], 20, 8 / 20),
+        ([sums(0, 9), sums(10, 19, warm_up_s=5)], 40, 20 / 40),
         ([sums(0, 9)], 5, 1.0),
     ],
 )
@@ -29,6 +34,16 @@ def test_a_step_counts_when_it_is_completed_for_the_first_time(
     attempts: list[StepSums | None], wall_s: int, share: float
 ) -> None:
     assert goodput_of_sums(attempts, wall_s * S) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("first_s", "all_s", "num_steps", "warm_up_s"),
+    [(7, 7 + 9 * 2, 10, 5), (2, 20, 10, 0), (1, 19, 10, 0), (5, 5, 1, 0)],
+)
+def test_warm_up_is_what_the_first_step_takes_longer_than_the_mean_of_the_others(
+    first_s: float, all_s: float, num_steps: int, warm_up_s: float
+) -> None:
+    assert warm_up_ns(first_s * S, all_s * S, num_steps) == pytest.approx(warm_up_s * S)
 
 
 def test_without_a_step_or_a_time_there_is_no_goodput() -> None:
