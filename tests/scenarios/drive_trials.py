@@ -299,6 +299,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy.md")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the job of the trial ends too
     kinds = given.only or list(FAULTS)
     outcomes = []
     with _folder(given.out) as folder:
