@@ -262,6 +262,8 @@ class RunOptions:
     """Handed on to that agent, such as ``("--stall-floor", "5")``."""
     spool: Path | None = None
     telemetry: bool = True
+    labels: tuple[str, ...] = ()
+    """``NAME=VALUE``, stored with the run."""
     checkpoints: Path | None = None
     """Folder of checkpoints, on storage that all ranks share. Training continues with the newest complete one in it.
     None: nothing is saved."""

@@ -24,7 +24,7 @@ from trainer.optim.adamw import ShardedAdamW, add_over_ranks
 from trainer.parallel.mesh import Grid, shard_parameters
 from trainer.parallel.pipeline import make_schedule
 from trainer.parallel.tensor import shard_tensors
-from trainer.progress import DeviceReadout, HostReadout, Progress
+from trainer.progress import PEAK_MEMORY, DeviceReadout, HostReadout, Progress, peak_memory_mib
 
 STEPS_PER_COLLECTION = 50
 
@@ -72,6 +72,8 @@ class Trainer:
                 if ended:
                     break
             progress.report(readout.ready(wait=True))
+        if steps:
+            telemetry.sample(PEAK_MEMORY, peak_memory_mib(self.grid.device), step=number)
         return ended and number < steps[-1]
 
     def training_state(self) -> TrainingState:

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,11 @@ def flop_per_token(model: ModelConfig) -> float:
     return 72.0 * layers * hidden**2 * (1 + attention + head)
 
 
+def full_attention_flop_ratio(model: ModelConfig) -> float:
+    """The FLOP of a step if every query saw all keys, divided by those of this model. 1 without a window."""
+    return flop_per_token(replace(model, window=0)) / flop_per_token(model)
+
+
 def peak_tflops(config: TrainConfig) -> float | None:
     """The peak of one device, from the config or by the name of the GPU. None if it is unknown."""
     if config.peak_tflops is not None or config.device == "cpu":
@@ -144,7 +149,20 @@ def model_flops_utilisation(tokens_per_second: float, config: TrainConfig, peak:
     return tokens_per_second * flop_per_token(config.model) / (devices * peak * 1e12)
 
 
+def peak_memory_mib(device: torch.device) -> float:
+    """The most memory that this process has used so far, MiB: of the GPU, as allocated by torch, else of the host."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    with suppress(OSError), Path("/proc/self/status").open() as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
 FILE_NAME = "progress.jsonl"
+PEAK_MEMORY = "peak-memory-mib"
+"""Sample of each rank after its last step."""
 
 
 class Progress:

@@ -15,8 +15,10 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import telemetry
+from telemetry.labels import label_meta
 from telemetry.printable import write_lines
 from telemetry.record.collectives.process_group import register_traced_backend
+from telemetry.records import FULL_ATTENTION_FLOP
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.checkpoint.finite import NotFiniteError
 from trainer.config import RunOptions, TrainConfig
@@ -25,7 +27,7 @@ from trainer.faults.act import hook_for
 from trainer.faults.inject import FIRED_NAME, StartFile, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
-from trainer.progress import FILE_NAME, Progress
+from trainer.progress import FILE_NAME, Progress, full_attention_flop_ratio
 from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
@@ -110,7 +112,13 @@ def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[N
         collector=options.collector,
         agent=seat.init_method == "env://",
         device=config.device,
-        meta={"recipe": config.recipe, "torch": torch.__version__, **_collectives(config)},
+        meta={
+            "recipe": config.recipe,
+            "torch": torch.__version__,
+            FULL_ATTENTION_FLOP: f"{full_attention_flop_ratio(config.model):.6f}",
+            **_collectives(config),
+            **label_meta(options.labels),
+        },
     )
     try:
         yield

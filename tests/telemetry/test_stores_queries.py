@@ -22,6 +22,7 @@ from telemetry.stores.queries import (
     HostClocks,
     InterruptedSteps,
     Lanes,
+    LargestSamples,
     LastSteps,
     Marks,
     MeetingSpans,
@@ -114,6 +115,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     RunStalls(**RUNS),
     RunSteps(**RUNS),
     RunFirstSteps(**RUNS),
+    LargestSamples(**RUN, metrics=("loss", "it's")),
     RunRates(**RUNS, metric="loss"),
     RunWallTimes(**RUNS),
     RunStageTimes(**RUNS, stage=FORWARD),
@@ -334,6 +336,13 @@ def test_of_several_ranks_that_report_a_metric_the_highest_counts(filled: StoreR
     assert column(samples, "value") == [-0.25, 4.0, 3.5]
     assert column(samples, "rank") == [0, 1, 1]
     assert filled.read(Samples(**RUN)).num_rows == 4
+
+
+def test_the_largest_value_of_a_metric_is_that_of_any_rank_and_step(filled: StoreReader) -> None:
+    assert filled.read(LargestSamples(**RUN, metrics=("loss", "it's"))).to_pylist() == [
+        {"metric": "it's", "value": -0.25},
+        {"metric": "loss", "value": 5.0},
+    ]
 
 
 def test_samples_and_marks_are_of_the_steps_that_are_asked_for(filled: StoreReader) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from telemetry.errors import UsageError
+from telemetry.labels import label_meta
 from telemetry.process.child_process import end_with_torchrun
 from telemetry.run_names import checked_run_name
 from trainer.config import CheckpointConfig, RunOptions, TrainConfig
@@ -23,6 +24,8 @@ def train(options: TrainOptions) -> int:
         checkpoint=_checkpoint_config(options),
     )
     parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
+    labels = tuple(options.labels or ())
+    label_meta(labels)
     options.out.mkdir(parents=True, exist_ok=True)
     from trainer.run import launch  # noqa: PLC0415 - after the checks: torch takes seconds to import
 
@@ -32,6 +35,7 @@ def train(options: TrainOptions) -> int:
         fault=options.fault,
         collector=options.collector,
         telemetry=options.telemetry,
+        labels=labels,
         checkpoints=None if options.checkpoints is None else options.checkpoints.resolve(),
     )
     return launch(config, run)

@@ -23,6 +23,7 @@ from telemetry.stores.queries.reports import (
     Evidence,
     EvidenceCount,
     Heartbeats,
+    LargestSamples,
     Marks,
     News,
     SampleCurves,
@@ -62,7 +63,8 @@ QUERIES: dict[str, type[Query]] = {
     for query in (
         Runs, StoredRuns, Ranks, Steps, InterruptedSteps, LastSteps, RankSteps, Spans, Lanes, OperationColumns,
         StageTotals, RankStageStats, RankStageMeans, StageCounts, StageSteps, HeatCells, StageGroups, StragglerScan,
-        Samples, SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater, HostSamples, HostEvents,
+        Samples, LargestSamples, SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater,
+        HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
         RunSteps, RunFirstSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts,
         AlertLooks, ProfileRequests, ProfileStates, ProfileParts,

@@ -70,6 +70,26 @@ class Samples(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LargestSamples(Fields):
+    """The largest value of each metric over all ranks and steps.
+
+    Columns: metric, value; ordered by metric.
+    """
+
+    run_id: str
+    attempt: int
+    metrics: tuple[str, ...]
+
+    def sql(self) -> str:
+        return f"""
+        SELECT metric, max(value) AS value
+        FROM samples WHERE {OF_ATTEMPT}{among("metric", "metrics", self.metrics)}
+        GROUP BY metric
+        ORDER BY metric
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCurves(Fields):
     """Points of a chart of metrics over many steps, from the highest rank that reports each metric.
 

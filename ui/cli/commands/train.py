@@ -79,6 +79,14 @@ MicrobatchesOption = Annotated[
 ]
 
 
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="NAME=VALUE", help="Label of the run, stored with it. Can be repeated.", show_default=False
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
     """Train a model from a recipe, a complete configuration.
@@ -97,6 +105,7 @@ class TrainOptions:
     peak_tflops: PeakOption = None
     collective_timeout: TimeoutOption = None
     run: RunOption = None
+    labels: LabelOption = None
     out: OutOption = Path("rankscope-out/train")
     collector: CollectorOption = None
     checkpoints: CheckpointsOption = None

@@ -28,7 +28,7 @@ MEANINGS = {
     TimeClass.OUTSIDE_STEPS: "between steps and after the last one: evaluation, logging, an open step",
     TimeClass.DETECTING: "from the end of progress until the fault was detected",
     TimeClass.CHECKING: "node checks while no attempt ran",
-    TimeClass.RESTARTING: "from the detection, or the start of ranks, to the first step",
+    TimeClass.RESTARTING: "from the detection, or the start of ranks, to the end of the warm-up in the first step",
     TimeClass.WAITING: "too few nodes were ready",
     TimeClass.IDLE: "paused, or between two attempts that no driver started",
 }
