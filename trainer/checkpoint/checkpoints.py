@@ -1,5 +1,6 @@
 """The checkpoints of one rank, from the first step to the last."""
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from telemetry import Stage, span
 from trainer.checkpoint.claim import facts_of
 from trainer.checkpoint.ending import EndingRequest
 from trainer.checkpoint.finite import NUM_FIGURES, NotFiniteError, check_finite
-from trainer.checkpoint.folder import About, remove_partial
+from trainer.checkpoint.folder import About, remove_old
 from trainer.checkpoint.restore import Restored, restore
 from trainer.checkpoint.schedule import Schedule, Signals
 from trainer.checkpoint.state import TrainingState
@@ -97,7 +98,9 @@ class _Saver:
         self._buffers = Buffers(self._tensors)
         if state.rank == 0:
             with suppress(OSError):
-                remove_partial(root)  # no rank writes before the plan, which needs all ranks
+                # An attempt that was killed right after a checkpoint has not removed what it replaced.
+                # No rank writes before the plan, which needs all ranks.
+                remove_old(root, newest=stored, keep=config.checkpoint.keep, writer_id=os.urandom(4).hex())
         plan = plan_writes(self._tensors, rank=state.rank, world_size=self._world_size)
         self._replicator = (
             Replicator(options.replicas, plan, self._tensors, rank=state.rank) if options.replicas else None

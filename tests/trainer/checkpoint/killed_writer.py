@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -35,8 +36,9 @@ def make_state() -> TrainingState:
     return TrainingState(rank=0, device=CPU, modules=[module], optimiser=ShardedAdamW([module], OptimConfig()))
 
 
-def make_checkpoints(root: Path) -> Checkpoints:
-    return Checkpoints(CONFIG, RunOptions(out=root.parent, checkpoints=root, run_id="job"))
+def make_checkpoints(root: Path, *, keep: int = CONFIG.checkpoint.keep) -> Checkpoints:
+    config = replace(CONFIG, checkpoint=CheckpointConfig(every=1, keep=keep))
+    return Checkpoints(config, RunOptions(out=root.parent, checkpoints=root, run_id="job"))
 
 
 def write_until_killed(root: Path) -> None:
@@ -46,15 +48,20 @@ def write_until_killed(root: Path) -> None:
     if values(state) != {float(done)} and done:
         os._exit(3)
     while True:
-        with torch.no_grad():
-            for tensor in state.tensors().values():
-                if tensor.is_floating_point():
-                    tensor.fill_(done + 1)
-        signals = checkpoints.signals()
-        assert signals is not None
-        checkpoints.after(done, torch.tensor((1.0, 1.0, *signals)))
-        checkpoints.finish()
+        write(done, state, checkpoints)
         done += 1
+
+
+def write(done: int, state: TrainingState, checkpoints: Checkpoints) -> None:
+    """Write the checkpoint after step ``done``. Return when it is complete."""
+    with torch.no_grad():
+        for tensor in state.tensors().values():
+            if tensor.is_floating_point():
+                tensor.fill_(done + 1)
+    signals = checkpoints.signals()
+    assert signals is not None
+    checkpoints.after(done, torch.tensor((1.0, 1.0, *signals)))
+    checkpoints.finish()
 
 
 def values(state: TrainingState) -> set[float]:
