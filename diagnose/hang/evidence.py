@@ -229,8 +229,10 @@ class Contradiction:
     """Two sources that disagree."""
 
     ranks: tuple[int, ...]
-    """The ranks that they disagree on."""
+    """The ranks that they disagree on. The first one is late, or has other counts."""
     text: str
+    apart: tuple[str, str] | None = None
+    """The two sources, if sources of one moment of one job do not disagree like this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Files of labelled hangs, one folder for each source, as `rankscope diagnose hang` reads them.
 
-    simulated NCCL jobs     flight-recorder dumps, logs, answers of NCCL RAS, stacks
-    real dumps              the dumps; logs and answers of RAS are written from the counts in the dumps
-    real gloo jobs          what ``tests.scenarios.hang_trials --out`` left: rank files, flight recorders, logs, stacks
+simulated NCCL jobs     flight-recorder dumps, logs, answers of NCCL RAS, stacks
+real dumps              the dumps; logs and answers of RAS are written from the counts in the dumps
+real gloo jobs          what ``tests.scenarios.hang_trials --out`` left: rank files, flight recorders, logs, stacks
 """
 
 import random

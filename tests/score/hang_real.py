@@ -84,7 +84,7 @@ def _guilty_of(job: Path) -> int:
 
 
 def _sources_of(job: Path, folder: Path) -> dict[str, Found | None]:
-    """The files that the agent of a job wrote, each as a source of its own."""
+    """The files that the agent of a job wrote, each as a source of its own. An agent of dead ranks took no dumps."""
     for kind, source in (("flight-recorder", DUMPS), ("stack", STACKS)):
         (folder / source).mkdir(parents=True)
         for path in (job / "spool").glob(f"*/*/rank-*/evidence/{kind}"):
@@ -93,7 +93,8 @@ def _sources_of(job: Path, folder: Path) -> dict[str, Found | None]:
     (folder / LOG).mkdir()
     for path in (job / "logs").glob("rank-*.log"):
         shutil.copyfile(path, folder / LOG / path.name)
-    found = {source: read_source(source, folder / source, None) for source in (DUMPS, LOG, STACKS)}
+    at_hand = [source for source in (DUMPS, LOG, STACKS) if any((folder / source).iterdir())]
+    found = {source: read_source(source, folder / source, None) for source in at_hand}
     return {SPOOL: read_source(SPOOL, job / "spool", None), **found}
 
 
@@ -148,7 +149,10 @@ def _comms(evidence: HangEvidence) -> Iterator[dict[str, object]]:
         if len(counted) == len(group.members) > 1 and index not in exchanges:
             rows = [
                 {
-                    **{"rank": place, "host": f"10.0.0.{rank // 8}", "pid": 1000 + rank, "cuda_dev": rank % 8},
+                    "rank": place,
+                    "host": f"10.0.0.{rank // 8}",
+                    "pid": 1000 + rank,
+                    "cuda_dev": rank % 8,
                     "collective_counts": {"AllReduce": evidence.ranks[rank].fronts[index].entered},
                 }
                 for place, rank in enumerate(group.members)

@@ -1,18 +1,22 @@
 """The scoreboard's part about hangs: every labelled hang from each source alone, from pairs, and beside a false source.
 
-python -m tests.score.hangs [--tune] [--count 100] [--trials DIR ...] [--write]
+python -m tests.score.hangs [--tune] [--count 100] [--trials DIR ...] [--rows FILE] [--write]
 
-``--trials``: folders that ``python -m tests.scenarios.hang_trials --out DIR`` left. Exit status 1 where an innocent rank
-is named, where a verdict is undecided without saying what is missing, or where it says that nothing is stalled.
+``--trials``: folders that ``python -m tests.scenarios.hang_trials --out DIR`` left.
+
+Exit status 1 where an innocent rank is named although the true sources contradict it, where a verdict is undecided
+without asking for more evidence, or where it says that nothing is stalled. The true sources contradict a false one if
+they name faulty ranks by themselves, or if the verdict lists a contradiction.
 """
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
 
@@ -21,7 +25,7 @@ from diagnose.hang.sources.combine import Found, judge_together
 from diagnose.hang.verdict import HangVerdict
 from tests.benchmarks.pages import as_table, write_section
 from tests.score.cases import REPORTING
-from tests.score.hang_cases import FALSE_KINDS, FAMILIES, HangCase, simulated_case
+from tests.score.hang_cases import FALSE_KINDS, FAMILIES, HangCase, Sources, simulated_case
 from tests.score.hang_files import SOURCES, SPOOL
 from tests.score.hang_real import published_cases, trial_cases
 
@@ -49,6 +53,8 @@ class Judged:
     """``ALL`` or ``SOME_GONE`` of the ranks; empty beside a false source."""
     false: str = ""
     """The kind of the false source."""
+    refuted: bool = True
+    """Whether the true sources contradict the false one, so that no innocent rank may be named."""
     outcome: str
     headline: str
 
@@ -78,25 +84,31 @@ def judged(case: HangCase) -> Iterator[Judged]:
         for name, other in product(case.whole, false):
             if name != other:
                 both = {name: case.whole[name], other: false[other]}
-                found = [both[each] for each in ORDER if each in both]
-                yield _judged(case, f"{name}, false {other}", found, false=kind)
+                yield _beside(case, f"{name}, false {other}", both, other, kind)
         for other in false:
-            found = [false[other] if each == other else case.whole[each] for each in ORDER if each in case.whole]
-            yield _judged(case, f"all others, false {other}", found, false=kind)
+            yield _beside(case, f"all others, false {other}", {**case.whole, other: false[other]}, other, kind)
 
 
 def _judged(
     case: HangCase, sources: str, found: Sequence[Found | None], *, reporting: str = "", false: str = ""
 ) -> Judged:
     readable = [one for one in found if one is not None]
-    outcome, headline = UNDECIDED, "not readable"  # the command says which files it needs, see its hints
+    outcome, headline, contradicted = UNDECIDED, "not readable", False  # the error says which files are needed
     if readable:
         verdict = judge_together(readable)
         outcome, headline = outcome_of(verdict, case.guilty), f"{verdict.headline} | next: {verdict.next_step}"
+        contradicted = bool(verdict.evidence.contradictions)
     return Judged(
         case=case.name, family=case.family, sources=sources, reporting=reporting, false=false,
-        outcome=outcome, headline=headline,
+        refuted=not false or contradicted, outcome=outcome, headline=headline,
     )  # fmt: skip
+
+
+def _beside(case: HangCase, sources: str, found: Sources, false: str, kind: str) -> Judged:
+    """``false``: the false source among ``found``."""
+    row = _judged(case, sources, [found[each] for each in ORDER if each in found], false=kind)
+    true = [found[each] for each in ORDER if each in found and each != false]
+    return replace(row, refuted=row.refuted or _judged(case, "", true).outcome in (EXACT, SOME))
 
 
 def _of_seed(family_and_seed: tuple[str, int]) -> list[Judged]:
@@ -140,8 +152,10 @@ def as_section(found: Sequence[Judged]) -> str:
     ]
     beside = [one for one in found if one.false]
     pairs = dict.fromkeys(one.sources for one in beside)
-    by_pair = [(name, *_cells(one for one in beside if one.sources == name)) for name in pairs]
-    by_kind = [(kind, *_cells(one for one in beside if one.false == kind)) for kind in FALSE_KINDS]
+    refuted = [one for one in beside if one.refuted]
+    by_pair = [(name, *_cells(one for one in refuted if one.sources == name)) for name in pairs]
+    by_kind = [(kind, *_cells(one for one in refuted if one.false == kind)) for kind in FALSE_KINDS]
+    by_kind.append(("nothing contradicts it", *_cells(one for one in beside if not one.refuted)))
     families = dict.fromkeys(one.family for one in found)
     numbers = [(name, str(len({one.case for one in found if one.family == name}))) for name in families]
     return "\n\n".join((
@@ -159,7 +173,9 @@ def main() -> int:
     print(section)
     if given.write:
         write_section(TITLE, COMMAND, section)
-    wrong = [one for one in found if one.outcome in WRONG]
+    if given.rows:
+        given.rows.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in found))
+    wrong = [one for one in found if one.outcome in WRONG and (one.refuted or one.outcome != INNOCENT)]
     for one in wrong:
         where = f"{one.case}: {one.sources}{f' ({one.false})' if one.false else f', {one.reporting} ranks report'}"
         print(f"wrong: {one.outcome}: {where}: {one.headline}", file=sys.stderr)
@@ -171,6 +187,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tune", action="store_true", help="the seeds that rules may be tuned on")
     parser.add_argument("--count", type=int, default=COUNT, help="seeds for each kind of simulated hang")
     parser.add_argument("--trials", type=Path, nargs="+", default=[], help="folders of `hang_trials --out`")
+    parser.add_argument("--rows", type=Path, help="write every verdict into this file, a JSON object in each line")
     parser.add_argument("--at-once", type=int, default=1, help="processes beside one another")
     parser.add_argument("--write", action="store_true", help="write docs/accuracy.md")
     return parser.parse_args()

@@ -8,9 +8,10 @@
 
 A rank *waits* if its innermost frame is in torch.distributed, or in a synchronisation with the device. Inside of
 autograd's engine, nothing is known: it may wait in a hook. The same holds for most frames of a program: ``loss.item()``
-waits, too, and shows no frame. So does a function that moves a batch to the device. A rank is *elsewhere* if
-its innermost frame handles no tensor: a data loader, files, sockets. A frame that waits for another thread or process
-is passed over. One sample of stacks names a rank only if it is the only one that does not wait.
+waits, too, and shows no frame. So does a function that moves a batch to the device. A rank is *elsewhere* if its
+innermost frame handles no tensor: a data loader, files, sockets. A frame that waits for another thread or process is
+passed over, and so is a frame of rankscope's recorder. One sample of stacks names a rank only if it is the only one
+that does not wait.
 """
 
 import html
@@ -48,6 +49,8 @@ _HANDS_OVER = re.compile(
     r"|asyncio/\w+)\.py:"
 )
 """Frames that wait for another thread or process, which may be in communication: their caller shows what for."""
+_RECORDS = re.compile(r"\((?:.*/)?telemetry/(?:record|attach)/")
+"""Frames of rankscope's own recorder around an operation."""
 _HOST_ONLY = re.compile(
     r"\((?:.*/)?(?:socket|ssl|subprocess|shutil|pathlib|gzip|tarfile|zipfile|http/client|sessions|adapters|connectionpool"
     r"|retries|tokenization\w*|(?!\w*(?:model|weight|checkpoint|param|state))\w*(?:loader|dataset|sampler|reader)s?)\.py:"
@@ -115,7 +118,8 @@ def evidence_from_stacks(stacks: dict[int, tuple[str, ...]], notes: tuple[str, .
 
 def is_elsewhere(frames: tuple[str, ...]) -> bool | None:
     """Whether a rank is outside of all communication, for certain. None: not known."""
-    own = [frame for frame in frames if not _LEAF.match(frame) and not _HANDS_OVER.search(frame)]
+    passed_over = (_HANDS_OVER, _RECORDS)
+    own = [frame for frame in frames if not _LEAF.match(frame) and not any(one.search(frame) for one in passed_over)]
     if not own:
         return None
     if _WAITS.search(own[0]):
