@@ -66,11 +66,11 @@ def outcome_of(verdict: HangVerdict, guilty: frozenset[int]) -> str:
         return INNOCENT
     if named:
         return EXACT if named == guilty else SOME
-    if verdict.kind is None:
-        return NOTHING
-    if verdict.kind is not Kind.INSUFFICIENT_EVIDENCE:
+    if verdict.kind not in (None, Kind.INSUFFICIENT_EVIDENCE):
         return OPERATION
-    return UNDECIDED if any(option in verdict.next_step for option in ASKS_FOR) else UNSAID
+    if any(option in verdict.next_step for option in ASKS_FOR):
+        return UNDECIDED if verdict.kind or verdict.evidence.ranks else NOTHING
+    return UNSAID
 
 
 def judged(case: HangCase) -> Iterator[Judged]:
@@ -131,6 +131,22 @@ def all_judged(first: int, count: int, at_once: int, trials: Sequence[Path]) -> 
     return found
 
 
+NOTE = """\
+- Each source is judged alone, then pairs, then all four. `Some` in the second column: up to two ranks left nothing in a
+  source, some ranks were ended before their watchdogs reported, and some stacks do not show that their rank waits.
+- *Some of the faulty ranks*: no other rank is named. *Operation, no rank*: the verdict names the operation that is stuck.
+  This is right if the device or the network is stuck. *Undecided*: the next step names the evidence that is missing.
+- The real NCCL jobs have dumps only. Their logs and answers of RAS are written from the counts in the dumps. The real
+  gloo jobs have no RAS, and some ended before the agent took dumps.
+- Simulated hangs: seeds begin at {first}. One or two ranks stop, in jobs of 8 to 64 ranks. Half of the commands state
+  the number of ranks (`--world-size`).
+- A false source shows another hang of the same job (its counts are often almost equal), a moment before the hang, other
+  rank numbers for all ranks, or exchanges two ranks. All its ranks report. RAS of a healthy moment is read twice, like
+  the service.
+- The tables of false sources count cases in which the true sources contradict the false one: they name faulty ranks by
+  themselves, or the verdict lists a contradiction. The last row of the last table counts all others. There, the true
+  source shows nothing that contradicts the false one, and a verdict can be that of the false source alone.
+"""
 HEADINGS = ("exact", "some of the faulty ranks", "operation, no rank", "undecided", "innocent rank named")
 
 
@@ -141,8 +157,8 @@ def _cells(rows: Iterable[Judged]) -> tuple[str, ...]:
     return tuple(map(str, numbers))
 
 
-def as_section(found: Sequence[Judged]) -> str:
-    """The section of docs/accuracy.md."""
+def as_section(found: Sequence[Judged], first: int) -> str:
+    """The section of docs/accuracy.md. ``first``: the first seed."""
     names = [" + ".join(one) for one in SETS]
     alone = [(name, reporting) for name in names for reporting in (ALL, SOME_GONE)]
     rows = [
@@ -163,16 +179,19 @@ def as_section(found: Sequence[Judged]) -> str:
         as_table(("sources", "ranks that report", "cases", *HEADINGS), rows),
         as_table(("sources", "cases", *HEADINGS), by_pair),
         as_table(("kind of false source", "cases", *HEADINGS), by_kind),
+        NOTE.format(first=f"{first:,}").strip(),
     ))  # fmt: skip
 
 
 def main() -> int:
     given = _arguments()
-    found = all_judged(0 if given.tune else REPORTING, given.count, given.at_once, given.trials)
-    section = as_section(found)
+    first = 0 if given.tune else REPORTING
+    found = all_judged(first, given.count, given.at_once, given.trials)
+    section = as_section(found, first)
     print(section)
     if given.write:
-        write_section(TITLE, COMMAND, section)
+        trials = " --trials DIR" if given.trials else ""
+        write_section(TITLE, f"{COMMAND} --count {given.count}{trials}", section)
     if given.rows:
         given.rows.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in found))
     wrong = [one for one in found if one.outcome in WRONG and (one.refuted or one.outcome != INNOCENT)]

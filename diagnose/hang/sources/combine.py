@@ -81,8 +81,7 @@ def _of_different_moments(verdict: HangVerdict, sources: tuple[str, str]) -> Han
     return _undecided(
         verdict,
         f"undecided: the {named} do not show the same moment of the same job",
-        f"give files of one attempt that were taken at one time. Leave out the {sources[0]} or the {sources[1]}, "
-        "whichever is older",
+        "take new evidence of all ranks at one time (--dumps, --stacks, --logs). Or leave out the older one of the two",
     )
 
 

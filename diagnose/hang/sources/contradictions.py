@@ -112,5 +112,5 @@ def sources_apart(contradictions: Iterable[Contradiction]) -> tuple[str, str] | 
     ranks: dict[tuple[str, str], set[int]] = defaultdict(set)
     for one in contradictions:
         if one.apart is not None:
-            ranks[one.apart].add(one.ranks[0])
+            ranks[one.apart].update(one.ranks)
     return next((pair for pair, disputed in ranks.items() if len(disputed) >= LEAST_RANKS), None)

@@ -6,12 +6,12 @@
     rankscope                   the ``stack`` evidence of an agent
     torch.distributed.debug     "=== Rank 3: ..." or an HTML page: all ranks in one file, each in one of the forms above
 
-A rank *waits* if its innermost frame is in torch.distributed, or in a synchronisation with the device. Inside of
-autograd's engine, nothing is known: it may wait in a hook. The same holds for most frames of a program: ``loss.item()``
-waits, too, and shows no frame. So does a function that moves a batch to the device. A rank is *elsewhere* if its
-innermost frame handles no tensor: a data loader, files, sockets. A frame that waits for another thread or process is
-passed over, and so is a frame of rankscope's recorder. One sample of stacks names a rank only if it is the only one
-that does not wait.
+A rank *waits* if its innermost frame is in torch.distributed, in rankscope's recorder around an operation, or in a
+synchronisation with the device. Inside of autograd's engine, nothing is known: it may wait in a hook. The same holds
+for most frames of a program: ``loss.item()`` waits, too, and shows no frame. So does a function that moves a batch to
+the device. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader, files, sockets. A frame that
+waits for another thread or process is passed over. One sample of stacks names a rank only if it is the only one that
+does not wait.
 """
 
 import html
@@ -41,7 +41,7 @@ _THREAD = re.compile(r'^Thread \S{1,40}(?: \([^)]{0,40}\))?: "(?P<name>[^"]{0,10
 _FRAME = re.compile(r"^    (?P<frame>\S.{0,300} \(.{1,300}:\d{1,7}\))$")
 _WAITS = re.compile(
     r"\((?:.*/)?torch/distributed/(?!.*(?:pipelining|checkpoint|elastic|fsdp|tensor|optim|run))|\((?:.*/)?distributed_c10d\.py:"
-    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives)\.py:|^(?:torch\.cuda\.)?synchronize \("
+    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives|telemetry/record/collectives/\w+)\.py:|^(?:torch\.cuda\.)?synchronize \("
     r"|^(?:nccl|c10d::|gloo::|cudaStreamSynch|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
 )
 _HANDS_OVER = re.compile(
@@ -49,8 +49,6 @@ _HANDS_OVER = re.compile(
     r"|asyncio/\w+)\.py:"
 )
 """Frames that wait for another thread or process, which may be in communication: their caller shows what for."""
-_RECORDS = re.compile(r"\((?:.*/)?telemetry/(?:record|attach)/")
-"""Frames of rankscope's own recorder around an operation."""
 _HOST_ONLY = re.compile(
     r"\((?:.*/)?(?:socket|ssl|subprocess|shutil|pathlib|gzip|tarfile|zipfile|http/client|sessions|adapters|connectionpool"
     r"|retries|tokenization\w*|(?!\w*(?:model|weight|checkpoint|param|state))\w*(?:loader|dataset|sampler|reader)s?)\.py:"
@@ -118,8 +116,7 @@ def evidence_from_stacks(stacks: dict[int, tuple[str, ...]], notes: tuple[str, .
 
 def is_elsewhere(frames: tuple[str, ...]) -> bool | None:
     """Whether a rank is outside of all communication, for certain. None: not known."""
-    passed_over = (_HANDS_OVER, _RECORDS)
-    own = [frame for frame in frames if not _LEAF.match(frame) and not any(one.search(frame) for one in passed_over)]
+    own = [frame for frame in frames if not _LEAF.match(frame) and not _HANDS_OVER.search(frame)]
     if not own:
         return None
     if _WAITS.search(own[0]):

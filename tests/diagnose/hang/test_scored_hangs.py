@@ -1,4 +1,5 @@
-"""A few hangs of the scoreboard: no innocent rank is named beside a false source, and every verdict asks for evidence."""
+"""Some hangs of the scoreboard: no innocent rank beside a false source. Undecided verdicts ask for evidence."""
+
 
 from pathlib import Path
 
