@@ -69,9 +69,11 @@ meshes: install  ## slow and stop ranks on learned meshes; takes half an hour; r
 attach-trials: frameworks  ## slow and stop a rank of each framework without code changes; takes half an hour; rewrites their table in docs/accuracy.md
 	@RANKSCOPE_ADAPTERS_PYTHON=$(FRAMEWORKS_PYTHON) $(BIN)/python -m tests.scenarios.attach_trials --write $(ATTACH_ARGS)
 
-score: install  ## measure the accuracy on simulated and real slow runs; rewrites their tables in docs/accuracy.md
+score: install  ## measure the accuracy on simulated and real slow runs and hangs; rewrites their tables in docs/accuracy.md
 	@$(BIN)/python -m tests.score --write $(SCORE_ARGS)
 	@$(BIN)/python -m tests.score.sharded --write
+	@rm -rf build/hangs && $(BIN)/python -m tests.scenarios.hang_trials --count 7 --out build/hangs
+	@$(BIN)/python -m tests.score.hangs --trials build/hangs --write
 	@$(BIN)/python -m tests.score.real --write
 
 fleet: install parts  ## run jobs in network namespaces with faulty links, and measure when alerts arrive; rewrites their tables in docs/accuracy.md

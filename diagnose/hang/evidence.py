@@ -231,6 +231,8 @@ class Contradiction:
     ranks: tuple[int, ...]
     """The ranks that they disagree on."""
     text: str
+    apart: tuple[str, str] | None = None
+    """The two sources, if sources of one moment of one job do not disagree like this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +266,16 @@ class HangEvidence:
     def is_partial(self) -> bool:
         """Whether some rank is known in part only. Then a rank that is late may be a victim, too."""
         return any(of_rank.partial for of_rank in self.ranks.values())
+
+    @property
+    def hidden_waits(self) -> frozenset[int]:
+        """Ranks that may wait for a rank without full evidence, in a group whose members no source lists."""
+        whole = {rank for rank, of_rank in self.ranks.items() if not of_rank.partial}
+        if not whole or whole.issuperset(range(self.world_size)):
+            return frozenset()
+        return frozenset(
+            rank for rank in whole if any(not self.groups[index].complete for index in self.ranks[rank].fronts)
+        )
 
     def tense(self, present: str, past: str) -> str:
         """``past`` for a job that has ended, else ``present``."""

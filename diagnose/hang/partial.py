@@ -21,7 +21,8 @@ from diagnose.hang.wording import Cause
 
 
 def without_guessed_groups(evidence: HangEvidence, graph: WaitGraph) -> WaitGraph:
-    """The graph without operations that all *known* members of a group have entered: others may be missing."""
+    """The graph without operations that all *known* members of a group have entered: others may be missing, in partial
+    evidence and in dumps that list no members."""
     stuck = {key: ranks for key, ranks in graph.stuck.items() if evidence.groups[key[0]].complete}
     return replace(graph, stuck=stuck)
 
@@ -35,7 +36,7 @@ def not_waiting(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
 
 def sure_roots(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
     """Ranks that others wait for and of which everything is known, or whose own device is stuck."""
-    whole = {rank for rank, of_rank in evidence.ranks.items() if not of_rank.partial}
+    whole = {rank for rank, of_rank in evidence.ranks.items() if not of_rank.partial} - evidence.hidden_waits
     few = len(graph.device_stuck) < len(evidence.ranks) / 2  # else the count of the others is more likely to be wrong
     return ((graph.roots() - graph.device_stuck) & whole) | (graph.device_stuck if few else set())
 

@@ -99,8 +99,7 @@ def judge(evidence: HangEvidence) -> HangVerdict:
     graph = wait_graph(evidence)
     if graph.waits and not graph.roots() and not graph.stuck:  # waiting in a circle: sends seldom block
         graph = wait_graph(evidence, without_sends=True)
-    if evidence.is_partial:
-        graph = without_guessed_groups(evidence, graph)
+    graph = without_guessed_groups(evidence, graph)
     mismatch = find_mismatch(evidence)
     cut_off = find_cut_off(evidence, graph) if mismatch is None else None
     blame = _by_mismatch(mismatch) or _by_network(cut_off) or _by_death(evidence) or _by_waiting(evidence, graph)
@@ -155,7 +154,7 @@ def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
         return _by_partial(evidence, graph)
     roots = graph.roots()
     stopped = {rank for rank, of_rank in evidence.ranks.items() if of_rank.process is Process.STOPPED}
-    visible = (roots & evidence.ranks.keys()) | stopped
+    visible = ((roots & evidence.ranks.keys()) - evidence.hidden_waits) | stopped
     if not visible and not roots and graph.waits and not graph.stuck:
         circle = {rank for wait in graph.waits.values() for rank in wait.on if rank in evidence.ranks}
         if left_out := find_left_out(evidence, circle):
@@ -164,7 +163,8 @@ def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
         visible |= stopped_short(evidence, graph)
     missing = certain_roots(evidence, graph, visible)
     if not visible | missing:
-        return _no_rank(graph, roots)
+        is_hidden = bool(roots & evidence.hidden_waits) or (not roots and _waits_in_guessed_group(evidence, graph))
+        return _undecided() if is_hidden else _no_rank(graph, roots)
     cause = _cause(evidence, graph, visible or missing)
     kind = Kind.DEAD_RANK if any(evidence.ranks[rank].is_gone for rank in visible) else Kind.HUNG_COLLECTIVE
     return _blame(visible | missing, kind, cause, SURE if visible else DEDUCED)
@@ -190,6 +190,14 @@ def _by_partial(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
         return _blame({lone}, Kind.HUNG_COLLECTIVE, cause, LONE[cause] - (UNKNOWN_SIZE if evidence.guessed_size else 0))
     if not suspects and graph.stuck and not evidence.guessed_size:
         return _no_rank(graph, graph.roots())
+    return _undecided()
+
+
+def _waits_in_guessed_group(evidence: HangEvidence, graph: WaitGraph) -> bool:
+    return any(not evidence.groups[op.group].complete for op in graph.blocked.values())
+
+
+def _undecided() -> _Blame:
     return _blame((), Kind.INSUFFICIENT_EVIDENCE, Cause.UNDECIDED, LIKELY / 2)
 
 

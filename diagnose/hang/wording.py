@@ -44,17 +44,19 @@ NEXT_STEPS = {
     "of the launcher",
     Cause.FELL_OVER_MISMATCH: "compare the collective of {ranks} with those of the peers: a branch, a shape or a batch "
     "differs. Run again when all records have arrived",
-    Cause.MISSING: "check whether the process of {ranks}{host} still exists, and take a dump of it",
+    Cause.MISSING: "check whether the process of {ranks}{host} still exists, and take a dump of it (--dumps)",
     Cause.MISMATCH: "compare the code path of {ranks} with its peers: a branch, a shape or a batch differs",
     Cause.LEFT_OUT: "find the branch where {ranks} skips a collective that its peers issue",
     Cause.ALL_ENTERED: "check the links between the hosts of the group, and its NCCL log (NCCL_DEBUG=INFO)",
-    Cause.CIRCLE: "compare the order in which these ranks issue their collectives. The order differs",
-    Cause.NOTHING: "nothing",
+    Cause.CIRCLE: "take the stacks of these ranks (--stacks), and compare the order in which they issue their "
+    "collectives. The order differs",
+    Cause.NOTHING: "if the job makes no progress, take new evidence of all ranks while it hangs: dumps (--dumps) and "
+    "stacks (--stacks). If it has failed, add the logs (--logs)",
 }
 AFTER_THE_END = {
     Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code was blocked. Then restart without this host",
     Cause.STOPPED: "find what stopped {ranks}{host}: a SIGSTOP or a debugger",
-    Cause.MISSING: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid)",
+    Cause.MISSING: "read the end of the log of {ranks}{host} (--logs) and dmesg there (OOM killer, Xid)",
 }
 """Replaces entries of ``NEXT_STEPS`` that need a living process."""
 WAITING_FRAMES = ("threading.py", "selectors.py", "socket.py", "queue.py", "distributed_c10d.py", "c10d_logger.py")
@@ -128,7 +130,8 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             circle = _named(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
             return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"
         case _:
-            return "nothing is stalled"
+            is_seen = bool(evidence.ranks)
+            return "no rank waits in an operation: nothing is stalled in communication" if is_seen else "nothing is stalled"
 
 
 def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:

@@ -32,7 +32,8 @@ INDENT = "    "
 def hang_text(verdict: HangVerdict) -> RenderableType:
     """The verdict as a text for rich."""
     if verdict.kind is None:
-        return Group(line(verdict.headline, style="green"), *_sources(verdict), *_notes(verdict), *_run(verdict))
+        ask = [line(f"{INDENT}next: {verdict.next_step}")] if verdict.evidence.ranks else []
+        return Group(line(verdict.headline, style="green"), *ask, *_sources(verdict), *_notes(verdict), *_run(verdict))
     style = "bold yellow" if verdict.kind is Kind.INSUFFICIENT_EVIDENCE else "bold red"
     return Group(
         line(verdict.headline, style=style),

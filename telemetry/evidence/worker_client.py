@@ -142,9 +142,10 @@ def _ended_in_time(connection: "_RankConnection", late: threading.Event) -> Iter
     def end() -> None:
         late.set()
         with suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
+            opened.shutdown(socket.SHUT_RDWR)
 
     connection.connect()
+    opened = connection.sock  # the connection forgets it once the head of the answer is there
     timer = threading.Timer(ANSWER_S, end)
     timer.daemon = True
     timer.start()

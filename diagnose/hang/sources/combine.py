@@ -5,8 +5,10 @@
     stacks            ranks 0-7                    frames of all
 
 The first source that shows the groups of a rank is used for its counts. Groups are the same if torch gives them one
-name, or NCCL one hash. Sources contradict each other if they show other counts of a rank in one group, or another state
-of its process, or if each of them alone names other ranks. No rank is named that a contradiction is about.
+name, or NCCL one hash. Sources contradict each other as ``contradictions.py`` shows, or if each of them alone names
+other ranks. No rank is named that a contradiction is about, and none at all if two sources are of different moments.
+
+Sizes and types are compared within one source only: sources write them in different forms.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from diagnose.findings import Kind
 from diagnose.hang.evidence import (
     Contradiction,
-    Front,
     Group,
     GroupTable,
     HangEvidence,
@@ -25,11 +26,12 @@ from diagnose.hang.evidence import (
     Source,
 )
 from diagnose.hang.job_size import plausible_size
+from diagnose.hang.sources.contradictions import of_one_rank, on_members, on_order, sources_apart
+from diagnose.hang.sources.from_communicators import RAS
 from diagnose.hang.verdict import HangVerdict, State, judge
 from diagnose.ranges import fold_ranks
 
 MAX_CONTRADICTIONS = 50
-_ENDED = (Process.DEAD, Process.ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +67,42 @@ def judge_together(found: Sequence[Found]) -> HangVerdict:
         for one, text in zip(found, says, strict=True)
     )
     together = combine(found)
-    contradictions = (*together.contradictions, *_disagreements(verdicts))[:MAX_CONTRADICTIONS]
-    verdict = judge(replace(together, sources=sources, contradictions=contradictions))
+    contradictions = (*_disagreements(verdicts), *together.contradictions)
+    verdict = judge(replace(together, sources=sources, contradictions=contradictions[:MAX_CONTRADICTIONS]))
+    apart = sources_apart(contradictions)
+    if apart is not None:
+        return _of_different_moments(verdict, apart)
     disputed = sorted({rank for one in contradictions for rank in one.ranks} & set(verdict.initiating))
-    return _undecided(verdict, disputed) if disputed else verdict
+    return _disputed(verdict, disputed) if disputed else verdict
 
 
-def _undecided(verdict: HangVerdict, disputed: Sequence[int]) -> HangVerdict:
-    named = _named(set(disputed))
+def _of_different_moments(verdict: HangVerdict, sources: tuple[str, str]) -> HangVerdict:
+    named = " and the ".join(sources)
+    return _undecided(
+        verdict,
+        f"undecided: the {named} do not show the same moment of the same job",
+        "take new evidence of all ranks at one time (--dumps, --stacks, --logs). Or leave out the older one of the two",
+    )
+
+
+def _disputed(verdict: HangVerdict, ranks: Sequence[int]) -> HangVerdict:
+    named = _named(set(ranks))
+    return _undecided(
+        verdict,
+        f"undecided: the sources contradict each other on {named}",
+        f"take new evidence of {named} at one time: a flight-recorder dump (--dumps) and a stack (--stacks)",
+    )
+
+
+def _undecided(verdict: HangVerdict, headline: str, next_step: str) -> HangVerdict:
     states = {rank: State.UNKNOWN if rank in verdict.initiating else state for rank, state in verdict.states.items()}
     return replace(
         verdict,
         kind=Kind.INSUFFICIENT_EVIDENCE,
         initiating=(),
         states=states,
-        headline=f"undecided: the sources contradict each other on {named}",
-        next_step=f"take new evidence of {named} at one time: a flight-recorder dump and a stack",
+        headline=headline,
+        next_step=next_step,
         confidence=round(verdict.confidence / 2, 2),
     )
 
@@ -105,13 +127,14 @@ def combine(found: Sequence[Found]) -> HangEvidence:
         return found[0].evidence
     groups = _Groups()
     ranks: dict[int, tuple[str, RankEvidence]] = {}
-    contradictions: list[Contradiction] = []
+    contradictions = list(_between_sources(found))
+    signing = next((one for one in found if _has_signatures(one.evidence)), None)
     for one in found:
         for rank, of_rank in one.evidence.ranks.items():
-            moved = _with_groups(of_rank, one.evidence, groups)
+            moved = _with_groups(of_rank if one is signing else _unsigned(of_rank), one.evidence, groups)
             known = ranks.get(rank)
             if known is not None:
-                contradictions += _contradictions(known, (one.name, moved), groups)
+                contradictions += of_one_rank(known, (one.name, moved), groups.groups)
             ranks[rank] = (one.name, moved) if known is None else (known[0], _merged(known[1], moved))
     all_evidence = [one.evidence for one in found]
     first = all_evidence[0]
@@ -126,8 +149,29 @@ def combine(found: Sequence[Found]) -> HangEvidence:
         ranks={rank: _settled(of_rank) for rank, (_, of_rank) in sorted(ranks.items())},
         has_ended=any(evidence.has_ended for evidence in all_evidence),
         notes=tuple(note for evidence in all_evidence for note in evidence.notes),
-        contradictions=tuple(contradictions[:MAX_CONTRADICTIONS]),
+        contradictions=tuple(contradictions),
     )
+
+
+def _between_sources(found: Sequence[Found]) -> Iterator[Contradiction]:
+    """On members of groups, and on the order of ranks within them."""
+    named = [(one.name, one.evidence) for one in found]
+    shown = {name: {rank: _groups_of(of_rank) for rank, of_rank in evidence.ranks.items()} for name, evidence in named}
+    yield from on_members(named, shown)
+    for ras in named:
+        for torch in named if ras[0] == RAS else ():
+            if torch is not ras:
+                yield from on_order(torch, ras)
+
+
+def _has_signatures(evidence: HangEvidence) -> bool:
+    return any(op.signature for of_rank in evidence.ranks.values() for op in of_rank.pending)
+
+
+def _unsigned(of_rank: RankEvidence) -> RankEvidence:
+    """Without what another source writes in another form."""
+    pending = tuple(replace(op, signature="", usual="") for op in of_rank.pending)
+    return replace(of_rank, pending=pending, ended={})
 
 
 def _complete(group: Group, size: int) -> Group:
@@ -178,33 +222,3 @@ def _merged(known: RankEvidence, more: RankEvidence) -> RankEvidence:
 def _settled(of_rank: RankEvidence) -> RankEvidence:
     """The host of an NCCL rank runs ahead of its device: it may be in its own code while an operation is pending."""
     return replace(of_rank, on_host=None) if of_rank.partial and of_rank.pending else of_rank
-
-
-def _contradictions(
-    known: tuple[str, RankEvidence], more: tuple[str, RankEvidence], groups: GroupTable
-) -> Iterator[Contradiction]:
-    (name, first), (other, second) = known, more
-    rank = first.rank
-    for index in sorted(first.fronts.keys() & second.fronts.keys()):
-        where = groups.groups[index].name
-        for verb, one, two in _differences(first.fronts[index], second.fronts[index]):
-            text = f"the {other} says rank {rank} {verb} {two} of {where}, the {name} says {one}"
-            yield Contradiction(ranks=(rank,), text=text)
-    if second.process in _ENDED and first.process in (Process.ALIVE, Process.STOPPED):
-        text = f"the {other} says rank {rank} is {second.process}, the {name} says {first.process}"
-        yield Contradiction(ranks=(rank,), text=text)
-    if second.on_host is False and not first.partial and not first.pending and first.fronts:
-        text = f"the {other} say rank {rank} waits in communication, the {name} shows nothing pending"
-        yield Contradiction(ranks=(rank,), text=text)
-
-
-def _differences(first: Front, second: Front) -> Iterator[tuple[str, int, int]]:
-    if _differ(first.completed, first.least_completed, second.completed, second.least_completed):
-        yield "completed", first.completed, second.completed
-    if _differ(first.entered, first.least_entered, second.entered, second.least_entered):
-        yield "entered", first.entered, second.entered
-
-
-def _differ(first: int, first_is_least: bool, second: int, second_is_least: bool) -> bool:
-    """``is_least``: the number is a lower bound."""
-    return (first < second and not first_is_least) or (second < first and not second_is_least)

@@ -6,11 +6,12 @@
     rankscope                   the ``stack`` evidence of an agent
     torch.distributed.debug     "=== Rank 3: ..." or an HTML page: all ranks in one file, each in one of the forms above
 
-A rank *waits* if its innermost frame is in torch.distributed, or in a synchronisation with the device. Inside of
-autograd's engine, nothing is known: it may wait in a hook. The same holds for most frames of a program: ``loss.item()``
-waits, too, and shows no frame. So does a function that moves a batch to the device. A rank is *elsewhere* if
-its innermost frame handles no tensor: a data loader, files, sockets. A frame that waits for another thread or process
-is passed over. One sample of stacks names a rank only if it is the only one that does not wait.
+A rank *waits* if its innermost frame is in torch.distributed, in rankscope's recorder around an operation, or in a
+synchronisation with the device. Inside of autograd's engine, nothing is known: it may wait in a hook. The same holds
+for most frames of a program: ``loss.item()`` waits, too, and shows no frame. So does a function that moves a batch to
+the device. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader, files, sockets. A frame that
+waits for another thread or process is passed over. One sample of stacks names a rank only if it is the only one that
+does not wait.
 """
 
 import html
@@ -40,7 +41,7 @@ _THREAD = re.compile(r'^Thread \S{1,40}(?: \([^)]{0,40}\))?: "(?P<name>[^"]{0,10
 _FRAME = re.compile(r"^    (?P<frame>\S.{0,300} \(.{1,300}:\d{1,7}\))$")
 _WAITS = re.compile(
     r"\((?:.*/)?torch/distributed/(?!.*(?:pipelining|checkpoint|elastic|fsdp|tensor|optim|run))|\((?:.*/)?distributed_c10d\.py:"
-    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives)\.py:|^(?:torch\.cuda\.)?synchronize \("
+    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives|telemetry/record/collectives/\w+)\.py:|^(?:torch\.cuda\.)?synchronize \("
     r"|^(?:nccl|c10d::|gloo::|cudaStreamSynch|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
 )
 _HANDS_OVER = re.compile(

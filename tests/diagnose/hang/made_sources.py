@@ -37,6 +37,8 @@ def watchdog_lines(
 ) -> list[str]:
     """What a rank logs. ``ended_early``: before some of its watchdogs report."""
     lines = [f"[rank{one.rank}]: iteration 7, loss 3.1, lr 0.0003"]
+    if job.moves:
+        return lines
     for at in _groups_of(job, one):
         entered, completed, oldest = _progress(one, at)
         if oldest is not None and not (ended_early and rng.random() < 0.7):
@@ -67,11 +69,17 @@ def _head(one: SimulatedRank) -> str:
     return f"[rank{one.rank}]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] "
 
 
+def group_label(job: SimulatedJob, at: int) -> tuple[str, str]:
+    """The name and the description that torch gives a group."""
+    name = job.groups[at].name
+    if name == WORLD:
+        return "0", "default_pg"
+    return str(at + 1), f"mesh_{name.replace(' transfers', '_p2p')}"
+
+
 def _prefix(job: SimulatedJob, one: SimulatedRank, at: int, version: str) -> str:
-    group = job.groups[at]
-    uid = "0" if group.name == WORLD else str(at + 1)
-    desc = "default_pg" if group.name == WORLD else f"mesh_{group.name.replace(' transfers', '_p2p')}"
-    place = group.members.index(one.rank)
+    uid, desc = group_label(job, at)
+    place = job.groups[at].members.index(one.rank)
     match version:
         case "2.3":
             return f"[PG {uid} Rank {place}]"

@@ -111,16 +111,20 @@ class SimulatedJob:
     """By operation and rank."""
     troubled: set[int] = field(default_factory=set)
     """The ranks whose trouble has come."""
+    moves: bool = False
+    """Whether this is a moment of a job that goes on: no watchdog reports."""
 
-    def run(self) -> None:
-        """Go on until nothing moves."""
-        moved = True
-        while moved:
+    def run(self, rounds: int | None = None) -> int:
+        """Go on until nothing moves, or for so many rounds. Returns the number of rounds."""
+        moved, done = True, 0
+        while moved and (rounds is None or done < rounds):
+            done += 1
             order = list(self.ranks)
             self.rng.shuffle(order)
             moved = any([self._turn(one) for one in order])
             if self.backend is Backend.NCCL:
                 moved |= any([self._device_turn(one) for one in self.ranks])
+        return done
 
     def _turn(self, one: SimulatedRank) -> bool:
         """A few moves of the rank's host; whether there were any."""

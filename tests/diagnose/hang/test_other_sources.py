@@ -257,7 +257,10 @@ def test_sources_that_name_different_ranks_name_none_together() -> None:
     ]
     verdict = judge_together(found)
     assert verdict.initiating == ()
-    assert verdict.headline == "undecided: the sources contradict each other on rank 2"
+    assert (
+        verdict.headline
+        == "undecided: the flight recorder and the NCCL RAS do not show the same moment of the same job"
+    )
     assert hang_object(verdict)["contradictions"][0]["text"] == (
         "the flight recorder alone names rank 2, the NCCL RAS alone names rank 0"
     )
@@ -283,3 +286,63 @@ def test_a_source_fills_the_rank_that_another_one_lacks() -> None:
     ])  # fmt: skip
     assert verdict.initiating == (2,)
     assert verdict.evidence.missing == ()
+
+
+def _counting(evidence: HangEvidence, completed: dict[int, int]) -> HangEvidence:
+    """The same, but some ranks have completed other numbers of operations."""
+    ranks = {
+        rank: replace(evidence.ranks[rank], fronts={0: Front(entered=9, completed=number)})
+        for rank, number in completed.items()
+    }
+    return replace(evidence, ranks={**evidence.ranks, **ranks})
+
+
+def test_no_rank_is_named_if_two_sources_show_other_counts_of_several_ranks() -> None:
+    dumps = _recorded(behind=2)
+    found = [Found(name="flight recorder", evidence=dumps), Found(name="log", evidence=_counting(dumps, {0: 7, 1: 7}))]
+    verdict = judge_together(found)
+    assert (verdict.kind, verdict.initiating) == (Kind.INSUFFICIENT_EVIDENCE, ())
+    assert verdict.headline == "undecided: the flight recorder and the log do not show the same moment of the same job"
+    assert "--dumps" in verdict.next_step
+
+
+def test_no_rank_is_named_if_two_sources_disagree_on_the_members_of_a_group() -> None:
+    dumps, other = _recorded(behind=2), _recorded(behind=2, size=6)
+    late = {rank: other.ranks[rank] for rank in (4, 5)}
+    log = replace(other, ranks=late, groups=(replace(other.groups[0], complete=False),))
+    verdict = judge_together([Found(name="flight recorder", evidence=dumps), Found(name="log", evidence=log)])
+    assert verdict.initiating == ()
+    assert verdict.evidence.contradictions[0].text == (
+        "the log says rank 4 is in default_pg, the flight recorder says it is not"
+    )
+
+
+def test_no_rank_is_named_if_ras_shows_ranks_behind_that_the_dumps_show_ahead() -> None:
+    """RAS alone names no rank: two are late."""
+    ras = Found(name="NCCL RAS", evidence=evidence_from_ras(read_ras(_ras([50, 50, 51, 51]), "ras")))
+    verdict = judge_together([Found(name="flight recorder", evidence=_recorded(behind=2)), ras])
+    assert verdict.initiating == ()
+    assert "the NCCL RAS shows rank 0 behind rank 2 in communicator 0xab, the flight recorder does not" in [
+        one.text for one in verdict.evidence.contradictions
+    ]
+
+
+def test_sizes_are_not_compared_between_sources() -> None:
+    """Dumps and logs write them in different forms."""
+    dumps = _recorded(behind=-1)
+    signed = {
+        rank: replace(of_rank, pending=(replace(of_rank.pending[0], signature="all_reduce [[8]] Float"),))
+        for rank, of_rank in dumps.ranks.items()
+    }
+    logged = replace(signed[3], pending=(replace(signed[3].pending[0], signature="all_reduce 8/8"),))
+    verdict = judge_together([
+        Found(name="flight recorder", evidence=replace(dumps, ranks={rank: signed[rank] for rank in range(3)})),
+        Found(name="log", evidence=replace(dumps, ranks={3: logged})),
+    ])  # fmt: skip
+    assert verdict.initiating == ()
+    assert verdict.kind is Kind.HUNG_COLLECTIVE
+
+
+def test_a_rank_inside_an_operation_of_the_recorder_waits() -> None:
+    recorded = "    _ending.<locals>.method (telemetry/record/collectives/traced_work.py:128)\n    main (train.py:9)"
+    assert judge(_stacks([recorded, WAITS, LOADS, recorded])).initiating == (2,)

@@ -3,10 +3,12 @@
 import json
 import os
 import pickle
+import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,3 +269,27 @@ def test_a_rank_tells_where_torch_will_write() -> None:
     ]  # fmt: skip
     dynamic = places(TORCH_FR_DUMP_TEMP_FILE="/d/at-noon", TORCH_FR_DUMP_DYNAMIC_FILE_NAME="1")
     assert dynamic[:2] == ["/d/at-noon3", "/d/at-noon"]
+
+
+def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_client, "ANSWER_S", 0.3)
+    monkeypatch.setattr(worker_client, "_silent", type(worker_client._silent)())
+    length, sent = 600, []
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):  # the client has hung up
+            connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % length)
+            while len(sent) < length:
+                connection.sendall(b"x")
+                sent.append(1)
+                time.sleep(0.05)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        listening.listen()
+        server = threading.Thread(target=serve)
+        server.start()
+        assert worker_client.ask_handler(rank_with(**{SOCKET: str(tmp_path / "socket")}), GLOO) is None
+        server.join()
+    assert len(sent) < length
