@@ -93,7 +93,7 @@ class EmbeddedStore:
     @property
     def database(self) -> migrations.Database:
         """The database, for the scripts of the schema."""
-        return migrations.Database(execute=self._execute, query=self.query, name=self._database)
+        return migrations.Database(execute=self._execute, query=self.query, name=self._database, has_one_owner=True)
 
     def insert(self, table: str, rows: pa.Table, *, confirm: Callable[[], None] | None = None) -> None:
         columns = ", ".join(rows.column_names)

@@ -2,6 +2,7 @@
 
     0001 --> 0002 --> ... --> newest --> views, recreated when their text has changed
       each: its statements, then a row in `migrations`; the views have number 0
+    a new embedded store: `after_0013.sql` --> 0014 --> ... --> newest --> views
 
 Migrations only go forward and only add, so a collector of the previous version can keep running. Any statement may be
 repeated. So a process can repeat a migration that was interrupted, or that another collector runs at the same time.
@@ -24,6 +25,9 @@ from telemetry.stores.cluster import Version, clustered, parse_version, statemen
 
 SCHEMA = Path(__file__).with_name("schema")
 VIEWS = SCHEMA / "views.sql"
+AFTER = SCHEMA / "after_0013.sql"
+LAST_IN_AFTER = 13
+"""Number of the last script whose changes are in the tables of :data:`AFTER`."""
 PAUSES_S = (0.1, 0.3, 0.9, 0.0)
 """Pauses before a failed statement is repeated: another collector may run the same one. 0: give up."""
 _NEW_COLUMN = re.compile(r"ALTER TABLE (\w+)(?: ON CLUSTER \w+)? ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
@@ -42,6 +46,8 @@ class Database:
     query: Callable[[str], pa.Table]
     name: str
     cluster: str | None = None
+    has_one_owner: bool = False
+    """No other process can change it at the same time."""
 
 
 def migrate(database: Database) -> None:
@@ -63,7 +69,8 @@ def plan(database: Database) -> list[str]:
     version = version_of(database)
     applied = applied_scripts(database)
     check_not_newer(applied)
-    steps = [*_steps(applied, version), *_views(database, version, is_new=not applied)]
+    scripts = _created(version) if _is_new(database) else _steps(applied, version)
+    steps = [*scripts, *_views(database, version, is_new=not applied)]
     written = [text for step in steps for text in _rendered(step, database)]
     return [statement for statement in written if not _has_column_of(statement, database)]
 
@@ -108,6 +115,21 @@ def version_of(database: Database) -> Version:
 
 def _scripts() -> list[tuple[int, Path]]:
     return [(int(path.name.split("_")[0]), path) for path in sorted(SCHEMA.glob("[0-9]*.sql"))]
+
+
+def _is_new(database: Database) -> bool:
+    """Whether it has no tables, and no other process creates any. Tables of an unknown version need every script."""
+    tables = f"SELECT name FROM system.tables WHERE database = '{database.name}'"
+    return database.has_one_owner and not database.query(tables).num_rows
+
+
+def _created(version: Version) -> Iterator[str]:
+    """The tables after many scripts at once, then the scripts that remain."""
+    yield from statements(AFTER.read_text(), version)
+    yield LEDGER.strip()
+    contained = [(number, path.stem) for number, path in _scripts() if number <= LAST_IN_AFTER]
+    yield f"INSERT INTO migrations (number, name) VALUES {', '.join(map(str, contained))}"
+    yield from _steps({number for number, _ in contained}, version)
 
 
 def _steps(applied: set[int], version: Version) -> Iterator[str]:

@@ -101,10 +101,24 @@ def test_an_upgraded_database_is_like_one_that_was_made_today(empty: MigratingSt
     make_first(empty)
     empty.migrate()
     upgraded = shape(empty)
-    for table in {name for name, *_ in upgraded}:
-        empty.database.execute(f"DROP TABLE IF EXISTS {table}")
+    drop_tables(empty)
     empty.migrate()
     assert shape(empty) == upgraded
+
+
+def test_a_new_store_whose_creation_was_interrupted_is_completed(in_memory: MigratingStore) -> None:
+    for statement in in_memory.plan()[:9]:
+        in_memory.database.execute(statement)
+    in_memory.migrate()
+    completed = shape(in_memory)
+    drop_tables(in_memory)
+    in_memory.migrate()
+    assert shape(in_memory) == completed
+
+
+def drop_tables(store: MigratingStore) -> None:
+    for table in {name for name, *_ in shape(store)}:
+        store.database.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 @pytest.mark.long
