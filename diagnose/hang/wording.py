@@ -131,7 +131,11 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"
         case _:
             is_seen = bool(evidence.ranks)
-            return "no rank waits in an operation: nothing is stalled in communication" if is_seen else "nothing is stalled"
+            return (
+                "no rank waits in an operation: nothing is stalled in communication"
+                if is_seen
+                else "nothing is stalled"
+            )
 
 
 def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
