@@ -32,6 +32,8 @@ from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress
 from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
 
+STORE_SETTING = "GLOO_ENABLE_STORE_V2_API"
+"""Environment variable of gloo. A store without that operation, such as a file, is asked as before."""
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
@@ -182,6 +184,7 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
     backend = BACKENDS[config.device]
     if options.telemetry:
         backend = register_traced_backend(backend)
+    few_store_operations()
     if config.collective_timeout_s is not None:
         _fail_groups_after(timedelta(seconds=config.collective_timeout_s))
     dist.init_process_group(
@@ -193,6 +196,12 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
     )
     yield
     dist.destroy_process_group()
+
+
+def few_store_operations() -> None:
+    """Let gloo read the addresses of all members of a group at once. By default it asks for one after the other, so a
+    rank asks the store of the job as often as there are ranks. Before a group is created."""
+    os.environ.setdefault(STORE_SETTING, "1")
 
 
 def _fail_groups_after(timeout: timedelta) -> None:
