@@ -126,6 +126,8 @@ class DataConfig:
     """Text beyond this is not read; a token file is mapped, never read whole."""
     queue_depth: int = 2
     """Batches the loader keeps ready."""
+    shared_loader: bool = True
+    """One process for each host prepares the batches of its ranks in shared memory. False: a thread in each rank."""
 
     def __post_init__(self) -> None:
         _positive(self, "microbatch_size", "max_bytes", "queue_depth")

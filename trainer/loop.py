@@ -4,6 +4,7 @@ step   data-load | pipeline: forward- and backward-compute, sends, receives, gat
 """
 
 import gc
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -15,8 +16,7 @@ from telemetry import Stage, span
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.checkpoint.state import TrainingState
 from trainer.config import TrainConfig
-from trainer.data.batches import Batch, Batches, Loader
-from trainer.data.tokens import Tokens
+from trainer.data.batches import Batch, BatchSource, Loader
 from trainer.faults.act import Healthy
 from trainer.faults.collectives import hook_before_collectives, intercept_collectives
 from trainer.model.transformer import TransformerStage, initialise
@@ -43,24 +43,26 @@ class Trainer:
         self.optimiser = ShardedAdamW(self.stages, config.optim)
         self.schedule = make_schedule(self.stages, config, grid, hook)
 
-    def run(self, tokens: Tokens, progress: Progress, checkpoints: Checkpoints) -> bool:
+    def run(self, batches: BatchSource, progress: Progress, checkpoints: Checkpoints) -> bool:
         """Do the steps that are left. Whether it ended before the last step, because the job was asked to end.
 
         Automatic garbage collection is off; every rank collects in the same steps.
         """
-        batches = Batches(tokens, self.config, dp_index=self.grid.place.dp)
         steps = range(checkpoints.restore(self.training_state()), self.config.num_steps)
         readout = DeviceReadout() if self.grid.device.type == "cuda" else HostReadout()
         ended = False
         gc.collect()
         gc.freeze()
         gc.disable()
-        with Loader(
-            self.hook.source(batches.at),
-            steps=steps,
-            depth=self.config.data.queue_depth,
-            device=self.grid.device,
-        ) as loader:
+        with (
+            Loader(
+                self.hook.source(batches.at),
+                steps=steps,
+                depth=self.config.data.queue_depth,
+                device=self.grid.device,
+            ) as loader,
+            closing(batches),
+        ):
             for number in steps:
                 with telemetry.step(number):
                     totals = self.step(number, loader, checkpoints)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import telemetry
+from telemetry.errors import RankscopeError
 from telemetry.labels import label_meta
 from telemetry.printable import write_lines
 from telemetry.record.collectives.process_group import register_traced_backend
@@ -22,6 +23,9 @@ from telemetry.records import FULL_ATTENTION_FLOP
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.checkpoint.finite import NotFiniteError
 from trainer.config import RunOptions, TrainConfig
+from trainer.data.batches import Batches, BatchSource
+from trainer.data.host_memory import LoaderAddress
+from trainer.data.shared_batches import SharedBatches
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.act import hook_for
 from trainer.faults.inject import FIRED_NAME, StartFile, parse_fault
@@ -30,6 +34,8 @@ from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress, full_attention_flop_ratio
 from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
 
+STORE_SETTING = "GLOO_ENABLE_STORE_V2_API"
+"""Environment variable of gloo. A store without that operation, such as a file, is asked as before."""
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
@@ -42,18 +48,43 @@ class Seat:
     world_size: int
     init_method: str
     """``file://...`` from our own launcher, ``env://`` under torchrun."""
+    local_world_size: int = 1
+    """Ranks of this host, under torchrun. 1 also if the launcher does not say it."""
 
     @classmethod
     def from_torchrun(cls) -> "Seat":
         """From the environment that torchrun sets."""
         rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
-        return cls(rank=rank, local_rank=local_rank, world_size=world_size, init_method="env://")
+        local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        return cls(
+            rank=rank,
+            local_rank=local_rank,
+            world_size=world_size,
+            init_method="env://",
+            local_world_size=local_world_size,
+        )
+
+    @property
+    def first_of_host(self) -> int:
+        """The first rank of this host. Without the number of ranks on a host: this rank."""
+        return self.rank if self.local_world_size == 1 else self.rank - self.local_rank
+
+    @property
+    def ranks_of_host(self) -> range:
+        return range(self.first_of_host, self.first_of_host + self.local_world_size)
+
+    @property
+    def leads_host(self) -> bool:
+        return self.rank == self.first_of_host
 
 
-def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None = None) -> bool:
-    """Train as one rank until the last step; ``tokens`` where the launcher has read them already. Whether it ended
-    earlier, because the job was asked to end."""
-    tokens = load_tokens(config.data, vocab_size=config.model.vocab_size) if tokens is None else tokens
+Data = Tokens | LoaderAddress | None
+"""Where a rank gets its batches from: it reads the tokens itself, or the loader of this host does. None: the rank loads
+the tokens, or asks the first rank of this host for the loader, as the config says."""
+
+
+def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, data: Data = None) -> bool:
+    """Train as one rank until the last step. Whether it ended earlier, because the job was asked to end."""
     device = _device(config, seat)
     with _session(seat, config, options), _process_group(seat, config, options, device):
         grid = make_grid(config.parallel.topology, device)
@@ -62,23 +93,44 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tok
         trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, start_file=start_file))
         progress = Progress(config, _progress_path(grid, options))
         checkpoints = Checkpoints(config, options)
-        ended_early = trainer.run(tokens, progress, checkpoints)
+        ended_early = trainer.run(_batches(seat, config, data), progress, checkpoints)
         checkpoints.finish()
         progress.close()
     return ended_early
 
 
-def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
+def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, data: Data) -> int:
     """:func:`train_rank` as the whole of a process: its exit status. Ends at once on failure, the reason on stderr.
 
     A failed rank does not tidy up: its peers stand in collectives, and tearing down a group waits for them.
     """
     try:
-        return ENDED_EARLY if train_rank(seat, config, options, tokens) else 0
+        return ENDED_EARLY if train_rank(seat, config, options, data) else 0
     except NotFiniteError as error:
         _end(NOT_FINITE, str(error))
+    except RankscopeError as error:
+        _end(FAILED, str(error))
     except BaseException:
         _end(FAILED, traceback.format_exc())
+
+
+def _batches(seat: Seat, config: TrainConfig, data: Data) -> BatchSource:
+    if data is None and not config.data.shared_loader:
+        data = load_tokens(config.data, vocab_size=config.model.vocab_size)
+    if data is None or (isinstance(data, LoaderAddress) and seat.local_world_size > 1):
+        data = _address_on_host(seat, data)
+    if isinstance(data, LoaderAddress):
+        return SharedBatches(data, config, rank=seat.rank)
+    return Batches(data, config, dp_index=config.parallel.topology.place(seat.rank).dp)
+
+
+def _address_on_host(seat: Seat, own: LoaderAddress | None) -> LoaderAddress:
+    """The address of the loader that the first rank of this host has started."""
+    store, key = distributed_c10d._get_default_store(), f"rankscope/data-loader/{seat.first_of_host}"
+    if own is None:
+        return LoaderAddress.decode(store.get(key))
+    store.set(key, own.encode())
+    return own
 
 
 def _end(status: int, reason: str) -> NoReturn:
@@ -140,6 +192,7 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
     backend = BACKENDS[config.device]
     if options.telemetry:
         backend = register_traced_backend(backend)
+    few_store_operations()
     if config.collective_timeout_s is not None:
         _fail_groups_after(timedelta(seconds=config.collective_timeout_s))
     dist.init_process_group(
@@ -151,6 +204,12 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
     )
     yield
     dist.destroy_process_group()
+
+
+def few_store_operations() -> None:
+    """Let gloo read the addresses of all members of a group at once. By default it asks for one after the other, so a
+    rank asks the store of the job as often as there are ranks. Before a group is created."""
+    os.environ.setdefault(STORE_SETTING, "1")
 
 
 def _fail_groups_after(timeout: timedelta) -> None:

@@ -1,7 +1,8 @@
 """The ranks of one node as child processes: started, watched and ended together.
 
 parent ---- fork ----> rank 0 .. rank 7      each in logs/rank-0000N.log
-               ranks end with their parent, even with kill -9
+       '--- fork ----> data loader           one for all of them, see data/loader_keeper.py
+               they end with their parent, even with kill -9
 
 ``torch.multiprocessing`` starts them, as torch elastic does. Its worker group is not used: it reports only one of
 several ended ranks, by index, and that may be a victim of the first.
@@ -22,9 +23,10 @@ import torch.multiprocessing
 
 from telemetry.process.child_process import tie_to_parent
 from trainer.config import RunOptions, TrainConfig
+from trainer.data.loader_keeper import LoaderProcess
 from trainer.data.tokens import Tokens
 from trainer.output import LOGS, make_logs, open_log
-from trainer.rank import Seat, run_and_exit
+from trainer.rank import Data, Seat, run_and_exit
 from trainer.rank_status import NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
 
 GRACE_S = 1.0
@@ -59,9 +61,14 @@ class RankProcesses:
         make_logs(options.out)
         self._out = options.out
         self._processes: dict[int, BaseProcess] = {}
+        self._loader: LoaderProcess | None = None
+        data: Data = tokens if config.device == "cpu" else None
         try:
+            if config.data.shared_loader:
+                self._loader = LoaderProcess(config, [seat.rank for seat in seats], tokens)
+                data = self._loader.address
             for seat in seats:
-                self._processes[seat.rank] = _start(seat, config, options, tokens)
+                self._processes[seat.rank] = _start(seat, config, options, data)
         except BaseException:  # such as too many processes: no rank trains without the others
             self.kill()
             raise
@@ -128,12 +135,14 @@ class RankProcesses:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the ranks that live, and collect the exit status of all."""
+        """Kill the ranks that live, and their data loader, and collect the exit status of all."""
         for process in self._processes.values():
             if process.exitcode is None:
                 process.kill()
         for process in self._processes.values():
             process.join()
+        if self._loader is not None:
+            self._loader.end()
 
     def obituary(self) -> str:
         """Name the ranks that failed first. Their peers may have failed because of them: a lost peer ends a rank with
@@ -149,12 +158,12 @@ class RankProcesses:
         return [process.sentinel for process in self._processes.values() if process.exitcode is None]
 
 
-def _start(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> BaseProcess:
+def _start(seat: Seat, config: TrainConfig, options: RunOptions, data: Data) -> BaseProcess:
     """One rank. torch starts several of them at once too, but leaves those behind that it has started if one fails."""
     fork = config.device == "cpu"
     context: Any = torch.multiprocessing.start_processes(  # type: ignore[no-untyped-call]
         _child,
-        args=(seat, config, options, tokens if fork else None, os.getpid()),
+        args=(seat, config, options, data, os.getpid()),
         nprocs=1,
         join=False,
         start_method="fork" if fork else "spawn",
@@ -163,10 +172,10 @@ def _start(seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens 
     return process
 
 
-def _child(_: int, seat: Seat, config: TrainConfig, options: RunOptions, tokens: Tokens | None, parent: int) -> None:
+def _child(_: int, seat: Seat, config: TrainConfig, options: RunOptions, data: Data, parent: int) -> None:
     """The process of a rank."""
     tie_to_parent(parent)
     with open_log(options.out, log_name(seat.rank)) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    sys.exit(run_and_exit(seat, config, options, tokens))
+    sys.exit(run_and_exit(seat, config, options, data))

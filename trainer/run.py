@@ -26,8 +26,9 @@ from telemetry.settings import RecordingSettings
 from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.folder import About
 from trainer.config import RunOptions, TrainConfig
-from trainer.data.batches import Batches
-from trainer.data.tokens import load_tokens
+from trainer.data.batches import check_data
+from trainer.data.loader_keeper import LoaderProcess
+from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.inject import parse_fault, write_truth
 from trainer.launch import run_ranks
 from trainer.rank import Seat, run_and_exit
@@ -46,8 +47,7 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
     given, options = options, _completed(config, options)
     seat = _torchrun_seat(config)
     fault = parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
-    tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
-    Batches(tokens, config, dp_index=0)
+    tokens = _checked_tokens(config, seat)
     if seat is None or seat.rank == 0:
         host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()
         topology = config.parallel.topology
@@ -57,7 +57,12 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
             return run_ranks(config, _continued(given, options, newest), tokens)
         default_on_ending()
         end_with_torchrun()
-        return run_and_exit(seat, config, options, tokens)
+        data = (
+            LoaderProcess(config, seat.ranks_of_host, tokens).address
+            if tokens is not None and config.data.shared_loader
+            else tokens
+        )
+        return run_and_exit(seat, config, options, data)
 
 
 def _claimed_checkpoints(
@@ -67,6 +72,15 @@ def _claimed_checkpoints(
     if options.checkpoints is None or (seat is not None and seat.rank != 0):
         return nullcontext()
     return claimed(options.checkpoints, config)
+
+
+def _checked_tokens(config: TrainConfig, seat: Seat | None) -> Tokens | None:
+    """The tokens. None for a rank whose batches come from a loader that another rank of this host starts."""
+    if seat is not None and not seat.leads_host and config.data.shared_loader:
+        return None
+    tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
+    check_data(tokens, config)
+    return tokens
 
 
 def _continued(given: RunOptions, options: RunOptions, newest: About | None) -> RunOptions:

@@ -214,11 +214,12 @@ class Patience:
 
 def patience_of(meta: Iterable[Mapping[str, str]]) -> Patience:
     """The shortest patience of all ranks, from what they reported about themselves (``RunView.meta``)."""
-    limits = [limit for of_rank in meta for limit in _limits(of_rank)]
+    limits = [limit for of_rank in meta for limit in limits_of(of_rank)]
     return min(limits, key=lambda limit: limit.seconds, default=Patience())
 
 
-def _limits(meta: Mapping[str, str]) -> Iterator[Patience]:
+def limits_of(meta: Mapping[str, str]) -> Iterator[Patience]:
+    """Of one rank: the timeout of collectives if it is known, then the retries of the card if it uses one."""
     backend = meta.get("backend", "")
     if timeout_s := _number(meta.get("collective_timeout_s", "")):
         yield Patience(seconds=timeout_s, setting=f"{backend or 'collective'} timeout {timeout_s:g} s")

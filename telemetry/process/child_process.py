@@ -32,7 +32,8 @@ STARTER = "RANKSCOPE_STARTER"
 """Environment variable: pid of the process that started this one. This one must not outlive it."""
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 """Environment variable that torchrun sets for its ranks."""
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_NAME_CHARACTERS = 15
 _FIRST_PARENT = os.getppid()
 BORN = "born"
 """In the ``meta`` of a rank's identity."""
@@ -135,6 +136,13 @@ def end_with_parent(parent: int, number: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
+
+
+def name_process(name: str) -> None:
+    """Set the name that ``ps -o comm`` shows for a forked process: at most 15 characters."""
+    assert len(name) <= _NAME_CHARACTERS, name
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
 
 
 class RestartPauses:

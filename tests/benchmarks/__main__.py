@@ -25,6 +25,7 @@ NAMES = (
     "storage",
     "queries",
     "full_store",
+    "group_init",
     "timeline_frames",
     "dashboard",
 )

@@ -140,7 +140,7 @@ def _rank(rank: int, config: TrainConfig, folder: Path, ready: bool, ends: Seque
     trainer = Trainer(config, make_grid(topology, CPU), Healthy())
     tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
     batches = Batches(tokens, config, dp_index=topology.place(rank).dp)
-    with Loader(batches.at, num_steps=config.num_steps, depth=2, device=CPU) as loader:
+    with Loader(batches.at, steps=range(config.num_steps), depth=2, device=CPU) as loader:
         _take_turns(trainer, loader, ends[rank])
     telemetry.stop()
     os._exit(0)

@@ -148,7 +148,7 @@ def _num_collectives(reader: RankReader) -> int:
 @contextmanager
 def _loader(config: TrainConfig, dp_index: int) -> Iterator[Loader]:
     batches = Batches(load_tokens(config.data, vocab_size=config.model.vocab_size), config, dp_index=dp_index)
-    with Loader(batches.at, num_steps=config.num_steps, depth=2, device=CPU) as loader:
+    with Loader(batches.at, steps=range(config.num_steps), depth=2, device=CPU) as loader:
         yield loader
 
 

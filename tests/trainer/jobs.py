@@ -11,6 +11,8 @@ from typing import Any
 
 from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, RunOptions, TrainConfig
 
+KEEPER = "data-keeper"
+
 JOB_S = 120
 
 
@@ -46,10 +48,13 @@ class Job:
         return rank_log(self.out, rank)
 
     def rank_pids(self) -> list[int]:
-        """Children of the launcher."""
-        return [
-            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ]
+        """Children of the launcher that are ranks, by rank."""
+        return [pid for pid in children(self.process.pid) if name_of(pid) != KEEPER]
+
+    def loader_pids(self) -> list[int]:
+        """The data loaders: children of their keepers."""
+        keepers = [pid for pid in children(self.process.pid) if name_of(pid) == KEEPER]
+        return [pid for keeper in keepers for pid in children(keeper)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,15 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def name_of(pid: int) -> str:
+    """The name of the process, as in ``ps -o comm``."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def seeded(config: TrainConfig, seed: int) -> TrainConfig:

@@ -11,8 +11,8 @@ from telemetry.errors import UsageError
 from tests.deadline import until
 from tests.trainer.jobs import seeded, small_config
 from trainer.config import DataConfig, TrainConfig
-from trainer.data.batches import Batch, Batches, Loader
-from trainer.data.tokens import load_tokens
+from trainer.data.batches import Batch, Batches, Loader, check_data
+from trainer.data.tokens import TokenFile, load_tokens
 
 TEXT = np.frombuffer(bytes(range(256)) * 40, dtype=np.uint8)
 CPU = torch.device("cpu")
@@ -39,14 +39,19 @@ def test_a_folder_is_read_in_order_of_its_paths(tmp_path: Path) -> None:
 def test_a_token_file_is_mapped(tmp_path: Path) -> None:
     np.arange(1000, dtype="<u2").tofile(tmp_path / "tokens.bin")
     tokens = load_tokens(DataConfig(path=tmp_path / "tokens.bin"), vocab_size=1000)
-    assert isinstance(tokens, np.memmap)
-    assert tokens[999] == 999
+    assert isinstance(tokens, TokenFile)
+    assert tokens[998:].tolist() == [998, 999]
 
 
-def test_a_token_outside_of_the_vocabulary_is_refused(tmp_path: Path) -> None:
-    np.array([1, 300], dtype="<u2").tofile(tmp_path / "tokens.bin")
-    with pytest.raises(UsageError, match="token 300"):
-        load_tokens(DataConfig(path=tmp_path / "tokens.bin"), vocab_size=256)
+def test_a_token_outside_of_the_vocabulary_is_refused_by_its_position(tmp_path: Path) -> None:
+    """When it is in a batch: the file is not searched."""
+    config = small_config()
+    tokens = np.zeros(config.model.sequence_length + 2, dtype="<u2")  # two sequences: one begins at 0, one at 1
+    tokens[40] = 300
+    tokens.tofile(tmp_path / "tokens.bin")
+    loaded = load_tokens(DataConfig(path=tmp_path / "tokens.bin"), vocab_size=256)
+    with pytest.raises(UsageError, match=rf"token 300 at position 40 of {tmp_path}/tokens.bin is outside .* of 256"):
+        check_data(loaded, config)
 
 
 def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:

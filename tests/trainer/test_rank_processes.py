@@ -1,4 +1,4 @@
-"""Ranks are started together, or not at all."""
+"""Ranks are started together with their data loader, or not at all."""
 
 import os
 import signal
@@ -29,6 +29,6 @@ def test_no_rank_is_left_if_one_cannot_be_started(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "fork", fork_twice)
     seats = [Seat(rank=rank, local_rank=rank, world_size=3, init_method="") for rank in range(3)]
     with pytest.raises(BlockingIOError, match="too many processes"):
-        RankProcesses(seats, small_config(), RunOptions(out=tmp_path))
+        RankProcesses(seats, small_config(dp=3), RunOptions(out=tmp_path))
     assert len(started) == 2
     assert not any(map(psutil.pid_exists, started))

@@ -6,15 +6,18 @@ global batch of a step     | dp0: mb0 mb1 mb2 mb3 | dp1: mb0 mb1 mb2 mb3 |     c
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from telemetry.errors import UsageError
 from trainer.config import TrainConfig
-from trainer.data.tokens import Tokens
+from trainer.data.tokens import TokenFile, Tokens
+
+Rows = npt.NDArray[np.int64]
 
 
 class Batch(NamedTuple):
@@ -24,6 +27,16 @@ class Batch(NamedTuple):
     targets: Tensor
 
 
+class BatchSource(Protocol):
+    """Gives batches by step. For one thread."""
+
+    def at(self, step: int) -> Batch:
+        """The batch of ``step``. Can wait for a long time."""
+
+    def close(self) -> None:
+        """Free what it holds. A call of :meth:`at` in another thread ends soon."""
+
+
 class Batches:
     """Batches of a data-parallel rank by step: the same for the same seed, and together the same on any grid."""
 
@@ -31,6 +44,7 @@ class Batches:
         self._tokens = tokens
         self._seed = config.seed
         self._length = config.model.sequence_length
+        self._vocab_size = config.model.vocab_size
         self._rows = config.sequences_per_rank
         self._first = dp_index * self._rows
         self._total = self._rows * config.parallel.dp
@@ -41,12 +55,58 @@ class Batches:
             )
 
     def at(self, step: int) -> Batch:
-        """The batch of ``step``."""
+        """The batch of ``step``.
+
+        Raises:
+            UsageError: a token in it is outside the vocabulary.
+            UnreadableError: the file of tokens cannot be read.
+        """
+        rows = np.empty((self._rows, self._length + 1), dtype=np.int64)
+        self.fill(step, rows)
+        return batch_of(rows)
+
+    def fill(self, step: int, rows: Rows, after_row: Callable[[], Any] = lambda: None) -> None:
+        """Write the sequences of ``step`` into ``rows``, [sequences, length + 1]. ``after_row`` is called after each.
+
+        Raises: as :meth:`at`.
+        """
         offsets = np.random.default_rng((self._seed, step)).integers(len(self._tokens) - self._length, size=self._total)
         mine = offsets[self._first : self._first + self._rows]
-        rows = np.stack([self._tokens[offset : offset + self._length + 1] for offset in mine]).astype(np.int64)
-        text = torch.from_numpy(rows)
-        return Batch(text[:, :-1].contiguous(), text[:, 1:].contiguous())
+        for row, offset in zip(rows, mine, strict=True):
+            row[:] = self._tokens[offset : offset + self._length + 1]
+            after_row()
+        if rows.max() >= self._vocab_size:
+            self._refuse(rows, mine)
+
+    def close(self) -> None:
+        """Close the file of tokens."""
+        if isinstance(self._tokens, TokenFile):
+            self._tokens.close()
+
+    def _refuse(self, rows: Rows, offsets: npt.NDArray[np.int64]) -> None:
+        row, column = np.argwhere(rows >= self._vocab_size)[0]
+        place = self._tokens.path if isinstance(self._tokens, TokenFile) else "the text"
+        raise UsageError(
+            f"token {rows[row, column]} at position {offsets[row] + column} of {place} is outside the vocabulary of "
+            f"{self._vocab_size}",
+            hint="raise vocab_size, or make the tokens again with the tokenizer of this model",
+        )
+
+
+def batch_of(rows: Rows) -> Batch:
+    """A copy of ``rows``, [sequences, length + 1], as inputs and targets."""
+    text = torch.from_numpy(rows)
+    return Batch(text[:, :-1].contiguous(), text[:, 1:].contiguous())
+
+
+def check_data(tokens: Tokens, config: TrainConfig) -> None:
+    """Read the first batch, so that unusable data is refused before any rank starts. No file stays open.
+
+    Raises: as :meth:`Batches.at`.
+    """
+    batches = Batches(tokens, config, dp_index=0)
+    batches.at(0)
+    batches.close()
 
 
 class Loader:

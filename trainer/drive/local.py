@@ -27,7 +27,7 @@ from telemetry.printable import write_lines
 from telemetry.process.child_process import RestartPauses, tie_to_parent
 from telemetry.process.signals import LIMIT_S, on_first_ending
 from telemetry.user_errors import CRASH_STATUS
-from trainer.data.batches import Batches
+from trainer.data.batches import check_data
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.driver import LOOPBACK, open_driver_place, run_driver
 from trainer.drive.executor import run_executor
@@ -71,7 +71,7 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
                 f"another process drives the job in {job.options.out}", hint="use another --out for a new job"
             )
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
-        Batches(tokens, job.train, dp_index=0)
+        check_data(tokens, job.train)
         listener, place = open_driver_place(folder, job.drive.listen or LOOPBACK)
         opened.enter_context(listener)
         look_after_beside = opened.enter_context(_started(beside, place, folder)) if beside else None

@@ -1,11 +1,11 @@
-"""The work of `rankscope doctor`: check this machine, this node, nodes in pairs, or the clocks of a run."""
+"""The work of `rankscope doctor`: check this machine, this node, nodes in pairs, a job, or the clocks of a run."""
 
 import importlib.metadata
 import importlib.util
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from diagnose.model.host_clocks import WindowClocks, newest_clocks
 from diagnose.model.load import newest_attempt
+from diagnose.nodecheck.check import Check
 from diagnose.nodecheck.network import HINT, Rendezvous
 from diagnose.nodecheck.node import NodeChecks, read_expectations
 from diagnose.nodecheck.pairs.paired_test import PairedTest
@@ -24,6 +25,7 @@ from telemetry.settings import spool_of
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Runs
 from ui.cli.commands.doctor import DoctorOptions
+from ui.cli.job_checks import checks_of_job
 from ui.cli.node_checks import check_this_node, pair_this_node
 from ui.cli.output import out
 from ui.cli.readers import open_reader
@@ -114,13 +116,17 @@ def doctor(options: DoctorOptions) -> int:
         raise UsageError("--node and --pairs cannot be used together", hint="run one, then the other")
     if options.run is not None and (options.node or options.pairs):
         raise UsageError("--run queries a store, --node and --pairs test this machine", hint="run one, then the other")
+    if options.job and (options.node or options.pairs):
+        raise UsageError("--job reads settings, --node and --pairs test this machine", hint="run one, then the other")
+    if options.job:
+        return int(_show(checks_of_job(options), json=options.json))
     if options.run is not None:
         return int(show_clocks(options.store, options.run, options.attempt, json=options.json))
     if options.node:
         return int(_check_node(options, rendezvous))
     if options.pairs:
         return int(_test_pairs(options, rendezvous))
-    return int(_check_fitness(json=options.json))
+    return int(_show(fitness(), json=options.json))
 
 
 def _check_node(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
@@ -155,23 +161,13 @@ def _rendezvous(options: DoctorOptions) -> Rendezvous | None:
     )
 
 
-def _check_fitness(*, json: bool) -> bool:
-    checks = fitness()
+def _show(checks: list[Check], *, json: bool) -> bool:
+    """Print the checks. Returns whether one is not fit."""
     if json:
         out.print_json(data=fitness_object(checks))
     else:
         out.print(fitness_table(checks))
     return not all(check.fit for check in checks)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """The result of one check of this machine."""
-
-    name: str
-    fit: bool
-    found: str
-    hint: str = ""
 
 
 def fitness() -> list[Check]:
@@ -188,7 +184,8 @@ def fitness_table(checks: list[Check]) -> Table:
     """The checks as a table."""
     table = Table("", "check", "found", "hint", box=None, header_style="bold")
     for check in checks:
-        table.add_row("[green]ok[/]" if check.fit else "[red]no[/]", check.name, escape(check.found), check.hint)
+        fit = "[green]ok[/]" if check.fit else "[red]no[/]"
+        table.add_row(fit, check.name, escape(printable(check.found)), escape(check.hint))
     return table
 
 

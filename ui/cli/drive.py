@@ -56,8 +56,9 @@ def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
     """The job that the options ask for; the names of an earlier command in the same folder stay."""
     earlier = folder.read(JOB, JobFile)
     parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
+    data = {"path": options.data, "shared_loader": options.shared_loader}
     train = replace(
-        configured(recipe_named(options.recipe), options.data, options.steps, parallel),
+        configured(recipe_named(options.recipe), data, options.steps, parallel),
         seed=options.seed,
         collective_timeout_s=options.collective_timeout,
         checkpoint=CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep or CheckpointConfig().keep),

@@ -1,7 +1,7 @@
 """The work of `rankscope train`: train a recipe with every rank traced."""
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from telemetry.errors import UsageError
 from telemetry.labels import label_meta
@@ -16,8 +16,9 @@ from ui.cli.commands.train import TrainOptions
 def train(options: TrainOptions) -> int:
     end_with_torchrun()
     parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
+    data = {"path": options.data, "shared_loader": options.shared_loader}
     config = replace(
-        configured(recipe_named(options.recipe), options.data, options.steps, parallel),
+        configured(recipe_named(options.recipe), data, options.steps, parallel),
         seed=options.seed,
         peak_tflops=options.peak_tflops,
         collective_timeout_s=options.collective_timeout,
@@ -50,13 +51,13 @@ def _checkpoint_config(options: TrainOptions) -> CheckpointConfig:
 
 
 def configured(
-    config: TrainConfig, data: Path | None, steps: int | None, parallel: dict[str, int | None]
+    config: TrainConfig, data: dict[str, Any], steps: int | None, parallel: dict[str, int | None]
 ) -> TrainConfig:
     """The recipe with what the command line changes."""
     chosen = {name: value for name, value in parallel.items() if value is not None}
     return replace(
         config,
         parallel=replace(config.parallel, **chosen),
-        data=replace(config.data, path=data),
+        data=replace(config.data, **data),
         num_steps=steps or config.num_steps,
     )

@@ -16,6 +16,33 @@ NodeOption = Annotated[
 PairsOption = Annotated[
     bool, typer.Option("--pairs", help="Test nodes in pairs to find a bad one. Start it on every node.")
 ]
+JobOption = Annotated[
+    bool,
+    typer.Option(
+        "--job",
+        help="Check the settings of a job: timeouts against the length of a link flap, channels, buffers, topology "
+        "file. They come from the environment of this command, or of the ranks of --run on this host.",
+    ),
+]
+FlapOption = Annotated[
+    float | None,
+    typer.Option(
+        "--flap",
+        help="With --job: seconds for which a link may be lost without an error. Default: RANKSCOPE_LONGEST_FLAP_S, "
+        "or 60.",
+        callback=finite,
+        min=0.0,
+        show_default=False,
+    ),
+    Needs(("job",)),
+]
+JobSpoolOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--spool", help="With --job and --run: folder of rank files. Default: RANKSCOPE_SPOOL.", show_default=False
+    ),
+    Needs(("job",)),
+]
 QuickOption = Annotated[
     bool,
     typer.Option("--quick", help="With --node: only memory, matrix products and disk. Takes about five seconds."),
@@ -68,7 +95,10 @@ NodesOption = Annotated[
     int | None, typer.Option("--nnodes", help="Number of nodes.", show_default=False), Needs(("node", "pairs"))
 ]
 RunOption = Annotated[
-    str | None, typer.Option("--run", help="Show the clock offsets of this run's hosts.", show_default=False)
+    str | None,
+    typer.Option(
+        "--run", help="Show the clock offsets of this run's hosts. With --job: check its ranks.", show_default=False
+    ),
 ]
 
 
@@ -79,6 +109,9 @@ class DoctorOptions:
     node: NodeOption = False
     quick: QuickOption = False
     pairs: PairsOption = False
+    job: JobOption = False
+    flap: FlapOption = None
+    spool: JobSpoolOption = None
     seconds: SecondsOption = 15.0
     interface: InterfaceOption = None
     expect: ExpectOption = None

@@ -18,6 +18,7 @@ from ui.cli.commands.train import (
     PipelineParallelOption,
     RecipeOption,
     RunOption,
+    SharedLoaderOption,
     StepsOption,
     TensorParallelOption,
     TimeoutOption,
@@ -110,6 +111,7 @@ class DriveOptions:
     pp: PipelineParallelOption = None
     tp: TensorParallelOption = None
     microbatches: MicrobatchesOption = None
+    shared_loader: SharedLoaderOption = True
     seed: Annotated[int, typer.Option(help="The same seed gives the same loss.")] = 0
     collective_timeout: TimeoutOption = None
     run: RunOption = None

@@ -52,6 +52,14 @@ TimeoutOption = Annotated[
         show_default=False,
     ),
 ]
+SharedLoaderOption = Annotated[
+    bool,
+    typer.Option(
+        "--shared-loader/--no-shared-loader",
+        help="One process for each host prepares the batches of its ranks. Without it, each rank reads the data "
+        "itself. The batches are the same.",
+    ),
+]
 TelemetryOption = Annotated[bool, typer.Option("--telemetry/--no-telemetry", help="Record spans.")]
 
 
@@ -101,6 +109,7 @@ class TrainOptions:
     pp: PipelineParallelOption = None
     tp: TensorParallelOption = None
     microbatches: MicrobatchesOption = None
+    shared_loader: SharedLoaderOption = True
     seed: Annotated[int, typer.Option(help="The same seed gives the same loss.")] = 0
     peak_tflops: PeakOption = None
     collective_timeout: TimeoutOption = None
