@@ -4,7 +4,8 @@ TrainConfig
 ├── ModelConfig        the transformer's shape
 ├── ParallelConfig     the grid and the pipeline's microbatches
 ├── DataConfig         the text and the size of a microbatch
-├── OptimConfig        AdamW, its schedule, clipping
+├── OptimConfig        AdamW or LAMB, the schedule, clipping
+├── ComputeConfig      precision, recomputation, compilation (compute.py)
 └── CheckpointConfig   how often to checkpoint, how many to keep
 RunOptions             what this launch does with it: name, place, collector, fault
 
@@ -19,10 +20,15 @@ from typing import Literal
 
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
+from trainer.compute import ComputeConfig
 from trainer.drive.records import Rollback
 
 DeviceName = Literal["cpu", "cuda"]
-Precision = Literal["float32", "bfloat16"]
+BlockForm = Literal["parallel", "serial"]
+OptimizerName = Literal["adamw", "lamb"]
+
+WIDENING = 4
+"""Width of the feed-forward layer, in hidden sizes."""
 
 
 def _positive(owner: object, *names: str) -> None:
@@ -43,6 +49,7 @@ class ModelConfig:
     """Shape of the decoder.
 
     ``window`` is the span of keys a query sees, itself included; 0 means every earlier one (full causal attention).
+    ``block`` and ``fused_projection``: see ``trainer/model/block.py``.
     """
 
     num_layers: int = 4
@@ -51,6 +58,8 @@ class ModelConfig:
     sequence_length: int = 128
     window: int = 0
     vocab_size: int = 256
+    block: BlockForm = "parallel"
+    fused_projection: bool = False
 
     def __post_init__(self) -> None:
         _positive(self, "num_layers", "hidden_size", "num_heads", "sequence_length", "vocab_size")
@@ -65,8 +74,11 @@ class ModelConfig:
                 f"window is {self.window}",
                 hint=f"0 for full attention, else at most the sequence length {self.sequence_length}",
             )
-        if self.window:
-            _divides("window", self.window, "sequence_length", self.sequence_length)
+        if self.fused_projection and self.block == "serial":
+            raise UsageError(
+                "a serial block has no fused projection: its two projections have different inputs",
+                hint="use the parallel block, or no fused projection",
+            )
 
     @property
     def head_size(self) -> int:
@@ -142,8 +154,9 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimConfig:
-    """AdamW with a linear warm-up and a cosine decay to a tenth."""
+    """AdamW or LAMB, with a linear warm-up and a cosine decay to a tenth."""
 
+    optimizer: OptimizerName = "adamw"
     learning_rate: float = 3e-3
     beta1: float = 0.9
     beta2: float = 0.95
@@ -193,10 +206,9 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
     recipe: str = "custom"
     device: DeviceName = "cpu"
-    precision: Precision = "float32"
-    """Precision of the compute. Parameters, reductions and the optimiser use float32."""
     num_steps: int = 20
     seed: int = 0
     peak_tflops: float | None = None
@@ -220,6 +232,11 @@ class TrainConfig:
         _divides("pipeline stages", parallel.num_stages, "num_layers", model.num_layers)
         for name in ("num_heads", "sequence_length", "vocab_size"):
             _divides("tp", parallel.tp, name, getattr(model, name))
+        if self.compute.precision == "float8":
+            if parallel.tp > 1:
+                raise UsageError("float8 does not work with tensor parallelism", hint="set tp to 1, or use bfloat16")
+            _divides("the unit of float8 matrices,", 16, "hidden_size", model.hidden_size)
+            _divides("the unit of float8 matrices,", 16, "sequence_length", model.sequence_length)
 
     @property
     def sequences_per_rank(self) -> int:

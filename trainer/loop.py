@@ -19,8 +19,10 @@ from trainer.config import TrainConfig
 from trainer.data.batches import Batch, BatchSource, Loader
 from trainer.faults.act import Healthy
 from trainer.faults.collectives import hook_before_collectives, intercept_collectives
+from trainer.model.computing import use_compute
 from trainer.model.transformer import TransformerStage, initialise
-from trainer.optim.adamw import ShardedAdamW, add_over_ranks
+from trainer.optim.choice import make_optimiser
+from trainer.optim.sharded import add_over_ranks
 from trainer.parallel.mesh import Grid, shard_parameters
 from trainer.parallel.pipeline import make_schedule
 from trainer.parallel.tensor import shard_tensors
@@ -40,7 +42,7 @@ class Trainer:
         if type(hook) is not Healthy:
             hook_before_collectives(self.stages, hook)
             intercept_collectives(grid, hook)
-        self.optimiser = ShardedAdamW(self.stages, config.optim)
+        self.optimiser = make_optimiser(self.stages, config.optim)
         self.schedule = make_schedule(self.stages, config, grid, hook)
 
     def run(self, batches: BatchSource, progress: Progress, checkpoints: Checkpoints) -> bool:
@@ -146,6 +148,7 @@ def _build_stage(config: TrainConfig, grid: Grid, index: int) -> TransformerStag
         shard_tensors(stage, grid.mesh["tp"])
     stage.to_empty(device=grid.device)
     initialise(stage, config.model, seed=config.seed)
+    use_compute(stage, config.compute, grid.device)
     if grid.topology.dp > 1:
-        shard_parameters(stage, grid.mesh["dp"], config.precision)
+        shard_parameters(stage, grid.mesh["dp"], half=config.compute.half)
     return stage

@@ -10,6 +10,9 @@ Model FLOPs utilisation (MFU), as defined by MegaScale (arXiv 2402.15627, table 
 This counts forward and backward (three times the forward) without recomputation. Causal attention counts in full. w is
 the sequence length, or the window of sliding-window attention. On a CPU there is no MFU, unless a peak is given.
 
+With a window there is a second figure, MFU with skipped work: w is the sequence length, as if the work that the window
+skips had been done. It compares runs with and without a window by their tokens/s.
+
 The figures of a step are copied to the host without a wait of the device:
 
 device   step 7 .. sum over ranks .. copy -> pinned memory, event      step 8 .. step 9 ..
@@ -120,10 +123,10 @@ DENSE_BF16_TFLOPS = {
 """Part of a device name -> peak of the vendor without sparsity. The first match is used."""
 
 
-def flop_per_token(model: ModelConfig) -> float:
-    """Floating-point operations of one training step per token."""
+def flop_per_token(model: ModelConfig, *, with_skipped: bool = False) -> float:
+    """Floating-point operations of one training step per token. ``with_skipped``: also those that a window skips."""
     layers, hidden = model.num_layers, model.hidden_size
-    attention = model.attention_span / (6 * hidden)
+    attention = (model.sequence_length if with_skipped else model.attention_span) / (6 * hidden)
     head = model.vocab_size / (12 * layers * hidden)
     return 72.0 * layers * hidden**2 * (1 + attention + head)
 
@@ -141,12 +144,14 @@ def peak_tflops(config: TrainConfig) -> float | None:
     return next((peak for part, peak in DENSE_BF16_TFLOPS.items() if part in name), None)
 
 
-def model_flops_utilisation(tokens_per_second: float, config: TrainConfig, peak: float | None) -> float | None:
-    """Between 0 and 1; None without a peak."""
+def model_flops_utilisation(
+    tokens_per_second: float, config: TrainConfig, peak: float | None, *, with_skipped: bool = False
+) -> float | None:
+    """A share of the peak; None without a peak. Between 0 and 1, except ``with_skipped``, which has no upper limit."""
     if peak is None:
         return None
     devices = config.parallel.topology.world_size
-    return tokens_per_second * flop_per_token(config.model) / (devices * peak * 1e12)
+    return tokens_per_second * flop_per_token(config.model, with_skipped=with_skipped) / (devices * peak * 1e12)
 
 
 def peak_memory_mib(device: torch.device) -> float:
@@ -193,5 +198,11 @@ class Progress:
         values = asdict(figures)
         del values["step"]
         values["tokens_per_second"] = self._config.tokens_per_step / figures.step_seconds
-        mfu = model_flops_utilisation(values["tokens_per_second"], self._config, self._peak)
-        return values if mfu is None else values | {"mfu": mfu}
+        tokens_per_second = values["tokens_per_second"]
+        mfu = model_flops_utilisation(tokens_per_second, self._config, self._peak)
+        if mfu is not None:
+            values["mfu"] = mfu
+        full = model_flops_utilisation(tokens_per_second, self._config, self._peak, with_skipped=True)
+        if full is not None and full != mfu:
+            values["mfu_with_skipped"] = full
+        return values

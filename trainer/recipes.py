@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from telemetry.errors import UsageError
+from trainer.compute import ComputeConfig
 from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
 
 
@@ -26,7 +27,7 @@ def one_gpu() -> TrainConfig:
         data=DataConfig(microbatch_size=8),
         optim=OptimConfig(learning_rate=3e-4, num_warmup_steps=100, num_decay_steps=10_000),
         device="cuda",
-        precision="bfloat16",
+        compute=ComputeConfig(precision="bfloat16"),
         num_steps=200,
     )
 
@@ -42,7 +43,7 @@ def megascale_175b() -> TrainConfig:
         data=DataConfig(microbatch_size=1),
         optim=OptimConfig(learning_rate=1e-4, num_warmup_steps=2_000, num_decay_steps=200_000),
         device="cuda",
-        precision="bfloat16",
+        compute=ComputeConfig(precision="bfloat16"),
         num_steps=1_000,
     )
 

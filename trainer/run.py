@@ -7,7 +7,7 @@ rankscope train --+-- RANK in the environment (torchrun, a driver): this process
     loop.py       what a step is
     checkpoint/   snapshots in host memory, files, exact resume
     model/        the transformer, cut into pipeline stages       parallel/    mesh, tensor, data, pipeline
-    optim/        AdamW on shards, schedule                       data/        text to batches
+    optim/        AdamW and LAMB on shards, schedule              data/        text to batches
     faults/       faults to inject                                config.py    every setting; recipes.py whole ones
 """
 
@@ -16,6 +16,8 @@ import socket
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+
+import torch
 
 from telemetry.errors import UsageError
 from telemetry.process.child_process import end_with_torchrun
@@ -31,6 +33,7 @@ from trainer.data.loader_keeper import LoaderProcess
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.inject import parse_fault, write_truth
 from trainer.launch import run_ranks
+from trainer.model.computing import check_compute
 from trainer.rank import Seat, run_and_exit
 
 TRUTH_NAME = "truth.json"
@@ -47,6 +50,8 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
     given, options = options, _completed(config, options)
     seat = _torchrun_seat(config)
     fault = parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
+    if config.device == "cpu":
+        check_compute(config.compute, torch.device("cpu"))  # a launcher must not initialise CUDA: its ranks are forks
     tokens = _checked_tokens(config, seat)
     if seat is None or seat.rank == 0:
         host = os.environ.get("RANKSCOPE_HOST") or socket.gethostname()

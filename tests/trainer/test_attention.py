@@ -1,27 +1,58 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
 
-from trainer.model.block import rotary_angles, rotate, windowed_attention
+from trainer.model.attention import BLOCK, rotary_angles, rotate, window_mask, windowed_attention
+
+CPU = torch.device("cpu")
 
 
-def banded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int) -> torch.Tensor:
+def banded_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
     """The same by the definition: the whole square of scores under a mask."""
     distance = torch.arange(query.shape[2])[:, None] - torch.arange(query.shape[2])
     return F.scaled_dot_product_attention(query, key, value, attn_mask=(distance >= 0) & (distance < window))
 
 
-@pytest.mark.parametrize("window", [1, 4, 8, 16])
-def test_a_window_cut_into_blocks_equals_the_masked_square(window: int) -> None:
-    query, key, value = torch.randn(3, 2, 3, 16, 8).unbind()
-    blocked = windowed_attention(query, key, value, window=window)
-    torch.testing.assert_close(blocked, banded_attention(query, key, value, window))
+@pytest.mark.parametrize("length", [3 * BLOCK, 2 * BLOCK + 5])
+@pytest.mark.parametrize("window", [1, 4, BLOCK, BLOCK + 7, 2 * BLOCK])
+def test_attention_in_blocks_and_its_gradients_equal_those_of_the_masked_square(window: int, length: int) -> None:
+    inputs = torch.randn(3, 2, 3, length, 8, dtype=torch.float64, requires_grad=True)
+    direction = torch.randn(2, 3, length, 8, dtype=torch.float64)
+    outputs, gradients = [], []
+    for attention in (windowed_attention, banded_attention):
+        output = attention(*inputs, window=window)
+        outputs.append(output)
+        gradients.append(torch.autograd.grad(output, inputs, direction)[0])
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*gradients)
+
+
+def test_bfloat16_loses_no_more_than_its_rounding() -> None:
+    inputs = torch.randn(3, 1, 2, 200, 16)
+    exact = banded_attention(*inputs.bfloat16().float(), window=70)
+    rounded = windowed_attention(*inputs.bfloat16(), window=70)
+    assert rounded.dtype == torch.bfloat16
+    torch.testing.assert_close(rounded, exact.bfloat16())
 
 
 def test_no_window_is_full_causal_attention() -> None:
     query, key, value = torch.randn(3, 1, 2, 12, 8).unbind()
     full = windowed_attention(query, key, value, window=0)
     torch.testing.assert_close(full, banded_attention(query, key, value, 12))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_the_mask_for_flex_attention_is_the_same_window() -> None:
+    inputs = torch.randn(3, 1, 2, 300, 16)
+    flexible = flex_attention(*inputs, block_mask=window_mask(300, 70, CPU))
+    assert isinstance(flexible, Tensor)
+    torch.testing.assert_close(flexible, banded_attention(*inputs, window=70))
+
+
+def test_the_mask_for_flex_attention_skips_blocks_outside_the_window() -> None:
+    assert window_mask(4096, 512, CPU).sparsity() > 80
 
 
 def test_rotated_products_depend_on_the_distance_alone() -> None:

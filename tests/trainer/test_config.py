@@ -1,11 +1,19 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from telemetry.errors import UsageError
+from trainer.checkpoint.claim import check_same_training, facts_of
+from trainer.checkpoint.folder import About
+from trainer.compute import ComputeConfig
 from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
 from trainer.recipes import RECIPES, recipe_named
+from ui.cli.commands.train import TrainOptions
+from ui.cli.train import with_techniques
+
+FLOAT8 = ComputeConfig(precision="float8")
 
 
 @pytest.mark.parametrize(
@@ -14,7 +22,7 @@ from trainer.recipes import RECIPES, recipe_named
         (lambda: ModelConfig(hidden_size=100, num_heads=3), "num_heads 3"),
         (lambda: ModelConfig(hidden_size=12, num_heads=4), "even head size"),
         (lambda: ModelConfig(sequence_length=128, window=200), "window is 200"),
-        (lambda: ModelConfig(sequence_length=128, window=48), "window 48"),
+        (lambda: ModelConfig(block="serial", fused_projection=True), "a serial block has no fused projection"),
         (lambda: ModelConfig(num_layers=0), "num_layers is 0"),
         (lambda: ParallelConfig(dp=0), "dp is 0"),
         (lambda: ParallelConfig(pp=8, num_microbatches=4), "are too few for a pipeline of 8 stages"),
@@ -29,6 +37,14 @@ from trainer.recipes import RECIPES, recipe_named
         (lambda: TrainConfig(peak_tflops=-1.0), "peak_tflops"),
         (lambda: TrainConfig(parallel=ParallelConfig(pp=3)), "num_layers 4 does not divide by pipeline stages 3"),
         (lambda: TrainConfig(parallel=ParallelConfig(tp=8)), "num_heads 4 does not divide by tp 8"),
+        (
+            lambda: TrainConfig(compute=FLOAT8, parallel=ParallelConfig(tp=2)),
+            "float8 does not work with tensor parallelism",
+        ),
+        (
+            lambda: TrainConfig(compute=FLOAT8, model=ModelConfig(hidden_size=40)),
+            "hidden_size 40 does not divide by the unit",
+        ),
         (lambda: recipe_named("enormous"), "unknown recipe 'enormous'"),
     ],
 )
@@ -46,3 +62,39 @@ def test_every_recipe_is_valid_and_named_after_its_function(name: str) -> None:
 
 def test_a_recipe_may_be_named_with_dashes() -> None:
     assert recipe_named("tiny-cpu") == RECIPES["tiny_cpu"]()
+
+
+def test_options_of_the_command_change_the_techniques_of_a_recipe() -> None:
+    recipe = recipe_named("tiny_cpu")
+    assert with_techniques(recipe, TrainOptions()) == recipe
+    changed = with_techniques(
+        recipe,
+        TrainOptions(
+            block="serial",
+            window=0,
+            precision="bfloat16",
+            recompute="full",
+            compile=True,
+            optimizer="lamb",
+            learning_rate=0.1,
+        ),
+    )
+    assert (changed.model.block, changed.model.window) == ("serial", 0)
+    assert changed.compute == ComputeConfig(precision="bfloat16", recompute="full", compile=True)
+    assert (changed.optim.optimizer, changed.optim.learning_rate) == ("lamb", 0.1)
+    assert changed.parallel == recipe.parallel
+
+
+def test_old_checkpoints_continue_with_what_was_the_only_choice() -> None:
+    config = TrainConfig()
+    facts = {
+        name: fact for name, fact in facts_of(config).items() if name not in ("block", "fused_projection", "optimizer")
+    }
+    about = About(step=1, run_id="run", attempt=0, world_size=1, training=facts)
+    check_same_training(about, config, Path("checkpoints"))
+    for other in (
+        replace(config, model=replace(config.model, fused_projection=True)),
+        replace(config, optim=replace(config.optim, optimizer="lamb")),
+    ):
+        with pytest.raises(UsageError, match="of another training"):
+            check_same_training(about, other, Path("checkpoints"))

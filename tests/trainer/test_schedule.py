@@ -1,7 +1,7 @@
 import pytest
 
 from trainer.config import OptimConfig
-from trainer.optim.adamw import learning_rate_at
+from trainer.optim.schedule import learning_rate_at
 
 CONFIG = OptimConfig(learning_rate=1.0, num_warmup_steps=4, num_decay_steps=100)
 

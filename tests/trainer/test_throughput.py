@@ -21,6 +21,7 @@ def test_a_window_counts_for_the_keys_it_sees() -> None:
     assert flop_per_token(full) - flop_per_token(model) == pytest.approx(
         12 * model.num_layers * model.hidden_size * keys_saved
     )
+    assert flop_per_token(model, with_skipped=True) == flop_per_token(full)
 
 
 def test_there_is_no_utilisation_without_a_peak() -> None:

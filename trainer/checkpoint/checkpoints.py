@@ -19,7 +19,7 @@ from trainer.checkpoint.schedule import Schedule, Signals
 from trainer.checkpoint.state import TrainingState
 from trainer.checkpoint.write import Buffers, CheckpointWriter, plan_writes
 from trainer.config import RunOptions, TrainConfig
-from trainer.optim.adamw import add_over_ranks
+from trainer.optim.sharded import add_over_ranks
 from trainer.replicas.replicator import Replicator
 from trainer.replicas.restore import restore_replica
 

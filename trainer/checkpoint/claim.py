@@ -20,6 +20,8 @@ _HINTS = {
     "tokens_per_step": "change --microbatches so that dp x microbatches stays the same, or use another folder",
     "data": "use the same --data, or another folder",
 }
+_EARLIER: dict[str, int | str] = {"block": "parallel", "fused_projection": False, "optimizer": "adamw"}
+"""Facts that earlier versions did not store, because there was no choice."""
 
 
 class FolderInUseError(UsageError):
@@ -62,6 +64,7 @@ def facts_of(config: TrainConfig) -> dict[str, int | str]:
         "max_bytes": config.data.max_bytes,
         "seed": config.seed,
         "tokens_per_step": config.tokens_per_step,
+        "optimizer": config.optim.optimizer,
     }
 
 
@@ -72,7 +75,7 @@ def check_same_training(about: About, config: TrainConfig, root: Path) -> None:
         UsageError: it is another training.
     """
     for name, fact in facts_of(config).items():
-        stored = about.training.get(name)
+        stored = about.training.get(name, _EARLIER.get(name))
         if stored != fact:
             raise UsageError(
                 f"the checkpoints in {root} are of another training: {name} is {stored} there, and {fact} here",

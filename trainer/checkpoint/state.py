@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainer.optim.adamw import ShardedAdamW
+from trainer.optim.sharded import ShardedOptimiser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class TrainingState:
     rank: int
     device: torch.device
     modules: Sequence[nn.Module]
-    optimiser: ShardedAdamW
+    optimiser: ShardedOptimiser
 
     def tensors(self) -> dict[str, Tensor]:
         """Name to tensor: the live tensors, or DTensors over them. Writing into them changes the training."""

@@ -1,31 +1,44 @@
-"""MegaScale's parallel transformer block (arXiv 2402.15627, section 3.1): one norm, two branches, one sum.
+"""The transformer block in its two forms (MegaScale, arXiv 2402.15627, section 3.1).
 
-serial      y = x + MLP(LN(x + Attn(LN(x))))
-parallel    y = x + MLP(LN(x)) + Attn(LN(x))
+serial      y = z + MLP(LN(z)),  z = x + Attn(LN(x))      two norms, one branch after the other
+parallel    y = x + MLP(LN(x)) + Attn(LN(x))              one norm, two branches, one sum
 
-The branches start from the same tensor and end in the same sum, so that under tensor + sequence parallelism a block
-gathers once and scatters once where the serial block does both twice.
+The branches of the parallel block start from the same tensor and end in the same sum. So under tensor and sequence
+parallelism it gathers once and scatters once, where the serial block does both twice.
 
-The attention is causal, with rotary positions, over a sliding window:
+Both branches begin with a projection of the same tensor. The fused projection makes one matrix product of the two. Its
+rows are sorted by head, so that a shard of them holds whole heads and the units of the MLP that ``down`` expects there:
 
-keys:    0 1 2 3 4 5 6 7        a window of 4: the sequence is cut into blocks of 4 queries, each of which looks
-query 3  x x x x                at its own block and the one before it. The work grows with sequence x window,
-query 5      x x x x            not with its square.
-query 7          x x x x
+rows        q0 k0 v0 u0 u0 u0 u0 | q1 k1 v1 u1 u1 u1 u1 | ...      a letter is one head size; u: units of the MLP
 """
 
-from functools import lru_cache
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainer.config import ModelConfig
+from trainer.compute import Recompute
+from trainer.config import WIDENING, ModelConfig
+from trainer.model.attention import attend
+from trainer.model.recompute import kept
 
-ROTARY_BASE = 10_000.0
+QKV = 3
 
 
-class Attention(nn.Module):
+class AttentionOutput(nn.Module):
+    """Attention of projected heads, and its output matrix."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_size = config.head_size
+        self.window = config.window
+        self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """[batch, sequence, heads, 3, head_size] to [batch, sequence, hidden]; of all heads or of this rank's."""
+        out: Tensor = self.out(attend(heads, window=self.window))
+        return out
+
+
+class Attention(AttentionOutput):
     """Self-attention of as many heads as its (possibly sharded) projection holds.
 
     The joint projection lays out a head's query, key and value side by side, so that a shard of its rows is a set of
@@ -33,80 +46,37 @@ class Attention(nn.Module):
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.head_size = config.head_size
-        self.window = config.window
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
-        self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        super().__init__(config)
+        self.qkv = nn.Linear(config.hidden_size, QKV * config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, sequence, hidden] to the same; every rank of a tensor-parallel group sees the whole sequence."""
-        query, key, value = self.qkv(x).unflatten(-1, (-1, 3, self.head_size)).permute(3, 0, 2, 1, 4)
-        cosine, sine = rotary_angles(x.shape[1], self.head_size, query.device, query.dtype)
-        query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
-        heads = windowed_attention(query, key, value, window=self.window)
-        out: Tensor = self.out(heads.transpose(1, 2).flatten(2))
-        return out
+        return super().forward(self.qkv(x).unflatten(-1, (-1, QKV, self.head_size)))
 
 
-@lru_cache(maxsize=8)
-def rotary_angles(length: int, head_size: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, each [length, head_size / 2] (RoFormer, arXiv 2104.09864, section 3.4)."""
-    position = torch.arange(length, device=device, dtype=torch.float32)
-    frequency = ROTARY_BASE ** (-torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size)
-    angle = torch.outer(position, frequency)
-    return angle.cos().to(dtype), angle.sin().to(dtype)
-
-
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn each pair (x[i], x[i + half]) of [batch, heads, sequence, head_size] by its position's angle."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
-
-
-def windowed_attention(query: Tensor, key: Tensor, value: Tensor, *, window: int) -> Tensor:
-    """Each query sees the ``window`` newest keys up to its own; 0 or a window as long as the sequence: all of them.
-
-    All tensors are [batch, heads, sequence, head_size]; the sequence divides by the window.
-    """
-    batch, _, length, _ = query.shape
-    if window in (0, length):
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
-    blocks = length // window
-    queries = torch.unflatten(query, 2, (blocks, window)).transpose(1, 2).flatten(0, 1)
-    keys, values = (_with_block_before(x, window) for x in (key, value))
-    seen = _band(batch, blocks, window, query.device)
-    heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
-    return torch.unflatten(heads, 0, (batch, blocks)).transpose(1, 2).flatten(2, 3)
-
-
-def _with_block_before(x: Tensor, window: int) -> Tensor:
-    """[batch, heads, sequence, size] to [batch * blocks, heads, 2 * window, size]; zeros stand before the first."""
-    pairs = F.pad(x, (0, 0, window, 0)).unfold(2, 2 * window, window)
-    return pairs.permute(0, 2, 1, 4, 3).flatten(0, 1)
-
-
-@lru_cache(maxsize=8)
-def _band(batch: int, blocks: int, window: int, device: torch.device) -> Tensor:
-    """Which key each query sees: [batch * blocks, 1, window, 2 * window]."""
-    query = torch.arange(window, device=device)[:, None] + window
-    key = torch.arange(2 * window, device=device)
-    seen = (key <= query) & (key > query - window)
-    real = key >= window * (torch.arange(blocks, device=device) == 0)[:, None, None]
-    return (seen & real)[:, None].repeat(batch, 1, 1, 1)
-
-
-class FeedForward(nn.Module):
-    """Two matrices with a GELU between, four times as wide as the hidden size."""
+class FeedForwardOutput(nn.Module):
+    """GELU and the matrix back to the hidden size."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.hidden_size, 4 * config.hidden_size, bias=False)
-        self.down = nn.Linear(4 * config.hidden_size, config.hidden_size, bias=False)
+        self.down = nn.Linear(WIDENING * config.hidden_size, config.hidden_size, bias=False)
+
+    def forward(self, units: Tensor) -> Tensor:
+        """[batch, sequence, 4 * hidden] to [batch, sequence, hidden]."""
+        out: Tensor = self.down(F.gelu(units))
+        return out
+
+
+class FeedForward(FeedForwardOutput):
+    """Two matrices with a GELU between, four times as wide as the hidden size."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.up = nn.Linear(config.hidden_size, WIDENING * config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(F.gelu(self.up(x)))
-        return out
+        """[batch, sequence, hidden] to the same."""
+        return super().forward(self.up(x))
 
 
 class Branches(nn.Module):
@@ -122,14 +92,72 @@ class Branches(nn.Module):
         return out
 
 
-class ParallelBlock(nn.Module):
+class FusedBranches(nn.Module):
+    """The same with one projection for both branches."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_size = config.head_size
+        self.qkv_up = nn.Linear(config.hidden_size, (QKV + WIDENING) * config.hidden_size, bias=False)
+        self.attention = AttentionOutput(config)
+        self.feed_forward = FeedForwardOutput(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected = self.qkv_up(x).unflatten(-1, (-1, QKV + WIDENING, self.head_size))
+        heads, units = projected.split((QKV, WIDENING), dim=-2)
+        out: Tensor = self.attention(heads) + self.feed_forward(units.flatten(-3))
+        return out
+
+
+class Block(nn.Module):
     """[batch, sequence, hidden] to the same. Under sequence parallelism the sequence is this rank's piece."""
+
+    gathered: tuple[str, ...]
+    """Submodules that need the whole sequence: the gather is before and the scatter after each."""
+
+    recompute: Recompute = "none"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return kept(self.residual, x, recompute=self.recompute)
+
+    def residual(self, x: Tensor) -> Tensor:
+        """The computation of the block, without regard to what is kept for the backward."""
+        raise NotImplementedError
+
+
+class ParallelBlock(Block):
+    """Both branches from one norm, in one sum."""
+
+    gathered = ("branches",)
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.hidden_size, bias=False)
-        self.branches = Branches(config)
+        self.branches = FusedBranches(config) if config.fused_projection else Branches(config)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def residual(self, x: Tensor) -> Tensor:
         out: Tensor = x + self.branches(self.norm(x))
         return out
+
+
+class SerialBlock(Block):
+    """The attention first, then the feed-forward layer on its result."""
+
+    gathered = ("attention", "feed_forward")
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.hidden_size, bias=False)
+        self.attention = Attention(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, bias=False)
+        self.feed_forward = FeedForward(config)
+
+    def residual(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        out: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        return out
+
+
+def make_block(config: ModelConfig) -> Block:
+    """A block of the form that ``config`` names."""
+    return SerialBlock(config) if config.block == "serial" else ParallelBlock(config)

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from trainer.config import ModelConfig
-from trainer.model.block import ParallelBlock
+from trainer.config import WIDENING, ModelConfig
+from trainer.model.block import QKV, make_block
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class TransformerStage(nn.Module):
         per_stage = config.num_layers // num_stages
         layers = range(stage * per_stage, (stage + 1) * per_stage)
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size) if first else None
-        self.blocks = nn.ModuleDict({str(layer): ParallelBlock(config) for layer in layers})
+        self.blocks = nn.ModuleDict({str(layer): make_block(config) for layer in layers})
         self.norm = nn.LayerNorm(config.hidden_size, bias=False) if last else None
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if last else None
 
@@ -57,6 +57,12 @@ class TransformerStage(nn.Module):
         return next_token_loss(self.head(self.norm(x)), targets)
 
 
+def by_heads(qkv: Tensor, up: Tensor, num_heads: int) -> Tensor:
+    """The rows of two projections in the order of the fused one: those of each head, and its share of ``up``."""
+    pairs = zip(qkv.chunk(num_heads), up.chunk(num_heads), strict=True)
+    return torch.cat([rows for pair in pairs for rows in pair])
+
+
 @torch.no_grad()
 def initialise(stage: TransformerStage, config: ModelConfig, *, seed: int) -> None:
     """Fill every parameter, whole or sharded, from a generator seeded by its name: the grid plays no part."""
@@ -70,9 +76,21 @@ def initialise(stage: TransformerStage, config: ModelConfig, *, seed: int) -> No
 
 
 def _first_values(name: str, shape: torch.Size, device: torch.device, config: ModelConfig, seed: int) -> Tensor:
-    """Norms are ones; matrices are normal with variance 1 / inputs, smaller where they end in the residual sum."""
+    """Norms are ones; matrices are normal with variance 1 / inputs, smaller where they end in the residual sum.
+
+    A fused projection begins with the values of the two that it replaces.
+    """
     if name.endswith("norm.weight"):
         return torch.ones(shape, device=device)
+    if name.endswith("qkv_up.weight"):
+        hidden = config.hidden_size
+        qkv = _first_values(
+            name.replace("qkv_up", "attention.qkv"), torch.Size((QKV * hidden, hidden)), device, config, seed
+        )
+        up = _first_values(
+            name.replace("qkv_up", "feed_forward.up"), torch.Size((WIDENING * hidden, hidden)), device, config, seed
+        )
+        return by_heads(qkv, up, config.num_heads)
     generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
     deviation = shape[-1] ** -0.5
     if name.endswith(("out.weight", "down.weight")):

@@ -1,145 +1,35 @@
-"""AdamW over shards, the gradient norm over the whole grid, and the learning rate by step."""
+"""AdamW (Decoupled Weight Decay Regularization, arXiv 1711.05101)."""
 
-import math
 from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Replicate
 
 from trainer.config import OptimConfig
-
-LAST_SHARE = 0.1
-
-
-def learning_rate_at(step: int, config: OptimConfig) -> float:
-    """Linear from 0 over the warm-up, then a cosine from the peak to a tenth of it; ``step`` counts from 0.
-
-    peak          .-''-.
-                 /      '.
-                /         '-.___   a tenth
-        warm-up |  decay  |
-    """
-    if step < config.num_warmup_steps:
-        return config.learning_rate * (step + 1) / config.num_warmup_steps
-    progress = min((step - config.num_warmup_steps) / config.num_decay_steps, 1.0)
-    return config.learning_rate * (LAST_SHARE + (1 - LAST_SHARE) * 0.5 * (1 + math.cos(math.pi * progress)))
+from trainer.optim.sharded import MOMENTS, ShardedOptimiser
 
 
-SMALL = 1e-6
-MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-class ShardedAdamW:
-    """AdamW on this rank's own shards.
-
-    The update is element by element, so it needs no other shards. The optimiser uses plain tensors, without the cost of
-    DTensor dispatch. Weight decay applies to matrices, not to norms.
-    """
+class ShardedAdamW(ShardedOptimiser):
+    """AdamW on this rank's own shards. The update is element by element, so it needs no other shards."""
 
     def __init__(self, modules: Sequence[nn.Module], config: OptimConfig) -> None:
-        self.config = config
-        named = [pair for module in modules for pair in module.named_parameters()]
-        self._names = [name for name, _ in named]
-        self._parameters = [parameter for _, parameter in named]
-        self._shards = [nn.Parameter(_local(parameter).detach()) for parameter in self._parameters]
+        super().__init__(modules, config)
         groups = [
             {"params": [shard for shard in self._shards if shard.ndim > 1], "weight_decay": config.weight_decay},
             {"params": [shard for shard in self._shards if shard.ndim == 1], "weight_decay": 0.0},
         ]
         self._adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), fused=True)
 
-    def take_gradients(self) -> list[Tensor]:
-        """Take the gradients over from the modules: this rank's parts, without empty ones."""
-        for parameter, shard in zip(self._parameters, self._shards, strict=True):
-            gradient = parameter.grad
-            if isinstance(gradient, DTensor):
-                assert isinstance(parameter, DTensor)
-                gradient = gradient.redistribute(placements=parameter.placements).to_local()
-            shard.grad = gradient
-        return self._gradients()
-
-    def square_sum(self) -> Tensor:
-        """This rank's part of the squared gradient norm of the whole model: parts of all ranks add up to it.
-
-        What several ranks hold alike, such as a norm's gradient along tp, is shared out among them. For the gradients
-        that :meth:`take_gradients` took over.
-        """
-        shares = [_copies(parameter) ** -0.5 for parameter, shard in self._pairs()]
-        norms = torch._foreach_norm(self._gradients())
-        torch._foreach_mul_(norms, shares)
-        return torch.stack(norms).square().sum() if norms else torch.zeros(())
-
-    def clip(self, norm: Tensor) -> None:
-        """Scale all gradients so that their norm, ``norm`` now, is at most the allowed one. No device sync."""
-        if self.config.max_gradient_norm:
-            scale = (self.config.max_gradient_norm / (norm + SMALL)).clamp(max=1.0)
-            torch._foreach_mul_(self._gradients(), scale)
-
-    def _gradients(self) -> list[Tensor]:
-        return [shard.grad for _, shard in self._pairs() if shard.grad is not None]
-
-    def step(self, number: int) -> None:
-        """Update with the rate of step ``number``, then forget the gradients."""
-        for group in self._adamw.param_groups:
-            group["lr"] = learning_rate_at(number, self.config)
-        self._adamw.step()
-        for parameter, shard in zip(self._parameters, self._shards, strict=True):
-            parameter.grad = shard.grad = None
-
-    def moments(self) -> dict[str, Tensor]:
-        """``NAME.exp_avg`` and ``NAME.exp_avg_sq`` of every parameter, cut like the parameter.
-
-        The tensors are those that AdamW updates. They are 0 before the first step.
-        """
-        moments = {}
-        for name, parameter, shard in zip(self._names, self._parameters, self._shards, strict=True):
-            state = self._adamw.state[shard]
-            for key in MOMENTS:
-                moments[f"{name}.{key}"] = _cut_like(parameter, state.setdefault(key, torch.zeros_like(shard)))
-            state.setdefault("step", torch.zeros((), device=shard.device))
-        return moments
-
     def resume_at(self, step: int) -> None:
-        """Continue after ``step`` steps. The moments are those of that step already."""
         for shard in self._shards:
             self._adamw.state[shard]["step"].fill_(step)
 
-    def _pairs(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
-        pairs = zip(self._parameters, self._shards, strict=True)
-        return [(parameter, shard) for parameter, shard in pairs if shard.grad is not None and shard.grad.numel()]
+    def _update(self, number: int, learning_rate: float) -> None:
+        for group in self._adamw.param_groups:
+            group["lr"] = learning_rate
+        self._adamw.step()
 
-
-def add_over_ranks(values: Tensor) -> Tensor:
-    """The sum over every rank of the job, in place."""
-    if dist.get_world_size() > 1:
-        dist.all_reduce(values)
-    return values
-
-
-def _local(parameter: Tensor) -> Tensor:
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
-
-
-def _cut_like(parameter: Tensor, shard: Tensor) -> Tensor:
-    """``shard`` as the local part of a DTensor with the placements of ``parameter``."""
-    if not isinstance(parameter, DTensor):
-        return shard
-    return DTensor.from_local(
-        shard,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
-
-
-def _copies(parameter: Tensor) -> int:
-    """Number of ranks with the same shard."""
-    if not isinstance(parameter, DTensor):
-        return 1
-    replicated = (placement == Replicate() for placement in parameter.placements)
-    sizes = parameter.device_mesh.shape
-    return math.prod(size for size, alike in zip(sizes, replicated, strict=True) if alike)
+    def _moments_of(self, shard: nn.Parameter) -> dict[str, Tensor]:
+        state = self._adamw.state[shard]
+        state.setdefault("step", torch.zeros((), device=shard.device))
+        return {key: state.setdefault(key, torch.zeros_like(shard)) for key in MOMENTS}

@@ -18,13 +18,15 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from telemetry.topology import AXES, Place, Topology
-from trainer.config import Precision
 from trainer.model.transformer import TransformerStage
 
 
-def shard_parameters(stage: TransformerStage, mesh: DeviceMesh, precision: Precision) -> None:
-    """Shard every block, then what is left of the stage, along ``mesh``; gradients are averaged over it."""
-    dtype = getattr(torch, precision)
+def shard_parameters(stage: TransformerStage, mesh: DeviceMesh, *, half: bool) -> None:
+    """Shard every block, then what is left of the stage, along ``mesh``; gradients are averaged over it.
+
+    ``half``: computes use bfloat16.
+    """
+    dtype = torch.bfloat16 if half else torch.float32
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for block in stage.blocks.values():
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=False)

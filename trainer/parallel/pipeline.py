@@ -110,7 +110,7 @@ def _traced(
     """
     index, num_stages = chunk * grid.topology.pp + grid.place.pp, config.parallel.num_stages
     batch, model = config.data.microbatch_size, config.model
-    half, sharded = config.precision == "bfloat16", grid.topology.dp > 1
+    half, sharded = config.compute.half, grid.topology.dp > 1
     tokens = torch.empty(batch, model.sequence_length, dtype=torch.int64, device="meta")
     hidden = torch.empty(
         (batch, model.sequence_length // grid.topology.tp, model.hidden_size),

@@ -3,9 +3,11 @@
                  norm           gather        qkv, up    out, down     scatter        sum
     x [b, s/tp, h] -> [b, s/tp, h] ~> [b, s, h] -> columns -> rows (partial) ~> [b, s/tp, h] -> + x
 
-One all-gather and one reduce-scatter a block forward, and the mirror image backward.
+One all-gather and one reduce-scatter a parallel block forward, two of each a serial block, and the mirror image
+backward.
 """
 
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -17,6 +19,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from trainer.model.block import Block
 from trainer.model.transformer import TransformerStage
 
 SEQUENCE = Shard(1)
@@ -29,8 +32,9 @@ def shard_tensors(stage: TransformerStage, mesh: DeviceMesh) -> None:
     The values are cut where they lie, without communication: every rank must hold the same, or none (meta device).
     """
     plan: dict[str, ParallelStyle] = {}
-    for layer in stage.blocks:
-        plan |= _block_plan(f"blocks.{layer}")
+    for layer, block in stage.blocks.items():
+        assert isinstance(block, Block)
+        plan |= _block_plan(f"blocks.{layer}", block)
     if stage.embedding is not None:
         plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=SEQUENCE)
     if stage.head is not None:
@@ -39,17 +43,22 @@ def shard_tensors(stage: TransformerStage, mesh: DeviceMesh) -> None:
     parallelize_module(stage, mesh, plan, src_data_rank=None)
 
 
-def _block_plan(block: str) -> dict[str, ParallelStyle]:
-    return {
-        f"{block}.norm": SequenceParallel(),
-        f"{block}.branches": PrepareModuleInputOutput(
+def _block_plan(prefix: str, block: Block) -> dict[str, ParallelStyle]:
+    """Matrices that end in a sum over ranks are cut by rows, the others by columns."""
+    plan: dict[str, ParallelStyle] = {
+        f"{prefix}.{name}": PrepareModuleInputOutput(
             input_layouts=(SEQUENCE,),
             desired_input_layouts=(Replicate(),),
             output_layouts=(Partial(),),
             desired_output_layouts=(SEQUENCE,),
-        ),
-        f"{block}.branches.attention.qkv": ColwiseParallel(),
-        f"{block}.branches.attention.out": RowwiseParallel(output_layouts=Partial(), use_local_output=False),
-        f"{block}.branches.feed_forward.up": ColwiseParallel(),
-        f"{block}.branches.feed_forward.down": RowwiseParallel(output_layouts=Partial(), use_local_output=False),
+        )
+        for name in block.gathered
     }
+    for name, module in block.named_modules():
+        if isinstance(module, nn.LayerNorm):
+            plan[f"{prefix}.{name}"] = SequenceParallel()
+        elif name.endswith((".out", ".down")):
+            plan[f"{prefix}.{name}"] = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
+        elif isinstance(module, nn.Linear):
+            plan[f"{prefix}.{name}"] = ColwiseParallel()
+    return plan

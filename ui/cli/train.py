@@ -1,5 +1,6 @@
 """The work of `rankscope train`: train a recipe with every rank traced."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ def train(options: TrainOptions) -> int:
         collective_timeout_s=options.collective_timeout,
         checkpoint=_checkpoint_config(options),
     )
+    config = with_techniques(config, options)
     parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     labels = tuple(options.labels or ())
     label_meta(labels)
@@ -42,6 +44,23 @@ def train(options: TrainOptions) -> int:
     return launch(config, run)
 
 
+def with_techniques(config: TrainConfig, options: TrainOptions) -> TrainConfig:
+    """The techniques of the recipe with what the command line changes."""
+    model = {"block": options.block, "fused_projection": options.fused_projection, "window": options.window}
+    compute = {"precision": options.precision, "recompute": options.recompute, "compile": options.compile}
+    optim = {"optimizer": options.optimizer, "learning_rate": options.learning_rate}
+    return replace(
+        config,
+        model=replace(config.model, **_given(model)),
+        compute=replace(config.compute, **_given(compute)),
+        optim=replace(config.optim, **_given(optim)),
+    )
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _checkpoint_config(options: TrainOptions) -> CheckpointConfig:
     given = {"checkpoint-every": options.checkpoint_every, "keep": options.keep}
     names = [f"--{name}" for name, value in given.items() if value is not None]
@@ -54,10 +73,9 @@ def configured(
     config: TrainConfig, data: dict[str, Any], steps: int | None, parallel: dict[str, int | None]
 ) -> TrainConfig:
     """The recipe with what the command line changes."""
-    chosen = {name: value for name, value in parallel.items() if value is not None}
     return replace(
         config,
-        parallel=replace(config.parallel, **chosen),
+        parallel=replace(config.parallel, **_given(parallel)),
         data=replace(config.data, **data),
         num_steps=steps or config.num_steps,
     )

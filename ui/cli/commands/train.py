@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
+from trainer.compute import Precision, Recompute
+from trainer.config import BlockForm, OptimizerName
 from ui.cli.commands.command import command
 from ui.cli.commands.demo import FaultOption
 from ui.cli.commands.shared import collector_address
 
-RecipeOption = Annotated[str, typer.Option(help="tiny_cpu (eight ranks on the CPU), one_gpu or megascale_175b.")]
+RecipeOption = Annotated[
+    str, typer.Option(help="tiny_cpu (eight ranks on the CPU), tiny_lamb, one_gpu or megascale_175b.")
+]
 DataOption = Annotated[
     Path | None,
     typer.Option(
@@ -85,6 +89,47 @@ KeepOption = Annotated[
 MicrobatchesOption = Annotated[
     int | None, typer.Option(min=1, help="Microbatches in a step. Default: the recipe's.", show_default=False)
 ]
+BlockOption = Annotated[
+    BlockForm | None,
+    typer.Option(help="Form of the transformer block. Default: the recipe's.", show_default=False),
+]
+FusedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--fused-projection/--separate-projections",
+        help="One matrix product for query, key, value and the first layer of the MLP. Default: the recipe's.",
+        show_default=False,
+    ),
+]
+WindowOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Keys that a query sees. 0: all earlier keys. Default: the recipe's.", show_default=False),
+]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option(help="Precision of the compute. Parameters stay float32. Default: the recipe's.", show_default=False),
+]
+RecomputeOption = Annotated[
+    Recompute | None,
+    typer.Option(
+        help="Activations that the backward computes again instead of keeping them. Default: the recipe's.",
+        show_default=False,
+    ),
+]
+CompileOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--compile/--no-compile",
+        help="Compile each block with torch.compile. Default: the recipe's.",
+        show_default=False,
+    ),
+]
+OptimizerOption = Annotated[
+    OptimizerName | None, typer.Option(help="The optimizer. Default: the recipe's.", show_default=False)
+]
+LearningRateOption = Annotated[
+    float | None, typer.Option(help="Peak of the learning rate. Default: the recipe's.", show_default=False)
+]
 
 
 LabelOption = Annotated[
@@ -110,6 +155,14 @@ class TrainOptions:
     tp: TensorParallelOption = None
     microbatches: MicrobatchesOption = None
     shared_loader: SharedLoaderOption = True
+    block: BlockOption = None
+    fused_projection: FusedOption = None
+    window: WindowOption = None
+    precision: PrecisionOption = None
+    recompute: RecomputeOption = None
+    compile: CompileOption = None
+    optimizer: OptimizerOption = None
+    learning_rate: LearningRateOption = None
     seed: Annotated[int, typer.Option(help="The same seed gives the same loss.")] = 0
     peak_tflops: PeakOption = None
     collective_timeout: TimeoutOption = None

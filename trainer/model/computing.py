@@ -1,0 +1,39 @@
+"""How the blocks of a stage compute: precision of matrix products, recomputation, compilation."""
+
+import shutil
+
+import torch
+
+from telemetry.errors import UsageError
+from trainer.compute import ComputeConfig
+from trainer.model.block import Block
+from trainer.model.float8 import check_float8, use_float8
+from trainer.model.transformer import TransformerStage
+
+
+def use_compute(stage: TransformerStage, config: ComputeConfig, device: torch.device) -> None:
+    """Apply ``config`` to every block. Use it after the tensors were cut along ``tp`` and before ``fully_shard``.
+
+    Raises:
+        UsageError: the device or the machine does not support it.
+    """
+    check_compute(config, device)
+    for block in stage.blocks.values():
+        assert isinstance(block, Block)
+        if config.precision == "float8":
+            use_float8(block)
+        block.recompute = config.recompute
+        if config.compile:
+            block.compile()
+
+
+def check_compute(config: ComputeConfig, device: torch.device) -> None:
+    """Return if the device and the machine support ``config``.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if config.precision == "float8":
+        check_float8(device)
+    if config.compile and device.type == "cpu" and shutil.which("g++") is None:
+        raise UsageError("compilation for the CPU needs a C++ compiler", hint="install g++, or omit --compile")

@@ -1,0 +1,14 @@
+"""The optimiser that the settings name."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from trainer.config import OptimConfig
+from trainer.optim.adamw import ShardedAdamW
+from trainer.optim.sharded import ShardedOptimiser
+
+
+def make_optimiser(modules: Sequence[nn.Module], config: OptimConfig) -> ShardedOptimiser:
+    """The optimiser of this rank's ``modules``, which are whole or sharded already."""
+    return {"adamw": ShardedAdamW}[config.optimizer](modules, config)
