@@ -21,6 +21,7 @@ from trainer.faults.act import Healthy
 from trainer.faults.collectives import hook_before_collectives, intercept_collectives
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.adamw import ShardedAdamW, add_over_ranks
+from trainer.parallel.data import DataOverlap
 from trainer.parallel.mesh import Grid, shard_parameters
 from trainer.parallel.pipeline import make_schedule
 from trainer.parallel.tensor import shard_tensors
@@ -41,7 +42,8 @@ class Trainer:
             hook_before_collectives(self.stages, hook)
             intercept_collectives(grid, hook)
         self.optimiser = ShardedAdamW(self.stages, config.optim)
-        self.schedule = make_schedule(self.stages, config, grid, hook)
+        self.overlap = DataOverlap(self.stages) if config.overlap.dp and grid.topology.dp > 1 else None
+        self.schedule = make_schedule(self.stages, config, grid, hook, self.overlap)
 
     def run(self, tokens: Tokens, progress: Progress, checkpoints: Checkpoints) -> bool:
         """Do the steps that are left. Whether it ended before the last step, because the job was asked to end.
@@ -84,6 +86,9 @@ class Trainer:
         """One step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, and the signals
         of ``checkpoints`` if it has any."""
         self.hook.at_step(number)
+        if self.overlap is not None:
+            self.hook.before(Stage.PARAMS_ALL_GATHER)
+            self.overlap.prefetch()
         batch = self._load(loader)
         loss = self._forward_backward(batch)
         totals = self._clip(loss, checkpoints)
@@ -109,6 +114,8 @@ class Trainer:
         keywords: dict[str, Any] = {"targets": batch.targets, "target": batch.targets} if last else {}
         with loss_parallel():
             self.schedule.step(*inputs, **keywords, losses=losses if last else None, return_outputs=False)
+        if self.overlap is not None:
+            self.overlap.finish()
         if last and place.tp == 0:
             return torch.stack([loss.detach() for loss in losses]).mean() / topology.dp
         return torch.zeros((), device=self.grid.device)
@@ -139,7 +146,7 @@ def _build_stage(config: TrainConfig, grid: Grid, index: int) -> TransformerStag
     with torch.device("meta"):
         stage = TransformerStage(config.model, stage=index, num_stages=config.parallel.num_stages)
     if grid.topology.tp > 1:
-        shard_tensors(stage, grid.mesh["tp"])
+        shard_tensors(stage, grid.mesh["tp"], overlap=config.overlap.tp)
     stage.to_empty(device=grid.device)
     initialise(stage, config.model, seed=config.seed)
     if grid.topology.dp > 1:
