@@ -1,8 +1,8 @@
 """From a stored run to a report: run every detector, drop the symptoms, sort the findings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from diagnose.causes import is_symptom, without_symptoms
 from diagnose.detectors import DETECTORS, OF_WHOLE_JOB, Detector
@@ -10,6 +10,7 @@ from diagnose.detectors.evidence import has_tiny_steps, insufficient
 from diagnose.findings import NOT_BY_COST, Finding, Kind, Severity, StepWindow, limit_by_cost
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict, hang_finding
+from diagnose.model.exposed import ExposedAxis, exposed_figures
 from diagnose.model.load import load_view
 from diagnose.model.marks import Loss, Mark, load_losses, marks_of
 from diagnose.model.outage_effect import with_effects
@@ -33,6 +34,8 @@ class Report:
     num_steps: int
     num_ranks: int
     findings: tuple[Finding, ...]
+    exposed: Mapping[str, ExposedAxis] = field(default_factory=dict)
+    """Exposed communication of each axis. Empty if it is not known."""
     marks: tuple[Mark, ...] = ()
     """Events that are no findings, in order of time."""
     losses: tuple[Loss, ...] = ()
@@ -74,6 +77,7 @@ def diagnose_view(view: RunView) -> Report:
         num_steps=len(view.steps),
         num_ranks=view.topology.world_size,
         findings=tuple(findings),
+        exposed=exposed_figures(view),
         marks=marks_of(view),
     )
 

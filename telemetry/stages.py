@@ -94,6 +94,7 @@ class Stage(IntEnum):
     BROADCAST = 33, "broadcast", StageClass.COMMUNICATION, Stream.DP
     FORWARD_BACKWARD = 34, "forward-backward", StageClass.HOST, Stream.HOST
     ROLLOUT = 35, "rollout", StageClass.COMPUTE, Stream.COMPUTE
+    COMMUNICATION_WAIT = 36, "communication-wait", StageClass.HOST, Stream.HOST
 
 
 for _stage in Stage:  # Python 3.11 answers Stage.STEP by a descriptor, in 60 ns: too long for the hot path

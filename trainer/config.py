@@ -6,6 +6,7 @@ TrainConfig
 ├── DataConfig         the text and the size of a microbatch
 ├── OptimConfig        AdamW or LAMB, the schedule, clipping
 ├── ComputeConfig      precision, recomputation, compilation (compute.py)
+├── OverlapConfig      which communication runs beside compute
 └── CheckpointConfig   how often to checkpoint, how many to keep
 RunOptions             what this launch does with it: name, place, collector, fault
 
@@ -16,7 +17,7 @@ with a hint when its values cannot work.
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
@@ -26,6 +27,7 @@ from trainer.drive.records import Rollback
 DeviceName = Literal["cpu", "cuda"]
 BlockForm = Literal["parallel", "serial"]
 OptimizerName = Literal["adamw", "lamb"]
+ScheduleName = Literal["1f1b", "zero-bubble"]
 
 WIDENING = 4
 """Width of the feed-forward layer, in hidden sizes."""
@@ -102,10 +104,16 @@ class ParallelConfig:
     tp: int = 1
     num_chunks: int = 1
     num_microbatches: int = 4
+    schedule: ScheduleName = "1f1b"
+    """``zero-bubble``: the gradients of weights, which no other rank needs, fill waiting time (arXiv 2401.10241)."""
 
     def __post_init__(self) -> None:
         _positive(self, "num_chunks", "num_microbatches")
         assert self.topology.world_size
+        if self.schedule not in get_args(ScheduleName):
+            raise UsageError(f"no schedule {self.schedule!r}", hint=f"use {' or '.join(get_args(ScheduleName))}")
+        if self.schedule == "zero-bubble" and self.pp == 1:
+            raise UsageError("a zero-bubble schedule needs a pipeline", hint="set pp to 2 or more, or use 1f1b")
         if self.num_microbatches < self.pp:
             raise UsageError(
                 f"{self.num_microbatches} microbatches are too few for a pipeline of {self.pp} stages",
@@ -176,6 +184,30 @@ class OptimConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapConfig:
+    """Which communication runs beside compute, for each axis. The results are those without overlap."""
+
+    dp: bool = False
+    """Gathers of parameters start while data is loaded; each gradient bucket is reduced when its gradients exist."""
+    pp: bool = False
+    """Transfers are waited for only when their data is needed."""
+    tp: bool = False
+    """Projections multiply a rank's own part of the sequence while the other parts move."""
+
+    @classmethod
+    def along(cls, axes: str) -> "OverlapConfig":
+        """From ``dp,pp,tp``, ``all`` or ``none``.
+
+        Raises:
+            UsageError: there is another name in ``axes``.
+        """
+        names = {"all": ["dp", "pp", "tp"], "none": []}.get(axes, axes.split(","))
+        if unknown := [name for name in names if name not in cls.__slots__]:
+            raise UsageError(f"no overlap along {unknown[0]!r}", hint="use all, none, or some of dp,pp,tp")
+        return cls(**dict.fromkeys(names, True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
     """How often to write checkpoints. Their folder is ``RunOptions.checkpoints``."""
 
@@ -205,6 +237,7 @@ class TrainConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    overlap: OverlapConfig = field(default_factory=OverlapConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     recipe: str = "custom"
@@ -275,6 +308,8 @@ class RunOptions:
     """Restarts of the run so far; None: as torchrun counts, else 0."""
     fault: str = "none"
     """As ``trainer/faults/inject.py`` reads it."""
+    comm_delay_s: float = 0.0
+    """How much longer every operation between ranks takes (``trainer/faults/comm_delay.py``)."""
     collector: str | None = None
     """Address of the collector. If it is set, the launcher also runs an agent."""
     agent_options: tuple[str, ...] = ()

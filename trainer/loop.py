@@ -23,6 +23,7 @@ from trainer.model.computing import use_compute
 from trainer.model.transformer import TransformerStage, initialise
 from trainer.optim.choice import make_optimiser
 from trainer.optim.sharded import add_over_ranks
+from trainer.parallel.data import DataOverlap
 from trainer.parallel.mesh import Grid, shard_parameters
 from trainer.parallel.pipeline import make_schedule
 from trainer.parallel.tensor import shard_tensors
@@ -43,7 +44,8 @@ class Trainer:
             hook_before_collectives(self.stages, hook)
             intercept_collectives(grid, hook)
         self.optimiser = make_optimiser(self.stages, config.optim)
-        self.schedule = make_schedule(self.stages, config, grid, hook)
+        self.overlap = DataOverlap(self.stages) if config.overlap.dp and grid.topology.dp > 1 else None
+        self.schedule = make_schedule(self.stages, config, grid, hook, self.overlap)
 
     def run(self, batches: BatchSource, progress: Progress, checkpoints: Checkpoints) -> bool:
         """Do the steps that are left. Whether it ended before the last step, because the job was asked to end.
@@ -90,6 +92,9 @@ class Trainer:
         """One step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, and the signals
         of ``checkpoints`` if it has any."""
         self.hook.at_step(number)
+        if self.overlap is not None:
+            self.hook.before(Stage.PARAMS_ALL_GATHER)
+            self.overlap.prefetch()
         batch = self._load(loader)
         loss = self._forward_backward(batch)
         totals = self._clip(loss, checkpoints)
@@ -115,6 +120,8 @@ class Trainer:
         keywords: dict[str, Any] = {"targets": batch.targets, "target": batch.targets} if last else {}
         with loss_parallel():
             self.schedule.step(*inputs, **keywords, losses=losses if last else None, return_outputs=False)
+        if self.overlap is not None:
+            self.overlap.finish()
         if last and place.tp == 0:
             return torch.stack([loss.detach() for loss in losses]).mean() / topology.dp
         return torch.zeros((), device=self.grid.device)
@@ -145,7 +152,7 @@ def _build_stage(config: TrainConfig, grid: Grid, index: int) -> TransformerStag
     with torch.device("meta"):
         stage = TransformerStage(config.model, stage=index, num_stages=config.parallel.num_stages)
     if grid.topology.tp > 1:
-        shard_tensors(stage, grid.mesh["tp"])
+        shard_tensors(stage, grid.mesh["tp"], overlap=config.overlap.tp)
     stage.to_empty(device=grid.device)
     initialise(stage, config.model, seed=config.seed)
     use_compute(stage, config.compute, grid.device)

@@ -28,6 +28,7 @@ from trainer.data.host_memory import LoaderAddress
 from trainer.data.shared_batches import SharedBatches
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.act import hook_for
+from trainer.faults.comm_delay import delay_operations
 from trainer.faults.inject import FIRED_NAME, StartFile, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
@@ -90,6 +91,8 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, data: Data 
         grid = make_grid(config.parallel.topology, device)
         fault = parse_fault(options.fault, grid.topology, num_steps=config.num_steps)
         start_file = StartFile(path=options.out / FIRED_NAME, rank=seat.rank)
+        if options.comm_delay_s:
+            delay_operations(grid, options.comm_delay_s)
         trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, start_file=start_file))
         progress = Progress(config, _progress_path(grid, options))
         checkpoints = Checkpoints(config, options)

@@ -18,6 +18,17 @@ def tiny_cpu() -> TrainConfig:
     )
 
 
+def deep_cpu() -> TrainConfig:
+    """Eight gloo ranks, dp2 x pp2 x tp2, with four small blocks a pipeline stage: to see overlap (--comm-delay-ms)."""
+    return TrainConfig(
+        recipe="deep_cpu",
+        model=ModelConfig(num_layers=8, hidden_size=512, num_heads=8, sequence_length=256, window=64),
+        parallel=ParallelConfig(dp=2, pp=2, tp=2, num_microbatches=4),
+        data=DataConfig(microbatch_size=1),
+        num_steps=20,
+    )
+
+
 def one_gpu() -> TrainConfig:
     """About 0.3 billion parameters on one GPU, no collective in sight."""
     return TrainConfig(
@@ -49,7 +60,7 @@ def megascale_175b() -> TrainConfig:
 
 
 RECIPES: dict[str, Callable[[], TrainConfig]] = {
-    recipe.__name__: recipe for recipe in (tiny_cpu, one_gpu, megascale_175b)
+    recipe.__name__: recipe for recipe in (tiny_cpu, deep_cpu, one_gpu, megascale_175b)
 }
 
 

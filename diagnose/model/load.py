@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from diagnose.findings import StepWindow
 from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_of
+from diagnose.model.exposed import exposed_of
 from diagnose.model.fleet import Fleet, load_fleet
 from diagnose.model.host_clocks import load_clocks
 from diagnose.model.operations import SIZED, Floats, Ints, Operations, operations_of
@@ -91,6 +92,7 @@ def load_view(
         profiled = threads.submit(load_profiled, reader, run_id, attempt, chosen.history.steps)
         clocks = threads.submit(load_clocks, reader, run_id, attempt, chosen.steps, chosen.step_ns)
         loaded = chosen.operations([stage for stage in Stage if stage is not Stage.STEP])
+    waits = loaded.pop(Stage.COMMUNICATION_WAIT, None)
     operations = {stage: each for stage, each in loaded.items() if stage not in INNER_STAGES}
     inner = {stage: each for stage, each in loaded.items() if stage in INNER_STAGES}
     on_device = chosen.on_device()
@@ -117,6 +119,7 @@ def load_view(
         on_device=on_device,
         meta=meta,
         exchanges=inner.get(Stage.EP_ALL_TO_ALL),
+        exposed=exposed_of(loaded, waits, on_device=on_device),
     )
 
 

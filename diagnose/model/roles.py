@@ -95,6 +95,7 @@ def _view_of(view: RunView, role: str, is_member: Bools, places: Sequence[int]) 
         off_cpu={stage: ns[:, ranks] for stage, ns in view.off_cpu.items() if stage in work},
         overlap={stage: ns[:, ranks] for stage, ns in view.overlap.items() if stage in work},
         operations={stage: each for stage, each in operations.items() if each.present.any()},
+        exposed={stage: ns[:, ranks] for stage, ns in view.exposed.items()},
         exchanges=exchanges if exchanges is not None and exchanges.present.any() else None,
         meta=tuple(view.meta[rank] for rank in ranks if rank < len(view.meta)),
     )

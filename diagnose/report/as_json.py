@@ -15,13 +15,21 @@ SCHEMA = 1
 
 
 def report_object(report: Report) -> dict[str, Any]:
-    """The report as plain values; ``ranks`` and ``hosts`` hold the initiating ones."""
+    """The report as plain values; ``ranks`` and ``hosts`` hold the initiating ones.
+
+    ``exposed``: exposed communication of each axis, in seconds and as a share of the step (``model/exposed.py``). Empty
+    if it is not known.
+    """
     return {
         "schema": SCHEMA,
         "run": report.run_id,
         "attempt": report.attempt,
         "window": {"first_step": report.window.first_step, "last_step": report.window.last_step},
         "findings": [finding_object(finding, report.profiles) for finding in report.findings],
+        "exposed": {
+            axis: {"seconds": round(of_axis.seconds, 9), "share": of_axis.share}
+            for axis, of_axis in report.exposed.items()
+        },
         "marks": [mark_object(mark) for mark in report.marks],
         "losses": [asdict(loss) for loss in report.losses],
         "state": str(report.heard.state) if report.heard else None,

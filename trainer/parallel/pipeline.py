@@ -5,6 +5,15 @@
 rank 0   F0 F1 B0 F2 B1 F3 B2 B3        rank 0   F0 F1 f0 f1 ...      F: chunk 0   f: chunk 1
 rank 1      F0 B0 F1 B1 F2 B2 F3 B3     rank 1      F0 F1 f0 b0 ...   the last rank sends on to the first
 
+Transfers of 1F1B: a rank waits for each before it continues. With overlap, interleaved 1F1B and zero bubble: a receive
+is posted when its sender's compute ends in the schedule, and waited for where its data is needed; sends are waited for
+at the end. A rank with one chunk then runs up to twice as many forwards ahead, so that transfers have time.
+
+zero bubble, pp 2, 4 microbatches       I: gradients of inputs   W: gradients of weights, which no other rank waits for
+
+rank 0   F0 F1    I0 W0 F2 I1 W1 ...
+rank 1      F0 I0 F1 I1 W0 F2 I2 W1 ...
+
 A pipeline with one stage has the same schedule without transfers: F0 B0 F1 B1 ..., gradient accumulation.
 """
 
@@ -14,16 +23,24 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+from torch.distributed.pipelining._backward import stage_backward
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
 from telemetry import Stage, span
 from telemetry.record.collectives.process_group import describe_transfer
 from trainer.config import TrainConfig
 from trainer.model.transformer import TransformerStage
+from trainer.parallel.data import DataOverlap
 from trainer.parallel.mesh import Grid
 
-Schedule = Schedule1F1B | ScheduleInterleaved1F1B
+Schedule = Schedule1F1B | ScheduleInterleaved1F1B | ScheduleInterleavedZeroBubble
 
 
 class ComputeHook(Protocol):
@@ -42,8 +59,17 @@ class ComputeHook(Protocol):
 class TracedStage(PipelineStage):
     """A pipeline stage that records forward-compute and backward-compute, and labels its sends and receives."""
 
-    def __init__(self, *arguments: Any, chunk: int, hook: ComputeHook, autocast: bool, **keywords: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        chunk: int,
+        hook: ComputeHook,
+        autocast: bool,
+        overlap: DataOverlap | None,
+        **keywords: Any,
+    ) -> None:
         super().__init__(*arguments, **keywords)
+        self.overlap = overlap
         self.chunk = chunk
         self.hook = hook
         self.autocast = autocast
@@ -65,6 +91,26 @@ class TracedStage(PipelineStage):
             super().backward_one_chunk(bwd_chunk_id, *arguments, **keywords)
             self.hook.end(Stage.BACKWARD_COMPUTE, begun)
 
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **keywords: Any) -> None:
+        """The second half of a backward, in a zero-bubble schedule."""
+        with span(Stage.BACKWARD_COMPUTE, bwd_chunk_id, self.chunk):
+            begun = self.hook.begin(Stage.BACKWARD_COMPUTE)
+            super().backward_weight_one_chunk(bwd_chunk_id, *arguments, **keywords)
+            self.hook.end(Stage.BACKWARD_COMPUTE, begun)
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> Any:
+        """torch never reduces inside a backward. With overlap, the last one reduces each bucket when it is complete."""
+        if self.overlap is None or backward_type != "full" or not last_backward:
+            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+        assert isinstance(self.submod, FSDPModule)
+        self.submod.set_is_last_backward(True)
+        self.submod.set_reshard_after_backward(True)
+        self.submod.set_requires_gradient_sync(True)
+        values = (bwd_kwargs[name] for name in ("stage_output", "output_grads", "input_values"))
+        return stage_backward(*values), None
+
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         return self._described(super().get_fwd_recv_ops(fwd_chunk_id), Stage.FORWARD_RECV, fwd_chunk_id)
 
@@ -79,7 +125,9 @@ class TracedStage(PipelineStage):
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
         self.hook.before(Stage.GRADS_REDUCE_SCATTER)
-        super().perform_reduce_grad(grad_scale_factor)
+        super().perform_reduce_grad(grad_scale_factor if self.overlap is None else 1)
+        if self.overlap is not None:
+            self.overlap.scale_later(self, grad_scale_factor)
 
     def _described(self, transfers: list[dist.P2POp], stage: Stage, microbatch: int) -> list[dist.P2POp]:
         """Between two pipeline ranks the peer does not tell forward from backward: say it."""
@@ -89,20 +137,35 @@ class TracedStage(PipelineStage):
         return transfers
 
 
-def make_schedule(stages: Sequence[TransformerStage], config: TrainConfig, grid: Grid, hook: ComputeHook) -> Schedule:
-    """The schedule that runs this rank's ``stages``, chunk by chunk; gradients come out averaged over microbatches."""
+def make_schedule(
+    stages: Sequence[TransformerStage],
+    config: TrainConfig,
+    grid: Grid,
+    hook: ComputeHook,
+    overlap: DataOverlap | None = None,
+) -> Schedule:
+    """The schedule that runs this rank's ``stages``, chunk by chunk; gradients come out averaged over microbatches.
+    With ``overlap``, they are complete after its ``finish``."""
     group = grid.mesh.get_group("pp")
     traced: list[_PipelineStageBase] = [
-        _traced(stage, chunk, config, grid, group, hook) for chunk, stage in enumerate(stages)
+        _traced(stage, chunk, config, grid, group, hook, overlap) for chunk, stage in enumerate(stages)
     ]
     num_microbatches = config.parallel.num_microbatches
-    if len(traced) == 1:
+    if config.parallel.schedule == "zero-bubble":
+        return ScheduleInterleavedZeroBubble(traced, num_microbatches, loss_fn=_loss_of)
+    if len(traced) == 1 and not (config.overlap.pp and grid.topology.pp > 1):
         return Schedule1F1B(traced[0], num_microbatches, loss_fn=_loss_of)
     return ScheduleInterleaved1F1B(traced, num_microbatches, loss_fn=_loss_of)
 
 
 def _traced(
-    stage: TransformerStage, chunk: int, config: TrainConfig, grid: Grid, group: dist.ProcessGroup, hook: ComputeHook
+    stage: TransformerStage,
+    chunk: int,
+    config: TrainConfig,
+    grid: Grid,
+    group: dist.ProcessGroup,
+    hook: ComputeHook,
+    overlap: DataOverlap | None,
 ) -> TracedStage:
     """A traced stage. Its shapes are given, because torch would run the whole model once to infer them.
 
@@ -129,6 +192,7 @@ def _traced(
         chunk=chunk,
         hook=hook,
         autocast=half and not sharded,
+        overlap=overlap,
     )
 
 

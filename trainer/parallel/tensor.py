@@ -21,26 +21,47 @@ from torch.distributed.tensor.parallel import (
 
 from trainer.model.block import Block
 from trainer.model.transformer import TransformerStage
+from trainer.parallel.sequence import OverlappedProjections
 
 SEQUENCE = Shard(1)
 VOCAB = Shard(-1)
+ROWS = ("out", "down")
+"""Projections that are cut by rows: their outputs are sums over ranks."""
 
 
-def shard_tensors(stage: TransformerStage, mesh: DeviceMesh) -> None:
+def shard_tensors(stage: TransformerStage, mesh: DeviceMesh, *, overlap: bool = False) -> None:
     """Turn the stage's parameters into shards along ``mesh``; activations between stages are pieces of sequence.
+
+    ``overlap``: the projections of blocks multiply while their collectives run (``sequence.py``).
 
     The values are cut where they lie, without communication: every rank must hold the same, or none (meta device).
     """
     plan: dict[str, ParallelStyle] = {}
     for layer, block in stage.blocks.items():
         assert isinstance(block, Block)
-        plan |= _block_plan(f"blocks.{layer}", block)
+        plan |= (_overlapped_plan if overlap else _block_plan)(f"blocks.{layer}", block)
     if stage.embedding is not None:
         plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=SEQUENCE)
     if stage.head is not None:
         plan["norm"] = SequenceParallel()
         plan["head"] = ColwiseParallel(input_layouts=SEQUENCE, output_layouts=VOCAB, use_local_output=False)
     parallelize_module(stage, mesh, plan, src_data_rank=None)
+
+
+def _overlapped_plan(prefix: str, block: Block) -> dict[str, ParallelStyle]:
+    norms = _named(block, nn.LayerNorm)
+    plan: dict[str, ParallelStyle] = {f"{prefix}.{name}": SequenceParallel() for name in norms}
+    for name in block.gathered:
+        projections = _named(block.get_submodule(name), nn.Linear)
+        plan[f"{prefix}.{name}"] = OverlappedProjections(
+            columns=[inner for inner in projections if not inner.endswith(ROWS)],
+            rows=[inner for inner in projections if inner.endswith(ROWS)],
+        )
+    return plan
+
+
+def _named(module: nn.Module, kind: type[nn.Module]) -> list[str]:
+    return [name for name, inner in module.named_modules() if isinstance(inner, kind)]
 
 
 def _block_plan(prefix: str, block: Block) -> dict[str, ParallelStyle]:
@@ -57,7 +78,7 @@ def _block_plan(prefix: str, block: Block) -> dict[str, ParallelStyle]:
     for name, module in block.named_modules():
         if isinstance(module, nn.LayerNorm):
             plan[f"{prefix}.{name}"] = SequenceParallel()
-        elif name.endswith((".out", ".down")):
+        elif name.endswith(ROWS):
             plan[f"{prefix}.{name}"] = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
         elif isinstance(module, nn.Linear):
             plan[f"{prefix}.{name}"] = ColwiseParallel()

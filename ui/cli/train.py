@@ -8,7 +8,7 @@ from telemetry.errors import UsageError
 from telemetry.labels import label_meta
 from telemetry.process.child_process import end_with_torchrun
 from telemetry.run_names import checked_run_name
-from trainer.config import CheckpointConfig, RunOptions, TrainConfig
+from trainer.config import CheckpointConfig, OverlapConfig, RunOptions, TrainConfig
 from trainer.faults.inject import parse_fault
 from trainer.recipes import recipe_named
 from ui.cli.commands.train import TrainOptions
@@ -16,7 +16,14 @@ from ui.cli.commands.train import TrainOptions
 
 def train(options: TrainOptions) -> int:
     end_with_torchrun()
-    parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
+    parallel = {
+        "dp": options.dp,
+        "pp": options.pp,
+        "tp": options.tp,
+        "num_microbatches": options.microbatches,
+        "num_chunks": options.chunks,
+        "schedule": options.schedule,
+    }
     data = {"path": options.data, "shared_loader": options.shared_loader}
     config = replace(
         configured(recipe_named(options.recipe), data, options.steps, parallel),
@@ -24,8 +31,11 @@ def train(options: TrainOptions) -> int:
         peak_tflops=options.peak_tflops,
         collective_timeout_s=options.collective_timeout,
         checkpoint=_checkpoint_config(options),
+        overlap=OverlapConfig.along(options.overlap),
     )
     config = with_techniques(config, options)
+    if options.comm_delay_ms and (config.device != "cpu" or not options.telemetry):
+        raise UsageError("--comm-delay-ms needs a recipe for CPUs, and telemetry", hint="leave out one of the options")
     parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     labels = tuple(options.labels or ())
     label_meta(labels)
@@ -36,6 +46,7 @@ def train(options: TrainOptions) -> int:
         out=options.out.resolve(),
         run_id=None if options.run is None else checked_run_name(options.run),
         fault=options.fault,
+        comm_delay_s=options.comm_delay_ms / 1e3,
         collector=options.collector,
         telemetry=options.telemetry,
         labels=labels,
@@ -70,7 +81,7 @@ def _checkpoint_config(options: TrainOptions) -> CheckpointConfig:
 
 
 def configured(
-    config: TrainConfig, data: dict[str, Any], steps: int | None, parallel: dict[str, int | None]
+    config: TrainConfig, data: dict[str, Any], steps: int | None, parallel: Mapping[str, int | str | None]
 ) -> TrainConfig:
     """The recipe with what the command line changes."""
     return replace(

@@ -7,6 +7,7 @@ import numpy as np
 
 from diagnose.findings import Finding, Kind
 from diagnose.model.collectives import INNER_GROUP_STAGES, TP_STAGES, group_axis
+from diagnose.model.exposed import AXIS_OF_STREAM
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from telemetry.errors import UsageError
@@ -89,7 +90,10 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
 
 
 def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
-    """The stage of the address. For waiting times it must be a collective: otherwise the first recorded one."""
+    """The stage of the address. For waiting times it must be a collective, for exposed time communication: otherwise
+    the first recorded one."""
+    if state.metric is Metric.EXPOSED and state.stage.stream not in AXIS_OF_STREAM:
+        return next((stage for stage in facts.stages if stage.stream in AXIS_OF_STREAM), state.stage)
     if state.metric is not Metric.WAIT or _has_group(state.stage, facts):
         return state.stage
     return next((stage for stage in COLLECTIVES if stage in facts.stages and _has_group(stage, facts)), state.stage)

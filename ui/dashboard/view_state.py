@@ -56,6 +56,8 @@ class Metric(StrEnum):
     SHARE = "share"
     WAIT = "wait"
     """The time that others waited for a rank, as a share of the step."""
+    EXPOSED = "exposed"
+    """Communication along the axis of a stage that no compute covers, as a share of the step."""
 
 
 class Colour(StrEnum):

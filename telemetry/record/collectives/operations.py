@@ -4,6 +4,13 @@ Members of a group issue its operations in the same order. So each rank can coun
 same number everywhere: ``(group, op_seq)`` for a collective, ``(direction, pair, op_seq)`` for a transfer. A job may
 have several groups of the same ranks; they share one count.
 
+On the host, an operation that the rank does not wait for at once is asynchronous. A second span,
+``communication-wait``, shows the part in which the rank waits for it. Both end at the same time, and have the same
+``peer``.
+
+    forward-send         |------------------------------------|      issue ... return of wait()
+    communication-wait                                  |-----|      the rank computes before, and is blocked here
+
 On a device the host only issues an operation. It is then followed on the device's clock, with or without a stage:
 "completed" on the state page means that the device has done it.
 """
@@ -53,6 +60,12 @@ class Flight:
     on_device: bool = False
     ticket: Any = None
     ended: bool = False
+    wait_ns: int = 0
+    """When the rank began to wait for it. 0: it has not waited."""
+
+
+LEAST_ASYNCHRONOUS_NS = 500_000
+"""A rank that waits for an operation within this time after its issue does not work meanwhile."""
 
 
 class Operations:
@@ -119,8 +132,12 @@ class Operations:
 
     def wait_for(self, flight: Flight) -> None:
         """The rank now waits for the end of an operation."""
-        if flight.stage is not None and not flight.ended:
-            self._recorder.words[layout.WORD_OPEN_SINCE + flight.stage] = monotonic_ns()
+        if flight.ended:
+            return
+        now = monotonic_ns()
+        flight.wait_ns = flight.wait_ns or now
+        if flight.stage is not None:
+            self._recorder.words[layout.WORD_OPEN_SINCE + flight.stage] = now
 
     def end(self, flight: Flight, *, clock: SpanClock = SpanClock.DEVICE, alone: bool = True) -> None:
         """The operation has ended. On a device it ends at this point of the current stream. Only the first call counts.
@@ -146,8 +163,17 @@ class Operations:
         if flight.on_device:
             # The clock had no room. The span counts as dropped.
             self._recorder.end_on_device(None, self._device_span(flight, clock, alone))
-        else:
-            self._recorder.record_span(flight.stage, flight.start_ns, now - flight.start_ns, **self._details(flight))
+            return
+        self._recorder.record_span(flight.stage, flight.start_ns, now - flight.start_ns, **self._details(flight))
+        if clock is not SpanClock.TRANSFER:  # the rank got a work, so it could do something else before the end
+            self._record_wait(flight, now)
+
+    def _record_wait(self, flight: Flight, end_ns: int) -> None:
+        """The wait for an asynchronous operation. If its end was noticed without a wait, the wait is empty."""
+        begin_ns = flight.wait_ns or end_ns
+        if begin_ns - flight.start_ns >= LEAST_ASYNCHRONOUS_NS:
+            details = self._details(flight) | {"size_bytes": 0, "op_seq": 0}
+            self._recorder.record_span(Stage.COMMUNICATION_WAIT, begin_ns, end_ns - begin_ns, **details)
 
     def _device_span(self, flight: Flight, clock: SpanClock, alone: bool) -> DeviceSpan:
         return DeviceSpan(

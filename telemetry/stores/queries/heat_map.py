@@ -38,7 +38,8 @@ _SCORES = {
 OWN_STAGES = tuple(
     int(stage)
     for stage in Stage
-    if stage.stage_class in (StageClass.COMPUTE, StageClass.HOST) and stage is not Stage.STEP
+    if stage.stage_class in (StageClass.COMPUTE, StageClass.HOST)
+    and stage not in (Stage.STEP, Stage.COMMUNICATION_WAIT)
 )
 """Stages in which ranks do not wait for other ranks. Only in these can the slowest rank be the culprit."""
 

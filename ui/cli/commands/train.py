@@ -64,6 +64,17 @@ SharedLoaderOption = Annotated[
         "itself. The batches are the same.",
     ),
 ]
+DelayOption = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=10_000,
+        help="Every collective and transfer takes this much longer, while the core is free. To see overlap on a CPU.",
+    ),
+]
+OverlapOption = Annotated[
+    str, typer.Option(help="Axes whose communication runs beside compute: some of dp,pp,tp, or all, or none.")
+]
 TelemetryOption = Annotated[bool, typer.Option("--telemetry/--no-telemetry", help="Record spans.")]
 
 
@@ -89,6 +100,11 @@ KeepOption = Annotated[
 MicrobatchesOption = Annotated[
     int | None, typer.Option(min=1, help="Microbatches in a step. Default: the recipe's.", show_default=False)
 ]
+ChunksOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Model chunks of a pipeline rank: 2 or more run interleaved 1F1B.", show_default=False),
+]
+ScheduleOption = Annotated[str | None, typer.Option(help="1f1b or zero-bubble. Default: 1f1b.", show_default=False)]
 BlockOption = Annotated[
     BlockForm | None,
     typer.Option(help="Form of the transformer block. Default: the recipe's.", show_default=False),
@@ -154,6 +170,8 @@ class TrainOptions:
     pp: PipelineParallelOption = None
     tp: TensorParallelOption = None
     microbatches: MicrobatchesOption = None
+    chunks: ChunksOption = None
+    schedule: ScheduleOption = None
     shared_loader: SharedLoaderOption = True
     block: BlockOption = None
     fused_projection: FusedOption = None
@@ -173,6 +191,8 @@ class TrainOptions:
     checkpoints: CheckpointsOption = None
     checkpoint_every: EveryOption = None
     keep: KeepOption = None
+    overlap: OverlapOption = "none"
+    comm_delay_ms: DelayOption = 0.0
     fault: FaultOption = "none"
     telemetry: TelemetryOption = True
 

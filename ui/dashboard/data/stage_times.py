@@ -27,6 +27,7 @@ from telemetry.stores.queries.heat_map import Peers
 from telemetry.topology import AXES, Axis, Topology
 from ui.dashboard.data.columns import by_step_and_rank, floats, ints
 from ui.dashboard.data.core import Reads
+from ui.dashboard.data.exposed_times import exposed_ns
 from ui.dashboard.figures.metrics import max_columns, pooled, ranks_a_row
 from ui.dashboard.records import Floats, Ints, PooledTimes, RunFacts, StageTimes
 from ui.dashboard.view_state import Clock, Metric, StepRange
@@ -39,6 +40,7 @@ WORST: dict[Metric, Literal["ratio", "mean_ns", "lead_ns"]] = {
     Metric.MILLISECONDS: "mean_ns",
     Metric.SHARE: "mean_ns",
     Metric.WAIT: "lead_ns",
+    Metric.EXPOSED: "mean_ns",
 }
 """The column of which the worst rank of a cell has the largest value."""
 GROUPS: dict[Axis, Peers] = {"dp": "dp_group", "tp": "tp_group"}
@@ -65,6 +67,8 @@ def stage_times(
     For more than ``reads.max_cells`` cells: a single row with the mean over all steps.
     """
     shown = _shown(facts, steps)
+    if metric is Metric.EXPOSED:
+        return _exposed(reads, facts, stage, shown)
     among = _compared(reads, facts, stage, metric, shown)
     if _is_large(facts, shown, reads):
         return _means(reads, facts, stage, clock, shown, among)
@@ -75,10 +79,16 @@ def stage_times(
 def pooled_times(reads: Reads, facts: RunFacts, times: StageTimes, metric: Metric, steps: StepRange) -> PooledTimes:
     """Rank by step, pooled. ``times``: the result of :func:`stage_times` for the same range."""
     shown = _shown(facts, steps)
-    if not _is_large(facts, shown, reads):
+    if metric is Metric.EXPOSED or not _is_large(facts, shown, reads):
         return pooled(times, metric)
     query = _cells_query(facts, times, metric, shown, _compared(reads, facts, times.stage, metric, shown))
     return _cells(reads.ask(facts.summary, query), query, facts)
+
+
+def _exposed(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> StageTimes:
+    ns = exposed_ns(reads, facts, stage, steps)
+    step_ns = facts.steps.duration_ns[np.searchsorted(facts.steps.step, steps)]
+    return StageTimes(stage=stage, steps=steps, ns=ns, ratio=np.full_like(ns, np.nan), step_ns=step_ns, basis=WALL)
 
 
 def _shown(facts: RunFacts, steps: StepRange) -> Ints:

@@ -115,24 +115,27 @@ READINGS = {
     Metric.MILLISECONDS: Reading("ms", "{:.1f} ms", "{:.1f} ms"),
     Metric.SHARE: Reading("% of step", "{:.1f}%", "{:.1f}% of the step"),
     Metric.WAIT: Reading("% of step", "{:.1f}%", "others wait {:.1f}% of the step for it"),
+    Metric.EXPOSED: Reading("% of step", "{:.1f}%", "exposed: {:.1f}% of the step"),
 }
 BESIDE = {
     Metric.RATIO: Metric.MILLISECONDS,
     Metric.MILLISECONDS: Metric.RATIO,
     Metric.SHARE: Metric.MILLISECONDS,
     Metric.WAIT: Metric.MILLISECONDS,
+    Metric.EXPOSED: Metric.MILLISECONDS,
 }
 """The second metric in the hover text."""
 
 
 def values(times: StageTimes | PooledTimes, metric: Metric) -> Floats:
-    """Values in the units of :data:`READINGS`, shape of ``times.ns``. ``WAIT`` needs times that were queried for it."""
+    """Values in the units of :data:`READINGS`, shape of ``times.ns``. ``WAIT`` and ``EXPOSED`` need times that were
+    queried for them."""
     match metric:
         case Metric.RATIO:
             return times.ratio
         case Metric.MILLISECONDS:
             return times.ns / 1e6
-        case Metric.SHARE:
+        case Metric.SHARE | Metric.EXPOSED:
             return 100 * times.ns / times.step_ns[:, None]
         case Metric.WAIT:
             return 100 * waited_for_ns(times) / times.step_ns[:, None]

@@ -85,6 +85,7 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.SEPARATE_GRADS_ALL_REDUCE: "#ee8c58",
     Stage.BROADCAST: "#421302",
     Stage.FORWARD_BACKWARD: "#2c3e57",
+    Stage.COMMUNICATION_WAIT: "#d9b3c4",
 }
 """One palette for light and dark. Colour-blind people can distinguish stages of one lane of the timeline
 (``tests/ui/dashboard/figures/test_colours.py``). A send and its receive share a colour."""

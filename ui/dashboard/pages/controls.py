@@ -10,6 +10,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.model.collectives import GROUP_STAGES
+from diagnose.model.exposed import AXIS_OF_STREAM
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.view_state import (
@@ -145,9 +146,11 @@ def _other_rows(state: ViewState) -> ViewState:
 
 
 def at_stage(state: ViewState, stage: Stage) -> ViewState:
-    """The view of a stage. Waiting times are replaced by ratios if the stage is not a collective."""
-    metric = Metric.RATIO if state.metric is Metric.WAIT and stage not in GROUP_STAGES else state.metric
-    return replace(state, stage=stage, metric=metric)
+    """The view of a stage. Waiting times are replaced by ratios if the stage is not a collective, exposed time if it is
+    not communication."""
+    lacks_wait = state.metric is Metric.WAIT and stage not in GROUP_STAGES
+    lacks_exposed = state.metric is Metric.EXPOSED and stage.stream not in AXIS_OF_STREAM
+    return replace(state, stage=stage, metric=Metric.RATIO if lacks_wait or lacks_exposed else state.metric)
 
 
 def _first(state: ViewState, value: Any) -> ViewState:

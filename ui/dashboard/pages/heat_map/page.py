@@ -9,6 +9,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.model.collectives import GROUP_STAGES
+from diagnose.model.exposed import AXIS_OF_STREAM
 from telemetry.stages import Stage, StageClass
 from ui.dashboard.data import Reads
 from ui.dashboard.data.stage_times import PROCESSOR, WALL, pooled_times, stage_times
@@ -32,6 +33,7 @@ METRICS = {
     Metric.MILLISECONDS.value: "Milliseconds",
     Metric.SHARE.value: "Share of step",
     Metric.WAIT.value: "Wait caused",
+    Metric.EXPOSED.value: "Exposed",
 }
 NOT_OWN_NOTE = "Compute time is not known for all of these steps. Wall time is shown: a rank that waits looks slow too."
 WAIT_NOTE = (
@@ -39,6 +41,14 @@ WAIT_NOTE = (
     "the last to arrive spends the shortest time in it. The cause can be an earlier pipeline stage: see the grid."
 )
 
+EXPOSED_NOTE = (
+    "Exposed communication: the time in which a rank communicates along {axis} and does not compute. All stages of "
+    "this axis together, as in rankscope diagnose."
+)
+NO_EXPOSED_NOTE = (
+    "Exposed communication needs compute spans, and collectives or transfers of the chosen stage. It is not computed "
+    "for more than {most:,} operations: choose fewer steps."
+)
 NO_WAIT_NOTE = (
     "This colour needs a collective that several ranks of a group recorded, and whose groups all lie along the same "
     "axes of the mesh. {stage} is not such a stage in these steps. Choose another stage, or colour by ratio to peers."
@@ -64,7 +74,7 @@ def skeleton() -> Component:
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """Only compute stages have compute time: others show wall time."""
-    stage = chosen_stage(state, reads.facts(state)) if state.metric is Metric.WAIT else state.stage
+    stage = chosen_stage(state, reads.facts(state))
     return {
         "stage": stage.label,
         "metric": state.metric.value,
@@ -100,6 +110,8 @@ def _draw_links(state: ViewState, reads: Reads) -> Component:
 def draw_says(state: ViewState, reads: Reads) -> Component:
     """A summary of the picture, and the kind of time."""
     facts, times = _times(state, reads)
+    if state.metric is Metric.EXPOSED and not has_values(times, state.metric):
+        return notice("Exposed communication is not known", NO_EXPOSED_NOTE.format(most=reads.max_own_operations))
     if not np.isfinite(times.ns).any():
         return notice("No data", f"No rank recorded {times.stage.label} in these steps.")
     if not has_values(times, state.metric):
@@ -109,7 +121,7 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
     return html.Div(
         [
             dmc.Text(heat_map_summary(times, facts, state.metric), fw=600, className="says"),
-            dmc.Text(WAIT_NOTE if state.metric is Metric.WAIT else _basis_note(times, state), size="sm", c="dimmed"),
+            dmc.Text(_note(times, state), size="sm", c="dimmed"),
         ],
         role="status",
     )
@@ -172,6 +184,16 @@ def _stages(facts: RunFacts) -> list[dict[str, object]]:
         groups.setdefault(class_name(stage.stage_class), []).append(stage.label)
     order = [name for name in map(class_name, StageClass) if name in groups]
     return [{"group": name, "items": [{"value": label, "label": label} for label in groups[name]]} for name in order]
+
+
+def _note(times: StageTimes, state: ViewState) -> str:
+    match state.metric:
+        case Metric.WAIT:
+            return WAIT_NOTE
+        case Metric.EXPOSED:
+            return EXPOSED_NOTE.format(axis=AXIS_OF_STREAM[times.stage.stream])
+        case _:
+            return _basis_note(times, state)
 
 
 def _basis_note(times: StageTimes, state: ViewState) -> str:

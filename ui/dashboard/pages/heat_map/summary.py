@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
+from diagnose.model.exposed import AXIS_OF_STREAM
 from diagnose.model.peers import medians
 from telemetry.stages import StageClass
 from telemetry.topology import Topology
@@ -24,6 +25,8 @@ def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
     """The picture in one sentence: its most unusual rank, and the range of the others."""
     if metric is Metric.WAIT:
         return _who_is_waited_for(times, facts)
+    if metric is Metric.EXPOSED:
+        return _who_is_exposed(times, facts)
     if times.stage.stage_class is StageClass.COMMUNICATION:
         return _who_waits(times, facts)
     if metric is not Metric.RATIO and facts.topology.pp > 1:
@@ -108,6 +111,17 @@ def _together(ranks: list[int], facts: RunFacts) -> str:
     dp = grid.index["dp"][ranks]
     is_replica = len(ranks) == grid.pp * grid.tp and bool((dp == dp[0]).all())
     return f"{grid.replica(int(dp[0]))} ({named})" if is_replica else named
+
+
+def _who_is_exposed(times: StageTimes, facts: RunFacts) -> str:
+    """The ranks with most and least exposed communication."""
+    share = medians(values(times, Metric.EXPOSED), axis=0)
+    most, least = int(np.nanargmax(share)), int(np.nanargmin(share))
+    axis, on_rank = AXIS_OF_STREAM[times.stage.stream], facts.describe(most)
+    return (
+        f"{axis}: most exposed communication on {on_rank}, {share[most]:.1f}% of the step; least on rank {least}, "
+        f"{share[least]:.1f}%"
+    )
 
 
 def _who_waits(times: StageTimes, facts: RunFacts) -> str:

@@ -162,7 +162,17 @@ def _numbers(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
     if loss is not None:
         yield "Loss", f"{loss.value[-1]:.3f}", f"{loss.value[0]:.3f} at the first step"
     yield "Step", f"{int(facts.steps.step[-1]):,}", f"{len(facts.steps.step):,} stored"
+    yield from _exposed(facts, reads)
     yield _price(facts, reads)
+
+
+def _exposed(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
+    """The axis with most exposed communication, and all axes. Nothing if it is not known."""
+    report = reads.reports.of(facts.summary)
+    if report is not None and report.exposed:
+        axis, most = max(report.exposed.items(), key=lambda item: item[1].share)
+        each = ", ".join(f"{name} {of_axis.share:.1%}" for name, of_axis in report.exposed.items())
+        yield "Exposed communication", f"{axis} {most.share:.1%}", f"of the step: {each}"
 
 
 def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:

@@ -1,0 +1,67 @@
+"""Overlap hides communication and changes no result."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.pipeline import diagnose_run
+from telemetry.errors import UsageError
+from telemetry.stages import STAGE_BY_CODE, Stage
+from tests.benchmarks.overlap import direct_exposed_s
+from tests.trainer.jobs import run_job, small_config
+from tests.trainer.recorded import of_stage, spans_of
+from trainer.config import OverlapConfig, ParallelConfig, ScheduleName
+from ui.cli.readers import open_spool
+
+DELAY_S = 0.02
+NUM_STEPS = 4
+
+
+@pytest.mark.gloo
+def test_overlap_along_all_axes_keeps_the_losses_and_records_its_waits(tmp_path: Path) -> None:
+    config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2)
+    overlapped = replace(config, overlap=OverlapConfig.along("all"))
+    off = run_job(config, tmp_path / "off")
+    on = run_job(overlapped, tmp_path / "on", comm_delay_s=DELAY_S)
+    assert on.losses == pytest.approx(off.losses, abs=1e-6)
+    recorded = spans_of(on.out)
+    for spans in recorded.values():
+        moving = [span for span in spans if STAGE_BY_CODE[int(span["stage"])].stream in AXIS_OF_STREAM]
+        assert min(span["duration_ns"] for span in moving) >= DELAY_S * 1e9
+        ends = {int(span["start_ns"] + span["duration_ns"]) for span in of_stage(spans, Stage.COMMUNICATION_WAIT)}
+        waited = {STAGE_BY_CODE[int(s["stage"])] for s in moving if int(s["start_ns"] + s["duration_ns"]) in ends}
+        assert {AXIS_OF_STREAM[stage.stream] for stage in waited} == {"dp", "pp", "tp"}
+    with open_spool(on.out / "spool") as reader:
+        figures = diagnose_run(reader, "job", 0).exposed
+    for axis, figure in figures.items():
+        assert figure.seconds == pytest.approx(direct_exposed_s(recorded, axis, range(NUM_STEPS)), rel=1e-6)
+
+
+@pytest.mark.gloo
+@pytest.mark.long
+def test_a_delay_changes_no_bit_of_a_loss(tmp_path: Path) -> None:
+    config = small_config(num_steps=3, dp=2, tp=2)
+    plain = run_job(config, tmp_path / "plain")
+    assert run_job(config, tmp_path / "delayed", comm_delay_s=0.005).losses == plain.losses
+
+
+@pytest.mark.gloo
+@pytest.mark.long
+@pytest.mark.parametrize(("num_chunks", "schedule"), [(2, "1f1b"), (1, "zero-bubble"), (2, "zero-bubble")])
+def test_every_schedule_gives_the_losses_of_one_process(num_chunks: int, schedule: ScheduleName, tmp_path: Path) -> None:
+    alone = run_job(small_config(num_steps=NUM_STEPS), tmp_path / "alone")
+    config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2, num_chunks=num_chunks)
+    parallel = replace(config.parallel, schedule=schedule)
+    overlapped = replace(config, parallel=parallel, overlap=OverlapConfig.along("all"))
+    assert run_job(overlapped, tmp_path / "spread").losses == pytest.approx(alone.losses, rel=1e-5)
+
+
+def test_unknown_axes_and_schedules_are_refused() -> None:
+    assert OverlapConfig.along("dp,tp") == OverlapConfig(dp=True, tp=True)
+    assert OverlapConfig.along("none") == OverlapConfig()
+    with pytest.raises(UsageError, match="no overlap along 'cp'"):
+        OverlapConfig.along("dp,cp")
+    with pytest.raises(UsageError, match="no schedule 'gpipe'"):
+        ParallelConfig(schedule="gpipe")  # type: ignore[arg-type]

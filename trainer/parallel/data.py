@@ -1,0 +1,82 @@
+"""Data-parallel communication beside compute.
+
+without   data-load  gather F0 .. gather F0 .. ...            B3 ............   reduce reduce reduce   clip  optimizer
+with      |- gather of every bucket -|
+          data-load  F0 ...                     B3 ..last block.. ..first block..   wait   clip  optimizer
+                                                            |- reduce -|      |- reduce -|
+
+A bucket is a block, or what is left of a stage. Gathers of a step start in the order of their use, before its data is
+loaded. In the backward of the last microbatch, a bucket is reduced as soon as its gradients exist. Gradients are
+complete, and averaged over microbatches, after :meth:`DataOverlap.finish` (MegaScale, arXiv 2402.15627, section 3.2).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+
+from trainer.model.transformer import TransformerStage
+
+
+class Scaled(Protocol):
+    """A pipeline stage whose gradients are sums over microbatches."""
+
+    def scale_grads(self, grad_scale_factor: int) -> None:
+        """Divide them."""
+
+
+class DataOverlap:
+    """Gathers and reductions of the stages of a rank. The stages must be sharded."""
+
+    def __init__(self, stages: Sequence[TransformerStage]) -> None:
+        self._buckets = [module for stage in stages for module in stage.modules() if isinstance(module, FSDPModule)]
+        self._reductions = AsynchronousReduction()
+        self._sums: list[tuple[Scaled, int]] = []
+        self._is_first_step = True
+        if next(stages[0].parameters()).device.type == "cpu":  # on a GPU, reductions run on a stream of their own
+            for bucket in self._buckets:
+                bucket.set_custom_reduce_scatter(self._reductions)
+
+    def prefetch(self) -> None:
+        """Start to gather the parameters of all buckets. torch prepares its buckets in the first forward, so the first
+        step gathers them there."""
+        if not self._is_first_step:
+            for bucket in self._buckets:
+                bucket.unshard(async_op=True)
+        self._is_first_step = False
+
+    def scale_later(self, stage: Scaled, factor: int) -> None:
+        """Divide the gradients of a stage when they are complete."""
+        self._sums.append((stage, factor))
+
+    def finish(self) -> None:
+        """Wait until all gradients are complete."""
+        self._reductions.wait()
+        for stage, factor in self._sums:
+            if factor != 1:
+                stage.scale_grads(factor)
+        self._sums.clear()
+
+
+class AsynchronousReduction(DefaultReduceScatter):
+    """A reduce-scatter that the rank does not wait for at once. ``fully_shard`` makes the gradients views of its
+    output, and does not read them."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[dist.Work, Tensor]] = []
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+    ) -> dist.Work:
+        work = super().__call__(output_tensor, input_tensor, group, op, async_op=True)
+        self._pending.append((work, input_tensor))
+        return work
+
+    def wait(self) -> None:
+        """Wait for all reductions that were issued."""
+        for work, _ in self._pending:
+            work.wait()
+        self._pending.clear()

@@ -1,0 +1,218 @@
+"""Tensor and sequence parallelism with communication beside the projections.
+
+A rank has its own part of the sequence before the gather, and needs only its own part after the scatter. So it
+multiplies its own part while the other parts move:
+
+forward    |------ gather ------|                                  |----- scatter -----|
+           own: qkv, up          others: qkv, up  attention  others: out, down   own: out, down    + own
+backward   |------ gather of the output's gradient ------| ...     |----- scatter -----|
+           own: out, down        others: out, down  attention  others: qkv, up   own: qkv, up      + own
+
+The collectives are those of ``tensor.py`` with the same sizes. Sums have another order, so results differ by rounding.
+The backward is the forward in reverse: autograd runs what was made last first. The begin of an operation waits in the
+backward, and its end issues the mirrored operation (MegaScale, arXiv 2402.15627, section 3.2).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ParallelStyle
+
+
+class Parts:
+    """An operation of the group in progress, shared by its begin and its end."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.result: Tensor | None = None
+        """Of the operation in the backward."""
+        self._moving: tuple[Any, Tensor] | None = None
+
+    def gather(self, own: Tensor) -> Tensor:
+        """Begin to gather [batch, part, width] of each rank, to [ranks, batch, part, width]."""
+        own = own.contiguous()
+        gathered = own.new_empty((self.group.size(), *own.shape))
+        work = dist.all_gather_single(gathered.flatten(0, 1), own, group=self.group, async_op=True)
+        self._moving = work, own
+        return gathered
+
+    def scatter(self, parts: Tensor) -> Tensor:
+        """Begin to sum [ranks, batch, part, width] over the ranks; each keeps its own [batch, part, width]."""
+        parts = parts.contiguous()
+        own = parts.new_empty(parts.shape[1:])
+        work = dist.reduce_scatter_single(own, parts.flatten(0, 1), group=self.group, async_op=True)
+        self._moving = work, parts
+        return own
+
+    def wait(self) -> None:
+        """Wait for the operation that was begun last."""
+        assert self._moving is not None
+        self._moving[0].wait()
+        self._moving = None
+
+    def take_result(self) -> Tensor:
+        """Wait for the operation of the backward. Its result."""
+        self.wait()
+        result, self.result = self.result, None
+        assert result is not None
+        return result
+
+
+class BeginGather(torch.autograd.Function):
+    """Parts of all ranks, not readable before :class:`EndGather`. Backward: the end of a scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, parts: Parts) -> Tensor:
+        ctx.parts = parts
+        return parts.gather(own)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
+        return ctx.parts.take_result(), None
+
+
+class EndGather(torch.autograd.Function):
+    """Waits. Backward: the begin of a scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, gathered: Tensor, parts: Parts) -> Tensor:
+        ctx.parts = parts
+        parts.wait()
+        return gathered.view_as(gathered)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        ctx.parts.result = ctx.parts.scatter(gradient)
+        return gradient, None
+
+
+class BeginScatter(torch.autograd.Function):
+    """This rank's sum, not readable before :class:`EndScatter`. Backward: the end of a gather."""
+
+    @staticmethod
+    def forward(ctx: Any, parts_of_all: Tensor, parts: Parts) -> Tensor:
+        ctx.parts = parts
+        return parts.scatter(parts_of_all)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
+        return ctx.parts.take_result(), None
+
+
+class EndScatter(torch.autograd.Function):
+    """Waits. Backward: the begin of a gather."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, parts: Parts) -> Tensor:
+        ctx.parts = parts
+        parts.wait()
+        return own.view_as(own)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        ctx.parts.result = ctx.parts.gather(gradient)
+        return gradient, None
+
+
+class Gathered:
+    """The input of column-parallel projections: a rank's own part of the sequence, and those of the others.
+
+    Created inside the gather: all projections multiply their own part before the wait.
+    """
+
+    def __init__(self, own: Tensor, projections: Sequence[nn.Linear], group: dist.ProcessGroup) -> None:
+        parts = Parts(group)
+        self._index = group.rank()
+        self._weights = {projection: _local(projection.weight) for projection in projections}
+        gathered = BeginGather.apply(own, parts)  # type: ignore[no-untyped-call]
+        self._own = {projection: F.linear(own, weight) for projection, weight in self._weights.items()}
+        self._parts = EndGather.apply(gathered, parts).unbind(0)  # type: ignore[no-untyped-call]
+        self.shape = torch.Size((own.shape[0], own.shape[1] * group.size(), own.shape[2]))
+
+    def times(self, projection: nn.Linear) -> Tensor:
+        """The projection of the whole sequence, [batch, sequence, columns of this rank]."""
+        products = [
+            self._own[projection] if index == self._index else F.linear(part, self._weights[projection])
+            for index, part in enumerate(self._parts)
+        ]
+        return torch.cat(products, dim=1)
+
+
+class PartialSum:
+    """The output of row-parallel projections before they multiply. Sums of them are multiplied together."""
+
+    def __init__(self, factors: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._factors = factors
+        """Input [batch, sequence, rows of this rank] and weight of each projection."""
+
+    def __add__(self, other: "PartialSum") -> "PartialSum":
+        return PartialSum([*self._factors, *other._factors])
+
+    def scattered(self, group: dist.ProcessGroup) -> Tensor:
+        """This rank's part of the sequence, summed over the ranks."""
+        cut = [(x.chunk(group.size(), dim=1), weight) for x, weight in self._factors]
+
+        def part(index: int) -> Tensor:
+            products = [F.linear(chunks[index], weight) for chunks, weight in cut]
+            return sum(products[1:], start=products[0])
+
+        others = {index: part(index) for index in range(group.size()) if index != group.rank()}
+        nothing = torch.zeros_like(next(iter(others.values())))
+        parts = Parts(group)
+        partial_sums = torch.stack([others.get(index, nothing) for index in range(group.size())])
+        moving = BeginScatter.apply(partial_sums, parts)  # type: ignore[no-untyped-call]
+        own = part(group.rank())
+        summed: Tensor = EndScatter.apply(moving, parts)  # type: ignore[no-untyped-call]
+        return summed + own
+
+
+class OverlappedProjections(ParallelStyle):
+    """Cuts the projections of a module whose input and output are parts of the sequence.
+
+    Args:
+        columns: names of the projections that multiply the module's input.
+        rows: names of the projections whose outputs add up to the module's output.
+    """
+
+    def __init__(self, *, columns: Sequence[str], rows: Sequence[str]) -> None:
+        super().__init__()
+        self._columns = columns
+        self._rows = rows
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        group = device_mesh.get_group()
+        columns = [_cut(module.get_submodule(name), device_mesh, dim=0) for name in self._columns]
+        rows = [_cut(module.get_submodule(name), device_mesh, dim=1) for name in self._rows]
+        for projection in columns:
+            projection.forward = partial(_multiply_columns, projection)  # type: ignore[method-assign]
+        for projection in rows:
+            projection.forward = partial(_hold_rows, projection)  # type: ignore[method-assign, assignment]
+        module.register_forward_pre_hook(lambda _, inputs: (Gathered(_local(inputs[0]), columns, group),))
+        module.register_forward_hook(lambda _, __, output: output.scattered(group))
+        return module
+
+
+def _multiply_columns(projection: nn.Linear, x: Gathered) -> Tensor:
+    return x.times(projection)
+
+
+def _hold_rows(projection: nn.Linear, x: Tensor) -> PartialSum:
+    return PartialSum([(x, _local(projection.weight))])
+
+
+def _cut(projection: nn.Module, mesh: DeviceMesh, *, dim: int) -> nn.Linear:
+    assert isinstance(projection, nn.Linear)
+    weight = distribute_tensor(projection.weight, mesh, [Shard(dim)], src_data_rank=None)
+    projection.register_parameter("weight", nn.Parameter(weight))
+    return projection
+
+
+def _local(x: Tensor) -> Tensor:
+    return x.to_local() if isinstance(x, DTensor) else x
