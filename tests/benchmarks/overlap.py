@@ -3,9 +3,9 @@
     python -m tests.benchmarks.overlap --json
 
 Every operation between ranks takes 20 ms longer. Runs with and without overlap alternate. A mode is a value of
-`--overlap`, with or without the other schedule: `pp:zero-bubble`. The figures are those of `rankscope diagnose` for each
-step: medians over the steps of a run, then over the runs. ``apart`` compares them with a plain loop over the spans of
-the rank files.
+`--overlap`, with or without the other schedule: `pp:zero-bubble`. The figures are those of `rankscope diagnose` for
+each step: medians over the steps of a run, then over the runs. ``apart`` compares them with a plain loop over the spans
+of the rank files.
 """
 
 import argparse
@@ -66,7 +66,9 @@ def measure(config: TrainConfig, out: Path) -> Measured:
             for axis, figure in exposed.items()
         ),
         losses=ended.losses,
-        step_s=median(float(np.median(of_stage(spans, Stage.STEP)["duration_ns"])) / 1e9 for spans in recorded.values()),
+        step_s=median(
+            float(np.median(of_stage(spans, Stage.STEP)["duration_ns"])) / 1e9 for spans in recorded.values()
+        ),
     )
 
 

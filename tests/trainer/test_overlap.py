@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,12 +51,30 @@ def test_a_delay_changes_no_bit_of_a_loss(tmp_path: Path) -> None:
 @pytest.mark.gloo
 @pytest.mark.long
 @pytest.mark.parametrize(("num_chunks", "schedule"), [(2, "1f1b"), (1, "zero-bubble"), (2, "zero-bubble")])
-def test_every_schedule_gives_the_losses_of_one_process(num_chunks: int, schedule: ScheduleName, tmp_path: Path) -> None:
+def test_every_schedule_gives_the_losses_of_one_process(
+    num_chunks: int, schedule: ScheduleName, tmp_path: Path
+) -> None:
     alone = run_job(small_config(num_steps=NUM_STEPS), tmp_path / "alone")
     config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2, num_chunks=num_chunks)
     parallel = replace(config.parallel, schedule=schedule)
     overlapped = replace(config, parallel=parallel, overlap=OverlapConfig.along("all"))
     assert run_job(overlapped, tmp_path / "spread").losses == pytest.approx(alone.losses, rel=1e-5)
+
+
+@pytest.mark.gloo
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "switches",
+    [{"block": "serial"}, {"fused_projection": True, "window": 24}, {"recompute": "full"}, {"recompute": "selective"}],
+    ids=lambda switches: "-".join(map(str, switches.values())),
+)
+def test_overlap_works_with_every_form_of_the_block(switches: dict[str, Any], tmp_path: Path) -> None:
+    config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2)
+    recompute = {name: switches.pop(name) for name in ("recompute",) if name in switches}
+    chosen = replace(config, model=replace(config.model, **switches), compute=replace(config.compute, **recompute))
+    overlapped = replace(chosen, overlap=OverlapConfig.along("all"))
+    off, on = run_job(chosen, tmp_path / "off"), run_job(overlapped, tmp_path / "on")
+    assert on.losses == pytest.approx(off.losses, abs=1e-6)
 
 
 def test_unknown_axes_and_schedules_are_refused() -> None:

@@ -41,7 +41,8 @@ _THREAD = re.compile(r'^Thread \S{1,40}(?: \([^)]{0,40}\))?: "(?P<name>[^"]{0,10
 _FRAME = re.compile(r"^    (?P<frame>\S.{0,300} \(.{1,300}:\d{1,7}\))$")
 _WAITS = re.compile(
     r"\((?:.*/)?torch/distributed/(?!.*(?:pipelining|checkpoint|elastic|fsdp|tensor|optim|run))|\((?:.*/)?distributed_c10d\.py:"
-    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives|telemetry/record/collectives/\w+)\.py:|^(?:torch\.cuda\.)?synchronize \("
+    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives|telemetry/record/collectives/\w+)\.py:"
+    r"|^(?:torch\.cuda\.)?synchronize \("
     r"|^(?:nccl|c10d::|gloo::|cudaStreamSynch|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
 )
 _HANDS_OVER = re.compile(
