@@ -100,6 +100,7 @@ def test_a_rollback_without_a_checkpoint_is_reported_as_such(folder: JobFolder) 
     report = node._report()
     assert (report.attempt, report.no_checkpoint) == (1, True)
     assert "has less than 3 steps" in report.error
+    node._port.release()
 
 
 def test_a_signal_ends_an_executor_that_waits_for_checkpoints_and_agents(
