@@ -16,6 +16,7 @@ import torch
 from telemetry.errors import UsageError
 from tests.deadline import until
 from tests.trainer.jobs import alive, children, name_of, rank_log, run_job, small_config, start_job
+from tests.trainer.recorded import marks_of
 from trainer.config import TrainConfig
 from trainer.data.batches import Batches
 from trainer.data.host_memory import LoaderAddress
@@ -204,7 +205,7 @@ def test_ten_gigabytes_are_opened_by_one_process_of_the_host_and_hardly_read(tmp
     config = small_config(num_steps=FOREVER, dp=2)
     job = start_job(replace(config, data=replace(config.data, path=path)), tmp_path / "out")
     try:
-        until(lambda: job.steps_done() >= 2, seconds=90, what="two steps")
+        until(lambda: job.steps_done() >= 2 or job.process.poll() is not None, seconds=90, what="two steps")
         assert openers(path) == set(job.loader_pids())
         assert len(job.loader_pids()) == 1
         assert resident_bytes(path) < 100 * MIB
@@ -217,6 +218,7 @@ def test_ten_gigabytes_are_opened_by_one_process_of_the_host_and_hardly_read(tmp
         job.process.kill()
         _, words = job.process.communicate()
     assert "the data loader was killed by SIGKILL; another one starts" in words
+    assert "data-loader-restarted" in dict(marks_of(tmp_path / "out", 0))
 
 
 @pytest.mark.gloo

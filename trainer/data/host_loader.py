@@ -34,11 +34,16 @@ class Work(NamedTuple):
 
 
 class HostLoader:
-    """The work of the process. ``beats``: descriptor of a pipe to the keeper."""
+    """The work of the process.
 
-    def __init__(self, config: TrainConfig, ranks: Sequence[int], tokens: Tokens, ends: Ends, beats: int) -> None:
+    ``number``: loaders of these ranks so far. ``beats``: descriptor of a pipe to the keeper.
+    """
+
+    def __init__(
+        self, config: TrainConfig, ranks: Sequence[int], tokens: Tokens, ends: Ends, *, number: int, beats: int
+    ) -> None:
         layout = Layout.of(config, ranks)
-        self._ends, self._beats = ends, beats
+        self._ends, self._number, self._beats = ends, number, beats
         self._memory = HostMemory(ends.memory, layout)
         self._num_steps = config.num_steps
         self._batches = [Batches(tokens, config, dp_index=index) for index in dp_indexes(config, ranks)]
@@ -104,7 +109,7 @@ class HostLoader:
         for local, ring in enumerate(self._memory.layout.rings):
             step = self._wanted[local]
             if step != self._answered[local] and self._held[ring][step % len(self._held[ring])] == step:
-                os.write(self._ends.answers[local][1], ANSWER.pack(step))
+                os.write(self._ends.answers[local][1], ANSWER.pack(self._number, step))
                 self._answered[local] = step
 
     def _beat(self) -> None:

@@ -37,8 +37,8 @@ from trainer.data.batches import Rows
 
 REQUEST = struct.Struct("=qq")
 """Local rank, step."""
-ANSWER = struct.Struct("=q")
-"""A step, or ERROR."""
+ANSWER = struct.Struct("=qq")
+"""The number of the loader, and a step or ERROR. The first loader has number 0."""
 ERROR = -1
 NONE = -1
 """Position of a rank that has not asked for a step."""
@@ -132,20 +132,33 @@ class Ends:
         Raises:
             OSError: there is not enough memory, or there are too many open files.
         """
-        memory = os.memfd_create("rankscope-batches", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.posix_fallocate(memory, 0, layout.size_bytes)
-        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
-        HostMemory(memory, layout).positions[:] = NONE
-        return cls(memory=memory, requests=os.pipe(), answers=tuple(os.pipe() for _ in layout.rings))
+        opened = [os.memfd_create("rankscope-batches", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)]
+        try:
+            os.posix_fallocate(opened[0], 0, layout.size_bytes)
+            fcntl.fcntl(opened[0], fcntl.F_ADD_SEALS, _SEALS)
+            HostMemory(opened[0], layout).positions[:] = NONE
+            for _ in range(1 + len(layout.rings)):
+                opened += os.pipe()
+        except BaseException:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        memory, *ends = opened
+        pipes = list(zip(ends[::2], ends[1::2], strict=True))
+        return cls(memory=memory, requests=pipes[0], answers=tuple(pipes[1:]))
 
     def fail(self, memory: HostMemory, message: str, hint: str) -> None:
         """Send an error to every rank."""
         memory.write_error(message, hint)
         for _, answers in self.answers:
-            os.write(answers, ANSWER.pack(ERROR))
+            os.write(answers, ANSWER.pack(0, ERROR))
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [self.memory, *self.requests, *(end for pipe in self.answers for end in pipe)]
 
     def close(self) -> None:
-        for descriptor in (self.memory, *self.requests, *(end for pipe in self.answers for end in pipe)):
+        for descriptor in self.descriptors:
             os.close(descriptor)
 
 

@@ -41,6 +41,7 @@ KILLED_S = 10.0
 REPORTED = 3
 """Exit status of a loader that has sent an error to the ranks."""
 POLL_S = 0.05
+STANDARD = (0, 1, 2)
 _CHUNK_BYTES = 4096
 
 
@@ -61,7 +62,7 @@ class LoaderProcess:
         try:
             self._pid = os.fork()
             if not self._pid:
-                _become(KEEPER, starter, lambda: Keeper(config, ranks, tokens, ends, silent_s).run())
+                _become(KEEPER, starter, lambda: _keep(Keeper(config, ranks, tokens, ends, silent_s), ends))
         finally:
             ends.close()
         self.address = LoaderAddress(
@@ -79,6 +80,18 @@ class LoaderProcess:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
+
+
+def _keep(keeper: "Keeper", ends: Ends) -> None:
+    """Release the files of the starter first: locks, sockets and pipes must not stay open here."""
+    kept = {*STANDARD, *ends.descriptors}
+    with suppress(AttributeError, OSError, ValueError):  # it is closed, or another object that a program has put there
+        kept.add(sys.stderr.fileno())
+    opened = {int(name) for name in os.listdir("/proc/self/fd")}
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in opened - kept - {nothing}:
+        os.dup2(nothing, descriptor, inheritable=False)  # not closed: objects of the starter may close it later
+    keeper.run()
 
 
 def _become(name: str, parent: int, work: Callable[[], object]) -> NoReturn:
@@ -106,6 +119,9 @@ class Keeper:
         self._silent_ms = silent_s * 1000
         self._memory = HostMemory(ends.memory, Layout.of(config, ranks))
         self._num_failures = 0
+        """In a row, with the life that has just begun."""
+        self._num_loaders = 0
+        """That have ended."""
 
     def run(self) -> NoReturn:
         """Until the process is killed: also without a loader, because ranks use its descriptors."""
@@ -115,6 +131,7 @@ class Keeper:
                 text = f"the data loader failed {MOST_FAILURES} times in a row; the last one {reason}"
                 self._ends.fail(self._memory, text, "look for its messages in the output of the launcher and in dmesg")
                 break
+            self._num_loaders += 1
             pause_s = pauses.after_death(time.monotonic())
             log(f"the data loader {reason}; another one starts in {pause_s:g} s")
             time.sleep(pause_s)
@@ -149,7 +166,7 @@ class Keeper:
             tokens = self._tokens
             if tokens is None:
                 tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
-            HostLoader(config, self._ranks, tokens, self._ends, send_beats).run()
+            HostLoader(config, self._ranks, tokens, self._ends, number=self._num_loaders, beats=send_beats).run()
         except RankscopeError as error:
             self._ends.fail(self._memory, error.message, error.hint)
             os._exit(REPORTED)

@@ -5,6 +5,7 @@ import select
 import threading
 import time
 
+import telemetry
 from telemetry.errors import UsageError
 from telemetry.printable import log
 from trainer.config import TrainConfig
@@ -32,6 +33,8 @@ class SharedBatches:
         self._index = address.ranks.index(rank)
         self._memory = HostMemory(memory, Layout.of(config, address.ranks))
         os.close(memory)
+        self._number = 0
+        """Of the loader that has answered last."""
         self._closed = threading.Event()
         self._poll = select.poll()
         self._poll.register(self._answers, select.POLLIN)
@@ -71,9 +74,12 @@ class SharedBatches:
         message = os.read(self._answers, ANSWER.size)
         if not message:
             raise self._keeper_ended()
-        (answer,) = ANSWER.unpack(message)
+        number, answer = ANSWER.unpack(message)
         if answer == ERROR:
             raise self._memory.error()
+        if number != self._number and self._index == 0:
+            telemetry.mark("data-loader-restarted", f"loader {number} of this host prepares the batches now")
+        self._number = number
         return int(answer)
 
     def _keeper_ended(self) -> UsageError:
