@@ -1,6 +1,7 @@
 """Whole configs, each a function: change what you need with ``dataclasses.replace``."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from telemetry.errors import UsageError
 from trainer.compute import ComputeConfig
@@ -26,6 +27,18 @@ def deep_cpu() -> TrainConfig:
         parallel=ParallelConfig(dp=2, pp=2, tp=2, num_microbatches=4),
         data=DataConfig(microbatch_size=1),
         num_steps=20,
+    )
+
+
+def tiny_lamb() -> TrainConfig:
+    """``tiny_cpu`` with LAMB, four times the batch and a quarter of the steps: the same number of tokens."""
+    plain = tiny_cpu()
+    return replace(
+        plain,
+        recipe="tiny_lamb",
+        parallel=replace(plain.parallel, num_microbatches=16),
+        optim=OptimConfig(optimizer="lamb", learning_rate=2e-2, num_warmup_steps=2, num_decay_steps=250),
+        num_steps=10,
     )
 
 
@@ -60,7 +73,7 @@ def megascale_175b() -> TrainConfig:
 
 
 RECIPES: dict[str, Callable[[], TrainConfig]] = {
-    recipe.__name__: recipe for recipe in (tiny_cpu, deep_cpu, one_gpu, megascale_175b)
+    recipe.__name__: recipe for recipe in (tiny_cpu, tiny_lamb, deep_cpu, one_gpu, megascale_175b)
 }
 
 

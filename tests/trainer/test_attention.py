@@ -29,6 +29,15 @@ def test_attention_in_blocks_and_its_gradients_equal_those_of_the_masked_square(
     torch.testing.assert_close(*gradients)
 
 
+def test_the_operators_describe_their_results_to_the_compiler() -> None:
+    """Also of inputs that are not contiguous, as projections give them."""
+    query, key, value = torch.randn(1, 130, 2, 3, 8).permute(3, 0, 2, 1, 4)
+    operators = torch.ops.rankscope
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(operators.window_attention, (query, key, value, 20), test_utils=checks)
+    torch.library.opcheck(operators.window_attention_backward, (query, query, key, value, 20), test_utils=checks)
+
+
 def test_bfloat16_loses_no_more_than_its_rounding() -> None:
     inputs = torch.randn(3, 1, 2, 200, 16)
     exact = banded_attention(*inputs.bfloat16().float(), window=70)

@@ -7,14 +7,17 @@ query 5    . . x x x x            masked. The work grows with sequence x window,
 On a GPU the same is FlexAttention with a block mask, which also skips blocks that no query sees.
 """
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 ROTARY_BASE = 10_000.0
 BLOCK = 64
 """Queries in a block. A larger block has fewer and larger matrix products, and masks more keys."""
@@ -31,8 +34,18 @@ def attend(heads: Tensor, *, window: int) -> Tensor:
     return windowed_attention(query, key, value, window=window).transpose(1, 2).flatten(2)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@lru_cache(maxsize=8)
+def constant(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compute a result once for the same arguments. Compiled code takes it as a constant."""
+    cached = lru_cache(maxsize=8)(function)
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        return cached(*arguments, **keywords)  # type: ignore[arg-type]
+
+    return torch.compiler.assume_constant_result(call)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@constant
 def rotary_angles(length: int, head_size: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines, each [length, head_size / 2] (RoFormer, arXiv 2104.09864, section 3.4)."""
     position = torch.arange(length, device=device, dtype=torch.float32)
@@ -56,7 +69,8 @@ def windowed_attention(query: Tensor, key: Tensor, value: Tensor, *, window: int
     if window == 0 or window >= length:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
     if query.device.type == "cuda":
-        output: Tensor = _compiled_flex()(query, key, value, block_mask=window_mask(length, window, query.device))
+        flexible = flex_attention if torch.compiler.is_compiling() else _compiled_flex()
+        output: Tensor = flexible(query, key, value, block_mask=window_mask(length, window, query.device))
     else:
         output = blocked_attention(query, key, value, window)
     return output
@@ -68,8 +82,7 @@ def _compiled_flex() -> Any:
     return torch.compile(flex_attention)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@lru_cache(maxsize=8)
+@constant
 def window_mask(length: int, window: int, device: torch.device) -> BlockMask:
     """The mask of a sliding window, for FlexAttention."""
 
@@ -85,7 +98,7 @@ def blocked_attention(query: Tensor, key: Tensor, value: Tensor, window: int) ->
     and recomputation can keep its result.
     """
     rows_of_query, key, value = _for_products(query, key, value)
-    output = torch.empty_like(rows_of_query)
+    output = rows_of_query.new_empty(rows_of_query.shape)
     for rows, columns, band in _blocks(query.shape[2], window, query.device):
         weights = _weights(rows_of_query[:, rows], key[:, columns], band)
         output[:, rows] = torch.bmm(weights, value[:, columns])
@@ -101,7 +114,7 @@ def _blocked_backward(
     shape, dtype = query.shape, query.dtype
     gradient, query, key, value = _for_products(gradient, query, key, value)
     scale = shape[-1] ** -0.5
-    of_query, of_key, of_value = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
+    of_query, of_key, of_value = (side.new_zeros(side.shape) for side in (query, key, value))
     for rows, columns, band in _blocks(shape[2], window, query.device):
         weights = _weights(query[:, rows], key[:, columns], band)
         of_value[:, columns].baddbmm_(weights.mT, gradient[:, rows])
