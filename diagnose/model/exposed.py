@@ -17,7 +17,7 @@ Where several operations of an axis overlap, the time counts once, for the one t
 axes are independent of each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,11 +75,13 @@ def exposed_of(
     begin = _waited_since(begin, end, line, waits)
     stage = np.repeat([int(stage) for stage in moving], [int(each.present.sum()) for each in moving.values()])[place]
     cover = line.covered(compute)
-    stops = _inside(begin, end, cover) & (np.isin(stage, [int(inner) for inner in INNER_STAGES]) | (not on_device))
+    stops = _inside(begin, end, cover)
+    if on_device:
+        stops &= _is_among(INNER_STAGES)[stage]
     stopped = _covered_by(begin[stops], end[stops])
     exposed = np.empty(len(begin), dtype=np.int64)
     for axis in dict.fromkeys(AXIS_OF_STREAM.values()):
-        mine = np.flatnonzero(np.isin(stage, [int(one) for one in stages_of_axis(axis)]))
+        mine = np.flatnonzero(_is_among(stages_of_axis(axis))[stage])
         exposed[place[mine]] = _uncovered(begin[mine], end[mine], cover, stopped)
     dense = by_stage(exposed, moving)
     return {stage: summed(dense[stage], each.present) for stage, each in moving.items()}
@@ -108,6 +110,13 @@ def exposed_figures(view: RunView) -> dict[str, ExposedAxis]:
     return figures
 
 
+def _is_among(stages: Iterable[Stage]) -> Bools:
+    """For each code of a stage."""
+    found = np.zeros(256, dtype=np.bool_)
+    found[[int(stage) for stage in stages]] = True
+    return found
+
+
 def _waited_since(begin_ns: Ints, end_ns: Ints, line: LineOfRanks, waits: Operations | None) -> Ints:
     """The begin of each operation, or of the wait for it. An operation and its wait end at the same time."""
     if waits is None:
@@ -132,7 +141,7 @@ def _covered_by(begin_ns: Ints, end_ns: Ints) -> Covered:
 
 def _uncovered(begin_ns: Ints, end_ns: Ints, cover: Covered, stopped: Covered) -> Ints:
     """The part of each interval that no running compute and no earlier interval covers."""
-    order = np.lexsort((end_ns, begin_ns))
+    order = np.argsort(begin_ns, kind="stable")
     begin, end = begin_ns[order], end_ns[order]
     latest = np.maximum.accumulate(end)
     begin[1:] = np.maximum(begin[1:], latest[:-1])

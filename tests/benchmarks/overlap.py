@@ -6,6 +6,10 @@ Every operation between ranks takes 20 ms longer. Runs with and without overlap 
 `--overlap`, with or without the other schedule: `pp:zero-bubble`. The figures are those of `rankscope diagnose` for
 each step: medians over the steps of a run, then over the runs. ``apart`` compares them with a plain loop over the spans
 of the rank files.
+
+``transfer`` is the part of the exposed time after the last participant has issued the operation. It leaves out waiting
+for other ranks: pipeline bubbles, and ranks that do not get a core. So it shows what overlap hides also on a busy
+machine.
 """
 
 import argparse
@@ -20,8 +24,10 @@ import numpy as np
 
 from diagnose.findings import StepWindow
 from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.model.operations import recorded_masks
 from diagnose.pipeline import diagnose_run
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
+from telemetry.topology import Topology
 from tests.trainer.jobs import run_job
 from tests.trainer.recorded import Records, of_stage, spans_of
 from trainer.config import OverlapConfig, TrainConfig
@@ -44,6 +50,8 @@ class Measured:
 
     exposed: dict[str, float]
     """Seconds of a step."""
+    transfer: dict[str, float]
+    """Seconds of a step."""
     apart: float
     """Largest relative difference between diagnose and the direct computation."""
     losses: list[float]
@@ -57,8 +65,9 @@ def measure(config: TrainConfig, out: Path) -> Measured:
     with open_spool(out / "spool") as reader:
         windows = [StepWindow(first_step=step, last_step=step) for step in steps]
         reports = [diagnose_run(reader, "job", 0, window).exposed for window in windows]
-    recorded = spans_of(out)
+    recorded, topology = spans_of(out), config.parallel.topology
     return Measured(
+        transfer={axis: median(transfer_s(recorded, topology, axis, step) for step in steps) for axis in reports[0]},
         exposed={axis: median(exposed[axis].seconds for exposed in reports) for axis in reports[0]},
         apart=max(
             abs(direct_exposed_s(recorded, axis, range(step, step + 1)) / figure.seconds - 1)
@@ -91,6 +100,34 @@ def direct_exposed_s(recorded: dict[int, Records], axis: str, steps: range) -> f
             if along:
                 totals.append(_length(_minus(_union(along), _minus(_union(computes), _union(stops)))))
     return sum(totals) / len(totals) / 1e9
+
+
+def transfer_s(recorded: dict[int, Records], topology: Topology, axis: str, step: int) -> float:
+    """Exposed time of a step after every participant has issued the operation: the mean over ranks. All ranks have one
+    clock."""
+    issued: dict[tuple[object, ...], int] = {}
+    blocked: list[tuple[tuple[object, ...], Interval]] = []
+    for rank, spans in recorded.items():
+        waits = {int(span["start_ns"] + span["duration_ns"]): int(span["start_ns"]) for span in _waits(spans)}
+        for span in spans[spans["step"] == step]:
+            stage = STAGE_BY_CODE[int(span["stage"])]
+            if AXIS_OF_STREAM.get(stage.stream) == axis:
+                key = _operation(rank, stage, span, topology)
+                issued[key] = max(issued.get(key, 0), int(span["start_ns"]))
+                blocked.append((key, _blocked(span, waits)))
+    total = sum(max(0, end - max(begin, issued[key])) for key, (begin, end) in blocked)
+    return total / len(recorded) / 1e9
+
+
+def _operation(rank: int, stage: Stage, span: Records, topology: Topology) -> tuple[object, ...]:
+    """The same for all participants of an operation."""
+    peer, number = int(span["peer"]), int(span["op_seq"])
+    if peer >= 0:
+        sends = stage in (Stage.FORWARD_SEND, Stage.BACKWARD_SEND)
+        direction = "forward" if stage in (Stage.FORWARD_SEND, Stage.FORWARD_RECV) else "backward"
+        return direction, (rank, peer) if sends else (peer, rank), number
+    mask = int(recorded_masks(np.array([peer], dtype=np.int32), topology)[0])
+    return topology.group_of(rank, mask), number
 
 
 def _waits(spans: Records) -> Records:
@@ -156,12 +193,11 @@ def conclude(found: dict[str, list[Measured]]) -> dict[str, object]:
         mode: {axis: median(run.exposed[axis] for run in runs) for axis in runs[0].exposed}
         for mode, runs in found.items()
     }
-    off = medians["none"]
-    drops = {
-        mode: {axis: 1 - seconds / off[axis] for axis, seconds in of_mode.items() if off[axis]}
-        for mode, of_mode in medians.items()
-        if mode != "none"
+    transfers = {
+        mode: {axis: median(run.transfer[axis] for run in runs) for axis in runs[0].transfer}
+        for mode, runs in found.items()
     }
+    drops = {mode: _drops(medians["none"], of_mode) for mode, of_mode in medians.items() if mode != "none"}
     runs = [run for of_mode in found.values() for run in of_mode]
     apart = max(abs(a - b) for run in runs for a, b in zip(run.losses, runs[0].losses, strict=True))
     wrong = max(run.apart for run in runs)
@@ -175,6 +211,8 @@ def conclude(found: dict[str, list[Measured]]) -> dict[str, object]:
         "exposed_s": medians,
         "step_s": {mode: median(run.step_s for run in of_mode) for mode, of_mode in found.items()},
         "drops": drops,
+        "transfer_s": transfers,
+        "transfer_drops": {mode: _drops(transfers["none"], transfers[mode]) for mode in drops},
         "loss_difference": apart,
         "diagnose_over_direct": wrong,
         "holds": enough and apart <= MOST_LOSS_DIFFERENCE and wrong <= MOST_DIFFERENCE,
@@ -195,6 +233,10 @@ def main() -> int:
         result = conclude(compare(config, arguments.repeats, arguments.modes.split(), Path(folder)))
     print(json.dumps(result, indent=2) if arguments.json else _table(result))
     return 0 if result["holds"] else 1
+
+
+def _drops(off: dict[str, float], on: dict[str, float]) -> dict[str, float]:
+    return {axis: 1 - seconds / off[axis] for axis, seconds in on.items() if off[axis]}
 
 
 def _config(arguments: argparse.Namespace) -> TrainConfig:

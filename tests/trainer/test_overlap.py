@@ -11,7 +11,7 @@ from diagnose.pipeline import diagnose_run
 from telemetry.errors import UsageError
 from telemetry.stages import STAGE_BY_CODE, Stage
 from tests.benchmarks.overlap import direct_exposed_s
-from tests.trainer.jobs import run_job, small_config
+from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import of_stage, spans_of
 from trainer.config import OverlapConfig, ParallelConfig, ScheduleName
 from ui.cli.readers import open_spool
@@ -48,17 +48,22 @@ def test_a_delay_changes_no_bit_of_a_loss(tmp_path: Path) -> None:
     assert run_job(config, tmp_path / "delayed", comm_delay_s=0.005).losses == plain.losses
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """One process."""
+    return run_job(small_config(num_steps=NUM_STEPS), tmp_path_factory.mktemp("alone"))
+
+
 @pytest.mark.gloo
 @pytest.mark.long
 @pytest.mark.parametrize(("num_chunks", "schedule"), [(2, "1f1b"), (1, "zero-bubble"), (2, "zero-bubble")])
 def test_every_schedule_gives_the_losses_of_one_process(
-    num_chunks: int, schedule: ScheduleName, tmp_path: Path
+    num_chunks: int, schedule: ScheduleName, alone: Ended, tmp_path: Path
 ) -> None:
-    alone = run_job(small_config(num_steps=NUM_STEPS), tmp_path / "alone")
     config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2, num_chunks=num_chunks)
     parallel = replace(config.parallel, schedule=schedule)
     overlapped = replace(config, parallel=parallel, overlap=OverlapConfig.along("all"))
-    assert run_job(overlapped, tmp_path / "spread").losses == pytest.approx(alone.losses, rel=1e-5)
+    assert run_job(overlapped, tmp_path).losses == pytest.approx(alone.losses, rel=1e-5)
 
 
 @pytest.mark.gloo

@@ -25,6 +25,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
+all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+"""torch 2.13 renamed both."""
+
 
 class Parts:
     """An operation of the group in progress, shared by its begin and its end."""
@@ -39,7 +43,7 @@ class Parts:
         """Begin to gather [batch, part, width] of each rank, to [ranks, batch, part, width]."""
         own = own.contiguous()
         gathered = own.new_empty((self.group.size(), *own.shape))
-        work = dist.all_gather_single(gathered.flatten(0, 1), own, group=self.group, async_op=True)
+        work = all_gather(gathered.flatten(0, 1), own, group=self.group, async_op=True)
         self._moving = work, own
         return gathered
 
@@ -47,7 +51,7 @@ class Parts:
         """Begin to sum [ranks, batch, part, width] over the ranks; each keeps its own [batch, part, width]."""
         parts = parts.contiguous()
         own = parts.new_empty(parts.shape[1:])
-        work = dist.reduce_scatter_single(own, parts.flatten(0, 1), group=self.group, async_op=True)
+        work = reduce_scatter(own, parts.flatten(0, 1), group=self.group, async_op=True)
         self._moving = work, parts
         return own
 

@@ -13,7 +13,7 @@ from ui.cli.commands.demo import FaultOption
 from ui.cli.commands.shared import collector_address
 
 RecipeOption = Annotated[
-    str, typer.Option(help="tiny_cpu (eight ranks on the CPU), tiny_lamb, one_gpu or megascale_175b.")
+    str, typer.Option(help="tiny_cpu (eight ranks on the CPU), tiny_lamb, deep_cpu, one_gpu or megascale_175b.")
 ]
 DataOption = Annotated[
     Path | None,
