@@ -134,10 +134,11 @@ def all_judged(first: int, count: int, at_once: int, trials: Sequence[Path]) -> 
 NOTE = """\
 - Each source is judged alone, then pairs, then all four. `Some` in the second column: up to two ranks left nothing in a
   source, some ranks were ended before their watchdogs reported, and some stacks do not show that their rank waits.
-- *Some of the faulty ranks*: no other rank is named. *Operation, no rank*: the verdict names the operation that is stuck.
-  This is right if the device or the network is stuck. *Undecided*: the next step names the evidence that is missing.
+- *Some of the faulty ranks*: no other rank is named. *Operation, no rank*: the verdict names the operation that is
+  stuck. This is right if the device or the network is stuck. *Undecided*: the next step names the evidence that is
+  missing.
 - The real NCCL jobs have dumps only. Their logs and answers of RAS are written from the counts in the dumps. The real
-  gloo jobs have no RAS, and some ended before the agent took dumps.
+  gloo jobs have no RAS, and some ended before the agent took dumps. Their commands state the number of ranks.
 - Simulated hangs: seeds begin at {first}. One or two ranks stop, in jobs of 8 to 64 ranks. Half of the commands state
   the number of ranks (`--world-size`).
 - A false source shows another hang of the same job (its counts are often almost equal), a moment before the hang, other

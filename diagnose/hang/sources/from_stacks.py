@@ -41,7 +41,8 @@ _THREAD = re.compile(r'^Thread \S{1,40}(?: \([^)]{0,40}\))?: "(?P<name>[^"]{0,10
 _FRAME = re.compile(r"^    (?P<frame>\S.{0,300} \(.{1,300}:\d{1,7}\))$")
 _WAITS = re.compile(
     r"\((?:.*/)?torch/distributed/(?!.*(?:pipelining|checkpoint|elastic|fsdp|tensor|optim|run))|\((?:.*/)?distributed_c10d\.py:"
-    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives|telemetry/record/collectives/\w+)\.py:|^(?:torch\.cuda\.)?synchronize \("
+    r"|\((?:.*/)?(?:c10d_logger|_functional_collectives|telemetry/record/collectives/\w+)\.py:"
+    r"|^(?:torch\.cuda\.)?synchronize \("
     r"|^(?:nccl|c10d::|gloo::|cudaStreamSynch|cudaEventSynch|cudaDeviceSynch|cuStreamSynch|cuEventSynch|cuCtxSynch)|(?:::|_)(?:recvSocket|waitRecv|waitSend)\b"
 )
 _HANDS_OVER = re.compile(
@@ -52,6 +53,7 @@ _HANDS_OVER = re.compile(
 _HOST_ONLY = re.compile(
     r"\((?:.*/)?(?:socket|ssl|subprocess|shutil|pathlib|gzip|tarfile|zipfile|http/client|sessions|adapters|connectionpool"
     r"|retries|tokenization\w*|(?!\w*(?:model|weight|checkpoint|param|state))\w*(?:loader|dataset|sampler|reader)s?)\.py:"
+    r"|^(?!\w*(?i:model|weight|checkpoint|param|state))\w*(?:Loader|Dataset|Sampler)\w*\."
     r"|^(?:\w+\.)*_*(?:\w*next_batch|__next__|fetch|download|read\w*|open|urlopen|sleep|spin|collate\w*|__getitem__"
     r"|tokenize\w*) \("
 )

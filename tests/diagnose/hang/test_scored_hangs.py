@@ -1,6 +1,5 @@
 """Some hangs of the scoreboard: no innocent rank beside a false source. Undecided verdicts ask for evidence."""
 
-
 from pathlib import Path
 
 import pytest
