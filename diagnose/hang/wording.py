@@ -61,7 +61,7 @@ AFTER_THE_END = {
 """Replaces entries of ``NEXT_STEPS`` that need a living process."""
 MORE_SOURCES = {
     "flight recorder": "flight-recorder dumps (--dumps)",
-    "stacks": "stacks, from py-spy dump --pid PID > rankN.txt (--stacks)",
+    "stacks": "stacks (--stacks, from py-spy dump --pid PID > rankN.txt)",
     "log": "logs (--logs)",
 }
 """By name of a source: what to ask for if it is not there."""
@@ -169,7 +169,12 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, uncl
     of_ranks = f" of {_named(unclear)}" if unclear else ""
     sources = _more_sources(evidence, unclear)
     size = ". State the number of ranks (--world-size)" if cause is Cause.UNDECIDED and evidence.guessed_size else ""
-    return known[cause].format(ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks, sources=sources) + size
+    return (
+        known[cause].format(
+            ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks, sources=sources
+        )
+        + size
+    )
 
 
 def _more_sources(evidence: HangEvidence, unclear: Collection[int]) -> str:

@@ -1,6 +1,6 @@
 """The scoreboard's part about hangs: every labelled hang from each source alone, from pairs, and beside a false source.
 
-python -m tests.score.hangs [--tune] [--count 100] [--trials DIR ...] [--rows FILE] [--write]
+python -m tests.score.hangs [--tune] [--count 20] [--trials DIR ...] [--rows FILE] [--write]
 
 ``--trials``: folders that ``python -m tests.scenarios.hang_trials --out DIR`` left.
 
@@ -31,7 +31,7 @@ from tests.score.hang_real import published_cases, trial_cases
 
 TITLE = "Hangs, from each source alone and from several"
 COMMAND = "python -m tests.score.hangs"
-COUNT = 100
+COUNT = 20
 EXACT, SOME, OPERATION, UNDECIDED = "exact", "some of the faulty ranks", "operation", "undecided"
 UNSAID, NOTHING, INNOCENT = "undecided, nothing asked for", "nothing is stalled", "an innocent rank"
 WRONG = (UNSAID, NOTHING, INNOCENT)
