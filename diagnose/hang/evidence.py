@@ -271,7 +271,7 @@ class HangEvidence:
     def hidden_waits(self) -> frozenset[int]:
         """Ranks that may wait for a rank without full evidence, in a group whose members no source lists."""
         whole = {rank for rank, of_rank in self.ranks.items() if not of_rank.partial}
-        if not whole or whole.issuperset(range(self.world_size)):
+        if whole.issuperset(range(self.world_size)) and not self.guessed_size:
             return frozenset()
         return frozenset(
             rank for rank in whole if any(not self.groups[index].complete for index in self.ranks[rank].fronts)

@@ -49,6 +49,7 @@ def evidence_from_dumps(dumps: DumpSet) -> HangEvidence:
     unknown = ", ".join(version or "unknown" for version in versions)
     return HangEvidence(
         world_size=_world_size(by_rank, groups),
+        guessed_size=not any(group.complete for group in groups.groups),
         groups=tuple(groups.groups),
         ranks=ranks,
         notes=(*dumps.notes, *([f"dumps of version {unknown}: read as 2.10"] if versions else [])),

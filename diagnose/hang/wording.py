@@ -36,7 +36,7 @@ NEXT_STEPS = {
     Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
     Cause.ELSEWHERE: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
     Cause.SILENT: "take a stack or a dump of {ranks}{host} (--stacks, --dumps), and read the end of its log",
-    Cause.UNDECIDED: "add evidence{of_ranks}: dumps (--dumps), stacks (--stacks), or the logs of all ranks",
+    Cause.UNDECIDED: "add evidence{of_ranks}: {sources}",
     Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links. Drain the host",
     Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger from it",
     Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",
@@ -59,6 +59,12 @@ AFTER_THE_END = {
     Cause.MISSING: "read the end of the log of {ranks}{host} (--logs) and dmesg there (OOM killer, Xid)",
 }
 """Replaces entries of ``NEXT_STEPS`` that need a living process."""
+MORE_SOURCES = {
+    "flight recorder": "flight-recorder dumps (--dumps)",
+    "stacks": "stacks (--stacks, from py-spy dump --pid PID > rankN.txt)",
+    "log": "logs (--logs)",
+}
+"""By name of a source: what to ask for if it is not there."""
 WAITING_FRAMES = ("threading.py", "selectors.py", "socket.py", "queue.py", "distributed_c10d.py", "c10d_logger.py")
 """Frames of the standard library and of torch that only wait."""
 
@@ -161,8 +167,22 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, uncl
     hosts = _hosts(evidence, ranks)
     known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
     of_ranks = f" of {_named(unclear)}" if unclear else ""
+    sources = _more_sources(evidence, unclear)
     size = ". State the number of ranks (--world-size)" if cause is Cause.UNDECIDED and evidence.guessed_size else ""
-    return known[cause].format(ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks) + size
+    return (
+        known[cause].format(
+            ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks, sources=sources
+        )
+        + size
+    )
+
+
+def _more_sources(evidence: HangEvidence, unclear: Collection[int]) -> str:
+    """Sources that do not show all ranks that are unclear. The stacks of a job that has ended cannot be taken."""
+    shown = {source.name: set(source.ranks) for source in evidence.sources}
+    absent = [name for name in MORE_SOURCES if name not in shown or not shown[name].issuperset(unclear)]
+    useful = [name for name in absent or MORE_SOURCES if not (evidence.has_ended and name == "stacks")]
+    return " or ".join(MORE_SOURCES[name] for name in useful)
 
 
 def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:

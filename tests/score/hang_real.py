@@ -94,7 +94,8 @@ def _sources_of(job: Path, folder: Path) -> dict[str, Found | None]:
     for path in (job / "logs").glob("rank-*.log"):
         shutil.copyfile(path, folder / LOG / path.name)
     at_hand = [source for source in (DUMPS, LOG, STACKS) if any((folder / source).iterdir())]
-    found = {source: read_source(source, folder / source, None) for source in at_hand}
+    size = len(list((job / "logs").glob("rank-*.log")))
+    found = {source: read_source(source, folder / source, size) for source in at_hand}
     return {SPOOL: read_source(SPOOL, job / "spool", None), **found}
 
 

@@ -1,6 +1,6 @@
 """The scoreboard's part about hangs: every labelled hang from each source alone, from pairs, and beside a false source.
 
-python -m tests.score.hangs [--tune] [--count 100] [--trials DIR ...] [--rows FILE] [--write]
+python -m tests.score.hangs [--tune] [--count 20] [--trials DIR ...] [--rows FILE] [--write]
 
 ``--trials``: folders that ``python -m tests.scenarios.hang_trials --out DIR`` left.
 
@@ -31,7 +31,7 @@ from tests.score.hang_real import published_cases, trial_cases
 
 TITLE = "Hangs, from each source alone and from several"
 COMMAND = "python -m tests.score.hangs"
-COUNT = 100
+COUNT = 20
 EXACT, SOME, OPERATION, UNDECIDED = "exact", "some of the faulty ranks", "operation", "undecided"
 UNSAID, NOTHING, INNOCENT = "undecided, nothing asked for", "nothing is stalled", "an innocent rank"
 WRONG = (UNSAID, NOTHING, INNOCENT)
@@ -138,7 +138,7 @@ NOTE = """\
   stuck. This is right if the device or the network is stuck. *Undecided*: the next step names the evidence that is
   missing.
 - The real NCCL jobs have dumps only. Their logs and answers of RAS are written from the counts in the dumps. The real
-  gloo jobs have no RAS, and some ended before the agent took dumps.
+  gloo jobs have no RAS, and some ended before the agent took dumps. Their commands state the number of ranks.
 - Simulated hangs: seeds begin at {first}. One or two ranks stop, in jobs of 8 to 64 ranks. Half of the commands state
   the number of ranks (`--world-size`).
 - A false source shows another hang of the same job (its counts are often almost equal), a moment before the hang, other

@@ -10,6 +10,7 @@ from diagnose.hang.dump import read_dumps
 from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.from_bodies import evidence_from_spool
 from diagnose.hang.from_dumps import evidence_from_dumps
+from diagnose.hang.job_size import check_num_ranks
 from diagnose.hang.sources.combine import Found
 from diagnose.hang.sources.from_communicators import evidence_from_inspector, evidence_from_ras, is_same
 from diagnose.hang.sources.from_logs import evidence_from_logs
@@ -66,7 +67,7 @@ def _readers(
     if spool:
         yield "rank files", lambda: evidence_from_spool(spool, None, options.attempt)
     if dumps:
-        yield "flight recorder", lambda: evidence_from_dumps(read_dumps(dumps))
+        yield "flight recorder", lambda: _dumps(dumps, num_ranks)
     if logs:
         yield "log", lambda: evidence_from_logs(read_logs(logs, sys.stdin.buffer), num_ranks)
     if ras:
@@ -75,6 +76,15 @@ def _readers(
         yield "stacks", lambda: read_stacks(stacks, num_ranks)
     if inspector:
         yield "NCCL Inspector", lambda: evidence_from_inspector(_inspector_files(inspector))
+
+
+def _dumps(folder: Path, num_ranks: int) -> HangEvidence:
+    """Dumps of NCCL list the members of the default group. Those of gloo do not show the number of ranks."""
+    evidence = evidence_from_dumps(read_dumps(folder))
+    if not num_ranks or not evidence.guessed_size:
+        return evidence
+    check_num_ranks(num_ranks, 1 + max(evidence.ranks), "flight recorder")
+    return replace(evidence, world_size=num_ranks, guessed_size=False)
 
 
 def _ras(places: list[str]) -> HangEvidence:

@@ -129,13 +129,17 @@ def combine(found: Sequence[Found]) -> HangEvidence:
     ranks: dict[int, tuple[str, RankEvidence]] = {}
     contradictions = list(_between_sources(found))
     signing = next((one for one in found if _has_signatures(one.evidence)), None)
-    for one in found:
-        for rank, of_rank in one.evidence.ranks.items():
-            moved = _with_groups(of_rank if one is signing else _unsigned(of_rank), one.evidence, groups)
-            known = ranks.get(rank)
-            if known is not None:
-                contradictions += of_one_rank(known, (one.name, moved), groups.groups)
-            ranks[rank] = (one.name, moved) if known is None else (known[0], _merged(known[1], moved))
+    records = [
+        (one.name, _with_groups(of_rank if one is signing else _unsigned(of_rank), one.evidence, groups))
+        for one in found
+        for of_rank in one.evidence.ranks.values()
+    ]
+    mixed = {op.group for _, of_rank in records for op in of_rank.pending if op.is_transfer}
+    for name, of_rank in records:
+        known = ranks.get(of_rank.rank)
+        if known is not None:
+            contradictions += of_one_rank(known, (name, of_rank), groups.groups, mixed)
+        ranks[of_rank.rank] = (name, of_rank) if known is None else (known[0], _merged(known[1], of_rank))
     all_evidence = [one.evidence for one in found]
     first = all_evidence[0]
     sure = [evidence.world_size for evidence in all_evidence if evidence.world_size and not evidence.guessed_size]

@@ -15,7 +15,7 @@ one has also entered more operations of torch's group.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from diagnose.hang.evidence import Contradiction, Front, Group, HangEvidence, Process, RankEvidence
@@ -27,14 +27,17 @@ _Records = tuple[str, RankEvidence]
 """The name of a source, and its record of a rank with indices of the common groups."""
 
 
-def of_one_rank(known: _Records, more: _Records, groups: Sequence[Group]) -> Iterator[Contradiction]:
-    """Contradictions between two sources on one rank, except those on members."""
+def of_one_rank(
+    known: _Records, more: _Records, groups: Sequence[Group], mixed: Collection[int]
+) -> Iterator[Contradiction]:
+    """Contradictions between two sources on one rank, except those on members. ``mixed``: groups that carry transfers.
+    Some versions of torch number these together with collectives in logs, and separately in dumps."""
     (name, first), (other, second) = known, more
     rank = first.rank
     for index in sorted(first.fronts.keys() & second.fronts.keys()):
         for verb, one, two in _differences(first.fronts[index], second.fronts[index]):
             text = f"the {other} says rank {rank} {verb} {two} of {groups[index].name}, the {name} says {one}"
-            yield Contradiction(ranks=(rank,), text=text, apart=(name, other))
+            yield Contradiction(ranks=(rank,), text=text, apart=None if index in mixed else (name, other))
     if second.process in _ENDED and first.process in (Process.ALIVE, Process.STOPPED):
         text = f"the {other} says rank {rank} is {second.process}, the {name} says {first.process}"
         yield Contradiction(ranks=(rank,), text=text)

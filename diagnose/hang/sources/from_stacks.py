@@ -53,6 +53,7 @@ _HANDS_OVER = re.compile(
 _HOST_ONLY = re.compile(
     r"\((?:.*/)?(?:socket|ssl|subprocess|shutil|pathlib|gzip|tarfile|zipfile|http/client|sessions|adapters|connectionpool"
     r"|retries|tokenization\w*|(?!\w*(?:model|weight|checkpoint|param|state))\w*(?:loader|dataset|sampler|reader)s?)\.py:"
+    r"|^(?!\w*(?i:model|weight|checkpoint|param|state))\w*(?:Loader|Dataset|Sampler)\w*\."
     r"|^(?:\w+\.)*_*(?:\w*next_batch|__next__|fetch|download|read\w*|open|urlopen|sleep|spin|collate\w*|__getitem__"
     r"|tokenize\w*) \("
 )

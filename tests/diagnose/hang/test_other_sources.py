@@ -202,6 +202,8 @@ QUEUE = "    wait (threading.py:320)\n    get (queue.py:171)\n"
     [
         (f"{QUEUE}    _try_get_data (torch/utils/data/dataloader.py:1132)", True),
         ("    read (ssl.py:1134)\n    recv_into (ssl.py:1278)\n    readinto (socket.py:706)", True),
+        (f"{QUEUE}    Loader.next (trainer/data/batches.py:73)", True),
+        (f"{QUEUE}    WeightLoader.next (weights.py:73)", False),
         (f"{QUEUE}    push (pipeline.py:9)", False),
         (
             "    wait (threading.py:320)\n    result (concurrent/futures/_base.py:451)\n    save (checkpoints.py:9)",
@@ -346,3 +348,23 @@ def test_sizes_are_not_compared_between_sources() -> None:
 def test_a_rank_inside_an_operation_of_the_recorder_waits() -> None:
     recorded = "    _ending.<locals>.method (telemetry/record/collectives/traced_work.py:128)\n    main (train.py:9)"
     assert judge(_stacks([recorded, WAITS, LOADS, recorded])).initiating == (2,)
+
+
+def test_a_rank_of_gloo_that_may_wait_for_a_rank_without_a_dump_is_not_named() -> None:
+    """Dumps of gloo do not list members: rank 2 may wait for rank 3 in a group that only they have."""
+    dumps = _recorded(behind=2)
+    group = replace(dumps.groups[0], complete=False)
+    left = {rank: of_rank for rank, of_rank in dumps.ranks.items() if rank != 3}
+    assert judge(replace(dumps, groups=(group,))).initiating == (2,)
+    verdict = judge(replace(dumps, groups=(group,), ranks=left))
+    assert (verdict.kind, verdict.initiating) == (Kind.INSUFFICIENT_EVIDENCE, ())
+    assert "add evidence of ranks 2-3: flight-recorder dumps (--dumps)" in verdict.next_step
+    assert judge(replace(dumps, ranks=left)).initiating == (2,)
+
+
+def test_a_verdict_asks_for_sources_that_are_not_there() -> None:
+    stacks = Found(name="stacks", evidence=_stacks([WAITS, LOADS, LOADS, WAITS]))
+    log = Found(name="log", evidence=replace(stacks.evidence, ranks={1: RankEvidence(rank=1, partial=True)}))
+    assert judge_together([stacks, log]).next_step.startswith(
+        "add evidence of ranks 1-2: flight-recorder dumps (--dumps) or logs (--logs)."
+    )

@@ -59,7 +59,7 @@ InspectorOption = Annotated[
 WorldSizeOption = Annotated[
     int | None,
     typer.Option(
-        help="Number of ranks of the job, for --logs and --stacks. They seldom show it, and ranks may be missing.",
+        help="Number of ranks of the job. Logs, stacks and dumps of gloo seldom show it, and ranks may be missing.",
         min=1,
         metavar="N",
         show_default=False,
