@@ -38,7 +38,7 @@ class Attacked:
     def http(self, **settings: Any) -> httpx.Client:
         """A client of no tokens."""
         return httpx.Client(
-            base_url=self.url, verify=self.trusts or True, trust_env=False, timeout=ANSWER_S, **settings
+            base_url=self.url, verify=self.trusts or False, trust_env=False, timeout=ANSWER_S, **settings
         )
 
     def client(self) -> CollectorClient:

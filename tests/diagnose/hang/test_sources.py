@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,20 @@ def _found(job: SimulatedJob, names: tuple[str, ...], seed: int, folder: Path, *
     return found
 
 
+@cache
+def _stalled(seed: int, trouble: Trouble) -> SimulatedJob:
+    """Simulated once for all sets of evidence, which only read it."""
+    job = simulated_job(seed, Backend.NCCL, trouble)
+    job.run()
+    return job
+
+
 def _verdicts(
     names: tuple[str, ...], trouble: Trouble, folder: Path, *, whole: bool, seeds: range = FEW_SEEDS
 ) -> dict[int, tuple[HangVerdict, set[int]]]:
     verdicts = {}
     for seed in seeds:
-        job = simulated_job(seed, Backend.NCCL, trouble)
-        job.run()
+        job = _stalled(seed, trouble)
         if job.troubled:
             verdicts[seed] = judge_together(_found(job, names, seed, folder, whole=whole)), job.troubled
     return verdicts

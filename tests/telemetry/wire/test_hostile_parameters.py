@@ -30,7 +30,7 @@ SQL = (
     "run' INTO OUTFILE '/tmp/rankscope-canary' --",
 )
 NUMBERS = (-(2**63), -1, 0, 1, 255, 256, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**63 - 1)
-ELSEWHERE = 4
+ELSEWHERE = 2
 """Values that a parameter is given where another query has one of its name, and was given all."""
 NAMES = ("run_id", "metrics", "names", "kinds")
 """Parameters that nothing stored has such a value of."""
