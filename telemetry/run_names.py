@@ -26,18 +26,21 @@ def storable(name: str) -> str:
 
 MAX_NAME_BYTES = 200
 SIGNS = frozenset("._-:@+=,()[]#~% ")
-NAME_HINT = f"use letters, digits, spaces and . _ - : @ + = , ( ) [ ] # ~ %, at most {MAX_NAME_BYTES} bytes"
+NAME_HINT = (
+    "use letters, digits, spaces and . _ - : @ + = , ( ) [ ] # ~ %, with no dot, dash or space in front, "
+    f"at most {MAX_NAME_BYTES} bytes"
+)
 _DIGEST_LENGTH = 8
 
 
-def checked_run_name(name: str) -> str:
-    """``name``, if it can name a run.
+def checked_run_name(name: str, *, of: str = "run") -> str:
+    """``name``, if it can name a run, or a node (``of``).
 
     Raises:
         UsageError: it cannot.
     """
     if name != usable_run_name(name):
-        raise UsageError(f"{_shown(name)} is not a valid run name", hint=NAME_HINT)
+        raise UsageError(f"{_shown(name)} is not a valid {of} name", hint=NAME_HINT)
     return name
 
 

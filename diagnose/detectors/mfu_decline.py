@@ -212,12 +212,18 @@ def _cause(rise: Rise, grown: list[Growth] | None) -> str:
         return "no recorded stage became slower: the time is lost between spans"
     if not main[0].waiting:
         where = "on every rank" if main[0].everywhere else f"most on rank {main[0].rank}"
-        longer = ", ".join(f"{growth.label} takes {growth.ns / 1e6:.3g} ms longer" for growth in main[:3])
+        longer = ", ".join(f"{growth.label} takes {_ms(growth.ns)} longer" for growth in main[:3])
         return f"in each step {longer}, {where}"
-    labels = ", ".join(f"{growth.label} +{growth.ns / 1e6:.3g} ms" for growth in main[:3])
+    labels = ", ".join(f"{growth.label} +{_ms(growth.ns)}" for growth in main[:3])
     own_ns = _compute_growth_ns(grown)
-    compute = f"compute grew by at most {own_ns / 1e6:.3g} ms" if own_ns else "compute did not grow"
+    compute = f"compute grew by at most {_ms(own_ns)}" if own_ns else "compute did not grow"
     return f"communication or waiting grew ({labels}) and {compute}: a late rank or the network is the cause"
+
+
+def _ms(ns: float) -> str:
+    """Three digits, but no exponent."""
+    digits = np.format_float_positional(ns / 1e6, precision=3, unique=False, fractional=False, trim="-")
+    return f"{digits} ms"
 
 
 def _next_step(decline: Decline, grown: list[Growth] | None) -> str:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import getclosurevars
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -168,6 +169,14 @@ def test_an_option_without_effect_is_refused_with_a_hint(words: str, needed: str
         invoked(*words.split())
     assert refused.value.message.endswith(f" has no effect without {needed}")
     assert f"add {needed}, or omit --" in refused.value.hint
+
+
+def test_a_fault_that_fits_no_rank_is_refused_before_a_job_is_driven(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="rank=99"):
+        invoked("drive", "--out", str(tmp_path), "--fault", "die:rank=99,step=8")
+    status, page = invoked("drive", "--out", str(tmp_path), "--act-on", "slow")
+    assert (status, "'slow' is not one of 'compute-straggler'" in " ".join(page.split())) == (2, True)
+    assert not (tmp_path / "drive" / "job.json").exists()
 
 
 def test_a_variable_without_effect_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:

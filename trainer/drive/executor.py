@@ -15,6 +15,7 @@ executor --x--> driver: node lost, attempt n + 1 --> state.json
 """
 
 import os
+import socket
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -240,7 +241,12 @@ def interface_of(address: str) -> str:
     Raises:
         UsageError: there is none on this host.
     """
-    found = {each.address: name for name, addresses in psutil.net_if_addrs().items() for each in addresses}
+    found = {
+        each.address: name
+        for name, addresses in psutil.net_if_addrs().items()
+        for each in addresses
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    }
     if address not in found:
         raise UsageError(
             f"{address} is not an address of this host",

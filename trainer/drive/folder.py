@@ -113,7 +113,8 @@ class JobFolder:
         except FileNotFoundError:
             return None
         except (OSError, UsageError) as error:
-            raise UnreadableError(f"{self.path / name}: {error}", hint="choose another --out for a new job") from error
+            problem = f"{self.path / name}: {error.message if isinstance(error, UsageError) else error}"
+            raise UnreadableError(problem, hint="choose another --out for a new job") from error
 
     def remove(self, *names: str) -> None:
         """Remove files where they exist."""
@@ -159,7 +160,10 @@ class JobFolder:
 def held_lock(path: Path) -> Iterator[int | None]:
     """Hold ``path/lock`` in the block. Gives its descriptor; None while another process holds it."""
     with make_folder(path, below=1) as folder:
-        descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path / LOCK)) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

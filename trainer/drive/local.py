@@ -29,10 +29,12 @@ from telemetry.process.signals import LIMIT_S, on_first_ending
 from telemetry.user_errors import CRASH_STATUS
 from trainer.data.batches import check_data
 from trainer.data.tokens import Tokens, load_tokens
-from trainer.drive.driver import LOOPBACK, open_driver_place, run_driver
+from trainer.drive.driver import LOOPBACK, STATUS_OF, open_driver_place, run_driver
 from trainer.drive.executor import run_executor
-from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DRIVER, JOB, STATE, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.job import Job, Phase
 from trainer.launch import ProgressLine
+from trainer.output import LOGS
 from trainer.rank_processes import SAVE_S
 
 END_S = LIMIT_S + SAVE_S + LIMIT_S
@@ -61,6 +63,7 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
     Raises:
         RankscopeError: what runs beside the job cannot start.
         UsageError: another process drives a job in this folder, or the folder belongs to another job.
+        UnreadableError: the state of an earlier driver cannot be read.
     """
     folder = JobFolder(job.options.out)
     with ExitStack() as opened:
@@ -70,6 +73,7 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
             raise UsageError(
                 f"another process drives the job in {job.options.out}", hint="use another --out for a new job"
             )
+        folder.read(STATE, Job)  # if it cannot be read, no driver can continue: no node starts
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
         check_data(tokens, job.train)
         listener, place = open_driver_place(folder, job.drive.listen or LOOPBACK)
@@ -85,6 +89,8 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
                 look_after_beside()
             time.sleep(LOOK_EVERY_S)
         line.finish()
+        if status == STATUS_OF[Phase.GAVE_UP]:
+            write_lines(f"the logs of the ranks are in {job.options.out / LOGS}")
         return status
 
 

@@ -16,9 +16,10 @@ from telemetry.settings import DEFAULT_PORT, host_of
 from trainer.config import CheckpointConfig, RunOptions, TrainConfig
 from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder
 from trainer.drive.job import Node
-from trainer.drive.records import Action, Request, decode, encode
+from trainer.drive.records import Action, Decision, Request, decode, encode
 from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status
+from trainer.faults.inject import parse_fault
 from trainer.recipes import recipe_named
 from ui.cli.commands.drive import (
     DrainOptions,
@@ -63,6 +64,7 @@ def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
         collective_timeout_s=options.collective_timeout,
         checkpoint=CheckpointConfig(every=options.checkpoint_every or 0, keep=options.keep or CheckpointConfig().keep),
     )
+    parse_fault(options.fault, train.parallel.topology, num_steps=train.num_steps)
     _check_nodes(train, options.nodes)
     if options.listen and options.collector is None and options.own_collector:
         raise UsageError(
@@ -121,11 +123,18 @@ def _check_same(earlier: JobFile, train: TrainConfig, settings: DriveConfig, run
     """Raises:
     UsageError: the folder belongs to another job.
     """
-    same = (earlier.train.model, earlier.train.parallel, earlier.train.data, earlier.train.seed)
-    wanted = (train.model, train.parallel, train.data, train.seed)
-    if same != wanted or earlier.drive.num_nodes != settings.num_nodes or run_id not in (None, earlier.options.run_id):
+    pairs = {
+        "--recipe": (earlier.train.model, train.model),
+        "--dp, --pp, --tp, --microbatches": (earlier.train.parallel, train.parallel),
+        "--data": (earlier.train.data, train.data),
+        "--seed": (earlier.train.seed, train.seed),
+        "--nodes": (earlier.drive.num_nodes, settings.num_nodes),
+        "--run": (earlier.options.run_id, run_id or earlier.options.run_id),
+    }
+    others = [name for name, (before, now) in pairs.items() if before != now]
+    if others:
         raise UsageError(
-            f"{place} belongs to another job, run {earlier.options.run_id}",
+            f"{place} belongs to another job, run {earlier.options.run_id}: different {', '.join(others)}",
             hint="repeat its options to continue it, or use another --out",
         )
 
@@ -133,7 +142,8 @@ def _check_same(earlier: JobFile, train: TrainConfig, settings: DriveConfig, run
 def node(options: NodeOptions) -> int:
     from trainer.drive.executor import run_node  # noqa: PLC0415 - torch takes seconds to import
 
-    return run_node(options.out.resolve(), checked_run_name(options.name or host_of()), address=options.address)
+    name = checked_run_name(options.name or host_of(), of="node")
+    return run_node(options.out.resolve(), name, address=options.address)
 
 
 def status(options: StatusOptions) -> int:
@@ -142,17 +152,20 @@ def status(options: StatusOptions) -> int:
         out.print_json(encode(found).decode())
         return 0
     job = found.job
-    out.print(f"run {job.run_id}  attempt {job.attempt}  {job.phase}: {printable(job.reason)}", markup=False)
+    attempt = "no attempt yet" if job.attempt < 0 else f"attempt {job.attempt}"
+    out.print(f"run {job.run_id}  {attempt}  {job.phase}: {printable(job.reason)}", markup=False)
     for node in sorted(job.nodes.values(), key=lambda node: node.name):
         out.print(_line(node), markup=False, highlight=False)
     for decision in found.decisions[-NEWEST:]:
-        at = time.strftime("%H:%M:%S", time.localtime(decision.at_ns / 1e9))
-        out.print(
-            f"{at} attempt {decision.attempt} {decision.name}: {printable(decision.reason)}",
-            markup=False,
-            highlight=False,
-        )
+        out.print(_decision_line(decision), markup=False, highlight=False)
     return 0
+
+
+def _decision_line(decision: Decision) -> str:
+    """A decision for people, as the log of the driver shows it."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.at_ns / 1e9))
+    about = f"{decision.name} {decision.node}".rstrip()
+    return f"{at} attempt {max(decision.attempt, 0)} {about}: {printable(decision.reason)}"
 
 
 def _line(node: Node) -> str:
@@ -181,6 +194,8 @@ def resume(options: ResumeOptions) -> int:
 
 def _request(place: Path, request: Request) -> int:
     _ask(place, "POST", "requests", content=encode(request))
+    asked = f"{request.action} {request.node}".rstrip()
+    out.print(f"{asked}: the driver has accepted the request. See rankscope drive status", markup=False)
     return 0
 
 

@@ -121,7 +121,7 @@ def test_operators_pause_drain_and_resume(tmp_path: Path) -> None:
 
     with driven_job(tmp_path, *NODES, "--no-checks", *FOREVER) as job:
         job.wait_for_attempt(0)
-        assert ask("pause").returncode == 0
+        assert ask("pause").stdout.startswith("pause: the driver has accepted the request")
         until(lambda: job.state.phase is Phase.PAUSED, seconds=PATIENCE_S, what="the pause")
         assert ask("resume").returncode == 0
         job.wait_for_attempt(1)
@@ -134,6 +134,7 @@ def test_operators_pause_drain_and_resume(tmp_path: Path) -> None:
         status = ask("status")
         assert "node-0" in status.stdout
         assert "drained" in status.stdout
+        assert " drain node-0: an operator asked to drain it" in status.stdout
 
 
 @pytest.mark.long

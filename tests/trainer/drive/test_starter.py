@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from telemetry.collector.connections import BoundedListener
-from telemetry.errors import UsageError
+from telemetry.errors import UnreadableError, UsageError
 from tests.deadline import until
 from tests.trainer.jobs import small_config
 from trainer.config import RunOptions
 from trainer.drive import local
 from trainer.drive.driver import LOOPBACK, open_driver_place
-from trainer.drive.folder import DRIVER, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DRIVER, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
 from trainer.drive.settings import DriveConfig
 
 STATUS = 7
@@ -102,3 +102,18 @@ def test_a_second_command_changes_nothing_of_a_job_that_is_driven(folder: JobFol
         with pytest.raises(UsageError, match="another process drives"):
             local.drive_here(job_of(folder, "127.0.0.2"))
         assert folder.read(DRIVER, DriverPlace) == place
+
+
+def test_a_job_with_an_unreadable_state_starts_no_process(folder: JobFolder) -> None:
+    folder.write_text(STATE, "garbage")
+    with pytest.raises(UnreadableError) as error:
+        local.drive_here(job_of(folder, LOOPBACK))
+    assert "hint" not in error.value.message
+    assert folder.read(DRIVER, DriverPlace) is None
+
+
+def test_the_path_of_a_lock_that_cannot_be_opened_is_named(folder: JobFolder) -> None:
+    (folder.path / LOCK).symlink_to("/dev/null")
+    with pytest.raises(OSError, match="many levels") as error, held_lock(folder.path):
+        raise AssertionError("it is not held")
+    assert error.value.filename == str(folder.path / LOCK)

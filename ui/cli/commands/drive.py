@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from diagnose.findings import Kind
 from ui.cli.commands.command import DEFAULT, DefaultCommand, RunByDefault, add_command
 from ui.cli.commands.demo import FaultOption
 from ui.cli.commands.shared import JsonOption, collector_address
@@ -51,7 +52,7 @@ CheckpointsOption = Annotated[
     typer.Option(file_okay=False, help="Folder for checkpoints. Default: a folder in --out.", show_default=False),
 ]
 ActOption = Annotated[
-    list[str],
+    list[Kind],
     typer.Option(
         "--act-on",
         metavar="KIND",

@@ -12,6 +12,8 @@ from ui.dashboard.records import Floats, Ints, MarkRow
 MAX_POINTS, MAX_CROSSES = 1500, 100
 MARKERS_BELOW = 3
 HEIGHT_PX = 190
+NAME_WIDTH = 0.12
+"""Part of the axis that the name of a mark covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +31,13 @@ class Curve:
 
 
 def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go.Figure:
-    """The curve, with a dotted line at each mark."""
+    """The curve, with a dotted line at each mark.
+
+    A mark from before the first step of the curve, such as ``resumed``, is drawn at this step.
+    """
     step, value = thinned(curve.step, curve.value)
+    first, last = (int(step[0]), int(step[-1])) if len(step) else (0, 0)
+    places = sorted({(max(mark.step, first), mark.name) for mark in marks})
     line = go.Scatter(
         x=step,
         y=value,
@@ -50,9 +57,18 @@ def curve_over_steps(curve: Curve, marks: Sequence[MarkRow], *, keep: str) -> go
         margin={"r": 24, "t": 20 if marks else EDGE_PX},
         xaxis={"nticks": 6},
         yaxis={"nticks": 4, "ticksuffix": f" {curve.unit}" if curve.unit else "", "showgrid": True, **from_zero},
-        shapes=[_mark_line(mark) for mark in marks],
-        annotations=[_mark_name(mark) for mark in marks],
+        shapes=[_mark_line(at) for at in sorted({at for at, _ in places})],
+        annotations=[_mark_name(at, name) for at, name in _readable(places, last - first)],
     )
+
+
+def _readable(places: Sequence[tuple[int, str]], num_steps: int) -> Iterator[tuple[int, str]]:
+    """The marks whose names do not cover the name of an earlier mark."""
+    free = float("-inf")
+    for at, name in places:
+        if at >= free:
+            free = at + NAME_WIDTH * num_steps
+            yield at, name
 
 
 def _not_finite(curve: Curve) -> Iterator[go.Scatter]:
@@ -87,12 +103,11 @@ def thinned(step: Ints, value: Floats) -> tuple[Ints, Floats]:
     return step[chosen], value[chosen]
 
 
-def _mark_line(mark: MarkRow) -> dict[str, object]:
+def _mark_line(at: int) -> dict[str, object]:
     line = {"color": GREY, "width": 1, "dash": "dot"}
-    return {"type": "line", "x0": mark.step, "x1": mark.step, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+    return {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
-def _mark_name(mark: MarkRow) -> dict[str, object]:
-    text = plain(mark.name[:24])
-    place = {"x": mark.step, "yref": "paper", "y": 1, "xanchor": "left", "yanchor": "bottom"}
-    return place | {"text": text, "showarrow": False, "font": {"size": 10, "color": GREY}}
+def _mark_name(at: int, name: str) -> dict[str, object]:
+    place = {"x": at, "yref": "paper", "y": 1, "xanchor": "left", "yanchor": "bottom"}
+    return place | {"text": plain(name[:24]), "showarrow": False, "font": {"size": 10, "color": GREY}}

@@ -11,7 +11,7 @@ from ui.dashboard.figures.host_boxes import host_boxes, lay_out
 from ui.dashboard.figures.metrics import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, hottest_ranks, pool, pooled
 from ui.dashboard.figures.series import MAX_POINTS, Curve, curve_over_steps, thinned
 from ui.dashboard.figures.style import GRAPH_CONFIG, MOST_LABELS_PX, RATIO_SCALE, room_for
-from ui.dashboard.records import PooledTimes, StageTimes
+from ui.dashboard.records import MarkRow, PooledTimes, StageTimes
 from ui.dashboard.view_state import Metric
 
 
@@ -130,6 +130,16 @@ def test_a_loss_that_is_no_number_is_marked_where_it_began() -> None:
     assert list(crosses.customdata) == ["nan", "inf"]
     assert len(curve_over_steps(replace(curve, value=np.ones(6)), [], keep="k").data) == 1
     assert curve_over_steps(replace(curve, value=np.full(6, np.nan)), [], keep="k").data[1].x.tolist() == [10]
+
+
+def test_marks_before_the_curve_do_not_widen_it_and_names_do_not_overlap() -> None:
+    curve = Curve(name="loss", unit="", step=np.arange(100, 201), value=np.ones(101))
+    places = [(0, 0, "resumed"), (1, 0, "resumed"), *((0, step, "checkpoint") for step in (101, 105, 113, 114, 150))]
+    marks = [MarkRow(rank=rank, step=step, at_ns=0, name=name, text="") for rank, step, name in places]
+    layout = curve_over_steps(curve, marks, keep="k").layout
+    assert [shape.x0 for shape in layout.shapes] == [100, 101, 105, 113, 114, 150]
+    named = [(note.x, note.text) for note in layout.annotations]
+    assert named == [(100, "resumed"), (113, "checkpoint"), (150, "checkpoint")]
 
 
 def test_pooling_keeps_unknown_cells_unknown() -> None:

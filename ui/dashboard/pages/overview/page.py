@@ -219,7 +219,10 @@ def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
 def _marks(marks: list[MarkRow]) -> Component:
     if not marks:
         return dmc.Text("No rank recorded a mark.", size="sm", c="dimmed")
-    rows = [(stamp(mark.at_ns), f"{mark.step:,}", str(mark.rank), mark.name, mark.text) for mark in marks]
+    rows = [
+        (stamp(mark.at_ns), f"{mark.step:,}", str(mark.rank), html.Span(mark.name, className="whole-word"), mark.text)
+        for mark in marks
+    ]
     return table(("At", "Step", "Rank", "Mark", "Text"), rows, min_width_px=420)
 
 
