@@ -103,7 +103,7 @@ def serving(out: Path) -> Iterator[CollectorClient]:
     """
     log_path = out / LOG
     command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port"]
-    with _reserved_port() as port, open_output(log_path) as sink, _process([*command, str(port)], sink) as process:
+    with _reserved_port() as port, open_output(log_path) as sink, child([*command, str(port)], sink) as process:
         client = CollectorClient(f"http://127.0.0.1:{port}")
         _wait_ready(client, process, log_path)
         try:
@@ -112,7 +112,7 @@ def serving(out: Path) -> Iterator[CollectorClient]:
             if process.poll() is None:
                 raise
             raise UnreachableError(
-                f"the demo's collector ended with status {process.returncode}",
+                f"the collector ended with status {process.returncode}",
                 hint=f"see its log {log_path}. The records of the ranks are not lost: "
                 f"send them with `rankscope agent --spool {out / 'spool'}`",
             ) from error
@@ -138,7 +138,7 @@ def _train(demonstration: Demonstration, collector: CollectorClient) -> tuple[in
         *("--steps", str(demonstration.num_steps), "--fault", demonstration.fault),
         *("--collector", collector.url, "--out", str(demonstration.out)),
     ]
-    with _process(command, None) as process:
+    with child(command, None) as process:
         return _wait_while_stepping(process, demonstration.run_id, collector)
 
 
@@ -213,7 +213,7 @@ def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_p
 
 
 @contextmanager
-def _process(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
+def child(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A child process in its own session. It ends with the block, and with this process."""
     process = subprocess.Popen(
         command,

@@ -58,6 +58,11 @@ COMMANDS = {
         extra="all",
         help="Train a model on several nodes, and survive their failures.",
     ),
+    "ablate": Subcommand(
+        target="ui.cli.commands.ablate:ablate",
+        extra="all",
+        help="Train a recipe with one technique more in each row, and print what each technique gains.",
+    ),
     "collect": Subcommand(
         target="ui.cli.commands.collect:collect",
         extra="store",

@@ -34,6 +34,7 @@ class View(StrEnum):
     FLEET = "fleet"
     CLOCK = "clock"
     ALERTS = "alerts"
+    ABLATION = "ablation"
 
 
 class RunOrder(StrEnum):

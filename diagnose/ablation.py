@@ -1,0 +1,194 @@
+"""The table of an ablation: each row has one technique more than the row before, as table 3 of MegaScale.
+
+rankscope ablate    trains row 0, 1, 2 ... 0, 1, 2 ... Labels: ablation=NAME row=2 technique=window options=...
+load_ablation       the runs with these labels  -->  figures of each run  -->  medians of each row
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from diagnose.findings import StepWindow
+from diagnose.model.exposed import exposed_figures
+from diagnose.model.load import load_view
+from telemetry.errors import UnknownRunError
+from telemetry.labels import labels_in
+from telemetry.records import FULL_ATTENTION_FLOP, parse_meta
+from telemetry.stores.interface import Reader
+from telemetry.stores.queries import LargestSamples, Runs, Samples, StoredRuns, in_portions
+
+ABLATION, ROW, TECHNIQUE, OPTIONS = "ablation", "row", "technique", "options"
+"""Labels of its runs."""
+SEPARATOR = "."
+"""Between the name of the ablation, the row and the round, in the name of a run."""
+TOKENS, MFU, MEMORY = "tokens-per-second", "mfu", "peak-memory-mib"
+LEAST_WARM_UP = 2
+MOST_LOOKED_AT = 100
+"""Runs that are looked at to find the newest ablation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationRun:
+    """The figures of one run, without its warm-up: the first quarter of the steps. None: not known."""
+
+    run_id: str
+    step_s: float
+    """Median over the steps."""
+    tokens_per_second: float | None
+    mfu: float | None
+    """Counts the work that the model does: without the keys that a window leaves out."""
+    mfu_full: float | None
+    """As if the model did the work of full attention."""
+    exposed_s: Mapping[str, float]
+    """Exposed communication in a step by axis: the mean over ranks and steps."""
+    peak_memory_mib: float | None
+    """The highest of all ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure over the rounds of a row."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> "Figure | None":
+        """None if no run has a value."""
+        known = [value for value in values if value is not None]
+        return cls(median=median(known), lowest=min(known), highest=max(known)) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationRow:
+    """The runs with the same techniques."""
+
+    number: int
+    technique: str
+    """The one that the row before does not have."""
+    options: str
+    """Options of `rankscope train` for all techniques of the row."""
+    runs: tuple[AblationRun, ...]
+
+    @property
+    def step_s(self) -> Figure:
+        found = Figure.of(run.step_s for run in self.runs)
+        assert found is not None, "a row has at least one run"
+        return found
+
+    @property
+    def tokens_per_second(self) -> Figure | None:
+        return Figure.of(run.tokens_per_second for run in self.runs)
+
+    @property
+    def mfu(self) -> Figure | None:
+        return Figure.of(run.mfu for run in self.runs)
+
+    @property
+    def mfu_full(self) -> Figure | None:
+        return Figure.of(run.mfu_full for run in self.runs)
+
+    @property
+    def peak_memory_mib(self) -> Figure | None:
+        return Figure.of(run.peak_memory_mib for run in self.runs)
+
+    @property
+    def exposed_s(self) -> dict[str, Figure]:
+        """By axis."""
+        axes = dict.fromkeys(axis for run in self.runs for axis in run.exposed_s)
+        found = {axis: Figure.of(run.exposed_s.get(axis) for run in self.runs) for axis in axes}
+        return {axis: figure for axis, figure in found.items() if figure is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """A whole table. ``rows``: at least one, the baseline first."""
+
+    name: str
+    rows: tuple[AblationRow, ...]
+
+    def speed(self, row: AblationRow) -> float | None:
+        """Tokens per second of a row, divided by those of the first row. None if they are not known."""
+        first, mine = self.rows[0].tokens_per_second, row.tokens_per_second
+        return mine.median / first.median if first and mine and first.median else None
+
+
+def load_ablation(reader: Reader, name: str | None = None) -> Ablation:
+    """The table of the ablation ``name``. None: the newest one.
+
+    Runs without a completed step after the warm-up are left out.
+
+    Raises:
+        UnknownRunError: there is none, or none of its runs has completed steps.
+    """
+    stored = dict.fromkeys(row["run_id"] for row in reader.read(StoredRuns()).to_pylist())  # newest first
+    if name is None:
+        newest = [run_id for run_id in stored if run_id.count(SEPARATOR) >= 2][:MOST_LOOKED_AT]
+        name = next((labels[ABLATION] for _, labels in _labelled(reader, newest)), None)
+    if name is None:
+        raise UnknownRunError("no ablation is stored", hint="make one: `rankscope ablate`")
+    runs: dict[int, list[tuple[Mapping[str, str], AblationRun]]] = defaultdict(list)
+    mine = [run_id for run_id in stored if run_id.startswith(name + SEPARATOR)]
+    for row, labels in _labelled(reader, sorted(mine)):
+        figures = _figures(reader, row) if labels[ABLATION] == name and labels.get(ROW, "").isdecimal() else None
+        if figures is not None:
+            runs[int(labels[ROW])].append((labels, figures))
+    if not runs:
+        raise UnknownRunError(f"no ablation {name!r} with completed steps", hint="make one: `rankscope ablate`")
+    return Ablation(name=name, rows=tuple(_row(number, of_row) for number, of_row in sorted(runs.items())))
+
+
+def _labelled(reader: Reader, run_ids: Sequence[str]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
+    """The newest attempt of each run that belongs to an ablation, with its labels, in the order of ``run_ids``."""
+    rows: dict[str, Mapping[str, Any]] = {}
+    for names in in_portions(run_ids):
+        for row in reader.read(Runs(run_ids=names)).to_pylist():
+            if row["run_id"] not in rows or row["attempt"] > rows[row["run_id"]]["attempt"]:
+                rows[row["run_id"]] = row
+    for run_id in run_ids:
+        labels = labels_in(parse_meta(rows[run_id]["meta"])) if run_id in rows else {}
+        if ABLATION in labels:
+            yield rows[run_id], labels
+
+
+def _row(number: int, runs: Sequence[tuple[Mapping[str, str], AblationRun]]) -> AblationRow:
+    labels = runs[0][0]
+    return AblationRow(
+        number=number,
+        technique=labels.get(TECHNIQUE, ""),
+        options=labels.get(OPTIONS, ""),
+        runs=tuple(run for _, run in runs),
+    )
+
+
+def _figures(reader: Reader, row: Mapping[str, Any]) -> AblationRun | None:
+    """None without a completed step after the warm-up. ``row``: of ``Runs``."""
+    first, last = row["first_step"], row["last_step"]
+    begin = first + max(LEAST_WARM_UP, (last + 1 - first) // 4)
+    if begin > last:
+        return None
+    of_run: dict[str, Any] = {"run_id": row["run_id"], "attempt": row["attempt"]}
+    view = load_view(reader, **of_run, window=StepWindow(first_step=begin, last_step=last))
+    samples = reader.read(Samples(**of_run, metrics=(TOKENS, MFU), first_step=begin, last_step=last)).to_pylist()
+    memory = reader.read(LargestSamples(**of_run, metrics=(MEMORY,)))["value"].to_pylist()
+    mfu = _middle(each["value"] for each in samples if each["metric"] == MFU)
+    ratio = float(parse_meta(row["meta"]).get(FULL_ATTENTION_FLOP, "nan"))
+    return AblationRun(
+        run_id=row["run_id"],
+        step_s=float(np.median(view.step_ns)) / 1e9,
+        tokens_per_second=_middle(each["value"] for each in samples if each["metric"] == TOKENS),
+        mfu=mfu,
+        mfu_full=None if mfu is None or not np.isfinite(ratio) else mfu * ratio,
+        exposed_s={axis: figure.seconds for axis, figure in exposed_figures(view).items()},
+        peak_memory_mib=memory[0] if memory else None,
+    )
+
+
+def _middle(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return float(np.median(known)) if known else None
