@@ -17,7 +17,7 @@ from diagnose.model.exposed import exposed_figures
 from diagnose.model.load import load_view
 from telemetry.errors import UnknownRunError
 from telemetry.labels import labels_in
-from telemetry.records import FULL_ATTENTION_FLOP, parse_meta
+from telemetry.records import parse_meta
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LargestSamples, Runs, Samples, StoredRuns, in_portions
 
@@ -25,7 +25,9 @@ ABLATION, ROW, TECHNIQUE, OPTIONS = "ablation", "row", "technique", "options"
 """Labels of its runs."""
 SEPARATOR = "."
 """Between the name of the ablation, the row and the round, in the name of a run."""
-TOKENS, MFU, MEMORY = "tokens-per-second", "mfu", "peak-memory-mib"
+TOKENS, MFU, MFU_WITH_SKIPPED = "tokens-per-second", "mfu", "mfu-with-skipped"
+"""Samples of the last pipeline stage. The third is there only with a window."""
+MEMORY = "peak-memory-mib"
 LEAST_WARM_UP = 2
 MOST_LOOKED_AT = 100
 """Runs that are looked at to find the newest ablation."""
@@ -41,8 +43,8 @@ class AblationRun:
     tokens_per_second: float | None
     mfu: float | None
     """Counts the work that the model does: without the keys that a window leaves out."""
-    mfu_full: float | None
-    """As if the model did the work of full attention."""
+    mfu_with_skipped: float | None
+    """Counts also the work that the window skips."""
     exposed_s: Mapping[str, float]
     """Exposed communication in a step by axis: the mean over ranks and steps."""
     peak_memory_mib: float | None
@@ -56,6 +58,11 @@ class Figure:
     median: float
     lowest: float
     highest: float
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the lowest and the highest run, divided by the median."""
+        return (self.highest - self.lowest) / 2 / self.median if self.median else 0.0
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Figure | None":
@@ -90,8 +97,8 @@ class AblationRow:
         return Figure.of(run.mfu for run in self.runs)
 
     @property
-    def mfu_full(self) -> Figure | None:
-        return Figure.of(run.mfu_full for run in self.runs)
+    def mfu_with_skipped(self) -> Figure | None:
+        return Figure.of(run.mfu_with_skipped for run in self.runs)
 
     @property
     def peak_memory_mib(self) -> Figure | None:
@@ -174,16 +181,16 @@ def _figures(reader: Reader, row: Mapping[str, Any]) -> AblationRun | None:
         return None
     of_run: dict[str, Any] = {"run_id": row["run_id"], "attempt": row["attempt"]}
     view = load_view(reader, **of_run, window=StepWindow(first_step=begin, last_step=last))
-    samples = reader.read(Samples(**of_run, metrics=(TOKENS, MFU), first_step=begin, last_step=last)).to_pylist()
+    metrics = (TOKENS, MFU, MFU_WITH_SKIPPED)
+    samples = reader.read(Samples(**of_run, metrics=metrics, first_step=begin, last_step=last)).to_pylist()
+    middle = {name: _middle(each["value"] for each in samples if each["metric"] == name) for name in metrics}
     memory = reader.read(LargestSamples(**of_run, metrics=(MEMORY,)))["value"].to_pylist()
-    mfu = _middle(each["value"] for each in samples if each["metric"] == MFU)
-    ratio = float(parse_meta(row["meta"]).get(FULL_ATTENTION_FLOP, "nan"))
     return AblationRun(
         run_id=row["run_id"],
         step_s=float(np.median(view.step_ns)) / 1e9,
-        tokens_per_second=_middle(each["value"] for each in samples if each["metric"] == TOKENS),
-        mfu=mfu,
-        mfu_full=None if mfu is None or not np.isfinite(ratio) else mfu * ratio,
+        tokens_per_second=middle[TOKENS],
+        mfu=middle[MFU],
+        mfu_with_skipped=middle[MFU] if middle[MFU_WITH_SKIPPED] is None else middle[MFU_WITH_SKIPPED],
         exposed_s={axis: figure.seconds for axis, figure in exposed_figures(view).items()},
         peak_memory_mib=memory[0] if memory else None,
     )

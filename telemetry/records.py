@@ -66,10 +66,6 @@ class RankIdentity:
         return self.topology.place(self.rank)
 
 
-FULL_ATTENTION_FLOP = "full_attention_flop_ratio"
-"""In the ``meta`` of a rank of our trainer: FLOP with full attention, divided by FLOP with the window of the model."""
-
-
 def parse_meta(meta: str) -> Mapping[str, str]:
     """What a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
     with suppress(ValueError, RecursionError):

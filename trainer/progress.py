@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +129,6 @@ def flop_per_token(model: ModelConfig, *, with_skipped: bool = False) -> float:
     attention = (model.sequence_length if with_skipped else model.attention_span) / (6 * hidden)
     head = model.vocab_size / (12 * layers * hidden)
     return 72.0 * layers * hidden**2 * (1 + attention + head)
-
-
-def full_attention_flop_ratio(model: ModelConfig) -> float:
-    """The FLOP of a step if every query saw all keys, divided by those of this model. 1 without a window."""
-    return flop_per_token(replace(model, window=0)) / flop_per_token(model)
 
 
 def peak_tflops(config: TrainConfig) -> float | None:

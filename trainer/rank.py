@@ -19,7 +19,6 @@ from telemetry.errors import RankscopeError
 from telemetry.labels import label_meta
 from telemetry.printable import write_lines
 from telemetry.record.collectives.process_group import register_traced_backend
-from telemetry.records import FULL_ATTENTION_FLOP
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.checkpoint.finite import NotFiniteError
 from trainer.config import RunOptions, TrainConfig
@@ -32,7 +31,7 @@ from trainer.faults.comm_delay import delay_operations
 from trainer.faults.inject import FIRED_NAME, StartFile, parse_fault
 from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
-from trainer.progress import FILE_NAME, Progress, full_attention_flop_ratio
+from trainer.progress import FILE_NAME, Progress
 from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
 
 STORE_SETTING = "GLOO_ENABLE_STORE_V2_API"
@@ -170,7 +169,6 @@ def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[N
         meta={
             "recipe": config.recipe,
             "torch": torch.__version__,
-            FULL_ATTENTION_FLOP: f"{full_attention_flop_ratio(config.model):.6f}",
             **_collectives(config),
             **label_meta(options.labels),
         },

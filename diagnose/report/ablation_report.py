@@ -13,7 +13,7 @@ from diagnose.report.as_json import SCHEMA
 from diagnose.report.as_text import line
 
 UNKNOWN = "-"
-COLUMNS = ("techniques", "step", "tokens/s", "speed", "MFU", "MFU, full attention", "exposed", "peak memory")
+COLUMNS = ("techniques", "step", "tokens/s", "speed", "MFU", "MFU with skipped work", "exposed", "peak memory")
 
 
 def ablation_object(ablation: Ablation) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def ablation_object(ablation: Ablation) -> dict[str, Any]:
                 "tokens_per_second": _values(row.tokens_per_second),
                 "speed": ablation.speed(row),
                 "mfu": _values(row.mfu),
-                "mfu_full_attention": _values(row.mfu_full),
+                "mfu_with_skipped": _values(row.mfu_with_skipped),
                 "exposed_s": {axis: _values(figure) for axis, figure in row.exposed_s.items()},
                 "peak_memory_mib": _values(row.peak_memory_mib),
             }
@@ -48,8 +48,8 @@ def ablation_text(ablation: Ablation) -> RenderableType:
     for row in ablation.rows:
         table.add_row(*(line(cell) for cell in ablation_cells(ablation, row)))
     rounds = max(len(row.runs) for row in ablation.rows)
-    headline = f"ablation {ablation.name}: {len(ablation.rows)} rows, {rounds} runs of each"
-    notes = ["medians over the runs of a row, with the lowest and the highest run in brackets"]
+    headline = f"ablation {ablation.name}: {len(ablation.rows)} rows, {rounds} run{'s' if rounds > 1 else ''} of each"
+    notes = ["medians over the runs of a row; ±: half the distance between the lowest and the highest run"]
     notes += [f"row {row.number}: rankscope train {row.options}" for row in ablation.rows]
     return Group(line(headline, style="bold"), Text(), table, Text(), *(line(note, style="dim") for note in notes))
 
@@ -64,17 +64,17 @@ def ablation_cells(ablation: Ablation, row: AblationRow) -> tuple[str, ...]:
         _shown(row.tokens_per_second, lambda value: f"{value:,.0f}"),
         UNKNOWN if speed is None else f"{speed:.2f}x",
         _shown(row.mfu, lambda value: f"{value:.1%}", spread=False),
-        _shown(row.mfu_full, lambda value: f"{value:.1%}", spread=False),
+        _shown(row.mfu_with_skipped, lambda value: f"{value:.1%}", spread=False),
         exposed or UNKNOWN,
         _shown(row.peak_memory_mib, lambda value: f"{value:,.0f}", " MiB", spread=False),
     )
 
 
 def _shown(figure: Figure | None, words: Callable[[float], str], unit: str = "", *, spread: bool = True) -> str:
-    """``0.912 s (0.903 to 0.930)``."""
+    """``0.912 s ±1.5%``."""
     if figure is None:
         return UNKNOWN
-    around = f" ({words(figure.lowest)} to {words(figure.highest)})" if spread else ""
+    around = f" ±{figure.spread:.1%}" if spread and figure.spread else ""
     return f"{words(figure.median)}{unit}{around}"
 
 

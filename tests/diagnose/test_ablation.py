@@ -1,7 +1,6 @@
 """The table of an ablation from stored runs."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,39 +8,10 @@ from rich.console import Console
 
 from diagnose.ablation import Figure, load_ablation
 from diagnose.report import ablation_object, ablation_text
-from diagnose.simulate.noise import SILENT
-from diagnose.simulate.plan import SimulatedRun
-from diagnose.simulate.run import simulate
-from diagnose.simulate.store import as_run, put_simulation, samples_table
-from diagnose.simulate.truth import parse_fault
 from telemetry.errors import UnknownRunError
-from telemetry.imports.write import StoreTarget
-from telemetry.labels import label_meta
-from telemetry.records import FULL_ATTENTION_FLOP
-from telemetry.stores.interface import Store, StoreReader
-from telemetry.topology import Topology
+from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
-
-EIGHT = Topology(dp=2, pp=2, tp=2)
-
-
-def put_run(store: Store, run_id: str, labels: dict[str, str], *faults: str, num_steps: int = 12) -> None:
-    plan = SimulatedRun(
-        name=run_id,
-        topology=EIGHT,
-        num_steps=num_steps,
-        gpus_per_host=8,
-        noise=SILENT,
-        faults=tuple(map(parse_fault, faults)),
-    )
-    simulation = simulate(plan)
-    made = as_run(simulation)
-    meta = {**made.meta, FULL_ATTENTION_FLOP: "1.25", **label_meta(f"{name}={value}" for name, value in labels.items())}
-    put_simulation(replace(made, meta=meta), samples_table(simulation), StoreTarget(store))
-
-
-def labels(row: int, technique: str, ablation: str = "abl") -> dict[str, str]:
-    return {"ablation": ablation, "row": str(row), "technique": technique, "options": f"--row {row}"}
+from tests.ui.ablation_runs import labels, put_run
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +38,11 @@ def test_rows_have_the_runs_with_their_labels_and_medians_of_them(reader: StoreR
     assert fast.step_s < slow.step_s
     assert first.step_s == Figure(median=(fast.step_s + slow.step_s) / 2, lowest=fast.step_s, highest=slow.step_s)
     assert second.step_s.median < fast.step_s
-    assert set(second.exposed_s) == {"dp", "pp"}
+    assert set(second.exposed_s) == {"dp", "pp", "tp"}
     assert first.peak_memory_mib is None
 
 
-def test_speed_is_relative_to_the_first_row_and_full_attention_counts_more_work(reader: StoreReader) -> None:
+def test_speed_is_relative_to_the_first_row(reader: StoreReader) -> None:
     table = load_ablation(reader, "abl")
     first, second = table.rows
     assert first.tokens_per_second is not None
@@ -81,7 +51,7 @@ def test_speed_is_relative_to_the_first_row_and_full_attention_counts_more_work(
     assert table.speed(second) == second.tokens_per_second.median / first.tokens_per_second.median > 1
     (run,) = second.runs
     assert run.mfu is not None
-    assert run.mfu_full == pytest.approx(run.mfu * 1.25)
+    assert run.mfu_with_skipped == run.mfu  # no window, so nothing is skipped
 
 
 def test_without_a_name_the_newest_ablation_is_shown(reader: StoreReader) -> None:

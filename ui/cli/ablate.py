@@ -58,7 +58,7 @@ def ablate(options: AblateOptions) -> int:
 def _config(options: AblateOptions) -> TrainConfig:
     """The recipe on the grid of the trainings."""
     given = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
-    return configured(recipe_named(options.recipe), options.data, options.steps, given)
+    return configured(recipe_named(options.recipe), {"path": options.data}, options.steps, given)
 
 
 def _named(techniques: str | None) -> list[str] | None:

@@ -91,6 +91,7 @@ __all__ = [
     "HostSamples",
     "InterruptedSteps",
     "Lanes",
+    "LargestSamples",
     "LastSteps",
     "Marks",
     "MeetingSpans",

@@ -17,7 +17,7 @@ from ui.dashboard.pages.panels import chart_panel, heading, loading, panel, tabl
 from ui.dashboard.view_state import View, ViewState
 
 NOTE = (
-    "Medians over the runs of a row, with the lowest and the highest run in brackets. "
+    "Medians over the runs of a row. ±: half the distance between the lowest and the highest run. "
     "The first quarter of the steps is not counted."
 )
 NONE = "This run belongs to no ablation. `rankscope ablate` trains a recipe with one technique more in each row."
