@@ -15,6 +15,7 @@ from ui.dashboard.figures.ablation import EDGES_PX, row_times
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import chart_panel, heading, loading, panel, table
 from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import capitalized
 
 NOTE = (
     "Medians over the runs of a row. ±: half the distance between the lowest and the highest run. "
@@ -44,7 +45,10 @@ def _draw_table(state: ViewState, reads: Reads) -> Component:
     if ablation is None:
         return panel("Ablation", dmc.Text(NONE, size="sm", c="dimmed"))
     rows = [ablation_cells(ablation, row) for row in ablation.rows]
-    parts = [table(ABLATION_COLUMNS, rows, min_width_px=860), dmc.Text(NOTE, size="sm", c="dimmed")]
+    parts = [
+        table([capitalized(name) for name in ABLATION_COLUMNS], rows, min_width_px=860),
+        dmc.Text(NOTE, size="sm", c="dimmed"),
+    ]
     return panel(f"Ablation {ablation.name}", dmc.Stack(parts, gap="xs"))
 
 
