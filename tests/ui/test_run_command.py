@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.errors import UnreachableError
 from telemetry.files.access import be_private
 from telemetry.settings import RecordingSettings
 from tests.deadline import until
@@ -115,6 +116,12 @@ def test_a_password_of_the_collector_is_not_printed(tmp_path: Path) -> None:
     answer = rankscope("run", "--run", "mine", "--collector", collector, "--", *command, RANKSCOPE_SPOOL=str(tmp_path))
     assert "to diagnose: rankscope diagnose mine --store http://me@127.0.0.1:9" in answer.error
     assert "secret" not in answer.out + answer.error
+
+
+def test_the_reason_is_shown_if_the_collector_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "store").touch()
+    with pytest.raises(UnreachableError, match=r"did not start: .*store"), serving(tmp_path):
+        raise AssertionError("it has no folder for its store")
 
 
 def test_a_folder_that_another_user_can_replace_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

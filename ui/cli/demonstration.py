@@ -31,6 +31,7 @@ from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.queries import Samples, Steps
 from telemetry.wire.client import CollectorClient
 from trainer.output import open_output
+from ui.cli.own_collector import reason_in
 from ui.cli.ports import free_port
 
 RANKSCOPE = python_module("ui.cli")
@@ -209,7 +210,10 @@ def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_p
         if f"collector on {client.url}" in log_path.read_text() and client.healthy():
             return
         time.sleep(0.1)
-    raise UnreachableError("the collector did not start", hint=f"see its log: {log_path}")
+    reason = reason_in(log_path.read_text(errors="replace"))
+    raise UnreachableError(
+        f"the collector did not start{f': {reason}' if reason else ''}", hint=f"see its log: {log_path}"
+    )
 
 
 @contextmanager

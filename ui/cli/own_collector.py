@@ -112,7 +112,7 @@ class OwnCollector:
             with suppress(subprocess.TimeoutExpired):
                 status = process.wait(POLL_S)
                 self._process = None
-                return _reason(self._written_since(size)) or f"it ended with status {status}"
+                return reason_in(self._written_since(size)) or f"it ended with status {status}"
         self.end()
         return f"it did not answer within {START_S:g} s"
 
@@ -147,7 +147,7 @@ class OwnCollector:
         folder.write_text(RULES, rules)
 
 
-def _reason(words: str) -> str:
+def reason_in(words: str) -> str:
     """The error in what a command wrote; otherwise its last line."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]

@@ -89,10 +89,13 @@ def _arguments_of(process: Path) -> list[bytes]:
 def _report(run_id: str, spool: Path, store: str) -> None:
     if find_rank_dirs(spool, run_id):
         progress.print(Text(f"to diagnose: rankscope diagnose {quote(run_id)} --store {quote(store)}"))
+        if store.startswith("embedded:"):  # its collector has ended, and the dashboard with it
+            progress.print(Text(f"to open the dashboard: rankscope ui --store {quote(store)}"))
         return
     progress.print(
         Text(
-            "no rank was traced\n\nhint: rankscope must be installed in the Python environment of the command, and "
-            "the command must train with torch 2.5 or newer (docs/guides/attach.md)"
+            "no rank was traced: the command created no process group, or rankscope did not attach\n\nhint: rankscope "
+            "must be installed in the Python environment of the command, and the command must train with torch 2.5 or "
+            "newer (docs/guides/attach.md)"
         )
     )
