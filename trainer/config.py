@@ -17,17 +17,13 @@ with a hint when its values cannot work.
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
+from trainer.choices import BlockForm, DeviceName, OptimizerName, ScheduleName
 from trainer.compute import ComputeConfig
 from trainer.drive.records import Rollback
-
-DeviceName = Literal["cpu", "cuda"]
-BlockForm = Literal["parallel", "serial"]
-OptimizerName = Literal["adamw", "lamb"]
-ScheduleName = Literal["1f1b", "zero-bubble"]
 
 WIDENING = 4
 """Width of the feed-forward layer, in hidden sizes."""

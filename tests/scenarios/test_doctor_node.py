@@ -22,7 +22,7 @@ from ui.cli.commands.doctor import doctor
 from ui.cli.main import main
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "node-checks.md"
-OF_OTHERS = {"--run", "--store", "--attempt", "--help"}
+OF_OTHERS = {"--run", "--store", "--attempt", "--spool", "--help"}
 """Options of `rankscope doctor` that are not about checks."""
 NEEDS_TORCH = {"gemm", "device-memory", "device-copies", "all-to-all", "neighbours"}
 EVERYWHERE = {"host-memory", "host-copies", "loopback", "nic-pair", "disk", "shared-memory-room", "shared-memory"}

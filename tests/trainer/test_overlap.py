@@ -13,7 +13,8 @@ from telemetry.stages import STAGE_BY_CODE, Stage
 from tests.benchmarks.overlap import direct_exposed_s
 from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import of_stage, spans_of
-from trainer.config import OverlapConfig, ParallelConfig, ScheduleName
+from trainer.choices import ScheduleName
+from trainer.config import OverlapConfig, ParallelConfig
 from ui.cli.readers import open_spool
 
 DELAY_S = 0.02

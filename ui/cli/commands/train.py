@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainer.compute import Precision, Recompute
-from trainer.config import BlockForm, OptimizerName
+from trainer.choices import BlockForm, OptimizerName, Precision, Recompute, ScheduleName
 from ui.cli.commands.command import command
 from ui.cli.commands.demo import FaultOption
 from ui.cli.commands.shared import collector_address
@@ -104,7 +103,9 @@ ChunksOption = Annotated[
     int | None,
     typer.Option(min=1, help="Model chunks of a pipeline rank: 2 or more run interleaved 1F1B.", show_default=False),
 ]
-ScheduleOption = Annotated[str | None, typer.Option(help="1f1b or zero-bubble. Default: 1f1b.", show_default=False)]
+ScheduleOption = Annotated[
+    ScheduleName | None, typer.Option(help="Schedule of the pipeline. Default: 1f1b.", show_default=False)
+]
 BlockOption = Annotated[
     BlockForm | None,
     typer.Option(help="Form of the transformer block. Default: the recipe's.", show_default=False),

@@ -174,7 +174,8 @@ def test_of_a_run_too_large_to_be_asked_step_by_step_the_store_pools_as_the_pict
         for metric in Metric:
             asked = stage_times(small, facts, stage, clock, ALL, metric)
             whole, pooled = (pooled_times(one, facts, asked, metric, ALL) for one in (small, large))
-            assert (pooled.ns, pooled.ratio) == (pytest.approx(whole.ns), pytest.approx(whole.ratio))
+            assert pooled.ns == pytest.approx(whole.ns, nan_ok=True)
+            assert pooled.ratio == pytest.approx(whole.ratio, nan_ok=True)
             assert pooled.worst.tolist() == whole.worst.tolist()
             assert pooled.steps.tolist() == whole.steps.tolist() == list(range(40))
             assert pooled.step_ns == pytest.approx(whole.step_ns)

@@ -74,7 +74,8 @@ def skeleton() -> Component:
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """Only compute stages have compute time: others show wall time."""
-    stage = chosen_stage(state, reads.facts(state))
+    needs_other = state.metric in (Metric.WAIT, Metric.EXPOSED)
+    stage = chosen_stage(state, reads.facts(state)) if needs_other else state.stage
     return {
         "stage": stage.label,
         "metric": state.metric.value,
