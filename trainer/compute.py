@@ -4,10 +4,8 @@ Torch is not imported here, so that a command line can show its settings at once
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
-Precision = Literal["float32", "bfloat16", "float8"]
-Recompute = Literal["none", "selective", "full"]
+from trainer.choices import Precision, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

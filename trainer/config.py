@@ -20,12 +20,11 @@ from typing import Literal
 
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
+from trainer.choices import BlockForm, OptimizerName
 from trainer.compute import ComputeConfig
 from trainer.drive.records import Rollback
 
 DeviceName = Literal["cpu", "cuda"]
-BlockForm = Literal["parallel", "serial"]
-OptimizerName = Literal["adamw", "lamb"]
 
 WIDENING = 4
 """Width of the feed-forward layer, in hidden sizes."""
@@ -230,6 +229,11 @@ class TrainConfig:
         _divides("pipeline stages", parallel.num_stages, "num_layers", model.num_layers)
         for name in ("num_heads", "sequence_length", "vocab_size"):
             _divides("tp", parallel.tp, name, getattr(model, name))
+        if self.compute.compile and parallel.topology.world_size > 1 and self.device == "cpu":
+            raise UsageError(
+                "compilation on the CPU works in one process only: on several ranks gradients differed",
+                hint="set dp, pp and tp to 1, or do not compile",
+            )
         if self.compute.precision == "float8":
             if parallel.tp > 1:
                 raise UsageError("float8 does not work with tensor parallelism", hint="set tp to 1, or use bfloat16")

@@ -27,6 +27,8 @@ NAMES = (
     "full_store",
     "timeline_frames",
     "dashboard",
+    "window_attention",
+    "lamb_batch",
 )
 
 

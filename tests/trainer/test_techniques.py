@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.trainer.plain_model import LEARNING_RATE, made_batches, plain_losses
-from trainer.compute import ComputeConfig, Recompute
+from trainer.choices import Recompute
+from trainer.compute import ComputeConfig
 from trainer.config import ModelConfig
 from trainer.model.computing import use_compute
 from trainer.model.transformer import TransformerStage, by_heads, initialise

@@ -15,7 +15,7 @@ rows        q0 k0 v0 u0 u0 u0 u0 | q1 k1 v1 u1 u1 u1 u1 | ...      a letter is o
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainer.compute import Recompute
+from trainer.choices import Recompute
 from trainer.config import WIDENING, ModelConfig
 from trainer.model.attention import attend
 from trainer.model.recompute import kept

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch._higher_order_ops.flex_attention import flex_attention as flex_attention_operator
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from trainer.compute import Recompute
+from trainer.choices import Recompute
 from trainer.config import WIDENING
 from trainer.model.attention import WINDOW_OPERATOR
 

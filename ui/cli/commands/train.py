@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainer.compute import Precision, Recompute
-from trainer.config import BlockForm, OptimizerName
+from trainer.choices import BlockForm, OptimizerName, Precision, Recompute
 from ui.cli.commands.command import command
 from ui.cli.commands.demo import FaultOption
 from ui.cli.commands.shared import collector_address
