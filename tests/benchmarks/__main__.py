@@ -28,6 +28,8 @@ NAMES = (
     "group_init",
     "timeline_frames",
     "dashboard",
+    "window_attention",
+    "lamb_batch",
 )
 
 

@@ -45,6 +45,10 @@ FLOAT8 = ComputeConfig(precision="float8")
             lambda: TrainConfig(compute=FLOAT8, model=ModelConfig(hidden_size=40)),
             "hidden_size 40 does not divide by the unit",
         ),
+        (
+            lambda: TrainConfig(compute=ComputeConfig(compile=True), parallel=ParallelConfig(dp=2)),
+            "compilation on the CPU works in one process only",
+        ),
         (lambda: recipe_named("enormous"), "unknown recipe 'enormous'"),
     ],
 )
@@ -74,15 +78,15 @@ def test_options_of_the_command_change_the_techniques_of_a_recipe() -> None:
             window=0,
             precision="bfloat16",
             recompute="full",
-            compile=True,
             optimizer="lamb",
             learning_rate=0.1,
         ),
     )
     assert (changed.model.block, changed.model.window) == ("serial", 0)
-    assert changed.compute == ComputeConfig(precision="bfloat16", recompute="full", compile=True)
+    assert changed.compute == ComputeConfig(precision="bfloat16", recompute="full")
     assert (changed.optim.optimizer, changed.optim.learning_rate) == ("lamb", 0.1)
     assert changed.parallel == recipe.parallel
+    assert with_techniques(recipe_named("one_gpu"), TrainOptions(compile=True)).compute.compile
 
 
 def test_old_checkpoints_continue_with_what_was_the_only_choice() -> None:

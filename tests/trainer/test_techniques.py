@@ -1,49 +1,138 @@
-"""The rows of an ablation are options of `rankscope train`."""
+"""Each technique against the plain model: the same losses over twenty steps."""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
-import typer
-from click.testing import CliRunner
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from telemetry.errors import UsageError
-from trainer.recipes import RECIPES, recipe_named
-from trainer.techniques import BY_NAME, rows_of
-from ui.cli.main import app, load_command
+from tests.trainer.plain_model import LEARNING_RATE, made_batches, plain_losses
+from trainer.choices import Recompute
+from trainer.compute import ComputeConfig
+from trainer.config import ModelConfig
+from trainer.model.computing import use_compute
+from trainer.model.transformer import TransformerStage, by_heads, initialise
 
-
-def test_each_row_has_the_options_of_the_row_before_and_one_technique_more() -> None:
-    baseline, window, tensor, pipeline = rows_of(recipe_named("tiny_cpu"), ["window", "overlap-tp", "overlap-pp"])
-    assert baseline.options[baseline.options.index("--window") + 1] == "0"
-    assert baseline.options[baseline.options.index("--overlap") + 1] == "none"
-    assert window.options[window.options.index("--window") + 1] == "64"
-    assert tensor.options[tensor.options.index("--overlap") + 1] == "tp"
-    assert pipeline.options[pipeline.options.index("--overlap") + 1] == "tp,pp"
-    assert "--window 64" in " ".join(pipeline.options)
-    assert [row.number for row in (baseline, window, tensor, pipeline)] == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_command_accepts_the_options_of_every_row(recipe: str) -> None:
-    command = load_command("train")
-    for row in rows_of(recipe_named(recipe), BY_NAME):
-        context = command.make_context("train", list(row.options))
-        assert isinstance(context, typer.Context | object)
-        assert context.params["window"] is not None
+CPU = torch.device("cpu")
+CONFIG = ModelConfig(num_layers=2, hidden_size=64, num_heads=4, sequence_length=64, window=24)
+BATCHES = made_batches(CONFIG, count=20)
+TOLERANCE = 1e-5
 
 
-def test_a_recipe_has_the_techniques_that_suit_its_grid() -> None:
-    names = [row.title for row in rows_of(recipe_named("one_gpu"))]
-    assert "overlap of tp" not in names
-    assert "compiled blocks" in names
-    assert "compiled blocks" not in [row.title for row in rows_of(recipe_named("tiny_cpu"))]
+def made_stage(config: ModelConfig, compute: ComputeConfig) -> TransformerStage:
+    stage = TransformerStage(config, stage=0, num_stages=1)
+    initialise(stage, config, seed=0)
+    use_compute(stage, compute, CPU)
+    return stage
 
 
-@pytest.mark.parametrize("names", [["windows"], [], ["window", "window"]])
-def test_wrong_techniques_are_refused_with_all_names(names: list[str]) -> None:
-    with pytest.raises(UsageError, match=r"hint: use some of parallel-block, "):
-        rows_of(recipe_named("tiny_cpu"), names)
+def losses_of(config: ModelConfig, compute: ComputeConfig) -> list[float]:
+    stage = made_stage(config, compute)
+    optimiser = torch.optim.AdamW(stage.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    losses = []
+    for tokens, targets in BATCHES:
+        with torch.autocast("cpu", torch.bfloat16, enabled=compute.half):
+            loss = stage(tokens, targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
 
 
-def test_the_command_says_which_techniques_exist() -> None:
-    result = CliRunner().invoke(typer.main.get_command(app), ["ablate", "--techniques", "windows"])
-    assert isinstance(result.exception, UsageError)
-    assert "unknown technique 'windows'" in str(result.exception)
+def plain(config: ModelConfig) -> list[float]:
+    separate = replace(config, fused_projection=False)
+    stage = made_stage(separate, ComputeConfig())
+    return plain_losses(dict(stage.named_parameters()), separate, BATCHES)
+
+
+@pytest.mark.parametrize(
+    ("model", "compute"),
+    [
+        pytest.param({}, {}, id="parallel"),
+        pytest.param({"block": "serial"}, {}, id="serial"),
+        pytest.param({"window": 0}, {}, id="no-window"),
+        pytest.param({"fused_projection": True}, {}, id="fused"),
+        pytest.param({}, {"recompute": "selective"}, id="selective"),
+        pytest.param({"block": "serial"}, {"recompute": "full"}, id="serial-full"),
+    ],
+)
+def test_losses_are_those_of_the_plain_model(model: dict[str, Any], compute: dict[str, Any]) -> None:
+    config = replace(CONFIG, **model)
+    assert losses_of(config, ComputeConfig(**compute)) == pytest.approx(plain(config), rel=TOLERANCE)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.filterwarnings("error:.*lru_cache")
+def test_compiled_blocks_have_the_losses_of_the_plain_model() -> None:
+    """With recomputation, which is compiled too."""
+    config = replace(CONFIG, fused_projection=True)
+    assert losses_of(config, ComputeConfig(compile=True, recompute="selective")) == pytest.approx(
+        plain(config), rel=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 1e-3), ("float8", 5e-3)])
+def test_a_lower_precision_follows_the_plain_model(precision: Any, tolerance: float) -> None:
+    losses = losses_of(CONFIG, ComputeConfig(precision=precision))
+    assert losses == pytest.approx(plain(CONFIG), rel=tolerance)
+    assert losses != pytest.approx(plain(CONFIG), rel=TOLERANCE)
+
+
+def test_a_shard_of_the_fused_projection_holds_whole_heads() -> None:
+    """Half of its rows is the fused projection of half of the heads and half of the units."""
+    qkv, up = torch.randn(3 * 64, 64), torch.randn(4 * 64, 64)
+    halves = [by_heads(a, b, 2) for a, b in zip(qkv.chunk(2), up.chunk(2), strict=True)]
+    torch.testing.assert_close(by_heads(qkv, up, 4), torch.cat(halves))
+
+
+class _Results(TorchDispatchMode):
+    """Notes the storage of each result, so that those that outlive the forward can be counted.
+
+    Hooks of saved tensors do not see what selective checkpointing keeps.
+    """
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._known = {tensor.data_ptr() for tensor in known}
+        self._seen: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                self._seen[storage.data_ptr()] = (StorageWeakRef(storage), storage.nbytes())
+        return out
+
+    def kept_bytes(self) -> int:
+        alive = {place: size for place, (reference, size) in self._seen.items() if not reference.expired()}
+        return sum(size for place, size in alive.items() if place not in self._known)
+
+
+def kept_bytes(recompute: Recompute, **model: Any) -> int:
+    """What the blocks keep between forward and backward, without parameters and the input of the first block."""
+    config = replace(CONFIG, **model)
+    stage = made_stage(config, ComputeConfig(recompute=recompute))
+    x = torch.randn(4, config.sequence_length, config.hidden_size, requires_grad=True)
+    with _Results([x, *stage.parameters()]) as results:
+        out = x
+        for block in stage.blocks.values():
+            out = block(out)
+    kept = results.kept_bytes()
+    assert out.requires_grad
+    return kept
+
+
+@pytest.mark.parametrize("model", [{}, {"block": "serial"}, {"fused_projection": True}, {"window": 0}])
+def test_selective_recomputation_halves_the_kept_bytes(model: dict[str, Any]) -> None:
+    none, selective, full = (kept_bytes(recompute, **model) for recompute in get_args(Recompute))
+    assert selective <= none / 2
+    assert full < selective

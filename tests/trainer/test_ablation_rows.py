@@ -1,0 +1,49 @@
+"""The rows of an ablation are options of `rankscope train`."""
+
+import pytest
+import typer
+from click.testing import CliRunner
+
+from telemetry.errors import UsageError
+from trainer.recipes import RECIPES, recipe_named
+from trainer.techniques import BY_NAME, rows_of
+from ui.cli.main import app, load_command
+
+
+def test_each_row_has_the_options_of_the_row_before_and_one_technique_more() -> None:
+    baseline, window, tensor, pipeline = rows_of(recipe_named("tiny_cpu"), ["window", "overlap-tp", "overlap-pp"])
+    assert baseline.options[baseline.options.index("--window") + 1] == "0"
+    assert baseline.options[baseline.options.index("--overlap") + 1] == "none"
+    assert window.options[window.options.index("--window") + 1] == "64"
+    assert tensor.options[tensor.options.index("--overlap") + 1] == "tp"
+    assert pipeline.options[pipeline.options.index("--overlap") + 1] == "tp,pp"
+    assert "--window 64" in " ".join(pipeline.options)
+    assert [row.number for row in (baseline, window, tensor, pipeline)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_command_accepts_the_options_of_every_row(recipe: str) -> None:
+    command = load_command("train")
+    for row in rows_of(recipe_named(recipe), BY_NAME):
+        context = command.make_context("train", list(row.options))
+        assert isinstance(context, typer.Context | object)
+        assert context.params["window"] is not None
+
+
+def test_a_recipe_has_the_techniques_that_suit_its_grid() -> None:
+    names = [row.title for row in rows_of(recipe_named("one_gpu"))]
+    assert "overlap of tp" not in names
+    assert "compiled blocks" in names
+    assert "compiled blocks" not in [row.title for row in rows_of(recipe_named("tiny_cpu"))]
+
+
+@pytest.mark.parametrize("names", [["windows"], [], ["window", "window"]])
+def test_wrong_techniques_are_refused_with_all_names(names: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"hint: use some of parallel-block, "):
+        rows_of(recipe_named("tiny_cpu"), names)
+
+
+def test_the_command_says_which_techniques_exist() -> None:
+    result = CliRunner().invoke(typer.main.get_command(app), ["ablate", "--techniques", "windows"])
+    assert isinstance(result.exception, UsageError)
+    assert "unknown technique 'windows'" in str(result.exception)
