@@ -10,8 +10,8 @@ from contextlib import suppress
 from telemetry.printable import log
 from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment, python_module
 from telemetry.record.reader import find_rank_dirs
-from trainer.config import RunOptions
 from trainer.output import LOGS, open_log
+from trainer.run_options import RunOptions
 
 LOG = "agent.log"
 POLL_S = 0.2

@@ -8,7 +8,6 @@ TrainConfig
 ├── ComputeConfig      precision, recomputation, compilation (compute.py)
 ├── OverlapConfig      which communication runs beside compute
 └── CheckpointConfig   how often to checkpoint, how many to keep
-RunOptions             what this launch does with it: name, place, collector, fault
 
 Torch is not imported here, so that a command line can show its settings at once. Every class raises ``UsageError``
 with a hint when its values cannot work.
@@ -23,7 +22,6 @@ from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from trainer.choices import BlockForm, DeviceName, OptimizerName, ScheduleName
 from trainer.compute import ComputeConfig
-from trainer.drive.records import Rollback
 
 WIDENING = 4
 """Width of the feed-forward layer, in hidden sizes."""
@@ -281,46 +279,3 @@ class TrainConfig:
     def tokens_per_step(self) -> int:
         """Of all ranks together."""
         return self.sequences_per_rank * self.parallel.dp * self.model.sequence_length
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaPlaces:
-    """Addresses of the keepers of replicas (``trainer/replicas``), for the ranks of one node."""
-
-    own: str
-    neighbour: str
-    """Empty: there is none."""
-    keepers: tuple[str, ...]
-    """Of all nodes: they may hold parts of the attempt before."""
-    rollback: Rollback | None = None
-    """Replicas that must not be loaded, as for checkpoints."""
-    token: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """Options of one launch."""
-
-    out: Path
-    """Logs, progress, ground truth and, unless ``spool`` says otherwise, the rank files."""
-    run_id: str | None = None
-    """None: made from the recipe and the time."""
-    attempt: int | None = None
-    """Restarts of the run so far; None: as torchrun counts, else 0."""
-    fault: str = "none"
-    """As ``trainer/faults/inject.py`` reads it."""
-    comm_delay_s: float = 0.0
-    """How much longer every operation between ranks takes (``trainer/faults/comm_delay.py``)."""
-    collector: str | None = None
-    """Address of the collector. If it is set, the launcher also runs an agent."""
-    agent_options: tuple[str, ...] = ()
-    """Handed on to that agent, such as ``("--stall-floor", "5")``."""
-    spool: Path | None = None
-    telemetry: bool = True
-    labels: tuple[str, ...] = ()
-    """``NAME=VALUE``, stored with the run."""
-    checkpoints: Path | None = None
-    """Folder of checkpoints, on storage that all ranks share. Training continues with the newest complete one in it.
-    None: nothing is saved."""
-    replicas: ReplicaPlaces | None = None
-    """Set by the executor of a driven job. None: no copies in the memory of nodes."""

@@ -24,12 +24,13 @@ from telemetry.printable import printable_lines
 from telemetry.process.signals import LIMIT_S, SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.folder import complete_steps
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
 from trainer.data.tokens import Tokens
 from trainer.progress import FILE_NAME
 from trainer.rank import Seat
 from trainer.rank_processes import SAVE_S, RankProcesses
 from trainer.rank_status import FAILED
+from trainer.run_options import RunOptions
 
 EVERY_STEPS = 10
 

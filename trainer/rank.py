@@ -21,7 +21,7 @@ from telemetry.printable import write_lines
 from telemetry.record.collectives.process_group import register_traced_backend
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.checkpoint.finite import NotFiniteError
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
 from trainer.data.batches import Batches, BatchSource
 from trainer.data.host_memory import LoaderAddress
 from trainer.data.shared_batches import SharedBatches
@@ -33,6 +33,7 @@ from trainer.loop import Trainer
 from trainer.parallel.mesh import Grid, make_grid
 from trainer.progress import FILE_NAME, Progress
 from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
+from trainer.run_options import RunOptions
 
 STORE_SETTING = "GLOO_ENABLE_STORE_V2_API"
 """Environment variable of gloo. A store without that operation, such as a file, is asked as before."""

@@ -22,12 +22,13 @@ from typing import Any
 import torch.multiprocessing
 
 from telemetry.process.child_process import tie_to_parent
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
 from trainer.data.loader_keeper import LoaderProcess
 from trainer.data.tokens import Tokens
 from trainer.output import LOGS, make_logs, open_log
 from trainer.rank import Data, Seat, run_and_exit
 from trainer.rank_status import NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
+from trainer.run_options import RunOptions
 
 GRACE_S = 1.0
 SETTLE_S = 0.5

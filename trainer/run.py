@@ -27,7 +27,7 @@ from telemetry.run_names import usable_run_name
 from telemetry.settings import RecordingSettings
 from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.folder import About
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
 from trainer.data.batches import check_data
 from trainer.data.loader_keeper import LoaderProcess
 from trainer.data.tokens import Tokens, load_tokens
@@ -35,6 +35,7 @@ from trainer.faults.inject import parse_fault, write_truth
 from trainer.launch import run_ranks
 from trainer.model.computing import check_compute
 from trainer.rank import Seat, run_and_exit
+from trainer.run_options import RunOptions
 
 TRUTH_NAME = "truth.json"
 

@@ -20,7 +20,8 @@ from tests.netns.cluster import Cluster
 from tests.netns.collector import ENVIRONMENT, Collector
 from tests.netns.zygote import Berth, Plan, Zygote, pids, statuses
 from tests.trainer.jobs import rank_log, small_config
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
+from trainer.run_options import RunOptions
 
 ATTEMPT = 0
 START_S = 300.0

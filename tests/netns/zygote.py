@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
+from trainer.run_options import RunOptions
 
 PLAN, PIDS, ENDED, LOG = "plan.pickle", "pids.json", "ended.jsonl", "zygote.log"
 END_S = 10.0

@@ -36,8 +36,8 @@ from tests.scenarios.command import rankscope
 from tests.scenarios.hang_plan import Trial
 from tests.trainer.jobs import figures, small_config
 from tests.ui.named_everywhere import named_everywhere, row_of
-from trainer.config import RunOptions
 from trainer.faults.inject import FIRED_NAME
+from trainer.run_options import RunOptions
 
 START_S = 300.0
 VERDICT_S = 45.0

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, RunOptions, TrainConfig
+from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
+from trainer.run_options import RunOptions
 
 KEEPER = "data-keeper"
 

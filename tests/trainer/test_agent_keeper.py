@@ -10,7 +10,7 @@ import pytest
 from telemetry.agent.settings import parse_settings
 from tests.deadline import until
 from trainer.agent import APPEAR_S, AgentKeeper
-from trainer.config import RunOptions
+from trainer.run_options import RunOptions
 
 NOBODY = "http://127.0.0.1:9"
 

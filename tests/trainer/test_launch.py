@@ -10,8 +10,8 @@ import pytest
 from telemetry.errors import UsageError
 from tests.deadline import until
 from tests.trainer.jobs import Job, alive, run_job, small_config, start_job
-from trainer.config import RunOptions
 from trainer.run import launch
+from trainer.run_options import RunOptions
 
 pytestmark = pytest.mark.gloo
 

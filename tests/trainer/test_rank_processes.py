@@ -9,9 +9,9 @@ import pytest
 
 from tests.trainer.jobs import small_config
 from trainer import rank_processes
-from trainer.config import RunOptions
 from trainer.rank import Seat
 from trainer.rank_processes import RankProcesses
+from trainer.run_options import RunOptions
 
 
 def test_no_rank_is_left_if_one_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

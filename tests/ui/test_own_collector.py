@@ -10,10 +10,10 @@ import pytest
 
 from telemetry.errors import UnreachableError
 from tests.trainer.jobs import small_config
-from trainer.config import RunOptions
 from trainer.drive import local
 from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder
 from trainer.drive.settings import DriveConfig
+from trainer.run_options import RunOptions
 from ui.cli import own_collector
 from ui.cli.own_collector import OwnCollector
 

@@ -18,10 +18,11 @@ from trainer.checkpoint.restore import Restored, restore
 from trainer.checkpoint.schedule import Schedule, Signals
 from trainer.checkpoint.state import TrainingState
 from trainer.checkpoint.write import Buffers, CheckpointWriter, plan_writes
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
 from trainer.optim.sharded import add_over_ranks
 from trainer.replicas.replicator import Replicator
 from trainer.replicas.restore import restore_replica
+from trainer.run_options import RunOptions
 
 
 class Checkpoints:

@@ -14,12 +14,12 @@ from telemetry.record.state_page import LiveState
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.rollback import roll_back
-from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens
 from trainer.drive.folder import SPOOL, JobFile, JobFolder
 from trainer.drive.records import Ended, Order, Rollback
 from trainer.rank import Seat
 from trainer.rank_processes import RankProcesses
+from trainer.run_options import ReplicaPlaces
 
 
 class Attempt:

@@ -30,7 +30,6 @@ from telemetry.process.signals import SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.claim import FolderInUseError
 from trainer.checkpoint.rollback import NoCheckpointLeftError
-from trainer.config import ReplicaPlaces
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.attempt import Attempt
 from trainer.drive.check_keeper import CheckKeeper
@@ -40,6 +39,7 @@ from trainer.drive.folder import JOB, SPOOL, STATE, JobFile, JobFolder, held_loc
 from trainer.drive.job import Job
 from trainer.drive.records import Order, Report, Work
 from trainer.replicas.keeper_process import KeeperProcess
+from trainer.run_options import ReplicaPlaces
 
 EVERY_S = 0.5
 ORPHAN_S = 600.0

@@ -22,9 +22,10 @@ from typing import TypeVar
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import Folder, check_own, make_folder, open_folder
-from trainer.config import RunOptions, TrainConfig
+from trainer.config import TrainConfig
 from trainer.drive.records import Decision, decode, encode
 from trainer.drive.settings import DriveConfig
+from trainer.run_options import RunOptions
 
 NAME = "drive"
 NODES = "nodes"

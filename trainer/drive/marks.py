@@ -16,8 +16,8 @@ from telemetry.printable import log
 from telemetry.tables import HOST_EVENTS
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import labelled
-from trainer.config import RunOptions
 from trainer.drive.records import Decision
+from trainer.run_options import RunOptions
 
 DEVICE = "driver"
 RETRY_S = 2.0

@@ -25,10 +25,10 @@ from telemetry.printable import printable, write_lines
 from trainer.checkpoint.folder import INDEX_NAME, About, report_name
 from trainer.checkpoint.shards import reported, writer_into
 from trainer.checkpoint.write import Buffers, WritePlan
-from trainer.config import ReplicaPlaces
 from trainer.replicas.client import PIECE_BYTES, KeeperClient
 from trainer.replicas.memory_folder import MemoryFolder, memory_folder
 from trainer.replicas.parts import Part, PartFile
+from trainer.run_options import ReplicaPlaces
 
 RETRY_S = 10.0
 """A keeper that did not answer is left out for this time."""

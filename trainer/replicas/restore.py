@@ -25,10 +25,11 @@ from trainer.checkpoint.folder import INDEX_NAME, complete_steps, report_name
 from trainer.checkpoint.restore import Restored, load, reason_of
 from trainer.checkpoint.shards import CheckedReader, read_report
 from trainer.checkpoint.state import TrainingState
-from trainer.config import ReplicaPlaces, TrainConfig
+from trainer.config import TrainConfig
 from trainer.replicas.client import HINT, KeeperClient
 from trainer.replicas.memory_folder import MemoryFolder, memory_folder
 from trainer.replicas.parts import Generation, Part, Replica, newest_complete
+from trainer.run_options import ReplicaPlaces
 
 MOST_AT_ONCE = 16
 """Keepers that rank 0 asks at the same time."""

@@ -13,7 +13,7 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import printable
 from telemetry.run_names import checked_run_name
 from telemetry.settings import DEFAULT_PORT, host_of
-from trainer.config import CheckpointConfig, RunOptions, TrainConfig
+from trainer.config import CheckpointConfig, TrainConfig
 from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder
 from trainer.drive.job import Node
 from trainer.drive.records import Action, Decision, Request, decode, encode
@@ -21,6 +21,7 @@ from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status
 from trainer.faults.inject import parse_fault
 from trainer.recipes import recipe_named
+from trainer.run_options import RunOptions
 from ui.cli.commands.drive import (
     DrainOptions,
     DriveOptions,

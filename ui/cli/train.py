@@ -8,9 +8,10 @@ from telemetry.errors import UsageError
 from telemetry.labels import label_meta
 from telemetry.process.child_process import end_with_torchrun
 from telemetry.run_names import checked_run_name
-from trainer.config import CheckpointConfig, OverlapConfig, RunOptions, TrainConfig
+from trainer.config import CheckpointConfig, OverlapConfig, TrainConfig
 from trainer.faults.inject import parse_fault
 from trainer.recipes import recipe_named
+from trainer.run_options import RunOptions
 from ui.cli.commands.train import TrainOptions
 
 

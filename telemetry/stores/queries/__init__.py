@@ -14,7 +14,7 @@ from telemetry.stores.interface import Query
 from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
-from telemetry.stores.queries.histories import RunMarks, RunStepTimes
+from telemetry.stores.queries.histories import RunFirstSteps, RunMarks, RunStepTimes
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples, RunDecisions
 from telemetry.stores.queries.profiles import OpenProfileRequests, ProfileParts, ProfileRequests, ProfileStates
 from telemetry.stores.queries.reports import (
@@ -33,7 +33,6 @@ from telemetry.stores.queries.runs import (
     MOST_NAMED,
     Ranks,
     RunBeats,
-    RunFirstSteps,
     RunGrids,
     RunRates,
     Runs,

@@ -1,9 +1,9 @@
-"""Queries about all earlier attempts of a run at once: their number does not depend on that of the attempts."""
+"""Queries about many attempts at once: their number does not depend on that of the attempts."""
 
 from dataclasses import dataclass
 
 from telemetry.stores.interface import Fields
-from telemetry.stores.queries.windows import LAST_STEP
+from telemetry.stores.queries.windows import LAST_STEP, STEP_STAGE, WINDOW
 from telemetry.tables import ENDED_FAILED
 
 _EARLIER = "run_id = %(run_id)s AND attempt < %(before_attempt)s"
@@ -83,4 +83,31 @@ class RunMarks(Fields):
             ORDER BY attempt, name, at_ns DESC LIMIT %(limit)s BY attempt, name
         )
         ORDER BY attempt, name, at_ns
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFirstSteps(Fields):
+    """The step time of the first stored step of each attempt.
+
+    Columns: run_id, attempt, mean_ns.
+    """
+
+    run_ids: tuple[str, ...]
+
+    def sql(self) -> str:
+        assert self.run_ids, "name one run at least"
+        of_steps = f"stage = {STEP_STAGE} AND run_id IN %(run_ids)s"
+        return f"""
+        SELECT run_id, attempt, sum(duration_ns) / count() AS mean_ns
+        FROM spans
+        WHERE {of_steps} AND (run_id, attempt, step) IN (
+            SELECT run_id, attempt, min(first)
+            FROM (
+                SELECT run_id, attempt, {WINDOW} AS number, min(step) AS first
+                FROM spans WHERE {of_steps} GROUP BY run_id, attempt, {WINDOW}
+            )
+            GROUP BY run_id, attempt
+        )
+        GROUP BY run_id, attempt ORDER BY run_id, attempt
         """

@@ -162,32 +162,6 @@ class RunSteps(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFirstSteps(Fields):
-    """The step time of the first stored step of each attempt.
-
-    Columns: run_id, attempt, mean_ns.
-    """
-
-    run_ids: tuple[str, ...]
-
-    def sql(self) -> str:
-        of_steps = f"stage = {STEP_STAGE} AND {_of(self.run_ids)}"
-        return f"""
-        SELECT run_id, attempt, sum(duration_ns) / count() AS mean_ns
-        FROM spans
-        WHERE {of_steps} AND (run_id, attempt, step) IN (
-            SELECT run_id, attempt, min(first)
-            FROM (
-                SELECT run_id, attempt, {WINDOW} AS number, min(step) AS first
-                FROM spans WHERE {of_steps} GROUP BY run_id, attempt, {WINDOW}
-            )
-            GROUP BY run_id, attempt
-        )
-        {_BY_ATTEMPT}
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRates(Fields):
     """Mean of a rate over the newest window of 50 steps that has it. It is the harmonic mean: all steps do equal work.
 

@@ -21,8 +21,9 @@ from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.checkpoint.folder import complete_steps, make_root
 from trainer.checkpoint.restore import restore
 from trainer.checkpoint.state import TrainingState
-from trainer.config import CheckpointConfig, OptimConfig, RunOptions, TrainConfig
+from trainer.config import CheckpointConfig, OptimConfig, TrainConfig
 from trainer.optim.adamw import ShardedAdamW
+from trainer.run_options import RunOptions
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(num_steps=1_000_000, checkpoint=CheckpointConfig(every=1))

@@ -25,7 +25,8 @@ from trainer.checkpoint.finite import NotFiniteError
 from trainer.checkpoint.folder import complete_name, make_root, remove_old
 from trainer.checkpoint.schedule import Signals
 from trainer.checkpoint.state import TrainingState
-from trainer.config import CheckpointConfig, ParallelConfig, RunOptions
+from trainer.config import CheckpointConfig, ParallelConfig
+from trainer.run_options import RunOptions
 
 PAIR = replace(CONFIG, parallel=ParallelConfig(dp=2), checkpoint=CheckpointConfig(every=1, keep=3))
 

@@ -22,7 +22,6 @@ from telemetry.errors import UnreadableError, UsageError
 from tests.deadline import until
 from tests.telemetry.served import serving
 from tests.trainer.jobs import small_config
-from trainer.config import RunOptions
 from trainer.drive.alerts import findings_in
 from trainer.drive.driver import Driver, make_app
 from trainer.drive.folder import DECISIONS, JOB, STATE, JobFile, JobFolder, held_lock
@@ -32,6 +31,7 @@ from trainer.drive.node_check import read_results
 from trainer.drive.records import Action, Decision, Order, Report, Request, Work, decode, encode
 from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status as DriverStatus
+from trainer.run_options import RunOptions
 
 TOKEN = "t" * 64
 FINDING = Finding(

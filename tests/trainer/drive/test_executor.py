@@ -21,7 +21,6 @@ from tests.trainer.jobs import small_config
 from trainer import rank_processes
 from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.folder import complete_name
-from trainer.config import RunOptions
 from trainer.drive import check_keeper, executor
 from trainer.drive.check_keeper import CheckKeeper
 from trainer.drive.checks import why_failed
@@ -32,6 +31,7 @@ from trainer.drive.folder import JobFile, JobFolder
 from trainer.drive.node_check import NodeCheck, read_verdict
 from trainer.drive.records import CheckReport, Order, PairRun, PairsOrder, Rollback, Work
 from trainer.drive.settings import DriveConfig
+from trainer.run_options import RunOptions
 
 PAIR_S = 120.0
 

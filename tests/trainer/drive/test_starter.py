@@ -12,11 +12,11 @@ from telemetry.collector.connections import BoundedListener
 from telemetry.errors import UnreadableError, UsageError
 from tests.deadline import until
 from tests.trainer.jobs import small_config
-from trainer.config import RunOptions
 from trainer.drive import local
 from trainer.drive.driver import LOOPBACK, open_driver_place
 from trainer.drive.folder import DRIVER, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
 from trainer.drive.settings import DriveConfig
+from trainer.run_options import RunOptions
 
 STATUS = 7
 

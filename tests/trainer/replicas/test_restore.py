@@ -16,10 +16,10 @@ from trainer.checkpoint.claim import facts_of
 from trainer.checkpoint.folder import About, make_root
 from trainer.checkpoint.restore import Restored, restore
 from trainer.checkpoint.write import Buffers, CheckpointWriter, WritePlan, plan_writes
-from trainer.config import ReplicaPlaces
 from trainer.replicas.part_store import PartStore
 from trainer.replicas.replicator import Replicator
 from trainer.replicas.restore import restore_replica
+from trainer.run_options import ReplicaPlaces
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 STORED, SENT = 3, 5
