@@ -15,6 +15,7 @@ from telemetry.errors import RankscopeError, UsageError
 from telemetry.group_names import peer_of_mask
 from telemetry.records import topology_in, topology_of
 from telemetry.stages import SpanClock, Stage
+from telemetry.stores.cluster import FIRST_MODERN, statements
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.migrations import SCHEMA
@@ -106,8 +107,10 @@ def test_an_upgraded_database_is_like_one_that_was_made_today(empty: MigratingSt
     assert shape(empty) == upgraded
 
 
-def test_a_new_store_whose_creation_was_interrupted_is_completed(in_memory: MigratingStore) -> None:
-    for statement in in_memory.plan()[:9]:
+@pytest.mark.parametrize("is_old", [True, False], ids=["by the first version", "by this version"])
+def test_a_store_whose_creation_was_interrupted_is_completed(in_memory: MigratingStore, is_old: bool) -> None:
+    first = statements((SCHEMA / "0001_tables.sql").read_text(), FIRST_MODERN)
+    for statement in first[:3] if is_old else in_memory.plan()[:9]:
         in_memory.database.execute(statement)
     in_memory.migrate()
     completed = shape(in_memory)
