@@ -35,6 +35,7 @@ from tests.integration.processes import free_port
 from tests.scenarios.command import rankscope
 from tests.scenarios.hang_plan import Trial
 from tests.trainer.jobs import figures, small_config
+from tests.trainer.launchers import Launched, start_launcher
 from tests.ui.named_everywhere import named_everywhere, row_of
 from trainer.faults.inject import FIRED_NAME
 from trainer.run_options import RunOptions
@@ -135,7 +136,7 @@ class Job:
         self.dies_by_timeout = collective_timeout_s is not None
         self._num_steps = num_steps
         self._collective_timeout_s = collective_timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Launched | None = None
 
     @property
     def spool(self) -> Path:
@@ -160,9 +161,7 @@ class Job:
             agent_options=AGENT_OPTIONS,
         )
         (self.out / "job.pickle").write_bytes(pickle.dumps((config, options)))
-        command = [sys.executable, "-m", "tests.trainer.jobs", str(self.out / "job.pickle")]
-        with (self.out / "launcher.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        self._process = start_launcher(self.out / "job.pickle", self.out / "launcher.log")
 
     def fired_at_s(self) -> float:
         """Wall clock of the fault; 0 while it has not begun."""

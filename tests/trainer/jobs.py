@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.trainer.launchers import Launched, launch_pickled, start_launcher
 from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
 from trainer.run_options import RunOptions
 
 KEEPER = "data-keeper"
 
 JOB_S = 120
+LOG = "launcher.log"
 
 
 def small_config(*, num_steps: int = 3, global_microbatches: int = 8, **parallel: int) -> TrainConfig:
@@ -34,13 +36,13 @@ def small_config(*, num_steps: int = 3, global_microbatches: int = 8, **parallel
 class Job:
     """A launcher in a process of its own, and what it leaves behind."""
 
-    process: subprocess.Popen[str]
+    process: Launched | subprocess.Popen[bytes]
     out: Path
 
     def finish(self) -> "Ended":
         """Wait for the end."""
-        _, words = self.process.communicate(timeout=JOB_S)
-        return Ended(status=self.process.returncode, words=words, out=self.out)
+        status = self.process.wait(JOB_S)
+        return Ended(status=status, words=(self.out / LOG).read_text(), out=self.out)
 
     def steps_done(self) -> int:
         return len(figures(self.out))
@@ -64,7 +66,7 @@ class Ended:
 
     status: int
     words: str
-    """What the launcher wrote to stderr."""
+    """What the launcher wrote."""
     out: Path
 
     @property
@@ -76,9 +78,14 @@ def start_job(config: TrainConfig, out: Path, *, launcher: Sequence[str] = (), *
     """Launch in the background, under ``launcher`` when one is given."""
     chosen = RunOptions(out=out, run_id="job", **options)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "job.pickle").write_bytes(pickle.dumps((config, chosen)))
-    command = [sys.executable, *launcher, "-m", "tests.trainer.jobs", str(out / "job.pickle")]
-    return Job(subprocess.Popen(command, stderr=subprocess.PIPE, text=True), out)
+    job, log = out / "job.pickle", out / LOG
+    job.write_bytes(pickle.dumps((config, chosen)))
+    log.write_bytes(b"")
+    if not launcher:
+        return Job(start_launcher(job, log), out)
+    with log.open("ab") as output:
+        command = [sys.executable, *launcher, "-m", "tests.trainer.jobs", str(job)]
+        return Job(subprocess.Popen(command, stdout=output, stderr=output), out)
 
 
 def run_job(config: TrainConfig, out: Path, **options: Any) -> Ended:
@@ -122,13 +129,5 @@ def seeded(config: TrainConfig, seed: int) -> TrainConfig:
     return replace(config, seed=seed)
 
 
-def main() -> int:
-    """The child's side."""
-    from trainer.run import launch  # noqa: PLC0415 - torch is slow to import and the test process needs none
-
-    config, options = pickle.loads(Path(sys.argv[1]).read_bytes())
-    return launch(config, options)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(launch_pickled(Path(sys.argv[1])))

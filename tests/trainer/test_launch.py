@@ -28,7 +28,7 @@ def endless_job(out: Path, **options: Any) -> Iterator[tuple[Job, list[int]]]:
         yield job, job.rank_pids()
     finally:
         job.process.kill()
-        job.process.communicate()
+        job.process.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
