@@ -40,8 +40,8 @@ NEXT_STEPS = {
     Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links. Drain the host",
     Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger from it",
     Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",
-    Cause.DIED_TOGETHER: "find what ended all of them: read the errors in their logs and in the log of the "
-    "launcher, and check dmesg there (OOM killer) and the scheduler",
+    Cause.DIED_TOGETHER: "find what ended all of them: read the errors in their logs and in the log of the launcher. "
+    "Check dmesg there (OOM killer) and the scheduler",
     Cause.FELL_OVER_MISMATCH: "compare the collective of {ranks} with those of the peers: a branch, a shape or a batch "
     "differs. Run again when all records have arrived",
     Cause.MISSING: "check whether the process of {ranks}{host} still exists, and take a dump of it (--dumps)",

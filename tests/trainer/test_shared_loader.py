@@ -216,7 +216,7 @@ def test_ten_gigabytes_are_opened_by_one_process_of_the_host_and_hardly_read(tmp
         assert job.loader_pids() != killed
     finally:
         job.process.kill()
-        _, words = job.process.communicate()
+        words = job.finish().words
     assert "the data loader was killed by SIGKILL; another one starts" in words
     assert "data-loader-restarted" in dict(marks_of(tmp_path / "out", 0))
 
