@@ -230,7 +230,9 @@ class TrainConfig:
         for name in ("num_heads", "sequence_length", "vocab_size"):
             _divides("tp", parallel.tp, name, getattr(model, name))
         if self.compute.compile and parallel.tp > 1:
-            raise UsageError("compiled blocks do not work with tensor parallelism", hint="set tp to 1, or do not compile")
+            raise UsageError(
+                "compiled blocks do not work with tensor parallelism", hint="set tp to 1, or do not compile"
+            )
         if self.compute.precision == "float8":
             if parallel.tp > 1:
                 raise UsageError("float8 does not work with tensor parallelism", hint="set tp to 1, or use bfloat16")
