@@ -259,10 +259,9 @@ class TrainConfig:
         _divides("pipeline stages", parallel.num_stages, "num_layers", model.num_layers)
         for name in ("num_heads", "sequence_length", "vocab_size"):
             _divides("tp", parallel.tp, name, getattr(model, name))
-        if self.compute.compile and parallel.topology.world_size > 1 and self.device == "cpu":
+        if self.compute.compile and parallel.tp > 1:
             raise UsageError(
-                "compilation on the CPU works in one process only: on several ranks gradients differed",
-                hint="set dp, pp and tp to 1, or do not compile",
+                "compiled blocks do not work with tensor parallelism", hint="set tp to 1, or do not compile"
             )
         if self.compute.precision == "float8":
             if parallel.tp > 1:

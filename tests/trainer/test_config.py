@@ -46,8 +46,8 @@ FLOAT8 = ComputeConfig(precision="float8")
             "hidden_size 40 does not divide by the unit",
         ),
         (
-            lambda: TrainConfig(compute=ComputeConfig(compile=True), parallel=ParallelConfig(dp=2)),
-            "compilation on the CPU works in one process only",
+            lambda: TrainConfig(compute=ComputeConfig(compile=True), parallel=ParallelConfig(tp=2)),
+            "compiled blocks do not work with tensor parallelism",
         ),
         (lambda: recipe_named("enormous"), "unknown recipe 'enormous'"),
     ],
