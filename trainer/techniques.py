@@ -102,7 +102,7 @@ TECHNIQUES = (
         switch="compile",
         off=("--no-compile",),
         on=lambda config, before: ("--compile",),
-        suits=lambda config: config.device == "cuda",
+        suits=lambda config: config.device == "cuda" and config.parallel.tp == 1,
     ),
     Technique(name="lamb", title="LAMB, batch x4", switch="optimizer", off=("--optimizer", "adamw"), on=_lamb),
 )
