@@ -15,6 +15,7 @@ from telemetry.wire.codec import decode_query, encode_query
 from tests.telemetry.made_rows import insert, made, numbered_spans
 
 SQL = (
+    "%s %% %d",
     "' OR 1 = 1 --",
     "') OR (1 = 1",
     "run' UNION ALL SELECT * FROM spans --",
@@ -22,7 +23,6 @@ SQL = (
     "\\' OR 1 = 1 --",
     "\\",
     "%(run_id)s' OR '1' = '1",
-    "%s %% %d",
     "{run_id:String} $1 ?",
     "run\x00' OR 1 = 1 --",
     "\u02bc OR 1 = 1 -- \uff07 \u2019 \u00bf' OR 1=1",
@@ -31,7 +31,9 @@ SQL = (
 )
 NUMBERS = (-(2**63), -1, 0, 1, 255, 256, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**63 - 1)
 ELSEWHERE = 2
-"""Values that a parameter is given where another query has one of its name, and was given all."""
+"""Values that a parameter is given where another query has one of its name, and was given all. If a query writes the
+parameter into its text, the first value is an error, and the second one is an error or gets too many rows of most
+queries."""
 NAMES = ("run_id", "metrics", "names", "kinds")
 """Parameters that nothing stored has such a value of."""
 USUAL: dict[str, Any] = {"run_id": "run", "limit": 10, "period_ns": 1, "last_step": 10, "last_ns": 10**18}
