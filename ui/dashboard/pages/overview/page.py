@@ -220,10 +220,14 @@ def _marks(marks: list[MarkRow]) -> Component:
     if not marks:
         return dmc.Text("No rank recorded a mark.", size="sm", c="dimmed")
     rows = [
-        (stamp(mark.at_ns), f"{mark.step:,}", str(mark.rank), html.Span(mark.name, className="whole-word"), mark.text)
-        for mark in marks
+        (_whole(stamp(mark.at_ns)), f"{mark.step:,}", str(mark.rank), _whole(mark.name), mark.text) for mark in marks
     ]
     return table(("At", "Step", "Rank", "Mark", "Text"), rows, min_width_px=420)
+
+
+def _whole(text: str) -> Component:
+    """Text that is not divided into lines."""
+    return html.Span(text, className="whole-word")
 
 
 def draw_decisions(state: ViewState, reads: Reads) -> Component | None:
@@ -233,7 +237,13 @@ def draw_decisions(state: ViewState, reads: Reads) -> Component | None:
     if not decisions:
         return None
     rows = [
-        (stamp(decision.at_ns), str(decision.attempt), decision.name, decision.node or "the job", decision.reason)
+        (
+            _whole(stamp(decision.at_ns)),
+            str(decision.attempt),
+            _whole(decision.name),
+            _whole(decision.node or "the job"),
+            decision.reason,
+        )
         for decision in decisions[: -MAX_DECISIONS - 1 : -1]
     ]
     link = dcc.Link("Show goodput", href=ViewState(view=View.GOODPUT, run=run.run_id, attempt=run.attempt).search())
