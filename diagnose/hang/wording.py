@@ -136,12 +136,8 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             circle = _named(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
             return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"
         case _:
-            is_seen = bool(evidence.ranks)
-            return (
-                "no rank waits in an operation: nothing is stalled in communication"
-                if is_seen
-                else "nothing is stalled"
-            )
+            known = "no rank waits in an operation: nothing is stalled in communication"
+            return known if evidence.ranks else "nothing is stalled"
 
 
 def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
@@ -169,12 +165,8 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, uncl
     of_ranks = f" of {_named(unclear)}" if unclear else ""
     sources = _more_sources(evidence, unclear)
     size = ". State the number of ranks (--world-size)" if cause is Cause.UNDECIDED and evidence.guessed_size else ""
-    return (
-        known[cause].format(
-            ranks=_named(ranks), host=f" (host {hosts})" if hosts else "", of_ranks=of_ranks, sources=sources
-        )
-        + size
-    )
+    host = f" (host {hosts})" if hosts else ""
+    return known[cause].format(ranks=_named(ranks), host=host, of_ranks=of_ranks, sources=sources) + size
 
 
 def _more_sources(evidence: HangEvidence, unclear: Collection[int]) -> str:

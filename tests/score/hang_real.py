@@ -84,7 +84,7 @@ def _guilty_of(job: Path) -> int:
 
 
 def _sources_of(job: Path, folder: Path) -> dict[str, Found | None]:
-    """The files that the agent of a job wrote, each as a source of its own. An agent of dead ranks took no dumps."""
+    """The files that the agent of a job wrote, as one source for each kind. An agent of dead ranks took no dumps."""
     for kind, source in (("flight-recorder", DUMPS), ("stack", STACKS)):
         (folder / source).mkdir(parents=True)
         for path in (job / "spool").glob(f"*/*/rank-*/evidence/{kind}"):

@@ -33,6 +33,16 @@ class Recorded:
 
     @property
     def spans(self) -> NDArray[np.void]:
+        """All spans except those of garbage collections, which the interpreter starts at any time."""
+        return self._every_span[self._every_span["stage"] != Stage.GC]
+
+    @property
+    def num_collections(self) -> int:
+        """Spans of garbage collections."""
+        return int((self._every_span["stage"] == Stage.GC).sum())
+
+    @property
+    def _every_span(self) -> NDArray[np.void]:
         return self.records[self.records["kind"] == RecordKind.SPAN]
 
     @property
@@ -63,7 +73,7 @@ def _as_is(at_ns: Any) -> Any:
 @contextmanager
 def session(spool: Path, **options: Any) -> Iterator[telemetry.Session]:
     """A session that records for the length of the block. Garbage is collected only when the block says so: its spans
-    would come in between."""
+    take records."""
     gc.disable()
     started = telemetry.start("test", spool=spool, topology=Topology(), rank=0, agent=False, **options)
     try:

@@ -110,7 +110,7 @@ def check_data(tokens: Tokens, config: TrainConfig) -> None:
 
 
 class Loader:
-    """Has the next batches ready in a thread of its own, at most ``depth`` of them."""
+    """Prepares the next batches in a thread, at most ``depth`` of them."""
 
     def __init__(self, batch_at: Callable[[int], Batch], *, steps: range, depth: int, device: torch.device) -> None:
         self._batch_at = batch_at

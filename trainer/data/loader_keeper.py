@@ -6,8 +6,8 @@ or local rank 0             |
                             | it ended, or gave no sign for 30 s: reported, killed, another one starts
                             | five times without a batch, or unusable data: each rank fails with the reason
 
-Both end with the starter, also with kill -9. The keeper is a process of its own, because a rank under torchrun has
-threads and must not fork. It exists before the ranks, and restarts loaders by fork.
+Both end with the starter, also with kill -9. The starter does not restart loaders itself: under torchrun it is a rank,
+which has threads and must not fork. The keeper has no threads, and is forked before the ranks start theirs.
 """
 
 import os

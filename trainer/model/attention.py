@@ -94,8 +94,8 @@ def window_mask(length: int, window: int, device: torch.device) -> BlockMask:
 
 @torch.library.custom_op("rankscope::window_attention", mutates_args=())
 def blocked_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
-    """Exact attention over a window, block by block. An operator of its own, so that compilation does not unroll it
-    and recomputation can keep its result.
+    """Exact attention over a window, block by block. It is registered as an operator, so that compilation does not
+    unroll its loop and recomputation can keep its result.
     """
     rows_of_query, key, value = _for_products(query, key, value)
     output = rows_of_query.new_empty(rows_of_query.shape)

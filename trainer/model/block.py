@@ -12,6 +12,8 @@ rows are sorted by head, so that a shard of them holds whole heads and the units
 rows        q0 k0 v0 u0 u0 u0 u0 | q1 k1 v1 u1 u1 u1 u1 | ...      a letter is one head size; u: units of the MLP
 """
 
+from abc import ABC, abstractmethod
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -80,7 +82,7 @@ class FeedForward(FeedForwardOutput):
 
 
 class Branches(nn.Module):
-    """Attention and feed-forward side by side; a module of its own so that both share one gather and one scatter."""
+    """Attention and feed-forward side by side. They are one module, so that they share one gather and one scatter."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -109,7 +111,7 @@ class FusedBranches(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class Block(nn.Module, ABC):
     """[batch, sequence, hidden] to the same. Under sequence parallelism the sequence is this rank's piece."""
 
     gathered: tuple[str, ...]
@@ -120,9 +122,9 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return kept(self.residual, x, recompute=self.recompute)
 
+    @abstractmethod
     def residual(self, x: Tensor) -> Tensor:
         """The computation of the block, without regard to what is kept for the backward."""
-        raise NotImplementedError
 
 
 class ParallelBlock(Block):

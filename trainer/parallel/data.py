@@ -36,7 +36,7 @@ class DataOverlap:
         self._reductions = AsynchronousReduction()
         self._sums: list[tuple[Scaled, int]] = []
         self._is_first_step = True
-        if next(stages[0].parameters()).device.type == "cpu":  # on a GPU, reductions run on a stream of their own
+        if next(stages[0].parameters()).device.type == "cpu":  # on a GPU, reductions run on their own stream
             for bucket in self._buckets:
                 bucket.set_custom_reduce_scatter(self._reductions)
 

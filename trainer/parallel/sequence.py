@@ -13,7 +13,7 @@ The backward is the forward in reverse: autograd runs what was made last first. 
 backward, and its end issues the mirrored operation (MegaScale, arXiv 2402.15627, section 3.2).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,100 +28,87 @@ from torch.distributed.tensor.parallel import ParallelStyle
 all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 """torch 2.13 renamed both."""
+Start = Callable[[Tensor, dist.ProcessGroup], tuple[dist.Work, Tensor]]
 
 
-class Parts:
-    """An operation of the group in progress, shared by its begin and its end."""
+def begin_gather(own: Tensor, group: dist.ProcessGroup) -> tuple[dist.Work, Tensor]:
+    """Gather [batch, part, width] of each rank to [ranks, batch, part, width], readable after the wait."""
+    gathered = own.new_empty((group.size(), *own.shape))
+    return all_gather(gathered.flatten(0, 1), own, group=group, async_op=True), gathered
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
-        self.result: Tensor | None = None
-        """Of the operation in the backward."""
-        self._moving: tuple[Any, Tensor] | None = None
 
-    def gather(self, own: Tensor) -> Tensor:
-        """Begin to gather [batch, part, width] of each rank, to [ranks, batch, part, width]."""
-        own = own.contiguous()
-        gathered = own.new_empty((self.group.size(), *own.shape))
-        work = all_gather(gathered.flatten(0, 1), own, group=self.group, async_op=True)
-        self._moving = work, own
-        return gathered
+def begin_scatter(parts: Tensor, group: dist.ProcessGroup) -> tuple[dist.Work, Tensor]:
+    """Sum [ranks, batch, part, width] over the ranks; each keeps its own [batch, part, width]."""
+    own = parts.new_empty(parts.shape[1:])
+    return reduce_scatter(own, parts.flatten(0, 1), group=group, async_op=True), own
 
-    def scatter(self, parts: Tensor) -> Tensor:
-        """Begin to sum [ranks, batch, part, width] over the ranks; each keeps its own [batch, part, width]."""
-        parts = parts.contiguous()
-        own = parts.new_empty(parts.shape[1:])
-        work = reduce_scatter(own, parts.flatten(0, 1), group=self.group, async_op=True)
-        self._moving = work, parts
-        return own
 
-    def wait(self) -> None:
-        """Wait for the operation that was begun last."""
-        assert self._moving is not None
-        self._moving[0].wait()
-        self._moving = None
+class Transfer:
+    """A collective of the forward and the one that mirrors it in the backward. ``Begin`` and ``End`` share it."""
 
-    def take_result(self) -> Tensor:
-        """Wait for the operation of the backward. Its result."""
-        self.wait()
-        result, self.result = self.result, None
-        assert result is not None
+    def __init__(self, begin: Start, mirrored: Start, group: dist.ProcessGroup) -> None:
+        self._begin = begin
+        self._mirrored = mirrored
+        self._group = group
+        self._running: tuple[dist.Work, Tensor, Tensor] | None = None
+        """The operation, its result, and its input, which must live until the wait."""
+
+    @staticmethod
+    def gather(group: dist.ProcessGroup) -> "Transfer":
+        return Transfer(begin_gather, begin_scatter, group)
+
+    @staticmethod
+    def scatter(group: dist.ProcessGroup) -> "Transfer":
+        return Transfer(begin_scatter, begin_gather, group)
+
+    def begin(self, x: Tensor) -> Tensor:
+        """Issue the collective of the forward. Its result is not readable before :meth:`wait`."""
+        return self._issue(self._begin, x)
+
+    def begin_mirrored(self, gradient: Tensor) -> None:
+        """Issue the collective of the backward."""
+        self._issue(self._mirrored, gradient)
+
+    def wait(self) -> Tensor:
+        """Wait for the collective that was issued last. Its result."""
+        assert self._running is not None
+        work, result, _ = self._running
+        work.wait()
+        self._running = None
+        return result
+
+    def _issue(self, begin: Start, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        work, result = begin(x, self._group)
+        self._running = work, result, x
         return result
 
 
-class BeginGather(torch.autograd.Function):
-    """Parts of all ranks, not readable before :class:`EndGather`. Backward: the end of a scatter."""
+class Begin(torch.autograd.Function):
+    """Issues a transfer. Its result is not readable before :class:`End`. Backward: waits for the mirrored transfer."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, parts: Parts) -> Tensor:
-        ctx.parts = parts
-        return parts.gather(own)
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
-        return ctx.parts.take_result(), None
-
-
-class EndGather(torch.autograd.Function):
-    """Waits. Backward: the begin of a scatter."""
-
-    @staticmethod
-    def forward(ctx: Any, gathered: Tensor, parts: Parts) -> Tensor:
-        ctx.parts = parts
-        parts.wait()
-        return gathered.view_as(gathered)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        ctx.parts.result = ctx.parts.scatter(gradient)
-        return gradient, None
-
-
-class BeginScatter(torch.autograd.Function):
-    """This rank's sum, not readable before :class:`EndScatter`. Backward: the end of a gather."""
-
-    @staticmethod
-    def forward(ctx: Any, parts_of_all: Tensor, parts: Parts) -> Tensor:
-        ctx.parts = parts
-        return parts.scatter(parts_of_all)
+    def forward(ctx: Any, x: Tensor, transfer: Transfer) -> Tensor:
+        ctx.transfer = transfer
+        return transfer.begin(x)
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
-        return ctx.parts.take_result(), None
+        return ctx.transfer.wait(), None
 
 
-class EndScatter(torch.autograd.Function):
-    """Waits. Backward: the begin of a gather."""
+class End(torch.autograd.Function):
+    """Waits for a transfer. Backward: issues the mirrored transfer."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, parts: Parts) -> Tensor:
-        ctx.parts = parts
-        parts.wait()
-        return own.view_as(own)
+    def forward(ctx: Any, result: Tensor, transfer: Transfer) -> Tensor:
+        ctx.transfer = transfer
+        transfer.wait()
+        return result.view_as(result)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        ctx.parts.result = ctx.parts.gather(gradient)
+        ctx.transfer.begin_mirrored(gradient)
         return gradient, None
 
 
@@ -132,12 +119,12 @@ class Gathered:
     """
 
     def __init__(self, own: Tensor, projections: Sequence[nn.Linear], group: dist.ProcessGroup) -> None:
-        parts = Parts(group)
+        gather = Transfer.gather(group)
         self._index = group.rank()
         self._weights = {projection: _local(projection.weight) for projection in projections}
-        gathered = BeginGather.apply(own, parts)  # type: ignore[no-untyped-call]
+        gathered = Begin.apply(own, gather)  # type: ignore[no-untyped-call]
         self._own = {projection: F.linear(own, weight) for projection, weight in self._weights.items()}
-        self._parts = EndGather.apply(gathered, parts).unbind(0)  # type: ignore[no-untyped-call]
+        self._parts = End.apply(gathered, gather).unbind(0)  # type: ignore[no-untyped-call]
         self.shape = torch.Size((own.shape[0], own.shape[1] * group.size(), own.shape[2]))
 
     def times(self, projection: nn.Linear) -> Tensor:
@@ -169,11 +156,11 @@ class PartialSum:
 
         others = {index: part(index) for index in range(group.size()) if index != group.rank()}
         nothing = torch.zeros_like(next(iter(others.values())))
-        parts = Parts(group)
+        scatter = Transfer.scatter(group)
         partial_sums = torch.stack([others.get(index, nothing) for index in range(group.size())])
-        moving = BeginScatter.apply(partial_sums, parts)  # type: ignore[no-untyped-call]
+        moving = Begin.apply(partial_sums, scatter)  # type: ignore[no-untyped-call]
         own = part(group.rank())
-        summed: Tensor = EndScatter.apply(moving, parts)  # type: ignore[no-untyped-call]
+        summed: Tensor = End.apply(moving, scatter)  # type: ignore[no-untyped-call]
         return summed + own
 
 

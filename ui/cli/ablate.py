@@ -1,7 +1,7 @@
 """The work of `rankscope ablate`: train the rows of an ablation in turns, and show the table.
 
 round 0    row 0, row 1, row 2 ...     each one `rankscope train` with --label ablation=NAME --label row=1 ...
-round 1    row 1, row 2 ... row 0      another row is first, so that a slow hour of the machine does not meet one row
+round 1    row 1, row 2 ... row 0      another row is first: a slow hour of the machine affects all rows
 """
 
 import json

@@ -67,7 +67,7 @@ def order(attempt: Attempt, options: ProfileOptions) -> list[StoredProfile]:
             f"run {attempt.name} is {state}",
             hint="only a live run can be profiled" + ("; see `rankscope diagnose hang`" * (state is RunState.STALLED)),
         )
-    ranks, finding = _chosen(attempt, options)
+    ranks, finding = chosen_ranks(attempt, options)
     progress.print(f"profiling {named_ranks(ranks)} of {attempt.name}", markup=False, highlight=False)
     profile_id = client.order_profile(
         ProfileOrder(
@@ -82,8 +82,12 @@ def order(attempt: Attempt, options: ProfileOptions) -> list[StoredProfile]:
     return _wait(attempt, profile_id)
 
 
-def _chosen(attempt: Attempt, options: ProfileOptions) -> tuple[tuple[int, ...], str]:
-    """The ranks to profile, and the kind of the finding that names them."""
+def chosen_ranks(attempt: Attempt, options: ProfileOptions) -> tuple[tuple[int, ...], str]:
+    """The ranks to profile, and the kind of the finding that names them.
+
+    Raises:
+        UsageError: there are no such ranks, they are too many, or no finding names a rank.
+    """
     if options.ranks:
         rows = attempt.reader.read(Ranks(run_id=attempt.run_id, attempt=attempt.number))
         if not rows.num_rows:
