@@ -44,6 +44,19 @@ NOT_BY_COST = frozenset(
 """Kinds whose severity does not follow from their cost. All others are found by comparison of durations."""
 LEAST_COST_S = 0.05
 """A smaller cost is printed as 0.0 s."""
+LEAST_SHARE = 0.0005
+"""A smaller share is printed as 0.0%."""
+
+
+class Basis(StrEnum):
+    """What the cost of a finding was computed from."""
+
+    MEASURED = "measured"
+    """Time in which the job, or all ranks that depend on the suspect, waited or repeated work."""
+    REPLAYED = "replayed"
+    """The gain of a fix: the steps, replayed without the fault (``diagnose/whatif/cost.py``)."""
+    EXCESS = "excess"
+    """The time that the suspects take longer than their peers. The loss of the job is not known."""
 
 
 class Severity(StrEnum):
@@ -105,13 +118,34 @@ class Finding:
     """Label of the affected stage. Empty if there is none in particular."""
     window: StepWindow
     seconds_lost: float
-    """Seconds of job time lost over the window."""
+    """Seconds over the window: of the job, or the excess of the suspects, as ``basis`` says."""
+    share_lost: float = 0.0
+    """The same as a share of the time of the affected steps. 0 for kinds that do not last over steps."""
+    basis: Basis = Basis.MEASURED
+    least_severity: Severity = Severity.INFO
+    """The severity if it costs nothing now."""
     confidence: float
     """0 to 1."""
     summary: str
-    """One line for the engineer on call."""
+    """What was found, in one line, without its cost: see :attr:`headline`."""
     next_step: str
     evidence: Evidence = field(default_factory=dict)
+
+    @property
+    def headline(self) -> str:
+        """The summary with the cost. One line for the engineer on call."""
+        if not self.share_lost and self.basis is not Basis.REPLAYED:
+            return self.summary
+        if self.basis is Basis.REPLAYED and self.share_lost < LEAST_SHARE:
+            return f"{self.summary}; costs the job nothing in these steps"
+        if self.basis is Basis.EXCESS:
+            return f"{self.summary}; own excess {self.share_lost:.1%} of each step, the loss of the job is not known"
+        return f"{self.summary}; costs {self.share_lost:.1%} of each step"
+
+    @property
+    def cost(self) -> str:
+        """The cost over the window: ``4.0 s lost in steps 100 to 299``."""
+        return f"{cost_in_words(self.seconds_lost, self.basis)} in {self.window.in_words}"
 
     @property
     def ranks(self) -> list[int]:
@@ -124,6 +158,11 @@ class Finding:
         of_ranks = {suspect.host for suspect in self.suspects if suspect.role is Role.INITIATING} - {""}
         in_evidence = self.evidence.get("hosts")
         return sorted(of_ranks) or (sorted(map(str, in_evidence)) if isinstance(in_evidence, list) else [])
+
+
+def cost_in_words(seconds: float, basis: Basis) -> str:
+    """``4.0 s lost``, or ``own excess 4.0 s`` if the loss of the job is not known."""
+    return f"own excess {seconds:.1f} s" if basis is Basis.EXCESS else f"{seconds:.1f} s lost"
 
 
 def limit_by_cost(finding: Finding) -> Finding:

@@ -18,6 +18,7 @@ from diagnose.model.roles import role_views
 from diagnose.model.run_state import Heard, heard_of
 from diagnose.model.view import RunView
 from diagnose.profiles import StoredProfile, stored_profiles
+from diagnose.whatif.cost import with_costs
 from telemetry.errors import UnreadableError
 from telemetry.stores.interface import Reader
 
@@ -58,8 +59,15 @@ class Report:
 
 
 def diagnose_view(view: RunView) -> Report:
-    """All findings about a view, the worst first. Profiled steps are left out."""
-    view = with_effects(view.without_profiled())
+    """All findings about a view with their costs, the worst first. Profiled steps are left out."""
+    view = view.without_profiled()
+    report = without_costs(view)
+    return replace(report, findings=tuple(worst_first(each.finding for each in with_costs(report.findings, view))))
+
+
+def without_costs(view: RunView) -> Report:
+    """As :func:`diagnose_view`, with the excess of slow ranks in place of their cost to the job."""
+    view = with_effects(view)
     roles = role_views(view)
     found = [
         limit_by_cost(finding)

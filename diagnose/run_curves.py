@@ -56,7 +56,7 @@ def event_of(finding: Finding) -> Event:
         step=finding.window.last_step,
         kind=str(finding.kind),
         severity=str(finding.severity),
-        summary=finding.summary,
+        summary=finding.headline,
         next_step=finding.next_step,
     )
 

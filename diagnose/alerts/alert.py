@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from diagnose.findings import Finding, Kind, Severity
+from diagnose.findings import Basis, Finding, Kind, Severity
 from diagnose.ranges import fold_ranks, list_some, name_some
 
 MOST_RANKS = 8
@@ -59,6 +59,7 @@ class Account:
     summary: str
     next_step: str
     seconds_lost: float
+    basis: Basis = Basis.MEASURED
     first_step: int
     last_step: int
     details: Mapping[str, str] = field(default_factory=dict)
@@ -156,9 +157,10 @@ def account_of(finding: Finding) -> Account:
         details["stage"] = finding.stage
     return Account(
         severity=finding.severity,
-        summary=finding.summary,
+        summary=finding.headline,
         next_step=finding.next_step,
         seconds_lost=finding.seconds_lost,
+        basis=finding.basis,
         first_step=finding.window.first_step,
         last_step=finding.window.last_step,
         details=details,
@@ -181,7 +183,13 @@ def read_alert(text: str) -> Alert:
         **{
             **values,
             "phase": Phase(values["phase"]),
-            "account": Account(**{**account, "severity": Severity(account["severity"])}),
+            "account": Account(
+                **{
+                    **account,
+                    "severity": Severity(account["severity"]),
+                    "basis": Basis(account.get("basis", Basis.MEASURED)),
+                }
+            ),
             "ranks": tuple(values["ranks"]),
             "returns_ns": tuple(values["returns_ns"]),
             "hosts_seen": tuple(values.get("hosts_seen", ())),

@@ -57,6 +57,7 @@ def _alert_object(alert: Alert) -> dict[str, Any]:
         "held_back_by": alert.suppressed_by or None,
         "summary": account.summary,
         "seconds_lost": account.seconds_lost,
+        "cost_basis": str(account.basis),
         "next_step": account.next_step,
         "window": {"first_step": account.first_step, "last_step": account.last_step},
     }

@@ -29,10 +29,9 @@ from diagnose.alerts.alert import (
     record_text,
     values_of,
 )
-from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.findings import LEAST_COST_S, Finding, Kind, Role, Severity, StepWindow, Suspect, cost_in_words
 
 NS_PER_S = 1_000_000_000
-LEAST_COST_S = 0.05
 SAMPLE_NS = 60 * NS_PER_S
 """Age of the test alert."""
 
@@ -184,8 +183,9 @@ def view_of(alert: Alert) -> tuple[str, str]:
 
 
 def cost_of(account: Account) -> str:
-    """``12.7 s lost so far``; empty if it is negligible."""
-    return f"{account.seconds_lost:.1f} s lost so far" if account.seconds_lost >= LEAST_COST_S else ""
+    """``12.7 s lost so far``; empty if it is negligible. Of steps that the last check looked at."""
+    is_known = account.seconds_lost >= LEAST_COST_S
+    return f"{cost_in_words(account.seconds_lost, account.basis)} so far" if is_known else ""
 
 
 def resolved_text(alert: Alert, ends_ns: int) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, since, with_victims
-from diagnose.findings import Finding, Kind, Severity, severity_of
+from diagnose.findings import Basis, Finding, Kind, Severity, severity_of
 from diagnose.model.expert_load import expert_load
 from diagnose.model.operations import Floats
 from diagnose.model.peers import (
@@ -206,26 +206,29 @@ def _finding(view: RunView, ranks: list[int], slow: list[list[Slowness]]) -> Fin
         lost_ns *= share_as_last(view, ranks, worst.stretch.rows)
     share_of_step = min(1.0, lost_ns / float(np.median(view.step_ns[worst.stretch.rows])))
     certainty = worst.share * worst.stretch.length / (worst.stretch.length + 2)  # rule of succession
+    # A rank this far from its peers is faulty, even if its cost is hidden today.
+    least = Severity.WARNING if worst.ratio >= 1.25 else Severity.INFO
     numbers = ", ".join(map(str, view.numbers(ranks)))
     return Finding(
         detector=NAME,
         kind=Kind.COMPUTE_STRAGGLER,
-        # A rank this far from its peers is faulty, even if its cost is hidden today.
-        severity=severity_of(share_of_step, least=Severity.WARNING if worst.ratio >= 1.25 else Severity.INFO),
+        severity=severity_of(share_of_step, least=least),
+        least_severity=least,
         suspects=with_victims(view, ranks),
         stage=worst.stage.label,
         window=view.between(worst.stretch.first, worst.stretch.last),
         seconds_lost=lost_ns * worst.stretch.length / 1e9,
+        share_lost=share_of_step,
+        basis=Basis.EXCESS,
         confidence=round(certainty if worst.num_peers > 1 else certainty / 2, 2),
         summary=f"{named(view, ranks)}: {worst.stage.label} takes {worst.ratio:.2f}x its peers' time in "
-        f"{worst.share:.0%} of steps{since(view, worst.stretch.first)}; costs {share_of_step:.0%} of each step",
+        f"{worst.share:.0%} of steps{since(view, worst.stretch.first)}",
         next_step=f"on {view.hosts[ranks[0]] or 'its host'}: check for low clocks, high temperature, ECC or Xid errors "
         "and other processes (nvidia-smi -q, dmesg, top). If it stays slow after a restart, drain the host and replace "
         f"rank{'s' if len(ranks) > 1 else ''} {numbers}",
         evidence={
             "ratio": round(worst.ratio, 3),
             "share_of_steps": round(worst.share, 3),
-            "share_of_step_time": round(share_of_step, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
             "peers": worst.num_peers,
             "basis": str(view.work[worst.stage].basis),

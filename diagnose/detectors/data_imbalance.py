@@ -11,7 +11,7 @@ step cannot cause this. No rank is a suspect: the data is the cause.
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Evidence, Finding, Kind, severity_of
+from diagnose.findings import Basis, Evidence, Finding, Kind, severity_of
 from diagnose.model.operations import Floats, Ints
 from diagnose.model.peers import medians
 from diagnose.model.view import RunView
@@ -183,15 +183,16 @@ def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, e
         stage=Stage.FORWARD_COMPUTE.label,
         window=view.window,
         seconds_lost=lost_ns * num_steps / 1e9,
+        share_lost=share_of_step,
+        basis=Basis.EXCESS,
         confidence=round(correlation * num_steps / (num_steps + 2), 2),
         summary=f"microbatch times vary by {spread:.0%}, in forward and backward alike "
-        f"(correlation {correlation:.2f}): the sequence lengths differ; costs {share_of_step:.0%} of each step",
+        f"(correlation {correlation:.2f}): the sequence lengths differ",
         next_step="balance the sequences over replicas and microbatches: sort or pack them by the sum of squared "
         "lengths, not by the number of tokens",
         evidence={
             "correlation": round(correlation, 3),
             "variation_over_microbatches": round(spread, 3),
-            "share_of_step_time": round(share_of_step, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
             **evidence,
         },

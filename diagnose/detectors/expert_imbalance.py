@@ -11,7 +11,7 @@ No rank is a suspect. (Auxiliary losses against it: Switch Transformer, arXiv 21
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Finding, Kind, Severity
+from diagnose.findings import Basis, Finding, Kind, Severity
 from diagnose.model.expert_load import ExpertLoad, expert_load
 from diagnose.model.operations import Floats
 from diagnose.model.peers import medians
@@ -57,16 +57,17 @@ def _finding(view: RunView, load: ExpertLoad, hottest: list[int], lost_ns: float
         stage=Stage.EP_ALL_TO_ALL.label,
         window=view.window,
         seconds_lost=lost_ns * len(view.steps) / 1e9,
+        share_lost=share_of_step,
+        basis=Basis.EXCESS,
         confidence=round(len(view.steps) / (len(view.steps) + 2), 2),
         summary=f"experts are loaded unequally: rank {named[0]} receives {typical[hottest[0]]:.2f}x the mean number of "
-        f"tokens and computes longer because of them; costs {share_of_step:.0%} of each step",
+        "tokens and computes longer because of them",
         next_step="check the router: its balancing loss or bias, its capacity factor, and which experts share a rank. "
         f"The ranks with the most tokens ({name_some(named)}) are not faulty",
         evidence={
             "hottest_ranks": named,
             "load_of_hottest": [round(float(typical[rank]), 3) for rank in hottest[:MOST_NAMED]],
             "least_load": round(float(np.nanmin(typical)), 3),
-            "share_of_step_time": round(share_of_step, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
             "share_of_compute": [f"{stage.label} {share:.2f}" for stage, share in load.share.items()],
         },

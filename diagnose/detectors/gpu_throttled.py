@@ -17,7 +17,7 @@ import numpy as np
 
 from diagnose.detectors.contended import expected_of_ranks
 from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, since, with_victims
-from diagnose.findings import Finding, Kind, severity_of
+from diagnose.findings import Basis, Finding, Kind, severity_of
 from diagnose.model.gpus import Gpu, gpu_of_ranks, growth_in_steps, level_between, series_of_ranks
 from diagnose.model.operations import Bools, Floats
 from diagnose.model.peers import MEDIAN_EFFICIENCY, log_ratios, peer_median, robust_sigma, step_noise
@@ -224,10 +224,12 @@ def _finding(view: RunView, ranks: list[int], worst: _Throttled, gpus: Sequence[
         suspects=with_victims(view, ranks),
         window=view.between(int(rows[0]), int(rows[-1])),
         seconds_lost=max(0.0, worst.excess_ns) * len(rows) / 1e9,
+        share_lost=share_of_step,
+        basis=Basis.EXCESS,
         confidence=round(worst.share * len(rows) / (len(rows) + 2), 2),
         summary=f"{named(view, ranks)}: {', '.join(gpu.device for gpu in named_gpus)} is throttled ({worst.reason}) "
         f"{worst.throttled:.0%} of the time, its peers {worst.peers_throttled:.0%}{since(view, int(rows[0]))}{clocks}; "
-        f"compute takes {worst.ratio:.2f}x as long and costs {share_of_step:.0%} of each such step",
+        f"compute takes {worst.ratio:.2f}x as long",
         next_step=f"on {view.hosts[ranks[0]]}: {_TO_CHECK[worst.reason]}; drain the host if throttling persists",
         evidence={
             "reason": str(worst.reason),
@@ -235,7 +237,6 @@ def _finding(view: RunView, ranks: list[int], worst: _Throttled, gpus: Sequence[
             "throttled_share": round(worst.throttled, 3),
             "peers_throttled_share": round(worst.peers_throttled, 3),
             "ratio": round(worst.ratio, 3),
-            "share_of_step_time": round(share_of_step, 3),
             "excess_ms_per_step": round(worst.excess_ns / 1e6, 3),
             **{name: round(value, 1) for name, value in levels.items()},
         },

@@ -24,7 +24,7 @@ from diagnose.detectors.contended import ALONE, WITNESSED, Contended, contended,
 from diagnose.detectors.evidence import MIN_STEPS, since, with_victims
 from diagnose.detectors.host_series import period_of
 from diagnose.detectors.host_witness import Cause, HostWitness, Witness, next_step
-from diagnose.findings import Finding, Kind, severity_of
+from diagnose.findings import Basis, Finding, Kind, severity_of
 from diagnose.model.view import RunView
 from diagnose.ranges import fold_ranks
 
@@ -98,14 +98,15 @@ def _finding(view: RunView, each: Contended, why: Witness | None) -> Finding | N
         stage=worst.label,
         window=view.between(each.stretch.first, each.stretch.last),
         seconds_lost=lost_ns * each.stretch.length / 1e9,
+        share_lost=lost_ns / step_ns,
+        basis=Basis.EXCESS,
         confidence=round(each.share * each.stretch.length / (each.stretch.length + 2), 2),
-        summary=f"{who}: {what} in {each.share:.0%} of steps{since(view, each.stretch.first)}; "
-        f"costs up to {lost_ns / step_ns:.0%} of each step" + ("" if why is None else f": {why.text}"),
+        summary=f"{who}: {what} in {each.share:.0%} of steps{since(view, each.stretch.first)}"
+        + ("" if why is None else f": {why.text}"),
         next_step=f"on {host or 'its host'}: {next_step(why)}",
         evidence={
             **measured,
             "share_of_steps": round(each.share, 3),
-            "share_of_step_time": round(lost_ns / step_ns, 3),
             "excess_ms_per_step": round(each.excess_ns / 1e6, 3),
             **({} if why is None else why.evidence),
         },

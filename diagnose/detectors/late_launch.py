@@ -161,14 +161,14 @@ def _persistent(view: RunView, offsets: Offsets, late: list[LateReplica]) -> Fin
         stage=offsets.stage.label,
         window=view.between(stretch.first, stretch.last),
         seconds_lost=worst.cost * float(view.step_ns[stretch.rows].sum()) / 1e9,
+        share_lost=worst.cost,
         confidence=round(certainty if worst.origin is not None else 0.7 * certainty, 2),
         summary=f"{_who(view, late, origins)}: starts {offsets.stage.label} {worst.late_ns / 1e6:.0f} ms late in "
-        f"{worst.share:.0%} of steps{since(view, stretch.first)} {compute}{gc}; costs {worst.cost:.0%} of each step",
+        f"{worst.share:.0%} of steps{since(view, stretch.first)} {compute}{gc}",
         next_step=_next_step(view, worst.origin, by_gc=worst.num_with_gc > stretch.length // 2),
         evidence={
             "late_ms": round(worst.late_ns / 1e6, 3),
             "share_of_steps": round(worst.share, 3),
-            "share_of_step_time": round(worst.cost, 3),
             "late_launches": stretch.length,
             "late_launches_with_gc": worst.num_with_gc,
             "own_work_ratio": round(ratio, 3),
@@ -214,15 +214,14 @@ def _varying(
         stage=offsets.stage.label,
         window=view.window,
         seconds_lost=cost * float(view.step_ns.sum()) / 1e9,
+        share_lost=cost,
         confidence=round((1.0 if by_gc else 0.7) * count / (count + 2), 2),
-        summary=f"{_pattern(view, offsets, collections if by_gc else None, growth, rank)}; costs {cost:.0%} of each "
-        "step",
+        summary=_pattern(view, offsets, collections if by_gc else None, growth, rank),
         next_step=_next_step(view, rank, by_gc=True)
         if by_gc
         else "record garbage collection (on by default) and check for work that differs from step to step: "
         "allocator, logging, data-dependent shapes. Run garbage collection on all ranks in the same step",
         evidence={
-            "share_of_step_time": round(cost, 3),
             "late_launches": collections.num_late,
             "late_launches_with_gc": collections.num_with_gc,
             "replicas_that_were_last": len(set(known.argmax(axis=1).tolist())),

@@ -58,16 +58,16 @@ def _finding(view: RunView, waiting: Busy, longest: Busy, cost: float, roles: li
         severity=Severity.WARNING,
         window=view.window,
         seconds_lost=cost * float(view.step_ns.sum()) / 1e9,
+        share_lost=cost,
         confidence=round(len(view.steps) / (len(view.steps) + 2), 2),
         summary=f"role {name} ({waiting.num_ranks} ranks) waits {idle:.0%} of each step, mainly for role {other}, "
-        f"which works {longest.typical:.0%}; better use of its ranks saves up to {cost:.0%} of each step",
+        f"which works {longest.typical:.0%}; the cost is what a better use of its ranks can save",
         next_step=f"move ranks from {name} to {other}, let both share GPUs, or let {name} work on the previous step's "
         "data",
         evidence={
             "role": name,
             "waits_for": other,
             "idle_share": round(idle, 3),
-            "share_of_step_time": round(cost, 3),
             "busy_by_role": [f"{each.role} {each.typical:.2f}" for each in roles],
         },
     )

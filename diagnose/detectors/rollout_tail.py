@@ -65,9 +65,10 @@ def _finding(view: RunView, is_tail: Bools, last_rank: Ints, ratio: Floats, lost
         stage=Stage.ROLLOUT.label,
         window=view.between(int(rows[0]), int(rows[-1])),
         seconds_lost=float(lost_ns.sum()) / 1e9,
+        share_lost=share_of_step,
         confidence=round(float(is_tail.mean()) * len(rows) / (len(rows) + 2), 2),
         summary=f"the last rollouts take {typical:.1f}x as long as those of a typical rank in {is_tail.mean():.0%} of "
-        f"steps, on changing ranks, and all others wait; costs {share_of_step:.0%} of each step",
+        f"steps, on changing ranks, and all others wait",
         next_step="limit the length of responses, start more prompts than needed and drop the last ones, or continue "
         "long rollouts in the next step",
         evidence={
@@ -75,6 +76,5 @@ def _finding(view: RunView, is_tail: Bools, last_rank: Ints, ratio: Floats, lost
             "longest": f"rank {last_rank[worst]} in step {view.steps[worst]}: {ratio[worst]:.1f}x",
             "ratio": round(typical, 3),
             "share_of_steps": round(float(is_tail.mean()), 3),
-            "share_of_step_time": round(share_of_step, 3),
         },
     )

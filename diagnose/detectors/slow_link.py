@@ -28,7 +28,7 @@ from diagnose.detectors.slow_places import (
     find_rises,
     parts_of,
 )
-from diagnose.findings import Finding, Kind, severity_of
+from diagnose.findings import Basis, Finding, Kind, severity_of
 from diagnose.model.collectives import (
     PAIRS,
     Collectives,
@@ -188,16 +188,16 @@ def _finding(view: RunView, part: Part) -> Finding | None:
         stage=worst.stage.label,
         window=view.between(worst.stretch.first, worst.stretch.last),
         seconds_lost=lost_ns * worst.stretch.length / 1e9,
+        share_lost=lost_ns / step_ns,
+        basis=Basis.EXCESS,
         confidence=round(certainty if part.initiating else 0.7 * certainty, 2),
         summary=f"{_who(view, part)}: {worst.stage.label} transfers take {worst.ratio:.1f}x as long as "
-        f"{worst.against.value}{since(view, worst.stretch.first)}, and no rank was late; "
-        f"costs up to {lost_ns / step_ns:.0%} of each step",
+        f"{worst.against.value}{since(view, worst.stretch.first)}, and no rank was late",
         next_step=_next_step(view, part),
         evidence={
             "ratio": round(worst.ratio, 3),
             "compared_with": worst.against.value,
             "share_of_steps": round(worst.share, 3),
-            "share_of_step_time": round(lost_ns / step_ns, 3),
             "excess_ms_per_step": round(lost_ns / 1e6, 3),
             "slow_groups": [
                 f"{group.stage.label} {fold_ranks(view.numbers(group.ranks))} {group.ratio:.2f}x"

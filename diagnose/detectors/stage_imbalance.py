@@ -15,7 +15,7 @@ the ranks of a stage is used: one slow rank does not make its stage heavy.
 import numpy as np
 
 from diagnose.detectors.evidence import MIN_STEPS
-from diagnose.findings import Evidence, Finding, Kind, Role, Severity, Suspect
+from diagnose.findings import Basis, Evidence, Finding, Kind, Role, Severity, Suspect
 from diagnose.model.operations import Floats
 from diagnose.model.peers import Excess, log_ratios, lower_median, measure_excess, step_noise
 from diagnose.model.view import RunView
@@ -90,9 +90,11 @@ def _finding(view: RunView, heaviest: int, per_stage: Floats, excess: Excess) ->
         stage=Stage.FORWARD_COMPUTE.label,
         window=view.window,
         seconds_lost=lost_ns * excess.num_rows / 1e9,
+        share_lost=share_of_step,
+        basis=Basis.EXCESS,
         confidence=round(excess.share * excess.num_rows / (excess.num_rows + 2), 2),
         summary=f"pipeline stage pp{heaviest} computes {ratio:.2f}x as long as the other stages "
-        f"in {excess.share:.0%} of steps; costs {share_of_step:.0%} of each step",
+        f"in {excess.share:.0%} of steps",
         next_step=f"move layers from pp{heaviest} to the other stages. "
         "The first and the last stage also hold embedding and loss: give them fewer layers",
         evidence=evidence,

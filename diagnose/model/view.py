@@ -142,6 +142,10 @@ class RunView:
         """The same view with the last ``num_steps`` steps."""
         return self._of_rows(slice(-num_steps, None))
 
+    def at_steps(self, steps: Ints) -> "RunView":
+        """The same view with these steps."""
+        return self._of_rows(np.flatnonzero(np.isin(self.steps, steps)))
+
     def without_profiled(self) -> "RunView":
         """The same view without the steps of profiles, also in ``history`` and in measured speeds."""
         if not len(self.profiled):

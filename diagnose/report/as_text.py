@@ -114,7 +114,7 @@ def _end(heard: Heard | None) -> str:
 
 
 def _finding_text(finding: Finding, report: Report) -> Iterator[RenderableType]:
-    yield line(finding.summary, style=_STYLE[finding.severity])
+    yield line(finding.headline, style=_STYLE[finding.severity])
     yield line(f"{_INDENT}{finding.kind}, {finding.severity}, confidence {finding.confidence:.0%}")
     yield line(f"{_INDENT}evidence: {'; '.join(_evidence(finding))}")
     victims = [suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM]
@@ -131,7 +131,7 @@ def _evidence(finding: Finding) -> Iterator[str]:
     for name, value in finding.evidence.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         yield f"{name.replace('_', ' ')} {shown}"
-    yield f"{finding.seconds_lost:.1f} s lost in {finding.window.in_words}"
+    yield finding.cost
 
 
 MOST = 8

@@ -114,7 +114,7 @@ def replayed(
 
 
 def replay_of(view: RunView) -> tuple[Replayed | None, str]:
-    """The replay of a view, or None and the reason."""
+    """The replay of a view and an empty text, or None and the reason."""
     roles = role_views(view)
     if len(roles) > 1:
         names = ", ".join(each.role or "without a name" for each in roles)
@@ -123,7 +123,7 @@ def replay_of(view: RunView) -> tuple[Replayed | None, str]:
         run = replayed(view.operations, view.topology, view.hosts, view.work)
     except CircularProgramError:
         return None, "the recorded operations wait for each other in a cycle: some are missing or have a wrong name"
-    return run, "no step has the same operations on every rank"
+    return run, "" if run is not None else "no step has the same operations on every rank"
 
 
 def missed(error: float) -> str:

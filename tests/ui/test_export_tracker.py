@@ -93,7 +93,7 @@ def test_findings_are_written_if_they_have_changed(store: EmbeddedStore) -> None
     (events,) = tracker.events
     findings = diagnose_run(reader, NAME, 0).findings
     assert [(event.kind, event.severity, event.summary) for event in events] == [
-        (finding.kind, finding.severity, finding.summary) for finding in findings
+        (finding.kind, finding.severity, finding.headline) for finding in findings
     ]
     assert "compute-straggler" in {event.kind for event in events}
 

@@ -93,9 +93,9 @@ def test_those_who_wait_are_victims_and_stay_out_of_the_headline() -> None:
     assert finding.summary.startswith("rank 5 (host gpu-00, dp1 pp0 tp1): ")
 
 
-def test_the_cost_is_the_extra_work_over_the_step() -> None:
+def test_the_excess_is_the_extra_work_over_the_step() -> None:
     (finding,) = detect_compute_stragglers(make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.5}, rank_spread=0.0))
-    assert finding.evidence["share_of_step_time"] == pytest.approx(0.25, abs=0.02)
+    assert finding.share_lost == pytest.approx(0.25, abs=0.02)
     assert finding.seconds_lost == pytest.approx(40 * 0.060, rel=0.1)
 
 

@@ -172,9 +172,7 @@ def test_the_severity_follows_the_cost(times: float, severity: Severity) -> None
     view = make_collective_view(SMALL, slow_groups=slow_ranks(SMALL, [5], times), ranks_a_host=1)
     (finding,) = detect_slow_link(view)
     assert finding.severity is severity
-    assert finding.seconds_lost == pytest.approx(
-        finding.evidence["share_of_step_time"] * view.step_ns.sum() / 1e9, rel=0.02
-    )
+    assert finding.seconds_lost == pytest.approx(finding.share_lost * view.step_ns.sum() / 1e9, rel=0.02)
 
 
 def test_two_slow_ranks_are_two_findings() -> None:

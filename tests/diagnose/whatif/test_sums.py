@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from diagnose.whatif.analysis import WhatIf, analyse, replayed
-from diagnose.whatif.conclude import rank_like_peers
 from telemetry.stages import Stage
 from tests.diagnose.whatif.made_steps import data_parallel, one_stage
 
@@ -32,24 +31,6 @@ def test_everyone_waits_for_the_slow_rank() -> None:
 
 def test_waiting_is_no_part_of_a_transfer() -> None:
     assert _figures([[1.0, 9.0]], transfer_s=0.5).by_stage["grads-reduce-scatter"] == pytest.approx(1.0)
-
-
-def test_a_slow_rank_put_right_gains_what_it_cost() -> None:
-    operations, topology = data_parallel([[4.0, 4.0, 4.0, 8.0]] * 5)
-    run = replayed(operations, topology)
-    assert run is not None
-    fix = rank_like_peers(run, topology, 3)
-    assert fix is not None
-    assert fix.saved_s == pytest.approx(5 * 4.0)
-
-
-def test_a_rank_that_only_waits_gains_nothing() -> None:
-    operations, topology = data_parallel([[4.0, 4.0, 4.0, 8.0]] * 5)
-    run = replayed(operations, topology)
-    assert run is not None
-    fix = rank_like_peers(run, topology, 0)
-    assert fix is not None
-    assert fix.saved_s <= 0
 
 
 def test_a_step_in_which_a_rank_lacks_an_operation_is_left_out() -> None:

@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 from diagnose.findings import Finding, Kind
 from diagnose.pipeline import Report
 from diagnose.report.as_text import mark_line
+from diagnose.whatif.cost import REPLAYED
 from telemetry.stages import STAGE_BY_LABEL, Stage, Stream
 from ui.dashboard.defaults import FAMILY_OF, typical_step, worst_finding
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
@@ -19,14 +20,6 @@ from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, Group, Metric, StepRange, View, ViewState
 from ui.dashboard.wording import count
 
-PRICED_BY_WHATIF = {
-    Kind.COMPUTE_STRAGGLER,
-    Kind.HOST_CONTENTION,
-    Kind.STAGE_IMBALANCE,
-    Kind.DATA_IMBALANCE,
-    Kind.LATE_LAUNCH,
-}
-"""Kinds whose gain is computed by a replay."""
 BEST_VIEW = {Kind.STAGE_IMBALANCE: View.WHATIF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
     FAMILY_OF, View.FLEET
 )
@@ -48,7 +41,7 @@ def links_to_views(finding: Finding, facts: RunFacts) -> list[FindingLink]:
     }
     if finding.kind is Kind.LOSS_ANOMALY:  # a slow rank would be mistaken for its cause
         del found[View.HEAT_MAP]
-    if finding.kind in PRICED_BY_WHATIF:
+    if finding.kind in REPLAYED:
         found[View.WHATIF] = FindingLink("cost", _at_steps(View.WHATIF, finding, facts).search())
     if finding.kind in FAMILY_OF and finding.hosts:
         found[View.FLEET] = FindingLink("host", _fleet(finding, facts).search())
@@ -131,7 +124,7 @@ def headline(report: Report, facts: RunFacts) -> Component:
         for at, link in enumerate(links_to_views(worst, facts))
     ]
     lines = [
-        dmc.Text(worst.summary, fw=600, size="lg", className="verdict-text"),
+        dmc.Text(worst.headline, fw=600, size="lg", className="verdict-text"),
         dmc.Text(f"Next: {worst.next_step}", size="sm"),
         dmc.Group(links, gap="sm", mt=4),
     ]
@@ -167,7 +160,7 @@ def marks_list(report: Report, facts: RunFacts) -> Component:
 def _all_clear(report: Report) -> Component:
     steps = report.window.in_words
     if report.findings:
-        return dmc.Alert(report.findings[0].summary, title="Not enough evidence yet", color="gray", variant="light")
+        return dmc.Alert(report.findings[0].headline, title="Not enough evidence yet", color="gray", variant="light")
     return dmc.Alert(
         f"No rank is slower than its peers in {steps} ({count(report.num_ranks, 'rank')}).",
         title="No finding",
@@ -190,7 +183,7 @@ def _finding(finding: Finding, facts: RunFacts, below: Component | None) -> Comp
         [
             dmc.Badge(finding.severity.value, color=SEVERITY_COLOURS[finding.severity], variant="light"),
             dmc.Text(finding.kind.value, fw=600, size="sm"),
-            dmc.Text(f"{finding.seconds_lost:.1f} s lost · confidence {finding.confidence:.0%}", size="sm", c="dimmed"),
+            dmc.Text(f"{finding.cost} · confidence {finding.confidence:.0%}", size="sm", c="dimmed"),
         ],
         gap="xs",
     )
@@ -198,7 +191,7 @@ def _finding(finding: Finding, facts: RunFacts, below: Component | None) -> Comp
     return html.Article(
         [
             head,
-            dmc.Text(finding.summary, size="sm"),
+            dmc.Text(finding.headline, size="sm"),
             html.Dl(evidence, className="facts"),
             dmc.Group(links, gap="md"),
             below,

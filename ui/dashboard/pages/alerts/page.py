@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.alerts.hooks.shape import label_name
-from diagnose.alerts.notice import view_of
+from diagnose.alerts.notice import cost_of, view_of
 from diagnose.alerts.reported import SILENT_AFTER_NS, ReportedAlert, ReportedAlerts
 from diagnose.ranges import list_some
 from ui.dashboard.data import Reads
@@ -46,9 +46,6 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-LEAST_COST_S = 0.05
-
-
 def alert_card(entry: ReportedAlert, now_ns: int) -> Component:
     """An open alert."""
     alert, account = entry.alert, entry.alert.account
@@ -78,8 +75,7 @@ def place(alert: Alert) -> str:
 
 
 def cost(alert: Alert) -> str:
-    lost_s = alert.account.seconds_lost
-    return f"{lost_s:,.1f} s lost" if lost_s >= LEAST_COST_S else "none measured"
+    return cost_of(alert.account) or "none measured"
 
 
 def view_address(alert: Alert) -> str:

@@ -96,7 +96,7 @@ def _state_in_words(shown: RankSelection, state: ViewState, reads: Reads) -> lis
     if worst is None:
         return [dmc.Text(f"{calm}, and no finding names a rank.", fw=600, className="says")]
     return [
-        dmc.Text(worst.summary, fw=600, className="says"),
+        dmc.Text(worst.headline, fw=600, className="says"),
         dmc.Text(f"{calm}. Next: {worst.next_step}", size="sm", c="dimmed"),
     ]
 

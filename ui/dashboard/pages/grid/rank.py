@@ -214,7 +214,7 @@ def _findings(shown: RankSelection, reads: Reads) -> Component | None:
     host = shown.facts.hosts[shown.rank]
     report = reads.reports.of(shown.facts.summary)
     items = [
-        html.Li(finding.summary)
+        html.Li(finding.headline)
         for finding in (report.findings if report else ())
         if shown.rank in finding.ranks or (host and host in finding.hosts)
     ]

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.findings import Finding
+from diagnose.findings import Basis, Finding
 from diagnose.hang.verdict import HangVerdict
 from diagnose.model.run_state import RunState
 from diagnose.run_figures import MFU
@@ -31,7 +31,8 @@ from ui.dashboard.wording import count, duration, long_duration, stamp
 
 
 def seconds_lost(findings: Iterable[Finding], steps: StepTimes) -> float:
-    """Seconds of job time lost to ``findings``, of each step what the worst of them takes of it.
+    """Seconds of job time lost to ``findings``, of each step what the worst of them takes of it. The excess of a rank
+    does not count: the loss of the job is not known then.
 
         step            |  1  |  2  |  3  |  4  |      each of 10 s
         straggler       |  2     2     2     2  |      8 s lost
@@ -43,6 +44,8 @@ def seconds_lost(findings: Iterable[Finding], steps: StepTimes) -> float:
     """
     share, unended_s = np.zeros(len(steps.step)), 0.0
     for finding in findings:
+        if finding.basis is Basis.EXCESS:
+            continue
         window = finding.window
         inside = (steps.step >= window.first_step) & (steps.step <= window.last_step)
         whole_s = float(steps.duration_ns[inside].sum()) / 1e9
@@ -183,8 +186,11 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
     if stall is not None and (began_ns := since_ns(stall)):
         return _stall_time(stall, began_ns, facts, reads)
     report = reads.reports.of(facts.summary)
-    lost = "…" if report is None else f"{seconds_lost(report.findings, facts.steps):.1f} s"
-    return "Time lost", lost, "sum over the findings; a step counts once"
+    if report is None:
+        return "Lost to findings", "…", ""
+    unknown = sum(finding.basis is Basis.EXCESS for finding in report.findings)
+    but = f"; not known for {count(unknown, 'finding')}" if unknown else "; a step counts once"
+    return "Lost to findings", f"{seconds_lost(report.findings, facts.steps):.1f} s", f"sum over the findings{but}"
 
 
 def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads) -> tuple[str, str, str]:

@@ -190,7 +190,7 @@ def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None, stall: F
     if not found:
         return OpenFindings(count=0)
     return OpenFindings(
-        count=len(found), severity=found[0].severity, worst=_finding_in_words(found[0]), summary=found[0].summary
+        count=len(found), severity=found[0].severity, worst=_finding_in_words(found[0]), summary=found[0].headline
     )
 
 

@@ -169,7 +169,7 @@ def _numbers(
     yield "Ideal step time", _seconds(found.ideal_step_s), "all workers equally fast"
     yield "Slowdown S", f"{figures.slowdown:.3f}x", "step time / ideal, both replayed"
     yield (
-        "Time lost",
+        "Lost against ideal",
         f"{figures.waste:.1%}",
         f"{_amount(lost)} {_hour(facts)}s" + (f", {price.of(lost)}" if price else ""),
     )
