@@ -103,19 +103,17 @@ def test_a_rank_that_moves_is_asked_nothing_that_would_break_a_graph_capture(ser
 
 def test_a_handler_that_hangs_costs_the_others_nothing_and_is_asked_twice_at_most(serve: Serve) -> None:
     asked: list[float] = []
-    never = threading.Event()
+    end = threading.Event()
 
     def hang() -> bytes:
         asked.append(time.monotonic())
-        never.wait(60)
+        end.wait()  # who waits for it meets the limit of this test
         return b"{}"
 
     rank = serve({GLOO: served("gloo"), NCCL: hang})
     for _ in range(4):
-        began = time.monotonic()
         assert json.loads(ask_flight_recorder(rank, 0) or "")["source"] == GLOO
-        assert time.monotonic() - began < 5
-    never.set()
+    end.set()
     assert len(asked) == worker_client.MOST_SILENT
 
 
@@ -123,14 +121,15 @@ def test_a_dump_that_takes_long_to_read_costs_no_answer_of_a_handler(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "slow.py"
-    program.write_text("import time; time.sleep(60)")
+    program.write_text("import time; time.sleep(3600)")
     monkeypatch.setattr(plain_pickle, "__file__", str(program))
+    monkeypatch.setattr(
+        "telemetry.evidence.flight_recorder.CONVERT_S", 3600.0
+    )  # who waits for it meets the limit of this test
     served_by = serve({GLOO: served("gloo")})
     rank = replace(served_by, meta={**served_by.meta, **files_of(written_to(tmp_path / "dump_0")).meta})
-    began = time.monotonic()
-    told = json.loads(ask_flight_recorder(rank, 0, by_s=began + 1) or "")
+    told = json.loads(ask_flight_recorder(rank, 0, by_s=time.monotonic() + 1) or "")
     assert told["source"] == GLOO
-    assert time.monotonic() - began < plain_pickle.CONVERT_S
 
 
 def test_a_request_that_is_answered_or_refused_leaves_nothing_behind(serve: Serve, tmp_path: Path) -> None:
