@@ -34,6 +34,37 @@ class Kind(StrEnum):
     INSUFFICIENT_EVIDENCE = "insufficient-evidence"
 
 
+_IN_WORDS: Mapping[str, str] = {
+    Kind.COMPUTE_STRAGGLER: "slow rank",
+    Kind.STAGE_IMBALANCE: "unequal pipeline stages",
+    Kind.DATA_IMBALANCE: "unequal microbatches",
+    Kind.LATE_LAUNCH: "late launches",
+    Kind.SLOW_LINK: "slow link",
+    Kind.DATA_STALL: "waiting for data",
+    Kind.NIC_FLAP: "link lost",
+    Kind.GPU_THROTTLED: "throttled GPU",
+    Kind.GPU_ERROR: "GPU error",
+    Kind.HOST_CONTENTION: "busy host",
+    Kind.UNLIKE_HOST: "host unlike the others",
+    Kind.MFU_DECLINE: "longer steps",
+    Kind.LOSS_ANOMALY: "abnormal loss",
+    Kind.CHECKPOINT_SLOW: "slow checkpoints",
+    Kind.ROLLOUT_TAIL: "long rollouts",
+    Kind.ROLE_IDLE: "idle role",
+    Kind.EXPERT_IMBALANCE: "unequal experts",
+    Kind.HUNG_COLLECTIVE: "hung collective",
+    Kind.COLLECTIVE_MISMATCH: "different collectives",
+    Kind.DEAD_RANK: "dead rank",
+    Kind.JOB_RESTARTED: "restarted job",
+    Kind.INSUFFICIENT_EVIDENCE: "not enough evidence",
+}
+
+
+def kind_in_words(kind: str) -> str:
+    """``slow rank`` for ``compute-straggler``. A kind of a newer version keeps its name."""
+    return _IN_WORDS.get(kind, kind)
+
+
 NOT_BY_COST = frozenset(
     {
         *(Kind.LOSS_ANOMALY, Kind.GPU_ERROR, Kind.NIC_FLAP, Kind.UNLIKE_HOST, Kind.CHECKPOINT_SLOW),

@@ -21,6 +21,7 @@ from diagnose.model.run_state import Heard, local_time, not_shipping
 from diagnose.pipeline import Report
 from diagnose.profiles import profiles_for
 from diagnose.ranges import fold_ranks
+from diagnose.report.evidence import evidence_in_words
 from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion
 from telemetry.printable import printable, printable_lines
@@ -128,9 +129,8 @@ def _finding_text(finding: Finding, report: Report) -> Iterator[RenderableType]:
 
 
 def _evidence(finding: Finding) -> Iterator[str]:
-    for name, value in finding.evidence.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        yield f"{name.replace('_', ' ')} {shown}"
+    for name, value in evidence_in_words(finding.evidence):
+        yield f"{name} {value}"
     yield finding.cost
 
 

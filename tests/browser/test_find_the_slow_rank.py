@@ -34,6 +34,7 @@ def test_three_clicks_lead_from_the_list_to_the_suspects_step(page: Page, addres
     page.get_by_role("link", name="slow-rank-5").click()
     page.get_by_role("link", name="Show timeline").click()
     expect(region(page, "spans-title")).to_contain_text("pipeline group of rank 5")
+    expect(page).to_have_title("slow-rank-5 · Timeline · rankscope")
     click_span(page, "backward-compute")
     expect(region(page, "details")).to_contain_text("gpu-03")
 

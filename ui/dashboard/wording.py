@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from diagnose.findings import kind_in_words
 from diagnose.ranges import fold_ranks
 from telemetry.stages import StageClass
 from telemetry.topology import Topology
@@ -20,6 +21,12 @@ def duration(ns: float) -> str:
     if ns < 1e9:
         return f"{ns / 1e6:.1f} ms" if ns < 1e8 else f"{ns / 1e6:.0f} ms"
     return f"{ns / 1e9:.2f} s"
+
+
+def named_kind(kind: str) -> str:
+    """``slow rank (compute-straggler)``: in words, with the name that commands and documents use."""
+    words = kind_in_words(kind)
+    return kind if words == kind else f"{words} ({kind})"
 
 
 def long_duration(seconds: float) -> str:

@@ -45,6 +45,12 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
             window.dispatchEvent(new CustomEvent(MOVED));
         }
 
-        return {followHands, goTo};
+        // The title of the browser's tab.
+        function setTitle(title) {
+            document.title = title;
+            return title;
+        }
+
+        return {followHands, goTo, setTitle};
     })(),
 });

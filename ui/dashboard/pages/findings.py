@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 from diagnose.findings import Finding, Kind
 from diagnose.pipeline import Report
 from diagnose.report.as_text import mark_line
+from diagnose.report.evidence import evidence_in_words
 from diagnose.whatif.cost import REPLAYED
 from telemetry.stages import STAGE_BY_LABEL, Stage, Stream
 from ui.dashboard.defaults import FAMILY_OF, typical_step, worst_finding
@@ -18,7 +19,7 @@ from ui.dashboard.pages.interface import SEVERITY_COLOURS
 from ui.dashboard.pages.panels import verdict_alert
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, Group, Metric, StepRange, View, ViewState
-from ui.dashboard.wording import count
+from ui.dashboard.wording import count, named_kind
 
 BEST_VIEW = {Kind.STAGE_IMBALANCE: View.WHATIF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
     FAMILY_OF, View.FLEET
@@ -128,7 +129,7 @@ def headline(report: Report, facts: RunFacts) -> Component:
         dmc.Text(f"Next: {worst.next_step}", size="sm"),
         dmc.Group(links, gap="sm", mt=4),
     ]
-    return verdict_alert(f"{worst.severity.value}: {worst.kind.value}", lines, SEVERITY_COLOURS[worst.severity])
+    return verdict_alert(f"{worst.severity.value}: {named_kind(worst.kind)}", lines, SEVERITY_COLOURS[worst.severity])
 
 
 def looking(facts: RunFacts) -> Component:
@@ -172,17 +173,15 @@ def _all_clear(report: Report) -> Component:
 
 def _fact(name: str, value: str) -> Component:
     """A name with its value. A long value takes the whole width."""
-    return html.Div(
-        [html.Dt(name.replace("_", " ")), html.Dd(value)], className="wide" if len(value) > WIDE_CHARACTERS else ""
-    )
+    return html.Div([html.Dt(name), html.Dd(value)], className="wide" if len(value) > WIDE_CHARACTERS else "")
 
 
 def _finding(finding: Finding, facts: RunFacts, below: Component | None) -> Component:
-    evidence = [_fact(name, _value(value)) for name, value in finding.evidence.items()]
+    evidence = [_fact(name, value) for name, value in evidence_in_words(finding.evidence)]
     head = dmc.Group(
         [
             dmc.Badge(finding.severity.value, color=SEVERITY_COLOURS[finding.severity], variant="light"),
-            dmc.Text(finding.kind.value, fw=600, size="sm"),
+            dmc.Text(named_kind(finding.kind), fw=600, size="sm"),
             dmc.Text(f"{finding.cost} · confidence {finding.confidence:.0%}", size="sm", c="dimmed"),
         ],
         gap="xs",
@@ -198,7 +197,3 @@ def _finding(finding: Finding, facts: RunFacts, below: Component | None) -> Comp
         ],
         className="finding",
     )
-
-
-def _value(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -16,6 +16,7 @@ POLL_EVERY_MS: dict[Live, int] = {"interval": 2000, "websocket": 10_000}
 """How often a page polls for new data. With a socket it polls only in case the socket fails."""
 OF_ALL_RUNS = {view: page.title for view, page in PAGES.items() if not page.needs_run}
 OF_A_RUN = {view: page.title for view, page in PAGES.items() if page.needs_run}
+TAB_TITLE = "tab-title"
 THEME = {"primaryColor": "blue", "defaultRadius": "sm", "headings": {"fontWeight": "600"}}
 
 
@@ -59,8 +60,9 @@ def draw_navigation(state: ViewState, reads: Reads) -> Component:
     """The name and state of the run, and tabs of its views."""
     if state.view is View.RUNS or (state.view is View.ALERTS and not state.run):
         tabs = [_tab(ViewState(view=view), state.view) for view in OF_ALL_RUNS]
-        title = dmc.VisuallyHidden(html.H1(OF_ALL_RUNS[state.view]))
-        return html.Div([title, html.Nav(tabs, **{"aria-label": "views"})], className="way-inner")
+        name = OF_ALL_RUNS[state.view]
+        title = dmc.VisuallyHidden(html.H1(name))
+        return html.Div([_tab_title(name), title, html.Nav(tabs, **{"aria-label": "views"})], className="way-inner")
     run = reads.newest(state)
     tabs = [_tab(ViewState(view=view, run=run.run_id, attempt=run.attempt), state.view) for view in OF_A_RUN]
     tabs.append(_tab(ViewState(view=View.ALERTS, run=run.run_id), state.view))
@@ -72,11 +74,17 @@ def draw_navigation(state: ViewState, reads: Reads) -> Component:
     attempt = [html.Span(f"attempt {run.attempt}", className="dim")] if len(reads.attempts(run.run_id)) > 1 else []
     return html.Div(
         [
+            _tab_title(run.run_id, PAGES[state.view].title),
             html.Div([*where, *attempt, state_badge(run.state)], className="where"),
             html.Nav(tabs, **{"aria-label": "views"}),
         ],
         className="way-inner",
     )
+
+
+def _tab_title(*parts: str) -> Component:
+    """The title of the browser's tab: ``pretrain-13b · Heat map · rankscope``."""
+    return dcc.Store(id=TAB_TITLE, data=" · ".join([*parts, "rankscope"]))
 
 
 def draw_notes(notes: tuple[str, ...], silent: NotShipping | None = None) -> Component | None:

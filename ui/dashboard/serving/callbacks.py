@@ -17,6 +17,7 @@ from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_click, after_controls
+from ui.dashboard.pages.frame import TAB_TITLE
 from ui.dashboard.serving.drawing import (
     Drawn,
     draw_canvas,
@@ -125,6 +126,12 @@ def keep_frame(app: dash.Dash, reads: Reads) -> None:
         State("way", "data-drawn"),
         State("notes", "data-drawn"),
     )(draw)
+
+
+def keep_tab_title(app: dash.Dash) -> None:
+    """The browser shows the page and the run in the title of its tab."""
+    set_title = ClientsideFunction("rankscope", "setTitle")
+    app.clientside_callback(set_title, Output("way", "data-title"), Input(TAB_TITLE, "data"))
 
 
 def keep_regions(app: dash.Dash, reads: Reads) -> None:

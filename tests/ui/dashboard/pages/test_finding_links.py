@@ -92,7 +92,7 @@ def test_a_long_value_of_evidence_takes_the_whole_width(facts: RunFacts) -> None
 
 @pytest.mark.parametrize(("ranks", "words"), [((5,), "rank 5"), ((4, 5, 6), "ranks 4-6")])
 def test_the_list_of_runs_names_one_rank_or_several(ranks: tuple[int, ...], words: str) -> None:
-    assert _finding_in_words(made_finding(Kind.NIC_FLAP, *ranks)) == f"nic-flap, {words}, h"
+    assert _finding_in_words(made_finding(Kind.NIC_FLAP, *ranks)) == f"link lost: {words}, h"
 
 
 def test_a_heavy_stage_shows_between_stages_and_never_as_a_ratio_within_one(facts: RunFacts) -> None:

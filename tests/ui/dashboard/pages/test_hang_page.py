@@ -125,7 +125,7 @@ def test_a_verdict_over_almost_nothing_is_drawn_too(judged: Judged) -> None:
         next_step="",
         confidence=0.4,
     )
-    assert "info: insufficient-evidence" in said("hang-verdict", judged)
+    assert "info: not enough evidence (insufficient-evidence)" in said("hang-verdict", judged)
     for region in ("grid-title", "chain", "rank", "stacks"):
         assert "could not be drawn" not in said(region, judged)
     plotted = draw_chart("grid", ViewState(view=View.HANG, run="made"), judged, None)

@@ -133,9 +133,9 @@ def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did
     assert found["watched"] is not None
     assert found["watched"].count == 0
     assert found["alert"] is not None
-    assert found["alert"].worst == "compute-straggler, rank 5, gpu-03"
+    assert found["alert"].worst == "slow rank: rank 5, gpu-03"
     assert found["seen"] is not None
-    assert found["seen"].worst == "compute-straggler, rank 5, gpu-03"
+    assert found["seen"].worst == "slow rank: rank 5, gpu-03"
     assert "not analysed" in text_of(ViewState(), reads)
 
 

@@ -19,7 +19,7 @@ from ui.dashboard.data.alerts import reported_alerts
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, Page, Region, region_id
 from ui.dashboard.pages.panels import loading, notice, panel
 from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState
-from ui.dashboard.wording import NS_PER_S, count, long_duration, stamp
+from ui.dashboard.wording import NS_PER_S, count, long_duration, named_kind, stamp
 
 PLACES = ("host", "rank", "device", "stage")
 
@@ -51,7 +51,7 @@ def alert_card(entry: ReportedAlert, now_ns: int) -> Component:
     alert, account = entry.alert, entry.alert.account
     head = [
         dmc.Badge(account.severity.value, color=SEVERITY_COLOURS[account.severity], variant="light"),
-        dmc.Text(alert.kind, fw=600, size="sm"),
+        dmc.Text(named_kind(alert.kind), fw=600, size="sm"),
         dcc.Link("Show view", href=view_address(alert), className="button small"),
     ]
     parts = [
@@ -194,7 +194,7 @@ def _past_row(entry: ReportedAlert) -> Component:
     run = ViewState(view=View.OVERVIEW, run=run_id, attempt=attempt).search()
     cells = [
         html.Span(stamp(alert.changed_ns)[:-3], title=f"began {stamp(alert.began_ns)}"),
-        dcc.Link(alert.kind, href=view_address(alert)),
+        dcc.Link(named_kind(alert.kind), href=view_address(alert)),
         place(alert),
         dcc.Link(run_id, href=run, className="run-link"),
         long_duration((alert.changed_ns - alert.began_ns) / NS_PER_S),

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.findings import Finding
+from diagnose.findings import Finding, kind_in_words
 from diagnose.model.load import DEFAULT_STEPS
 from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
@@ -127,7 +127,7 @@ def _cells(row: HostRow, state: ViewState) -> tuple[object, ...]:
     return (
         dcc.Link(row.host, href=address, className="run-link"),
         ranks_text(row.ranks, limit=3),
-        row.finding.kind.value if row.finding else "",
+        kind_in_words(row.finding.kind) if row.finding else "",
         f"{trouble.events:,}" if trouble.events else "",
         f"{trouble.flaps:,}" if trouble.flaps else "",
         f"{trouble.throttled_s:,.0f} s" if trouble.throttled_s >= 0.5 else "",

@@ -15,7 +15,7 @@ from ui.dashboard.pages.interface import SEVERITY_COLOURS
 from ui.dashboard.pages.panels import no_stall_text, rank_chips, swatch, verdict_alert, working
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import View, ViewState
-from ui.dashboard.wording import clock, count, long_duration, ranks_text, stamp
+from ui.dashboard.wording import clock, count, long_duration, named_kind, ranks_text, stamp
 
 MAX_STACKS, MAX_FRAMES, MAX_NOTES = 12, 16, 8
 
@@ -55,11 +55,12 @@ def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
 
 
 def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
-    """The stall in the list of findings."""
+    """The stall in the list of findings. ``verdict``: with a kind."""
+    assert verdict.kind is not None
     head = dmc.Group(
         [
             dmc.Badge(severity_of(verdict).value, color=_colour(verdict), variant="light"),
-            dmc.Text(str(verdict.kind), fw=600, size="sm"),
+            dmc.Text(named_kind(verdict.kind), fw=600, size="sm"),
         ],
         gap="xs",
     )
@@ -151,7 +152,7 @@ def _circumstances(verdict: HangVerdict) -> Iterator[str]:
 def _title(verdict: HangVerdict) -> str:
     if verdict.kind is None:
         return "No stall"
-    return f"{severity_of(verdict)}: {verdict.kind}"
+    return f"{severity_of(verdict)}: {named_kind(verdict.kind)}"
 
 
 def _colour(verdict: HangVerdict) -> str:

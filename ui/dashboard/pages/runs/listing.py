@@ -12,7 +12,7 @@ from typing import Any
 
 from diagnose.alerts.alert import Alert, Phase
 from diagnose.alerts.reported import ReportedAlerts
-from diagnose.findings import Finding, Severity
+from diagnose.findings import Finding, Severity, kind_in_words
 from diagnose.model.recent_steps import Attempt
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
@@ -198,11 +198,16 @@ def _alert_in_words(alert: Alert) -> str:
     labels = alert.labels
     places = [f"rank {labels['rank']}" if "rank" in labels else "", labels.get("host", ""), labels.get("stage", "")]
     pending = [" (pending)"] if alert.phase is Phase.PENDING else []
-    return ", ".join([alert.kind, *filter(None, places)]) + "".join(pending)
+    return _at(kind_in_words(alert.kind), list(filter(None, places))) + "".join(pending)
 
 
 def _finding_in_words(finding: Finding) -> str:
     noun = "rank" if len(finding.ranks) == 1 else "ranks"
     ranks = [f"{noun} {name_some(finding.ranks)}"] if finding.ranks else [finding.stage] * bool(finding.stage)
     hosts = [list_some(finding.hosts, 1)] if finding.hosts else []
-    return ", ".join([str(finding.kind), *ranks, *hosts])
+    return _at(kind_in_words(finding.kind), [*ranks, *hosts])
+
+
+def _at(words: str, places: list[str]) -> str:
+    """``slow rank: rank 5, gpu-03``."""
+    return ": ".join(filter(None, [words, ", ".join(places)]))
