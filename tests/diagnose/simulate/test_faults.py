@@ -95,6 +95,7 @@ def test_two_faults_of_one_run_are_both_told() -> None:
         ("slow:rank=5,factor=0.5", "factor=0.5"),
         ("slow:rank=5,factor=nan", "factor is nan"),
         ("stage:pp=2,factor=1.3", "stage 2"),
+        ("duration:stage=gc,factor=2", "the stage 'gc'"),
         ("sequences:spread=1.5", "spread=1.5"),
         ("data-stall:seconds=1,share=0", "share=0"),
         ("loss:step=12", "from step 12"),
