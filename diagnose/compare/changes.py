@@ -32,6 +32,8 @@ USUAL_RUN_SPREAD = 0.0025
 RUN_DEGREES = 30.0
 SHADOW = 0.2
 """A rank with less than this share of the largest change is not named, as in compute-straggler."""
+LEAST_STEPS = 10
+"""Steps with a stage, on each side, that its comparison needs."""
 MOST_UNKNOWN = 0.1
 """A rank without a time in more than this share of the steps is left out."""
 
@@ -74,7 +76,7 @@ def pair_ranks(a: Measure, b: Measure) -> PairedRanks | None:
     """The ranks of a compute stage in both runs. None if no rank is known in enough steps of both."""
     ranks = np.intersect1d(_known_ranks(a), _known_ranks(b))
     values_a, values_b = _logs(a, ranks), _logs(b, ranks)
-    if not len(ranks) or min(len(values_a), len(values_b)) < 2:
+    if not len(ranks) or min(len(values_a), len(values_b)) < LEAST_STEPS:
         return None
     in_a, in_b = locate(values_a), locate(values_b)
     relative_a, relative_b = values_a - in_a.at, values_b - in_a.at
@@ -137,10 +139,6 @@ def change_of_series(a: Measure, b: Measure, *, same_steps: bool) -> Located | N
             spread = _spread_within(side)
             change = change.plus_variance(spread.variance / len(side.ranks), spread.degrees)
     return with_runs(change)
-
-
-LEAST_STEPS = 10
-"""Steps with a stage, on each side, that its comparison needs."""
 
 
 def _series(measure: Measure) -> Floats:

@@ -28,7 +28,7 @@ from diagnose.compare.changes import (
     typical_change,
 )
 from diagnose.compare.inference import PRIOR_DEGREES, Located, Spread, student_bound, trimmed_mean
-from diagnose.compare.measures import Basis, Measure, measures_of
+from diagnose.compare.measures import OF_RANKS, Measure, measures_of
 from diagnose.compare.notes import notes_on
 from diagnose.compare.records import (
     NS_PER_S,
@@ -52,6 +52,10 @@ LEAST_CHANGE = 0.01
 LEAST_COST = 1e-4
 """Share of the step. A stage that adds or saves less is no difference."""
 
+CONFIRMED = (
+    "the step time alone is within the bound of all tests. The verdict follows from a stage or a rank, and the 95% "
+    "interval of the step time confirms it"
+)
 Key = tuple[str, Stage]
 """Role and stage."""
 
@@ -108,10 +112,12 @@ def compare_sides(a: Side, b: Side, *, least_change: float = LEAST_CHANGE) -> Co
     typical = pair.typical_change(tests) if pair.has_step else None
     stages = tuple(pair.stage(key, tests, changed.get(key)) for key in pair.keys)
     ranks = _rank_changes(pair, changed)
+    verdict = _verdict(step, typical, stages, ranks, least_change)
+    is_of_step = any(each is None or each.change.verdict is verdict for each in (step, typical))
     return Comparison(
         a=a.facts,
         b=b.facts,
-        verdict=_verdict(step, typical, stages, ranks, least_change),
+        verdict=verdict,
         least_change=least_change,
         num_tests=tests.number,
         step=step,
@@ -122,7 +128,7 @@ def compare_sides(a: Side, b: Side, *, least_change: float = LEAST_CHANGE) -> Co
             RankRatios(stage=stage, role=role, ranks=paired.ranks, ratio=np.exp(paired.own))
             for (role, stage), paired in pair.ranks.items()
         ),
-        notes=tuple(notes_on(a, b)),
+        notes=(*notes_on(a, b), *([] if is_of_step else [CONFIRMED])),
     )
 
 
@@ -141,7 +147,7 @@ class _Pair:
     def _paired_ranks(self) -> Iterator[tuple[Key, PairedRanks]]:
         for key, measure in self._in_a.items():
             other = self._in_b.get(key)
-            if other is not None and measure.basis is other.basis is Basis.COMPUTE:
+            if other is not None and measure.basis is other.basis and measure.basis in OF_RANKS:
                 paired = pair_ranks(measure, other)
                 if paired is not None:
                     yield key, paired

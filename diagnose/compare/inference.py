@@ -30,7 +30,7 @@ MOST_LINGERING = 0.95
 MAD_EFFICIENCY = 0.37
 """A variance from median absolute deviations is as exact as one from this share of the values (Rousseeuw and Croux,
 JASA 88, 1993)."""
-PRIOR_DEGREES = 10.0
+PRIOR_DEGREES = 5.0
 """Degrees of freedom of the usual variance between ranks."""
 FEWEST_DEGREES = 2.0
 SMALLEST_CHANCE = 1e-12
@@ -102,8 +102,11 @@ class Spread:
 
 
 def spread_between(values: Floats, usual: float) -> Spread:
-    """The variance between the values of ranks. ``usual``: the usual standard deviation."""
-    degrees = MAD_EFFICIENCY * max(0, len(values) - 1)
+    """The variance between the values of ranks. ``usual``: the usual standard deviation.
+
+    Two ranks show nothing: each is as far from the other as the other from it.
+    """
+    degrees = MAD_EFFICIENCY * max(0, len(values) - 2)
     measured = robust_sigma(values, 0.0) ** 2
     total = PRIOR_DEGREES + degrees
     return Spread(variance=(PRIOR_DEGREES * usual**2 + degrees * measured) / total, degrees=total)

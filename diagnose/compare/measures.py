@@ -23,6 +23,7 @@ from diagnose.model.operations import Floats, Ints, Operations, summed
 from diagnose.model.peers import medians
 from diagnose.model.roles import role_views
 from diagnose.model.self_time import without_inner
+from diagnose.model.view import Basis as WorkBasis
 from diagnose.model.view import RunView
 from telemetry.stages import Stage, StageClass
 
@@ -35,10 +36,14 @@ class Basis(StrEnum):
     """Which time of a stage is compared."""
 
     COMPUTE = "compute time of each rank"
+    PROCESSOR = "processor time of each rank"
     TRANSFER = "transfer"
     MEDIAN = "median rank"
     SHORTEST = "shortest rank"
     MEAN = "mean over the ranks"
+
+
+OF_RANKS = (Basis.COMPUTE, Basis.PROCESSOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +55,7 @@ class Measure:
     """Empty in a job with one program."""
     basis: Basis
     ns: Floats
-    """Nanoseconds [steps, columns]. NaN without an operation. Columns are ranks if ``basis`` is COMPUTE."""
+    """Nanoseconds [steps, columns]. NaN without an operation. Columns are ranks if ``basis`` is in ``OF_RANKS``."""
     ranks: Ints
     """Number in the job of the rank of each column. Empty if columns are no ranks."""
     groups: Ints
@@ -74,10 +79,12 @@ def _of_role(view: RunView, chosen: frozenset[int]) -> Iterator[Measure]:
         if stage in LEFT_OUT or stage in received or not (stage in view.work or stage in operations):
             continue
         if stage in view.work:
-            basis, ns = Basis.COMPUTE, view.work[stage].ns[:, columns]
+            work = view.work[stage]
+            is_processor = work.basis is WorkBasis.PROCESSOR_TIME
+            basis, ns = Basis.PROCESSOR if is_processor else Basis.COMPUTE, work.ns[:, columns]
         else:
             basis, ns = _of_stage(stage, operations, view, columns)
-        is_compute = basis is Basis.COMPUTE
+        is_compute = basis in OF_RANKS
         if not np.isnan(ns).all():
             yield Measure(
                 stage=stage,

@@ -24,7 +24,9 @@ def notes_on(a: Side, b: Side) -> Iterator[str]:
             yield "the ranks of the two sides belong to different pipeline stages or roles, which do different work"
     if a.has_steps_of(b):
         yield "both sides are ranks of the same steps, so their step time is the same and is not compared"
-    elif a.ranks or b.ranks:
+    elif shared := a.num_shared_steps(b):
+        yield f"the sides share {shared} steps, which makes a difference smaller"
+    if not a.has_steps_of(b) and (a.ranks or b.ranks):
         yield "the step time is that of the whole job, not of the chosen ranks"
     yield from _moved(a, b)
 

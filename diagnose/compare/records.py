@@ -94,6 +94,11 @@ class Side:
         mine, others = ((each.view.run_id, each.view.attempt) for each in (self, other))
         return mine == others and np.array_equal(self.view.steps, other.view.steps)
 
+    def num_shared_steps(self, other: "Side") -> int:
+        """Number of steps of one attempt that both sides contain."""
+        mine, others = ((each.view.run_id, each.view.attempt) for each in (self, other))
+        return len(np.intersect1d(self.view.steps, other.view.steps)) if mine == others else 0
+
     def has_ranks_of(self, other: "Side") -> bool:
         """Whether ranks of the same number have the same place in both jobs."""
         return self.view.topology == other.view.topology and self.ranks == other.ranks
@@ -149,6 +154,12 @@ class RankChange:
     cost: float
     """Time that it adds to a step of this rank, as a share of A's step time."""
     verdict: Verdict
+
+    @property
+    def hosts(self) -> str:
+        """``gpu-003``, or ``gpu-003 (A: gpu-001)`` if the rank ran on another host."""
+        now = self.host_b or "unknown"
+        return now if self.host_a == self.host_b else f"{now} (A: {self.host_a or 'unknown'})"
 
     @property
     def worst(self) -> Stage:

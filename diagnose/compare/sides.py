@@ -83,15 +83,15 @@ def _window(text: str) -> StepWindow:
     return StepWindow(first_step=first, last_step=last)
 
 
-def load_side(reader: Reader, name: SideName) -> Side:
-    """The side from a store.
+def load_side(reader: Reader, name: SideName, *, max_operations: int = MAX_OPERATIONS // 2) -> Side:
+    """The side from a store. Of steps with more than ``max_operations``, fewer of the newest are read.
 
     Raises:
         UnknownRunError: there is no such run or attempt.
         UsageError: too few steps are stored, or a rank does not exist.
     """
     run_id, attempt = newest_attempt(reader, name.run_id, name.attempt)
-    view = load_view(reader, run_id, attempt, name.window, max_operations=MAX_OPERATIONS // 2, with_inner=True)
+    view = load_view(reader, run_id, attempt, name.window, max_operations=max_operations, with_inner=True)
     return side_of(view, name)
 
 

@@ -5,7 +5,7 @@ from diagnose.report.ablation_report import ablation_cells, ablation_object, abl
 from diagnose.report.as_json import hang_object, report_object, whatif_object
 from diagnose.report.as_text import report_text, whatif_text
 from diagnose.report.comparison_report import COLUMNS as COMPARISON_COLUMNS
-from diagnose.report.comparison_report import comparison_cells, comparison_object, comparison_text
+from diagnose.report.comparison_report import comparison_cells, comparison_object, comparison_sides, comparison_text
 from diagnose.report.comparison_report import headline as comparison_headline
 from diagnose.report.goodput_report import goodput_object, goodput_text
 from diagnose.report.hang_as_text import hang_text
@@ -19,6 +19,7 @@ __all__ = [
     "comparison_cells",
     "comparison_headline",
     "comparison_object",
+    "comparison_sides",
     "comparison_text",
     "goodput_object",
     "goodput_text",

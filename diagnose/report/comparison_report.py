@@ -216,7 +216,7 @@ def _why_not(each: StageChange) -> str:
 
 def comparison_text(found: Comparison) -> RenderableType:
     """The comparison as a text for rich."""
-    sides = [line(f"{name}: {_side_text(side)}", style="dim") for name, side in (("A", found.a), ("B", found.b))]
+    sides = [line(text, style="dim") for text in comparison_sides(found)]
     legend = (
         f"±: half of the 95% interval. cost: share of a step of A. {found.num_tests:,} tests have one bound together. "
         f"Changes below {found.least_change:.1%} are no difference. Stages: without waiting, without ranks that differ"
@@ -244,6 +244,11 @@ def _stages_table(found: Comparison) -> Table:
     return table
 
 
+def comparison_sides(found: Comparison) -> list[str]:
+    """What A and B are, in words."""
+    return [f"{name}: {_side_text(side)}" for name, side in (("A", found.a), ("B", found.b))]
+
+
 def _side_text(side: SideFacts) -> str:
     ranks = f", ranks {name_some(side.ranks)}" if side.ranks else ""
     left_out = f", without {side.left_out} of warm-up or profiles" if side.left_out else ""
@@ -258,15 +263,9 @@ def _ranks_text(found: Comparison) -> Iterator[RenderableType]:
         table.add_column(name)
     for each in found.ranks[:MOST_RANKS]:
         ratios = ", ".join(f"{stage.label} {ratio - 1:+.1%}" for stage, ratio in each.stages.items())
-        cells = (str(each.rank), hosts_of(each), ratios, signed(each.cost, 2), str(each.verdict))
+        cells = (str(each.rank), each.hosts, ratios, signed(each.cost, 2), str(each.verdict))
         table.add_row(*map(line, cells))
     yield Text()
     yield table
     if len(found.ranks) > MOST_RANKS:
         yield line(f"{len(found.ranks) - MOST_RANKS:,} more ranks: use --json", style="dim")
-
-
-def hosts_of(each: RankChange) -> str:
-    """``gpu-003``, ``gpu-003 (A: gpu-001)``."""
-    now = each.host_b or "unknown"
-    return now if each.host_a == each.host_b else f"{now} (A: {each.host_a or 'unknown'})"

@@ -181,6 +181,18 @@ def _find(state: ViewState, value: Any) -> ViewState:
     return replace(state, find=found[:MAX_NAME].strip())
 
 
+def side_parts(name: str) -> tuple[str, str]:
+    """The run of a side of a comparison, and its steps and ranks: ``gpt/0`` and ``steps=0-9/ranks=0-7``."""
+    parts = name.split("/")
+    first = next((at for at, part in enumerate(parts) if at and "=" in part), len(parts))
+    return "/".join(parts[:first]), "/".join(parts[first:])
+
+
+def _side(run: Any, part: Any) -> str:
+    joined = "/".join(text for text in (str(run or ""), str(part or "").strip(" /")) if text)
+    return "".join(letter for letter in joined if letter.isprintable())[:MAX_NAME]
+
+
 _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "stage": lambda state, value: at_stage(state, STAGE_BY_LABEL[value]),
     "metric": lambda state, value: replace(state, metric=Metric(value)),
@@ -197,4 +209,8 @@ _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "rank": _rank,
     "ideal": lambda state, value: replace(state, ideal=value == SHOWN),
     "find": _find,
+    "a": lambda state, value: replace(state, a=_side(value, side_parts(state.a)[1])),
+    "b": lambda state, value: replace(state, b=_side(value, side_parts(state.b)[1])),
+    "a-part": lambda state, value: replace(state, a=_side(side_parts(state.a)[0], value)),
+    "b-part": lambda state, value: replace(state, b=_side(side_parts(state.b)[0], value)),
 }
