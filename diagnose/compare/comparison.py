@@ -1,6 +1,6 @@
 """Compare two sides: is B slower than A, by how much, in which stages, and on which ranks.
 
-    views --measures--> times of stages --changes--> step time, stages, ranks --one bound for all tests--> verdict
+    views --measures--> times of stages --changes--> step time, stages, ranks --bounds for all tests--> verdict
 
 B is slower if its step time is, by more than noise and the least change. It is also slower if a stage or a rank is, if
 its cost alone reaches the least change, and if the step time confirms it: its whole 95% interval is on the same side.
@@ -18,6 +18,7 @@ import numpy as np
 
 from diagnose.compare.changes import (
     USUAL_CHANGE,
+    Bound,
     PairedRanks,
     change_of_ranks,
     change_of_series,
@@ -48,8 +49,9 @@ from telemetry.stages import Stage
 FAMILY_CHANCE = 1e-3
 """Probability of any difference between two equal runs."""
 INTERVAL_CHANCE = 0.05
+NUM_STEP_TESTS = 2
 LEAST_CHANGE = 0.01
-LEAST_COST = 1e-4
+LEAST_COST = 2e-5
 """Share of the step. A stage that adds or saves less is no difference."""
 
 CONFIRMED = (
@@ -65,24 +67,29 @@ class Tests:
     """All tests of a comparison together."""
 
     number: int
+    """Of stages and ranks."""
     least_log: float
     """The least change, as a logarithm."""
 
     def bound(self, degrees: float) -> float:
-        """How many standard errors a difference needs."""
-        return student_bound(FAMILY_CHANCE / self.number, degrees)
+        """How many standard errors a difference of a stage or rank needs: half of the chance is theirs."""
+        return student_bound(FAMILY_CHANCE / 2 / self.number, degrees)
 
-    def change(self, located: Located, *, is_worth: bool = True) -> Change:
+    def bound_of_step(self, degrees: float) -> float:
+        """The same of the two step times. It does not depend on the number of ranks."""
+        return student_bound(FAMILY_CHANCE / 2 / NUM_STEP_TESTS, degrees)
+
+    def change(self, located: Located, bound: Bound, *, is_worth: bool = True) -> Change:
         """``is_worth``: whether the cost of the change is large enough for a difference."""
         at, error = float(located.at[0]), sqrt(float(located.variance[0]))
         degrees = float(located.degrees[0])
         half = student_bound(INTERVAL_CHANCE, degrees) * error
-        is_clear = abs(at) >= self.least_log and bool(is_beyond(located, self.bound)[0]) and is_worth
+        is_clear = abs(at) >= self.least_log and bool(is_beyond(located, bound)[0]) and is_worth
         return Change(
             ratio=exp(at),
             low=exp(at - half),
             high=exp(at + half),
-            detectable=expm1(max(self.least_log, self.bound(degrees) * error)),
+            detectable=expm1(max(self.least_log, bound(degrees) * error)),
             verdict=direction(at) if is_clear else Verdict.NO_DIFFERENCE,
         )
 
@@ -163,21 +170,21 @@ class _Pair:
     @property
     def num_tests(self) -> int:
         num_ranks = sum(len(paired.ranks) for paired in self.ranks.values())
-        return max(1, 2 * self.has_step + len(self.ranks) + len(self._series) + num_ranks)
+        return max(1, len(self.ranks) + len(self._series) + num_ranks)
 
     def step_change(self, tests: Tests) -> StepChange:
         """Of the mean step time."""
         a_ns, b_ns = self.a.view.step_ns, self.b.view.step_ns
-        change = self._with_slowest_rank(mean_change(a_ns, b_ns))
-        return StepChange(a_s=self.step_a_ns / NS_PER_S, b_s=step_time_ns(b_ns) / NS_PER_S, change=tests.change(change))
+        return self._of_step(self.step_a_ns, step_time_ns(b_ns), mean_change(a_ns, b_ns), tests)
 
     def typical_change(self, tests: Tests) -> StepChange:
         """Of the trimmed mean."""
         a_ns, b_ns = self.a.view.step_ns, self.b.view.step_ns
-        change = self._with_slowest_rank(typical_change(a_ns, b_ns))
-        return StepChange(
-            a_s=trimmed_mean(a_ns) / NS_PER_S, b_s=trimmed_mean(b_ns) / NS_PER_S, change=tests.change(change)
-        )
+        return self._of_step(trimmed_mean(a_ns), trimmed_mean(b_ns), typical_change(a_ns, b_ns), tests)
+
+    def _of_step(self, a_ns: float, b_ns: float, change: Located, tests: Tests) -> StepChange:
+        exact = self._with_slowest_rank(change)
+        return StepChange(a_s=a_ns / NS_PER_S, b_s=b_ns / NS_PER_S, change=tests.change(exact, tests.bound_of_step))
 
     def _with_slowest_rank(self, change: Located) -> Located:
         usual = Spread(variance=USUAL_CHANGE**2, degrees=PRIOR_DEGREES)
@@ -208,7 +215,7 @@ class _Pair:
             b_s=b_s,
             a_share=a_share,
             b_share=b_share,
-            change=None if located is None else tests.change(located, is_worth=abs(cost) >= LEAST_COST),
+            change=None if located is None else tests.change(located, tests.bound, is_worth=abs(cost) >= LEAST_COST),
             cost=cost,
         )
 

@@ -187,6 +187,7 @@ class Comparison:
     least_change: float
     """Smaller changes are no difference, as a share."""
     num_tests: int
+    """Tests of stages and ranks."""
     step: StepChange | None
     """Mean step time. None: both sides are ranks of the same steps."""
     typical: StepChange | None

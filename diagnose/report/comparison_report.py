@@ -218,7 +218,7 @@ def comparison_text(found: Comparison) -> RenderableType:
     """The comparison as a text for rich."""
     sides = [line(text, style="dim") for text in comparison_sides(found)]
     legend = (
-        f"±: half of the 95% interval. cost: share of a step of A. {found.num_tests:,} tests have one bound together. "
+        f"±: half of the 95% interval. cost: share of a step of A. {found.num_tests:,} tests of stages and ranks. "
         f"Changes below {found.least_change:.1%} are no difference. Stages: without waiting, without ranks that differ"
     )
     return Group(
