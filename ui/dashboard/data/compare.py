@@ -40,15 +40,31 @@ def choices(reads: Reads) -> list[str]:
     return [f"{row['run_id']}/{row['attempt']}" for row in reads.run_rows()[:MOST_CHOICES]]
 
 
+def side_parts(name: str) -> tuple[str, str]:
+    """The run of a side, and its steps and ranks: ``gpt/0`` and ``steps=0-9/ranks=0-7``. The run can be missing."""
+    parts = name.split("/")
+    first = next((at for at, part in enumerate(parts) if at and "=" in part), len(parts))
+    return "/".join(parts[:first]), "/".join(parts[first:])
+
+
+def joined_side(run: str, part: str) -> str:
+    """The inverse of :func:`side_parts`."""
+    return f"{run}/{part}" if part else run
+
+
 def side_names(state: ViewState, reads: Reads) -> tuple[str, str]:
-    """The sides of the address. B is otherwise the run of the page, A the newest attempt before it. A may be empty."""
-    run = reads.newest(state)
-    b = state.b or f"{run.run_id}/{run.attempt}"
-    if state.a:
-        return state.a, b
-    stored, run_b = choices(reads), b.partition("/")[0]
-    place = next((at for at, name in enumerate(stored) if name == b or name.startswith(f"{run_b}/")), -1)
-    return next(iter(stored[place + 1 :]), ""), b
+    """The sides of the address. The default run of B is that of the page. That of A is the newest attempt before B,
+    otherwise the newest other one. A is empty if only one attempt is stored."""
+    (run_a, part_a), (run_b, part_b) = side_parts(state.a), side_parts(state.b)
+    if not run_b:
+        run = reads.newest(state)
+        run_b = f"{run.run_id}/{run.attempt}"
+    if not run_a:
+        stored = choices(reads)
+        place = next((at for at, name in enumerate(stored) if name == run_b or name.startswith(f"{run_b}/")), -1)
+        others = [*stored[place + 1 :], *stored[: max(place, 0)]]
+        run_a = others[0] if others else run_b if part_a else ""
+    return joined_side(run_a, part_a), joined_side(run_b, part_b)
 
 
 def comparison_request(state: ViewState, reads: Reads) -> ComparisonRequest | None:

@@ -12,6 +12,7 @@ from dash.development.base_component import Component
 from diagnose.model.collectives import GROUP_STAGES
 from diagnose.model.exposed import AXIS_OF_STREAM
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
+from ui.dashboard.data.compare import joined_side, side_parts
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.view_state import (
     LARGEST,
@@ -181,15 +182,8 @@ def _find(state: ViewState, value: Any) -> ViewState:
     return replace(state, find=found[:MAX_NAME].strip())
 
 
-def side_parts(name: str) -> tuple[str, str]:
-    """The run of a side of a comparison, and its steps and ranks: ``gpt/0`` and ``steps=0-9/ranks=0-7``."""
-    parts = name.split("/")
-    first = next((at for at, part in enumerate(parts) if at and "=" in part), len(parts))
-    return "/".join(parts[:first]), "/".join(parts[first:])
-
-
 def _side(run: Any, part: Any) -> str:
-    joined = "/".join(text for text in (str(run or ""), str(part or "").strip(" /")) if text)
+    joined = joined_side(str(run or ""), str(part or "").strip(" /"))
     return "".join(letter for letter in joined if letter.isprintable())[:MAX_NAME]
 
 

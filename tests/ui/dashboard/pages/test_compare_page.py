@@ -66,6 +66,9 @@ def test_the_charts_show_both_runs_and_every_rank_with_its_host(reads: Reads) ->
 def test_controls_change_a_side_and_keep_the_other_one(reads: Reads) -> None:
     values = control_values(ViewState(view=View.COMPARE, run="slow", a="base/0/steps=0-19"), reads)
     assert values == {"a": "base/0", "a-part": "steps=0-19", "b": "slow/0", "b-part": ""}
+    default = after_controls(ViewState(view=View.COMPARE, run="slow"), {"a-part": "steps=0-19"})
+    assert control_values(default, reads)["a"] == "base/0"
+    assert control_values(default, reads)["a-part"] == "steps=0-19"
     ranges = after_controls(SLOWER, {"a": "slow/0"})
     for part, name in (("a-part", "steps=0-19"), ("b-part", "steps=20-39")):
         ranges = after_controls(ranges, {part: name})

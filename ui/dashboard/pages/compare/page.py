@@ -15,9 +15,16 @@ from diagnose.compare.records import Comparison, RankChange, Verdict
 from diagnose.report import COMPARISON_COLUMNS, comparison_cells, comparison_headline, comparison_sides
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
-from ui.dashboard.data.compare import choices, comparison, comparison_freshness, comparison_request, side_names
+from ui.dashboard.data.compare import (
+    choices,
+    comparison,
+    comparison_freshness,
+    comparison_request,
+    side_names,
+    side_parts,
+)
 from ui.dashboard.figures.comparison import STEPS_PX, rank_ratios, step_times
-from ui.dashboard.pages.controls import bar, link_button, side_parts, timeline_of, titled
+from ui.dashboard.pages.controls import bar, link_button, timeline_of, titled
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import (
     chart_panel,
