@@ -78,12 +78,9 @@ def load_view(
     max_operations: int = MAX_OPERATIONS,
     with_inner: bool = False,
 ) -> RunView:
-    """The view of one attempt. Without a window: its newest 200 steps.
+    """The view of one attempt. Without a window: its newest 200 steps. ``with_inner``: see ``RunView.inner``.
 
-    ``with_inner``: whether the view keeps the collectives inside compute spans.
-
-    If the steps hold more than ``max_operations``, fewer of the newest are loaded. Samples, fleet and clocks are read
-    at the same time as the operations: in a small run they take as long.
+    If the steps hold more than ``max_operations``, fewer of the newest are loaded.
 
     Raises:
         UnknownRunError: no rank of this attempt has reported.
