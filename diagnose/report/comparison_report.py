@@ -119,12 +119,13 @@ def _by(step: StepChange, typical: StepChange, verdict: Verdict) -> str:
 
 
 def _seen(found: Comparison) -> str:
-    if found.step is None:
+    if found.step is None or found.typical is None:
         return ""
-    return (
-        f": a step takes {found.step.b_s:.3f} s in B and {found.step.a_s:.3f} s in A. "
-        f"A change of {found.step.change.detectable:.1%} would be a difference"
-    )
+    least = min(found.step.change.detectable, found.typical.change.detectable)
+    times = f": a step takes {found.step.b_s:.3f} s in B and {found.step.a_s:.3f} s in A"
+    if least > 1:
+        return f"{times}. The steps vary too much to see even a change of 100%"
+    return f"{times}. A change of {least:.1%} would be a difference"
 
 
 def parts(found: Comparison) -> Iterator[str]:
