@@ -76,11 +76,11 @@ def load_view(
     window: StepWindow | None = None,
     *,
     max_operations: int = MAX_OPERATIONS,
+    with_inner: bool = False,
 ) -> RunView:
-    """The view of one attempt. Without a window: its newest 200 steps.
+    """The view of one attempt. Without a window: its newest 200 steps. ``with_inner``: see ``RunView.inner``.
 
-    If the steps hold more than ``max_operations``, fewer of the newest are loaded. Samples, fleet and clocks are read
-    at the same time as the operations: in a small run they take as long.
+    If the steps hold more than ``max_operations``, fewer of the newest are loaded.
 
     Raises:
         UnknownRunError: no rank of this attempt has reported.
@@ -119,6 +119,7 @@ def load_view(
         on_device=on_device,
         meta=meta,
         exchanges=inner.get(Stage.EP_ALL_TO_ALL),
+        inner=inner if with_inner else {},
         exposed=exposed_of(loaded, waits, on_device=on_device),
     )
 

@@ -82,6 +82,7 @@ def topology_of_role(topology: Topology, ranks: Ints) -> Topology:
 def _view_of(view: RunView, role: str, is_member: Bools, places: Sequence[int]) -> RunView:
     ranks = np.flatnonzero(is_member)
     operations = {stage: _within(each, view.topology, is_member) for stage, each in view.operations.items()}
+    inner = {stage: _within(each, view.topology, is_member) for stage, each in view.inner.items()}
     work = {stage: _work_of(each, ranks) for stage, each in view.work.items() if _is_known(each.ns, ranks)}
     exchanges = None if view.exchanges is None else view.exchanges.chosen(ranks=ranks)
     return replace(
@@ -95,6 +96,7 @@ def _view_of(view: RunView, role: str, is_member: Bools, places: Sequence[int]) 
         off_cpu={stage: ns[:, ranks] for stage, ns in view.off_cpu.items() if stage in work},
         overlap={stage: ns[:, ranks] for stage, ns in view.overlap.items() if stage in work},
         operations={stage: each for stage, each in operations.items() if each.present.any()},
+        inner={stage: each for stage, each in inner.items() if each.present.any()},
         exposed={stage: ns[:, ranks] for stage, ns in view.exposed.items()},
         exchanges=exchanges if exchanges is not None and exchanges.present.any() else None,
         meta=tuple(view.meta[rank] for rank in ranks if rank < len(view.meta)),

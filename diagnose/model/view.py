@@ -104,6 +104,8 @@ class RunView:
     """What each rank reported at its start (``RankIdentity.meta``). Empty if nothing is known."""
     exchanges: Operations | None = None
     """The ep-all-to-all operations, with sizes. They are inside compute spans, so ``operations`` lacks them."""
+    inner: Mapping[Stage, Operations] = field(default_factory=dict)
+    """The collectives inside compute spans. Empty unless ``load_view`` was asked for them: they are many."""
     exposed: Mapping[Stage, Floats] = field(default_factory=dict)
     """Communication stages: exposed time, nanoseconds [steps, ranks] (``exposed.py``). Empty if it is not known."""
     role: str = ""
@@ -171,6 +173,7 @@ class RunView:
             off_cpu={stage: ns[rows] for stage, ns in self.off_cpu.items()},
             overlap={stage: ns[rows] for stage, ns in self.overlap.items()},
             operations={stage: operations.chosen(steps=rows) for stage, operations in self.operations.items()},
+            inner={stage: operations.chosen(steps=rows) for stage, operations in self.inner.items()},
             exposed={stage: ns[rows] for stage, ns in self.exposed.items()},
             exchanges=None if self.exchanges is None else self.exchanges.chosen(steps=rows),
         )

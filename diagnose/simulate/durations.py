@@ -69,7 +69,7 @@ class Durations:
     def compute(self, slot: int) -> ComputeTimes:
         """Durations of a forward or backward."""
         pp, stage = self._place(slot)
-        work = self._plan.seconds(stage) * self._draws.compute(slot, self._shape) * self.lanes(self._ranks, pp)
+        work = self._seconds(stage) * self._draws.compute(slot, self._shape) * self.lanes(self._ranks, pp)
         work *= self._conditions.sequences[:, :, int(self._slots.microbatch[slot]), None]
         wall = work * self.lanes(self._conditions.wall, pp)
         if self._plan.noise.wall_spread:
@@ -80,7 +80,7 @@ class Durations:
     def inner(self, slot: int) -> Floats:
         """Seconds of the tensor-parallel collective inside a forward or backward, [steps, dp, 1]."""
         spread = self._plan.noise.transfer_spread
-        seconds = self._plan.seconds(Stage.TP_ALL_REDUCE)
+        seconds = self._seconds(Stage.TP_ALL_REDUCE)
         return seconds * self._draws.transfer(len(self._slots) + slot, (*self._shape[:2], 1), spread)
 
     def exchange(self, slot: int, number: int) -> Floats:
@@ -88,7 +88,7 @@ class Durations:
         drawn = self._draws.transfer(
             EXCHANGE_DRAW + 2 * slot + number, (self._shape[0], 1, 1), self._plan.noise.transfer_spread
         )
-        return np.asarray(self._plan.seconds(Stage.EP_ALL_TO_ALL) * drawn)
+        return np.asarray(self._seconds(Stage.EP_ALL_TO_ALL) * drawn)
 
     def layers(self, slot: int, times: ComputeTimes) -> LayerTimes:
         """Durations of the layers of a forward or backward with sharded parameters."""
@@ -99,7 +99,7 @@ class Durations:
 
         def collective(of: Stage, number: int, spread: float) -> Floats:
             drawn = self._draws.transfer(key + number, (LAYERS, self._shape[0], 1, self._shape[2]), spread)
-            return np.asarray(self._plan.seconds(of) / LAYERS * drawn * link)
+            return np.asarray(self._seconds(of) / LAYERS * drawn * link)
 
         tensor = self._draws.transfer(key + 2, (LAYERS, *self._shape[:2], 1), noise.transfer_spread)
         reduces = stage is Stage.BACKWARD_COMPUTE
@@ -107,7 +107,7 @@ class Durations:
             work_s=layers_of(times, self._draws.compute(key, shape)),
             gather_s=collective(Stage.PARAMS_ALL_GATHER, 0, noise.gather_spread),
             reduce_s=collective(Stage.GRADS_REDUCE_SCATTER, 1, noise.reduce_spread) if reduces else np.zeros(0),
-            tensor_s=self._plan.seconds(Stage.TP_ALL_REDUCE) / LAYERS * tensor,
+            tensor_s=self._seconds(Stage.TP_ALL_REDUCE) / LAYERS * tensor,
         )
 
     def other(self, slot: int) -> Floats:
@@ -124,7 +124,7 @@ class Durations:
                 return self._across_dp(slot, pp, stage)
             case Stage.OPTIMIZER_CLIP:
                 key, spread = self._stages.index(stage), self._plan.noise.gather_spread
-                return self._plan.seconds(stage) * self._draws.transfer(key, (self._shape[0], 1, 1), spread)
+                return self._seconds(stage) * self._draws.transfer(key, (self._shape[0], 1, 1), spread)
             case Stage.EMBEDDING_GRADS_ALL_REDUCE:
                 return self._across_pp(self._stages.index(stage), stage, (0, self._plan.topology.pp - 1))
             case _:
@@ -153,6 +153,11 @@ class Durations:
         goes = receiver >= 0 or self._plan.num_chunks > 1
         return np.asarray(goes & (self._host[:, sender] != self._host[:, receiver]))
 
+    def _seconds(self, stage: Stage) -> Floats:
+        """Seconds of a stage without noise, [steps, 1, 1]."""
+        factor = self._conditions.durations.get(stage, np.ones(self._plan.num_steps))
+        return np.asarray(self._plan.seconds(stage) * factor[:, None, None])
+
     def lanes(self, ranks: Floats, pp: int) -> Floats:
         """The lanes of one pipeline rank: [steps, ranks] -> [steps, dp, tp]."""
         return self._plan.topology.arranged(np.atleast_2d(ranks))[:, :, pp, :]
@@ -161,7 +166,7 @@ class Durations:
         return int(self._slots.pp[slot]), self._stages[slot]
 
     def _alone(self, slot: int, stage: Stage) -> Floats:
-        return self._plan.seconds(stage) * self._draws.compute(slot, self._shape)
+        return self._seconds(stage) * self._draws.compute(slot, self._shape)
 
     def _collection(self, slot: int, pp: int, stage: Stage) -> Floats:
         if stage is not Stage.FORWARD_COMPUTE or not self._collects:
@@ -175,7 +180,7 @@ class Durations:
         spread = noise.gather_spread if stage is Stage.PARAMS_ALL_GATHER else noise.reduce_spread
         drawn = self._draws.transfer(slot, (self._shape[0], 1, self._shape[2]), spread)
         link = self.lanes(self._conditions.dp_link, pp).max(axis=1, keepdims=True)
-        transfer = self._plan.seconds(stage) / self._plan.num_chunks * drawn * link
+        transfer = self._seconds(stage) / self._plan.num_chunks * drawn * link
         return np.asarray(transfer + self.silence(slot))
 
     def _across_pp(self, slot: int, stage: Stage, ends: tuple[int, ...]) -> Floats:
@@ -183,7 +188,7 @@ class Durations:
         first side."""
         link = np.maximum.reduce([self.lanes(self._conditions.pp_link, pp) for pp in ends])
         drawn = self._draws.transfer(slot, self._shape, self._plan.noise.transfer_spread)
-        return np.asarray(self._plan.seconds(stage) * drawn * link)
+        return np.asarray(self._seconds(stage) * drawn * link)
 
     def _transfer(self, slot: int, pp: int, stage: Stage) -> Floats:
         other = int(self._other_side[slot])

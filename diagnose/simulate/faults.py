@@ -13,6 +13,7 @@ from diagnose.findings import Kind
 from diagnose.simulate.scene import Conditions, Scene
 from telemetry.errors import UsageError
 from telemetry.host_metrics import Metric
+from telemetry.stages import STAGE_BY_LABEL, Stage
 
 MOST = 1e6
 """Limit of factors, seconds, milliseconds and steps."""
@@ -172,6 +173,34 @@ class HeavyStage(Lasting):
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         conditions.work[self.rows(conditions.scene), conditions.scene.on_pp(self.pp)] *= self.factor
         return Blame(pp=self.pp)
+
+
+DURATIONS = (
+    *(Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER, Stage.DATA_LOAD, Stage.TP_ALL_REDUCE),
+    *(Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.FORWARD_SEND, Stage.BACKWARD_SEND),
+)
+"""Stages of which ``duration`` can change the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongStage(Lasting):
+    """A stage that takes ``factor`` times as long on all ranks, such as after an upgrade of a driver or library."""
+
+    kind: ClassVar[Kind] = Kind.MFU_DECLINE
+    stage: str
+    """Label of one of ``DURATIONS``."""
+    factor: float
+
+    def check(self, scene: Scene) -> None:
+        check_least(0.0, factor=self.factor)
+        known = [stage.label for stage in DURATIONS]
+        if self.stage not in known:
+            raise UsageError(f"a fault on the stage {self.stage!r}", hint=f"stages are {', '.join(known)}")
+
+    def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
+        factors = conditions.stage_factors(STAGE_BY_LABEL[self.stage])
+        factors[self.rows(conditions.scene)] *= self.factor
+        return Blame()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,6 +154,7 @@ def view(simulation: Simulation) -> RunView:
         on_device=on_device,
         meta=meta,
         exchanges=inner.get(Stage.EP_ALL_TO_ALL),
+        inner=inner,
     )
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from diagnose.model.operations import Int64s
 from telemetry.errors import UsageError
+from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 Floats = npt.NDArray[np.float64]
@@ -136,6 +137,13 @@ class Conditions:
     """The link losses in ``silence_s``, for each card."""
     held_down: dict[str, Floats] = field(default_factory=dict)
     """Throttling counter of a GPU -> the part of ``work`` that it causes."""
+
+    durations: dict[Stage, Floats] = field(default_factory=dict)
+    """Stage -> factor on its time on all ranks, [steps]."""
+
+    def stage_factors(self, stage: Stage) -> Floats:
+        """The factors of one stage. Faults change them in place."""
+        return self.durations.setdefault(stage, np.ones(self.scene.num_steps))
 
     def held_down_by(self, counter: str) -> Floats:
         """The factor of one counter. Faults change it in place."""

@@ -6,6 +6,7 @@ slow:rank=5,factor=1.4            compute of a rank takes `factor` times as long
 throttle:rank=5,factor=1.4        the clock of its GPU is reduced; shape=waves (period= steps) or ramp; reason=heat,
                                   power or brake
 stage:pp=3,factor=1.3             a pipeline stage has more work than the others
+duration:stage=optimizer,factor=2 a stage of the step takes longer on all ranks, as after an upgrade
 sequences:spread=0.3              microbatches of unequal length; shape=lognormal or heavy
 gc                                garbage collection inside forwards, at irregular steps; also every= (steps), ms=,
                                   share= (of the ranks), rank=, host=
@@ -35,7 +36,7 @@ from typing import Any, get_args
 import numpy as np
 
 from diagnose.ranges import fold_ranks
-from diagnose.simulate.faults import Fault, HeavyStage, Loss, Sequences, Slow, Throttle
+from diagnose.simulate.faults import Fault, HeavyStage, LongStage, Loss, Sequences, Slow, Throttle
 from diagnose.simulate.host_faults import Collections, Contention, DataStall, Decline, Drift, Flap, SlowLink, SlowWriter
 from diagnose.simulate.job_faults import IdleRole, Tail, UnequalExperts
 from diagnose.simulate.noise import Draws
@@ -49,6 +50,7 @@ KINDS: dict[str, type[Any]] = {
     "slow": Slow,
     "throttle": Throttle,
     "stage": HeavyStage,
+    "duration": LongStage,
     "sequences": Sequences,
     "gc": Collections,
     "link": SlowLink,

@@ -27,6 +27,7 @@ def until(view: RunView, num_steps: int) -> RunView:
         off_cpu={stage: ns[:num_steps] for stage, ns in view.off_cpu.items()},
         overlap={stage: ns[:num_steps] for stage, ns in view.overlap.items()},
         operations={stage: _rows(one, num_steps) for stage, one in view.operations.items()},
+        inner={stage: _rows(one, num_steps) for stage, one in view.inner.items()},
         exchanges=None if view.exchanges is None else _rows(view.exchanges, num_steps),
         samples={name: _series(one, last) for name, one in view.samples.items()},
         history=_series(view.history, last),

@@ -42,6 +42,7 @@ SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}
 RUN = "demo-20261121-0301"
 STUCK_RUN = "demo-20261120-2214"
 SIMULATED_RUN = "simulated-slow-rank"
+EARLIER_RUN = "simulated-before"
 SICK_RUN = "llm-7b-20261119"
 TOLD_RUN = "llm-7b-20261118"
 STEP = 42
@@ -58,6 +59,7 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
     """Served runs of eight ranks, one with a slow rank and one that stands still, and the address of each page."""
     with memory_store() as store:
         stand_still(store)
+        store_simulated(store, EARLIER_RUN, noise=RECORDED, seed=1)
         store_simulated(store, SIMULATED_RUN, f"slow:rank={SLOW},factor=1.4", noise=RECORDED)
         fall_ill(store)
         run = SyntheticRun(run_id=RUN)
@@ -156,6 +158,7 @@ def addresses(run_id: str, span: str) -> dict[str, str]:
         "grid-of-a-stall": f"?view=grid&run={STUCK_RUN}&rank=2",
         "grid-of-a-stall-3d": f"?view=grid&run={STUCK_RUN}&rank=2&form=3d",
         "whatif": f"?view=whatif&run={SIMULATED_RUN}",
+        "compare": f"?view=compare&run={SIMULATED_RUN}&a={EARLIER_RUN}",
         "hang": f"?view=hang&run={STUCK_RUN}",
         "hang-victim": f"?view=hang&run={STUCK_RUN}&rank=2",
         "overview-of-a-stall": f"?view=overview&run={STUCK_RUN}",

@@ -24,6 +24,7 @@ def store_simulated(
     fsdp: bool = False,
     experts: bool = False,
     roles: tuple[Role, ...] = (),
+    seed: int = 0,
 ) -> None:
     """Two ranks on each host, with ``faults`` such as ``slow:rank=5,factor=1.4``."""
     plan = SimulatedRun(
@@ -36,6 +37,7 @@ def store_simulated(
         experts=experts,
         roles=roles,
         clock_offset_ms=clock_offset_ms,
+        seed=seed,
         faults=tuple(parse_fault(one) for one in faults),
     )
     simulation = simulate(plan)

@@ -92,6 +92,11 @@ COMMANDS = {
     "diagnose": Subcommand(
         target="ui.cli.commands.diagnose:diagnose_app", extra="ui", help="Explain what slows or stalls a run."
     ),
+    "compare": Subcommand(
+        target="ui.cli.commands.compare:compare",
+        extra="ui",
+        help="Compare two runs, attempts, step ranges or sets of ranks: is B slower than A.",
+    ),
     "goodput": Subcommand(
         target="ui.cli.commands.goodput:goodput",
         extra="ui",

@@ -8,6 +8,7 @@
     ?view=hang&run=demo&attempt=0&rank=5
     ?view=grid&run=demo&attempt=0&rank=5&colour=blame&form=3d
     ?view=whatif&run=demo&attempt=0&steps=100-199
+    ?view=compare&run=demo&a=demo/0/steps=0-99&b=demo/0/steps=100-199
     ?view=fleet&run=demo&attempt=0&host=gpu-003&family=gpu&steps=100-199
     ?view=clock&run=demo&attempt=0&host=gpu-003
     ?view=runs&find=gpt&order=mfu
@@ -81,6 +82,8 @@ def parse_search(search: str | None) -> Parsed:
         family=read("family", Family, None),
         find=read("find", _name, ""),
         order=read("order", RunOrder, RunOrder.TROUBLE),
+        a=read("a", _name, ""),
+        b=read("b", _name, ""),
     )
     return Parsed(state, tuple(notes))
 

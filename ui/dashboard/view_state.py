@@ -29,6 +29,7 @@ class View(StrEnum):
     TIMELINE = "timeline"
     GRID = "grid"
     WHATIF = "whatif"
+    COMPARE = "compare"
     GOODPUT = "goodput"
     HANG = "hang"
     FLEET = "fleet"
@@ -167,6 +168,10 @@ class ViewState:
     family: Family | None = None
     find: str = ""
     order: RunOrder = RunOrder.TROUBLE
+    a: str = ""
+    """The reference of a comparison, as the command names it: ``gpt/0/steps=100-199``."""
+    b: str = ""
+    """What is compared with it."""
 
     def search(self) -> str:
         """The address of this view, from its ``?`` on; the inverse of :func:`ui.dashboard.address.parse_search`."""
@@ -192,5 +197,7 @@ class ViewState:
             "family": self.family and self.family.value,
             "find": self.find or None,
             "order": None if self.order is RunOrder.TROUBLE else self.order.value,
+            "a": self.a or None,
+            "b": self.b or None,
         }
         return "?" + urlencode({name: value for name, value in values.items() if value is not None})

@@ -7,6 +7,7 @@ from diagnose.simulate.role_names import parse_roles
 from diagnose.simulate.run import simulate
 from diagnose.simulate.truth import KINDS, fault_text, parse_fault, truth_object
 from telemetry.errors import UsageError
+from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
 
@@ -15,6 +16,7 @@ TEXTS = {
     "slow:factor=1.4,rank=5": (Kind.COMPUTE_STRAGGLER, (5,), None),
     "throttle:factor=1.4,shape=ramp,host=gpu-001": (Kind.GPU_THROTTLED, tuple(range(8, 16)), None),
     "stage:pp=1,factor=1.3": (Kind.STAGE_IMBALANCE, (), 1),
+    "duration:factor=1.1,stage=optimizer": (Kind.MFU_DECLINE, (), None),
     "sequences:spread=0.3,shape=heavy": (Kind.DATA_IMBALANCE, (), None),
     "gc:rank=5,every=2": (Kind.LATE_LAUNCH, (5,), None),
     "link:rank=3,factor=4,axis=dp": (Kind.SLOW_LINK, (3,), None),
@@ -95,6 +97,7 @@ def test_two_faults_of_one_run_are_both_told() -> None:
         ("slow:rank=5,factor=0.5", "factor=0.5"),
         ("slow:rank=5,factor=nan", "factor is nan"),
         ("stage:pp=2,factor=1.3", "stage 2"),
+        ("duration:stage=gc,factor=2", "the stage 'gc'"),
         ("sequences:spread=1.5", "spread=1.5"),
         ("data-stall:seconds=1,share=0", "share=0"),
         ("loss:step=12", "from step 12"),
@@ -113,6 +116,18 @@ def test_what_cannot_be_is_refused_with_a_hint(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as error:
         plan(text)
     assert error.value.hint
+
+
+@pytest.mark.parametrize("fsdp", [False, True])
+def test_a_longer_stage_is_longer_on_all_ranks_and_no_other_compute_is(fsdp: bool) -> None:
+    usual, longer = (
+        simulate(plan(*faults, noise="none", fsdp=fsdp)).operations
+        for faults in ((), ("duration:stage=optimizer,factor=1.5,first_step=6",))
+    )
+    for stage in (Stage.FORWARD_COMPUTE, Stage.OPTIMIZER):
+        ratio = longer[stage].total_ns() / usual[stage].total_ns()
+        assert ratio[:6] == pytest.approx(1.0, abs=1e-6)
+        assert ratio[6:] == pytest.approx(1.5 if stage is Stage.OPTIMIZER else 1.0, abs=1e-6)
 
 
 def test_a_network_that_nobody_uses_cannot_fail() -> None:

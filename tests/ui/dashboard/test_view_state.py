@@ -49,6 +49,8 @@ states = st.builds(
     ideal=st.booleans(),
     host=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
     family=st.none() | st.sampled_from(Family),
+    a=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
+    b=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
 )
 
 

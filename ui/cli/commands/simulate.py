@@ -10,8 +10,8 @@ from ui.cli.commands.command import Needs, command
 from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption
 
 FAULT_KINDS = (
-    *("slow", "throttle", "stage", "sequences", "gc", "link", "flap", "data-stall", "drift", "contention", "decline"),
-    *("loss", "checkpoint", "tail", "idle", "experts"),
+    *("slow", "throttle", "stage", "duration", "sequences", "gc", "link", "flap", "data-stall", "drift", "contention"),
+    *("decline", "loss", "checkpoint", "tail", "idle", "experts"),
 )
 """As ``diagnose.simulate.truth`` has them, which takes long to load."""
 DataParallelOption = Annotated[int, typer.Option(help="Degree of data parallelism.")]

@@ -12,6 +12,7 @@ from dash.development.base_component import Component
 from diagnose.model.collectives import GROUP_STAGES
 from diagnose.model.exposed import AXIS_OF_STREAM
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
+from ui.dashboard.data.compare import joined_side, side_parts
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.view_state import (
     LARGEST,
@@ -181,6 +182,11 @@ def _find(state: ViewState, value: Any) -> ViewState:
     return replace(state, find=found[:MAX_NAME].strip())
 
 
+def _side(run: Any, part: Any) -> str:
+    joined = joined_side(str(run or ""), str(part or "").strip(" /"))
+    return "".join(letter for letter in joined if letter.isprintable())[:MAX_NAME]
+
+
 _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "stage": lambda state, value: at_stage(state, STAGE_BY_LABEL[value]),
     "metric": lambda state, value: replace(state, metric=Metric(value)),
@@ -197,4 +203,8 @@ _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "rank": _rank,
     "ideal": lambda state, value: replace(state, ideal=value == SHOWN),
     "find": _find,
+    "a": lambda state, value: replace(state, a=_side(value, side_parts(state.a)[1])),
+    "b": lambda state, value: replace(state, b=_side(value, side_parts(state.b)[1])),
+    "a-part": lambda state, value: replace(state, a=_side(side_parts(state.a)[0], value)),
+    "b-part": lambda state, value: replace(state, b=_side(side_parts(state.b)[0], value)),
 }

@@ -1,0 +1,213 @@
+"""The result of a comparison: B against A."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from diagnose.compare.measures import Basis
+from diagnose.findings import StepWindow
+from diagnose.model.operations import Floats, Ints
+from diagnose.model.view import RunView
+from telemetry.stages import Stage
+
+NS_PER_S = 1e9
+
+
+class Verdict(StrEnum):
+    """B against A."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    NO_DIFFERENCE = "no-difference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The ratio B / A of a time."""
+
+    ratio: float
+    low: float
+    """The interval from ``low`` to ``high`` contains the true ratio with 95% probability."""
+    high: float
+    detectable: float
+    """The smallest change, as a share of A, that would have been a difference."""
+    verdict: Verdict
+    """A difference holds for all tests together (``inference.py``) and is not smaller than the least change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFacts:
+    """One side."""
+
+    label: str
+    run_id: str
+    attempt: int
+    window: StepWindow
+    num_steps: int
+    """Number of compared steps."""
+    left_out: int
+    """Steps of the warm-up and of profiles that are not compared."""
+    ranks: tuple[int, ...]
+    """The chosen ranks. Empty: all."""
+    mesh: str
+    steps: Ints
+    """Numbers of the compared steps."""
+    step_ns: Floats
+    """Step time of each of ``steps``."""
+    hosts: tuple[str, ...]
+    """Host of each rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What to compare: steps without warm-up, and some or all ranks."""
+
+    view: RunView
+    label: str
+    """As the user named it, with the attempt."""
+    ranks: tuple[int, ...] = ()
+    """Empty: all."""
+    left_out: int = 0
+    """Number of steps of the warm-up and of profiles that the view does not contain."""
+
+    @property
+    def facts(self) -> SideFacts:
+        view = self.view
+        return SideFacts(
+            label=self.label,
+            run_id=view.run_id,
+            attempt=view.attempt,
+            window=view.window,
+            num_steps=len(view.steps),
+            left_out=self.left_out,
+            ranks=self.ranks,
+            mesh=str(view.topology),
+            steps=view.steps,
+            step_ns=view.step_ns,
+            hosts=view.hosts,
+        )
+
+    def has_steps_of(self, other: "Side") -> bool:
+        """Whether both are the same steps of one attempt."""
+        mine, others = ((each.view.run_id, each.view.attempt) for each in (self, other))
+        return mine == others and np.array_equal(self.view.steps, other.view.steps)
+
+    def num_shared_steps(self, other: "Side") -> int:
+        """Number of steps of one attempt that both sides contain."""
+        mine, others = ((each.view.run_id, each.view.attempt) for each in (self, other))
+        return len(np.intersect1d(self.view.steps, other.view.steps)) if mine == others else 0
+
+    def has_ranks_of(self, other: "Side") -> bool:
+        """Whether ranks of the same number have the same place in both jobs."""
+        return self.view.topology == other.view.topology and self.ranks == other.ranks
+
+    def is_same_as(self, other: "Side") -> bool:
+        return self.has_steps_of(other) and self.has_ranks_of(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChange:
+    """A step time of both sides, in seconds."""
+
+    a_s: float
+    b_s: float
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageChange:
+    """A stage of both sides. Seconds of one step: of the steps that have the stage."""
+
+    stage: Stage
+    role: str
+    basis: Basis | None
+    """None: the stage is measured in different ways."""
+    a_s: float | None
+    """None: A does not have the stage."""
+    b_s: float | None
+    a_share: float
+    """Share of the steps that have the stage."""
+    b_share: float
+    change: Change | None
+    """Without the ranks of ``RankChange``. None: one side has the stage in too few steps."""
+    cost: float
+    """Time that it adds to a step, as a share of A's step time. Negative: B saves this time."""
+
+    @property
+    def name(self) -> str:
+        """``forward-compute``, ``actor forward-compute``."""
+        return f"{self.role} {self.stage.label}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankChange:
+    """A rank whose compute time changed by more than that of the others."""
+
+    rank: int
+    role: str
+    host_a: str
+    host_b: str
+    stages: Mapping[Stage, float]
+    """Stage -> ratio B / A beyond the change of the other ranks."""
+    cost: float
+    """Time that it adds to a step of this rank, as a share of A's step time."""
+    verdict: Verdict
+
+    @property
+    def hosts(self) -> str:
+        """``gpu-003``, or ``gpu-003 (A: gpu-001)`` if the rank ran on another host."""
+        now = self.host_b or "unknown"
+        return now if self.host_a == self.host_b else f"{now} (A: {self.host_a or 'unknown'})"
+
+    @property
+    def worst(self) -> Stage:
+        """The stage with the largest change."""
+        return max(self.stages, key=lambda stage: abs(self.stages[stage] - 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRatios:
+    """B / A of the compute time of every rank in one stage."""
+
+    stage: Stage
+    role: str
+    ranks: Ints
+    ratio: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """B against A."""
+
+    a: SideFacts
+    b: SideFacts
+    verdict: Verdict
+    least_change: float
+    """Smaller changes are no difference, as a share."""
+    num_tests: int
+    """Tests of stages and ranks."""
+    step: StepChange | None
+    """Mean step time. None: both sides are ranks of the same steps."""
+    typical: StepChange | None
+    """Trimmed mean: a few long steps do not change it."""
+    stages: tuple[StageChange, ...]
+    ranks: tuple[RankChange, ...]
+    """The largest change first. Empty if ranks are not comparable: see ``notes``."""
+    ratios: tuple[RankRatios, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def exit_status(self) -> int:
+        """1 if B is slower."""
+        return int(self.verdict is Verdict.SLOWER)
+
+    def stages_that_are(self, verdict: Verdict) -> list[StageChange]:
+        """The costliest first."""
+        found = [each for each in self.stages if each.change is not None and each.change.verdict is verdict]
+        return sorted(found, key=lambda each: -abs(each.cost))
+
+    def ranks_that_are(self, verdict: Verdict) -> list[RankChange]:
+        """The largest change first."""
+        return [each for each in self.ranks if each.verdict is verdict]

@@ -1,0 +1,131 @@
+"""Two runs over each other: the step time of each step, and the ratio of the compute time of each rank.
+
+step time   A  ..-.'..-.'..        ranks   forward-compute   1.00 1.00 1.10 1.00
+            B  .-'-.'-'..-'                backward-compute  1.00 1.00 1.09 1.01
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from diagnose.compare.records import Comparison, RankRatios, SideFacts
+from ui.dashboard.figures.series import thinned
+from ui.dashboard.figures.style import BLUE, CLEAR, COLOUR_BAR_PX, RATIO_SCALE, TROUBLE, framed, plain, room_for, short
+from ui.dashboard.records import Floats
+
+STEPS_PX = 260
+EDGES_PX, ROW_PX, LEAST_ROW_PX = 84, 34, 6
+LEAST_PX, MOST_PX = 190, 900
+RANKS_A_ROW = 128
+"""More ranks continue in the next row."""
+RATIOS = (0.8, 1.2)
+"""Range of the colours. Changes below 2.4% are grey."""
+
+
+def step_times(found: Comparison, *, keep: str) -> go.Figure:
+    """Step time of A and B by step. If they have no step in common, both begin at 0. ``keep``: as in ``framed``."""
+    is_common = len(np.intersect1d(found.a.steps, found.b.steps)) > 0
+    lines = [
+        _line("A", found.a, BLUE, first=0 if is_common else int(found.a.steps[0])),
+        _line("B", found.b, TROUBLE, first=0 if is_common else int(found.b.steps[0])),
+    ]
+    return framed(
+        lines,
+        height_px=STEPS_PX,
+        keep=keep,
+        hovermode="closest",
+        margin={"t": 34, "r": 24, "b": 48},
+        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "bgcolor": CLEAR},
+        xaxis={"title": {"text": "step" if is_common else "step, from the first compared one on", "standoff": 6}},
+        yaxis={"ticksuffix": " s", "nticks": 5},
+    )
+
+
+def _line(name: str, side: SideFacts, colour: str, *, first: int) -> go.Scatter:
+    step, seconds = thinned(side.steps, side.step_ns / 1e9)
+    return go.Scatter(
+        x=step - first,
+        y=seconds,
+        mode="lines",
+        line={"color": colour, "width": 1.6},
+        opacity=0.85,
+        name=f"{name}: {plain(short(side.label, 60))}",
+        customdata=step,
+        hovertemplate=f"<b>{name}</b>, step %{{customdata}}<br>%{{y:.3f}} s<extra></extra>",
+    )
+
+
+def rank_ratios(found: Comparison, *, keep: str) -> go.Figure | None:
+    """B / A of the compute time of each rank. None if ranks are not compared."""
+    rows = [row for ratios in found.ratios for row in _rows(ratios, found)]
+    if not rows:
+        return None
+    labels = [label for label, _, _ in rows]
+    width = max(len(values) for _, values, _ in rows)
+    cells = go.Heatmap(
+        z=np.array([_padded(values, width) for _, values, _ in rows], dtype=np.float32),
+        x=np.arange(width),
+        y=np.arange(len(rows)),
+        text=[[*hover, *[""] * (width - len(hover))] for _, _, hover in rows],
+        zmin=RATIOS[0],
+        zmax=RATIOS[1],
+        colorscale=RATIO_SCALE,
+        xgap=1,
+        ygap=2,
+        hovertemplate="%{text}<br><b>%{z:.3f}x the time of A</b><extra></extra>",
+        hoverongaps=False,
+        colorbar={
+            "thickness": 12,
+            "outlinewidth": 0,
+            "len": 1.0,
+            "tickvals": [0.8, 0.9, 1.0, 1.1, 1.2],
+            "ticktext": ["≤0.8", "0.9", "1 = A", "1.1", "≥1.2"],
+        },
+    )
+    return framed(
+        [cells],
+        height_px=_height_px(len(rows)),
+        keep=keep,
+        margin={"l": room_for(labels), "r": COLOUR_BAR_PX, "t": 10, "b": 48},
+        xaxis={"title": {"text": _axis_title(found, width), "standoff": 6}, "nticks": 16},
+        yaxis={
+            "autorange": "reversed",
+            "showgrid": False,
+            "tickvals": list(range(0, len(rows), -(-len(rows) // 40))),
+            "ticktext": labels[:: -(-len(rows) // 40)],
+        },
+    )
+
+
+def _height_px(num_rows: int) -> int:
+    """Rows of a large run are thinner."""
+    most = max(MOST_PX, EDGES_PX + LEAST_ROW_PX * num_rows)
+    return int(np.clip(EDGES_PX + ROW_PX * num_rows, LEAST_PX, most))
+
+
+def _axis_title(found: Comparison, width: int) -> str:
+    return "rank" if all(len(each.ranks) <= RANKS_A_ROW for each in found.ratios) else f"place in rows of {width} ranks"
+
+
+def _rows(ratios: RankRatios, found: Comparison) -> Iterator[tuple[str, Floats, list[str]]]:
+    """The label, the ratios and the hover texts of each row."""
+    name = f"{ratios.role} {ratios.stage.label}".strip()
+    many = len(ratios.ranks) > RANKS_A_ROW
+    for first in range(0, len(ratios.ranks), RANKS_A_ROW):
+        ranks = ratios.ranks[first : first + RANKS_A_ROW].tolist()
+        label = f"{name}, from rank {ranks[0]}" if many else name
+        yield plain(label), ratios.ratio[first : first + RANKS_A_ROW], [_hover(rank, name, found) for rank in ranks]
+
+
+def _hover(rank: int, name: str, found: Comparison) -> str:
+    """``rank 5 on gpu-001``, with the host in A if it was another one."""
+    host_a, host_b = (plain(side.hosts[rank] or "unknown host") for side in (found.a, found.b))
+    moved = f" (A: {host_a})" if host_a != host_b else ""
+    return f"rank {rank} on {host_b}{moved}<br>{plain(name)}"
+
+
+def _padded(values: Sequence[float] | Floats, width: int) -> Floats:
+    padded = np.full(width, np.nan)
+    padded[: len(values)] = values
+    return padded

@@ -1,0 +1,184 @@
+"""The compare page: whether B is slower than A, by how much, in which stages and on which ranks.
+
+Both sides are in the address, in the form of `rankscope compare`. So a link shows the same comparison.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import dash_mantine_components as dmc
+import plotly.graph_objects as go
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from diagnose.compare.records import Comparison, RankChange, Verdict
+from diagnose.report import COMPARISON_COLUMNS, comparison_cells, comparison_headline, comparison_sides
+from ui.dashboard.data import Reads
+from ui.dashboard.data.cache import StillWorking
+from ui.dashboard.data.compare import (
+    choices,
+    comparison,
+    comparison_freshness,
+    comparison_request,
+    side_names,
+    side_parts,
+)
+from ui.dashboard.figures.comparison import STEPS_PX, rank_ratios, step_times
+from ui.dashboard.pages.controls import bar, link_button, timeline_of, titled
+from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
+from ui.dashboard.pages.panels import (
+    chart_panel,
+    controls_panel,
+    heading,
+    loading,
+    notice,
+    panel,
+    table,
+    verdict_alert,
+    working,
+)
+from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import capitalized
+
+VERDICT_COLOURS = {Verdict.SLOWER: "red", Verdict.FASTER: "teal", Verdict.NO_DIFFERENCE: "gray"}
+MOST_RANKS = 50
+PART_HINT = "steps=100-199/ranks=0-7"
+MEANINGS = (
+    "±: half of the 95% interval. Cost: the share of a step of A that the change adds. A verdict holds for all rows "
+    "and ranks together. Stages are measured without waiting, and without the ranks that differ."
+)
+
+
+def skeleton() -> Component:
+    steps, ratios = heading("Step time by step"), heading("Compute time of each rank, B / A")
+    return dmc.Stack(
+        [
+            controls_panel("compare"),
+            html.Div(working("Comparing …"), id=region_id("compare-says")),
+            html.Div(loading(240), id=region_id("compare-stages")),
+            chart_panel("compare-steps", steps, label="step time of A and B by step", height_px=STEPS_PX),
+            chart_panel("compare-ranks", ratios, label="ratio of compute time by rank, coloured", height_px=STEPS_PX),
+            html.Div(id=region_id("compare-named")),
+        ],
+        gap="md",
+    )
+
+
+def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
+    """The run and the part of both sides."""
+    (a, a_part), (b, b_part) = map(side_parts, side_names(state, reads))
+    return {"a": a, "a-part": a_part, "b": b, "b-part": b_part}
+
+
+def _draw_controls(state: ViewState, reads: Reads) -> Component:
+    values, stored = control_values(state, reads), choices(reads)
+    return bar(*(control for side in ("a", "b") for control in _side_controls(side, values, stored)))
+
+
+def _side_controls(side: str, values: dict[str, object], stored: list[str]) -> Iterator[Component]:
+    chosen = str(values[side])
+    data = stored if chosen in stored or not chosen else [chosen, *stored]
+    label = "A: the reference" if side == "a" else "B: compared with A"
+    yield dmc.Select(
+        label=label, id=control_id(side), value=chosen, data=data, searchable=True, w=300, allowDeselect=False
+    )
+    yield dmc.TextInput(
+        label=f"Part of {side.upper()}",
+        id=control_id(f"{side}-part"),
+        value=values[f"{side}-part"],
+        placeholder=PART_HINT,
+        debounce=True,
+        w=220,
+    )
+
+
+def _draw_links(state: ViewState, reads: Reads) -> Component:
+    a, b = side_names(state, reads)
+    return html.Div([link_button("Swap A and B", replace(state, a=b, b=a))] if a else [], className="links")
+
+
+def _found(state: ViewState, reads: Reads) -> Comparison | None:
+    request = comparison_request(state, reads)
+    return None if request is None else comparison(request, reads)
+
+
+def _draw_says(state: ViewState, reads: Reads) -> Component:
+    """The verdict, that it is being computed, or what is missing."""
+    request = comparison_request(state, reads)
+    if request is None:
+        return notice("Only one run is stored", "Choose A, such as other steps of this run: Part of A, steps=0-99.")
+    try:
+        found = comparison(request, reads)
+    except StillWorking:
+        return working(f"Comparing {request.num_operations:,} operations. The page updates automatically.")
+    lines = [dmc.Text(text, size="sm") for text in (*comparison_sides(found), *map(capitalized, found.notes))]
+    return verdict_alert(comparison_headline(found), lines, VERDICT_COLOURS[found.verdict])
+
+
+def _draw_stages(state: ViewState, reads: Reads) -> Component | None:
+    found = _found(state, reads)
+    if found is None:
+        return None
+    a, b = side_names(state, reads)
+    run = reads.newest(state)
+    exactly = ViewState(view=View.COMPARE, run=run.run_id, attempt=run.attempt, a=a, b=b)
+    rows = [
+        (*(html.Span(cell, className="whole-word") for cell in (name, *numbers)), _verdict(verdict), compared)
+        for name, *numbers, verdict, compared in comparison_cells(found)
+    ]
+    parts = [
+        titled("Step time and stages", exactly),
+        table([capitalized(name) for name in COMPARISON_COLUMNS], rows, min_width_px=760),
+        dmc.Text(MEANINGS, size="sm", c="dimmed"),
+    ]
+    return html.Section(parts, className="panel")
+
+
+def _verdict(text: str) -> Component | str:
+    colour = next((VERDICT_COLOURS[verdict] for verdict in Verdict if text == verdict), None)
+    return dmc.Badge(text, color=colour, variant="light", size="md") if colour else text
+
+
+def _draw_named(state: ViewState, reads: Reads) -> Component | None:
+    found = _found(state, reads)
+    if found is None or not found.ranks:
+        return None
+    names = ("Rank", "Host", "Change beyond the other ranks", "Cost", "Verdict")
+    rows = [tuple(_rank_cells(each, found)) for each in found.ranks[:MOST_RANKS]]
+    left_out = len(found.ranks) - MOST_RANKS
+    more = [dmc.Text(f"{left_out:,} more ranks are not listed", size="sm", c="dimmed")] if left_out > 0 else []
+    return panel("Ranks that differ", dmc.Stack([table(names, rows, min_width_px=560), *more], gap="xs"))
+
+
+def _rank_cells(each: RankChange, found: Comparison) -> Iterator[object]:
+    of_b = ViewState(run=found.b.run_id, attempt=found.b.attempt)
+    yield dcc.Link(f"rank {each.rank}", href=timeline_of(of_b, each.rank, None).search())
+    yield each.hosts
+    yield ", ".join(f"{stage.label} {ratio - 1:+.1%}" for stage, ratio in each.stages.items())
+    yield f"{each.cost:+.2%}"
+    yield _verdict(str(each.verdict))
+
+
+def _chart(draw: Callable[..., go.Figure | None]) -> Chart:
+    def drawn(state: ViewState, reads: Reads) -> go.Figure | None:
+        found = _found(state, reads)
+        return None if found is None else draw(found, keep=f"{found.a.label} {found.b.label}")
+
+    return Chart(draw=drawn)
+
+
+PAGE = Page(
+    title="Compare",
+    skeleton=skeleton,
+    regions={
+        "compare-controls": Region(draw=_draw_controls, live=False),
+        "compare-links": Region(draw=_draw_links, live=False, quiet=True),
+        "compare-says": Region(draw=_draw_says),
+        "compare-stages": Region(draw=_draw_stages, quiet=True),
+        "compare-named": Region(draw=_draw_named, quiet=True),
+    },
+    charts={"compare-steps": _chart(step_times), "compare-ranks": _chart(rank_ratios)},
+    control_values=control_values,
+    preload=_found,
+    freshness=comparison_freshness,
+)
