@@ -3,8 +3,8 @@
     views --measures--> times of stages --changes--> step time, stages, ranks --bounds for all tests--> verdict
 
 B is slower if its step time is, by more than noise and the least change. It is also slower if a stage or a rank is, if
-its cost alone reaches the least change, and if the step time confirms it: its whole 95% interval is on the same side.
-Such a second test needs no stricter bound, because it follows only on a difference (Marcus, Peritz and Gabriel,
+its change alone is a large enough share of the step, and if the step time confirms it: its whole 95% interval is on the
+same side. Such a second test needs no stricter bound, because it follows only on a difference (Marcus, Peritz and Gabriel,
 Biometrika 63, 1976).
 """
 
@@ -51,7 +51,7 @@ FAMILY_CHANCE = 1e-3
 INTERVAL_CHANCE = 0.05
 NUM_STEP_TESTS = 2
 LEAST_CHANGE = 0.01
-LEAST_COST = 2e-5
+LEAST_SHARE = 2e-5
 """Share of the step. A stage that adds or saves less is no difference."""
 
 CONFIRMED = (
@@ -80,7 +80,7 @@ class Tests:
         return student_bound(FAMILY_CHANCE / 2 / NUM_STEP_TESTS, degrees)
 
     def change(self, located: Located, bound: Bound, *, is_worth: bool = True) -> Change:
-        """``is_worth``: whether the cost of the change is large enough for a difference."""
+        """``is_worth``: whether the change is a large enough share of a step for a difference."""
         at, error = float(located.at[0]), sqrt(float(located.variance[0]))
         degrees = float(located.degrees[0])
         half = student_bound(INTERVAL_CHANCE, degrees) * error
@@ -202,10 +202,10 @@ class _Pair:
         located = self._series.get(key)
         if changed is not None and not changed.all():
             located = change_of_ranks(self.ranks[key], ~changed)
-        cost_s = (b_s or 0.0) * b_share - (a_s or 0.0) * a_share
+        added_s = (b_s or 0.0) * b_share - (a_s or 0.0) * a_share
         if located is not None and a_s is not None:
-            cost_s = a_s * a_share * expm1(float(located.at[0]))
-        cost = cost_s * NS_PER_S / self.step_a_ns
+            added_s = a_s * a_share * expm1(float(located.at[0]))
+        share = added_s * NS_PER_S / self.step_a_ns
         bases = {each.basis for each in (of_a, of_b) if each is not None}
         return StageChange(
             stage=stage,
@@ -215,8 +215,8 @@ class _Pair:
             b_s=b_s,
             a_share=a_share,
             b_share=b_share,
-            change=None if located is None else tests.change(located, tests.bound, is_worth=abs(cost) >= LEAST_COST),
-            cost=cost,
+            change=None if located is None else tests.change(located, tests.bound, is_worth=abs(share) >= LEAST_SHARE),
+            share_of_step=share,
         )
 
 
@@ -234,15 +234,15 @@ def _seconds(measure: Measure | None, left_out: Ints) -> tuple[float | None, flo
 
 
 def _rank_changes(pair: "_Pair", changed: Mapping[Key, Bools]) -> tuple[RankChange, ...]:
-    """One for each rank that changed in a stage, the costliest first."""
+    """One for each rank that changed in a stage, those with the largest share of a step first."""
     stages: dict[tuple[str, int], dict[Stage, float]] = defaultdict(dict)
-    cost_ns: dict[tuple[str, int], float] = defaultdict(float)
+    added_ns: dict[tuple[str, int], float] = defaultdict(float)
     for (role, stage), is_changed in changed.items():
         paired = pair.ranks[role, stage]
         for column in np.flatnonzero(is_changed).tolist():
             place, beyond = (role, int(paired.ranks[column])), float(paired.beyond.at[column])
             stages[place][stage] = exp(beyond)
-            cost_ns[place] += float(paired.a_ns[column]) * expm1(beyond)
+            added_ns[place] += float(paired.a_ns[column]) * expm1(beyond)
     found = [
         RankChange(
             rank=rank,
@@ -250,12 +250,12 @@ def _rank_changes(pair: "_Pair", changed: Mapping[Key, Bools]) -> tuple[RankChan
             host_a=pair.a.view.hosts[rank],
             host_b=pair.b.view.hosts[rank],
             stages=ratios,
-            cost=cost_ns[role, rank] / pair.step_a_ns,
-            verdict=direction(cost_ns[role, rank]),
+            share_of_step=added_ns[role, rank] / pair.step_a_ns,
+            verdict=direction(added_ns[role, rank]),
         )
         for (role, rank), ratios in stages.items()
     ]
-    return tuple(sorted(found, key=lambda each: -abs(each.cost)))
+    return tuple(sorted(found, key=lambda each: -abs(each.share_of_step)))
 
 
 def _verdict(
@@ -269,8 +269,8 @@ def _verdict(
         if of_step is not None and of_step.change.verdict is not Verdict.NO_DIFFERENCE:
             return of_step.change.verdict
     differing = [each for each in stages if each.change and each.change.verdict is not Verdict.NO_DIFFERENCE]
-    costs = [*(each.cost for each in differing), *(each.cost for each in ranks)]
-    found = {direction(cost) for cost in costs if abs(cost) >= least_change}
+    shares = [*(each.share_of_step for each in differing), *(each.share_of_step for each in ranks)]
+    found = {direction(share) for share in shares if abs(share) >= least_change}
     if len(found) != 1:
         return Verdict.NO_DIFFERENCE
     (verdict,) = found

@@ -132,7 +132,7 @@ class StageChange:
     b_share: float
     change: Change | None
     """Without the ranks of ``RankChange``. None: one side has the stage in too few steps."""
-    cost: float
+    share_of_step: float
     """Time that it adds to a step, as a share of A's step time. Negative: B saves this time."""
 
     @property
@@ -151,7 +151,7 @@ class RankChange:
     host_b: str
     stages: Mapping[Stage, float]
     """Stage -> ratio B / A beyond the change of the other ranks."""
-    cost: float
+    share_of_step: float
     """Time that it adds to a step of this rank, as a share of A's step time."""
     verdict: Verdict
 
@@ -204,9 +204,9 @@ class Comparison:
         return int(self.verdict is Verdict.SLOWER)
 
     def stages_that_are(self, verdict: Verdict) -> list[StageChange]:
-        """The costliest first."""
+        """Those with the largest share of a step first."""
         found = [each for each in self.stages if each.change is not None and each.change.verdict is verdict]
-        return sorted(found, key=lambda each: -abs(each.cost))
+        return sorted(found, key=lambda each: -abs(each.share_of_step))
 
     def ranks_that_are(self, verdict: Verdict) -> list[RankChange]:
         """The largest change first."""

@@ -12,7 +12,7 @@ from diagnose.ranges import list_some, name_some
 from diagnose.report.as_json import SCHEMA
 from diagnose.report.as_text import line
 
-COLUMNS = ("stage", "A", "B", "change", "cost", "verdict", "compared time")
+COLUMNS = ("stage", "A", "B", "change", "of step", "verdict", "compared time")
 NARROW = COLUMNS[:-1]
 """Of a terminal."""
 UNKNOWN = "-"
@@ -23,7 +23,7 @@ STYLES = {Verdict.SLOWER: "bold red", Verdict.FASTER: "bold green", Verdict.NO_D
 
 
 def comparison_object(found: Comparison) -> dict[str, Any]:
-    """The comparison as plain values. Ratios are B / A. Shares and costs are parts of 1. None: not known."""
+    """The comparison as plain values. Ratios are B / A. Shares are parts of 1. None: not known."""
     return {
         "schema": SCHEMA,
         "verdict": str(found.verdict),
@@ -80,7 +80,7 @@ def _stage_object(each: StageChange) -> dict[str, Any]:
         "a_share_of_steps": each.a_share,
         "b_share_of_steps": each.b_share,
         **_change_object(each.change),
-        "cost": each.cost,
+        "share_of_step": each.share_of_step,
     }
 
 
@@ -91,7 +91,7 @@ def _rank_object(each: RankChange) -> dict[str, Any]:
         "host_a": each.host_a,
         "host_b": each.host_b,
         "stages": {stage.label: ratio for stage, ratio in each.stages.items()},
-        "cost": each.cost,
+        "share_of_step": each.share_of_step,
         "verdict": str(each.verdict),
     }
 
@@ -187,9 +187,9 @@ def comparison_cells(found: Comparison) -> list[tuple[str, ...]]:
             rows.append((name, *times, "", verdict_of(step.change), "wall time"))
     for each in found.stages:
         times = seconds(each.a_s), seconds(each.b_s), with_spread(each.change)
-        cost = signed(each.cost, 2) if each.change else UNKNOWN
+        share = signed(each.share_of_step, 2) if each.change else UNKNOWN
         verdict = verdict_of(each.change) if each.change else _why_not(each)
-        rows.append((each.name, *times, cost, verdict, UNKNOWN if each.basis is None else str(each.basis)))
+        rows.append((each.name, *times, share, verdict, UNKNOWN if each.basis is None else str(each.basis)))
     return rows
 
 
@@ -219,8 +219,8 @@ def comparison_text(found: Comparison) -> RenderableType:
     """The comparison as a text for rich."""
     sides = [line(text, style="dim") for text in comparison_sides(found)]
     legend = (
-        f"±: half of the 95% interval. cost: share of a step of A. {found.num_tests:,} tests of stages and ranks. "
-        f"Changes below {found.least_change:.1%} are no difference. Stages: without waiting, without ranks that differ"
+        "±: half of the 95% interval. of step: the time that is added, as a share of a step of A. "
+        f"{found.num_tests:,} tests of stages and ranks. Changes below {found.least_change:.1%} are no difference. Stages: without waiting, without ranks that differ"
     )
     return Group(
         line(headline(found), style=STYLES[found.verdict] or "bold"),
@@ -260,11 +260,11 @@ def _ranks_text(found: Comparison) -> Iterator[RenderableType]:
     if not found.ranks:
         return
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("rank", "host", "beyond the other ranks", "cost", "verdict"):
+    for name in ("rank", "host", "beyond the other ranks", "of step", "verdict"):
         table.add_column(name)
     for each in found.ranks[:MOST_RANKS]:
         ratios = ", ".join(f"{stage.label} {ratio - 1:+.1%}" for stage, ratio in each.stages.items())
-        cells = (str(each.rank), each.hosts, ratios, signed(each.cost, 2), str(each.verdict))
+        cells = (str(each.rank), each.hosts, ratios, signed(each.share_of_step, 2), str(each.verdict))
         table.add_row(*map(line, cells))
     yield Text()
     yield table

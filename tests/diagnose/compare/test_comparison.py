@@ -106,7 +106,7 @@ def test_a_stage_of_one_run_alone_is_listed_and_not_tested() -> None:
     alone = next(each for each in found.stages if each.stage is Stage.TP_ALL_REDUCE)
     assert (alone.b_s, alone.change) == (None, None)
     assert alone.a_s is not None
-    assert alone.cost < -0.01
+    assert alone.share_of_step < -0.01
 
 
 def test_ranges_of_one_run_and_sets_of_its_ranks() -> None:

@@ -44,8 +44,8 @@ VERDICT_COLOURS = {Verdict.SLOWER: "red", Verdict.FASTER: "teal", Verdict.NO_DIF
 MOST_RANKS = 50
 PART_HINT = "steps=100-199/ranks=0-7"
 MEANINGS = (
-    "±: half of the 95% interval. Cost: the share of a step of A that the change adds. A verdict holds for all rows "
-    "and ranks together. Stages are measured without waiting, and without the ranks that differ."
+    "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. A verdict holds for "
+    "all rows and ranks together. Stages are measured without waiting, and without the ranks that differ."
 )
 
 
@@ -143,7 +143,7 @@ def _draw_named(state: ViewState, reads: Reads) -> Component | None:
     found = _found(state, reads)
     if found is None or not found.ranks:
         return None
-    names = ("Rank", "Host", "Change beyond the other ranks", "Cost", "Verdict")
+    names = ("Rank", "Host", "Change beyond the other ranks", "Of step", "Verdict")
     rows = [tuple(_rank_cells(each, found)) for each in found.ranks[:MOST_RANKS]]
     left_out = len(found.ranks) - MOST_RANKS
     more = [dmc.Text(f"{left_out:,} more ranks are not listed", size="sm", c="dimmed")] if left_out > 0 else []
@@ -155,7 +155,7 @@ def _rank_cells(each: RankChange, found: Comparison) -> Iterator[object]:
     yield dcc.Link(f"rank {each.rank}", href=timeline_of(of_b, each.rank, None).search())
     yield each.hosts
     yield ", ".join(f"{stage.label} {ratio - 1:+.1%}" for stage, ratio in each.stages.items())
-    yield f"{each.cost:+.2%}"
+    yield f"{each.share_of_step:+.2%}"
     yield _verdict(str(each.verdict))
 
 
