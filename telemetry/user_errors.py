@@ -58,6 +58,16 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
     return None
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether ``error`` is that of a full disk, or was raised because of one: libraries replace the system's error."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _DISK_IS_FULL:
+            return True
+        found = found.__cause__ or found.__context__
+    return False
+
+
 def _failed_call(error: OSError) -> RankscopeError | None:
     """An error of the system that concerns a path outside of our code, or a full disk."""
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else ""

@@ -35,6 +35,7 @@ from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.inject import parse_fault, write_truth
 from trainer.launch import run_ranks
 from trainer.model.computing import check_compute
+from trainer.output import SPOOL
 from trainer.rank import Seat, run_and_exit
 from trainer.run_options import RunOptions
 
@@ -119,5 +120,5 @@ def _completed(config: TrainConfig, options: RunOptions) -> RunOptions:
     launched = "RANK" in os.environ or "RANKSCOPE_RUN" in os.environ
     name = usable_run_name(found.run_id) if launched else f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
     attempt = found.attempt if options.attempt is None else options.attempt
-    spool = options.spool or options.out / "spool"
+    spool = options.spool or options.out / SPOOL
     return replace(options, run_id=options.run_id or name, attempt=attempt, spool=spool)

@@ -14,8 +14,8 @@ from tests.telemetry.files.test_private_files import modes_below
 from tests.trainer.jobs import small_config
 from trainer.faults.inject import FIRED_NAME, StartFile, write_truth
 from trainer.launch import ProgressLine
-from trainer.output import make_logs, open_log
-from trainer.progress import FILE_NAME, Progress, StepFigures
+from trainer.output import PROGRESS, open_log
+from trainer.progress import Progress, StepFigures
 
 FIGURES = StepFigures(step=1, loss=2.0, gradient_norm=1.0, step_seconds=0.5)
 
@@ -35,7 +35,7 @@ def out(tmp_path: Path) -> Iterator[Path]:
 def write_all(out: Path) -> None:
     with open_log(out, "rank-00000.log") as log:
         log.write(b"words")
-    progress = Progress(small_config(), out / FILE_NAME)
+    progress = Progress(small_config(), out / PROGRESS)
     progress.report([FIGURES])
     progress.close()
     write_truth(out / "truth.json", None, host="h", num_steps=1)
@@ -51,16 +51,16 @@ def test_files_in_a_folder_that_exists_are_private(out: Path) -> None:
 
 def test_a_folder_of_logs_that_others_could_read_becomes_private(out: Path) -> None:
     (out / "logs").mkdir(mode=0o755)
-    make_logs(out)
+    open_log(out, "rank-00000.log").close()
     assert modes_below(out)["folders"] == {0o700}
 
 
 def test_a_link_of_another_user_is_not_followed(out: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("untouched")
-    (out / FILE_NAME).symlink_to(target)
-    with pytest.raises(OSError, match=FILE_NAME):
-        Progress(small_config(), out / FILE_NAME)
+    (out / PROGRESS).symlink_to(target)
+    with pytest.raises(OSError, match=PROGRESS):
+        Progress(small_config(), out / PROGRESS)
     (out / "logs").symlink_to(tmp_path)
     with pytest.raises(UnsafeFolderError):
         open_log(out, "target")
@@ -81,13 +81,13 @@ def test_without_a_terminal_every_tenth_step_and_the_last_are_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     line = ProgressLine(tmp_path, 25)
-    (tmp_path / FILE_NAME).write_text("".join(map(figures_of, range(25))))
+    (tmp_path / PROGRESS).write_text("".join(map(figures_of, range(25))))
     line.update()
     assert re.findall(r"step (\d+)/25", capfd.readouterr().err) == ["10", "20", "25"]
 
 
 def test_a_torn_line_of_progress_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ProgressLine(tmp_path, 10)
-    (tmp_path / FILE_NAME).write_text(f'{{"step": 8, "lo{figures_of(9)}{figures_of(9)}')
+    (tmp_path / PROGRESS).write_text(f'{{"step": 8, "lo{figures_of(9)}{figures_of(9)}')
     line.update()
     assert capfd.readouterr().err.count("step 10/10") == 1

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import write_lines
+from telemetry.user_errors import is_disk_full
+from trainer.checkpoint.failure import full_disk
 from trainer.checkpoint.folder import LOCK_NAME, About, complete_steps, make_root, open_root, read_about
 from trainer.config import TrainConfig
 
@@ -45,6 +47,8 @@ def claimed(root: Path, config: TrainConfig) -> Iterator[About | None]:
     except UsageError:
         raise
     except OSError as error:
+        if is_disk_full(error):
+            raise full_disk(root) from error
         raise UsageError(
             f"cannot use {root} for checkpoints: {error.strerror or error}",
             hint="give a folder that this user can write into: --checkpoints DIR",

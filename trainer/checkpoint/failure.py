@@ -1,0 +1,41 @@
+"""Why a checkpoint cannot be written, in words for the user.
+
+a rank    checkpoint after step 11 is not written: the disk of /ckpt is full: ...    log of the rank
+    '---> the process that started it ---> the terminal, or a decision of the driver
+"""
+
+import shutil
+from pathlib import Path
+
+from telemetry.errors import UsageError
+from telemetry.user_errors import is_disk_full, user_error
+
+OTHER_RANK = "another rank could not write its part"
+_MIB = 2**20
+
+
+class OtherRankError(Exception):
+    """The checkpoint was abandoned, because another rank could not write its part."""
+
+
+def full_disk(root: Path) -> UsageError:
+    """The error of a full disk that holds the folder of checkpoints."""
+    try:
+        usage = shutil.disk_usage(root)
+        room = f" ({usage.free / _MIB:,.1f} of {usage.total / _MIB:,.1f} MiB are free)"
+    except OSError:
+        room = ""
+    return UsageError(
+        f"the disk of {root} is full{room}",
+        hint="free space there, or continue the job with a smaller --keep or another folder: --checkpoints DIR. The "
+        "disk needs space for one checkpoint more than --keep",
+    )
+
+
+def why_not_written(error: BaseException, root: Path) -> str:
+    """Why a rank could not write its part of a checkpoint, or complete it, with a hint where there is one."""
+    if is_disk_full(error):
+        return str(full_disk(root))
+    if isinstance(error, OtherRankError | FileNotFoundError):  # rank 0 removes the folder of an abandoned checkpoint
+        return OTHER_RANK
+    return str(user_error(error) or error) or type(error).__name__
