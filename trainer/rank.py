@@ -117,11 +117,11 @@ def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, data: Dat
     try:
         return ENDED_EARLY if train_rank(seat, config, options, data) else 0
     except NotFiniteError as error:
-        _end(seat, NOT_FINITE, str(error), error.message)
+        _end(seat, NOT_FINITE, error, str(error))
     except RankscopeError as error:
-        _end(seat, FAILED, str(error), error.message)
+        _end(seat, FAILED, error, str(error))
     except BaseException as error:
-        _end(seat, FAILED, traceback.format_exc(), f"{type(error).__name__}: {error}")
+        _end(seat, FAILED, error, traceback.format_exc())
 
 
 def _batches(seat: Seat, config: TrainConfig, data: Data) -> BatchSource:
@@ -143,14 +143,17 @@ def _address_on_host(seat: Seat, own: LoaderAddress | None) -> LoaderAddress:
     return own
 
 
-def _end(seat: Seat, status: int, words: str, reason: str) -> NoReturn:
-    """``words``: for the log; ``reason``: in one line."""
+def _end(seat: Seat, status: int, error: BaseException, words: str) -> NoReturn:
     write_lines(words)
-    sender_over(seat.messages)(About.FAILURE, reason)
-    telemetry.mark(RANK_FAILED, one_line(reason))
+    sender_over(seat.messages)(About.FAILURE, _reason_of(error))
     telemetry.stop()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _reason_of(error: BaseException) -> str:
+    """One line."""
+    return one_line(error.message if isinstance(error, RankscopeError) else f"{type(error).__name__}: {error}")
 
 
 def _device(config: TrainConfig, seat: Seat) -> torch.device:
@@ -186,6 +189,9 @@ def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[N
     )
     try:
         yield
+    except Exception as error:
+        telemetry.mark(RANK_FAILED, _reason_of(error))
+        raise
     finally:
         telemetry.stop()
 

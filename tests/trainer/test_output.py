@@ -1,22 +1,29 @@
-"""The files of a job are private, whatever OUT and the umask are."""
+"""The files of a job are private, whatever the umask is, and lead nowhere else."""
 
 import json
 import os
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from telemetry.errors import UnsafeFolderError
+from telemetry.errors import RankscopeError, UnsafeFolderError
 from telemetry.stages import Stage
+from tests.integration.local_users import HOSTILE
 from tests.telemetry.files.test_private_files import modes_below
 from tests.trainer.jobs import small_config
 from trainer.faults.inject import FIRED_NAME, StartFile, write_truth
 from trainer.launch import ProgressLine
-from trainer.output import PROGRESS, open_log
+from trainer.output import FOLDERS, PROGRESS, make_out, open_log
 from trainer.progress import Progress, StepFigures
+from ui.cli.commands.drive import DriveOptions
+from ui.cli.commands.train import TrainOptions
+from ui.cli.drive import drive
+from ui.cli.train import train
 
+USUAL = Path("rankscope-out/train")
 FIGURES = StepFigures(step=1, loss=2.0, gradient_norm=1.0, step_seconds=0.5)
 
 
@@ -71,6 +78,63 @@ def test_a_folder_of_logs_that_others_can_write_into_is_refused(out: Path) -> No
     (out / "logs").mkdir(mode=0o777)
     with pytest.raises(UnsafeFolderError, match="chmod go-w"):
         open_log(out, "rank-00000.log")
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder to another user")
+
+
+def put_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+PLANTS: dict[str, Callable[[Path], None]] = {
+    "link": lambda path: path.symlink_to(path.parent.parent / "target"),
+    "pipe": os.mkfifo,
+    "socket": put_socket,
+}
+
+
+@pytest.mark.parametrize("command", ["train", "drive"])
+@pytest.mark.parametrize("name", [*FOLDERS, PROGRESS])
+@pytest.mark.parametrize("what", PLANTS)
+def test_a_command_refuses_what_was_put_in_place_of_its_files(
+    command: str, name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    (tmp_path / "target").mkdir()
+    (tmp_path / "out").mkdir(mode=0o700)
+    PLANTS[what](Path("out", name))
+    with pytest.raises((RankscopeError, OSError), match=name):
+        train(TrainOptions(out=Path("out"))) if command == "train" else drive(DriveOptions(out=Path("out")))
+    assert os.listdir("target") == []
+    assert os.listdir("out") == [name]
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["", *FOLDERS])
+def test_a_folder_of_another_user_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir(mode=0o700, exist_ok=True)
+    os.chown(tmp_path / name, HOSTILE, HOSTILE)
+    with pytest.raises(UnsafeFolderError, match="belongs to another user"):
+        make_out(tmp_path, usual=USUAL)
+
+
+def test_a_folder_that_others_can_write_into_is_refused_with_the_command_that_helps(out: Path) -> None:
+    with pytest.raises(UnsafeFolderError, match=f"chmod go-w {out}"):
+        make_out(out, usual=USUAL)
+    out.chmod(0o755)
+    link = out.with_name("link")
+    link.symlink_to(out)
+    assert make_out(link, usual=USUAL) == out, "a person has named it"
+
+
+def test_a_usual_folder_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    USUAL.parent.mkdir()
+    USUAL.parent.chmod(0o777)
+    with pytest.raises(UnsafeFolderError, match="chmod go-w"):
+        make_out(USUAL, usual=USUAL)
 
 
 def figures_of(step: int) -> str:

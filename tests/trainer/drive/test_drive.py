@@ -114,7 +114,7 @@ def report_anomaly(out: Path, run_id: str, first_step: int) -> None:
 
 
 @pytest.mark.long
-def test_operators_pause_drain_and_resume(tmp_path: Path) -> None:
+def test_operators_pause_resume_replace_and_drain(tmp_path: Path) -> None:
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*COMMAND, *arguments, "--out", str(tmp_path)]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -125,8 +125,12 @@ def test_operators_pause_drain_and_resume(tmp_path: Path) -> None:
         until(lambda: job.state.phase is Phase.PAUSED, seconds=PATIENCE_S, what="the pause")
         assert ask("resume").returncode == 0
         job.wait_for_attempt(1)
-        assert ask("drain", "node-0").returncode == 0
+        assert ask("replace", "node-1").returncode == 0
         job.wait_for_attempt(2)
+        assert set(job.state.members) == {"node-0", "node-2"}
+        assert job.state.nodes["node-1"].state is NodeState.READY
+        assert ask("drain", "node-0").returncode == 0
+        job.wait_for_attempt(3)
         assert set(job.state.members) == {"node-1", "node-2"}
         assert job.state.nodes["node-0"].state is NodeState.DRAINED
         refused = ask("drain", "node-7")
