@@ -43,7 +43,7 @@ def make_out(out: Path, *, usual: Path) -> Path:
         if path.is_symlink():
             raise UnsafeFolderError(
                 f"{path} is a link, not a folder",
-                hint="remove the link. To use another disk, mount it there, or use --checkpoints DIR for checkpoints",
+                hint="remove the link. To use another disk: another --out, or --checkpoints DIR for checkpoints",
             )
         if path.exists():
             with open_folder(path) as folder:

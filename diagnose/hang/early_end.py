@@ -24,13 +24,14 @@ from telemetry.stores.queries import Marks, Ranks
 from telemetry.stores.queries.hosts import HostEvents
 
 MOST_ERRORS = 100
-DECIDED = f"{RANK_FAILED}: "
-"""Begin of the text of the driver's decision."""
+PLANNED = frozenset({"drain", "replace", "pause", "end"})
+"""Decisions of the driver with which an operator ends ranks."""
 Row = Mapping[str, Any]
 
 
 def early_end(reader: Reader, known: HangEvidence, beats: list[Row]) -> HangVerdict | None:
-    """The ranks that died, and how. None if all of them were ended on purpose.
+    """The ranks that died, and how. None if all of them were ended on purpose: by a signal, or by an operator of the
+    driver.
 
     ``known``: what agents took of the ranks; ``beats``: rows of ``Heartbeats`` of ranks that died, or ended with an
     error.
@@ -43,7 +44,8 @@ def early_end(reader: Reader, known: HangEvidence, beats: list[Row]) -> HangVerd
         for row in beats
     }
     ranks = {rank: of_rank for rank, of_rank in ranks.items() if of_rank.ended_by not in ON_PURPOSE}
-    if not ranks:
+    decisions = _decisions(reader, known)
+    if not ranks or (RANK_FAILED not in decisions and PLANNED.intersection(decisions)):
         return None
     hosts = {
         row["rank"]: row["host"] for row in reader.read(Ranks(run_id=known.run_id, attempt=known.attempt)).to_pylist()
@@ -52,7 +54,7 @@ def early_end(reader: Reader, known: HangEvidence, beats: list[Row]) -> HangVerd
     evidence = replace(known, ranks={**known.ranks, **ranks})
     gone = tuple(sorted(ranks))
     initiating = gone if len(gone) == 1 else ()
-    manner = _by_error(reader, evidence) or _by_driver(reader, evidence) or _by_signal(ranks)
+    manner = _first_error(reader, evidence) or decisions.get(RANK_FAILED) or _by_signal(ranks)
     return HangVerdict(
         evidence=evidence,
         kind=Kind.DEAD_RANK,
@@ -71,17 +73,18 @@ def _died(ranks: Mapping[int, RankEvidence]) -> str:
     return f"{verb} on {hosts}" if hosts else verb
 
 
-def _by_error(reader: Reader, evidence: HangEvidence) -> str:
+def _first_error(reader: Reader, evidence: HangEvidence) -> str:
     """The first error that a rank reported: later ones may be its consequence."""
     marks = Marks(run_id=evidence.run_id, attempt=evidence.attempt, names=(RANK_FAILED,), limit=MOST_ERRORS)
     errors = reader.read(marks).to_pylist()
     return f"rank {errors[0]['rank']} failed first: {errors[0]['text']}" if errors else ""
 
 
-def _by_driver(reader: Reader, evidence: HangEvidence) -> str:
+def _decisions(reader: Reader, evidence: HangEvidence) -> dict[str, str]:
+    """Name -> reason of what the driver of the job decided, the newest of each name."""
     events = HostEvents(run_id=evidence.run_id, attempt=evidence.attempt, names=(str(Happening.DRIVER),))
-    texts = [row["text"] for row in reader.read(events).to_pylist()]
-    return next((text.removeprefix(DECIDED) for text in texts if text.startswith(DECIDED)), "")
+    texts = [row["text"].partition(": ") for row in reader.read(events).to_pylist()]
+    return {name: reason for name, _, reason in texts}
 
 
 def _by_signal(ranks: Mapping[int, RankEvidence]) -> str:

@@ -114,8 +114,10 @@ class JobFolder:
         except FileNotFoundError:
             return None
         except (OSError, UsageError) as error:
-            problem = f"{self.path / name}: {error.message if isinstance(error, UsageError) else error}"
-            raise UnreadableError(problem, hint="choose another --out for a new job") from error
+            problem = error.message if isinstance(error, UsageError) else error.strerror or error
+            raise UnreadableError(
+                f"{self.path / name}: {problem}", hint="look at the file, or choose another --out for a new job"
+            ) from error
 
     def remove(self, *names: str) -> None:
         """Remove files where they exist."""

@@ -203,6 +203,12 @@ def _headline(store: EmbeddedStore) -> str:
     return verdict.headline
 
 
+def test_ranks_that_an_operator_ended_before_the_first_step_are_no_finding(store: EmbeddedStore) -> None:
+    _driver_says(store, "drain: an operator asked to drain it")
+    _beat(store, step=0, recorded=0, alive=0)
+    assert stored_verdict(StoreReader(store), RUN, 0) is None
+
+
 def test_ranks_that_died_before_the_first_step_are_reported_with_what_is_known_of_the_cause(
     store: EmbeddedStore,
 ) -> None:

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from telemetry.collector.connections import BoundedListener
@@ -14,7 +16,7 @@ from tests.deadline import until
 from tests.trainer.jobs import small_config
 from trainer.drive import local
 from trainer.drive.driver import LOOPBACK, open_driver_place
-from trainer.drive.folder import DRIVER, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DRIVER, JOB, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
 from trainer.drive.settings import DriveConfig
 from trainer.run_options import RunOptions
 
@@ -117,3 +119,30 @@ def test_the_path_of_a_lock_that_cannot_be_opened_is_named(folder: JobFolder) ->
     with pytest.raises(OSError, match="many levels") as error, held_lock(folder.path):
         raise AssertionError("it is not held")
     assert error.value.filename == str(folder.path / LOCK)
+
+
+def test_a_folder_of_a_node_that_cannot_be_used_is_reported_before_a_process_starts(folder: JobFolder) -> None:
+    os.mkdir(folder.path / "nodes", 0o700)
+    os.mkdir(folder.node("node-0"), 0o700)
+    os.mkfifo(folder.node("node-0") / LOCK)
+    before = psutil.Process().children()
+    with pytest.raises(OSError, match=LOCK):
+        local.drive_here(job_of(folder, ""))
+    assert psutil.Process().children() == before
+    assert folder.read(JOB, JobFile) is None
+
+
+def test_a_node_that_cannot_be_started_any_more_stops_no_other_process(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local, "EXECUTOR_EVERY_S", 0.0)
+    monkeypatch.setattr(local, "run_driver", lambda *_: time.sleep(1) or STATUS)
+    listener, _ = open_driver_place(folder, LOOPBACK)
+    (folder.path / "nodes").touch()
+    with held_lock(folder.path) as lock, listener:
+        assert lock is not None
+        starter = local.Starter(job_of(folder, ""), lock, listener, None)
+        found: list[int | None] = []
+        until(lambda: found.append(starter.look_after()) or found[-1] is not None, what="the end of the driver")
+    assert found[-1] == STATUS
+    assert capfd.readouterr().err.count("cannot start the executor of node-0: ") == 1
