@@ -75,7 +75,8 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
                 f"another process drives the job in {job.options.out}", hint="use another --out for a new job"
             )
         folder.read(STATE, Job)  # if it cannot be read, no driver can continue: no node starts
-        for node in node_names(job):  # nor if the folder of a node cannot be used
+        folder.append([])  # nor if decisions cannot be written,
+        for node in node_names(job):  # or the folder of a node cannot be used
             with held_lock(folder.node(node)):
                 pass
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)

@@ -12,11 +12,12 @@ import pytest
 
 from telemetry.collector.connections import BoundedListener
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.files.private_files import make_folder
 from tests.deadline import until
 from tests.trainer.jobs import small_config
 from trainer.drive import local
 from trainer.drive.driver import LOOPBACK, open_driver_place
-from trainer.drive.folder import DRIVER, JOB, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DECISIONS, DRIVER, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
 from trainer.drive.settings import DriveConfig
 from trainer.run_options import RunOptions
 
@@ -121,15 +122,17 @@ def test_the_path_of_a_lock_that_cannot_be_opened_is_named(folder: JobFolder) ->
     assert error.value.filename == str(folder.path / LOCK)
 
 
-def test_a_folder_of_a_node_that_cannot_be_used_is_reported_before_a_process_starts(folder: JobFolder) -> None:
-    os.mkdir(folder.path / "nodes", 0o700)
-    os.mkdir(folder.node("node-0"), 0o700)
-    os.mkfifo(folder.node("node-0") / LOCK)
+@pytest.mark.parametrize("place", [f"nodes/node-0/{LOCK}", "nodes/node-0", "nodes", DECISIONS, DRIVER, LOCK])
+def test_a_pipe_in_place_of_a_file_of_the_job_is_reported_before_a_process_starts(
+    folder: JobFolder, place: str
+) -> None:
+    path = folder.path / place
+    with make_folder(path.parent):
+        os.mkfifo(path)
     before = psutil.Process().children()
-    with pytest.raises(OSError, match=LOCK):
+    with pytest.raises((OSError, UsageError), match=path.name):
         local.drive_here(job_of(folder, ""))
     assert psutil.Process().children() == before
-    assert folder.read(JOB, JobFile) is None
 
 
 def test_a_node_that_cannot_be_started_any_more_stops_no_other_process(
