@@ -89,8 +89,11 @@ class JobFolder:
         return self.path / NODES / name
 
     def rendezvous(self, attempt: int) -> Path:
-        """The file in which the ranks of an attempt find each other."""
-        return self.path / f"rendezvous-{attempt}"
+        """The file in which the ranks of an attempt find each other. It is created where it is missing."""
+        name = f"rendezvous-{attempt}"
+        with self._opened() as folder:
+            os.close(folder.open(name, os.O_RDWR | os.O_CREAT))
+        return self.path / name
 
     def write(self, name: str, record: object) -> None:
         """Replace a file atomically."""
@@ -163,10 +166,7 @@ class JobFolder:
 def held_lock(path: Path) -> Iterator[int | None]:
     """Hold ``path/lock`` in the block. Gives its descriptor; None while another process holds it."""
     with make_folder(path, below=1) as folder:
-        try:
-            descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path / LOCK)) from error
+        descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -146,7 +146,8 @@ def node(options: NodeOptions) -> int:
     from trainer.drive.executor import run_node  # noqa: PLC0415 - torch takes seconds to import
 
     name = checked_run_name(options.name or host_of(), of="node")
-    return run_node(options.out.resolve(), name, address=options.address)
+    place = make_out(options.out, usual=DEFAULT_OUT) if options.out.is_dir() else options.out
+    return run_node(place, name, address=options.address)
 
 
 def status(options: StatusOptions) -> int:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,15 @@ def test_a_folder_that_cannot_be_made_is_a_usage_error(name: str, tmp_path: Path
     with pytest.raises(UsageError, match="for checkpoints") as raised, claimed(tmp_path / name, CONFIG):
         pass
     assert "--checkpoints DIR" in raised.value.hint
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path.parent.parent / "target")])
+def test_a_lock_that_is_no_file_is_refused(put: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir(mode=0o700)
+    put(tmp_path / "root" / LOCK_NAME)
+    with pytest.raises(UsageError, match="not a regular file"), claimed(tmp_path / "root", CONFIG):
+        pass
+    assert not (tmp_path / "target").exists()
 
 
 def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
