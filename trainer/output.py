@@ -10,7 +10,7 @@ import os
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from telemetry.errors import UnsafeFolderError
+from telemetry.errors import UnsafeFolderError, UsageError
 from telemetry.files.private_files import Folder, check_own, make_folder, open_folder
 
 LOGS, SPOOL, CHECKPOINTS = "logs", "spool", "checkpoints"
@@ -28,10 +28,13 @@ def make_out(out: Path, *, usual: Path) -> Path:
     Raises:
         UnsafeFolderError: another user owns one of them, or can write into it; or a folder of the job is a link, or the
             file of progress is none.
+        UsageError: OUT is read-only.
         OSError: OUT cannot be made.
     """
     with make_folder(out, below=len(usual.parts) if out == usual else 0) as folder:
         check_own(out, os.fstat(folder.descriptor))
+        if not os.access(out, os.W_OK | os.X_OK):
+            raise UsageError(f"cannot write into {out}: it is read-only", hint="use another --out")
         try:
             os.close(folder.open(PROGRESS))
         except FileNotFoundError:

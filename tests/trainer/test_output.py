@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.errors import RankscopeError, UnsafeFolderError
+from telemetry.errors import RankscopeError, UnsafeFolderError, UsageError
 from telemetry.stages import Stage
-from tests.integration.local_users import HOSTILE
+from tests.integration.local_users import HOSTILE, as_user, shared_machine
 from tests.telemetry.files.test_private_files import modes_below
 from tests.trainer.jobs import small_config
 from trainer.faults.inject import FIRED_NAME, StartFile, write_truth
@@ -109,6 +109,19 @@ def test_a_command_refuses_what_was_put_in_place_of_its_files(
         train(TrainOptions(out=Path("out"))) if command == "train" else drive(DriveOptions(out=Path("out")))
     assert os.listdir("target") == []
     assert os.listdir("out") == [name]
+
+
+@needs_root
+def test_a_read_only_folder_is_refused_in_plain_words() -> None:
+    with shared_machine() as machine:
+        as_user(HOSTILE, refuse_read_only, machine.hostile_folder())
+
+
+def refuse_read_only(folder: Path) -> None:
+    """As a user whose folder has lost the permission to write."""
+    folder.chmod(0o500)
+    with pytest.raises(UsageError, match=f"cannot write into {folder}: it is read-only"):
+        make_out(folder, usual=USUAL)
 
 
 @needs_root

@@ -5,6 +5,7 @@ a rank    checkpoint after step 11 is not written: the disk of /ckpt is full: ..
 """
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from telemetry.errors import UsageError
@@ -20,13 +21,11 @@ class OtherRankError(Exception):
 
 def full_disk(root: Path) -> UsageError:
     """The error of a full disk that holds the folder of checkpoints."""
-    try:
-        usage = shutil.disk_usage(root)
-        room = f" ({usage.free / _MIB:,.1f} of {usage.total / _MIB:,.1f} MiB are free)"
-    except OSError:
-        room = ""
+    size = ""
+    with suppress(OSError):
+        size = f" ({shutil.disk_usage(root).total / _MIB:,.0f} MiB in all)"
     return UsageError(
-        f"the disk of {root} is full{room}",
+        f"the disk of {root} is full{size}",
         hint="free space there, or continue the job with a smaller --keep or another folder: --checkpoints DIR. The "
         "disk needs space for one checkpoint more than --keep",
     )
