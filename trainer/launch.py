@@ -107,7 +107,7 @@ class _CheckpointLine:
         """Show a new problem. Training continues."""
         problem = self._ranks.checkpoint_problem
         if problem and not self._shown:
-            write_lines(f"{problem}; the training continues")
+            write_lines(f"the training continues, but a {problem}")
         self._shown = problem
 
     def finish(self) -> None:

@@ -61,7 +61,7 @@ def early_end(reader: Reader, known: HangEvidence, beats: list[Row]) -> HangVerd
         initiating=initiating,
         states={rank: State.DEAD if rank in initiating else State.UNKNOWN for rank in evidence.ranks},
         waits={},
-        headline=f"{named_ranks(gone)} {_died(ranks)} before the first step was complete: {manner}",
+        headline=f"{named_ranks(gone)} {_died(ranks)} before the first step of the attempt was complete: {manner}",
         next_step=next_step(evidence, gone, Cause.DEAD if initiating else Cause.DIED_TOGETHER),
         confidence=LIKELY if initiating else LIKELY / 2,
     )

@@ -1,7 +1,7 @@
 """Why a checkpoint cannot be written, in words for the user.
 
-a rank    checkpoint after step 11 is not written: the disk of /ckpt is full: ...    log of the rank
-    '---> the process that started it ---> the terminal, or a decision of the driver
+rank --- checkpoint after step 11 is not written: the disk of /ckpt is full ---> log of the rank
+  '--> the process that started it (``rank_messages.py``) --> terminal, or decision of the driver
 """
 
 import shutil
@@ -35,6 +35,7 @@ def why_not_written(error: BaseException, root: Path) -> str:
     """Why a rank could not write its part of a checkpoint, or complete it, with a hint where there is one."""
     if is_disk_full(error):
         return str(full_disk(root))
-    if isinstance(error, OtherRankError | FileNotFoundError):  # rank 0 removes the folder of an abandoned checkpoint
+    removed = isinstance(error, FileNotFoundError) and root.is_dir()  # by rank 0: the checkpoint was abandoned
+    if removed or isinstance(error, OtherRankError):
         return OTHER_RANK
     return str(user_error(error) or error) or type(error).__name__

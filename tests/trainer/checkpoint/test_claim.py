@@ -4,7 +4,8 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,18 +98,35 @@ def test_a_lock_that_is_no_file_is_refused(put: Callable[[Path], None], tmp_path
     assert not (tmp_path / "target").exists()
 
 
-def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
-    root = tmp_path / "root"
+@contextmanager
+def small_disk(root: Path, options: str) -> Iterator[None]:
     root.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "mode=700", "none", str(root)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"mode=700{options}", "none", str(root)]
     if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("cannot mount here")
     try:
+        yield
+    finally:
+        subprocess.run(["umount", str(root)], check=True)
+
+
+def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with small_disk(root, ""):
         complete(root, 1)
         with claimed(root, CONFIG):
             assert complete_steps(root) == [1]
-    finally:
-        subprocess.run(["umount", str(root)], check=True)
+
+
+def test_a_full_disk_is_named_with_what_to_do(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with (
+        small_disk(root, ",nr_inodes=1"),
+        pytest.raises(UsageError, match=f"the disk of {root} is full") as raised,
+        claimed(root, CONFIG),
+    ):
+        pass
+    assert "free space there" in raised.value.hint
 
 
 def test_a_mistake_ends_the_command_with_status_2_and_without_a_traceback(tmp_path: Path) -> None:
