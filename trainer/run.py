@@ -9,6 +9,7 @@ rankscope train --+-- RANK in the environment (torchrun, a driver): this process
     model/        the transformer, cut into pipeline stages       parallel/    mesh, tensor, data, pipeline
     optim/        AdamW and LAMB on shards, schedule              data/        text to batches
     faults/       faults to inject                                config.py    every setting; recipes.py whole ones
+    rank_messages.py why a rank fails, for the process that started it
     techniques.py what `rankscope ablate` adds in each row        run_options.py    name, place, collector, fault
 """
 
