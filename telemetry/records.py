@@ -26,6 +26,9 @@ MAX_AHEAD_NS = 86_400 * 10**9
 RECORDS_LOST = "records-lost"
 """Name of the mark that the agent stores where records are missing; its text begins with their number."""
 
+RANK_FAILED = "rank-failed"
+"""Name of the mark that a rank of the trainer records when an error ends it; its text is the error."""
+
 SPANS_DROPPED = "spans-dropped"
 """Name of the mark that a rank records for spans that it could not keep; its text begins with their number since the
 last such mark."""

@@ -24,6 +24,7 @@ _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HINTS: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use a path that this user can access"),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "the path is a file, a folder is needed: use another path"),
+    errno.EINVAL: "look at the file: remove it, or use another path",
     errno.EISDIR: "the path is a folder, a file is needed: use another path",
     errno.ENOENT: "use a path that exists or can be created",
 }
@@ -56,6 +57,16 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
         return UsageError(str(error), hint="use a path that leads to a file or a folder")
     return None
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether ``error`` is that of a full disk, or was raised because of one: libraries replace the system's error."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _DISK_IS_FULL:
+            return True
+        found = found.__cause__ or found.__context__
+    return False
 
 
 def _failed_call(error: OSError) -> RankscopeError | None:

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from telemetry.printable import printable_lines
+from telemetry.printable import printable_lines, write_lines
 from telemetry.process.signals import LIMIT_S, SIGNAL_BASE, on_first_ending
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.folder import complete_steps
 from trainer.config import TrainConfig
 from trainer.data.tokens import Tokens
-from trainer.progress import FILE_NAME
+from trainer.output import PROGRESS, read_output
 from trainer.rank import Seat
 from trainer.rank_processes import SAVE_S, RankProcesses
 from trainer.rank_status import FAILED
@@ -39,11 +39,13 @@ class ProgressLine:
     """One line, rewritten on a terminal; elsewhere a line every ten steps."""
 
     def __init__(self, out: Path, num_steps: int, *, resumes: bool = False) -> None:
-        self._path = out / FILE_NAME
+        self._path = out / PROGRESS
         self._num_steps = num_steps
         if not resumes:
             self._path.unlink(missing_ok=True)
-        self._offset = self._path.stat().st_size if self._path.exists() else 0
+        self._offset = 0
+        with suppress(FileNotFoundError), read_output(self._path) as source:
+            self._offset = os.fstat(source.fileno()).st_size
         self._terminal = sys.stderr.isatty()
 
     def update(self) -> None:
@@ -61,9 +63,8 @@ class ProgressLine:
             print(file=sys.stderr)
 
     def _new(self) -> list[dict[str, Any]]:
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as source:
+        whole = b""
+        with suppress(OSError), read_output(self._path) as source:
             source.seek(self._offset)
             whole = source.read().rpartition(b"\n")[0]
         self._offset += len(whole) + 1 if whole else 0
@@ -95,6 +96,26 @@ class _Interrupt:
         self.number = number
 
 
+class _CheckpointLine:
+    """Shows why checkpoints cannot be written: when it begins, and at the end if the last one is missing."""
+
+    def __init__(self, ranks: RankProcesses) -> None:
+        self._ranks = ranks
+        self._shown = ""
+
+    def update(self) -> None:
+        """Show a new problem. Training continues."""
+        problem = self._ranks.checkpoint_problem
+        if problem and not self._shown:
+            write_lines(f"the training continues, but a {problem}")
+        self._shown = problem
+
+    def finish(self) -> None:
+        """Show that the state after the last step is not saved."""
+        if problem := self._ranks.checkpoint_problem:
+            write_lines(f"the state after the last step is not saved: {problem}")
+
+
 def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
     """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n to the
     launcher, 143 when all ended early because a rank got SIGTERM."""
@@ -113,10 +134,12 @@ def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -
 
 
 def _watch(ranks: RankProcesses, line: ProgressLine, options: RunOptions, interrupt: _Interrupt) -> int:
+    checkpoints = _CheckpointLine(ranks)
     with AgentKeeper(options, lambda: interrupt.number) as agent:
         while ranks.living:
             ranks.wait(LOOK_EVERY_S)
             line.update()
+            checkpoints.update()
             agent.restart_if_dead()
             if interrupt.number:
                 if options.checkpoints and interrupt.number == signal.SIGTERM:
@@ -129,6 +152,7 @@ def _watch(ranks: RankProcesses, line: ProgressLine, options: RunOptions, interr
                 ranks.end()
                 return FAILED
         line.finish()
+    checkpoints.finish()
     return max(ranks.statuses.values())
 
 

@@ -1,29 +1,57 @@
-"""Files in the folder of a job, OUT. They are private under every umask, also if OUT is not.
+"""Files in the folder of a job, OUT. They are private under every umask.
 
-    OUT/progress.jsonl   OUT/logs/rank-00003.log   OUT/logs/agent.log   OUT/logs/collector.log
+    OUT/progress.jsonl   OUT/logs/rank-00003.log   OUT/spool   OUT/drive   OUT/checkpoints   OUT/store
 
-Another user may write into OUT: a link in place of a file or of ``logs`` is not followed.
+OUT belongs to the user of the job, and only this user may write into it. A person names OUT, so OUT itself may be a
+link. What a job creates in OUT may be none: a link, a pipe or a socket that was there before is not used.
 """
 
 import os
-from io import BufferedWriter
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from telemetry.files.private_files import Folder, make_folder
+from telemetry.errors import UnsafeFolderError, UsageError
+from telemetry.files.private_files import Folder, check_own, make_folder, open_folder
 
-LOGS = "logs"
+LOGS, SPOOL, CHECKPOINTS = "logs", "spool", "checkpoints"
+FOLDERS = (LOGS, SPOOL, CHECKPOINTS, "drive", "store")
+"""What a job creates in OUT."""
+PROGRESS = "progress.jsonl"
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
-def make_logs(out: Path) -> None:
-    """Create ``logs`` where it is missing, and remove the permissions of others.
+def make_out(out: Path, *, usual: Path) -> Path:
+    """Create OUT, and check OUT and the folders of a job in it. The path of OUT without links.
+
+    ``usual``: the path if the user names none. It is in the working directory, so no part of it is trusted.
 
     Raises:
-        UnsafeFolderError: another user can write into it.
-        OSError: it cannot be made.
+        UnsafeFolderError: another user owns one of them, or can write into it; or a folder of the job is a link, or the
+            file of progress is none.
+        UsageError: OUT is read-only.
+        OSError: OUT cannot be made.
     """
-    with make_folder(out / LOGS, below=1) as folder:
-        folder.tighten()
+    with make_folder(out, below=len(usual.parts) if out == usual else 0) as folder:
+        check_own(out, os.fstat(folder.descriptor))
+        if not os.access(out, os.W_OK | os.X_OK):
+            raise UsageError(f"cannot write into {out}: it is read-only", hint="use another --out")
+        try:
+            os.close(folder.open(PROGRESS))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise UnsafeFolderError(f"{out / PROGRESS}: {error.strerror}", hint="remove it") from None
+    out = out.resolve()
+    for path in (out / name for name in FOLDERS):
+        if path.is_symlink():
+            raise UnsafeFolderError(
+                f"{path} is a link, not a folder",
+                hint="remove the link. To use another disk: another --out, or --checkpoints DIR for checkpoints",
+            )
+        if path.exists():
+            with open_folder(path) as folder:
+                check_own(path, os.fstat(folder.descriptor))
+    return out
 
 
 def open_log(out: Path, name: str) -> BufferedWriter:
@@ -46,6 +74,16 @@ def open_output(path: Path) -> BufferedWriter:
     """
     with make_folder(path.parent) as folder:
         return _opened(folder, path.name)
+
+
+def read_output(path: Path) -> BufferedReader:
+    """A file of OUT, for reading.
+
+    Raises:
+        OSError: it does not exist, or is no regular file of this user.
+    """
+    with open_folder(path.parent) as folder:
+        return os.fdopen(folder.open(path.name), "rb")
 
 
 def replace_output(path: Path, text: str) -> None:

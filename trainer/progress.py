@@ -160,7 +160,6 @@ def peak_memory_mib(device: torch.device) -> float:
     return 0.0
 
 
-FILE_NAME = "progress.jsonl"
 PEAK_MEMORY = "peak-memory-mib"
 """Sample of each rank after its last step."""
 

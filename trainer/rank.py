@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,8 +19,9 @@ from torch.distributed import distributed_c10d
 import telemetry
 from telemetry.errors import RankscopeError
 from telemetry.labels import label_meta
-from telemetry.printable import write_lines
+from telemetry.printable import one_line, write_lines
 from telemetry.record.collectives.process_group import register_traced_backend
+from telemetry.records import RANK_FAILED
 from trainer.checkpoint.checkpoints import Checkpoints
 from trainer.checkpoint.finite import NotFiniteError
 from trainer.config import TrainConfig
@@ -30,8 +33,10 @@ from trainer.faults.act import hook_for
 from trainer.faults.comm_delay import delay_operations
 from trainer.faults.inject import FIRED_NAME, StartFile, parse_fault
 from trainer.loop import Trainer
+from trainer.output import PROGRESS
 from trainer.parallel.mesh import Grid, make_grid
-from trainer.progress import FILE_NAME, Progress
+from trainer.progress import Progress
+from trainer.rank_messages import About, sender_over
 from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
 from trainer.run_options import RunOptions
 
@@ -51,6 +56,8 @@ class Seat:
     """``file://...`` from our own launcher, ``env://`` under torchrun."""
     local_world_size: int = 1
     """Ranks of this host, under torchrun. 1 also if the launcher does not say it."""
+    messages: Connection | None = None
+    """To the process that started this rank (``rank_messages.py``). None under torchrun: it shows what ranks print."""
 
     @classmethod
     def from_torchrun(cls) -> "Seat":
@@ -95,7 +102,7 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, data: Data 
             delay_operations(grid, options.comm_delay_s)
         trainer = Trainer(config, grid, hook_for(fault, rank=seat.rank, device=device, start_file=start_file))
         progress = Progress(config, _progress_path(grid, options))
-        checkpoints = Checkpoints(config, options)
+        checkpoints = Checkpoints(config, options, partial(sender_over(seat.messages), About.CHECKPOINT))
         ended_early = trainer.run(_batches(seat, config, data), progress, checkpoints)
         checkpoints.finish()
         progress.close()
@@ -110,11 +117,11 @@ def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, data: Dat
     try:
         return ENDED_EARLY if train_rank(seat, config, options, data) else 0
     except NotFiniteError as error:
-        _end(NOT_FINITE, str(error))
+        _end(seat, NOT_FINITE, error, str(error))
     except RankscopeError as error:
-        _end(FAILED, str(error))
-    except BaseException:
-        _end(FAILED, traceback.format_exc())
+        _end(seat, FAILED, error, str(error))
+    except BaseException as error:
+        _end(seat, FAILED, error, traceback.format_exc())
 
 
 def _batches(seat: Seat, config: TrainConfig, data: Data) -> BatchSource:
@@ -136,11 +143,17 @@ def _address_on_host(seat: Seat, own: LoaderAddress | None) -> LoaderAddress:
     return own
 
 
-def _end(status: int, reason: str) -> NoReturn:
-    write_lines(reason)
+def _end(seat: Seat, status: int, error: BaseException, words: str) -> NoReturn:
+    write_lines(words)
+    sender_over(seat.messages)(About.FAILURE, _reason_of(error))
     telemetry.stop()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _reason_of(error: BaseException) -> str:
+    """One line."""
+    return one_line(error.message if isinstance(error, RankscopeError) else f"{type(error).__name__}: {error}")
 
 
 def _device(config: TrainConfig, seat: Seat) -> torch.device:
@@ -176,6 +189,9 @@ def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[N
     )
     try:
         yield
+    except Exception as error:
+        telemetry.mark(RANK_FAILED, _reason_of(error))
+        raise
     finally:
         telemetry.stop()
 
@@ -225,4 +241,4 @@ def _fail_groups_after(timeout: timedelta) -> None:
 
 
 def _progress_path(grid: Grid, options: RunOptions) -> Path | None:
-    return options.out / FILE_NAME if grid.reports else None
+    return options.out / PROGRESS if grid.reports else None

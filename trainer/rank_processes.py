@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -25,8 +26,9 @@ from telemetry.process.child_process import tie_to_parent
 from trainer.config import TrainConfig
 from trainer.data.loader_keeper import LoaderProcess
 from trainer.data.tokens import Tokens
-from trainer.output import LOGS, make_logs, open_log
+from trainer.output import LOGS, open_log
 from trainer.rank import Data, Seat, run_and_exit
+from trainer.rank_messages import RankMessages
 from trainer.rank_status import NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
 from trainer.run_options import RunOptions
 
@@ -53,15 +55,17 @@ class RankProcesses:
     survive a fork.
 
     Raises:
-        OSError: a process cannot be started. Then none is left.
+        OSError: a log cannot be opened, or a process cannot be started. Then none is left.
     """
 
     def __init__(
         self, seats: Sequence[Seat], config: TrainConfig, options: RunOptions, tokens: Tokens | None = None
     ) -> None:
-        make_logs(options.out)
+        for seat in seats:  # here, so that a log that cannot be opened is reported before a rank starts
+            open_log(options.out, log_name(seat.rank)).close()
         self._out = options.out
         self._processes: dict[int, BaseProcess] = {}
+        self._messages = RankMessages()
         self._loader: LoaderProcess | None = None
         data: Data = tokens if config.device == "cpu" else None
         try:
@@ -69,7 +73,8 @@ class RankProcesses:
                 self._loader = LoaderProcess(config, [seat.rank for seat in seats], tokens)
                 data = self._loader.address
             for seat in seats:
-                self._processes[seat.rank] = _start(seat, config, options, data)
+                with self._messages.connect(seat.rank) as sender:
+                    self._processes[seat.rank] = _start(replace(seat, messages=sender), config, options, data)
         except BaseException:  # such as too many processes: no rank trains without the others
             self.kill()
             raise
@@ -94,6 +99,15 @@ class RankProcesses:
     def failures(self) -> Mapping[int, int]:
         """Rank -> exit status of the ranks that failed."""
         return {rank: status for rank, status in self.statuses.items() if is_failure(status)}
+
+    @property
+    def checkpoint_problem(self) -> str:
+        """Why the newest checkpoint could not be written, one line; empty if nothing is known to be wrong."""
+        return self._messages.checkpoint_problem
+
+    def failure(self, rank: int) -> str:
+        """Why a rank failed, one line; empty if it did not say so."""
+        return self._messages.failure(rank)
 
     def wait(self, seconds: float) -> bool:
         """Wait until a living rank ends, at most ``seconds``. Whether one ended."""
@@ -150,7 +164,9 @@ class RankProcesses:
         status 1, so a signal or another status is named first."""
         failed = self.failures
         causes = causing(failed)
-        reasons = ", ".join(f"rank {rank} {manner(failed[rank])} (pid {self.pids[rank]})" for rank in causes)
+        reasons = ", ".join(
+            f"rank {rank} {manner(failed[rank], self.failure(rank))} (pid {self.pids[rank]})" for rank in causes
+        )
         if NOT_FINITE in failed.values():
             reasons = NOT_FINITE_TEXT
         return f"training failed: {reasons}\n\nhint: see its log {log_path(self._out, min(causes))}"

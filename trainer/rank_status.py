@@ -26,6 +26,7 @@ def causing(failures: Mapping[int, int]) -> list[int]:
     return [rank for rank, status in failures.items() if status != FAILED] or list(failures)
 
 
-def manner(status: int) -> str:
-    """How a process ended."""
-    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+def manner(status: int, reason: str = "") -> str:
+    """How a process ended. ``reason``: what it said itself; empty: nothing."""
+    ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return f"{ended} ({reason})" if reason else ended

@@ -9,6 +9,7 @@ rankscope train --+-- RANK in the environment (torchrun, a driver): this process
     model/        the transformer, cut into pipeline stages       parallel/    mesh, tensor, data, pipeline
     optim/        AdamW and LAMB on shards, schedule              data/        text to batches
     faults/       faults to inject                                config.py    every setting; recipes.py whole ones
+    rank_messages.py why a rank fails, for the process that started it
     techniques.py what `rankscope ablate` adds in each row        run_options.py    name, place, collector, fault
 """
 
@@ -35,6 +36,7 @@ from trainer.data.tokens import Tokens, load_tokens
 from trainer.faults.inject import parse_fault, write_truth
 from trainer.launch import run_ranks
 from trainer.model.computing import check_compute
+from trainer.output import SPOOL
 from trainer.rank import Seat, run_and_exit
 from trainer.run_options import RunOptions
 
@@ -119,5 +121,5 @@ def _completed(config: TrainConfig, options: RunOptions) -> RunOptions:
     launched = "RANK" in os.environ or "RANKSCOPE_RUN" in os.environ
     name = usable_run_name(found.run_id) if launched else f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
     attempt = found.attempt if options.attempt is None else options.attempt
-    spool = options.spool or options.out / "spool"
+    spool = options.spool or options.out / SPOOL
     return replace(options, run_id=options.run_id or name, attempt=attempt, spool=spool)

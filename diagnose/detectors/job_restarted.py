@@ -1,4 +1,5 @@
-"""job-restarted: what the driver of the job decided in this attempt: a restart, a blocked node, the end.
+"""job-restarted: what the driver of the job decided in this attempt: a restart, a blocked node, the end. Also a
+checkpoint that could not be written.
 
     driver   start: attempt 2 on node-0, node-4 after: rank 4 was killed by SIGKILL on node-2     warning
              block: slow in two rounds of checks: gemm ...          (host node-2)                 warning
@@ -24,10 +25,12 @@ def detect_job_restarted(view: RunView) -> list[Finding]:
     restarts = [reason.partition(AFTER)[2] for _, name, reason in decisions if name == "start" and AFTER in reason]
     blocked = [(event, reason) for event, name, reason in decisions if name == "block"]
     ended = [reason for _, name, reason in decisions if name == "give-up"]
+    unsaved = [reason for _, name, reason in decisions if name == "checkpoint-failed"]
     parts = [
         *(f"the driver restarted the job: {reason}" for reason in restarts[-1:]),
         *(f"{event.host} is blocked: {reason}" for event, reason in blocked),
         *(f"the driver gave up: {reason}" for reason in ended[-1:]),
+        *unsaved[-1:],
     ]
     if not parts:
         return []

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from diagnose.hang.early_end import early_end
 from diagnose.hang.evidence import NS_PER_S, HangEvidence, Network, Process, RankEvidence
 from diagnose.hang.first_failure import STILL_NS
 from diagnose.hang.from_bodies import Body, evidence_from_bodies
@@ -39,12 +40,28 @@ Row = Mapping[str, Any]
 
 
 def stored_verdict(reader: Reader, run_id: str, attempt: int) -> HangVerdict | None:
-    """The ranks that block an attempt, or blocked it until its end. None: no stall, or a step completed after it.
+    """The ranks that block an attempt, or blocked it until its end, or died before its first step was complete. None:
+    no stall, or a step completed after it.
 
     Raises:
         UnreachableError: the store does not answer.
         UnreadableError: nothing of the stored evidence is readable.
     """
+    verdict = _verdict_of_bodies(reader, run_id, attempt)
+    if verdict is not None and verdict.kind is not None:
+        return verdict
+    return _early_end(reader, run_id, attempt, None if verdict is None else verdict.evidence) or verdict
+
+
+def _early_end(reader: Reader, run_id: str, attempt: int, known: HangEvidence | None) -> HangVerdict | None:
+    beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
+    if not any(map(_has_failed, beats)) or reader.read(LastSteps(run_id=run_id, attempt=attempt)).num_rows:
+        return None
+    nothing = HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt)
+    return early_end(reader, known or nothing, [row for row in beats if _has_failed(row)])
+
+
+def _verdict_of_bodies(reader: Reader, run_id: str, attempt: int) -> HangVerdict | None:
     bodies = _bodies(reader, run_id, attempt, ("state", "stack", "log"))
     needed = not any(body.kind == "state" for body in bodies) or any(ON_DEVICE in body.text for body in bodies)
     recorders = _bodies(reader, run_id, attempt, (RECORDER,)) if needed else []

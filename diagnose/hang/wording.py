@@ -73,7 +73,7 @@ def headline(
     evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
 ) -> str:
     """The verdict in one line."""
-    subject, is_are, them = _named(ranks), _be(evidence, ranks), "them" if len(ranks) > 1 else "it"
+    subject, is_are, them = named_ranks(ranks), _be(evidence, ranks), "them" if len(ranks) > 1 else "it"
     match cause:
         case Cause.NEVER_ENTERED:
             awaited = _awaited(evidence, graph, ranks)
@@ -105,7 +105,7 @@ def headline(
         case Cause.MISMATCH if mismatch is not None:
             return _mismatch(evidence, mismatch, subject)
         case _:
-            return _no_rank_named(evidence, graph, cause)
+            return _no_ranknamed_ranks(evidence, graph, cause)
 
 
 def _mismatch(evidence: HangEvidence, mismatch: Mismatch, subject: str) -> str:
@@ -116,7 +116,7 @@ def _mismatch(evidence: HangEvidence, mismatch: Mismatch, subject: str) -> str:
     return f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; there is no majority"
 
 
-def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> str:
+def _no_ranknamed_ranks(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> str:
     wait = evidence.tense("wait", "waited")
     match cause:
         case Cause.ALL_ENTERED:
@@ -125,15 +125,15 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             entered = f"all of {_group(evidence, group)} entered {op} #{seq} and none finished it"
             return f"{entered}: the network or a device {_be(evidence, ())} stuck"
         case Cause.DIED_TOGETHER:
-            return f"{_named(first_to_fail(evidence))} died together: the first one is unknown"
+            return f"{named_ranks(first_to_fail(evidence))} died together: the first one is unknown"
         case Cause.FELL_OVER_MISMATCH:
             death = _death(evidence, first_to_fail(evidence))
             return f"{death}, after a collective mismatch: a peer sent something else; the wrong rank is unknown"
         case Cause.MISSING:
-            late = _named(sorted(graph.roots()))
+            late = named_ranks(sorted(graph.roots()))
             return f"{late} left no records, and others {wait}: too little evidence for a verdict"
         case Cause.CIRCLE:
-            circle = _named(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
+            circle = named_ranks(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
             return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"
         case _:
             known = "no rank waits in an operation: nothing is stalled in communication"
@@ -150,10 +150,10 @@ def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
     first = min(graph.waits.values(), key=lambda one: (one.group, one.seq), default=None)
     where = f" in {first.op} #{first.seq} of {_group(evidence, first.group)}" if first else ""
     unseen = "other ranks that left no evidence" if evidence.guessed_size else ""
-    held = " and ".join(filter(None, [_named(others) if others else "", unseen]))
+    held = " and ".join(filter(None, [named_ranks(others) if others else "", unseen]))
     them = "them" if len(waiting) > 1 else "it"
     rest = f"{held} may block {them}, or wait, too" if held else "all ranks of the job wait"
-    return f"undecided: {_named(sorted(waiting))} {wait}{where}; {rest}"
+    return f"undecided: {named_ranks(sorted(waiting))} {wait}{where}; {rest}"
 
 
 def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, unclear: Collection[int] = ()) -> str:
@@ -162,11 +162,11 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, uncl
         ranks = first_to_fail(evidence)
     hosts = _hosts(evidence, ranks)
     known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
-    of_ranks = f" of {_named(unclear)}" if unclear else ""
+    of_ranks = f" of {named_ranks(unclear)}" if unclear else ""
     sources = _more_sources(evidence, unclear)
     size = ". State the number of ranks (--world-size)" if cause is Cause.UNDECIDED and evidence.guessed_size else ""
     host = f" (host {hosts})" if hosts else ""
-    return known[cause].format(ranks=_named(ranks), host=host, of_ranks=of_ranks, sources=sources) + size
+    return known[cause].format(ranks=named_ranks(ranks), host=host, of_ranks=of_ranks, sources=sources) + size
 
 
 def _more_sources(evidence: HangEvidence, unclear: Collection[int]) -> str:
@@ -181,7 +181,7 @@ def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:
     """The verdict in one line, of a stall that a lost link explains."""
     outage, patience = cut_off.outage, evidence.network.patience
     lost, down = f"{outage.device} of {outage.host} {outage.manner}", f"{cut_off.down_s:.1f} s"
-    ranks = f"{_named(cut_off.ranks)} cut off"
+    ranks = f"{named_ranks(cut_off.ranks)} cut off"
     if evidence.network.gave_up:
         return f"{lost} for {down}, {ranks}: the job waited and then aborted"
     if not outage.lasts:
@@ -206,7 +206,7 @@ def _be(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     return evidence.tense("are", "were") if len(ranks) > 1 else evidence.tense("is", "was")
 
 
-def _named(ranks: Iterable[int]) -> str:
+def named_ranks(ranks: Iterable[int]) -> str:
     ranks = tuple(ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}" if ranks else "the missing ranks"
 
@@ -264,4 +264,4 @@ def _death(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     if known and known[0].step >= 0:
         step = f" in step {known[0].step}"
         stage = f", in {known[0].stage}" if known[0].stage not in ("", Stage.STEP.label) else ""
-    return f"{_named(ranks)} {manner}{step}{stage}"
+    return f"{named_ranks(ranks)} {manner}{step}{stage}"

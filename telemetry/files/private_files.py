@@ -23,6 +23,8 @@ from telemetry.files.access import WRITABLE_BY_OTHERS, file_mode, folder_mode, m
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FILE = os.O_NONBLOCK | os.O_NOCTTY
+_OF_LINK_PIPE_SOCKET = (errno.ELOOP, errno.ENXIO)
+"""What the kernel answers where one of these is opened: a pipe, if nobody reads it."""
 _MAX_DEPTH = 8
 """Largest depth of a folder that is deleted. The folder of a rank has two levels."""
 
@@ -52,12 +54,18 @@ class Folder:
         Raises:
             OSError: it is a link, a pipe, a device, another user's file, or a file that has a second name.
         """
-        descriptor, is_new = self._opened(name, flags | _OPEN_FILE)
+        irregular = OSError(errno.EINVAL, "not a regular file of the folder's owner", str(self.path / name))
+        try:
+            descriptor, is_new = self._opened(name, flags | _OPEN_FILE)
+        except OSError as error:
+            if error.errno in _OF_LINK_PIPE_SOCKET:
+                raise irregular from error
+            raise
         try:
             found = os.fstat(descriptor)
             ours = found.st_uid in (self.owner, os.geteuid())
             if not stat.S_ISREG(found.st_mode) or not ours or found.st_nlink > 1:
-                raise OSError(errno.EINVAL, "not a regular file of the folder's owner", str(self.path / name))
+                raise irregular
             if is_new:
                 make_exact(descriptor, found, file_mode())
         except BaseException:
@@ -100,10 +108,12 @@ class Folder:
         return stat.S_IFMT(self._status(name).st_mode)
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        with _named(self.path / new):
+            os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def remove(self, name: str) -> None:
-        os.unlink(name, dir_fd=self.descriptor)
+        with _named(self.path / name):
+            os.unlink(name, dir_fd=self.descriptor)
 
     def remove_folder(self, name: str, *, with_content: bool, depth: int = _MAX_DEPTH) -> None:
         """Does not delete files of a mounted file system. ``depth``: levels of folders at most."""
@@ -244,7 +254,8 @@ def _kept(opened: ExitStack, descriptor: int) -> int:
 def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -> int:
     """A descriptor of ``name`` in the folder ``path``, which ``parent`` has open."""
     try:
-        return open_on_mount(name, flags, mode, folder=parent)
+        with _named(path / name):
+            return open_on_mount(name, flags, mode, folder=parent)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -254,10 +265,21 @@ def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -
         ) from None
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An error in the block has the whole path: calls that are relative to a folder leave only the name in it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
 def _make_folder(name: str, parent: int, path: Path) -> None:
     """Create a folder that has exactly the mode of a new one, unless the name is taken."""
     try:
-        os.mkdir(name, folder_mode(), dir_fd=parent)
+        with _named(path / name):
+            os.mkdir(name, folder_mode(), dir_fd=parent)
     except FileExistsError:
         return
     descriptor = _open_below(name, _PLACE, parent, path)  # needs no permission, whatever the umask has left of it

@@ -1,22 +1,29 @@
-"""The files of a job are private, whatever OUT and the umask are."""
+"""The files of a job are private, whatever the umask is, and lead nowhere else."""
 
 import json
 import os
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from telemetry.errors import UnsafeFolderError
+from telemetry.errors import RankscopeError, UnsafeFolderError, UsageError
 from telemetry.stages import Stage
+from tests.integration.local_users import HOSTILE, as_user, shared_machine
 from tests.telemetry.files.test_private_files import modes_below
 from tests.trainer.jobs import small_config
 from trainer.faults.inject import FIRED_NAME, StartFile, write_truth
 from trainer.launch import ProgressLine
-from trainer.output import make_logs, open_log
-from trainer.progress import FILE_NAME, Progress, StepFigures
+from trainer.output import FOLDERS, PROGRESS, make_out, open_log
+from trainer.progress import Progress, StepFigures
+from ui.cli.commands.drive import DriveOptions
+from ui.cli.commands.train import TrainOptions
+from ui.cli.drive import drive
+from ui.cli.train import train
 
+USUAL = Path("rankscope-out/train")
 FIGURES = StepFigures(step=1, loss=2.0, gradient_norm=1.0, step_seconds=0.5)
 
 
@@ -35,7 +42,7 @@ def out(tmp_path: Path) -> Iterator[Path]:
 def write_all(out: Path) -> None:
     with open_log(out, "rank-00000.log") as log:
         log.write(b"words")
-    progress = Progress(small_config(), out / FILE_NAME)
+    progress = Progress(small_config(), out / PROGRESS)
     progress.report([FIGURES])
     progress.close()
     write_truth(out / "truth.json", None, host="h", num_steps=1)
@@ -51,16 +58,16 @@ def test_files_in_a_folder_that_exists_are_private(out: Path) -> None:
 
 def test_a_folder_of_logs_that_others_could_read_becomes_private(out: Path) -> None:
     (out / "logs").mkdir(mode=0o755)
-    make_logs(out)
+    open_log(out, "rank-00000.log").close()
     assert modes_below(out)["folders"] == {0o700}
 
 
 def test_a_link_of_another_user_is_not_followed(out: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("untouched")
-    (out / FILE_NAME).symlink_to(target)
-    with pytest.raises(OSError, match=FILE_NAME):
-        Progress(small_config(), out / FILE_NAME)
+    (out / PROGRESS).symlink_to(target)
+    with pytest.raises(OSError, match=PROGRESS):
+        Progress(small_config(), out / PROGRESS)
     (out / "logs").symlink_to(tmp_path)
     with pytest.raises(UnsafeFolderError):
         open_log(out, "target")
@@ -73,6 +80,76 @@ def test_a_folder_of_logs_that_others_can_write_into_is_refused(out: Path) -> No
         open_log(out, "rank-00000.log")
 
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder to another user")
+
+
+def put_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+PLANTS: dict[str, Callable[[Path], None]] = {
+    "link": lambda path: path.symlink_to(path.parent.parent / "target"),
+    "pipe": os.mkfifo,
+    "socket": put_socket,
+}
+
+
+@pytest.mark.parametrize("command", ["train", "drive"])
+@pytest.mark.parametrize("name", [*FOLDERS, PROGRESS])
+@pytest.mark.parametrize("what", PLANTS)
+def test_a_command_refuses_what_was_put_in_place_of_its_files(
+    command: str, name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    (tmp_path / "target").mkdir()
+    (tmp_path / "out").mkdir(mode=0o700)
+    PLANTS[what](Path("out", name))
+    with pytest.raises((RankscopeError, OSError), match=name):
+        train(TrainOptions(out=Path("out"))) if command == "train" else drive(DriveOptions(out=Path("out")))
+    assert os.listdir("target") == []
+    assert os.listdir("out") == [name]
+
+
+@needs_root
+def test_a_read_only_folder_is_refused_in_plain_words() -> None:
+    with shared_machine() as machine:
+        as_user(HOSTILE, refuse_read_only, machine.hostile_folder())
+
+
+def refuse_read_only(folder: Path) -> None:
+    """As a user whose folder has lost the permission to write."""
+    folder.chmod(0o500)
+    with pytest.raises(UsageError, match=f"cannot write into {folder}: it is read-only"):
+        make_out(folder, usual=USUAL)
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["", *FOLDERS])
+def test_a_folder_of_another_user_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir(mode=0o700, exist_ok=True)
+    os.chown(tmp_path / name, HOSTILE, HOSTILE)
+    with pytest.raises(UnsafeFolderError, match="belongs to another user"):
+        make_out(tmp_path, usual=USUAL)
+
+
+def test_a_folder_that_others_can_write_into_is_refused_with_the_command_that_helps(out: Path) -> None:
+    with pytest.raises(UnsafeFolderError, match=f"chmod go-w {out}"):
+        make_out(out, usual=USUAL)
+    out.chmod(0o755)
+    link = out.with_name("link")
+    link.symlink_to(out)
+    assert make_out(link, usual=USUAL) == out, "a person has named it"
+
+
+def test_a_usual_folder_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    USUAL.parent.mkdir()
+    USUAL.parent.chmod(0o777)
+    with pytest.raises(UnsafeFolderError, match="chmod go-w"):
+        make_out(USUAL, usual=USUAL)
+
+
 def figures_of(step: int) -> str:
     return json.dumps({"step": step, "loss": 3.0, "step_seconds": 1.0, "tokens_per_second": 8}) + "\n"
 
@@ -81,13 +158,13 @@ def test_without_a_terminal_every_tenth_step_and_the_last_are_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     line = ProgressLine(tmp_path, 25)
-    (tmp_path / FILE_NAME).write_text("".join(map(figures_of, range(25))))
+    (tmp_path / PROGRESS).write_text("".join(map(figures_of, range(25))))
     line.update()
     assert re.findall(r"step (\d+)/25", capfd.readouterr().err) == ["10", "20", "25"]
 
 
 def test_a_torn_line_of_progress_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ProgressLine(tmp_path, 10)
-    (tmp_path / FILE_NAME).write_text(f'{{"step": 8, "lo{figures_of(9)}{figures_of(9)}')
+    (tmp_path / PROGRESS).write_text(f'{{"step": 8, "lo{figures_of(9)}{figures_of(9)}')
     line.update()
     assert capfd.readouterr().err.count("step 10/10") == 1

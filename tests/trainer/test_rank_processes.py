@@ -7,11 +7,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.deadline import until
 from tests.trainer.jobs import small_config
 from trainer import rank_processes
-from trainer.rank import Seat
+from trainer.config import TrainConfig
+from trainer.rank import Data, Seat
+from trainer.rank_messages import About, sender_over
 from trainer.rank_processes import RankProcesses
 from trainer.run_options import RunOptions
+
+FULL = "checkpoint after step 3 is not written: the disk is full"
 
 
 def test_no_rank_is_left_if_one_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +37,37 @@ def test_no_rank_is_left_if_one_cannot_be_started(tmp_path: Path, monkeypatch: p
         RankProcesses(seats, small_config(dp=3), RunOptions(out=tmp_path))
     assert len(started) == 2
     assert not any(map(psutil.pid_exists, started))
+
+
+def fail(seat: Seat, _: TrainConfig, __: RunOptions, ___: Data) -> int:
+    """A rank that cannot write two checkpoints, can write the third one if it is rank 0, and fails."""
+    send = sender_over(seat.messages)
+    for text in (FULL, FULL, "" if seat.rank == 0 else FULL):
+        send(About.CHECKPOINT, text)
+    send(About.FAILURE, f"OSError: rank {seat.rank}\nfailed" + 9_999 * "." + 9_999 * "\x1b")
+    return 1
+
+
+def test_what_ranks_say_at_their_end_is_known_when_they_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_processes, "run_and_exit", fail)
+    seats = [Seat(rank=rank, local_rank=rank, world_size=3, init_method="") for rank in range(3)]
+    ranks = RankProcesses(seats, small_config(dp=3), RunOptions(out=tmp_path))
+    until(lambda: not ranks.living, what="their end")
+    ranks.kill()
+    assert ranks.checkpoint_problem == FULL
+    for rank in range(3):
+        assert f"rank {rank} ended with status 1 (OSError: rank {rank} failed...." in ranks.obituary()
+    assert len(ranks.failure(0)) < 1000
+    assert ranks.failure(0).isprintable()
+
+
+def test_a_log_that_cannot_be_opened_is_reported_before_a_rank_starts(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "logs" / "rank-00000.log")
+    seats = [Seat(rank=0, local_rank=0, world_size=1, init_method="")]
+    before = psutil.Process().children()
+    with pytest.raises(OSError, match=r"rank-00000\.log"):
+        RankProcesses(seats, small_config(), RunOptions(out=tmp_path))
+    assert psutil.Process().children() == before

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,12 +29,15 @@ from trainer.run_options import RunOptions
 class Checkpoints:
     """Saves and restores the training of one rank. Does nothing if ``options.checkpoints`` is None.
 
-    Methods are called on the training thread, in the same order on every rank.
+    Methods are called on the training thread, in the same order on every rank. ``report``: as of ``CheckpointWriter``.
     """
 
-    def __init__(self, config: TrainConfig, options: RunOptions) -> None:
+    def __init__(
+        self, config: TrainConfig, options: RunOptions, report: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._config = config
         self._options = options
+        self._report = report
         self._saver: _Saver | None = None
 
     def restore(self, state: TrainingState) -> int:
@@ -54,7 +58,7 @@ class Checkpoints:
                 "resumed", f"from {source} after step {done - 1}; this rank read {restored.read_bytes} bytes"
             )
         stored = done if restored is None or restored.stored_step is None else restored.stored_step
-        self._saver = _Saver(self._config, self._options, root, state, done=done, stored=stored)
+        self._saver = _Saver(self._config, self._options, root, state, self._report, done=done, stored=stored)
         return done
 
     def _from_memory(self, root: Path, state: TrainingState) -> Restored | None:
@@ -88,7 +92,15 @@ class _Saver:
     """Buffers, the plan of files, the thread that writes, and the time that all of it takes."""
 
     def __init__(
-        self, config: TrainConfig, options: RunOptions, root: Path, state: TrainingState, *, done: int, stored: int
+        self,
+        config: TrainConfig,
+        options: RunOptions,
+        root: Path,
+        state: TrainingState,
+        report: Callable[[str], None],
+        *,
+        done: int,
+        stored: int,
     ) -> None:
         """``done``: steps at the start of this attempt; ``stored``: in the newest checkpoint in storage."""
         self._config = config
@@ -106,7 +118,7 @@ class _Saver:
         self._replicator = (
             Replicator(options.replicas, plan, self._tensors, rank=state.rank) if options.replicas else None
         )
-        self._writer = CheckpointWriter(root, plan, rank=state.rank, keep=config.checkpoint.keep)
+        self._writer = CheckpointWriter(root, plan, rank=state.rank, keep=config.checkpoint.keep, report=report)
         self._schedule = Schedule(
             config.checkpoint, done=stored, num_steps=config.num_steps, world_size=self._world_size
         )
@@ -157,9 +169,12 @@ class _Saver:
         failed = torch.tensor([float(self._writer.failure is not None)], device=self._state.device)
         if self._world_size > 1:
             add_over_ranks(failed)
-        if failed.item():
+        is_abandoned = bool(failed.item())
+        if is_abandoned:
             self._writer.abandon()
         self._writer.finish()
+        if is_abandoned and self._state.rank == 0:  # every rank has ended its part
+            self._writer.discard()
         if self._replicator is not None:
             self._replicator.finish()
         if self._world_size > 1:

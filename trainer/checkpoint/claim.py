@@ -4,17 +4,19 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import write_lines
+from telemetry.user_errors import is_disk_full
+from trainer.checkpoint.failure import full_disk
 from trainer.checkpoint.folder import LOCK_NAME, About, complete_steps, make_root, open_root, read_about
 from trainer.config import TrainConfig
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _HINTS = {
     "seed": "use the same --seed, or another folder",
     "tokens_per_step": "change --microbatches so that dp x microbatches stays the same, or use another folder",
@@ -45,6 +47,8 @@ def claimed(root: Path, config: TrainConfig) -> Iterator[About | None]:
     except UsageError:
         raise
     except OSError as error:
+        if is_disk_full(error):
+            raise full_disk(root) from error
         raise UsageError(
             f"cannot use {root} for checkpoints: {error.strerror or error}",
             hint="give a folder that this user can write into: --checkpoints DIR",
@@ -86,7 +90,9 @@ def check_same_training(about: About, config: TrainConfig, root: Path) -> None:
 def _lock(root: Path) -> int:
     """The descriptor of the lock file. Only its owner can open the file, so no other user can take the lock."""
     with open_root(root) as folder:
-        descriptor = os.open(LOCK_NAME, _LOCK_FLAGS, 0o600, dir_fd=folder.descriptor)
+        with suppress(FileExistsError):  # the mode is 0600 also if RANKSCOPE_UMASK lets others read
+            os.close(os.open(LOCK_NAME, _NEW, 0o600, dir_fd=folder.descriptor))
+        descriptor = folder.open(LOCK_NAME, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from torch.distributed.checkpoint.planner import SavePlan
 import telemetry
 from telemetry import Stage
 from telemetry.printable import printable, write_lines
+from trainer.checkpoint.failure import OTHER_RANK, OtherRankError, why_not_written
 from trainer.checkpoint.folder import (
     About,
     commit,
@@ -133,13 +134,19 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time, in a thread."""
+    """Writes one checkpoint at a time, in a thread.
 
-    def __init__(self, root: Path, plan: WritePlan, *, rank: int, keep: int) -> None:
+    ``report``: is told why a checkpoint could not be written by this rank, and an empty text for one that was written.
+    """
+
+    def __init__(
+        self, root: Path, plan: WritePlan, *, rank: int, keep: int, report: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._root = root
         self._plan = plan
         self._rank = rank
         self._keep = keep
+        self._report = report
         self._thread: threading.Thread | None = None
         self._abandoned = threading.Event()
         self._part_ended = threading.Event()
@@ -174,6 +181,11 @@ class CheckpointWriter:
         """Stop waiting for other ranks: one of them could not write its part."""
         self._abandoned.set()
 
+    def discard(self) -> None:
+        """Remove what ranks have left of abandoned checkpoints. For rank 0, when no rank writes."""
+        with suppress(OSError):
+            remove_partial(self._root)
+
     def _run(self, buffers: Buffers, about: About) -> None:
         started_ns = time.monotonic_ns()
         try:
@@ -183,8 +195,9 @@ class CheckpointWriter:
             if self._rank == 0:
                 self._complete(about)
         except Exception as error:  # a checkpoint that cannot be written must not end the training
-            self._fail(f"checkpoint after step {about.step - 1} is not written: {error}")
+            self._fail(about, why_not_written(error, self._root))
             return
+        self._report("")
         telemetry.record_span(
             Stage.CHECKPOINT_WRITE,
             started_ns,
@@ -193,14 +206,16 @@ class CheckpointWriter:
             size_bytes=size_bytes,
         )
 
-    def _fail(self, reason: str) -> None:
-        self.failure = "; ".join(filter(None, map(printable, reason.splitlines())))
+    def _fail(self, about: About, reason: str) -> None:
+        words = f"checkpoint after step {about.step - 1} is not written: {reason}"
+        self.failure = "; ".join(filter(None, map(printable, words.splitlines())))
         self._part_ended.set()
         telemetry.mark("checkpoint-failed", self.failure)
         write_lines(self.failure)
+        if reason != OTHER_RANK:
+            self._report(self.failure)
         if self._rank == 0:
-            with suppress(OSError):
-                remove_partial(self._root)
+            self.discard()
 
     def _write_part(self, buffers: Buffers, about: About) -> int:
         """Write this rank's file and the list of its content; the number of bytes."""
@@ -218,7 +233,7 @@ class CheckpointWriter:
         """Wait for the parts of all ranks, then make the checkpoint complete.
 
         Raises:
-            InterruptedError: it was abandoned.
+            OtherRankError: it was abandoned.
             OSError: its folder does not exist any more, or cannot be written.
         """
         assert self._plan.metadata is not None
@@ -239,5 +254,5 @@ class CheckpointWriter:
                 if expected <= set(folder.names()):
                     return
             if self._abandoned.wait(pause_s):
-                raise InterruptedError("another rank could not write its part")
+                raise OtherRankError
             pause_s = min(2 * pause_s, LONGEST_POLL_S)

@@ -87,7 +87,9 @@ class Attempt:
         if self.living:
             self.agent.restart_if_dead()
         for rank, status in self.ranks.statuses.items():
-            self._ended.setdefault(rank, Ended(rank=rank, status=status, at_s=time.time()))
+            if rank not in self._ended:
+                reason = self.ranks.failure(rank)
+                self._ended[rank] = Ended(rank=rank, status=status, at_s=time.time(), reason=reason)
         if not self.living:
             self._claim.close()
 

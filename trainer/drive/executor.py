@@ -27,6 +27,7 @@ from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import write_lines
 from telemetry.process.child_process import birth_of
 from telemetry.process.signals import SIGNAL_BASE, on_first_ending
+from telemetry.user_errors import user_error
 from trainer.agent import AgentKeeper
 from trainer.checkpoint.claim import FolderInUseError
 from trainer.checkpoint.rollback import NoCheckpointLeftError
@@ -111,8 +112,9 @@ class Executor:
             attempt=max(self._attempt.number if self._attempt else -1, self._failed_attempt),
             pids=self._attempt.living if self._attempt else {},
             ended=self._attempt.ended if self._attempt else (),
-            error=str(self._error or ""),
+            error=str(user_error(self._error) or self._error) if self._error else "",
             no_checkpoint=isinstance(self._error, NoCheckpointLeftError),
+            checkpoint_problem=self._attempt.ranks.checkpoint_problem if self._attempt else "",
             step=step,
             stalled_s=stalled_s,
             keeper=self._keeper.url if self._keeper else "",

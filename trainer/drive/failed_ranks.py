@@ -46,7 +46,8 @@ def cause_of(reports: Sequence[Report]) -> Cause:
     if all(status == FAILED for status in statuses.values()):
         causes = causes[:1]  # the others may have lost their peer
     nodes = tuple(report.node for report in reports if any(rank.rank in causes for rank in report.ended))
-    words = ", ".join(f"rank {rank} {manner(statuses[rank])}" for rank in causes)
+    reasons = {rank.rank: rank.reason for rank in failed}
+    words = ", ".join(f"rank {rank} {manner(statuses[rank], reasons[rank])}" for rank in causes)
     return Cause(fault=RANK_FAILED, reason=f"{words} on {', '.join(nodes)}", nodes=nodes)
 
 

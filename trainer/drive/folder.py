@@ -89,8 +89,11 @@ class JobFolder:
         return self.path / NODES / name
 
     def rendezvous(self, attempt: int) -> Path:
-        """The file in which the ranks of an attempt find each other."""
-        return self.path / f"rendezvous-{attempt}"
+        """The file in which the ranks of an attempt find each other. It is created where it is missing."""
+        name = f"rendezvous-{attempt}"
+        with self._opened() as folder:
+            os.close(folder.open(name, os.O_RDWR | os.O_CREAT))
+        return self.path / name
 
     def write(self, name: str, record: object) -> None:
         """Replace a file atomically."""
@@ -114,8 +117,10 @@ class JobFolder:
         except FileNotFoundError:
             return None
         except (OSError, UsageError) as error:
-            problem = f"{self.path / name}: {error.message if isinstance(error, UsageError) else error}"
-            raise UnreadableError(problem, hint="choose another --out for a new job") from error
+            problem = error.message if isinstance(error, UsageError) else error.strerror or error
+            raise UnreadableError(
+                f"{self.path / name}: {problem}", hint="look at the file, or choose another --out for a new job"
+            ) from error
 
     def remove(self, *names: str) -> None:
         """Remove files where they exist."""
@@ -161,10 +166,7 @@ class JobFolder:
 def held_lock(path: Path) -> Iterator[int | None]:
     """Hold ``path/lock`` in the block. Gives its descriptor; None while another process holds it."""
     with make_folder(path, below=1) as folder:
-        try:
-            descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path / LOCK)) from error
+        descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,7 +26,7 @@ from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import write_lines
 from telemetry.process.child_process import RestartPauses, tie_to_parent
 from telemetry.process.signals import LIMIT_S, on_first_ending
-from telemetry.user_errors import CRASH_STATUS
+from telemetry.user_errors import CRASH_STATUS, user_error
 from trainer.data.batches import check_data
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.driver import LOOPBACK, STATUS_OF, open_driver_place, run_driver
@@ -64,6 +64,7 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
         RankscopeError: what runs beside the job cannot start.
         UsageError: another process drives a job in this folder, or the folder belongs to another job.
         UnreadableError: the state of an earlier driver cannot be read.
+        OSError: the folder of a node cannot be used.
     """
     folder = JobFolder(job.options.out)
     with ExitStack() as opened:
@@ -74,6 +75,10 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
                 f"another process drives the job in {job.options.out}", hint="use another --out for a new job"
             )
         folder.read(STATE, Job)  # if it cannot be read, no driver can continue: no node starts
+        folder.append([])  # nor if decisions cannot be written,
+        for node in node_names(job):  # or the folder of a node cannot be used
+            with held_lock(folder.node(node)):
+                pass
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
         check_data(tokens, job.train)
         listener, place = open_driver_place(folder, job.drive.listen or LOOPBACK)
@@ -119,6 +124,7 @@ class Starter:
         self._left: set[str] = set()
         """Nodes whose executor ended because the driver said so."""
         self._tried_s: dict[str, float] = {}
+        self._complaints: set[str] = set()
         self._driver = 0
         self._pauses = RestartPauses(first_s=FIRST_PAUSE_S)
         self._restart_s = 0.0
@@ -135,8 +141,17 @@ class Starter:
         if (status := self._look_after_driver(now_s)) is not None:
             return status
         for node in self._executors:
-            self._look_after_executor(node, now_s)
+            try:
+                self._look_after_executor(node, now_s)
+            except (OSError, RankscopeError) as error:  # the other nodes train on
+                self._complain(f"cannot start the executor of {node}: {user_error(error) or error}")
         return None
+
+    def _complain(self, problem: str) -> None:
+        """Once: it is tried again and again."""
+        if problem not in self._complaints:
+            self._complaints.add(problem)
+            write_lines(problem)
 
     def _look_after_driver(self, now_s: float) -> int | None:
         if self._driver:

@@ -17,7 +17,7 @@ other node for comparison. A node that fails is blocked, a node that passes can 
 fewer faults. This order is that of MegaScale (arXiv 2402.15627, section 4.1).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from trainer.drive.failed_ranks import cause_of, cause_of_errors, failed_ranks, is_not_finite
 from trainer.drive.findings import Findings
@@ -208,8 +208,7 @@ class Policy:
     def _watch(self) -> None:
         """Whether the attempt makes progress, failed, or is done."""
         self._rounds.begin()  # of nodes that came back, or are new
-        job = self.job
-        reports = self._reports()
+        job, reports = self.job, self._reports()
         self._note_progress(reports)
         ended = [rank for report in reports for rank in report.ended]
         failed = failed_ranks(reports)
@@ -240,7 +239,8 @@ class Policy:
             return waited_s > self.config.silence_s
         return waited_s >= LINGER_S
 
-    def _note_progress(self, reports: Iterable[Report]) -> None:
+    def _note_progress(self, reports: Sequence[Report]) -> None:
+        self._transitions.note_checkpoints(reports)
         step = max((report.step for report in reports), default=-1)
         if step > self.job.best_step:
             self.job.best_step, self.job.num_failures = step, 0
@@ -255,11 +255,14 @@ class Policy:
             return
         for node in self.job.member_nodes():
             self._transitions.set(node, NodeState.READY)
-        self._transitions.turn(Phase.DONE, f"all steps are done after attempt {self.job.attempt}")
+        unsaved = self._transitions.note_checkpoints(self._reports())
+        but = f", but the last one is not saved: {unsaved}" if unsaved else ""
+        self._transitions.turn(Phase.DONE, f"all steps are done after attempt {self.job.attempt}{but}")
         self._transitions.decide("done", self.job.reason)
 
     def _wait_for_checkpoint(self) -> None:
         reports = self._reports()
+        self._transitions.note_checkpoints(reports)
         failed = failed_ranks(reports)
         if is_not_finite(failed):
             self._ranks_failed(reports)

@@ -37,12 +37,11 @@ class Work(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One result of a node check."""
+    """One result of a node check. ``failed``: wrong data or an error."""
 
     check: str
     subject: str
     failed: bool
-    """Wrong data or an error."""
     measured: str = ""
     """Name of ``value``, with its unit."""
     value: float | None = None
@@ -132,6 +131,8 @@ class Ended:
     """-n if signal n killed it."""
     at_s: float
     """When the executor saw it: wall clock of the node, seconds since the epoch."""
+    reason: str = ""
+    """What the rank said itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +151,12 @@ class Report:
     pids: dict[int, int] = field(default_factory=dict)
     """Rank -> pid of the ranks that have not ended."""
     ended: tuple[Ended, ...] = ()
-    """The ranks that have ended."""
     error: str = ""
     """Why the ranks could not be started."""
     no_checkpoint: bool = False
     """The error is that a rollback would leave no checkpoint. It is not the fault of a node."""
+    checkpoint_problem: str = ""
+    """Why ranks here could not write the newest checkpoint; empty if nothing is known to be wrong."""
     step: int = -1
     """The newest step of any rank here; -1 before the first."""
     stalled_s: float = 0.0
@@ -166,7 +168,6 @@ class Report:
     pairs: PairReport | None = None
     """The newest finished paired test."""
     leaving: bool = False
-    """The executor ends."""
 
     @property
     def living(self) -> int:
@@ -217,13 +218,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a watcher found: a diagnosis as data."""
+    """What a watcher found: a diagnosis as data. ``hosts``: the suspects, as nodes."""
 
     kind: str
     run_id: str
     attempt: int
     hosts: tuple[str, ...] = ()
-    """The suspects, as nodes."""
     summary: str = ""
     active: bool = True
     """False: the problem is over."""

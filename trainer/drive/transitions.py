@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from trainer.drive.job import Job, Node, NodeState, Phase
-from trainer.drive.records import Decision
+from trainer.drive.records import Decision, Report
 from trainer.drive.settings import DriveConfig
+
+CHECKPOINT_FAILED = "checkpoint-failed"
 
 
 class Transitions:
@@ -63,6 +65,19 @@ class Transitions:
             job.after_stop = Phase.GAVE_UP
             reason = f"{job.num_failures} attempts in a row made no progress; the last one: {reason}"
         self.turn(Phase.STOP, reason)
+
+    def note_checkpoints(self, reports: Sequence[Report]) -> str:
+        """Why the newest checkpoint could not be written; empty if it could. It is recorded once, until a checkpoint
+        can be written again. The job continues."""
+        failed = next((report for report in reports if report.checkpoint_problem), None)
+        key = f"{self.job.attempt} {CHECKPOINT_FAILED}"
+        if failed is None:
+            self.job.advised = [each for each in self.job.advised if each != key]
+            return ""
+        if key not in self.job.advised:
+            self.job.advised.append(key)
+            self.decide(CHECKPOINT_FAILED, failed.checkpoint_problem, self.job.nodes[failed.node])
+        return failed.checkpoint_problem
 
     def save_and(self, phase: Phase, reason: str) -> None:
         """Write a checkpoint, stop, then go to ``phase``."""

@@ -24,13 +24,12 @@ from diagnose.hang.stored import stored_verdict
 from diagnose.model.load import newest_attempt
 from diagnose.pipeline import Report, diagnose_run
 from telemetry.errors import RankscopeError, UnreachableError
-from telemetry.files.private_files import make_folder
 from telemetry.printable import log
 from telemetry.process.child_process import child_environment, python_module
 from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.queries import Samples, Steps
 from telemetry.wire.client import CollectorClient
-from trainer.output import open_output
+from trainer.output import make_out, open_output
 from ui.cli.own_collector import reason_in
 from ui.cli.ports import free_port
 
@@ -83,15 +82,14 @@ class Outcome:
 
 
 def output_folder(named: Path | None, run_id: str) -> Path:
-    """The folder for store, rank files and logs of a run. It is created. ``named``: by the user, who trusts it.
+    """The folder for store, rank files and logs of a run. It is created. ``named``: by the user.
 
     Raises:
-        UnsafeFolderError: nobody named a folder, and another user can write into the usual one.
+        UnsafeFolderError: another user owns it, or can write into it.
         OSError: it cannot be created.
     """
-    path = DEFAULT_OUT / run_id if named is None else named
-    with make_folder(path, below=2 if named is None else 0):
-        return path.resolve()
+    usual = DEFAULT_OUT / run_id
+    return make_out(usual if named is None else named, usual=usual)
 
 
 @contextmanager

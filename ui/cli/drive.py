@@ -20,9 +20,11 @@ from trainer.drive.records import Action, Decision, Request, decode, encode
 from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status
 from trainer.faults.inject import parse_fault
+from trainer.output import CHECKPOINTS, make_out
 from trainer.recipes import recipe_named
 from trainer.run_options import RunOptions
 from ui.cli.commands.drive import (
+    DEFAULT_OUT,
     DrainOptions,
     DriveOptions,
     NodeOptions,
@@ -44,7 +46,7 @@ NEWEST = 12
 
 
 def drive(options: DriveOptions) -> int:
-    place = options.out.resolve()
+    place = make_out(options.out, usual=DEFAULT_OUT)
     folder = JobFolder(place)
     folder.make()
     job = _job(options, folder, place)
@@ -97,7 +99,7 @@ def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
             run_id=run_id or f"{options.recipe}-{time.strftime('%Y%m%d-%H%M%S')}",
             fault=options.fault,
             collector=_collector(options, earlier),
-            checkpoints=(options.checkpoints or place / "checkpoints").resolve(),
+            checkpoints=place / CHECKPOINTS if options.checkpoints is None else options.checkpoints.resolve(),
         ),
     )
 
@@ -144,7 +146,8 @@ def node(options: NodeOptions) -> int:
     from trainer.drive.executor import run_node  # noqa: PLC0415 - torch takes seconds to import
 
     name = checked_run_name(options.name or host_of(), of="node")
-    return run_node(options.out.resolve(), name, address=options.address)
+    place = make_out(options.out, usual=DEFAULT_OUT) if options.out.is_dir() else options.out
+    return run_node(place, name, address=options.address)
 
 
 def status(options: StatusOptions) -> int:

@@ -10,9 +10,10 @@ from telemetry.process.child_process import end_with_torchrun
 from telemetry.run_names import checked_run_name
 from trainer.config import CheckpointConfig, OverlapConfig, TrainConfig
 from trainer.faults.inject import parse_fault
+from trainer.output import make_out
 from trainer.recipes import recipe_named
 from trainer.run_options import RunOptions
-from ui.cli.commands.train import TrainOptions
+from ui.cli.commands.train import DEFAULT_OUT, TrainOptions
 
 
 def train(options: TrainOptions) -> int:
@@ -40,11 +41,11 @@ def train(options: TrainOptions) -> int:
     parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     labels = tuple(options.labels or ())
     label_meta(labels)
-    options.out.mkdir(parents=True, exist_ok=True)
+    place = make_out(options.out, usual=DEFAULT_OUT)
     from trainer.run import launch  # noqa: PLC0415 - after the checks: torch takes seconds to import
 
     run = RunOptions(
-        out=options.out.resolve(),
+        out=place,
         run_id=None if options.run is None else checked_run_name(options.run),
         fault=options.fault,
         comm_delay_s=options.comm_delay_ms / 1e3,

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from diagnose.findings import Kind, Severity
 from diagnose.hang.stored import stored_verdict
+from diagnose.hang.verdict import hang_finding
+from diagnose.report import hang_object
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
@@ -177,3 +180,65 @@ def test_recorders_name_the_rank_where_all_pages_show_ranks_at_work(store: Embed
     assert _accused(store) == ()
     insert(store, "evidence", made("evidence", recorders), run_id=RUN)
     assert _accused(store) == (behind,)
+
+
+def _driver_says(store: EmbeddedStore, text: str) -> None:
+    event = {"host": "node-0", "at_ns": NOW_NS, "device": "driver", "name": "driver", "text": text}
+    insert(store, "host_events", made("host_events", [event]), run_id=RUN)
+
+
+def _fail(store: EmbeddedStore, rank: int, at_ns: int, text: str) -> None:
+    mark = {"rank": rank, "at_ns": at_ns, "name": "rank-failed", "text": text}
+    insert(store, "marks", made("marks", [mark]), run_id=RUN)
+
+
+def _headline(store: EmbeddedStore) -> str:
+    verdict = stored_verdict(StoreReader(store), RUN, 0)
+    assert verdict is not None
+    assert verdict.initiating == ()
+    finding = hang_finding(verdict)
+    assert finding is not None
+    assert (finding.kind, finding.severity) == (Kind.DEAD_RANK, Severity.CRITICAL)
+    assert "dead-rank" in str(hang_object(verdict))
+    return verdict.headline
+
+
+def test_ranks_that_an_operator_ended_before_the_first_step_are_no_finding(store: EmbeddedStore) -> None:
+    _driver_says(store, "drain: an operator asked to drain it")
+    _beat(store, step=0, recorded=0, alive=0)
+    assert stored_verdict(StoreReader(store), RUN, 0) is None
+
+
+def test_ranks_that_died_before_the_first_step_are_reported_with_what_is_known_of_the_cause(
+    store: EmbeddedStore,
+) -> None:
+    _beat(store, step=0, recorded=0, alive=0)
+    assert _headline(store) == (
+        "ranks 0-7 died before the first step of the attempt was complete: nobody observed how. "
+        "See the log of the launcher"
+    )
+    _driver_says(store, "rank-failed: rank 1 was killed by SIGKILL on node-0")
+    assert _headline(store).endswith("complete: rank 1 was killed by SIGKILL on node-0")
+    _fail(store, 3, NOW_NS + 5, "RuntimeError: connection closed by peer")
+    _fail(store, 5, NOW_NS, "UnreadableError: no checkpoint can be read")
+    assert _headline(store).endswith("rank 5 failed first: UnreadableError: no checkpoint can be read")
+
+
+def test_a_rank_that_ended_with_an_error_before_the_first_step_is_named(store: EmbeddedStore) -> None:
+    rows = [{"rank": rank, "at_ns": NOW_NS, "alive": int(rank != 2), "ended": 2 * (rank == 2)} for rank in range(3)]
+    insert(store, "heartbeats", made("heartbeats", rows), run_id=RUN)
+    assert _accused(store) == (2,)
+
+
+def test_after_a_step_the_end_of_ranks_alone_is_no_finding(store: EmbeddedStore) -> None:
+    _beat(store, alive=0)
+    _complete(store, 0, STEP_BEGAN_NS, SECOND_NS)
+    assert stored_verdict(StoreReader(store), RUN, 0) is None
+
+
+def test_ranks_that_were_ended_on_purpose_before_the_first_step_are_no_finding(store: EmbeddedStore) -> None:
+    gone = {"process": "dead", "ended_by": "SIGTERM", "died_ns": NOW_NS, "step": -1, "open": [], "operations": []}
+    _leave(store, {rank: {**one, **gone} for rank, one in behind_in_tp(3).items()})
+    _beat(store, step=0, recorded=0, alive=0)
+    verdict = stored_verdict(StoreReader(store), RUN, 0)
+    assert verdict is None or verdict.kind is None

@@ -4,6 +4,8 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,18 +89,44 @@ def test_a_folder_that_cannot_be_made_is_a_usage_error(name: str, tmp_path: Path
     assert "--checkpoints DIR" in raised.value.hint
 
 
-def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
-    root = tmp_path / "root"
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path.parent.parent / "target")])
+def test_a_lock_that_is_no_file_is_refused(put: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir(mode=0o700)
+    put(tmp_path / "root" / LOCK_NAME)
+    with pytest.raises(UsageError, match="not a regular file"), claimed(tmp_path / "root", CONFIG):
+        pass
+    assert not (tmp_path / "target").exists()
+
+
+@contextmanager
+def small_disk(root: Path, options: str) -> Iterator[None]:
     root.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "mode=700", "none", str(root)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"mode=700{options}", "none", str(root)]
     if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("cannot mount here")
     try:
+        yield
+    finally:
+        subprocess.run(["umount", str(root)], check=True)
+
+
+def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with small_disk(root, ""):
         complete(root, 1)
         with claimed(root, CONFIG):
             assert complete_steps(root) == [1]
-    finally:
-        subprocess.run(["umount", str(root)], check=True)
+
+
+def test_a_full_disk_is_named_with_what_to_do(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with (
+        small_disk(root, ",nr_inodes=1"),
+        pytest.raises(UsageError, match=f"the disk of {root} is full") as raised,
+        claimed(root, CONFIG),
+    ):
+        pass
+    assert "free space there" in raised.value.hint
 
 
 def test_a_mistake_ends_the_command_with_status_2_and_without_a_traceback(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ All values after n steps are n. For each scenario, each rank prints a line: scen
 """
 
 import os
+import resource
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +30,17 @@ from trainer.checkpoint.state import TrainingState
 from trainer.config import CheckpointConfig, ParallelConfig
 from trainer.run_options import RunOptions
 
+SHARD_LIMIT = 100_000
+"""Bytes. A shard has more."""
 PAIR = replace(CONFIG, parallel=ParallelConfig(dp=2), checkpoint=CheckpointConfig(every=1, keep=3))
 
 
-def saved(root: Path, rank: int, *, steps: int) -> tuple[TrainingState, Checkpoints, int]:
+def saved(
+    root: Path, rank: int, *, steps: int, report: Callable[[str], None] = lambda _: None
+) -> tuple[TrainingState, Checkpoints, int]:
     """Restore, do steps, and wait for each checkpoint."""
     state = replace(make_state(), rank=rank)
-    checkpoints = Checkpoints(PAIR, RunOptions(out=root.parent, checkpoints=root, run_id="job"))
+    checkpoints = Checkpoints(PAIR, RunOptions(out=root.parent, checkpoints=root, run_id="job"), report)
     first = checkpoints.restore(state)
     for done in range(first + 1, first + steps + 1):
         with torch.no_grad():
@@ -55,6 +61,21 @@ def one_rank_cannot_write(root: Path, rank: int) -> object:
     with patch.object(writing, "writer_into", _stale if rank == 1 else writing.writer_into):
         saved(root, rank, steps=2)
     return "finished"
+
+
+def the_disk_is_full(root: Path, rank: int) -> object:
+    """The kernel refuses to write more than the first bytes of a shard, as on a full disk. Then there is room again."""
+    reports: list[str] = []
+    saved(root, rank, steps=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SHARD_LIMIT, hard))
+    saved(root, rank, steps=2, report=reports.append)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    if rank == 0:
+        assert [path.name for path in root.iterdir()] == [complete_name(1)], "nothing unfinished is left"
+    dist.barrier()
+    saved(root, rank, steps=1, report=reports.append)
+    return reports
 
 
 def one_rank_cannot_open(root: Path, rank: int) -> object:
@@ -145,6 +166,7 @@ def _remove(path: Path) -> None:
 
 SCENARIOS = (
     one_rank_cannot_write,
+    the_disk_is_full,
     one_rank_cannot_open,
     one_shard_is_damaged,
     the_folder_is_removed,

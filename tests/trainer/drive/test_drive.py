@@ -114,7 +114,7 @@ def report_anomaly(out: Path, run_id: str, first_step: int) -> None:
 
 
 @pytest.mark.long
-def test_operators_pause_drain_and_resume(tmp_path: Path) -> None:
+def test_operators_pause_resume_replace_and_drain(tmp_path: Path) -> None:
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*COMMAND, *arguments, "--out", str(tmp_path)]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -125,16 +125,22 @@ def test_operators_pause_drain_and_resume(tmp_path: Path) -> None:
         until(lambda: job.state.phase is Phase.PAUSED, seconds=PATIENCE_S, what="the pause")
         assert ask("resume").returncode == 0
         job.wait_for_attempt(1)
-        assert ask("drain", "node-0").returncode == 0
+        before = job.state.members
+        (spare,) = job.state.nodes.keys() - set(before)
+        assert ask("replace", before[1]).stdout.startswith(f"replace {before[1]}: the driver has accepted the request")
         job.wait_for_attempt(2)
-        assert set(job.state.members) == {"node-1", "node-2"}
-        assert job.state.nodes["node-0"].state is NodeState.DRAINED
+        assert job.state.members == (before[0], spare)
+        assert job.state.nodes[before[1]].state is NodeState.READY
+        assert ask("drain", before[0]).returncode == 0
+        job.wait_for_attempt(3)
+        assert set(job.state.members) == {before[1], spare}
+        assert job.state.nodes[before[0]].state is NodeState.DRAINED
         refused = ask("drain", "node-7")
         assert (refused.returncode, "no node 'node-7'" in refused.stderr) == (2, True)
         status = ask("status")
-        assert "node-0" in status.stdout
         assert "drained" in status.stdout
-        assert " drain node-0: an operator asked to drain it" in status.stdout
+        assert f" replace {before[1]}: an operator asked to replace it" in status.stdout
+        assert f" drain {before[0]}: an operator asked to drain it" in status.stdout
 
 
 @pytest.mark.long

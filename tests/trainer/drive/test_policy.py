@@ -47,6 +47,40 @@ def test_the_node_of_a_killed_rank_is_checked_and_the_job_continues() -> None:
     assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
 
 
+def test_the_error_of_a_rank_is_in_the_decision() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    cluster.end_ranks("node-2", 1)
+    report = cluster.nodes["node-2"].report
+    (ended,) = report.ended
+    cluster.nodes["node-2"].report = replace(report, ended=(replace(ended, reason="OSError: no such file"),))
+    cluster.train(1)
+    fault = next(decision for decision in cluster.decisions if decision.name == "rank-failed")
+    assert fault.reason == "rank 4 ended with status 1 (OSError: no such file) on node-2"
+
+
+def test_a_checkpoint_that_cannot_be_written_is_recorded_once_until_one_is_written_and_the_job_continues() -> None:
+    def say(problem: str) -> None:
+        for name in ("node-1", "node-2"):
+            node = cluster.nodes[name]
+            node.report = replace(node.report, checkpoint_problem=problem)
+        cluster.turn()
+        cluster.turn()
+
+    cluster = Cluster()
+    cluster.train(0)
+    for problem, count in (("the disk is full", 1), ("the disk is full, again", 1), ("", 1), ("it is full", 2)):
+        say(problem)
+        assert cluster.names.count("checkpoint-failed") == count
+    assert cluster.job.attempt == 0
+    found = [each for each in cluster.decisions if each.name == "checkpoint-failed"]
+    assert [(each.node, each.reason) for each in found] == [("node-1", "the disk is full"), ("node-1", "it is full")]
+    for name in cluster.job.members:
+        cluster.end_ranks(name, 0, 0)
+    cluster.until(Phase.DONE)
+    assert cluster.job.reason == "all steps are done after attempt 0, but the last one is not saved: it is full"
+
+
 def test_a_spare_takes_the_place_of_a_suspect_that_passes_its_check() -> None:
     cluster = Cluster()
     cluster.train(0)

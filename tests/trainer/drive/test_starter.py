@@ -2,19 +2,22 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from telemetry.collector.connections import BoundedListener
 from telemetry.errors import UnreadableError, UsageError
+from telemetry.files.private_files import make_folder
 from tests.deadline import until
 from tests.trainer.jobs import small_config
 from trainer.drive import local
 from trainer.drive.driver import LOOPBACK, open_driver_place
-from trainer.drive.folder import DRIVER, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DECISIONS, DRIVER, LOCK, STATE, DriverPlace, JobFile, JobFolder, held_lock
 from trainer.drive.settings import DriveConfig
 from trainer.run_options import RunOptions
 
@@ -117,3 +120,32 @@ def test_the_path_of_a_lock_that_cannot_be_opened_is_named(folder: JobFolder) ->
     with pytest.raises(OSError, match="many levels") as error, held_lock(folder.path):
         raise AssertionError("it is not held")
     assert error.value.filename == str(folder.path / LOCK)
+
+
+@pytest.mark.parametrize("place", [f"nodes/node-0/{LOCK}", "nodes/node-0", "nodes", DECISIONS, DRIVER, LOCK])
+def test_a_pipe_in_place_of_a_file_of_the_job_is_reported_before_a_process_starts(
+    folder: JobFolder, place: str
+) -> None:
+    path = folder.path / place
+    with make_folder(path.parent):
+        os.mkfifo(path)
+    before = psutil.Process().children()
+    with pytest.raises((OSError, UsageError), match=path.name):
+        local.drive_here(job_of(folder, ""))
+    assert psutil.Process().children() == before
+
+
+def test_a_node_that_cannot_be_started_any_more_stops_no_other_process(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local, "EXECUTOR_EVERY_S", 0.0)
+    monkeypatch.setattr(local, "run_driver", lambda *_: time.sleep(1) or STATUS)
+    listener, _ = open_driver_place(folder, LOOPBACK)
+    (folder.path / "nodes").touch()
+    with held_lock(folder.path) as lock, listener:
+        assert lock is not None
+        starter = local.Starter(job_of(folder, ""), lock, listener, None)
+        found: list[int | None] = []
+        until(lambda: found.append(starter.look_after()) or found[-1] is not None, what="the end of the driver")
+    assert found[-1] == STATUS
+    assert capfd.readouterr().err.count("cannot start the executor of node-0: ") == 1

@@ -11,6 +11,7 @@ from ui.cli.commands.command import command
 from ui.cli.commands.demo import FaultOption
 from ui.cli.commands.shared import collector_address
 
+DEFAULT_OUT = Path("rankscope-out/train")
 RecipeOption = Annotated[
     str, typer.Option(help="tiny_cpu (eight ranks on the CPU), tiny_lamb, deep_cpu, one_gpu or megascale_175b.")
 ]
@@ -187,7 +188,7 @@ class TrainOptions:
     collective_timeout: TimeoutOption = None
     run: RunOption = None
     labels: LabelOption = None
-    out: OutOption = Path("rankscope-out/train")
+    out: OutOption = DEFAULT_OUT
     collector: CollectorOption = None
     checkpoints: CheckpointsOption = None
     checkpoint_every: EveryOption = None
