@@ -3,9 +3,9 @@
     views --measures--> times of stages --changes--> step time, stages, ranks --bounds for all tests--> verdict
 
 B is slower if its step time is, by more than noise and the least change. It is also slower if a stage or a rank is, if
-its change alone is a large enough share of the step, and if the step time confirms it: its whole 95% interval is on the
-same side. Such a second test needs no stricter bound, because it follows only on a difference (Marcus, Peritz and Gabriel,
-Biometrika 63, 1976).
+its change alone is a large enough share of the step, and if the step time confirms it: its whole 95% interval is on
+the same side. Such a second test needs no stricter bound, because it follows only on a difference (Marcus, Peritz and
+Gabriel, Biometrika 63, 1976).
 """
 
 from collections import defaultdict

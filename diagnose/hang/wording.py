@@ -105,7 +105,7 @@ def headline(
         case Cause.MISMATCH if mismatch is not None:
             return _mismatch(evidence, mismatch, subject)
         case _:
-            return _no_ranknamed_ranks(evidence, graph, cause)
+            return _no_rank_named(evidence, graph, cause)
 
 
 def _mismatch(evidence: HangEvidence, mismatch: Mismatch, subject: str) -> str:
@@ -116,7 +116,7 @@ def _mismatch(evidence: HangEvidence, mismatch: Mismatch, subject: str) -> str:
     return f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; there is no majority"
 
 
-def _no_ranknamed_ranks(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> str:
+def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> str:
     wait = evidence.tense("wait", "waited")
     match cause:
         case Cause.ALL_ENTERED:

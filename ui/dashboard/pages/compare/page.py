@@ -44,8 +44,8 @@ VERDICT_COLOURS = {Verdict.SLOWER: "red", Verdict.FASTER: "teal", Verdict.NO_DIF
 MOST_RANKS = 50
 PART_HINT = "steps=100-199/ranks=0-7"
 MEANINGS = (
-    "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. A verdict holds for "
-    "all rows and ranks together. Stages are measured without waiting, and without the ranks that differ."
+    "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. A verdict holds "
+    "for all rows and ranks together. Stages are measured without waiting, and without the ranks that differ."
 )
 
 
