@@ -1,12 +1,13 @@
 """Real parts that tests share."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
+from telemetry.process.quick_imports import quick_imports
 from telemetry.stores.embedded import EmbeddedStore
 from tests.clickhouse_server import ClickHouseServer, running_server
 from tests.memory_store import close_idle, empty, memory_store
@@ -14,6 +15,13 @@ from tests.scenarios.demo_run import Demo, demo_in
 
 OTHERS_NICENESS = 5
 BROWSER_TESTS = Path(__file__).parent / "browser"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Imports and tests create most objects of the process, and all of them stay: no collection looks at them."""
+    with quick_imports():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

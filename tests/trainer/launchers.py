@@ -22,7 +22,10 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
+
+from telemetry.process.quick_imports import quick_imports
 
 START_S = 120
 """The server may still load torch."""
@@ -93,8 +96,14 @@ def start_launcher(job: Path, log: Path) -> Launched:
 def launch_pickled(job: Path) -> int:
     """Train in this process: the exit status of the launcher."""
     config, options = pickle.loads(job.read_bytes())
-    status: int = import_module("trainer.run").launch(config, options)  # torch is slow to import, and tests need none
+    status: int = _load_trainer().launch(config, options)
     return status
+
+
+def _load_trainer() -> ModuleType:
+    """The trainer. Torch is slow to import, and tests themselves need none."""
+    with quick_imports():
+        return import_module("trainer.run")
 
 
 @cache
@@ -111,7 +120,7 @@ def _server() -> socket.socket:
 
 def _serve(requests: socket.socket) -> None:
     """Fork a launcher for each request, and report each end, until the test process has ended."""
-    import_module("trainer.run")
+    _load_trainer()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
