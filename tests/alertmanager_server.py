@@ -38,7 +38,7 @@ class Alertmanager:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._address = f"127.0.0.1:{free.getsockname()[1]}"
         self.url = f"http://{self._address}"
-        self._http = httpx.Client(base_url=self.url, trust_env=False)
+        self._http = httpx.Client(base_url=self.url, trust_env=False, verify=False)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

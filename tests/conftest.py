@@ -1,12 +1,12 @@
 """Real parts that tests share."""
 
 import os
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from telemetry.process.quick_imports import quick_imports
 from telemetry.stores.embedded import EmbeddedStore
 from tests.clickhouse_server import ClickHouseServer, running_server
 from tests.memory_store import close_idle, empty, memory_store
@@ -14,6 +14,14 @@ from tests.scenarios.demo_run import Demo, demo_in
 
 OTHERS_NICENESS = 5
 BROWSER_TESTS = Path(__file__).parent / "browser"
+REAL_RANKS, BROWSER = LONG_GROUPS = ("real ranks", "browser")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Imports and tests create most objects of the process, and all of them stay: no collection looks at them."""
+    with quick_imports():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,18 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test to a group: the tests of a group run in one process, one after the other.
 
     Tests with real ranks are one group: two jobs on two cores take many times as long as one after the other, and look
-    like stragglers to each other. This group takes longest and starts first. Each other group is a file. Files that
-    start a browser are spread among the others, because a browser uses both cores.
+    like stragglers to each other. Tests with a browser are one group, too: a browser uses both cores, and compiles the
+    scripts of the dashboard only once. These groups take longest and start first. Each other group is a file.
     """
-    training = [item for item in items if _has_real_ranks(item)]
-    files = [list(tests) for _, tests in groupby((i for i in items if not _has_real_ranks(i)), key=lambda i: i.path)]
-    drawing = [tests for tests in files if tests[0].path.parent == BROWSER_TESTS]
-    others = [tests for tests in files if tests[0].path.parent != BROWSER_TESTS]
-    places = [(place / len(kind), tests) for kind in (drawing, others) for place, tests in enumerate(kind)]
-    items[:] = [*training, *(test for _, tests in sorted(places, key=lambda place: place[0]) for test in tests)]
-    for item in items:
-        file, _, _ = item.nodeid.partition("::")
-        item.add_marker(pytest.mark.xdist_group("real ranks" if _has_real_ranks(item) else file))
+    groups = {item: _group_of(item) for item in items}
+    items.sort(key=lambda item: LONG_GROUPS.index(groups[item]) if groups[item] in LONG_GROUPS else len(LONG_GROUPS))
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -46,6 +49,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let tests with real ranks have the processor first: theirs is the longest group, and they mostly wait."""
     if "PYTEST_XDIST_WORKER" in os.environ and not _has_real_ranks(item):
         os.nice(max(0, OTHERS_NICENESS - os.nice(0)))
+
+
+def _group_of(item: pytest.Item) -> str:
+    if _has_real_ranks(item):
+        return REAL_RANKS
+    return BROWSER if item.path.parent == BROWSER_TESTS else item.nodeid.partition("::")[0]
 
 
 def _has_real_ranks(item: pytest.Item) -> bool:

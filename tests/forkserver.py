@@ -14,26 +14,7 @@ WIDE = {"NO_COLOR": "1", "COLUMNS": "200"}
 """A terminal whose lines do not wrap."""
 os.environ.update(WIDE)  # consoles are made as modules load
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    [
-        *(
-            "telemetry.record.session",
-            "telemetry.agent.loop",
-            "telemetry.collector.server",
-            "telemetry.stores.clickhouse",
-        ),
-        *("ui.cli.main", "ui.cli.collect", "ui.cli.doctor", "ui.cli.export_perfetto", "ui.cli.import_run"),
-        *(
-            "ui.cli.alerts",
-            "ui.cli.diagnose",
-            "ui.cli.diagnose",
-            "ui.cli.diagnose",
-            "ui.cli.simulate",
-            "pyarrow.compute",
-        ),
-        "tests.integration.chaos.roles",
-    ]
-)
+FORKED.set_forkserver_preload(["tests.preloaded"])
 
 
 def end_with_pytest() -> None:

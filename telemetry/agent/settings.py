@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from telemetry.errors import UsageError
+from telemetry.process.quick_imports import quick_imports
 from telemetry.process.signals import ended_by_signals
 from telemetry.stores.address import checked_collector
 
@@ -25,7 +26,8 @@ def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str 
         UnreadableError: a rank's files could not be read; all else is stored.
     """
     settings = parse_settings(prog, arguments, collector=collector)
-    from telemetry.agent.loop import run_agent  # noqa: PLC0415 - `--help` needs none of what an agent loads
+    with quick_imports():
+        from telemetry.agent.loop import run_agent  # noqa: PLC0415 - `--help` needs none of what an agent loads
 
     run_agent(settings, ended_by_signals())
 

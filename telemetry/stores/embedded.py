@@ -47,6 +47,12 @@ _ONE_PART = (
 )
 """One reader, and no limit for merged blocks: an insert becomes one part, stored completely or not at all."""
 
+_COMPILE_LATE = ", ".join(
+    f"min_count_to_compile_{what} = 100" for what in ("expression", "aggregate_expression", "sort_description")
+)
+"""After how many queries the engine compiles an expression, instead of 3. With millions of spans, compiled queries are
+not faster yet, and the compilation of one takes 60 to 170 ms of processor time."""
+
 _memory_numbers = itertools.count(1)
 
 
@@ -211,6 +217,7 @@ class EmbeddedStore:
             )
         assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
         session = Session(str(self._folder) if self._folder else IN_MEMORY)
+        session.query(f"SET {_COMPILE_LATE}")
         session.query(f"USE {self._database}")
         return session
 

@@ -92,4 +92,4 @@ def test_an_agent_that_is_not_told_it_sends_nothing(port: int, monkeypatch: pyte
 
 def test_without_tls_nobody_is_answered(port: int) -> None:
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False)
+        httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False, verify=False)

@@ -1,5 +1,6 @@
 """The zygote's own side (see ``zygote.py``): waits for a word or for a rank's end, and sleeps else."""
 
+import gc
 import json
 import os
 import pickle
@@ -130,4 +131,5 @@ def _train(plan: Plan, rank: int, tokens: Tokens) -> None:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # ranks share the memory of what is loaded
     Nursery().run()

@@ -1,6 +1,7 @@
 """`rankscope import` as its user runs it: a trace becomes a run like any other, or is refused whole and why is said."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,12 +40,19 @@ put_run(import_straggler_analysis([Path(sys.argv[1])], ImportOptions()), Dying(o
 """
 
 
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a store that stays empty."""
+    folder = tmp_path_factory.mktemp("empty") / "store"
+    subprocess.run([sys.executable, "-c", OPEN_STORE, f"embedded:{folder}"], check=True)
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> str:
-    """The address of an empty store."""
-    address = f"embedded:{tmp_path / 'store'}"
-    subprocess.run([sys.executable, "-c", OPEN_STORE, address], check=True)
-    return address
+def store(empty_store: Path, tmp_path: Path) -> str:
+    """The address of an empty store: a copy."""
+    shutil.copytree(empty_store, tmp_path / "store", symlinks=True)  # those of a store tie its parts together
+    return f"embedded:{tmp_path / 'store'}"
 
 
 def stored_runs(store: str) -> list[dict[str, object]]:

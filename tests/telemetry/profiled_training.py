@@ -1,7 +1,4 @@
-"""A rank that trains a little under gloo with PyTorch's profiler on: ``python -m ... FOLDER RANK WORLD_SIZE``."""
-
-import sys
-from pathlib import Path
+"""A rank that trains a little under gloo with PyTorch's profiler on."""
 
 import torch
 import torch.distributed as dist
@@ -11,10 +8,12 @@ NUM_STEPS = 3
 FIRST_STEP = 1
 
 
-def main(folder: Path, rank: int, world_size: int) -> None:
+def train(folder: str, rank: str, world_size: str) -> None:
+    """The trace is ``FOLDER/rankN.json.gz``."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=world_size)
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=int(rank), world_size=int(world_size))
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     plan = schedule(wait=0, warmup=FIRST_STEP, active=NUM_STEPS, repeat=1)
@@ -28,9 +27,5 @@ def main(folder: Path, rank: int, world_size: int) -> None:
             optimizer.step()
             optimizer.zero_grad()
             profiler.step()
-    profiler.export_chrome_trace(str(folder / f"rank{rank}.json.gz"))
+    profiler.export_chrome_trace(f"{folder}/rank{rank}.json.gz")
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

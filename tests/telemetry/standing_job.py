@@ -1,14 +1,9 @@
-"""A small job under gloo whose one rank stops, loops, holds the interpreter or is killed at a step.
-
-python -m tests.telemetry.standing_job SPOOL NUM_RANKS RANK STEP HOW
-"""
+"""A small job under gloo whose one rank stops, loops, holds the interpreter or is killed at a step."""
 
 import ctypes
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -23,9 +18,9 @@ import telemetry
 from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.topology import Topology
 from tests.deadline import until
+from tests.trainer.launchers import start_forked
 
 STEP_S = 0.05
-ROOT = Path(__file__).parents[2]
 RUN = {"run_id": "job", "attempt": 0}
 
 
@@ -55,9 +50,13 @@ def fail() -> None:
 FAULTS = {"loop": loop_for_ever, "gil": hold_the_interpreter, "stop": stop_itself, "kill": kill_itself, "fail": fail}
 
 
-def main(spool: Path, num_ranks: int, rank: int, step: int, how: str) -> None:
+def launch(spool: str, num_ranks: str, rank: str, step: str, how: str) -> None:
+    """``how``: what the rank does at the step, of ``FAULTS``."""
     torch.multiprocessing.start_processes(
-        _run_rank, args=(spool, num_ranks, rank, step, how), nprocs=num_ranks, start_method="fork"
+        _run_rank,
+        args=(Path(spool), int(num_ranks), int(rank), int(step), how),
+        nprocs=int(num_ranks),
+        start_method="fork",
     )
 
 
@@ -99,10 +98,8 @@ def _step_on(rank: int, odd_rank: int, odd_step: int, how: str) -> None:
 def standing_job(spool: Path, how: str, *, num_ranks: int = 3, rank: int = 1, step: int = 30) -> Iterator[list[int]]:
     """The pids of a job's ranks, once all of them record. Nothing of it is left afterwards."""
     spool.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.telemetry.standing_job", str(spool), str(num_ranks), str(rank), str(step)]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    with (spool / "launcher.log").open("wb") as log:
-        job = subprocess.Popen([*command, how], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    arguments = (str(spool), str(num_ranks), str(rank), str(step), how)
+    job = start_forked(f"{__name__}:launch", *arguments, log=spool / "launcher.log", GLOO_SOCKET_IFNAME="lo")
     pids: list[int] = []
     try:
         until(lambda: len(pids_of(spool)) == num_ranks, seconds=60, what="all ranks record")
@@ -118,7 +115,3 @@ def standing_job(spool: Path, how: str, *, num_ranks: int = 3, rank: int = 1, st
 def pids_of(spool: Path) -> list[int]:
     found = sorted(spool.glob("job/0/rank-*/meta.json"))
     return [json.loads(path.read_text())["pid"] for path in found]
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]), sys.argv[5])  # type: ignore[misc]

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from telemetry.stores.queries import Ranks, Steps
 from telemetry.topology import Topology
 from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
 from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS
+from tests.trainer.launchers import start_forked
 
 WORLD_SIZE = 2
 TP_AND_DP = (
@@ -60,9 +59,10 @@ def micros(row: dict[str, int]) -> tuple[float, float]:
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the traces of two ranks that trained together."""
     folder = tmp_path_factory.mktemp("profiled")
-    command = [sys.executable, "-m", "tests.telemetry.profiled_training", str(folder)]
-    ranks = [subprocess.Popen([*command, str(rank), str(WORLD_SIZE)]) for rank in range(WORLD_SIZE)]
-    assert [rank.wait(timeout=120) for rank in ranks] == [0] * WORLD_SIZE
+    log = folder.with_suffix(".log")
+    work = "tests.telemetry.profiled_training:train"
+    ranks = [start_forked(work, str(folder), str(rank), str(WORLD_SIZE), log=log) for rank in range(WORLD_SIZE)]
+    assert [rank.wait(timeout=120) for rank in ranks] == [0] * WORLD_SIZE, log.read_text()
     return folder
 
 

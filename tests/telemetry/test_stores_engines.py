@@ -87,6 +87,18 @@ def test_stores_in_memory_share_nothing(embedded: EmbeddedStore) -> None:
     assert count(embedded) == 3
 
 
+def test_a_query_that_ran_a_few_times_is_not_compiled(embedded: EmbeddedStore) -> None:
+    def num_compiled() -> int:
+        return int(
+            embedded.query("SELECT sum(value) AS n FROM system.events WHERE event = 'CompileFunction'")["n"][0].as_py()
+        )
+
+    before = num_compiled()
+    for _ in range(6):
+        embedded.query("SELECT sum(number * 3 + number % 7 + intDiv(number, 11)) FROM numbers(1000)")
+    assert num_compiled() == before
+
+
 def test_today_s_engine_gets_codecs_and_the_opentelemetry_view(embedded: EmbeddedStore) -> None:
     codec = embedded.query(
         "SELECT compression_codec AS codec FROM system.columns"

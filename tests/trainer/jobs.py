@@ -130,4 +130,4 @@ def seeded(config: TrainConfig, seed: int) -> TrainConfig:
 
 
 if __name__ == "__main__":
-    sys.exit(launch_pickled(Path(sys.argv[1])))
+    sys.exit(launch_pickled(sys.argv[1]))

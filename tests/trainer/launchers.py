@@ -1,4 +1,4 @@
-"""Launchers of trainings, forked from a process that has loaded the trainer: a start costs no seconds of imports.
+"""Launchers of jobs, forked from a process that has loaded torch and the trainer: a start costs no seconds of imports.
 
 test ----- request, log ----> server ----- fork ----> launcher ----- fork ----> ranks
      <----------- pipe: pid, exit status -----------'
@@ -22,7 +22,10 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
+
+from telemetry.process.quick_imports import quick_imports
 
 START_S = 120
 """The server may still load torch."""
@@ -81,7 +84,19 @@ class Launched:
 
 def start_launcher(job: Path, log: Path) -> Launched:
     """Launch the training of a ``job.pickle`` (``tests/trainer/jobs.py``). Its output is appended to ``log``."""
-    request = json.dumps({"job": str(job.resolve()), "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
+    return start_forked(f"{__name__}:launch_pickled", str(job.resolve()), log=log)
+
+
+def start_forked(work: str, *arguments: str, log: Path, **variables: str) -> Launched:
+    """Call a function in a process that has loaded torch and the trainer. Its output is appended to ``log``.
+
+    Args:
+        work: ``module:function``. The function takes ``arguments``, and returns the exit status or None.
+        variables: of the environment, beside those of this process.
+    """
+    environment = {**os.environ, **variables}
+    called = {"work": work, "arguments": arguments, "folder": os.getcwd(), "environment": environment}
+    request = json.dumps(called).encode()
     assert len(request) < REQUEST_BYTES
     status, written = os.pipe()
     with log.open("ab") as output, _starting:
@@ -90,11 +105,17 @@ def start_launcher(job: Path, log: Path) -> Launched:
     return Launched(status)
 
 
-def launch_pickled(job: Path) -> int:
+def launch_pickled(job: str) -> int:
     """Train in this process: the exit status of the launcher."""
-    config, options = pickle.loads(job.read_bytes())
-    status: int = import_module("trainer.run").launch(config, options)  # torch is slow to import, and tests need none
+    config, options = pickle.loads(Path(job).read_bytes())
+    status: int = _load_trainer().launch(config, options)
     return status
+
+
+def _load_trainer() -> ModuleType:
+    """The trainer. Torch is slow to import, and tests themselves need none."""
+    with quick_imports():
+        return import_module("trainer.run")
 
 
 @cache
@@ -111,7 +132,7 @@ def _server() -> socket.socket:
 
 def _serve(requests: socket.socket) -> None:
     """Fork a launcher for each request, and report each end, until the test process has ended."""
-    import_module("trainer.run")
+    _load_trainer()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -158,7 +179,8 @@ def _become_launcher(request: dict[str, Any], output: int, inherited: Iterable[i
     os.environ.update(request["environment"])
     status = 1
     try:
-        status = launch_pickled(Path(request["job"]))
+        module, _, function = request["work"].partition(":")
+        status = getattr(import_module(module), function)(*request["arguments"]) or 0
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

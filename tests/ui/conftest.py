@@ -1,5 +1,6 @@
 """A store in memory with a made run."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -29,4 +30,6 @@ def run(store: EmbeddedStore) -> SyntheticRun:
 
 @pytest.fixture
 def reads(store: EmbeddedStore, run: SyntheticRun) -> Reads:
-    return Reads(StoreReader(store))
+    """In a moment that lasts: lists that are as old as a second are not asked for again."""
+    now_s = time.time()
+    return Reads(StoreReader(store), wall_s=lambda: now_s)

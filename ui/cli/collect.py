@@ -15,6 +15,7 @@ from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
 from telemetry.process.child_process import python_module
+from telemetry.process.quick_imports import quick_imports
 from telemetry.stores.address import without_password
 from telemetry.stores.interface import Reader
 from ui.cli.commands.collect import CollectOptions
@@ -30,7 +31,8 @@ def collect(options: CollectOptions) -> int:
         """Called after the port and the store are open."""
         server.state.metrics.register(RunMetrics(reader))
         if options.dashboard:
-            from ui.dashboard.app import mount_dashboard  # noqa: PLC0415 - an optional extra: --no-dashboard
+            with quick_imports():
+                from ui.dashboard.app import mount_dashboard  # noqa: PLC0415 - an optional extra: --no-dashboard
 
             mount_dashboard(server, reader, settings.live, takes_orders=bool(settings.tokens.full))
         progress.print(Text(f"collector on {address}, store {without_password(options.store)}"))

@@ -11,6 +11,7 @@ import httpx
 
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import printable
+from telemetry.process.quick_imports import quick_imports
 from telemetry.run_names import checked_run_name
 from telemetry.settings import DEFAULT_PORT, host_of
 from trainer.config import CheckpointConfig, TrainConfig
@@ -50,7 +51,8 @@ def drive(options: DriveOptions) -> int:
     folder = JobFolder(place)
     folder.make()
     job = _job(options, folder, place)
-    from trainer.drive.local import drive_here  # noqa: PLC0415 - after the checks: torch takes seconds to import
+    with quick_imports():
+        from trainer.drive.local import drive_here  # noqa: PLC0415 - after the checks: torch takes seconds to import
 
     has_own = options.collector is None and options.own_collector
     return drive_here(job, partial(own_collector, place, job) if has_own else None)
@@ -143,7 +145,8 @@ def _check_same(earlier: JobFile, train: TrainConfig, settings: DriveConfig, run
 
 
 def node(options: NodeOptions) -> int:
-    from trainer.drive.executor import run_node  # noqa: PLC0415 - torch takes seconds to import
+    with quick_imports():
+        from trainer.drive.executor import run_node  # noqa: PLC0415 - torch takes seconds to import
 
     name = checked_run_name(options.name or host_of(), of="node")
     place = make_out(options.out, usual=DEFAULT_OUT) if options.out.is_dir() else options.out

@@ -7,6 +7,7 @@ from typing import Any
 from telemetry.errors import UsageError
 from telemetry.labels import label_meta
 from telemetry.process.child_process import end_with_torchrun
+from telemetry.process.quick_imports import quick_imports
 from telemetry.run_names import checked_run_name
 from trainer.config import CheckpointConfig, OverlapConfig, TrainConfig
 from trainer.faults.inject import parse_fault
@@ -42,7 +43,8 @@ def train(options: TrainOptions) -> int:
     labels = tuple(options.labels or ())
     label_meta(labels)
     place = make_out(options.out, usual=DEFAULT_OUT)
-    from trainer.run import launch  # noqa: PLC0415 - after the checks: torch takes seconds to import
+    with quick_imports():
+        from trainer.run import launch  # noqa: PLC0415 - after the checks: torch takes seconds to import
 
     run = RunOptions(
         out=place,

@@ -29,7 +29,7 @@ def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_token_opens_its_own_routes_and_no_others(embedded: EmbeddedStore) -> None:
     statuses: dict[str, dict[str, int]] = {}
-    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url, verify=False) as http:
         for token in ("all", "in", "out", "wrong"):
             told = {"Authorization": f"Bearer {token}"}
             statuses[token] = {
@@ -53,7 +53,7 @@ def test_who_is_turned_away_hears_which_variable_would_have_let_him_in(embedded:
         answer = http.get(path, headers=told) if path == "/metrics" else http.post(path, content=b"", headers=told)
         return str(answer.json()["hint"])
 
-    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url, verify=False) as http:
         assert hint("in", "/metrics") == "use the collector's RANKSCOPE_READ_TOKEN, or its RANKSCOPE_TOKEN"
         assert hint("out", "/v1/logs") == "use the collector's RANKSCOPE_WRITE_TOKEN, or its RANKSCOPE_TOKEN"
         assert hint("wrong", "/metrics").startswith("set RANKSCOPE_READ_TOKEN or RANKSCOPE_TOKEN to the collector's")
@@ -137,20 +137,20 @@ def test_without_a_token_only_names_of_this_machine_are_answered_to(embedded: Em
     with collecting(embedded, allowed_hosts="other.example, scope.example") as client:
         port = httpx.URL(client.url).port
         for host, status in HOSTS.items():
-            answer = httpx.get(f"{client.url}/metrics", headers={"Host": host.format(port=port)})
+            answer = httpx.get(f"{client.url}/metrics", headers={"Host": host.format(port=port)}, verify=False)
             assert answer.status_code == status, host
 
 
 def test_with_a_token_any_name_is_answered_to_unless_names_are_set(embedded: EmbeddedStore) -> None:
     told = {"Host": "scope.example", "Authorization": "Bearer all"}
     with collecting(embedded, **TOKENS) as client:
-        assert httpx.get(f"{client.url}/metrics", headers=told).status_code == 200
+        assert httpx.get(f"{client.url}/metrics", headers=told, verify=False).status_code == 200
     with collecting(embedded, **TOKENS, allowed_hosts="other.example") as client:
-        assert httpx.get(f"{client.url}/metrics", headers=told).status_code == 421
+        assert httpx.get(f"{client.url}/metrics", headers=told, verify=False).status_code == 421
 
 
 def test_a_page_of_another_site_may_change_and_ask_nothing(embedded: EmbeddedStore) -> None:
-    with collecting(embedded) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         for site, status in {"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200}.items():
             answer = http.post("/v1/query", json={"query": "Runs"}, headers={"Sec-Fetch-Site": site})
             assert answer.status_code == status, site
@@ -188,7 +188,10 @@ def test_a_host_of_many_ipv6_addresses_is_one() -> None:
 
 
 def test_whoever_asks_too_often_is_told_when_to_come_back(embedded: EmbeddedStore) -> None:
-    with collecting(embedded, requests_per_second=0.01) as client, httpx.Client(base_url=client.url) as http:
+    with (
+        collecting(embedded, requests_per_second=0.01) as client,
+        httpx.Client(base_url=client.url, verify=False) as http,
+    ):
         answers = [http.get("/healthz", headers={"X-Forwarded-For": f"10.0.0.{n}"}) for n in range(2)]
         assert [answer.status_code for answer in answers] == [200, 429]
         assert answers[-1].headers["Retry-After"] == "1"

@@ -49,7 +49,7 @@ def state(rank: int, phase: str, body: str = "") -> Any:
 
 
 def test_only_the_full_token_orders_a_profile(embedded: EmbeddedStore) -> None:
-    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url, verify=False) as http:
         announce(client)
         beat(client, 0, 1, 2)
         answers = {
@@ -64,20 +64,23 @@ def test_only_the_full_token_orders_a_profile(embedded: EmbeddedStore) -> None:
 
 
 def test_a_collector_without_a_full_token_accepts_no_order(embedded: EmbeddedStore) -> None:
-    with collecting(embedded) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         announce(client)
         beat(client, 0, 1, 2)
         answer = http.post("/v1/profiles", json=ORDER)
         assert answer.status_code == 403
         assert "RANKSCOPE_TOKEN" in answer.json()["error"]
-    with collecting(embedded, write_token="in", read_token="out") as client, httpx.Client(base_url=client.url) as http:
+    with (
+        collecting(embedded, write_token="in", read_token="out") as client,
+        httpx.Client(base_url=client.url, verify=False) as http,
+    ):
         for token in ("in", "out"):
             told = {"Authorization": f"Bearer {token}"}
             assert http.post("/v1/profiles", json=ORDER, headers=told).status_code == 403
 
 
 def test_a_page_of_another_site_orders_nothing(embedded: EmbeddedStore) -> None:
-    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url, verify=False) as http:
         told = {"Authorization": "Bearer all"}
         foreign = http.post("/v1/profiles", json=ORDER, headers={**told, "Sec-Fetch-Site": "cross-site"})
         form = http.post("/v1/profiles", data={"ranks": "0"}, headers=told)

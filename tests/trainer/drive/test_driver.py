@@ -67,7 +67,7 @@ def driver(folder: JobFolder) -> Driver:
 @pytest.fixture
 def client(driver: Driver) -> Iterator[httpx.Client]:
     app = make_app(driver, ServerSettings.checked(token=TOKEN), lambda: None)
-    with serving(app) as url, httpx.Client(base_url=url, trust_env=False) as client:
+    with serving(app) as url, httpx.Client(base_url=url, trust_env=False, verify=False) as client:
         yield client
 
 

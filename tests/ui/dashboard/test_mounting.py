@@ -32,7 +32,7 @@ def server(store: EmbeddedStore) -> FastAPI:
 
 @pytest.fixture
 def client(server: FastAPI) -> Iterator[httpx.Client]:
-    with serving_app(server) as address, httpx.Client(base_url=address) as client:
+    with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
         yield client
 
 
@@ -70,7 +70,7 @@ def test_plotly_is_loaded_ahead_where_a_figure_is_to_be_drawn(client: httpx.Clie
 def test_the_questions_of_a_page_are_asked_as_soon_as_its_address_is(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader, server = Counting(StoreReader(store)), FastAPI()
     mount_dashboard(server, reader)
-    with serving_app(server) as address, httpx.Client(base_url=address) as client:
+    with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
         for search in ("?view=heatmap&run=made&stage=optimizer", "?view=heatmap&run=nope", "?view=<b>"):
             assert client.get(f"/{search}").status_code == 200
         until(lambda: reader.asked["StageTotals"] == 1, what="the sums of the heat map")
@@ -83,12 +83,12 @@ def test_no_agent_protocol_is_served_even_when_the_environment_asks(
     server = FastAPI()
     mount_dashboard(server, StoreReader(store))
     with serving_app(server) as address:
-        assert httpx.post(f"{address}_mcp", json={}).status_code == 404
+        assert httpx.post(f"{address}_mcp", json={}, verify=False).status_code == 404
 
 
 def test_behind_a_token_nothing_is_served_without_it(server: FastAPI) -> None:
     server.add_middleware(TokenGate, tokens=Tokens(full="secret"))
-    with serving_app(server) as address, httpx.Client(base_url=address) as client:
+    with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
         assert client.get("/").status_code == 401
         assert client.get("/_dash-layout").status_code == 401
         assert client.get("/", auth=("anyone", "secret")).status_code == 200

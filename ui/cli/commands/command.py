@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from telemetry.errors import UsageError
+from telemetry.process.quick_imports import quick_imports
 
 CONTEXT = "context"
 """The parameter of each command that holds Typer's context."""
@@ -44,7 +45,9 @@ def command(options: type[Any], work: str) -> Callable[..., None]:
         _refuse_ignored(values[CONTEXT], hints, values)
         module, _, function = work.partition(":")
         given = {name: values[name] for name in shape.parameters}
-        raise typer.Exit(getattr(import_module(module), function)(options(**given)))
+        with quick_imports():
+            imported = import_module(module)
+        raise typer.Exit(getattr(imported, function)(options(**given)))
 
     context = Parameter(CONTEXT, Parameter.KEYWORD_ONLY, annotation=typer.Context)
     others = [parameter for name, parameter in shape.parameters.items() if name != CONTEXT]

@@ -78,12 +78,13 @@ class AnswerCache:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._num_bytes = 0
 
     @property
     def held_bytes(self) -> int:
         """Memory of the answers."""
         with self._lock:
-            return sum(entry.num_bytes for entry in self._answers.values())
+            return self._num_bytes
 
     def get(self, key: Hashable, work: Callable[[], Answer], version: Hashable = None) -> Answer:
         """The answer under ``key`` if it has this ``version``. Otherwise ``work()`` replaces it."""
@@ -91,6 +92,7 @@ class AnswerCache:
             entry = self._answers.get(key)
             is_known = entry is not None and entry.version == version
             if entry is None or not is_known:
+                self._drop(key)
                 entry = self._answers[key] = _Entry(version=version)
             self._answers.move_to_end(key)
             self._drop_oldest()
@@ -105,18 +107,23 @@ class AnswerCache:
         except BaseException as error:
             with self._lock:
                 if self._answers.get(key) is entry:
-                    del self._answers[key]
+                    self._drop(key)
             entry.future.set_exception(error)
             return
         entry.future.set_result(answer)
         with self._lock:
-            entry.num_bytes = num_bytes
-            self._drop_oldest()
+            if self._answers.get(key) is entry:
+                entry.num_bytes = num_bytes
+                self._num_bytes += num_bytes
+                self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        total = sum(entry.num_bytes for entry in self._answers.values())
-        while len(self._answers) > self._size or (total > self._max_bytes and len(self._answers) > 1):
-            total -= self._answers.popitem(last=False)[1].num_bytes
+        while len(self._answers) > self._size or (self._num_bytes > self._max_bytes and len(self._answers) > 1):
+            self._drop(next(iter(self._answers)))
+
+    def _drop(self, key: Hashable) -> None:
+        if dropped := self._answers.pop(key, None):
+            self._num_bytes -= dropped.num_bytes
 
 
 WAIT_S = 0.3

@@ -55,7 +55,10 @@ def of_spans(*spans: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def served(kept_store: EmbeddedStore) -> Iterator[httpx.Client]:
-    with collecting(kept_store, max_body_bytes=BODY_BYTES) as client, httpx.Client(base_url=client.url) as http:
+    with (
+        collecting(kept_store, max_body_bytes=BODY_BYTES) as client,
+        httpx.Client(base_url=client.url, verify=False) as http,
+    ):
         yield http
 
 
@@ -207,7 +210,7 @@ def test_bytes_that_are_torn_are_stored_or_refused_and_the_collector_goes_on(
 
 def test_while_the_store_is_away_senders_come_back_later(embedded: EmbeddedStore) -> None:
     faulty = FaultyStore(embedded)
-    with collecting(faulty) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(faulty) as client, httpx.Client(base_url=client.url, verify=False) as http:
         faulty.down = True
         answer = post(http, made_spans().SerializeToString())
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
@@ -218,7 +221,7 @@ def test_a_fault_of_the_collector_costs_nobody_who_sends_again_a_record(
     embedded: EmbeddedStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faulty = FaultyStore(embedded)
-    with collecting(faulty) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(faulty) as client, httpx.Client(base_url=client.url, verify=False) as http:
         faulty.broken = True
         answer = post(http, made_spans().SerializeToString())
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
@@ -239,7 +242,7 @@ def test_more_than_may_wait_comes_back_later(embedded: EmbeddedStore) -> None:
 
 
 def send_together(client: CollectorClient, body: bytes) -> list[httpx.Response]:
-    with httpx.Client(base_url=client.url) as http, ThreadPoolExecutor(2) as senders:
+    with httpx.Client(base_url=client.url, verify=False) as http, ThreadPoolExecutor(2) as senders:
         return list(senders.map(lambda _: post(http, body), range(2)))
 
 
@@ -253,7 +256,7 @@ def test_what_waits_is_stored_before_the_writer_ends(embedded: EmbeddedStore) ->
 
 
 def test_the_collector_counts_what_it_stored_and_refused(embedded: EmbeddedStore) -> None:
-    with collecting(embedded) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         post(http, made_spans(4).SerializeToString())
         post(http, b"garbage" * 9)
         post(http, json.dumps(of_spans({**SPAN, "spanId": ""})).encode(), content_type=JSON_TYPE)
@@ -265,7 +268,7 @@ def test_the_collector_counts_what_it_stored_and_refused(embedded: EmbeddedStore
 
 @pytest.mark.clickhouse
 def test_a_server_too_old_for_these_tables_is_a_clear_refusal(on_server: Store) -> None:
-    with collecting(on_server) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(on_server) as client, httpx.Client(base_url=client.url, verify=False) as http:
         answer = post(http, made_spans().SerializeToString())
     assert answer.status_code == 501
     assert "22 or newer" in refused(answer).message

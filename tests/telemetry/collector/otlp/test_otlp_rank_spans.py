@@ -142,7 +142,7 @@ def test_the_number_of_waiting_spans_is_limited() -> None:
 
 @pytest.fixture
 def served(embedded: EmbeddedStore) -> Iterator[httpx.Client]:
-    with collecting(embedded) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         yield http
 
 
@@ -173,11 +173,11 @@ def test_a_slow_rank_of_a_megatron_job_is_named_while_it_sends(embedded: Embedde
 
 def test_a_request_that_is_sent_again_is_stored_once_also_by_the_next_collector(embedded: EmbeddedStore) -> None:
     first, second, *_ = otlp_requests(known_run(), 0)
-    with collecting(embedded) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         for request in (first, first):
             post(http, request)
     assert len(stored(embedded)) == SPANS_A_STEP
-    with collecting(embedded) as client, httpx.Client(base_url=client.url) as http:
+    with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         post(http, second)
         post(http, second)
     assert len(stored(embedded)) == 2 * SPANS_A_STEP

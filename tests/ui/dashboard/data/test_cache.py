@@ -69,6 +69,23 @@ def test_answers_take_no_more_memory_than_they_may() -> None:
     assert asked == [0]
 
 
+def test_an_answer_that_is_replaced_dropped_or_fails_takes_no_more_memory() -> None:
+    cache = AnswerCache(2, MANY)
+
+    def fail() -> None:
+        raise ValueError("gone")
+
+    for version in range(3):
+        cache.get("key", KILOBYTE.copy, version=version)
+        assert cache.held_bytes == held_bytes(KILOBYTE)
+    with pytest.raises(ValueError, match="gone"):
+        cache.get("key", fail, version="next")
+    assert cache.held_bytes == 0
+    for key in range(5):
+        cache.get(key, KILOBYTE.copy)
+    assert cache.held_bytes == 2 * held_bytes(KILOBYTE)
+
+
 def test_the_newest_answer_is_kept_however_large_it_is() -> None:
     cache, asked = AnswerCache(100, 10), []
     for _ in range(2):

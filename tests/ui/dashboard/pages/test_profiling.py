@@ -91,7 +91,7 @@ def test_a_page_is_drawn_again_when_a_profile_changes(store: EmbeddedStore) -> N
 
 @pytest.fixture(scope="module")
 def client(store: EmbeddedStore) -> Iterator[httpx.Client]:
-    with serving(StoreReader(store)) as address, httpx.Client(base_url=address) as client:
+    with serving(StoreReader(store)) as address, httpx.Client(base_url=address, verify=False) as client:
         yield client
 
 

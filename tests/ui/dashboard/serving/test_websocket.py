@@ -54,7 +54,7 @@ def opened(address: str, *, origin: str | None = None, name: str = "127.0.0.1", 
 
 def follow_of(address: str, **headers: str) -> str:
     """Name of the callback that a page starts over the socket."""
-    told = httpx.get(f"{address}_dash-dependencies", headers=headers).json()
+    told = httpx.get(f"{address}_dash-dependencies", headers=headers, verify=False).json()
     return str(next(one["output"] for one in told if one.get("websocket")))
 
 
@@ -134,8 +134,8 @@ def test_without_the_setting_there_is_none_and_no_page_calls_for_one(
 ) -> None:
     with serving_as_set(StoreReader(store), ServerSettings.checked()) as (address, _):
         assert status_of_refusal(address) == 404
-        assert PATH not in httpx.get(address).text
-    assert PATH in httpx.get(served[0], headers=TOKEN).text
+        assert PATH not in httpx.get(address, verify=False).text
+    assert PATH in httpx.get(served[0], headers=TOKEN, verify=False).text
 
 
 @pytest.mark.parametrize(

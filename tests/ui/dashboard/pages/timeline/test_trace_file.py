@@ -34,7 +34,7 @@ OPENERS = {Format.JSON: opened_json, Format.PROTOBUF: opened_protobuf}
 
 @pytest.fixture(scope="module")
 def client(store: EmbeddedStore, run: SyntheticRun) -> Iterator[httpx.Client]:
-    with serving(StoreReader(store)) as address, httpx.Client(base_url=address) as client:
+    with serving(StoreReader(store)) as address, httpx.Client(base_url=address, verify=False) as client:
         yield client
 
 
@@ -121,7 +121,7 @@ def test_behind_a_token_nothing_is_given_without_it(store: EmbeddedStore, run: S
     server = FastAPI()
     mount_dashboard(server, StoreReader(store))
     server.add_middleware(TokenGate, tokens=Tokens(full="secret"))
-    with serving_app(server) as address, httpx.Client(base_url=address) as client:
+    with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
         where = f"trace{ALL.search()}"
         assert client.get(where).status_code == 401
         assert client.get(where, auth=("anyone", "secret")).status_code == 200

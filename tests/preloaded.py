@@ -1,0 +1,26 @@
+"""What processes of tests need. Each of them is a fork of one that has loaded it (``tests/forkserver.py``)."""
+
+from importlib import import_module
+
+from telemetry.process.quick_imports import quick_imports
+
+MODULES = (
+    "telemetry.record.session",
+    "telemetry.agent.loop",
+    "telemetry.collector.server",
+    "telemetry.stores.clickhouse",
+    "ui.cli.main",
+    "ui.cli.alerts",
+    "ui.cli.collect",
+    "ui.cli.diagnose",
+    "ui.cli.doctor",
+    "ui.cli.export_perfetto",
+    "ui.cli.import_run",
+    "ui.cli.simulate",
+    "pyarrow.compute",
+    "tests.integration.chaos.roles",
+)
+
+with quick_imports():
+    for module in MODULES:
+        import_module(module)
