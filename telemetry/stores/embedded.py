@@ -51,7 +51,7 @@ _COMPILE_LATE = ", ".join(
     f"min_count_to_compile_{what} = 100" for what in ("expression", "aggregate_expression", "sort_description")
 )
 """After how many queries the engine compiles an expression, instead of 3. With millions of spans, compiled queries are
-not faster yet, and the compilation of one takes 60 to 170 ms of processor time."""
+not faster yet, and the compilation of one takes 40 to 170 ms of processor time."""
 
 _memory_numbers = itertools.count(1)
 

@@ -205,7 +205,7 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
     page.goto(f"{address}?view=heatmap&run=slow-rank-5")
     figure(page, "cells")
     names = []
-    for _ in range(24):
+    for _ in range(25):
         page.keyboard.press("Tab")
         names.append(
             page.evaluate(

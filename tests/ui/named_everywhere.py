@@ -19,7 +19,7 @@ from ui.dashboard.view_state import View, ViewState
 
 Ranks = tuple[int, ...]
 RANK_OF_A_ROW = re.compile(r"\brank (\d+)")
-HEADLINE = re.compile(r"critical:? \S+ rank (\d+) ")
+HEADLINE = re.compile(r"critical:? [\w -]+ \(\S+\) rank (\d+) ")
 
 
 def named_by_pages(reader: Reader, run_id: str, attempt: int = 0, *, now_s: Callable[[], float]) -> dict[str, Ranks]:

@@ -38,7 +38,8 @@ def test_a_job_whose_collector_cannot_start_ends_before_any_process_and_leaves_n
     folder = JobFolder(tmp_path)
     assert folder.read(JOB, JobFile) is None
     assert folder.read(DRIVER, DriverPlace) is None
-    assert {path.name for path in folder.path.iterdir()} == {"lock"}
+    written = {path.name: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    assert written == {"lock": b"", "decisions.jsonl": b""}
 
 
 def test_a_collector_that_cannot_be_started_again_is_reported_and_tried_later(
