@@ -201,10 +201,13 @@ def with_costs(findings: Iterable[Finding], view: RunView, whole: "Replay | str 
         if finding.kind not in REPLAYED or view.rank_numbers:
             costed.append(Costed(finding=finding, fix=None))
             continue
-        steps = view if _is_small(view) else _newest_steps_of(finding, view)
-        if steps.window not in made:
-            made[steps.window] = replay_or_reason(steps)
-        costed.append(_costed(finding, view, made[steps.window]))
+        try:
+            steps = view if _is_small(view) else _newest_steps_of(finding, view)
+            if steps.window not in made:
+                made[steps.window] = replay_or_reason(steps)
+            costed.append(_costed(finding, view, made[steps.window]))
+        except Exception as error:  # as with a detector: unexpected data must not hide the findings
+            costed.append(_without_replay(finding, f"the replay failed: {type(error).__name__}: {error}"))
     return costed
 
 

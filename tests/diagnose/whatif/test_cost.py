@@ -126,6 +126,17 @@ def test_a_hidden_fault_is_not_more_severe_than_its_cost() -> None:
     assert after[3].seconds_lost > 0
 
 
+def test_a_replay_that_fails_hides_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: RunView) -> None:
+        raise IndexError("unexpected data")
+
+    seen = simulated("slow:rank=11,factor=1.5")
+    monkeypatch.setattr(cost, "replay_of", fail)
+    (finding,) = diagnose_view(seen).findings
+    assert (finding.ranks, finding.basis) == ([11], Basis.EXCESS)
+    assert finding.evidence["not_replayed"] == "the replay failed: IndexError: unexpected data"
+
+
 def test_a_view_of_one_role_is_not_replayed() -> None:
     seen = simulated("slow:rank=11,factor=1.5")
     (finding,) = without_costs(seen).findings
