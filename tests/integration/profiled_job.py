@@ -1,6 +1,11 @@
-"""A small training of gloo ranks that runs until the file ``stop`` exists, and writes the bits of each loss."""
+"""A small training of gloo ranks that runs until the file ``stop`` exists, and writes the bits of each loss.
 
+python -m tests.integration.profiled_job FOLDER NUM_RANKS [NUM_STEPS]
+"""
+
+import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -13,23 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 import telemetry
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from tests.trainer.launchers import Launched, start_forked
 
 RUN = "profiled"
 PAUSE_S = 0.03
 
 
-def start_profiled_job(folder: Path, num_ranks: int, num_steps: int | None = None) -> Launched:
-    """The job. Its output is in ``FOLDER/job.log``."""
-    arguments = [str(folder), str(num_ranks), *([] if num_steps is None else [str(num_steps)])]
-    return start_forked(f"{__name__}:launch", *arguments, log=folder / "job.log", GLOO_SOCKET_IFNAME="lo")
-
-
-def launch(folder: str, num_ranks: str, num_steps: str | None = None) -> None:
-    """In the process of the job."""
-    steps = None if num_steps is None else int(num_steps)
+def main(folder: Path, num_ranks: int, num_steps: int | None) -> None:
     torch.multiprocessing.start_processes(
-        _run_rank, args=(Path(folder), int(num_ranks), steps), nprocs=int(num_ranks), start_method="fork"
+        _run_rank, args=(folder, num_ranks, num_steps), nprocs=num_ranks, start_method="fork"
     )
 
 
@@ -64,3 +60,8 @@ def _train(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, step: 
     optimizer.step()
     optimizer.zero_grad()
     return loss.item().hex()
+
+
+if __name__ == "__main__":
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -2,8 +2,9 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,9 @@ from telemetry.stores.queries import Spans
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.profile_order import ProfileOrder
 from tests.deadline import until
-from tests.integration.processes import Road
-from tests.integration.profiled_job import RUN, start_profiled_job
+from tests.integration.processes import Part, Road
+from tests.integration.profiled_job import RUN
 from tests.scenarios.command import rankscope
-from tests.trainer.launchers import Launched
 
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
@@ -38,7 +38,7 @@ class Scene:
 
     folder: Path
     road: Road
-    job: Launched
+    job: Part
     client: CollectorClient
 
     def command(self, *arguments: object, **environment: str) -> Any:
@@ -67,15 +67,17 @@ def steps_of(client: CollectorClient, first_step: int, last_step: int, *ranks: i
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setenv("RANKSCOPE_TOKEN", TOKEN)
     road = Road(tmp_path, f"embedded:{tmp_path / 'store'}", num_ranks=0)
-    with ExitStack() as cleanup:
-        for part in road.parts:
-            cleanup.callback(part.kill)
+    command = [sys.executable, "-m", "tests.integration.profiled_job", str(tmp_path), str(NUM_RANKS)]
+    job = Part("job", command, tmp_path / "job.log")
+    try:
         road.start()
-        job = start_profiled_job(tmp_path, NUM_RANKS)
-        cleanup.callback(job.kill)
+        job.start()
         with CollectorClient(road.url) as client:
             until(lambda: steps_of(client, 0, 10**6, 0, 1).num_rows > 20, seconds=120)
             yield Scene(folder=tmp_path, road=road, job=job, client=client)
+    finally:
+        for part in (job, *road.parts):
+            part.kill()
 
 
 def test_a_profile_is_ordered_stored_listed_and_fetched_while_the_job_trains(scene: Scene, tmp_path: Path) -> None:
@@ -146,11 +148,12 @@ def assert_refusals(scene: Scene) -> None:
 def assert_same_losses(scene: Scene) -> None:
     """A run that is not profiled has the same losses."""
     (scene.folder / "stop").touch()
-    assert scene.job.wait(60) == 0, (scene.folder / "job.log").read_text()
+    assert scene.job.wait(60) == 0, scene.job.said()
     profiled = (scene.folder / "losses-1").read_text().split()
     plain = scene.folder / "plain"
     plain.mkdir()
-    assert start_profiled_job(plain, NUM_RANKS, len(profiled)).wait(300) == 0, (plain / "job.log").read_text()
+    command = [sys.executable, "-m", "tests.integration.profiled_job", plain, NUM_RANKS, len(profiled)]
+    subprocess.run(list(map(str, command)), check=True, timeout=300)
     assert (plain / "losses-1").read_text().split() == profiled
 
 
