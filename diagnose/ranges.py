@@ -21,6 +21,11 @@ def fold_ranks(ranks: Iterable[int]) -> str:
     return ", ".join("-".join(map(str, span)) for span in spans)
 
 
+def named_ranks(ranks: Collection[int]) -> str:
+    """``rank 5``, ``ranks 1, 5``, ``ranks 8-15``."""
+    return f"rank{'s' * (len(ranks) != 1)} {fold_ranks(ranks)}"
+
+
 def name_some(ranks: Collection[int]) -> str:
     """``[0, 1, 2, 5]`` as ``0-2, 5``. A longer text is shortened to ``33, 97 ... 12257: 192 ranks``."""
     folded = fold_ranks(ranks)

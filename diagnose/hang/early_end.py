@@ -16,7 +16,8 @@ from diagnose.findings import Kind
 from diagnose.hang.evidence import HangEvidence, Process, RankEvidence
 from diagnose.hang.first_failure import ON_PURPOSE
 from diagnose.hang.verdict import LIKELY, HangVerdict, State
-from diagnose.hang.wording import Cause, named_ranks, next_step
+from diagnose.hang.wording import Cause, next_step
+from diagnose.ranges import named_ranks
 from telemetry.host_metrics import Happening
 from telemetry.records import RANK_FAILED
 from telemetry.stores.interface import Reader
@@ -89,4 +90,4 @@ def _decisions(reader: Reader, evidence: HangEvidence) -> dict[str, str]:
 
 def _by_signal(ranks: Mapping[int, RankEvidence]) -> str:
     seen = sorted({of_rank.ended_by for of_rank in ranks.values()} - {""})
-    return ", ".join(seen) if seen else "nobody observed how. See the log of the launcher"
+    return ", ".join(seen) if seen else "no agent saw how. See the log of the launcher"

@@ -7,7 +7,7 @@ from diagnose.hang.evidence import CutOff, HangEvidence, Process
 from diagnose.hang.first_failure import first_to_fail
 from diagnose.hang.mismatch import Mismatch
 from diagnose.hang.waits import Wait, WaitGraph
-from diagnose.ranges import fold_ranks, name_some
+from diagnose.ranges import name_some, named_ranks
 from telemetry.stages import Stage
 
 
@@ -73,7 +73,7 @@ def headline(
     evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
 ) -> str:
     """The verdict in one line."""
-    subject, is_are, them = named_ranks(ranks), _be(evidence, ranks), "them" if len(ranks) > 1 else "it"
+    subject, is_are, them = named(ranks), _be(evidence, ranks), "them" if len(ranks) > 1 else "it"
     match cause:
         case Cause.NEVER_ENTERED:
             awaited = _awaited(evidence, graph, ranks)
@@ -125,15 +125,15 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             entered = f"all of {_group(evidence, group)} entered {op} #{seq} and none finished it"
             return f"{entered}: the network or a device {_be(evidence, ())} stuck"
         case Cause.DIED_TOGETHER:
-            return f"{named_ranks(first_to_fail(evidence))} died together: the first one is unknown"
+            return f"{named(first_to_fail(evidence))} died together: the first one is unknown"
         case Cause.FELL_OVER_MISMATCH:
             death = _death(evidence, first_to_fail(evidence))
             return f"{death}, after a collective mismatch: a peer sent something else; the wrong rank is unknown"
         case Cause.MISSING:
-            late = named_ranks(sorted(graph.roots()))
+            late = named(sorted(graph.roots()))
             return f"{late} left no records, and others {wait}: too little evidence for a verdict"
         case Cause.CIRCLE:
-            circle = named_ranks(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
+            circle = named(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
             return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"
         case _:
             known = "no rank waits in an operation: nothing is stalled in communication"
@@ -150,10 +150,10 @@ def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
     first = min(graph.waits.values(), key=lambda one: (one.group, one.seq), default=None)
     where = f" in {first.op} #{first.seq} of {_group(evidence, first.group)}" if first else ""
     unseen = "other ranks that left no evidence" if evidence.guessed_size else ""
-    held = " and ".join(filter(None, [named_ranks(others) if others else "", unseen]))
+    held = " and ".join(filter(None, [named(others) if others else "", unseen]))
     them = "them" if len(waiting) > 1 else "it"
     rest = f"{held} may block {them}, or wait, too" if held else "all ranks of the job wait"
-    return f"undecided: {named_ranks(sorted(waiting))} {wait}{where}; {rest}"
+    return f"undecided: {named(sorted(waiting))} {wait}{where}; {rest}"
 
 
 def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, unclear: Collection[int] = ()) -> str:
@@ -162,11 +162,11 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, uncl
         ranks = first_to_fail(evidence)
     hosts = _hosts(evidence, ranks)
     known = {**NEXT_STEPS, **AFTER_THE_END} if evidence.has_ended else NEXT_STEPS
-    of_ranks = f" of {named_ranks(unclear)}" if unclear else ""
+    of_ranks = f" of {named(unclear)}" if unclear else ""
     sources = _more_sources(evidence, unclear)
     size = ". State the number of ranks (--world-size)" if cause is Cause.UNDECIDED and evidence.guessed_size else ""
     host = f" (host {hosts})" if hosts else ""
-    return known[cause].format(ranks=named_ranks(ranks), host=host, of_ranks=of_ranks, sources=sources) + size
+    return known[cause].format(ranks=named(ranks), host=host, of_ranks=of_ranks, sources=sources) + size
 
 
 def _more_sources(evidence: HangEvidence, unclear: Collection[int]) -> str:
@@ -181,7 +181,7 @@ def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:
     """The verdict in one line, of a stall that a lost link explains."""
     outage, patience = cut_off.outage, evidence.network.patience
     lost, down = f"{outage.device} of {outage.host} {outage.manner}", f"{cut_off.down_s:.1f} s"
-    ranks = f"{named_ranks(cut_off.ranks)} cut off"
+    ranks = f"{named(cut_off.ranks)} cut off"
     if evidence.network.gave_up:
         return f"{lost} for {down}, {ranks}: the job waited and then aborted"
     if not outage.lasts:
@@ -206,9 +206,10 @@ def _be(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     return evidence.tense("are", "were") if len(ranks) > 1 else evidence.tense("is", "was")
 
 
-def named_ranks(ranks: Iterable[int]) -> str:
+def named(ranks: Iterable[int]) -> str:
+    """``ranks 1, 5``, or words for none."""
     ranks = tuple(ranks)
-    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}" if ranks else "the missing ranks"
+    return named_ranks(ranks) if ranks else "the missing ranks"
 
 
 def _group(evidence: HangEvidence, index: int) -> str:
@@ -264,4 +265,4 @@ def _death(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
     if known and known[0].step >= 0:
         step = f" in step {known[0].step}"
         stage = f", in {known[0].stage}" if known[0].stage not in ("", Stage.STEP.label) else ""
-    return f"{named_ranks(ranks)} {manner}{step}{stage}"
+    return f"{named(ranks)} {manner}{step}{stage}"

@@ -33,7 +33,7 @@ from diagnose.model.compute_time import WORK_STAGES
 from diagnose.model.operations import Bools, step_time_ns
 from diagnose.model.self_time import without_inner
 from diagnose.model.view import RunView
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import named_ranks
 from diagnose.whatif.analysis import MAX_REPLAY_ERROR, Replayed, missed, replay_of
 from diagnose.whatif.slots import FloatVector, Lanes, Slots
 from telemetry.stages import Stage
@@ -181,11 +181,6 @@ class Replay:
         return self.run.times.slots
 
 
-def named_ranks(ranks: Sequence[int]) -> str:
-    """``rank 5``, ``ranks 8-15``."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
-
-
 def _is_compute(slots: Slots) -> Bools:
     return np.asarray(np.isin(slots.stage, WORK_STAGES))
 
@@ -195,14 +190,17 @@ def with_costs(findings: Iterable[Finding], view: RunView, whole: "Replay | str 
 
     ``whole``: the replay of the whole view, or why there is none. None: it is made if a finding needs it.
     """
-    made: dict[StepWindow, Replay | str] = {} if whole is None or not _is_small(view) else {view.window: whole}
-    costed = []
+    findings = list(findings)
+    if not any(finding.kind in REPLAYED for finding in findings):
+        return [Costed(finding=finding, fix=None) for finding in findings]
+    is_small, costed = _num_operations(view) <= MAX_OPERATIONS, []
+    made: dict[StepWindow, Replay | str] = {} if whole is None or not is_small else {view.window: whole}
     for finding in findings:
         if finding.kind not in REPLAYED or view.rank_numbers:
             costed.append(Costed(finding=finding, fix=None))
             continue
         try:
-            steps = view if _is_small(view) else _newest_steps_of(finding, view)
+            steps = view if is_small else _newest_steps_of(finding, view)
             if steps.window not in made:
                 made[steps.window] = replay_or_reason(steps)
             costed.append(_costed(finding, view, made[steps.window]))
@@ -222,10 +220,6 @@ def replay_or_reason(view: RunView) -> Replay | str:
 
 def _num_operations(view: RunView) -> int:
     return sum(int(operations.present.sum()) for operations in view.operations.values())
-
-
-def _is_small(view: RunView) -> bool:
-    return _num_operations(view) <= MAX_OPERATIONS
 
 
 def _newest_steps_of(finding: Finding, view: RunView) -> RunView:

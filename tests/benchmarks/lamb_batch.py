@@ -37,7 +37,7 @@ EVALUATION = TrainConfig(
 NUM_EVALUATED = 32
 """Batches of the evaluation, the same for all trainings."""
 LEARNING_RATES = {"adamw": 6e-3, "lamb": 1e-2}
-"""AdamW: the best of 3e-3, 6e-3 and 12e-3 with seed 0. LAMB: the best of 1e-2 and 1.4e-2 with seed 0."""
+"""The best of 3e-3, 6e-3 and 12e-3 for AdamW, and of 1e-2 and 1.4e-2 for LAMB, with seed 0."""
 Curve = list[tuple[int, float]]
 """Tokens trained on, loss."""
 

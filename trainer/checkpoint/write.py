@@ -136,7 +136,7 @@ def _local(tensor: Tensor) -> Tensor:
 class CheckpointWriter:
     """Writes one checkpoint at a time, in a thread.
 
-    ``report``: is told why a checkpoint could not be written by this rank, and an empty text for one that was written.
+    ``report`` gets the reason when this rank cannot write a checkpoint, and an empty text when it has written one.
     """
 
     def __init__(

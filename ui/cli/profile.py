@@ -5,6 +5,7 @@ from pathlib import Path
 
 from diagnose.model.run_state import local_time
 from diagnose.profiles import StoredProfile
+from diagnose.ranges import named_ranks
 from telemetry.errors import UsageError
 from telemetry.printable import printable
 from telemetry.profiles import Phase, ProfileOutcome
@@ -13,7 +14,7 @@ from ui.cli.output import out, progress
 from ui.cli.profile_spool import RankProfile, profile_spool
 from ui.cli.profile_store import Attempt, fetched, order, the_attempt, write
 from ui.cli.readers import open_reader
-from ui.dashboard.wording import named_ranks, size
+from ui.dashboard.wording import size
 
 
 def profile(options: ProfileOptions) -> int:

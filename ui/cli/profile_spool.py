@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnose.ranges import unfold_ranks
+from diagnose.ranges import named_ranks, unfold_ranks
 from telemetry.errors import UnknownRunError, UnreadableError, UsageError
 from telemetry.evidence.rank_state import check_owner, live_state
 from telemetry.profile_file import about_file, compressed_parts, file_name
@@ -15,7 +15,6 @@ from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.records import RankIdentity
 from ui.cli.commands.profile import ProfileOptions
 from ui.cli.output import progress
-from ui.dashboard.wording import named_ranks
 
 POLL_S = 0.1
 OLD_HINT = "start the training again with this version of rankscope"

@@ -9,7 +9,7 @@ from diagnose.model.load import newest_attempt
 from diagnose.model.run_state import RunState, heard_of
 from diagnose.pipeline import diagnose_run
 from diagnose.profiles import NO_AGENT, StoredProfile, choose_for, newest_finding, stored_profiles, trace_parts
-from diagnose.ranges import unfold_ranks
+from diagnose.ranges import named_ranks, unfold_ranks
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import printable
 from telemetry.profile_file import file_name
@@ -21,7 +21,6 @@ from telemetry.wire.client import CollectorClient
 from telemetry.wire.profile_order import ProfileOrder
 from ui.cli.commands.profile import ProfileOptions
 from ui.cli.output import progress
-from ui.dashboard.wording import named_ranks
 
 POLL_S = 0.5
 PATIENCE_S = 60.0

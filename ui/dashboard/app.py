@@ -157,7 +157,6 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     if live == "websocket":
         push_updates(app, reads)
     callbacks.keep_frame(app, reads)
-    callbacks.keep_tab_title(app)
     callbacks.keep_page(app, reads, ahead, drawing)
     callbacks.keep_regions(app, reads)
     callbacks.keep_charts(app, reads)

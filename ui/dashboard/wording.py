@@ -84,11 +84,6 @@ def ranks_text(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -
     return ", ".join(ranges[:limit]) + (f" … ({count(len(ranks), 'rank')})" if counted else " …")
 
 
-def named_ranks(ranks: Sequence[int]) -> str:
-    """``rank 5``, ``ranks 1, 5``."""
-    return f"rank{'s' * (len(ranks) != 1)} {fold_ranks(ranks)}"
-
-
 def class_name(stage_class: StageClass) -> str:
     """``compute``, ``communication``."""
     return stage_class.name.lower()

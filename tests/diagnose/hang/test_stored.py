@@ -214,7 +214,7 @@ def test_ranks_that_died_before_the_first_step_are_reported_with_what_is_known_o
 ) -> None:
     _beat(store, step=0, recorded=0, alive=0)
     assert _headline(store) == (
-        "ranks 0-7 died before the first step of the attempt was complete: nobody observed how. "
+        "ranks 0-7 died before the first step of the attempt was complete: no agent saw how. "
         "See the log of the launcher"
     )
     _driver_says(store, "rank-failed: rank 1 was killed by SIGKILL on node-0")

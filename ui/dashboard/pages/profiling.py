@@ -15,13 +15,14 @@ from dash.development.base_component import Component
 from diagnose.findings import Finding
 from diagnose.model.run_state import RunState
 from diagnose.profiles import StoredProfile, choose_ranks, profiles_for
+from diagnose.ranges import named_ranks
 from telemetry.profiles import Phase
 from ui.dashboard.data import Reads
 from ui.dashboard.data.profiles import profiles_of
 from ui.dashboard.pages.panels import panel, part, table
 from ui.dashboard.records import RunFacts, RunSummary
 from ui.dashboard.view_state import ViewState
-from ui.dashboard.wording import clock, named_ranks, stamp
+from ui.dashboard.wording import clock, stamp
 
 PATH = "profile"
 """The route of a file."""

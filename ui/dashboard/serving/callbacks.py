@@ -40,8 +40,6 @@ HERE = Input("here", "data")
 """Set when a page is shown and some of its parts are missing. ``search``: its address. ``some``: whether other parts
 came with the page. These stay unchanged."""
 ARRIVED = Input("freshness", "data")
-
-
 LOST_AFTER_S = 8.0
 """A page that was answered but is not shown after this time is lost, and is requested again."""
 
@@ -113,7 +111,7 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: Preload, drawing: list[str | 
 
 
 def keep_frame(app: dash.Dash, reads: Reads) -> None:
-    """Draw the tabs and notes above every page."""
+    """Draw the tabs and notes above every page, and set the title of the browser's tab."""
 
     async def draw(search: str | None, _: Any, *shown: str | None) -> Any:
         drawn = await run_in_threadpool(draw_frame, parse_search(search), reads)
@@ -126,10 +124,6 @@ def keep_frame(app: dash.Dash, reads: Reads) -> None:
         State("way", "data-drawn"),
         State("notes", "data-drawn"),
     )(draw)
-
-
-def keep_tab_title(app: dash.Dash) -> None:
-    """The browser shows the page and the run in the title of its tab."""
     set_title = ClientsideFunction("rankscope", "setTitle")
     app.clientside_callback(set_title, Output("way", "data-title"), Input(TAB_TITLE, "data"))
 
