@@ -31,8 +31,14 @@ parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Ale
 demo: install  ## train eight ranks in 3D, one of them slow, and name the slow rank
 	@$(BIN)/rankscope demo $(DEMO_ARGS)
 
+# Threads of one operation wait for each other, and use the processors that other tests need.
+test long: export OMP_NUM_THREADS := 1
+
+# pytest-xdist can wait forever for the tests of a dead worker. So the run ends when a worker dies, and after this time.
+TEST_LIMIT := 50m
+
 test: install parts lint  ## run all checks and tests except those that take minutes; three at a time
-	@$(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
+	@timeout --foreground --signal INT --kill-after 60 $(TEST_LIMIT) $(BIN)/pytest --numprocesses 3 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
 
 long: install parts  ## run the tests that `make test` omits
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)

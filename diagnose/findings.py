@@ -87,7 +87,7 @@ class Basis(StrEnum):
     REPLAYED = "replayed"
     """The gain of a fix: the steps, replayed without the fault (``diagnose/whatif/cost.py``)."""
     EXCESS = "excess"
-    """The time that the suspects take longer than their peers. The loss of the job is not known."""
+    """The time that the suspects take longer than their peers. The cost to the job is unknown."""
 
 
 class Severity(StrEnum):
@@ -168,9 +168,9 @@ class Finding:
         if not self.share_lost and self.basis is not Basis.REPLAYED:
             return self.summary
         if self.basis is Basis.REPLAYED and self.share_lost < LEAST_SHARE:
-            return f"{self.summary}; costs the job nothing in these steps"
+            return f"{self.summary}; the cost to the job is zero in these steps"
         if self.basis is Basis.EXCESS:
-            return f"{self.summary}; own excess {self.share_lost:.1%} of each step, the loss of the job is not known"
+            return f"{self.summary}; own excess {self.share_lost:.1%} of each step; the cost to the job is unknown"
         return f"{self.summary}; costs {self.share_lost:.1%} of each step"
 
     @property
@@ -192,7 +192,7 @@ class Finding:
 
 
 def cost_in_words(seconds: float, basis: Basis) -> str:
-    """``4.0 s lost``, or ``own excess 4.0 s`` if the loss of the job is not known."""
+    """``4.0 s lost``, or ``own excess 4.0 s`` if the cost to the job is unknown."""
     return f"own excess {seconds:.1f} s" if basis is Basis.EXCESS else f"{seconds:.1f} s lost"
 
 

@@ -17,7 +17,7 @@ from diagnose.model.outage_effect import with_effects
 from diagnose.model.roles import role_views
 from diagnose.model.run_state import Heard, heard_of
 from diagnose.model.view import RunView
-from diagnose.profiles import StoredProfile, stored_profiles
+from diagnose.profiles import StoredProfile
 from diagnose.whatif.cost import with_costs
 from telemetry.errors import UnreadableError
 from telemetry.stores.interface import Reader
@@ -87,6 +87,7 @@ def without_costs(view: RunView) -> Report:
         findings=tuple(findings),
         exposed=exposed_figures(view),
         marks=marks_of(view),
+        profiles=view.profiled.profiles,
     )
 
 
@@ -125,7 +126,6 @@ def diagnose_run(reader: Reader, run_id: str, attempt: int, window: StepWindow |
         report,
         losses=load_losses(reader, run_id, attempt),
         heard=heard_of(reader, run_id, attempt),
-        profiles=tuple(stored_profiles(reader, run_id, attempt)),
     )
     return stall_first(report, reader)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.findings import Finding
-from telemetry.errors import UnknownRunError, UnreadableError
+from telemetry.errors import NotStoredError, UnreadableError
 from telemetry.profiles import TAKE_S, Phase, ProfileOutcome
 from telemetry.records import parse_meta, role_in, topology_of
 from telemetry.stores.interface import Reader
@@ -96,12 +96,12 @@ def trace_parts(reader: Reader, run_id: str, attempt: int, profile: StoredProfil
     """The compressed trace of a profile, in parts. The last part is followed by a check of the whole.
 
     Raises:
-        UnknownRunError: no trace is stored.
+        NotStoredError: no trace is stored.
         UnreadableError: the stored parts are incomplete, e.g. because they have expired.
     """
     outcome = profile.outcome
     if profile.phase is not Phase.STORED or outcome is None:
-        raise UnknownRunError(
+        raise NotStoredError(
             f"the profile of rank {profile.rank} is not stored: {profile.phase} {profile.reason}".rstrip(),
             hint="`rankscope profile RUN --list` lists the profiles of a run",
         )

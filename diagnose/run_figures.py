@@ -10,7 +10,6 @@ from typing import Any
 from diagnose.goodput.share import goodput_of_sums, wall_range
 from diagnose.goodput.stored import decision_in
 from diagnose.model.recent_steps import (
-    Attempt,
     AttemptSteps,
     RecentMean,
     Row,
@@ -20,6 +19,7 @@ from diagnose.model.recent_steps import (
     without_interrupted,
 )
 from diagnose.model.run_state import Heard, state_of
+from telemetry.run_names import Attempt
 from telemetry.stages import Stage
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import (

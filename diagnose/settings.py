@@ -36,7 +36,7 @@ class DetectorSettings:
         if wrong or self.flaps < 1:
             name = wrong[0] if wrong else "flaps"
             raise UsageError(
-                f"{PREFIX}{name.upper()} is {getattr(self, name)}", hint="flaps from 1, seconds from 0, both finite"
+                f"{PREFIX}{name.upper()} is {getattr(self, name)}", hint="use at least 1 flap, and at least 0 seconds"
             )
 
     @classmethod

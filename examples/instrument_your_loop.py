@@ -1,11 +1,11 @@
-"""A plain PyTorch DDP loop, and the eleven lines that make it tell what every rank does: those that end in ``# +``.
+"""A plain PyTorch DDP loop, recorded with rankscope. The added lines end in ``# +``.
 
     torchrun --nproc-per-node 2 examples/instrument_your_loop.py
     rankscope diagnose --spool DIR          (DIR is RANKSCOPE_SPOOL, or the folder that rankscope doctor names)
 
-With RANKSCOPE_COLLECTOR set (the URL of `rankscope collect`), the first rank of each host starts the agent that ships
-what is recorded; without, it stays in the spool. RANKSCOPE_RUN names the run; else it is torchrun's id, which is a
-UUID where torchrun got no --rdzv-id.
+If RANKSCOPE_COLLECTOR is set (the URL of `rankscope collect`), the first rank of each host starts an agent that sends
+the records. Without it, records stay in the spool. RANKSCOPE_RUN is the name of the run. Its default is the id of
+torchrun: a UUID, unless torchrun has --rdzv-id.
 
 Spans nest on one thread of this process. From other threads and asyncio tasks use ``rankscope.record_span``. A forked
 process, such as a DataLoader worker, does not record: put a span around the wait for its batch. Spans that are dropped

@@ -4,7 +4,8 @@ RankscopeError                  always: what, where, and a hint
 ├── UsageError                  wrong value, unknown name, missing file     -> exit 2
 │   ├── UnreadableError         a file or a dump that cannot be read        -> exit 2
 │   ├── UnsafeFolderError       another user owns a folder or can write it  -> exit 2
-│   ├── UnknownRunError         the store holds no such run                 -> exit 2
+│   ├── NotStoredError          the store holds no such finding or profile  -> exit 2
+│   │   └── UnknownRunError     the store holds no such run                 -> exit 2
 │   └── RefusedRowsError        the collector refuses rows of one run       -> exit 2
 │       ├── TakenNameError      another job of that name is stored          -> exit 2
 │       ├── JumpError           record numbers jump without a loss mark     -> exit 2
@@ -62,7 +63,11 @@ class UnsafeFolderError(UsageError, PermissionError):
         return make, args, state | {"args": self.args, "errno": self.errno, "strerror": self.strerror}
 
 
-class UnknownRunError(UsageError):
+class NotStoredError(UsageError):
+    """The store holds no such finding, or no such profile."""
+
+
+class UnknownRunError(NotStoredError):
     """The store holds no run of that name."""
 
 

@@ -111,6 +111,10 @@ class Metric(StrEnum):
     """Round trip of that ping. The error of the offset is at most half of it."""
 
 
+BY_OPERATOR = "an operator"
+"""How the driver begins the reason of a decision that an operator asked for."""
+
+
 class Happening(StrEnum):
     """Events, each with the content of its ``text``."""
 

@@ -12,7 +12,10 @@ from telemetry.printable import printable
 PREFIX = "label."
 MAX_VALUE_LENGTH = 200
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-HINT = f"use NAME=VALUE: a name of lower-case letters, digits, - and _, and a value of at most {MAX_VALUE_LENGTH} signs"
+HINT = (
+    "use NAME=VALUE: a name of lower-case letters, digits, - and _, "
+    f"and a value of at most {MAX_VALUE_LENGTH} characters"
+)
 
 
 def label_meta(labels: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Pydantic's messages about wrong values, in plain words. Typer checks the options of commands with pydantic too.
+"""Messages of libraries in plain words. Typer checks the options of commands with pydantic.
 
 Input should be a valid integer, unable to parse string as an integer   -->   must be a whole number
 """
@@ -34,3 +34,8 @@ def in_plain_words(message: str) -> str:
         return text
     what = found["what"].removeprefix("be ")
     return f"must be {_WORDS.get(what, what)}"
+
+
+def without_errno(error: Exception) -> str:
+    """``[Errno 111] Connection refused`` -> ``Connection refused``."""
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error))

@@ -13,6 +13,8 @@ import unicodedata
 from telemetry.errors import UsageError
 from telemetry.printable import printable
 
+Attempt = tuple[str, int]
+"""Name of a run, and number of its attempt."""
 MAX_HOST_LENGTH = 256
 """Characters of a host's name."""
 MAX_ROLE_LENGTH = 32

@@ -143,6 +143,44 @@ ALERTS = pa.schema(
     ]
 )
 
+FINDINGS = pa.schema(
+    [
+        ("fingerprint", pa.string()),
+        ("raised_ns", pa.int64()),  # when the alert began to fire; with the fingerprint it identifies the finding
+        ("at_ns", pa.int64()),  # wall clock of the watcher, at this change
+        ("state", pa.string()),  # telemetry.finding_log.Change
+        ("kind", pa.string()),
+        ("severity", pa.string()),  # the worst so far
+        ("onset_step", pa.int64()),  # -1: not known
+        ("onset_ns", pa.int64()),  # wall clock of the job's hosts; 0: not known
+        ("onset_exact", pa.uint8()),  # 0: it may have begun earlier
+        ("hosts", pa.string()),  # separated by commas
+        ("ranks", pa.string()),  # 5, or 0-3, 7
+        ("device", pa.string()),
+        ("stage", pa.string()),
+        ("summary", pa.string()),
+        ("next_step", pa.string()),
+        ("seconds_lost", pa.float64()),
+        ("basis", pa.string()),  # diagnose.findings.Basis
+        ("cause", pa.string()),  # fingerprint of the alert that explains it; empty: none
+    ]
+)
+"""A row for each change of a finding that the watcher raises. Rows are never changed."""
+
+FINDING_ACTIONS = pa.schema(
+    [
+        ("fingerprint", pa.string()),
+        ("raised_ns", pa.int64()),
+        ("at_ns", pa.int64()),  # wall clock of the collector
+        ("action_id", pa.string()),
+        ("action", pa.string()),  # telemetry.finding_log.Action
+        ("who", pa.string()),  # the name that the person gave
+        ("text", pa.string()),
+        ("until_ns", pa.int64()),  # end of a silence; 0 for other actions
+    ]
+)
+"""Written by a collector, for a holder of a token that may write. No collector accepts a batch of these."""
+
 PROFILE_REQUESTS = pa.schema(
     [
         ("rank", pa.uint32()),
@@ -188,6 +226,7 @@ TABLES: dict[str, pa.Schema] = {
     "host_samples": HOST_SAMPLES,
     "host_events": HOST_EVENTS,
     "alerts": ALERTS,
+    "findings": FINDINGS,
     "profile_states": PROFILE_STATES,
     "profile_parts": PROFILE_PARTS,
 }

@@ -154,6 +154,12 @@ class Topology:
             found[axis] = _frozen(along)
         return found
 
+    def along(self, name: str) -> Ranks | None:
+        """Index of each rank along an axis of the mesh, or along a direction of the grid, [ranks]. None for others."""
+        if name in dict(self.mesh):
+            return np.arange(self.world_size) // self.stride(name) % dict(self.mesh)[name]
+        return next((index for direction, index in self.index.items() if direction == name), None)
+
     def arranged(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """``values`` of shape [..., ranks] as [..., dp, pp, tp]: a view where the mesh is plain, otherwise a copy."""
         shape = (*values.shape[:-1], self.dp, self.pp, self.tp)

@@ -24,7 +24,7 @@ _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HINTS: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "use a path that this user can access"),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "the path is a file, a folder is needed: use another path"),
-    errno.EINVAL: "look at the file: remove it, or use another path",
+    errno.EINVAL: "check the file: remove it, or use another path",
     errno.EISDIR: "the path is a folder, a file is needed: use another path",
     errno.ENOENT: "use a path that exists or can be created",
 }

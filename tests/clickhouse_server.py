@@ -20,6 +20,8 @@ PASSWORD = "p@ss:w/rd"
 PASSWORD_IN_URL = "p%40ss%3Aw%2Frd"
 READER = "reader"
 """May ask, and set nothing; has the same password."""
+SQL_USER = "sql"
+"""The same with limits of time and size."""
 
 _CONFIG = """<yandex>
   <logger><level>warning</level><log>{folder}/server.log</log><errorlog>{folder}/error.log</errorlog></logger>
@@ -36,12 +38,16 @@ _TLS = """
     <certificateFile>{certificate}</certificateFile><privateKeyFile>{key}</privateKeyFile>
     <verificationMode>none</verificationMode><loadDefaultCAFile>false</loadDefaultCAFile>
   </server></openSSL>"""
-_USERS = """<yandex><profiles><default/><reader><readonly>1</readonly></reader></profiles>
+_USERS = """<yandex><profiles><default/><reader><readonly>1</readonly></reader>
+<sql><readonly>1</readonly><max_execution_time>2</max_execution_time><max_result_bytes>10000000</max_result_bytes></sql>
+</profiles>
 <quotas><default/></quotas><users>
   <{user}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>
   <profile>default</profile><quota>default</quota></{user}>
   <{reader}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>
   <profile>reader</profile><quota>default</quota></{reader}>
+  <{sql}><password>{password}</password><networks><ip>127.0.0.1</ip></networks>
+  <profile>sql</profile><quota>default</quota></{sql}>
 </users></yandex>
 """
 
@@ -56,7 +62,7 @@ class ClickHouseServer:
         tls = _TLS.format(port=self.tls_port, certificate=pair.certificate, key=pair.key) if pair else ""
         config = _CONFIG.format(folder=folder, tcp=self.port, http=http, peer=peer, tls=tls)
         (folder / "config.xml").write_text(config)
-        (folder / "users.xml").write_text(_USERS.format(user=USER, reader=READER, password=PASSWORD))
+        (folder / "users.xml").write_text(_USERS.format(user=USER, reader=READER, sql=SQL_USER, password=PASSWORD))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

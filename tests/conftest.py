@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,32 @@ from tests.scenarios.demo_run import Demo, demo_in
 OTHERS_NICENESS = 5
 BROWSER_TESTS = Path(__file__).parent / "browser"
 REAL_RANKS, BROWSER = LONG_GROUPS = ("real ranks", "browser")
+
+
+class FailuresAtOnce:
+    """Prints each failure when it occurs: a run that is ended before its summary still names its failures."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.ensure_newline()
+            self._terminal.line(f"FAILED {report.nodeid} ({report.when}, {report.duration:.0f} s)")
+            self._terminal.line(report.longreprtext)
+
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Say how a worker ended that should not have: a signal, or an exit status."""
+        if error:
+            with suppress(Exception):  # the process is an internal of execnet
+                self._terminal.line(f"exit status of {node.gateway.id}: {node.gateway._io.popen.wait(10)}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(FailuresAtOnce(terminal))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,7 +119,7 @@ def embedded(kept_store: EmbeddedStore) -> Iterator[EmbeddedStore]:
 
 @pytest.fixture(scope="session")
 def demo_of_a_slow_rank(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """The demo as it comes, trained and diagnosed once, also where tests run in several processes: a copy of it."""
+    """The demo, trained and diagnosed once, also where tests run in several processes: a copy of it."""
     base = tmp_path_factory.getbasetemp()
     of_all = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     return demo_in(of_all / "demo-of-all").copied_to(tmp_path_factory.mktemp("demo") / "out")

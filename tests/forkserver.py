@@ -7,14 +7,75 @@ The engine of embedded stores is not among them: it has threads as soon as it is
 
 import multiprocessing
 import os
+import runpy
 import signal
+import subprocess
+import sys
+import threading
 from multiprocessing.connection import wait
+from pathlib import Path
 
 WIDE = {"NO_COLOR": "1", "COLUMNS": "200"}
 """A terminal whose lines do not wrap."""
 os.environ.update(WIDE)  # consoles are made as modules load
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["tests.preloaded"])
+
+
+class Program:
+    """``python -m MODULE ...`` or ``python -c CODE ...``, with the same methods as ``subprocess.Popen``.
+
+    It has the environment and the folder of the caller. Its output is appended to a file. In the list of processes it
+    has the command line of the fork server.
+    """
+
+    def __init__(self, words: list[str], output: Path) -> None:
+        arguments = (words, dict(os.environ), os.getcwd(), output)
+        self._process = FORKED.Process(target=_run_program, args=arguments)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status.
+
+        Raises:
+            TimeoutExpired: it still runs after ``timeout`` seconds.
+        """
+        self._process.join(timeout)
+        if (status := self.poll()) is None:
+            raise subprocess.TimeoutExpired("program", timeout or 0)
+        return status
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _run_program(words: list[str], environment: dict[str, str], folder: str, output: Path) -> None:
+    """In the child."""
+    threading.Thread(target=end_with_pytest, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in (1, 2):
+        os.dup2(descriptor, number)
+    how, what, *sys.argv[1:] = words
+    if how == "-m":
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        exec(what, {"__name__": "__main__"})
 
 
 def end_with_pytest() -> None:

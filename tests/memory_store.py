@@ -4,6 +4,7 @@ Making the tables takes a fifth of a second of processor time, and taking the ro
 given back as it was made is the next one's.
 """
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -61,3 +62,6 @@ def close_idle() -> None:
     """The engine holds stores in memory or one store on disk: a test that opens a folder needs the former closed."""
     while _idle:
         _idle.pop()[0].close()
+
+
+atexit.register(close_idle)  # an engine that is open when the process ends can crash it

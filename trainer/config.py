@@ -68,7 +68,7 @@ class ModelConfig:
         if not 0 <= self.window <= self.sequence_length:
             raise UsageError(
                 f"window is {self.window}",
-                hint=f"0 for full attention, else at most the sequence length {self.sequence_length}",
+                hint=f"use 0 for full attention, else at most the sequence length {self.sequence_length}",
             )
         if self.fused_projection and self.block == "serial":
             raise UsageError(
@@ -111,7 +111,7 @@ class ParallelConfig:
         if self.num_microbatches < self.pp:
             raise UsageError(
                 f"{self.num_microbatches} microbatches are too few for a pipeline of {self.pp} stages",
-                hint=f"at least {self.pp} microbatches",
+                hint=f"use at least {self.pp} microbatches",
             )
         if self.num_chunks == 1:
             return
@@ -169,12 +169,12 @@ class OptimConfig:
     """Limit of the norm over all ranks. 0: no clipping (the norm is still measured)."""
 
     def __post_init__(self) -> None:
-        if self.learning_rate <= 0:
-            raise UsageError(f"learning_rate is {self.learning_rate}", hint="a number above 0, such as 3e-4")
+        if not 0 < self.learning_rate < inf:
+            raise UsageError(f"learning_rate is {self.learning_rate}", hint="use a number above 0, such as 3e-4")
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
-            raise UsageError(f"betas are {self.beta1}, {self.beta2}", hint="both from 0 up to but not including 1")
+            raise UsageError(f"betas are {self.beta1}, {self.beta2}", hint="use numbers from 0 to less than 1")
         if min(self.weight_decay, self.max_gradient_norm, self.num_warmup_steps) < 0 or self.num_decay_steps < 1:
-            raise UsageError("an optimiser setting is negative", hint="weight decay, norm and steps are 0 or more")
+            raise UsageError("an optimizer setting is negative", hint="use 0 or more for weight decay, norm and steps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,14 +246,17 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _positive(self, "num_steps")
-        if self.peak_tflops is not None and self.peak_tflops <= 0:
+        if self.seed < 0:
+            raise UsageError(f"seed is {self.seed}", hint="use a whole number of 0 or more")
+        if self.peak_tflops is not None and not 0 < self.peak_tflops < inf:
             raise UsageError(
-                f"peak_tflops is {self.peak_tflops}", hint="the device's dense peak, such as 989 for an H100"
+                f"peak_tflops is {self.peak_tflops}",
+                hint="use the peak TFLOP/s of the device without sparsity, such as 989 for an H100",
             )
         if self.collective_timeout_s is not None and not 0 < self.collective_timeout_s < inf:
             raise UsageError(
                 f"collective_timeout_s is {self.collective_timeout_s}",
-                hint="use seconds above 0, longer than a link flap; without it, torch's default applies",
+                hint="use more seconds than a link flap takes, or omit it for torch's default",
             )
         model, parallel = self.model, self.parallel
         _divides("pipeline stages", parallel.num_stages, "num_layers", model.num_layers)

@@ -105,6 +105,7 @@ class _CheckpointLine:
 
     def update(self) -> None:
         """Show a new problem. Training continues."""
+        self._ranks.show_space_warning()
         problem = self._ranks.checkpoint_problem
         if problem and not self._shown:
             write_lines(f"the training continues, but a {problem}")
@@ -148,7 +149,7 @@ def _watch(ranks: RankProcesses, line: ProgressLine, options: RunOptions, interr
                 return SIGNAL_BASE + interrupt.number
             if ranks.failures:
                 ranks.linger()
-                print(printable_lines(ranks.obituary()), file=sys.stderr)
+                print(printable_lines(ranks.first_failures()), file=sys.stderr)
                 ranks.end()
                 return FAILED
         line.finish()

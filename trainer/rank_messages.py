@@ -1,4 +1,5 @@
-"""Messages of a rank to the process that started it: why it fails, or why its newest checkpoint could not be written.
+"""Messages of a rank to the process that started it: why it fails, why its newest checkpoint could not be written, or
+that checkpoints will not fit on the disk.
 
     rank --- a pipe: kind and one line ---> launcher, executor ---> terminal, driver
 
@@ -25,6 +26,8 @@ class About(StrEnum):
     """Why the rank ends."""
     CHECKPOINT = "checkpoint"
     """Why its newest checkpoint could not be written; empty if it could."""
+    SPACE = "space"
+    """A warning: the disk has too little space for the checkpoints of the job."""
 
 
 Send = Callable[[About, str], None]
@@ -55,6 +58,12 @@ class RankMessages:
         self._receive()
         found = sorted((rank, text) for (about, rank), text in self._newest.items() if about is About.CHECKPOINT)
         return next((text for _, text in found if text), "")
+
+    @property
+    def space_warning(self) -> str:
+        """A warning that the disk has too little space for checkpoints; empty without one."""
+        self._receive()
+        return self._newest.get((About.SPACE, 0), "")
 
     def _receive(self) -> None:
         for rank, receiver in self._receivers.items():

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch.multiprocessing
 
+from telemetry.printable import write_lines
 from telemetry.process.child_process import tie_to_parent
 from trainer.config import TrainConfig
 from trainer.data.loader_keeper import LoaderProcess
@@ -66,6 +67,7 @@ class RankProcesses:
         self._out = options.out
         self._processes: dict[int, BaseProcess] = {}
         self._messages = RankMessages()
+        self._has_warned = False
         self._loader: LoaderProcess | None = None
         data: Data = tokens if config.device == "cpu" else None
         try:
@@ -105,6 +107,12 @@ class RankProcesses:
         """Why the newest checkpoint could not be written, one line; empty if nothing is known to be wrong."""
         return self._messages.checkpoint_problem
 
+    def show_space_warning(self) -> None:
+        """Show, once, the warning that checkpoints will not fit on the disk, if a rank has sent it."""
+        if not self._has_warned and (warning := self._messages.space_warning):
+            self._has_warned = True
+            write_lines(warning)
+
     def failure(self, rank: int) -> str:
         """Why a rank failed, one line; empty if it did not say so."""
         return self._messages.failure(rank)
@@ -117,7 +125,7 @@ class RankProcesses:
         return ended
 
     def linger(self) -> None:
-        """Wait a moment before the others are ended: observers can then tell the first death from the later ones."""
+        """Wait a moment before the others are ended: observers can then distinguish the first death from later ones."""
         deadline = time.monotonic() + LINGER_S
         while self.living and (left_s := deadline - time.monotonic()) > 0:
             wait_for_any(self._sentinels(), left_s)
@@ -137,7 +145,7 @@ class RankProcesses:
             self.wait(SETTLE_S)
 
     def end(self) -> None:
-        """Ask, wait a little, kill. A stopped rank acts on a signal only when it is continued."""
+        """Ask ranks to end, wait, then kill the others. A stopped rank acts on a signal only when it is continued."""
         living = [process for process in self._processes.values() if process.exitcode is None]
         for process in living:
             process.terminate()
@@ -159,7 +167,7 @@ class RankProcesses:
         if self._loader is not None:
             self._loader.end()
 
-    def obituary(self) -> str:
+    def first_failures(self) -> str:
         """Name the ranks that failed first. Their peers may have failed because of them: a lost peer ends a rank with
         status 1, so a signal or another status is named first."""
         failed = self.failures

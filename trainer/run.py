@@ -109,8 +109,8 @@ def _torchrun_seat(config: TrainConfig) -> Seat | None:
     seat, topology = Seat.from_torchrun(), config.parallel.topology
     if seat.world_size != topology.world_size:
         raise UsageError(
-            f"{seat.world_size} processes for a grid of {topology.world_size} ranks",
-            hint=f"start as many as dp x pp x tp = {topology.dp} x {topology.pp} x {topology.tp}",
+            f"the job has {seat.world_size} processes, but the grid has {topology.world_size} ranks",
+            hint=f"start dp x pp x tp processes: {topology.dp} x {topology.pp} x {topology.tp}",
         )
     return seat
 

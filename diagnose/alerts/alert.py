@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from diagnose.alerts.onset import Onset
+from diagnose.alerts.quiet import Quiet
 from diagnose.findings import Basis, Finding, Kind, Severity
 from diagnose.ranges import fold_ranks, list_some, name_some
 
@@ -31,6 +33,8 @@ STANDING = frozenset({Kind.HUNG_COLLECTIVE, Kind.DEAD_RANK, Kind.COLLECTIVE_MISM
 """Kinds of a stalled job. They describe the current state of ranks, not steps."""
 OF_HOSTS = frozenset({Kind.NIC_FLAP, Kind.GPU_THROTTLED, Kind.GPU_ERROR, Kind.HOST_CONTENTION, Kind.UNLIKE_HOST})
 """Kinds based on host data. The page of the hosts shows them."""
+OUTLASTING = STANDING | {Kind.NIC_FLAP, Kind.GPU_ERROR, Kind.LOSS_ANOMALY, Kind.JOB_RESTARTED}
+"""Kinds that can explain why a run died. The others describe its speed, and end with it."""
 NO_NAMES: Mapping[str, str] = {}
 STORED_NAMES = {
     "sent_severity": "told",
@@ -39,7 +43,7 @@ STORED_NAMES = {
     "suppressed_by": "held_back_by",
 }
 """Field -> its name in stored text. Stored names never change."""
-NO_RECORD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+NO_RECORD = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 """Errors that occur if a text is not a valid record."""
 
 
@@ -77,6 +81,8 @@ class Alert:
     ranks: tuple[int, ...]
     began_ns: int
     """When this problem was first found."""
+    onset: Onset | None = None
+    """When it began, as far as known. ``began_ns`` is later."""
     changed_ns: int
     """When it entered its phase."""
     absent_ns: int = 0
@@ -94,6 +100,13 @@ class Alert:
     """Length of ``hosts_seen`` when the last new notice was sent."""
     sent_ns: Mapping[str, int] = field(default_factory=dict)
     """Hook -> when a notice of this problem was last sent to it."""
+    raised_ns: int = 0
+    """When it began to fire; 0 before that. With the fingerprint it identifies the finding in the log, so it is not
+    corrected if the clock is set back by less than a day."""
+    worst: Severity = Severity.INFO
+    """The worst severity since it began to fire."""
+    quiet: Quiet | None = None
+    """Whether people acknowledged or silenced it, as far as known. None: they did not."""
     suppressed_by: str = ""
     """Fingerprint of the alert that explains it and suppresses it. Empty: it is not suppressed."""
 
@@ -118,6 +131,11 @@ class Alert:
     @property
     def is_alive(self) -> bool:
         return self.phase is not Phase.RESOLVED
+
+    @property
+    def since_ns(self) -> int:
+        """When the problem began. If this is not known, or the clock of the host is ahead: when it was first found."""
+        return min(self.onset.at_ns, self.began_ns) if self.onset and self.onset.at_ns else self.began_ns
 
 
 def labels_of(finding: Finding, run_id: str, attempt: int) -> dict[str, str]:
@@ -168,7 +186,8 @@ def account_of(finding: Finding) -> Account:
 
 
 def alert_text(alert: Alert) -> str:
-    return record_text(values_of(alert, STORED_NAMES) | {"account": values_of(alert.account)})
+    records = {name: value and values_of(value) for name, value in (("onset", alert.onset), ("quiet", alert.quiet))}
+    return record_text(values_of(alert, STORED_NAMES) | records | {"account": values_of(alert.account)})
 
 
 def read_alert(text: str) -> Alert:
@@ -191,6 +210,9 @@ def read_alert(text: str) -> Alert:
                 }
             ),
             "ranks": tuple(values["ranks"]),
+            "onset": Onset.parse(values["onset"]) if values.get("onset") else None,
+            "worst": Severity(values.get("worst", Severity.INFO)),
+            "quiet": Quiet(**values["quiet"]) if values.get("quiet") else None,
             "returns_ns": tuple(values["returns_ns"]),
             "hosts_seen": tuple(values.get("hosts_seen", ())),
             "sent_severity": None if values["sent_severity"] is None else Severity(values["sent_severity"]),

@@ -3,61 +3,35 @@
     alerts(fingerprint, body)                               the state between two checks
     outbox(hook, number, fingerprint, repeated, body)       unsent notices of a hook, in order of number
     numbers(next_number)
-    aside(hook, number, body)                               unreadable notices
+    aside(hook, number, body)                               unreadable notices, and rows of the log (hook: findings log)
+    log(number, body)                                       unsent rows of the findings log
 
-One check is one transaction: alerts and their notices are always written together. A notice is removed from the outbox
-after its hook has accepted it. If the process is killed in between, the notice is sent again (at least once).
+One check is one transaction: alerts, their notices and rows are always written together. A notice is removed from the
+outbox after its hook has accepted it. If the process is killed in between, the notice is sent again (at least once).
 
-A watcher locks ``FILE.lock`` in the same folder. The kernel releases the lock when the process ends.
+``alert_file.py`` opens and locks the file.
 """
 
-import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from diagnose.alerts.alert import NO_RECORD, Alert, alert_text, read_alert
+from diagnose.alerts.alert import NO_RECORD, Alert, alert_text, read_alert, record_text
+from diagnose.alerts.alert_file import ASIDE, SpoiledRecordsError, open_file, readable_errors, take_lock
 from diagnose.alerts.life import Outcome, State
+from diagnose.alerts.log import LogRow, read_log_row
 from diagnose.alerts.notice import Notice, notice_text, read_notice
-from telemetry.errors import UnreadableError, UsageError
-from telemetry.files.private_files import make_folder
 
-VERSION = 1
-BUSY_S = 10.0
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS alerts (fingerprint TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS outbox (
-    hook TEXT NOT NULL, number INTEGER NOT NULL, fingerprint TEXT NOT NULL, repeated INTEGER NOT NULL,
-    body TEXT NOT NULL, PRIMARY KEY (hook, number)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS of_alert ON outbox (fingerprint);
-CREATE TABLE IF NOT EXISTS numbers (next_number INTEGER NOT NULL);
-INSERT INTO numbers SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM numbers);
-"""
 _COUNTS = "SELECT hook, count(*) FROM outbox GROUP BY hook"
 _ROW = "WHERE hook = ? AND number = ?"
-_ASIDE = "CREATE TABLE IF NOT EXISTS aside (hook TEXT NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL)"
-
-
-MOVE_IT = "move it away, or use another file: --state FILE"
-_DISK_HINTS = {
-    sqlite3.SQLITE_FULL: "free disk space; the saved alerts are kept",
-    sqlite3.SQLITE_IOERR: "check whether the disk is full or faulty; the saved alerts are kept",
-    sqlite3.SQLITE_READONLY: "check that this user may write there and that the disk is not mounted read-only",
-    sqlite3.SQLITE_PERM: "check that this user may read and write there",
-    sqlite3.SQLITE_CANTOPEN: "check that it is a file, and that this user may read and write it and its folder",
-    sqlite3.SQLITE_BUSY: "another process uses it: retry",
-}
-"""Errors of SQLite after which the file can be kept -> what to do. After other errors, a new file is needed."""
-
-
-class SpoiledNoticesError(Exception):
-    """Notices of the outbox were unreadable, and were moved to the table ``aside``."""
+_LOG_ROW = "WHERE number = ?"
+_OF_LOG = "findings log"
+"""Name of the findings log in the table ``aside``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +54,9 @@ class AlertStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._held = _hold(path)
+        self._held = take_lock(path)
         try:
-            self._database: sqlite3.Connection | None = _open(path, ours=True)
+            self._database: sqlite3.Connection | None = open_file(path, ours=True)
         except BaseException:
             os.close(self._held)
             raise
@@ -123,7 +97,7 @@ class AlertStore:
         alerts = outcome.state.alerts
         changed = [alert for name, alert in alerts.items() if self._written.get(name) != alert]
         gone = [name for name in self._written if name not in alerts]
-        if not (changed or gone or outcome.deliveries):
+        if not (changed or gone or outcome.deliveries or outcome.log):
             return
         with self._transaction() as database:
             database.executemany("DELETE FROM alerts WHERE fingerprint = ?", ((name,) for name in gone))
@@ -138,6 +112,8 @@ class AlertStore:
                     database.execute("DELETE FROM outbox WHERE hook = ? AND fingerprint = ? AND repeated", key)
                     row = (hook, notice.number, notice.fingerprint, notice.repeated, body)
                     database.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", row)
+            rows = ((record_text(row),) for row in outcome.log)
+            database.executemany("INSERT INTO log (body) VALUES (?)", rows)
             database.execute("UPDATE numbers SET next_number = ?", (outcome.state.next_number,))
         self._written = dict(alerts)
 
@@ -145,21 +121,18 @@ class AlertStore:
         """The oldest notices that ``hook`` has not accepted yet.
 
         Raises:
-            SpoiledNoticesError: some of these are unreadable. They are removed from the outbox.
+            SpoiledRecordsError: some of these are unreadable. They are removed from the outbox.
         """
         with self._transaction() as database:
             oldest = "SELECT number, body FROM outbox WHERE hook = ? ORDER BY number LIMIT ?"
             notices = {number: _readable(body) for number, body in database.execute(oldest, (hook, most))}
             spoiled = [number for number, notice in notices.items() if notice is None]
             for row in ((hook, number) for number in spoiled):
-                database.execute(_ASIDE)
+                database.execute(ASIDE)
                 database.execute(f"INSERT INTO aside SELECT hook, number, body FROM outbox {_ROW}", row)
                 database.execute(f"DELETE FROM outbox {_ROW}", row)
         if spoiled:
-            numbers = ", ".join(map(str, spoiled))
-            raise SpoiledNoticesError(
-                f"unreadable notifications are moved to the table `aside` of the alert state: {numbers}"
-            )
+            raise SpoiledRecordsError("notifications", spoiled)
         return [notice for notice in notices.values() if notice is not None]
 
     def taken(self, hook: str, notices: Iterable[Notice]) -> None:
@@ -167,6 +140,42 @@ class AlertStore:
         with self._transaction() as database:
             rows = ((hook, notice.number) for notice in notices)
             database.executemany(f"DELETE FROM outbox {_ROW}", rows)
+
+    def log_waiting(self, most: int) -> dict[int, LogRow]:
+        """The oldest rows of the findings log that were not sent: number -> row.
+
+        Raises:
+            SpoiledRecordsError: some of these are unreadable. They are removed from the rows that wait.
+        """
+        with self._transaction() as database:
+            # As bytes: SQLite raises an error if a text is not UTF-8.
+            oldest = "SELECT number, CAST(body AS BLOB) FROM log ORDER BY number LIMIT ?"
+            rows = {number: _readable_row(body) for number, body in database.execute(oldest, (most,))}
+            spoiled = [number for number, row in rows.items() if row is None]
+            for number in spoiled:
+                database.execute(ASIDE)
+                database.execute(f"INSERT INTO aside SELECT ?, number, body FROM log {_LOG_ROW}", (_OF_LOG, number))
+                database.execute(f"DELETE FROM log {_LOG_ROW}", (number,))
+        if spoiled:
+            raise SpoiledRecordsError("rows", spoiled)
+        return {number: row for number, row in rows.items() if row is not None}
+
+    def log_count(self) -> int:
+        """Number of rows of the findings log that were not sent."""
+        with self._transaction() as database:
+            (count,) = database.execute("SELECT count(*) FROM log").fetchone()
+        return int(count)
+
+    def log_drop_oldest(self, most: int) -> int:
+        """Keep ``most`` rows of the findings log, the newest. Returns the number of rows that are removed."""
+        newest = "SELECT number FROM log ORDER BY number DESC LIMIT ?"
+        with self._transaction() as database:
+            return database.execute(f"DELETE FROM log WHERE number NOT IN ({newest})", (most,)).rowcount
+
+    def log_taken(self, numbers: Sequence[int]) -> None:
+        """Remove rows that the collector has stored."""
+        with self._transaction() as database:
+            database.executemany(f"DELETE FROM log {_LOG_ROW}", ((number,) for number in numbers))
 
     def num_waiting(self) -> dict[str, int]:
         """Hook -> number of notices that it has not accepted yet."""
@@ -195,25 +204,6 @@ class AlertStore:
                 yield self._database
 
 
-@contextmanager
-def readable_errors(path: Path) -> Iterator[None]:
-    """Convert errors in a block that uses the file at ``path``.
-
-    Raises:
-        UnreadableError: SQLite raised an error, or a record cannot be read.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        # The lowest byte is the error, the others are details.
-        hint = _DISK_HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")
-        what = "cannot be used" if hint else "is not an alert state file"
-        raise UnreadableError(f"{path} {what}: {error}", hint=hint or MOVE_IT) from error
-    except NO_RECORD as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UnreadableError(f"{path} holds an alert that cannot be read: {reason}", hint=MOVE_IT) from error
-
-
 def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
     """The state and the waiting notices of each hook. The watcher is not disturbed.
 
@@ -222,60 +212,8 @@ def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return State(), {}
-    with closing(_open(path, ours=False)) as database, readable_errors(path):
+    with closing(open_file(path, ours=False)) as database, readable_errors(path):
         return State(alerts=_alerts(database)), _waiting(database)
-
-
-def _hold(path: Path) -> int:
-    """Take the lock until this process ends."""
-    lock = path.with_name(path.name + ".lock")
-    try:
-        with make_folder(path.parent) as folder:
-            descriptor = folder.open(lock.name, os.O_RDWR | os.O_CREAT)
-            # created here with private permissions: SQLite would create it with those of the umask
-            os.close(folder.open(path.name, os.O_RDWR | os.O_CREAT))
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the alert state to {path}: {error.strerror}",
-            hint="use another file: --state FILE, or `state` in the rules file",
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise UsageError(
-            f"another watcher uses the alert state {path}",
-            hint="end that watcher, or use another file here: --state FILE",
-        ) from error
-    return descriptor
-
-
-def _open(path: Path, *, ours: bool) -> sqlite3.Connection:
-    if path.exists() and not path.is_file():
-        raise UnreadableError(f"{path} is not a regular file", hint="use another file: --state FILE")
-    with readable_errors(path), ExitStack() as until_known:
-        database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        until_known.callback(database.close)
-        if ours:  # SQLite changes this only if no other process does
-            database.execute("PRAGMA journal_mode = WAL")
-        version = _set_up(database)
-        if version != VERSION:
-            raise UnreadableError(f"{path} was written by another version of rankscope ({version})", hint=MOVE_IT)
-        until_known.pop_all()
-    return database
-
-
-def _set_up(database: sqlite3.Connection) -> int:
-    """The version of the file. A new file gets its tables."""
-    database.execute("PRAGMA synchronous = NORMAL")
-    with database:  # one transaction: a watcher may be creating the tables now
-        database.execute("BEGIN")
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        (num_tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version == 0 and not num_tables:
-        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        return VERSION
-    return int(version)
 
 
 def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
@@ -291,6 +229,13 @@ def _waiting(database: sqlite3.Connection) -> dict[str, Waiting]:
 def _readable(body: str) -> Notice | None:
     try:
         return read_notice(body)
+    except NO_RECORD:
+        return None
+
+
+def _readable_row(body: bytes) -> LogRow | None:
+    try:
+        return read_log_row(body)
     except NO_RECORD:
         return None
 

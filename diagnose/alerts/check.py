@@ -3,55 +3,30 @@
     Runs, Heartbeats --> active attempts --load--> newest 200 steps --diagnose--> findings that hold now --> Check
                                                    newest 40 of them --'
 
-The window of 200 steps shows weak and rare problems. The window of 40 steps shows problems that have just begun, and no
-longer shows problems that are over. A finding holds now if its last step is one of the newest steps. A run that died is
-not loaded and diagnosed again, so it does not delay the alerts of running jobs.
+``sightings.py`` diagnoses one run. A run that died is not loaded and diagnosed again, so it does not delay the alerts
+of running jobs.
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.alerts.alert import STANDING
 from diagnose.alerts.notice import ErrorReports
-from diagnose.findings import Finding
+from diagnose.alerts.quiet import Quiets
+from diagnose.alerts.sightings import RunFindings, diagnosed
 from diagnose.hang.stored import stored_verdict
-from diagnose.model.load import load_view
 from diagnose.model.outages import LINK_EVENTS
-from diagnose.model.view import RunView
-from diagnose.pipeline import Report, diagnose_view, stall_first
 from telemetry.errors import RankscopeError, UnreachableError, UnreadableError
 from telemetry.host_metrics import Happening
+from telemetry.run_names import Attempt
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Heartbeats, News, Runs
 from telemetry.tables import ENDED_WELL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """A finding that holds at the end of the window."""
-
-    finding: Finding
-    has_known_time: bool
-    """Whether the time of the problem is known: the finding covers only the newest steps, or has a first step. Another
-    finding is about a whole long window. It is found until the problem has left that window."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFindings:
-    """What was found in one attempt of a run."""
-
-    run_id: str
-    attempt: int
-    step_s: float
-    """Usual step time in seconds. 0: not known."""
-    sightings: tuple[Sighting, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,34 +36,31 @@ class Check:
 
     now_ns: int
     runs: tuple[RunFindings, ...] = ()
-    failed: frozenset[tuple[str, int]] = frozenset()
+    failed: frozenset[Attempt] = frozenset()
     """Runs that could not be checked. Their alerts do not change."""
-    known: frozenset[tuple[str, int]] | None = None
+    known: frozenset[Attempt] | None = None
     """All runs in the store, also ended ones. None: not known."""
     blind: bool = False
     """Whether the store could not be read. Then no alert changes."""
+    quiets: Quiets | None = None
+    """What people decided about findings. None: not known, so nothing changes."""
+    logged_ns: Mapping[str, int] = field(default_factory=dict)
+    """Fingerprint -> when the finding was raised, if the findings log has it and it is not resolved there."""
 
-    def knows(self, run: tuple[str, int]) -> bool:
+    def knows(self, run: Attempt) -> bool:
         return self.known is None or run in self.known
 
 
-RECENT_STEPS = 40
-"""The shorter of the two windows."""
-CURRENT_STEPS = 10
-"""A problem still exists if its last step is at most this many steps ago."""
 QUIET_S = 30.0
 """A run is quiet if it sent no data for this time. A quiet run is queried at most once in this time."""
 SILENT_S = 3600.0
 """A run is over if it sent no data for this time."""
+ENDED_S = 60.0
+"""A hang is still reported for this time after its job ended normally."""
 MOST_RUNS = 16
 """Number of runs that are checked: the newest ones."""
-MOST_FINDINGS = 10_000
-"""Number of findings of one run that are used: the worst ones."""
 URGENT = tuple(map(str, (*LINK_EVENTS, Happening.GPU_XID, Happening.GPU_ERROR, Happening.RANK_STOPPED)))
 """Events that start a check at once."""
-
-
-Attempt = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +166,7 @@ class RunChecker:
         if before and run.is_unchanged(before.run):
             news = _news_of(reader, run.attempt)
             findings = before.findings if news == before.news else None
-        findings = findings or _diagnosed(reader, run.attempt, period_s)
+        findings = findings or diagnosed(reader, run.attempt, period_s, has_ended=_has_ended(run))
         self._last[run.attempt] = LastCheck(run=run, news=news, findings=findings, asked_ns=now_ns)
         return findings
 
@@ -203,8 +175,9 @@ class RunChecker:
     ) -> tuple[list[ActiveRun], list[Attempt]]:
         """The newest active runs, and the attempts of the others.
 
-        A run is active if its newest attempt has not ended normally and sent data within the last hour. Jobs that died,
-        or that hung until they were ended, are included: the cause may remain.
+        A run is active if its newest attempt has not ended normally and sent data within the last hour. Jobs that died
+        are included: the cause may remain. A job that hung until it ended normally is included for a minute, so that
+        its hang is sent.
         """
         newest: dict[str, dict[str, Any]] = {}
         for row in rows:
@@ -222,7 +195,7 @@ class RunChecker:
                 active.append(last.run)
                 continue
             run = ActiveRun(row=row, beats=reader.read(Heartbeats(run_id=row["run_id"], attempt=row["attempt"])))
-            if _ended_well(run) and not _has_stall(reader, attempt):
+            if _ended_well(run) and (now_ns - run.heard_ns > ENDED_S * 1e9 or not _has_stall(reader, attempt)):
                 self._ended[attempt] = row
             elif now_ns - run.heard_ns <= SILENT_S * 1e9:
                 active.append(run)
@@ -231,7 +204,7 @@ class RunChecker:
 
     def _report_too_many(self, number: int) -> None:
         if number > MOST_RUNS:
-            checked = f"only the newest {MOST_RUNS} are checked, alerts of the others do not change"
+            checked = f"only the newest {MOST_RUNS} are checked; alerts of the others do not change"
             self._error_reports.begin("too many", f"{number} runs are active: {checked}")
         else:
             self._error_reports.end("too many", "all active runs are checked again")
@@ -247,40 +220,15 @@ def _ended_well(run: ActiveRun) -> bool:
     return bool(run.beats.num_rows and pc.all(pc.equal(run.beats["ended"], ENDED_WELL)).as_py())
 
 
+def _has_ended(run: ActiveRun) -> bool:
+    """Whether every rank has ended, well or not."""
+    beats = run.beats
+    return bool(beats.num_rows and pc.all(pc.or_(pc.not_equal(beats["ended"], 0), pc.equal(beats["alive"], 0))).as_py())
+
+
 def _has_stall(reader: Reader, attempt: Attempt) -> bool:
     """Whether an attempt hung until its end."""
     with suppress(UnreadableError):
         verdict = stored_verdict(reader, *attempt)
         return verdict is not None and bool(verdict.initiating)
     return False
-
-
-def _diagnosed(reader: Reader, attempt: Attempt, period_s: float) -> RunFindings:
-    run_id, number = attempt
-    view = load_view(reader, run_id, number).without_profiled()
-    report = stall_first(diagnose_view(view), reader)
-    step_s = _step_s(view)
-    current_steps = max(CURRENT_STEPS, round(3 * period_s / step_s)) if step_s > 0 else CURRENT_STEPS
-    sightings = list(_current(report, current_steps))
-    if report.num_steps > RECENT_STEPS:
-        sightings += _current(diagnose_view(view.newest(RECENT_STEPS)), current_steps)
-    return RunFindings(run_id=run_id, attempt=number, step_s=step_s, sightings=tuple(sightings))
-
-
-def _current(report: Report, current_steps: int) -> Iterator[Sighting]:
-    """Findings of a report that hold at its end."""
-    for finding in report.findings[:MOST_FINDINGS]:
-        if finding.kind in STANDING or finding.window.last_step >= report.window.last_step - current_steps:
-            yield Sighting(finding=finding, has_known_time=_has_known_time(finding, report))
-
-
-def _has_known_time(finding: Finding, report: Report) -> bool:
-    """Whether a finding covers only the newest steps, or has a first step."""
-    if report.num_steps <= RECENT_STEPS or finding.kind in STANDING:
-        return True
-    return finding.window.first_step > report.window.first_step
-
-
-def _step_s(view: RunView) -> float:
-    """The median wall time of the newest steps. 0 if there are too few steps."""
-    return float(np.median(view.step_ns[-RECENT_STEPS:])) / 1e9 if len(view.step_ns) > 1 else 0.0

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnose.alerts.alert_store import SpoiledNoticesError
+from diagnose.alerts.alert_file import SpoiledRecordsError
 from diagnose.alerts.hooks.interface import Hook, HookError
 from diagnose.alerts.notice import ErrorReports, Notice
 
@@ -37,7 +37,7 @@ class Outbox(Protocol):
     """Notices that hooks have not accepted yet. May be used by any thread; see ``alert_store.AlertStore``."""
 
     def waiting(self, hook: str, most: int) -> list[Notice]:
-        """The oldest notices. Raises ``SpoiledNoticesError`` once if some are unreadable and were removed."""
+        """The oldest notices. Raises ``SpoiledRecordsError`` once if some are unreadable and were removed."""
         ...
 
     def taken(self, hook: str, notices: Sequence[Notice]) -> None: ...
@@ -149,7 +149,7 @@ class Dispatcher:
             try:
                 waiting = self._outbox.waiting(self.hook.name, most + len(self._done))
                 return [notice for notice in waiting if _key(notice) not in self._done][:most]
-            except SpoiledNoticesError as error:
+            except SpoiledRecordsError as error:
                 self._error_reports.report(f"hook {self.hook.name}: {error}")
 
     def _sent(self, notices: Sequence[Notice]) -> HookError | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -25,7 +25,7 @@ def _listed(state: State) -> list[Alert]:
     """Firing alerts first, then by severity and age."""
     return sorted(
         state.alerts.values(),
-        key=lambda alert: (_ORDER[alert.phase], -URGENCY[alert.account.severity], alert.began_ns, alert.fingerprint),
+        key=lambda alert: (_ORDER[alert.phase], -URGENCY[alert.account.severity], alert.since_ns, alert.fingerprint),
     )
 
 
@@ -52,6 +52,9 @@ def _alert_object(alert: Alert) -> dict[str, Any]:
         "severity": str(account.severity),
         "labels": dict(alert.labels),
         "began_ns": alert.began_ns,
+        "onset": alert.onset and alert.onset.as_object(),
+        "acknowledged": alert.quiet is not None and alert.quiet.acknowledged,
+        "silenced_until_ns": alert.quiet.silenced_until_ns if alert.quiet else 0,
         "changed_ns": alert.changed_ns,
         "told": alert.sent_severity is not None,
         "held_back_by": alert.suppressed_by or None,
@@ -68,33 +71,46 @@ def state_text(state: State, waiting: Mapping[str, Waiting], now_ns: int) -> Tex
     if not state.alerts:
         return Text("no alerts" + _waiting_text(waiting, now_ns))
     alerts = _listed(state)
-    rows = [_COLUMNS, *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in _cells(alert, state)) for alert in alerts)]
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    head, *lines = (
-        "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    cells = (_cells(alert, state, now_ns) for alert in alerts)
+    rows = [_COLUMNS, *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in row) for row in cells)]
+    head, *lines = aligned(rows)
     counts = Counter(alert.phase for alert in alerts)
     counted = ", ".join(f"{counts[phase]} {phase}" for phase in _ORDER if counts[phase])
     last = counted + _waiting_text(waiting, now_ns)
     return Text("\n").join([Text(head, style="bold"), *map(Text, lines), Text(last)])
 
 
-def _cells(alert: Alert, state: State) -> tuple[str, ...]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Each row as a line, with aligned columns."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(alert: Alert, state: State, now_ns: int) -> tuple[str, ...]:
     where = " ".join(f"{name}={alert.labels[name]}" for name in _PLACE if name in alert.labels)
-    since = time.strftime("%m-%d %H:%M:%S", time.gmtime(alert.began_ns // 1_000_000_000))
+    since = time.strftime("%m-%d %H:%M:%S", time.gmtime(alert.since_ns // 1_000_000_000))
     run_id, attempt = alert.run
-    severity, what = str(alert.account.severity), " | ".join(_what(alert, state))
+    severity, what = str(alert.account.severity), " | ".join(_what(alert, state, now_ns))
     return str(alert.phase), severity, alert.kind, f"{run_id}/{attempt}", where, since, what
 
 
-def _what(alert: Alert, state: State) -> Iterator[str]:
+def _what(alert: Alert, state: State, now_ns: int) -> Iterator[str]:
     """Summary, cost, next step, and why it is not sent."""
     if not alert.is_alive:
         yield resolved_text(alert, alert.absent_ns or alert.changed_ns)
         return
     yield alert.account.summary
-    yield from filter(None, (cost_of(alert.account), alert.account.next_step))
+    yield from filter(None, (cost_of(alert.account, is_over=False), alert.account.next_step))
+    if alert.onset is not None:
+        yield f"since {alert.onset.in_words}"
+    if alert.quiet is not None and alert.quiet.acknowledged:
+        yield f"acknowledged by {alert.quiet.who}"
+    elif alert.quiet is not None and alert.quiet.silenced_until_ns > now_ns:
+        end = time.strftime("%m-%d %H:%M UTC", time.gmtime(alert.quiet.silenced_until_ns // 1_000_000_000))
+        yield f"silenced until {end} by {alert.quiet.who}"
     if alert.suppressed_by:
         cause = state.alerts.get(alert.suppressed_by)
         yield f"not sent: suppressed by {cause.kind if cause else 'its cause'}"

@@ -32,6 +32,8 @@ from diagnose.alerts.alert import (
 from diagnose.findings import LEAST_COST_S, Finding, Kind, Role, Severity, StepWindow, Suspect, cost_in_words
 
 NS_PER_S = 1_000_000_000
+ACKNOWLEDGED_NS = 3600 * NS_PER_S
+"""A silence for an acknowledgement ends after this time, unless it is extended."""
 SAMPLE_NS = 60 * NS_PER_S
 """Age of the test alert."""
 
@@ -82,6 +84,15 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """The receiver notifies nobody about the alert until ``ends_ns`` (wall clock). 0: it notifies people again."""
+
+    ends_ns: int
+    who: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """One message. A hook gets the notices of a fingerprint in order of ``number``, each at least once."""
 
@@ -99,7 +110,7 @@ class Notice:
     summary: str
     """One line: the problem, its rank and host, and since when."""
     cost: str
-    """``12.7 s lost so far``; empty without a cost."""
+    """``12.7 s lost so far``; ``12.7 s lost`` if it is resolved. Empty without a cost."""
     next_step: str
     link: str
     """Dashboard view of the run and window; empty if no address is set."""
@@ -111,6 +122,8 @@ class Notice:
     """Wall clock: when the notice was created. Its waiting time begins here."""
     details: Mapping[str, str]
     """Further texts by name: steps, victims, detector."""
+    silence: Silence | None = None
+    """What people decided about it, for hooks that pass silences on. None: nothing."""
 
 
 STORED_NAMES = {"created_ns": "told_ns"}
@@ -118,7 +131,8 @@ STORED_NAMES = {"created_ns": "told_ns"}
 
 
 def notice_text(notice: Notice) -> str:
-    return record_text(values_of(notice, STORED_NAMES))
+    silence = {"silence": notice.silence and values_of(notice.silence)}
+    return record_text(values_of(notice, STORED_NAMES) | silence)
 
 
 def read_notice(text: str) -> Notice:
@@ -129,7 +143,13 @@ def read_notice(text: str) -> Notice:
     """
     values = named_as_fields(json.loads(text), STORED_NAMES)
     values.setdefault("created_ns", max(values["starts_ns"], values["ends_ns"]))
-    return Notice(**{**values, "status": Status(values["status"]), "severity": Severity(values["severity"])})
+    silence = values.get("silence")
+    types = {
+        "status": Status(values["status"]),
+        "severity": Severity(values["severity"]),
+        "silence": Silence(**silence) if silence else None,
+    }
+    return Notice(**{**values, **types})
 
 
 def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_ns: int, dashboard: str) -> Notice:
@@ -137,7 +157,6 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
     account = alert.account
     is_over = status is Status.RESOLVED
     ends_ns = (alert.absent_ns or now_ns) if is_over else 0
-    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(alert.began_ns // NS_PER_S))
     return Notice(
         fingerprint=alert.fingerprint,
         number=number,
@@ -145,15 +164,34 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
         repeated=repeated,
         labels=alert.labels,
         severity=account.severity,
-        summary=resolved_text(alert, ends_ns) if is_over else f"{account.summary}; seen since {since}",
-        cost=cost_of(account),
+        summary=resolved_text(alert, ends_ns) if is_over else f"{account.summary}; {_since(alert)}",
+        cost=cost_of(account, is_over=is_over),
         next_step="" if is_over else account.next_step,
         link=_link_to(alert, dashboard),
         starts_ns=alert.began_ns,
         ends_ns=ends_ns,
         created_ns=now_ns,
         details={**account.details, "steps": f"{account.first_step}-{account.last_step}"},
+        silence=_silence_of(alert, now_ns, is_over=is_over),
     )
+
+
+def _since(alert: Alert) -> str:
+    """``since step 600, 2026-11-27 14:03:20 UTC``. If this is not known: when it was first seen."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(alert.since_ns // NS_PER_S))
+    if alert.onset is None:
+        return f"seen since {at}"
+    return f"since {alert.onset.in_words}, {at}" if alert.onset.at_ns else f"since {alert.onset.in_words}"
+
+
+def _silence_of(alert: Alert, now_ns: int, *, is_over: bool) -> Silence | None:
+    """An acknowledgement ends with the alert: until then, each repetition of the notice extends the silence."""
+    quiet = alert.quiet
+    if quiet is None:
+        return None
+    acknowledged_ns = now_ns + ACKNOWLEDGED_NS if quiet.acknowledged and not is_over else 0
+    ends_ns = max(quiet.silenced_until_ns, acknowledged_ns)
+    return Silence(ends_ns=ends_ns if ends_ns > now_ns else 0, who=quiet.who, text=quiet.text)
 
 
 def _link_to(alert: Alert, dashboard: str) -> str:
@@ -176,21 +214,29 @@ def _link_to(alert: Alert, dashboard: str) -> str:
 
 def view_of(alert: Alert) -> tuple[str, str]:
     """The dashboard's view that shows the alert, and the host to select there."""
-    if alert.kind in STANDING:
+    return best_view(alert.kind, alert.labels.get("host", "").partition(",")[0])
+
+
+def best_view(kind: str, host: str) -> tuple[str, str]:
+    """The dashboard's view of a finding on ``host`` (empty: of none), and the host to select there."""
+    if kind in STANDING:
         return "hang", ""
-    host = alert.labels.get("host", "").partition(",")[0] if alert.kind in OF_HOSTS else ""
-    return ("fleet", host) if host else ("overview", "")
+    return ("fleet", host) if host and kind in OF_HOSTS else ("overview", "")
 
 
-def cost_of(account: Account) -> str:
-    """``12.7 s lost so far``; empty if it is negligible. Of steps that the last check looked at."""
-    is_known = account.seconds_lost >= LEAST_COST_S
-    return f"{cost_in_words(account.seconds_lost, account.basis)} so far" if is_known else ""
+def cost_of(account: Account, *, is_over: bool) -> str:
+    """``12.7 s lost so far``; empty if it is negligible. It covers the steps that the last check examined.
+
+    ``is_over``: the alert is resolved, so the cost does not grow: ``12.7 s lost``.
+    """
+    if account.seconds_lost < LEAST_COST_S:
+        return ""
+    return cost_in_words(account.seconds_lost, account.basis) + " so far" * (not is_over)
 
 
 def resolved_text(alert: Alert, ends_ns: int) -> str:
     """``resolved after 12 min: rank 5 ...``."""
-    return f"resolved after {duration_text((ends_ns - alert.began_ns) / 1e9)}: {alert.account.summary}"
+    return f"resolved after {duration_text((ends_ns - alert.since_ns) / 1e9)}: {alert.account.summary}"
 
 
 def duration_text(seconds: float) -> str:

@@ -15,6 +15,7 @@ from diagnose.alerts.alert import URGENCY, Alert, Phase, alert_text
 from diagnose.alerts.check import Check
 from diagnose.alerts.notice import ErrorReports
 from telemetry.errors import RankscopeError
+from telemetry.run_names import Attempt
 from telemetry.tables import ALERTS, DROPPED, LOOKED
 
 EVERY_NS = 15_000_000_000
@@ -22,7 +23,6 @@ EVERY_NS = 15_000_000_000
 MOST_ALERTS = 500
 """Number of unresolved alerts that are sent: the worst ones."""
 
-Attempt = tuple[str, int]
 AlertKey = tuple[str, int]
 """Fingerprint, and when the problem began."""
 Row = dict[str, Any]

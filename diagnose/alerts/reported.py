@@ -5,14 +5,18 @@ The rows are untrusted: every client that may write to the collector can store a
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from diagnose.alerts.alert import NO_RECORD, URGENCY, Alert, Phase, read_alert
+from diagnose.alerts.alert import NO_RECORD, OUTLASTING, URGENCY, Alert, Phase, read_alert
+from diagnose.model.run_state import Heard, RunState
+from telemetry.run_names import Attempt
 
 Row = Mapping[str, Any]
 SILENT_AFTER_NS = 120_000_000_000
 """A working watcher reports at least four times in this time."""
+NO_AGENT_NS = 300_000_000_000
+"""A run without an agent has ended if it sent no data for this time: one of its steps can take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,10 @@ class ReportedAlert:
     alert: Alert
     reported_ns: int
     """Clock of the watcher."""
+    is_live: bool = False
+    """Whether its run is live or stalled."""
+    ended_with_run: bool = False
+    """The watcher has not resolved it, but its run has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +37,8 @@ class ReportedAlerts:
     """All stored alerts."""
 
     alerts: tuple[ReportedAlert, ...]
-    """Open alerts first, the worst of them first. Then the newest of the others."""
-    checked_ns: dict[tuple[str, int], int]
+    """Open alerts first: those of live runs, the worst of them first. Then the newest of the others."""
+    checked_ns: dict[Attempt, int]
     """Run and attempt -> time of the watcher's last check."""
     num_unreadable: int
     """Alerts that cannot be read, because another version wrote them."""
@@ -58,20 +66,48 @@ class ReportedAlerts:
 
 
 def reported_in(alerts: Iterable[Row], checks: Iterable[Row]) -> ReportedAlerts:
-    """From the rows of ``Alerts`` and of ``AlertLooks``."""
-    found, num_unreadable = [], 0
-    for row in alerts:
+    """From the rows of ``Alerts`` and of ``AlertLooks``. Of an alert of several watchers, the newest report counts."""
+    found, num_unreadable = dict[tuple[str, int], ReportedAlert](), 0
+    for row in sorted(alerts, key=lambda row: row["at_ns"]):
         try:
             alert = _checked(read_alert(row["body"]), row)
         except NO_RECORD:
             num_unreadable += 1
             continue
-        found.append(ReportedAlert(alert=alert, reported_ns=row["at_ns"]))
+        raised_ns = 0 if alert.phase is Phase.PENDING else alert.raised_ns or alert.began_ns
+        found[alert.fingerprint, raised_ns] = ReportedAlert(alert=alert, reported_ns=row["at_ns"])
     return ReportedAlerts(
-        alerts=tuple(sorted(found, key=_order)),
+        alerts=tuple(sorted(found.values(), key=_order)),
         checked_ns={(row["run_id"], row["attempt"]): row["at_ns"] for row in checks},
         num_unreadable=num_unreadable,
     )
+
+
+def with_run_states(reported: ReportedAlerts, heard: Mapping[Attempt, Heard], now_ns: int) -> ReportedAlerts:
+    """The alerts with the states of their runs. An alert of a run that has ended is not open.
+
+    ``heard``: the newest attempt of each run that has open alerts. Open alerts of older attempts of these runs are
+    over. Alerts of other runs do not change.
+    """
+    runs = {run_id for run_id, _ in heard}
+    found = (_with_state(entry, heard, now_ns) if entry.alert.run[0] in runs else entry for entry in reported.alerts)
+    return replace(reported, alerts=tuple(sorted(found, key=_order)))
+
+
+def _with_state(entry: ReportedAlert, heard: Mapping[Attempt, Heard], now_ns: int) -> ReportedAlert:
+    alert, state = entry.alert, heard.get(entry.alert.run)
+    if not alert.is_alive or not has_ended(alert.kind, state, now_ns):
+        return replace(entry, is_live=state is not None and state.state in (RunState.LIVE, RunState.STALLED))
+    ended_ns = max(alert.began_ns, state.heard_ns if state else entry.reported_ns)
+    over = replace(alert, phase=Phase.RESOLVED, changed_ns=ended_ns)
+    return replace(entry, alert=over, ended_with_run=True)
+
+
+def has_ended(kind: str, heard: Heard | None, now_ns: int) -> bool:
+    """Whether the run of a finding has ended, and the finding with it. ``heard`` of None: a newer attempt runs."""
+    if heard is None or (heard.has_ended and kind not in OUTLASTING):
+        return True
+    return heard.state is RunState.ENDED and (heard.has_ended or now_ns - heard.heard_ns > NO_AGENT_NS)
 
 
 def _checked(alert: Alert, row: Row) -> Alert:
@@ -81,7 +117,7 @@ def _checked(alert: Alert, row: Row) -> Alert:
         ValueError: the alert is invalid.
     """
     account = alert.account
-    numbers = (alert.began_ns, alert.changed_ns, account.first_step, account.last_step)
+    numbers = (alert.began_ns, alert.changed_ns, alert.raised_ns, account.first_step, account.last_step)
     texts = (account.summary, account.next_step, alert.suppressed_by, *alert.labels.values(), *alert.hosts_seen)
     if alert.run != (row["run_id"], row["attempt"]) or alert.fingerprint != row["fingerprint"]:
         raise ValueError("of another run")
@@ -92,7 +128,9 @@ def _checked(alert: Alert, row: Row) -> Alert:
     return alert
 
 
-def _order(entry: ReportedAlert) -> tuple[bool, int, bool, int, str]:
+def _order(entry: ReportedAlert) -> tuple[object, ...]:
     alert = entry.alert
-    urgency = -URGENCY[alert.account.severity] if alert.is_alive else 0
-    return not alert.is_alive, urgency, alert.phase is Phase.PENDING, -alert.changed_ns, alert.fingerprint
+    if not alert.is_alive:
+        return True, -alert.changed_ns, alert.fingerprint
+    urgency = URGENCY[alert.account.severity]
+    return False, not entry.is_live, -urgency, alert.phase is Phase.PENDING, -alert.changed_ns, alert.fingerprint

@@ -17,7 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from diagnose.alerts.alert import MOST_REMEMBERED, URGENCY, Alert, fingerprint_of, labels_of
-from diagnose.alerts.check import Check, Sighting
+from diagnose.alerts.check import Check
+from diagnose.alerts.onset import earlier
+from diagnose.alerts.sightings import Sighting
 from diagnose.causes import TABLE, Reach, Relation
 from diagnose.findings import Kind, Severity
 
@@ -61,6 +63,8 @@ class Policy:
     """Hook -> time after which a firing alert is sent again. 0: never."""
     dashboard: str = ""
     """Address for links; empty: no links."""
+    silencing: frozenset[str] = frozenset()
+    """Hooks that pass silences on. They receive quiet alerts, too."""
 
     def rule(self, kind: str) -> Rule:
         """The rule of a kind. An unknown kind has a rule without hooks."""
@@ -148,7 +152,8 @@ def _keep_worse(found: dict[str, Match], match: Match, fingerprint: str) -> None
     before = found.get(fingerprint, match)
     worse = match if _weight(match) > _weight(before) else before
     known = match.sighting.has_known_time or before.sighting.has_known_time
-    found[fingerprint] = replace(worse, sighting=replace(worse.sighting, has_known_time=known))
+    onset = earlier(before.sighting.onset, match.sighting.onset)
+    found[fingerprint] = replace(worse, sighting=replace(worse.sighting, has_known_time=known, onset=onset))
 
 
 def _weight(match: Match) -> tuple[int, float]:

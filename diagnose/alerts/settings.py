@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from diagnose.alerts.hooks.interface import Hook
+from diagnose.alerts.hooks.interface import Hook, passes_silences
 from diagnose.alerts.hooks.registry import make_hook
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
 from diagnose.findings import Kind, Severity
@@ -52,8 +52,14 @@ class Settings:
 
     def policy(self, hooks: Iterable[Hook]) -> Policy:
         """Settings of the state machine."""
-        resend_s = {hook.name: float(hook.resend_s) for hook in hooks}
-        return Policy(rules=self.rules, flapping=self.flapping, resend_s=resend_s, dashboard=self.dashboard)
+        known = tuple(hooks)
+        return Policy(
+            rules=self.rules,
+            flapping=self.flapping,
+            resend_s={hook.name: float(hook.resend_s) for hook in known},
+            dashboard=self.dashboard,
+            silencing=frozenset(hook.name for hook in known if passes_silences(hook)),
+        )
 
 
 def default_state_file(environment: Mapping[str, str] = os.environ) -> Path:

@@ -2,7 +2,8 @@
 
    reader --RunChecker--> Check --advance--> Outcome --one transaction--> alert_store --wake--> dispatchers of hooks
       |                                                                   |
-      |                                                                   `--publish--> collector: the dashboard's page
+      |                                                                   |--publish--> collector: the dashboard's page
+      |                                                                   `--LogSender--> collector: the findings log
       +-- no answer: printed once, alerts do not change                    +-- full disk: printed once, retried
 
 It ends only after a signal.
@@ -11,19 +12,24 @@ It ends only after a signal.
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 from diagnose.alerts.alert import Phase
 from diagnose.alerts.alert_store import AlertStore
 from diagnose.alerts.check import Check, RunChecker
 from diagnose.alerts.dispatch import Dispatcher
 from diagnose.alerts.life import State, advance
+from diagnose.alerts.log import LogSender
 from diagnose.alerts.notice import ErrorReports
 from diagnose.alerts.publish import Publisher
+from diagnose.alerts.quiet import Quiets, quiets_in
 from diagnose.alerts.rules import Policy
 from telemetry.errors import RankscopeError, UnreachableError
+from telemetry.records import MAX_AHEAD_NS
 from telemetry.stores.interface import Reader
+from telemetry.stores.queries import FindingDecisions, UnresolvedFindings
 
 MAX_SHARE = 1
 """Average duration of pauses / duration of checks. It limits the load on a slow store."""
@@ -63,6 +69,7 @@ class Watcher:
         self._run_checker = RunChecker(error_reports, clock_ns=clock_ns)
         self._source = _Source(open_reader)
         self._publisher = Publisher(error_reports, self.state.alerts)
+        self._log_sender = LogSender(alert_store, error_reports)
 
     def open(self) -> None:
         """Open the store. If it does not answer yet, :meth:`check` tries again.
@@ -90,6 +97,7 @@ class Watcher:
             self._wake(hook)
         if not result.blind:
             self._publisher.publish(self._source.reader(), outcome.state.alerts, result)
+            self._log_sender.send(self._source.reader())
 
     def news(self) -> Hashable:
         """A value that changes if a check should run at once. None if the store does not answer."""
@@ -114,7 +122,8 @@ class Watcher:
 
     def _run_check(self, period_s: float) -> Check:
         try:
-            check = self._run_checker.check(self._source.reader(), period_s)
+            reader = self._source.reader()
+            check = self._with_log(reader, self._run_checker.check(reader, period_s))
         except Exception as error:
             # The error (a changed token, another version, an invalid answer) may be repaired at the store.
             self._source.close()
@@ -122,6 +131,39 @@ class Watcher:
             return Check(now_ns=self._clock_ns(), blind=True)
         self._error_reports.end("store", "the store answers again")
         return check
+
+    def _with_log(self, reader: Reader, check: Check) -> Check:
+        """The check with the findings of the log, and what people decided about them. Without them if the store cannot
+        answer, such as one of an older version."""
+        try:
+            logged_ns = self._logged_ns(reader, check)
+            check = replace(check, logged_ns=logged_ns, quiets=self._quiets(reader, check.now_ns, logged_ns.values()))
+        except UnreachableError:
+            raise
+        except Exception as error:
+            self._error_reports.begin("actions", f"acknowledgements and silences are not known: {_message(error)}")
+            return check
+        self._error_reports.end("actions", "acknowledgements and silences are known again")
+        return check
+
+    def _logged_ns(self, reader: Reader, check: Check) -> dict[str, int]:
+        """As ``Check.logged_ns``. While changes of this watcher wait, the log may show findings that are resolved."""
+        runs = tuple({run.run_id for run in check.runs if run.sightings})
+        if not runs or self._alert_store.log_count():
+            return {}
+        rows = reader.read(UnresolvedFindings(run_ids=runs)).to_pylist()
+        return {row["fingerprint"]: row["raised_ns"] for row in rows}
+
+    def _quiets(self, reader: Reader, now_ns: int, logged_ns: Iterable[int]) -> Quiets:
+        """What people decided about the alerts, and about findings that were raised at ``logged_ns``.
+
+        Actions have the time of the collector, alerts that of this process. A collector accepts no larger difference
+        than MAX_AHEAD_NS.
+        """
+        alerts = self.state.alerts.values()
+        began_ns = min([now_ns, *logged_ns, *(alert.raised_ns or alert.began_ns for alert in alerts)])
+        decisions = FindingDecisions(since_ns=max(0, began_ns - MAX_AHEAD_NS), lasting_ns=now_ns)
+        return quiets_in(reader.read(decisions).to_pylist())
 
     def _report_error(self, error: Exception) -> None:
         self._error_reports.begin("store", f"{_message(error)}; alerts do not change until the store answers")

@@ -55,8 +55,8 @@ LEAST_SHARE = 2e-5
 """Share of the step. A stage that adds or saves less is no difference."""
 
 CONFIRMED = (
-    "the step time alone is within the bound of all tests. The verdict follows from a stage or a rank, and the 95% "
-    "interval of the step time confirms it"
+    "the change of the step time alone is too small for a verdict. The verdict follows from a stage or a rank, and the "
+    "95% interval of the step time confirms it"
 )
 Key = tuple[str, Stage]
 """Role and stage."""
@@ -72,7 +72,7 @@ class Tests:
     """The least change, as a logarithm."""
 
     def bound(self, degrees: float) -> float:
-        """How many standard errors a difference of a stage or rank needs: half of the chance is theirs."""
+        """Standard errors that a difference of a stage or rank needs. They share half of ``FAMILY_CHANCE``."""
         return student_bound(FAMILY_CHANCE / 2 / self.number, degrees)
 
     def bound_of_step(self, degrees: float) -> float:

@@ -66,16 +66,19 @@ def parse_side(text: str) -> SideName:
         elif key == "ranks" and value and not ranks:
             ranks = value
         else:
-            raise UsageError(f"{part!r} in {text!r}", hint=f"name a side as RUN/ATTEMPT/steps=0-9/ranks=0-7, {EXAMPLE}")
+            raise UsageError(
+                f"{part!r} in {text!r} is not an attempt, steps or ranks",
+                hint=f"name a side as RUN/ATTEMPT/steps=0-9/ranks=0-7, {EXAMPLE}",
+            )
     if not run_id:
-        raise UsageError(f"no run in {text!r}", hint=f"name a side by its run, {EXAMPLE}")
+        raise UsageError(f"{text!r} names no run", hint=f"give the name of a run, {EXAMPLE}")
     return SideName(run_id=run_id, attempt=attempt, window=window, ranks=ranks)
 
 
 def _window(text: str) -> StepWindow:
     found = _STEPS.fullmatch(text)
     if found is None:
-        raise UsageError(f"steps {text!r}", hint="such as steps=100-199, steps=100- or steps=100")
+        raise UsageError(f"{text!r} is not a range of steps", hint="such as steps=100-199, steps=100- or steps=100")
     first = int(found[1])
     last = first if found[2] is None else int(found[2] or LAST_STEP)
     if first > last:

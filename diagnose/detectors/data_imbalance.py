@@ -186,8 +186,8 @@ def _finding(view: RunView, correlation: float, spread: float, lost_ns: float, e
         share_lost=share_of_step,
         basis=Basis.EXCESS,
         confidence=round(correlation * num_steps / (num_steps + 2), 2),
-        summary=f"microbatch times vary by {spread:.0%}, in forward and backward alike "
-        f"(correlation {correlation:.2f}): the sequence lengths differ",
+        summary=f"the times of microbatches vary by {spread:.0%}, in the same way in forward and backward "
+        f"(correlation {correlation:.2f}): the lengths of their sequences differ",
         next_step="balance the sequences over replicas and microbatches: sort or pack them by the sum of squared "
         "lengths, not by the number of tokens",
         evidence={

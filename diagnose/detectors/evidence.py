@@ -94,10 +94,10 @@ def since(view: RunView, first_row: int) -> str:
 
 
 def detect_missing_evidence(view: RunView) -> list[Finding]:
-    """At most one finding: why the other detectors cannot report. None for a run without finished steps."""
+    """At most one finding: why the other detectors cannot report. None for a run without completed steps."""
     if not len(view.steps):
-        if len(view.profiled):
-            return [insufficient(view, "all finished steps were profiled, and profiled steps are not compared", _WAIT)]
+        if len(view.profiled.steps):
+            return [insufficient(view, "all completed steps were profiled, and profiled steps are not compared", _WAIT)]
         return []
     if has_tiny_steps(view):
         typical_us = float(np.median(view.step_ns)) / 1e3
@@ -108,7 +108,7 @@ def detect_missing_evidence(view: RunView) -> list[Finding]:
     if not view.work:
         return [insufficient(view, "no compute spans are recorded: the compute time of the ranks is unknown", _RECORD)]
     if len(view.steps) < MIN_STEPS:
-        return [insufficient(view, f"{len(view.steps)} finished steps are too few for a comparison of ranks", _WAIT)]
+        return [insufficient(view, f"{len(view.steps)} completed steps are too few for a comparison of ranks", _WAIT)]
     if np.unique(view.pp_of_rank, return_counts=True)[1].max() == 1 and view.topology.pp == 1:
         return [
             insufficient(
@@ -133,7 +133,7 @@ def _ranks_without_work(view: RunView) -> list[int]:
 _FIND = "check that their agents send records (`rankscope runs`, the agent's log), or import their traces too"
 _LENGTHEN = "begin a step once per optimizer update: see examples/instrument_your_loop.py"
 _RECORD = "record forward-compute and backward-compute: see examples/instrument_your_loop.py"
-_WAIT = f"choose a window with at least {MIN_STEPS} finished steps, or wait if the run continues"
+_WAIT = f"choose a window with at least {MIN_STEPS} completed steps, or wait if the run continues"
 _PEERS = "compare the run with its past steps: see the overview of the dashboard"
 
 

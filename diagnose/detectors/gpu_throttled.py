@@ -19,7 +19,7 @@ from diagnose.detectors.contended import expected_of_ranks
 from diagnose.detectors.evidence import MIN_STEPS, named, sharing_a_cause, since, with_victims
 from diagnose.findings import Basis, Finding, Kind, severity_of
 from diagnose.model.gpus import Gpu, gpu_of_ranks, growth_in_steps, level_between, series_of_ranks
-from diagnose.model.operations import Bools, Floats
+from diagnose.model.operations import Bools, Floats, step_time_ns
 from diagnose.model.peers import MEDIAN_EFFICIENCY, log_ratios, peer_median, robust_sigma, step_noise
 from diagnose.model.view import RunView
 from telemetry.host_metrics import Metric
@@ -78,7 +78,9 @@ class _Times:
     """The share above the median of the peers."""
     log_ratio: Floats
     """Log of compute time over that of the peers."""
-    excess_ns: Floats
+    own_ns: Floats
+    """Compute time."""
+    peers_ns: Floats
     noise: float
     hot: Bools
 
@@ -94,10 +96,12 @@ class _Throttled:
     throttled: float
     peers_throttled: float
     ratio: float
+    """Compute time in the hot steps over that of the peers."""
     share: float
     """Share of the hot steps in which the rank is slower."""
     excess_ns: float
-    """Median over the hot steps."""
+    """Mean over the hot steps. Counters that are sampled less often than every step also mark neighbouring steps as
+    hot. A median would jump between the two kinds of steps."""
 
 
 def detect_gpu_throttled(view: RunView) -> list[Finding]:
@@ -142,7 +146,8 @@ def _measure_times(view: RunView, gpus: Sequence[Gpu | None]) -> _Times | None:
         throttled=throttled,
         extra=extra,
         log_ratio=log_ratio,
-        excess_ns=own - theirs,
+        own_ns=own,
+        peers_ns=theirs,
         noise=step_noise(log_ratio, NOISE_FLOOR),
         hot=hot,
     )
@@ -169,15 +174,16 @@ def _judge_rank(rank: int, times: _Times, view: RunView) -> _Throttled | None:
         return None
     reason = max(times.extra, key=lambda each: float(np.nansum(times.extra[each][hot, rank])))
     throttled = times.throttled[reason][hot, rank]
+    own_ns, peers_ns = float(times.own_ns[hot, rank].sum()), float(times.peers_ns[hot, rank].sum())
     return _Throttled(
         rank=rank,
         reason=reason,
         hot=hot,
         throttled=float(np.nanmean(throttled)),
         peers_throttled=float(np.nanmean(throttled - times.extra[reason][hot, rank])),
-        ratio=float(np.exp(np.median(series[hot]))),
+        ratio=own_ns / peers_ns,
         share=float(np.mean(series[hot] > np.log(MIN_RATIO) / 2)),
-        excess_ns=float(np.median(times.excess_ns[hot, rank])),
+        excess_ns=(own_ns - peers_ns) / float(hot.sum()),
     )
 
 
@@ -211,12 +217,12 @@ def _spread_of_others(rank: int, times: _Times, view: RunView) -> float:
 
 def _finding(view: RunView, ranks: list[int], worst: _Throttled, gpus: Sequence[Gpu | None]) -> Finding:
     rows = np.flatnonzero(worst.hot)
-    share_of_step = min(1.0, max(0.0, worst.excess_ns) / float(np.median(view.step_ns[rows])))
+    share_of_step = min(1.0, max(0.0, worst.excess_ns) / step_time_ns(view.step_ns[rows]))
     levels = _levels(view, worst, gpus)
     named_gpus = [gpu for rank in ranks if (gpu := gpus[rank]) is not None]
     clocks = ""
     if "sm_clock_mhz" in levels and "peers_sm_clock_mhz" in levels:
-        clocks = f", at {levels['sm_clock_mhz']:.0f} MHz against {levels['peers_sm_clock_mhz']:.0f} MHz"
+        clocks = f", at {levels['sm_clock_mhz']:,.0f} MHz against {levels['peers_sm_clock_mhz']:,.0f} MHz"
     return Finding(
         detector=NAME,
         kind=Kind.GPU_THROTTLED,

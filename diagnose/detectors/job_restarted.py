@@ -4,6 +4,7 @@ checkpoint that could not be written.
     driver   start: attempt 2 on node-0, node-4 after: rank 4 was killed by SIGKILL on node-2     warning
              block: slow in two rounds of checks: gemm ...          (host node-2)                 warning
              give-up: 6 attempts in a row made no progress                                        critical
+             start: attempt 3 on node-0 after: an operator resumed the job                        info
 
 The driver (``trainer/drive``) stores its decisions as events of hosts. This detector hands them to people and alert
 hooks. It judges nothing itself, and no rank is a suspect.
@@ -11,7 +12,7 @@ hooks. It judges nothing itself, and no rank is a suspect.
 
 from diagnose.findings import Finding, Kind, Severity
 from diagnose.model.view import RunView
-from telemetry.host_metrics import Happening
+from telemetry.host_metrics import BY_OPERATOR, Happening
 
 NAME = "job-restarted"
 AFTER = " after: "
@@ -34,11 +35,12 @@ def detect_job_restarted(view: RunView) -> list[Finding]:
     ]
     if not parts:
         return []
+    as_asked = bool(restarts) and restarts[-1].startswith(BY_OPERATOR) and len(parts) == 1
     return [
         Finding(
             detector=NAME,
             kind=Kind.JOB_RESTARTED,
-            severity=Severity.CRITICAL if ended else Severity.WARNING,
+            severity=Severity.CRITICAL if ended else Severity.INFO if as_asked else Severity.WARNING,
             suspects=(),
             stage="",
             window=view.window,

@@ -109,7 +109,7 @@ def _collections(offsets: Offsets, view: RunView) -> _Collections:
 
 
 def _usual_start(behind_ns: Floats, without_gc: Bools) -> Floats:
-    """Median of the replicas ``without_gc`` in each step, [steps, 1]. The first replica if there are none."""
+    """Median of the replicas ``without_gc`` in each step, [steps, 1]. If there are none: the earliest start."""
     count = without_gc.sum(axis=1, keepdims=True)
     ordered = np.sort(np.where(without_gc, behind_ns, np.inf), axis=1)
     middle = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=1)

@@ -263,8 +263,8 @@ def _describe(episode: Episode) -> str:
 def _next_step(worst: Episode) -> str:
     if not worst.is_number or worst.lasts:
         return (
-            f"restart from a checkpoint before step {worst.first_step} with the same data. The same jump "
-            "points to data or learning rate; a different result points to a faulty device. Check the loss scale, "
-            "if any"
+            f"restart from a checkpoint before step {worst.first_step} with the same data. If the loss "
+            "jumps again, check the data and the learning rate. Otherwise a device may be faulty. Also check the loss "
+            "scale, if the training uses one"
         )
     return f"check the batch of step {worst.first_step} and the learning rate. Act only if the jump repeats"

@@ -217,7 +217,7 @@ def _cause(rise: Rise, grown: list[Growth] | None) -> str:
     labels = ", ".join(f"{growth.label} +{_ms(growth.ns)}" for growth in main[:3])
     own_ns = _compute_growth_ns(grown)
     compute = f"compute grew by at most {_ms(own_ns)}" if own_ns else "compute did not grow"
-    return f"communication or waiting grew ({labels}) and {compute}: a late rank or the network is the cause"
+    return f"communication or waiting takes longer ({labels}) and {compute}: a late rank or the network is the cause"
 
 
 def _ms(ns: float) -> str:

@@ -68,7 +68,7 @@ def _finding(view: RunView, is_tail: Bools, last_rank: Ints, ratio: Floats, lost
         share_lost=share_of_step,
         confidence=round(float(is_tail.mean()) * len(rows) / (len(rows) + 2), 2),
         summary=f"the last rollouts take {typical:.1f}x as long as those of a typical rank in {is_tail.mean():.0%} of "
-        f"steps, on changing ranks, and all others wait",
+        "steps, and all other ranks wait; the last rank is not always the same",
         next_step="limit the length of responses, start more prompts than needed and drop the last ones, or continue "
         "long rollouts in the next step",
         evidence={

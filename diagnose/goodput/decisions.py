@@ -11,17 +11,19 @@ from diagnose.goodput.records import DriverDecision
 START, CHECK, WAIT, PAUSE, RESUME, END = "start", "check", "wait", "pause", "resume", "end"
 CHECK_PAIRS = "check-pairs"
 TAKE_OVER, GIVE_UP, DONE, PREEMPTED, STALL = "take-over", "give-up", "done", "preempted", "stall"
-RANK_FAILED = "rank-failed"
+RANK_FAILED, RANK_STOPPED = "rank-failed", "rank-stopped"
 SAVES_FIRST = frozenset({Kind.COMPUTE_STRAGGLER, Kind.NIC_FLAP, Kind.SLOW_LINK, Kind.GPU_THROTTLED, PREEMPTED})
 """Faults of a job that still trains: it saves a checkpoint before it stops."""
 NODE_LOST, EXECUTOR_LOST, NOT_STARTED, NOT_FINITE = "node-lost", "executor-lost", "not-started", "not-finite"
 NO_CHECKPOINT = "no-usable-checkpoint"
 FAULTS = (
-    frozenset({RANK_FAILED, NODE_LOST, EXECUTOR_LOST, NOT_STARTED, NO_CHECKPOINT, NOT_FINITE, STALL, *Kind})
+    frozenset(
+        {RANK_FAILED, RANK_STOPPED, NODE_LOST, EXECUTOR_LOST, NOT_STARTED, NO_CHECKPOINT, NOT_FINITE, STALL, *Kind}
+    )
     - SAVES_FIRST
 )
 """Faults after which the job makes no progress."""
-HANGS = frozenset({STALL, Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH})
+HANGS = frozenset({STALL, RANK_STOPPED, Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH})
 """Faults without progress since the newest completed step: the time since then is lost, not the usual step time."""
 OPERATOR = frozenset({"drain", "replace", PAUSE, END})
 """An operator stops an attempt. It saves a checkpoint first. Not an incident."""

@@ -47,7 +47,7 @@ from diagnose.goodput.timeline import Ints, Piece, Timeline
 
 
 def make_ledger(history: RunHistory) -> Ledger:
-    """Where the wall time of a run went. ``history`` has at least one attempt."""
+    """How a run used its wall time. ``history`` has at least one attempt."""
     begin_ns, end_ns = wall_range(
         min(facts.started_ns for facts in history.attempts),
         max(facts.heard_ns for facts in history.attempts),
@@ -169,7 +169,7 @@ def _time_in(timeline: Timeline, classes: Sequence[TimeClass], first_ns: int, la
 def _unknown(history: RunHistory, lives: Sequence[Life]) -> Iterator[str]:
     endings = {facts.attempt: facts.ending for facts in history.attempts}
     if not history.decisions and len(lives) > 1:
-        yield "no driver: time between two attempts is idle, and a fault counts as detected when the last rank ended"
+        yield "no driver: time between attempts counts as idle, and a fault counts as detected when the last rank ended"
     if all(ending is Ending.UNKNOWN for ending in endings.values()):
         yield "no agent sent heartbeats: it is not known when and how ranks ended"
     for life in lives:

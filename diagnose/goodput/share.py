@@ -53,8 +53,14 @@ class StepSums:
     warm_up_ns: float = 0.0
 
 
+LEAST_WARM_UP = 0.25
+"""A first step without a warm-up can also be longer than the mean: step times vary. Below this share of the mean of the
+other steps, all of the first step is ordinary."""
+
+
 def warm_up_ns(first_ns: float, steps_ns: float, num_steps: int) -> float:
-    """By how much the first step of an attempt exceeds the mean of its other steps. 0 for a single step.
+    """By how much the first step of an attempt exceeds the mean of its other steps. 0 for a single step, and if it
+    exceeds them by less than ``LEAST_WARM_UP``.
 
     The first step compiles, allocates and fills caches. After a restart this is a part of the restart.
 
@@ -63,7 +69,10 @@ def warm_up_ns(first_ns: float, steps_ns: float, num_steps: int) -> float:
         steps_ns: time of all steps, the first one included.
         num_steps: how many they are.
     """
-    return max(0.0, first_ns - (steps_ns - first_ns) / (num_steps - 1)) if num_steps > 1 else 0.0
+    if num_steps < 2:
+        return 0.0
+    mean_ns = (steps_ns - first_ns) / (num_steps - 1)
+    return first_ns - mean_ns if first_ns > (1 + LEAST_WARM_UP) * mean_ns else 0.0
 
 
 def goodput_of_sums(attempts: Iterable[StepSums | None], wall_ns: int) -> float | None:

@@ -127,7 +127,7 @@ def read_dumps(folder: Path) -> DumpSet:
             )
     if not by_rank:
         raise UnreadableError(
-            f"no flight-recorder dump among the {len(paths)} files of {folder}; {notes[0]}",
+            f"no flight-recorder dump in {folder} (files: {len(paths)}); {notes[0]}",
             hint="give the folder set in TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE)",
         )
     return DumpSet(by_rank=by_rank, notes=tuple(notes))

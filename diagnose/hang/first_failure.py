@@ -48,8 +48,11 @@ GRACE_NS = 5 * NS_PER_S
 
 
 def as_it_stalled(evidence: HangEvidence) -> HangEvidence:
-    """A hung job is ended later, by a watchdog or by hand. Then the order of deaths means nothing, and ranks count as
-    they were when last seen alive. The same holds if all are gone and nobody observed the order."""
+    """The evidence with the ranks in the states that they had during the stall.
+
+    A watchdog or a person ends a hung job later. Then the order of deaths is not evidence, and each rank gets the state
+    in which it was last seen alive. The same applies if all ranks have ended and the order was not observed.
+    """
     dead = {rank: of_rank for rank, of_rank in evidence.ranks.items() if of_rank.is_dead}
     if not dead:
         return evidence

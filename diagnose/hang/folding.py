@@ -20,7 +20,7 @@ def recorders_of(evidence: HangEvidence) -> list[str]:
 
 
 def fold_stacks(evidence: HangEvidence) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Stacks (the innermost frame first) and their ranks, the rarest stack first: the odd one matters among many."""
+    """Stacks (the innermost frame first) and their ranks, the rarest stack first: it is the unusual one."""
     ranks_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank, of_rank in sorted(evidence.ranks.items()):
         if of_rank.stack:

@@ -26,12 +26,11 @@ from diagnose.hang.from_states import evidence_from_states, stamp
 from diagnose.model.fleet import HostEvent
 from diagnose.model.outages import find_outages, may_carry, patience_of
 from diagnose.settings import DetectorSettings
-from telemetry.errors import RankscopeError, UnreadableError, UsageError
+from telemetry.errors import RankscopeError, UnreadableError
 from telemetry.evidence import journal
 from telemetry.evidence.collect import collect_evidence
 from telemetry.evidence.rank_state import LIVING, is_alive, live_state
-from telemetry.record.reader import RankReader, find_rank_dirs
-from telemetry.settings import spool_of
+from telemetry.record.reader import RankReader, find_rank_dirs, no_rank_file
 from telemetry.stages import Stage
 
 MALFORMED = (
@@ -123,8 +122,8 @@ def _merged(by_state: HangEvidence, by_dump: HangEvidence) -> HangEvidence:
 
 
 def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | None = None) -> HangEvidence:
-    """Evidence of a run under ``spool``, by default the newest: of living ranks as they are now, of others what they
-    and their agent have left. No ranks at all if the job still moves.
+    """Evidence of a run under ``spool``, by default the newest run. Living ranks are examined now. For other ranks, the
+    files that they and their agent have left are read. The result has no ranks if the job still makes progress.
 
     Raises:
         UsageError: no rank file there.
@@ -149,10 +148,7 @@ def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, 
             identity = RankReader(folder).identity()
             began.append((identity.started_ns, identity.run_id, identity.attempt))
     if not began:
-        raise UsageError(
-            f"no rank file under {spool}",
-            hint=f"use --spool with the folder into which ranks write. Their default folder is {spool_of()}",
-        )
+        raise no_rank_file(spool)
     return max(began)[1:]
 
 

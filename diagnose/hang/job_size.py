@@ -20,7 +20,7 @@ def check_num_ranks(num_ranks: int, named: int, source: str) -> None:
     if named > num_ranks:
         raise UsageError(
             f"the {source} names rank {named - 1}, so the job has more than {num_ranks} ranks",
-            hint="--world-size is the number of ranks of the whole job",
+            hint="give --world-size the number of ranks of the whole job",
         )
     if num_ranks > MAX_RANKS:
-        raise UsageError(f"a job has at most {MAX_RANKS:,} ranks", hint=f"--world-size 1 to {MAX_RANKS}")
+        raise UsageError(f"a job has at most {MAX_RANKS:,} ranks", hint=f"use --world-size 1 to {MAX_RANKS}")

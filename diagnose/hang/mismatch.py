@@ -161,8 +161,8 @@ def _left_out(mine: Mapping[str, Front], witness: Mapping[str, Front]) -> bool:
 
 
 def stopped_short(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
-    """Ranks that are behind peers of which all, at least two, are exactly as far as each other. Ranks whose host is
-    known to wait are not examined."""
+    """Ranks that are behind their peers. There must be at least two such peers, all in the same operation. Ranks whose
+    host is known to wait are not examined."""
     in_collective: dict[tuple[int, int], list[int]] = defaultdict(list)
     for rank, wait in graph.waits.items():
         if graph.blocked[rank].peer == WHOLE_GROUP and evidence.ranks[rank].on_host is None:

@@ -7,17 +7,19 @@ excluded if all other ranks of the job are known to wait for it, and in groups t
     rank 0 1     wait          ranks 2 and 3 are late: one of them may wait for the other. No rank is named
     rank 0 1     wait for 3    rank 2 waits in a group whose members are unknown: rank 3 may be in it. No rank is named
 
-A rank of which nothing is known is not named: it may have entered, too, and a device or the network be stuck. Nor is
-any rank if the number of ranks is a guess, because others may be missing, or if the job may still move. A stack outside
-of all communication, or a process that gives no answer, is evidence enough.
+A rank of which nothing is known is not named: it may have entered the operation while a device or the network is stuck.
+No rank is named if the number of ranks is a guess, because others may be missing, or if the job may still move. A stack
+outside of all communication, or a process that gives no answer, is enough evidence.
 """
 
 from collections.abc import Collection
 from dataclasses import replace
 
 from diagnose.hang.evidence import HangEvidence, RankEvidence
-from diagnose.hang.waits import LEAST_WITNESSES, WaitGraph, Why
+from diagnose.hang.waits import WaitGraph, Why
 from diagnose.hang.wording import Cause
+
+LEAST_WITNESSES = 2
 
 
 def without_guessed_groups(evidence: HangEvidence, graph: WaitGraph) -> WaitGraph:

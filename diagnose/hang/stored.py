@@ -53,12 +53,20 @@ def stored_verdict(reader: Reader, run_id: str, attempt: int) -> HangVerdict | N
     return _early_end(reader, run_id, attempt, None if verdict is None else verdict.evidence) or verdict
 
 
+def verdict_or_nothing(reader: Reader, run_id: str, attempt: int) -> HangVerdict:
+    """As :func:`stored_verdict`. Without a stall, the verdict reports that there is no evidence."""
+    return stored_verdict(reader, run_id, attempt) or judge(_nothing(run_id, attempt))
+
+
+def _nothing(run_id: str, attempt: int) -> HangEvidence:
+    return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt)
+
+
 def _early_end(reader: Reader, run_id: str, attempt: int, known: HangEvidence | None) -> HangVerdict | None:
     beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt)).to_pylist()
     if not any(map(_has_failed, beats)) or reader.read(LastSteps(run_id=run_id, attempt=attempt)).num_rows:
         return None
-    nothing = HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt)
-    return early_end(reader, known or nothing, [row for row in beats if _has_failed(row)])
+    return early_end(reader, known or _nothing(run_id, attempt), [row for row in beats if _has_failed(row)])
 
 
 def _verdict_of_bodies(reader: Reader, run_id: str, attempt: int) -> HangVerdict | None:

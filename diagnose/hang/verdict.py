@@ -3,7 +3,7 @@
 mismatch?          members disagree on an operation: the minority
 link down?         a host without its link, if the job stopped when it was lost
 died first?        a process that ended while the others still moved
-roots of waiting   ranks that others wait for and that wait for none; missing ranks that must be such
+roots of waiting   ranks that others wait for and that wait for none
 known in part?     the only rank of the job that does not wait (``partial.py``)
 no rank?           a deadlock, resolved by a rank that left a collective out; a stuck operation; too little evidence
 """
@@ -24,13 +24,15 @@ from diagnose.hang.first_failure import (
 from diagnose.hang.folding import recorders_of
 from diagnose.hang.mismatch import Mismatch, find_left_out, find_mismatch, stopped_short
 from diagnose.hang.partial import lone_suspect, not_waiting, partial_cause, sure_roots, without_guessed_groups
-from diagnose.hang.waits import Wait, WaitGraph, certain_roots, wait_graph
+from diagnose.hang.waits import Wait, WaitGraph, wait_graph
 from diagnose.hang.wording import Cause, cut_off_headline, cut_off_next_step, headline, next_step
 from diagnose.ranges import fold_ranks
 
 SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
 LONE = {Cause.NEVER_ENTERED: DEDUCED, Cause.ELSEWHERE: DEDUCED, Cause.SILENT: 0.5}
 """Confidence in the only rank that is not known to wait."""
+SETTLED_S = 60.0
+"""Evidence that is missing after so many seconds without progress stays missing: agents take it every half minute."""
 UNKNOWN_SIZE = 0.1
 """Taken off where the number of ranks is a guess."""
 
@@ -73,7 +75,7 @@ class HangVerdict:
     """The lost link that explains it, if any."""
 
     def chain(self, rank: int) -> tuple[Wait, ...]:
-        """From ``rank`` to the root: each wait is for the rank of the next."""
+        """The waits from ``rank`` to the root. Each wait is for the rank whose wait comes next."""
         found: list[Wait] = []
         visited = {rank}
         while (wait := self.waits.get(rank)) is not None:
@@ -94,7 +96,7 @@ class _Blame:
 
 
 def judge(evidence: HangEvidence) -> HangVerdict:
-    """The verdict. No rank is accused without evidence, and none only because it waits."""
+    """The verdict. No rank is named without evidence, or only because it waits."""
     evidence = as_it_stalled(evidence)
     graph = wait_graph(evidence)
     if graph.waits and not graph.roots() and not graph.stuck:  # waiting in a circle: sends seldom block
@@ -161,13 +163,12 @@ def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
             return _blame(left_out, Kind.COLLECTIVE_MISMATCH, Cause.LEFT_OUT, LIKELY)
     if visible:
         visible |= stopped_short(evidence, graph)
-    missing = certain_roots(evidence, graph, visible)
-    if not visible | missing:
+    if not visible:
         is_hidden = bool(roots & evidence.hidden_waits) or (not roots and _waits_in_guessed_group(evidence, graph))
-        return _undecided() if is_hidden else _no_rank(graph, roots)
-    cause = _cause(evidence, graph, visible or missing)
+        return _undecided() if is_hidden else _no_rank(evidence, graph, roots)
+    cause = _cause(evidence, graph, visible)
     kind = Kind.DEAD_RANK if any(evidence.ranks[rank].is_gone for rank in visible) else Kind.HUNG_COLLECTIVE
-    return _blame(visible | missing, kind, cause, SURE if visible else DEDUCED)
+    return _blame(visible, kind, cause, SURE)
 
 
 def _by_partial(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
@@ -181,15 +182,13 @@ def _by_partial(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
     if len(whole) > 1:
         blame = _by_waiting(only_whole := replace(evidence, ranks=whole), wait_graph(only_whole))
         if blame.ranks and suspects.issuperset(blame.ranks):
-            seen = [rank for rank in blame.ranks if rank in evidence.ranks]
-            is_seen = blame.cause is Cause.MISSING and seen
-            return replace(blame, cause=partial_cause(evidence, graph, seen[0])) if is_seen else blame
+            return blame
     lone = lone_suspect(evidence, graph, suspects)
     if lone is not None:
         cause = partial_cause(evidence, graph, lone)
         return _blame({lone}, Kind.HUNG_COLLECTIVE, cause, LONE[cause] - (UNKNOWN_SIZE if evidence.guessed_size else 0))
     if not suspects and graph.stuck and not evidence.guessed_size:
-        return _no_rank(graph, graph.roots())
+        return _no_rank(evidence, graph, graph.roots())
     return _undecided()
 
 
@@ -205,17 +204,18 @@ def _blame(ranks: Iterable[int], kind: Kind | None, cause: Cause, confidence: fl
     return _Blame(ranks=tuple(sorted(ranks)), kind=kind, cause=cause, confidence=confidence)
 
 
-def _no_rank(graph: WaitGraph, roots: set[int]) -> _Blame:
-    if roots or (graph.waits and not graph.stuck):
-        return _blame((), Kind.INSUFFICIENT_EVIDENCE, Cause.MISSING if roots else Cause.CIRCLE, LIKELY / 2)
+def _no_rank(evidence: HangEvidence, graph: WaitGraph, roots: set[int]) -> _Blame:
+    if roots:
+        kind = Kind.HUNG_COLLECTIVE if evidence.still_s >= SETTLED_S else Kind.INSUFFICIENT_EVIDENCE
+        return _blame((), kind, Cause.MISSING, LIKELY / 2)
+    if graph.waits and not graph.stuck:
+        return _blame((), Kind.INSUFFICIENT_EVIDENCE, Cause.CIRCLE, LIKELY / 2)
     if graph.stuck:
         return _blame((), Kind.HUNG_COLLECTIVE, Cause.ALL_ENTERED, LIKELY / 2)
     return _blame((), None, Cause.NOTHING, 1.0)
 
 
 def _cause(evidence: HangEvidence, graph: WaitGraph, ranks: set[int]) -> Cause:
-    if not ranks & evidence.ranks.keys():
-        return Cause.MISSING
     if any(evidence.ranks[rank].process is Process.STOPPED for rank in ranks):
         return Cause.STOPPED
     if any(evidence.ranks[rank].is_gone for rank in ranks):

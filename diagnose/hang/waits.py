@@ -7,15 +7,10 @@ A rank is a *root* if others wait for it and it waits for none. A rank in an ope
 also a root: its own device is stuck. NCCL runs a communicator in order, so the oldest pending operation decides. (After
 the flight-recorder attribution of NVRx: groups in wait order, and only the late ranks of the first one are suspects.)
 
-A missing rank m is a root for certain if two ranks p are in one collective and m is the only member that can be late in
-it (one p alone may itself be faulty), unless m may wait for another suspect s. It may if a group holds both m and s,
-except if p is in that group, too, and has nothing older pending there: m runs the same program, so it has not either.
-
-    p  ...  all_reduce #6 of [m p s] ended   all_gather #9 of [m p] pending        m is late, and not because of s
-    p  ...  all_reduce #6 of [m p s] pending all_gather #9 of [m p] pending        m may wait for s: not certain
+A missing rank is never a certain root. It may have entered the operation while a device or the network is stuck.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,7 +21,6 @@ NOT_WAITING = (Process.DEAD, Process.STOPPED, Process.ENDED)
 """Such a process does not wait for its pending operations."""
 EARLY_ENDS = ("broadcast", "scatter", "reduce", "gather", NAMELESS)
 """Operations that a member may end before another has entered."""
-LEAST_WITNESSES = 2
 _NOTHING = Front(entered=0, completed=0)
 _Collective = tuple[int, int]
 """Group and number."""
@@ -42,7 +36,7 @@ class Why(StrEnum):
     NO_PARTNER = "no partner"
     """The other side of a transfer has not issued its half."""
     NO_EVIDENCE = "no evidence"
-    """There is no evidence of the other, and it is the only member that can be late."""
+    """There is no evidence of the other, and no other member is known to be late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,54 +201,3 @@ def _is_overtaken(of_rank: RankEvidence, furthest: Mapping[int, int]) -> bool:
 
 def _ends_together(op: str) -> bool:
     return op.strip("_").removesuffix("_oop") not in EARLY_ENDS
-
-
-def certain_roots(evidence: HangEvidence, graph: WaitGraph, suspects: Iterable[int]) -> set[int]:
-    """Missing ranks that are behind for certain. ``suspects`` are the visible ranks that are behind."""
-    missing = set(evidence.missing)
-    awaited = {rank for wait in graph.waits.values() for rank in wait.on} & missing
-    if not awaited:
-        return set()
-    suspected = missing | set(suspects)
-    groups: dict[int, set[int]] = {rank: set() for rank in evidence.ranks.keys() | missing}
-    for index, group in enumerate(evidence.groups):
-        for rank in groups.keys() & set(group.members):
-            groups[rank].add(index)
-    return {rank for rank in awaited if _is_certain(evidence, graph, rank, suspected - {rank}, groups)}
-
-
-def _is_certain(
-    evidence: HangEvidence, graph: WaitGraph, rank: int, suspects: set[int], groups: dict[int, set[int]]
-) -> bool:
-    shared = _groups_to_wait_in(evidence, graph, rank, suspects, groups)
-    witnesses = [
-        waiting
-        for waiting, wait in graph.waits.items()
-        if wait.on == (rank,) and graph.blocked[waiting].peer == WHOLE_GROUP
-    ]
-    in_collective = Counter((graph.waits[waiting].group, graph.waits[waiting].seq) for waiting in witnesses)
-    return any(
-        in_collective[graph.waits[waiting].group, graph.waits[waiting].seq] >= LEAST_WITNESSES
-        and all(_is_past(evidence, waiting, graph.blocked[waiting], index) for index in shared)
-        for waiting in witnesses
-    )
-
-
-def _groups_to_wait_in(
-    evidence: HangEvidence, graph: WaitGraph, rank: int, suspects: set[int], groups: dict[int, set[int]]
-) -> set[int]:
-    """Groups in which a missing rank may wait: for a suspect, or in a collective for a rank that waits for a suspect,
-    or in a circle for a rank that waits for it."""
-    circle = {waiting for waiting in graph.reaching({rank}) if graph.waits[waiting].on != (rank,)}
-    between = (graph.reaching(suspects) | circle) - {rank}
-    shared = {index for other in suspects for index in groups[rank] & groups[other]}
-    collectives = {index for of_rank in evidence.ranks.values() for index in of_rank.fronts}
-    return shared | {index for other in between for index in groups[rank] & groups[other] & collectives}
-
-
-def _is_past(evidence: HangEvidence, waiting: int, blocked_in: Pending, group: int) -> bool:
-    """Whether the waiting rank has completed all operations of ``group`` that come before the one it is blocked in."""
-    if waiting not in evidence.groups[group].members or group == blocked_in.group:
-        return False
-    pending = evidence.ranks[waiting].pending
-    return all(op.group != group for op in pending[: pending.index(blocked_in)])

@@ -33,18 +33,19 @@ class Cause(StrEnum):
 
 
 NEXT_STEPS = {
-    Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
-    Cause.ELSEWHERE: "read the stack of {ranks}{host}: its Python code is blocked. Then restart without this host",
-    Cause.SILENT: "take a stack or a dump of {ranks}{host} (--stacks, --dumps), and read the end of its log",
+    Cause.NEVER_ENTERED: "read the stack of {ranks}{host} to find the blocked Python code. Then restart without this "
+    "host",
+    Cause.ELSEWHERE: "read the stack of {ranks}{host} to find the blocked Python code. Then restart without this host",
+    Cause.SILENT: "take a stack or a dump of {ranks}{host} (--stacks, --dumps), and read the end of the log",
     Cause.UNDECIDED: "add evidence{of_ranks}: {sources}",
-    Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and its links. Drain the host",
-    Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger from it",
+    Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and the links. Drain the host",
+    Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger",
     Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",
     Cause.DIED_TOGETHER: "find what ended all of them: read the errors in their logs and in the log of the launcher. "
     "Check dmesg there (OOM killer) and the scheduler",
     Cause.FELL_OVER_MISMATCH: "compare the collective of {ranks} with those of the peers: a branch, a shape or a batch "
     "differs. Run again when all records have arrived",
-    Cause.MISSING: "check whether the process of {ranks}{host} still exists, and take a dump of it (--dumps)",
+    Cause.MISSING: "check whether the processes{of_ranks} still exist, and take their dumps (--dumps)",
     Cause.MISMATCH: "compare the code path of {ranks} with its peers: a branch, a shape or a batch differs",
     Cause.LEFT_OUT: "find the branch where {ranks} skips a collective that its peers issue",
     Cause.ALL_ENTERED: "check the links between the hosts of the group, and its NCCL log (NCCL_DEBUG=INFO)",
@@ -54,9 +55,10 @@ NEXT_STEPS = {
     "stacks (--stacks). If it has failed, add the logs (--logs)",
 }
 AFTER_THE_END = {
-    Cause.NEVER_ENTERED: "read the stack of {ranks}{host}: its Python code was blocked. Then restart without this host",
+    Cause.NEVER_ENTERED: "read the stack of {ranks}{host} to find where the Python code was blocked. Then restart "
+    "without this host",
     Cause.STOPPED: "find what stopped {ranks}{host}: a SIGSTOP or a debugger",
-    Cause.MISSING: "read the end of the log of {ranks}{host} (--logs) and dmesg there (OOM killer, Xid)",
+    Cause.MISSING: "read the ends of the logs{of_ranks} (--logs) and dmesg there (OOM killer, Xid)",
 }
 """Replaces entries of ``NEXT_STEPS`` that need a living process."""
 MORE_SOURCES = {
@@ -73,7 +75,7 @@ def headline(
     evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...], cause: Cause, mismatch: Mismatch | None
 ) -> str:
     """The verdict in one line."""
-    subject, is_are, them = named(ranks), _be(evidence, ranks), "them" if len(ranks) > 1 else "it"
+    subject, is_are = named(ranks), _be(evidence, ranks)
     match cause:
         case Cause.NEVER_ENTERED:
             awaited = _awaited(evidence, graph, ranks)
@@ -87,9 +89,6 @@ def headline(
             return f"{subject} {is_are} stopped (SIGSTOP or a debugger){others}{_where(evidence, ranks)}"
         case Cause.DEAD:
             return f"{_death(evidence, ranks)}{_others_wait(evidence, graph, ranks)}"
-        case Cause.MISSING if ranks:
-            awaited = _awaited(evidence, graph, ranks)
-            return f"{subject} {is_are} behind: no evidence of {them}, and all other members entered {awaited}"
         case Cause.SILENT:
             awaited = _awaited(evidence, graph, ranks)
             others = f"all other ranks {evidence.tense('wait', 'waited')}, in {awaited}"
@@ -130,8 +129,12 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             death = _death(evidence, first_to_fail(evidence))
             return f"{death}, after a collective mismatch: a peer sent something else; the wrong rank is unknown"
         case Cause.MISSING:
-            late = named(sorted(graph.roots()))
-            return f"{late} left no records, and others {wait}: too little evidence for a verdict"
+            late = tuple(sorted(graph.roots()))
+            them, they = ("them", "they") if len(late) > 1 else ("it", "it")
+            awaited = f"others {wait} for {them} in {_awaited(evidence, graph, late)}"
+            behind = evidence.tense("may be behind", "may have been behind")
+            stuck = f"the network or a device {_be(evidence, ())} stuck"
+            return f"undecided: {named(late)} left no evidence, and {awaited}: {they} {behind}, or {stuck}"
         case Cause.CIRCLE:
             circle = named(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
             return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from diagnose.alerts.alert import Alert
-from diagnose.alerts.reported import ReportedAlerts, reported_in
+from diagnose.alerts.reported import ReportedAlerts, has_ended, reported_in
 from diagnose.findings import Kind
 from diagnose.model.stage_seconds import recent_stage_seconds
 from diagnose.run_figures import RunFigures, figures_of_runs
@@ -79,25 +79,26 @@ def read_runs(reader: Reader, now_ns: int) -> Reading:
     )
     alerts = reported_in(reader.read(Alerts(limit=MOST_ALERTS)).to_pylist(), reader.read(AlertLooks()).to_pylist())
     by_name = sorted(figures, key=lambda of_run: of_run.run_id)
-    runs = tuple(_reading(reader, of_run, alerts) for of_run in by_name)
+    runs = tuple(_reading(reader, of_run, alerts, now_ns) for of_run in by_name)
     return Reading(at_ns=now_ns, runs=runs, num_recent=len(num_ranks))
 
 
-def _reading(reader: Reader, figures: RunFigures, alerts: ReportedAlerts) -> RunReading:
+def _reading(reader: Reader, figures: RunFigures, alerts: ReportedAlerts, now_ns: int) -> RunReading:
     steps, stage_s = figures.steps, {}
     if steps is not None:
         stage_s = recent_stage_seconds(reader, *figures.key, first_step=steps.first_step, last_step=steps.last_step)
     return RunReading(
         figures=figures,
         stage_s=stage_s,
-        alerts=Counter(_group(alert) for alert in _open(alerts, figures)),
+        alerts=Counter(_group(alert) for alert in _open(alerts, figures, now_ns)),
         checked_ns=alerts.checked_ns.get(figures.key, 0),
     )
 
 
-def _open(alerts: ReportedAlerts, figures: RunFigures) -> list[Alert]:
-    found = (entry.alert for entry in alerts.alerts)
-    return [alert for alert in found if alert.run == figures.key and alert.is_alive and not alert.suppressed_by]
+def _open(alerts: ReportedAlerts, figures: RunFigures, now_ns: int) -> list[Alert]:
+    found = (entry.alert for entry in alerts.alerts if entry.alert.run == figures.key)
+    still = [alert for alert in found if alert.is_alive and not has_ended(alert.kind, figures.heard, now_ns)]
+    return [alert for alert in still if not alert.suppressed_by]
 
 
 def _group(alert: Alert) -> AlertGroup:

@@ -39,6 +39,9 @@ class ComputeTime:
     A rank may have waited for its peers in all this time: DDP waits for its gradients inside the backward. Pipeline
     transfers do not count, because a receive that is posted early is no wait.
     """
+    waiting_ns: Floats | None = None
+    """Time in compute spans in which the rank waited for parameters, [steps, ranks]: self time without compute time.
+    None: no parameters are gathered inside, or CPU time was measured, which does not contain waiting."""
 
 
 def compute_time_of(
@@ -63,8 +66,10 @@ def compute_time_of(
     own = without_inner(compute, inner) if compute else {}
     collected = _collected(compute, operations)
     if not compute or not all(bool((each.cpu_ns[each.present] >= 0).all()) for each in compute.values()):
-        work = {stage: _work(each, own[stage] - collected[stage], Basis.SELF_TIME) for stage, each in compute.items()}
-        return ComputeTime(work=_without_gathers(work, compute, operations, inner, pp_of_rank), off_cpu={}, overlap={})
+        usual = {stage: _work(each, own[stage] - collected[stage], Basis.SELF_TIME) for stage, each in compute.items()}
+        work = _without_gathers(usual, compute, operations, inner, pp_of_rank)
+        waiting = None if work is usual else _waiting_ns(usual, work)
+        return ComputeTime(work=work, off_cpu={}, overlap={}, waiting_ns=waiting)
     of_gradients = {stage: each for stage, each in operations.items() if stage.stream is Stream.DP}
     uncovered = without_inner(compute, {**inner, **of_gradients})
     return ComputeTime(
@@ -90,6 +95,12 @@ def _work(operations: Operations, own_ns: Ints, basis: Basis) -> Work:
     own_ns = np.maximum(own_ns, 0)
     each: Floats = np.where(operations.present, own_ns, np.nan).astype(np.float64)
     return Work(ns=summed(own_ns, operations.present), basis=basis, each_ns=each)
+
+
+def _waiting_ns(usual: Mapping[Stage, Work], corrected: Mapping[Stage, Work]) -> Floats:
+    """The time that the correction removed, [steps, ranks]. 0 if a rank has no compute span."""
+    removed = [np.nan_to_num(np.maximum(usual[stage].ns - work.ns, 0.0)) for stage, work in corrected.items()]
+    return np.asarray(np.sum(removed, axis=0))
 
 
 def _without_gathers(

@@ -11,7 +11,8 @@
 
 Computes stop for some operations inside of them. On the host, these are all operations that lie wholly inside one
 compute span, from the begin of their wait. On a device, they are those of tensor, context and expert parallelism: which
-kernels run beside them is not recorded.
+kernels run beside them is not recorded. If parameters are gathered inside a compute span of a device, the time in which
+compute waits for them is exposed too: the span without its compute time (``compute_time.py``).
 
 Where several operations of an axis overlap, the time counts once, for the one that began first. Operations of different
 axes are independent of each other.
@@ -54,7 +55,11 @@ def stages_of_axis(axis: str) -> tuple[Stage, ...]:
 
 
 def exposed_of(
-    operations: Mapping[Stage, Operations], waits: Operations | None, *, on_device: bool
+    operations: Mapping[Stage, Operations],
+    waits: Operations | None,
+    *,
+    on_device: bool,
+    waiting_ns: Floats | None = None,
 ) -> dict[Stage, Floats]:
     """Exposed nanoseconds of each communication stage, [steps, ranks]. NaN if a rank has no operation of the stage.
 
@@ -64,6 +69,7 @@ def exposed_of(
         operations: all operations, also those inside compute spans.
         waits: the waits for asynchronous operations of the host (``Stage.COMMUNICATION_WAIT``).
         on_device: whether a device measured the compute spans.
+        waiting_ns: time inside compute spans in which ranks waited for parameters (``ComputeTime.waiting_ns``).
     """
     moving = {stage: each for stage, each in operations.items() if stage.stream in AXIS_OF_STREAM}
     compute = [each for stage, each in operations.items() if stage.stage_class is StageClass.COMPUTE]
@@ -84,7 +90,10 @@ def exposed_of(
         mine = np.flatnonzero(_is_among(stages_of_axis(axis))[stage])
         exposed[place[mine]] = _uncovered(begin[mine], end[mine], cover, stopped)
     dense = by_stage(exposed, moving)
-    return {stage: summed(dense[stage], each.present) for stage, each in moving.items()}
+    found = {stage: summed(dense[stage], each.present) for stage, each in moving.items()}
+    if on_device and waiting_ns is not None:  # on the host, operations inside compute spans are counted above
+        found[Stage.PARAMS_ALL_GATHER] = found[Stage.PARAMS_ALL_GATHER] + waiting_ns
+    return found
 
 
 def exposed_along(view: RunView) -> dict[str, Floats]:

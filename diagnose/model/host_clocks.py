@@ -1,7 +1,8 @@
 """Clock offsets of a run's hosts, and times of several hosts on one reference clock.
 
 The collector estimates the offsets with error bounds. Times of two hosts are compared only after a shift by the offset.
-A difference below the bound means nothing. For a run without a collector, the offsets are estimated here.
+A difference below the bound means nothing. Commands and pages that show times of several hosts estimate the offsets
+themselves if no collector has stored them. Detectors do not.
 """
 
 from collections.abc import Mapping
@@ -12,10 +13,10 @@ import numpy as np
 
 from diagnose.model.operations import Floats, Ints
 from telemetry.clocks.align_evidence import REFERENCE, ClockTable, HostClock
-from telemetry.clocks.windows import estimate_newest
+from telemetry.clocks.windows import end_of_window, estimate_newest
 from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader
-from telemetry.stores.queries import LAST_STEP, HostClocks, Ranks
+from telemetry.stores.queries import LAST_STEP, HostClocks, Ranks, Runs
 
 KNOT_NS = 10_000_000_000
 """Time between two offsets of a line."""
@@ -102,9 +103,14 @@ def _line(clocks: ClockTable, host: str, first_ns: int, last_ns: int) -> _Line |
 
 
 def load_clocks(reader: Reader, run_id: str, attempt: int, steps: Ints, step_ns: Floats) -> ClockTable:
-    """The clocks in and around some steps. Empty if none is known."""
+    """The stored clocks in and around some steps. Empty if none is known."""
+    return ClockTable(stored_clocks(reader, run_id, attempt, steps, step_ns))
+
+
+def stored_clocks(reader: Reader, run_id: str, attempt: int, steps: Ints, step_ns: Floats) -> tuple[HostClock, ...]:
+    """The stored clocks in and around some steps, refused ones included. Empty if no window is stored there."""
     if not len(steps):
-        return ClockTable()
+        return ()
     margin = int(MARGIN_S * 1e9 / max(1.0, float(np.median(step_ns))))
     asked = HostClocks(
         run_id=run_id,
@@ -112,7 +118,21 @@ def load_clocks(reader: Reader, run_id: str, attempt: int, steps: Ints, step_ns:
         first_step=max(0, int(steps[0]) - margin),
         last_step=min(LAST_STEP, int(steps[-1]) + margin),
     )
-    return ClockTable(_host_clock(row) for row in reader.read(asked).to_pylist())
+    return tuple(map(_host_clock, reader.read(asked).to_pylist()))
+
+
+def known_clocks(reader: Reader, run_id: str, attempt: int, steps: Ints, step_ns: Floats) -> ClockTable:
+    """The stored clocks in and around some steps. If no window is stored there, the clocks are estimated from the
+    window with the last of these steps. Empty if there is no evidence."""
+    if stored := stored_clocks(reader, run_id, attempt, steps, step_ns):
+        return ClockTable(stored)
+    runs = reader.read(Runs(run_ids=(run_id,))).to_pylist()
+    newest = next((row["last_step"] for row in runs if row["attempt"] == attempt), None)
+    if newest is None or not len(steps):
+        return ClockTable()
+    last_step = end_of_window(int(steps[-1]), float(np.median(step_ns)), newest)
+    estimated = estimated_clocks(reader, run_id, attempt, last_step)
+    return ClockTable(estimated.clocks if estimated else ())
 
 
 def _host_clock(row: dict[str, Any]) -> HostClock:
@@ -137,11 +157,14 @@ def newest_clocks(reader: Reader, run_id: str, attempt: int, last_step: int) -> 
         UsageError: no step is finished.
         UnreachableError: the store does not answer.
     """
-    stored = _stored(reader, run_id, attempt, last_step)
-    return _estimated(reader, run_id, attempt, last_step) if stored is None else stored
+    found = newest_stored(reader, run_id, attempt, last_step) or estimated_clocks(reader, run_id, attempt, last_step)
+    if found is None:
+        raise UsageError(f"{run_id} has no completed step yet", hint="its ranks record one with rankscope.step(number)")
+    return found
 
 
-def _stored(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks | None:
+def newest_stored(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks | None:
+    """The newest stored window up to ``last_step``. None if no window is stored."""
     for back in LOOKS_BACK:
         asked = HostClocks(run_id=run_id, attempt=attempt, first_step=max(0, last_step - back))
         if rows := reader.read(asked).to_pylist():
@@ -151,13 +174,16 @@ def _stored(reader: Reader, run_id: str, attempt: int, last_step: int) -> Window
     return None
 
 
-def _estimated(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks:
-    """For a run without a collector."""
+def estimated_clocks(reader: Reader, run_id: str, attempt: int, last_step: int) -> WindowClocks | None:
+    """The newest window up to ``last_step``, estimated now: for a run without a collector. None if no step is finished.
+
+    The time grows with the number of hosts.
+    """
     for estimate in estimate_newest(reader, run_id, attempt, last_step, most=1):
         window = estimate.window
         return WindowClocks(first_step=window.first_step, last_step=window.last_step, clocks=estimate.clocks)
     hosts = sorted(set(reader.read(Ranks(run_id=run_id, attempt=attempt))["host"].to_pylist()))
     if len(hosts) != 1:
-        raise UsageError(f"{run_id} has no finished step yet", hint="its ranks record one with rankscope.step(number)")
+        return None
     alone = HostClock(host=hosts[0], reference=hosts[0], bound_ns=0, method=REFERENCE, reason="the only host")
     return WindowClocks(first_step=0, last_step=last_step, clocks=(alone,))

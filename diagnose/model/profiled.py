@@ -7,12 +7,13 @@ A rank marks a profile that is over. Of a profile that still runs, the agent has
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from diagnose.model.operations import Ints
-from diagnose.profiles import stored_profiles
+from diagnose.profiles import StoredProfile, stored_profiles
 from telemetry.profiles import PROFILED, Phase, profiled_steps
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Marks
@@ -20,25 +21,35 @@ from telemetry.stores.queries import Marks
 MOST_MARKS = 10_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """The profiles of an attempt, and the steps that they slowed."""
+
+    steps: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    profiles: tuple[StoredProfile, ...] = ()
+    """The newest first."""
+
+
 def load_profiled(
     reader: Reader, run_id: str, attempt: int, steps: Ints, *, clock_ns: Callable[[], int] = time.time_ns
-) -> Ints:
-    """The steps of profiles among ``steps`` (ascending), and the step after each profile.
+) -> Profiled:
+    """The profiles of an attempt. Of ``steps`` (ascending): those of profiles, and the step after each profile.
 
     ``clock_ns``: the wall clock of the collector.
     """
-    is_profiled = np.zeros(len(steps), dtype=np.bool_)
-    for first, last in _ranges(reader, run_id, attempt, clock_ns):
-        is_profiled[np.searchsorted(steps, first) : np.searchsorted(steps, last, side="right") + 1] = True
-    return steps[is_profiled]
-
-
-def _ranges(reader: Reader, run_id: str, attempt: int, clock_ns: Callable[[], int]) -> Iterator[tuple[int, int]]:
     marks = reader.read(Marks(run_id=run_id, attempt=attempt, names=(PROFILED,), limit=MOST_MARKS))
-    for text in marks["text"].to_pylist():
+    profiles = stored_profiles(reader, run_id, attempt, clock_ns=clock_ns)
+    is_profiled = np.zeros(len(steps), dtype=np.bool_)
+    for first, last in _ranges(marks["text"].to_pylist(), profiles):
+        is_profiled[np.searchsorted(steps, first) : np.searchsorted(steps, last, side="right") + 1] = True
+    return Profiled(steps=steps[is_profiled], profiles=tuple(profiles))
+
+
+def _ranges(marks: Iterable[str], profiles: Iterable[StoredProfile]) -> Iterator[tuple[int, int]]:
+    for text in marks:
         if (steps := profiled_steps(text)) is not None:
             yield steps
-    for profile in stored_profiles(reader, run_id, attempt, clock_ns=clock_ns):
+    for profile in profiles:
         if profile.outcome is not None and profile.outcome.began_ns:
             first, last = profile.steps_profiled
             yield first, first + profile.steps - 1 if profile.phase is Phase.RUNNING else max(first, last)

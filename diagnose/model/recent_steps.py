@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnose.goodput.share import StepSums, warm_up_ns
+from telemetry.run_names import Attempt
 
-Attempt = tuple[str, int]
-"""Run and attempt."""
 Row = Mapping[str, Any]
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from telemetry.run_names import Attempt
 from telemetry.stores.interface import Query, Reader
 from telemetry.stores.queries import RunBeats, Runs, RunStalls, RunSteps, in_portions
 
 NS_PER_S = 1_000_000_000
 SILENT_AFTER_NS = 20 * NS_PER_S
 """A run without data for this time is silent if it has not ended."""
-Attempt = tuple[str, int]
 Row = Mapping[str, Any]
 
 

@@ -19,6 +19,7 @@ from diagnose.findings import StepWindow
 from diagnose.model.fleet import NO_FLEET, Fleet
 from diagnose.model.operations import Floats, Ints, Operations
 from diagnose.model.outages import Effect
+from diagnose.model.profiled import Profiled
 from diagnose.settings import USUAL, DetectorSettings
 from telemetry.clocks.align_evidence import ClockTable
 from telemetry.stages import Stage
@@ -86,8 +87,8 @@ class RunView:
     """Values over the steps of ``history`` by metric: loss, gradient-norm, tokens-per-second, mfu."""
     history: Series = NOTHING
     """Step times up to the end of the window, in nanoseconds: at most 100,000 steps."""
-    profiled: Ints = field(default_factory=lambda: NO_STEPS)
-    """Steps in which a profile slowed some ranks (``profiled.py``). Detectors see ``without_profiled``."""
+    profiled: Profiled = field(default_factory=Profiled)
+    """Profiles, and steps in which they slowed some ranks. Detectors see ``without_profiled``."""
     step_start_ns: Ints | None = None
     """Wall clock at which the first rank began each step. None if it is not known."""
     fleet: Fleet = NO_FLEET
@@ -150,12 +151,13 @@ class RunView:
 
     def without_profiled(self) -> "RunView":
         """The same view without the steps of profiles, also in ``history`` and in measured speeds."""
-        if not len(self.profiled):
+        steps = self.profiled.steps
+        if not len(steps):
             return self
-        speeds = {name: self.samples[name].without(self.profiled) for name in SPEEDS if name in self.samples}
+        speeds = {name: self.samples[name].without(steps) for name in SPEEDS if name in self.samples}
         return replace(
-            self._of_rows(np.flatnonzero(~np.isin(self.steps, self.profiled))),
-            history=self.history.without(self.profiled),
+            self._of_rows(np.flatnonzero(~np.isin(self.steps, steps))),
+            history=self.history.without(steps),
             samples={**self.samples, **speeds},
         )
 

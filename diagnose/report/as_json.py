@@ -118,14 +118,20 @@ def whatif_object(conclusion: Conclusion) -> dict[str, Any]:
     ``step_time_s``: as measured, over the replayed steps (``diagnose/model/operations.py``).
     ``fixing_workers``: the remaining slowdown, and the removed share, with ideal times on the worst workers.
     Figures are null if nothing was replayed, or if the replay differs from the measured steps by more than 5%. ``m_w``,
-    ``m_s`` and ``fixing_workers`` are also null below a slowdown of 1.03.
+    ``m_s`` and ``fixing_workers`` are also null below a slowdown of 1.03. The ``window`` of a change is null if the
+    change was replayed in all these steps.
     """
     return {
         **report_object(conclusion.report),
         **_figures(conclusion),
         "replay_error": conclusion.replay_error,
         "what_if": [
-            {"change": fix.change, "seconds_saved": fix.saved_s, "share_of_step_time": fix.share}
+            {
+                "change": fix.change,
+                "seconds_saved": fix.saved_s,
+                "share_of_step_time": fix.share,
+                "window": None if fix.window is None else asdict(fix.window),
+            }
             for fix in conclusion.fixes
         ],
     }

@@ -97,12 +97,12 @@ def _clock(at_ns: int) -> str:
 
 def _looked_at(report: Report) -> str:
     if not report.num_steps:
-        return "no step has finished" if _end(report.heard) else "no finished step yet"
+        return "no step is complete" if _end(report.heard) else "no completed step yet"
     return f"no slow rank or stage in {report.num_steps} steps of {report.num_ranks} ranks"
 
 
 def _heading(report: Report) -> Text:
-    steps = report.window.in_words if report.num_steps else "no finished step"
+    steps = report.window.in_words if report.num_steps else "no completed step"
     return line(
         f"run {report.run_id}, attempt {report.attempt}, {steps}, {report.num_ranks} ranks{_end(report.heard)}",
         style="dim",
@@ -149,8 +149,8 @@ def whatif_text(conclusion: Conclusion) -> RenderableType:
         )
         parts += [line(headline, style="bold"), Text(), _shares(figures)]
         if figures.m_w is not None and figures.m_s is not None:
-            slowest = f"the slowest 3% of workers explain {figures.m_w:z.0%} of the slowdown"
-            last = f", the last pipeline stage {figures.m_s:z.0%}" * (figures.topology.pp > 1)
+            slowest = f"the slowest 3% of workers explain {max(0.0, figures.m_w):.0%} of the slowdown"
+            last = f", the last pipeline stage {max(0.0, figures.m_s):.0%}" * (figures.topology.pp > 1)
             parts.append(line(slowest + last))
         parts.append(Text())
     if conclusion.fixes:
@@ -185,5 +185,5 @@ def _gains(conclusion: Conclusion) -> Table:
         table.add_column(name, justify="left" if name == "what if" else "right")
     for fix in conclusion.fixes:
         gain = (f"{fix.saved_s:.2f}", f"{fix.share:.1%}") if fix.gains else ("none", "")
-        table.add_row(fix.change, *gain)
+        table.add_row(fix.in_words, *gain)
     return table

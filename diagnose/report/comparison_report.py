@@ -219,9 +219,9 @@ def comparison_text(found: Comparison) -> RenderableType:
     """The comparison as a text for rich."""
     sides = [line(text, style="dim") for text in comparison_sides(found)]
     legend = (
-        "±: half of the 95% interval. of step: the time that is added, as a share of a step of A. "
+        "±: half of the 95% interval. of step: added time, as a share of a step of A. "
         f"{found.num_tests:,} tests of stages and ranks. Changes below {found.least_change:.1%} are no difference. "
-        "Stages: without waiting, without ranks that differ"
+        "The times of stages exclude waiting, and ranks that differ"
     )
     return Group(
         line(headline(found), style=STYLES[found.verdict] or "bold"),

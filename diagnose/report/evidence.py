@@ -22,7 +22,8 @@ def evidence_in_words(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Name and value of each entry."""
     for name, value in evidence.items():
         values = value if isinstance(value, list) else [value]
-        yield _label(name), ", ".join(_in_words(name, each) for each in values)
+        texts = [_in_words(name, each) for each in values]
+        yield _label(name), (" | " if any(", " in text for text in texts) else ", ").join(texts)
 
 
 def _label(name: str) -> str:
@@ -45,7 +46,7 @@ def _in_words(name: str, value: Value) -> str:
 
 
 def _number(name: str, value: float) -> str:
-    """Four digits. Whole numbers in full."""
-    if float(value).is_integer() and abs(value) < 1e15:
+    """Four digits. Numbers from 1,000, and whole numbers, without decimals."""
+    if (float(value).is_integer() or abs(value) >= 1000) and abs(value) < 1e15:
         return f"{value:.0f}" if name in INDEXES else f"{value:,.0f}"
     return f"{value:.4g}"

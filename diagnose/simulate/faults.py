@@ -84,24 +84,26 @@ class Placed(Lasting):
     def check_somewhere(self, scene: Scene, example: str) -> None:
         scene.check_place(self.rank, self.host)
         if self.rank < 0 and not self.host:
-            raise UsageError("a fault needs a place", hint=f"rank= or host=, such as {example}")
+            raise UsageError("a fault needs a place", hint=f"add rank= or host=, such as {example}")
 
 
 def check_least(least: float, **setting: float) -> None:
     ((name, value),) = setting.items()
     if not least <= value <= MOST:
-        raise UsageError(f"a fault with {name}={value}", hint=f"{name} is a number from {least:g} to {MOST:,.0f}")
+        raise UsageError(f"a fault has {name}={value}", hint=f"use a number from {least:g} to {MOST:,.0f}")
 
 
 def check_share(share: float) -> None:
     if not 0 < share <= 1:
-        raise UsageError(f"a fault with share={share}", hint="a share is above 0 and at most 1")
+        raise UsageError(f"a fault has share={share}", hint="use a share above 0, and at most 1")
 
 
 def check_network(scene: Scene, axis: str) -> None:
     degrees = {"dp": scene.topology.dp, "pp": scene.topology.pp}
     if max(degrees.values() if axis == "all" else [degrees[axis]]) == 1:
-        raise UsageError("the fault is on a network that no rank uses", hint="a larger --dp or --pp, or another axis=")
+        raise UsageError(
+            "the fault is on a network that no rank uses", hint="use a larger --dp or --pp, or another axis="
+        )
 
 
 THROTTLING: dict[str, Metric] = {
@@ -167,7 +169,7 @@ class HeavyStage(Lasting):
         check_least(0.0, factor=self.factor)
         if not 0 <= self.pp < scene.topology.pp:
             raise UsageError(
-                f"a fault on stage {self.pp}", hint=f"stages of this grid are 0 to {scene.topology.pp - 1}"
+                f"a fault is on stage {self.pp}", hint=f"stages of this grid are 0 to {scene.topology.pp - 1}"
             )
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
@@ -195,7 +197,7 @@ class LongStage(Lasting):
         check_least(0.0, factor=self.factor)
         known = [stage.label for stage in DURATIONS]
         if self.stage not in known:
-            raise UsageError(f"a fault on the stage {self.stage!r}", hint=f"stages are {', '.join(known)}")
+            raise UsageError(f"a fault is on the stage {self.stage!r}", hint=f"stages are {', '.join(known)}")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         factors = conditions.stage_factors(STAGE_BY_LABEL[self.stage])

@@ -51,7 +51,8 @@ class Flap(Placed):
         check_network(scene, "all")
         if not self._affected(scene):
             raise UsageError(
-                "the flap is on a card that carries no traffic", hint="another place, or fewer --ranks-per-host"
+                "the flap is on a card that carries no traffic",
+                hint="choose another place, or use fewer --ranks-per-host",
             )
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
@@ -106,7 +107,7 @@ class Collections(Placed):
     def check(self, scene: Scene) -> None:
         scene.check_place(self.rank, self.host)
         if scene.collects_by_plan:
-            raise UsageError("irregular garbage collection conflicts with --planned-gc", hint="remove --planned-gc")
+            raise UsageError("irregular garbage collection does not work with --planned-gc", hint="remove --planned-gc")
         check_least(1.0, every=self.every)
         check_least(0.0, ms=self.ms)
         check_share(self.share)

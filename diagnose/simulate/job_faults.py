@@ -43,7 +43,7 @@ class IdleRole(Lasting):
         check_least(1.0, factor=self.factor)
         if self.role not in scene.roles:
             known = ", ".join(dict.fromkeys(scene.roles)) or "none: use --roles rollout=8,actor=4"
-            raise UsageError(f"a fault on role {self.role!r}", hint=f"roles of this job: {known}")
+            raise UsageError(f"a fault is on role {self.role!r}", hint=f"roles of this job: {known}")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         scene = conditions.scene

@@ -151,16 +151,16 @@ class SimulatedRun:
             return
         num_ranks = sum(role.num_ranks for role in self.roles)
         if self.topology != Topology(dp=num_ranks):
-            raise UsageError(f"roles have {num_ranks} ranks", hint="leave out --mesh, --pp and --tp")
+            raise UsageError(f"--roles sets the number of ranks ({num_ranks})", hint="omit --mesh, --dp, --pp and --tp")
         if self.experts or self.fsdp or self.num_chunks > 1 or self.device == "cpu" or self.checkpoint_every:
             raise UsageError(
-                "a run with roles has neither experts, sharded parameters, chunks nor checkpoints, and runs on GPUs",
-                hint="leave out --experts, --fsdp, --chunks, --checkpoint-every and --device",
+                "a run with roles has no experts, sharded parameters, chunks or checkpoints, and runs on GPUs",
+                hint="omit --experts, --fsdp, --chunks, --checkpoint-every and --device",
             )
         for fault in self.faults:
             if fault.kind not in OF_ROLES:
                 raise UsageError(
-                    f"no {fault.kind} is simulated in a run with roles", hint="use slow, tail, idle or loss"
+                    f"a run with roles cannot have the fault {fault.kind}", hint="use slow, tail, idle or loss"
                 )
 
     def _check_steps_of(self, fault: Fault) -> None:
@@ -174,8 +174,9 @@ class SimulatedRun:
     def _check_schedule(self) -> None:
         if self.num_chunks > 1 and (self.topology.pp == 1 or self.num_microbatches % self.topology.pp):
             raise UsageError(
-                f"{self.num_chunks} chunks, {self.topology.pp} pipeline ranks, {self.num_microbatches} microbatches",
-                hint="interleaving needs --pp above 1, and --microbatches must be a multiple of --pp",
+                f"{self.num_chunks} chunks do not work with {self.topology.pp} pipeline ranks and "
+                f"{self.num_microbatches} microbatches",
+                hint="interleaving needs --pp above 1. --microbatches must be a multiple of --pp",
             )
         operations = 2 + 2 * (self.topology.tp > 1) + 4 * (self.topology.pp > 1)
         if self.fsdp:
@@ -183,7 +184,8 @@ class SimulatedRun:
         num_spans = operations * self.num_chunks * self.num_microbatches * self.topology.world_size * self.num_steps
         if num_spans > MAX_SPANS:
             raise UsageError(
-                f"about {num_spans:,} spans", hint=f"the limit is {MAX_SPANS:,}: use fewer --steps or --microbatches"
+                f"the run has about {num_spans:,} spans; the limit is {MAX_SPANS:,}",
+                hint="use fewer --steps or --microbatches",
             )
 
     @property

@@ -34,6 +34,7 @@ def parse_roles(text: str) -> tuple[Role, ...]:
     is_sound = len(roles) == len(parts) and all(role.num_ranks for role in roles) and len(set(names)) == len(names)
     if not is_sound or not {"rollout", "actor"} <= set(names) <= set(KNOWN):
         raise UsageError(
-            f"{text[:200]!r} are no roles", hint="give rollout and actor with their numbers of ranks: rollout=8,actor=4"
+            f"{text[:200]!r} is not a list of roles",
+            hint="give rollout and actor with their numbers of ranks: rollout=8,actor=4",
         )
     return roles

@@ -64,7 +64,7 @@ class Scene:
         return self.hosts[rank] != self.hosts[peer]
 
     def ranks_at(self, rank: int, host: str) -> list[int]:
-        """The ranks that ``rank=`` or ``host=`` of a fault means; all where it says neither."""
+        """The ranks that ``rank=`` or ``host=`` of a fault selects. All ranks if the fault has neither."""
         if rank >= 0:
             return [rank]
         return self.ranks_on(host) if host else list(range(self.topology.world_size))
@@ -76,13 +76,13 @@ class Scene:
             UsageError: with what is there.
         """
         if rank >= 0 and host:
-            raise UsageError("a fault with rank= and host=", hint="use one of the two")
+            raise UsageError("a fault has rank= and host=", hint="use one of the two")
         if not -1 <= rank < self.topology.world_size:
             raise UsageError(
-                f"a fault on rank {rank}", hint=f"ranks of this grid are 0 to {self.topology.world_size - 1}"
+                f"a fault is on rank {rank}", hint=f"ranks of this grid are 0 to {self.topology.world_size - 1}"
             )
         if host and host not in self.hosts:
-            raise UsageError(f"a fault on host {host!r}", hint=f"hosts are {self.hosts[0]} to {self.hosts[-1]}")
+            raise UsageError(f"a fault is on host {host!r}", hint=f"hosts are {self.hosts[0]} to {self.hosts[-1]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ KINDS: dict[str, type[Any]] = {
     "experts": UnequalExperts,
 }
 KIND_OF: dict[type[Any], str] = {fault: kind for kind, fault in KINDS.items()}
-HINT = f"kinds are {', '.join(KINDS)}; such as slow:rank=5,factor=1.4"
+HINT = f"kinds are {', '.join(KINDS)}. Example: slow:rank=5,factor=1.4"
 
 
 def parse_fault(text: str) -> Fault:
@@ -110,7 +110,9 @@ def _value(kind: Any, value: str, name: str, text: str) -> Any:
     try:
         number = kind(value)
     except ValueError:
-        raise UsageError(f"fault {text!r}: {name} is not a number: {value!r}", hint=f"such as {name}=1") from None
+        raise UsageError(
+            f"fault {text!r}: {name} is not a number: {value!r}", hint=f"use a number, such as {name}=1"
+        ) from None
     if kind is not str and not 0 <= number < inf:  # also true of NaN
         raise UsageError(f"fault {text!r}: {name} is {value}", hint=f"{name} is a finite number from 0")
     return number

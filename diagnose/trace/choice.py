@@ -31,7 +31,7 @@ class Choice:
     last_step: int
     """``LAST_STEP``: up to the newest span."""
     newest_step: int
-    """The newest finished step in the window. Without one, the first step of the window."""
+    """The newest completed step in the window. Without one, the first step of the window."""
     spans_of_rank: Mapping[int, int]
     """Chosen rank -> number of its spans in the window, by rank. Ranks without spans are not included."""
 
@@ -57,7 +57,7 @@ def choose(
     """The stored part of the given steps and ranks.
 
     Args:
-        window: None: the newest ten finished steps (fewer for a very large run), and the unfinished step.
+        window: None: the newest ten completed steps (fewer for a very large run), and the uncompleted step.
         ranks: such as ``0-7,12``. Empty: all.
         hosts: only ranks of these hosts. Empty: all.
 

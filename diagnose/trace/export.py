@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
-from diagnose.model.host_clocks import Alignment, ReferenceClock, load_clocks
+from diagnose.model.host_clocks import Alignment, ReferenceClock, known_clocks
 from diagnose.ranges import fold_ranks
 from diagnose.trace.choice import Choice
 from diagnose.trace.draw import Flights, RankPainter, SamplesAndMarks, flights
@@ -253,7 +253,7 @@ def _form(form: Format) -> Callable[[BinaryIO, Instant], Trace]:
 
 def _clocks(reader: Reader, choice: Choice, seen: Survey) -> ClockTable:
     steps = np.array([seen.first_step, seen.last_step])
-    return load_clocks(reader, choice.run_id, choice.attempt, steps, np.array([seen.step_ns]))
+    return known_clocks(reader, choice.run_id, choice.attempt, steps, np.array([seen.step_ns]))
 
 
 def _first_ns(reach: list[tuple[str, tuple[int, int]]], clock: ReferenceClock) -> int:

@@ -72,8 +72,18 @@ class WhatIf:
 
     @property
     def by_worker(self) -> FloatVector:
-        """[dp, pp]."""
+        """[dp, pp]. An upper bound: a slow transfer or collective counts for all its members."""
         return np.minimum(self.by_dp[:, None], self.by_pp[None, :])
+
+    @property
+    def shared(self) -> float:
+        """The lowest value of a worker. No worker alone causes it: all have it, as with a slow collective."""
+        return float(self.by_worker.min())
+
+    @property
+    def num_worst(self) -> int:
+        """Number of workers that ``m_w`` covers: at least one."""
+        return _num_worst(self.by_worker.size)
 
     @property
     def worst_first(self) -> Int64s:
@@ -151,7 +161,7 @@ def analyse(run: Replayed, topology: Topology) -> WhatIf:
     by_pp, by_dp = ratios[len(names) :], assume.keeping_replica().mean(axis=1) / ideal.mean()
     is_worth = own.mean() / ideal.mean() >= WORTH_EXPLAINING
     workers = _worst_first(np.minimum(by_dp[:, None], by_pp[None, :]))
-    worst = slots_of(workers[: math.ceil(len(workers) * WORST_WORKERS)], slots.pp, len(by_dp))
+    worst = slots_of(workers[: _num_worst(len(workers))], slots.pp, len(by_dp))
     last_stage = np.broadcast_to((slots.pp == topology.pp - 1)[:, None], (len(slots), topology.dp))
     return WhatIf(
         topology=topology,
@@ -172,6 +182,10 @@ def _worst_first(by_worker: FloatVector) -> Int64s:
     """Places in [dp, pp] by falling value: [workers, 2]."""
     order = np.argsort(-by_worker, axis=None, kind="stable")
     return np.stack(np.unravel_index(order, by_worker.shape), axis=1)
+
+
+def _num_worst(num_workers: int) -> int:
+    return math.ceil(num_workers * WORST_WORKERS)
 
 
 def slots_of(workers: Int64s, pp_of_slot: Int64s, num_dp: int) -> Bools:

@@ -54,6 +54,13 @@ class Fix:
     """Seconds. Negative if the fix would cost time."""
     share: float
     """Share of the time of these steps."""
+    window: StepWindow | None = None
+    """These steps. None: all steps of the analysis."""
+
+    @property
+    def in_words(self) -> str:
+        """``rank 5 like its peers, steps 20 to 114``: the change, with its steps if they are not all."""
+        return self.change if self.window is None else f"{self.change}, {self.window.in_words}"
 
     @property
     def gains(self) -> bool:
@@ -210,7 +217,7 @@ def with_costs(findings: Iterable[Finding], view: RunView, whole: "Replay | str 
 
 
 def replay_or_reason(view: RunView) -> Replay | str:
-    """The replay of a view, or why it has none or its replay is not like the measured steps."""
+    """The replay of a view. If there is none, or it differs too much from the measured steps: the reason."""
     run, refusal = replay_of(view)
     if run is None:
         return refusal
@@ -242,8 +249,9 @@ def _costed(finding: Finding, view: RunView, replay: Replay | str) -> Costed:
     if change is None:
         return _without_replay(finding, "no other replica does the same work")
     fix = replay.saved(change, chosen)
-    window_s = float(view.step_ns[_inside(view, finding)].sum()) / 1e9
-    fix = replace(fix, saved_s=fix.share * window_s)
+    inside = _inside(view, finding)
+    window_s = float(view.step_ns[inside].sum()) / 1e9
+    fix = replace(fix, saved_s=fix.share * window_s, window=None if inside.all() else finding.window)
     return Costed(finding=_with_gain(finding, fix), fix=fix)
 
 

@@ -93,7 +93,7 @@ class Program:
 
 
 class CircularProgramError(Exception):
-    """Operations wait for each other in a circle: the trace does not follow the rules."""
+    """Operations wait for each other in a cycle: the trace does not follow the rules."""
 
 
 def match_transfers(slots: Slots, num_pp: int) -> Transfers:

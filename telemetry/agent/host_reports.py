@@ -33,7 +33,7 @@ from telemetry.wire.codec import Ack, labelled
 
 
 class Poster(Protocol):
-    """Where rows go. Blocks.
+    """Destination of rows. May block.
 
     Raises:
         UnreachableError: retry later.

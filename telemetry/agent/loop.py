@@ -211,7 +211,7 @@ class Agent:
 
 
 def run_agent(settings: AgentSettings, stop: threading.Event | None = None) -> None:
-    """Follow the ranks of this host until they are over and stored, or ``stop`` is set.
+    """Follow the ranks of this host until they have ended and are stored, or ``stop`` is set.
 
     Raises:
         UsageError, UnreachableError, UnreadableError: as :meth:`Agent.run`.

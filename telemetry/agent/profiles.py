@@ -168,7 +168,7 @@ class ProfileCourier:
         is_living = is_alive(job.identity, job.folder)
         outcome = final_outcome(job.folder, job.request)
         if outcome is None and not is_living:
-            outcome = failed(job.request, "the rank ended before its profile did")
+            outcome = failed(job.request, "the rank ended before its profile was complete")
         if outcome is None:
             self._report_running(job)
             return False

@@ -151,7 +151,7 @@ def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[],
     took_ns = monotonic() - began_ns
     inside_ns = clock.answered_ns - clock.received_ns
     if inside_ns > took_ns:
-        raise ValueError(f"answered {inside_ns} ns after it was asked, {took_ns} ns in all")
+        raise ValueError(f"the collector reports {inside_ns} ns for the answer, but the request took only {took_ns} ns")
     return Ping(
         collector=clock.collector,
         offset_ns=(clock.received_ns + clock.answered_ns - 2 * sent_ns - took_ns) // 2,

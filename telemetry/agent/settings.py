@@ -63,7 +63,7 @@ class StallSettings:
         if not 0 < self.floor_s <= self.ceiling_s:
             raise UsageError(
                 f"stall floor {self.floor_s:g} s and ceiling {self.ceiling_s:g} s are invalid",
-                hint="use values above 0, with the ceiling at least as high as the floor",
+                hint="use values above 0. The ceiling must not be lower than the floor",
             )
 
 
@@ -88,7 +88,8 @@ class SamplerSettings:
             )
         if self.network_s != 0 and not 0.01 <= self.network_s <= 10:
             raise UsageError(
-                f"network windows of {self.network_s:g} s are out of range", hint="use 0.01 to 10 s, or 0 for none"
+                f"network windows of {self.network_s:g} s are out of range",
+                hint="use 0.01 to 10 s, or 0 to turn them off",
             )
 
 
@@ -146,7 +147,8 @@ def parse_settings(prog: str, arguments: Sequence[str] | None, *, collector: str
 def _check_times(given: argparse.Namespace) -> None:
     if not 0 < given.interval <= MAX_INTERVAL_S:
         raise UsageError(
-            f"--interval {given.interval:g} is out of range", hint=f"use seconds above 0, at most {MAX_INTERVAL_S:g}"
+            f"--interval {given.interval:g} is out of range",
+            hint=f"use more than 0 s, and at most {MAX_INTERVAL_S:g} s",
         )
     for name, unit in (("patience", "seconds"), ("appear", "seconds"), ("keep", "days")):
         if (value := getattr(given, name)) < 0:

@@ -189,7 +189,8 @@ def _identity_of(reader: RankReader) -> RankIdentity:
     attempt, rank = str(identity.attempt), f"rank-{identity.rank:05d}"
     if reader.folder.parts[-3:] != (identity.run_id, attempt, rank):
         raise UnreadableError(
-            f"{reader.folder} holds {identity.run_id}/{attempt}/{rank}", hint="rename the folder to its original name"
+            f"the files in {reader.folder} belong to {identity.run_id}/{attempt}/{rank}",
+            hint="rename the folder to its original name",
         )
     return identity
 

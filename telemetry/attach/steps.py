@@ -63,7 +63,7 @@ class Steps:
         self._num_graphs = 0
 
     def enter(self, *, confirm: bool = False) -> None:
-        """From now on there is a step, unless the user records steps. ``confirm``: it trains."""
+        """Begin a step if none is open, unless the user records steps. ``confirm``: the step trains."""
         if self.are_of_user():
             return
         if self.current is not None and self.current.stepped_ns:

@@ -74,7 +74,11 @@ def align(evidence: Evidence) -> list[HostClock]:
                 clocks.append(_checked_by_pings(_clock(host, reference, piece), by_pings.get(host, ())))
         else:
             shares = any(host in source.hosts for source in evidence.sources)
-            reason = "its events shared with aligned hosts do not bound its clock" if shares else NOTHING_SHARED
+            reason = (
+                "the events shared with aligned hosts do not limit the offset of its clock"
+                if shares
+                else NOTHING_SHARED
+            )
             clocks.append(HostClock(host=host, reference=reference, reason=reason))
     return clocks
 
@@ -233,6 +237,7 @@ def _of_reference(evidence: Evidence, reference: str) -> HostClock:
     """Correct by definition, from its first event to its last."""
     ends = [times.end_ns[:, times.hosts.index(reference)] for times in evidence.gatherings if reference in times.hosts]
     ends += [times.sent_ns for times in evidence.transfers if times.sender == reference]
+    ends += [times.received_ns for times in evidence.transfers if times.receiver == reference]
     ends += [times.at_ns for times in evidence.pings if times.host == reference]
     stamps = np.concatenate([np.zeros(0, dtype=np.int64), *(times[times >= 0] for times in ends)])
     return HostClock(
@@ -259,6 +264,6 @@ def _checked_by_pings(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
                     clock,
                     bound_ns=int(np.ceil(apart_ns + piece.bound_ns)),
                     method=DISPUTED,
-                    reason=f"pings lie {apart_ns / 1e6:.3f} ms apart from the offset of its collectives",
+                    reason=f"the offset from pings differs by {apart_ns / 1e6:.3f} ms from the offset from collectives",
                 )
     return clock

@@ -23,6 +23,7 @@ from telemetry.clocks.stored_evidence import Window, choose_places, read_evidenc
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log, one_line
 from telemetry.records import topology_of
+from telemetry.run_names import Attempt
 from telemetry.stores.interface import Reader, Store, StoreReader
 from telemetry.stores.queries import Ranks, Runs, Steps
 from telemetry.tables import HOST_CLOCKS, owned
@@ -33,9 +34,6 @@ ALIVE_NS = 600_000_000_000
 CLOSE_S = 5.0
 MAX_SHARE = 0.05
 """Share of one core. After a long round, the pause is longer."""
-
-Attempt = tuple[str, int]
-
 
 WINDOW_S = 60.0
 USUAL_STEPS = 256
@@ -74,6 +72,20 @@ def estimate_newest(reader: Reader, run_id: str, attempt: int, last_step: int, *
                 yield Estimate(window=window, clocks=tuple(align(read_evidence(reader, window, places, hosts))))
 
 
+def end_of_window(step: int, step_ns: float, newest_step: int) -> int:
+    """The last step of the window that contains ``step``, or ``newest_step`` if the window is not complete.
+
+    ``step_ns``: the usual duration of a step near ``step``.
+    """
+    size = _size(step_ns)
+    return min(newest_step, step // size * size + size - 1)
+
+
+def _size(step_ns: float) -> int:
+    """The number of steps in a window."""
+    return int(2 ** np.ceil(np.log2(max(1.0, WINDOW_S * 1e9 / max(1.0, step_ns)))))
+
+
 def _hosts(ranks: pa.Table, topology: Topology) -> tuple[str, ...]:
     hosts = [""] * topology.world_size
     for rank, host in zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True):
@@ -88,7 +100,7 @@ def _windows(reader: Reader, run_id: str, attempt: int, last_step: int, most: in
     if not steps.num_rows:
         return []
     step_ns = max(1.0, float(np.median(steps["duration_ns"].to_numpy())))
-    size = 2 ** int(np.ceil(np.log2(max(1.0, WINDOW_S * 1e9 / step_ns))))
+    size = _size(step_ns)
     last_ns = int(steps["start_ns"].to_numpy()[-1] + step_ns)
     firsts = [first for first in range(last_step // size * size, -1, -size)][: most + 1]
     if len(firsts) > 1 and last_step - firsts[0] + 1 < ENOUGH * size:

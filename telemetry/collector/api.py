@@ -3,6 +3,7 @@
     POST /v1/batches/{table}   Arrow in, {"rows", "duplicates"} out, once stored
     POST /v1/query             JSON in, Arrow out
     POST /v1/profiles          the order of a profile in JSON, {"profile_id"} out; needs the full token (profiles.py)
+    POST /v1/finding-actions   what a person did about a finding in JSON, {"action_id"} out (finding_actions.py)
     GET  /v1/clock             the collector's time, in JSON
     GET  /healthz  /metrics
 
@@ -37,14 +38,24 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, gener
 from prometheus_client.openmetrics import exposition as open_metrics
 
 from telemetry.collector.counters import Counters
+from telemetry.collector.finding_actions import ActionLog
 from telemetry.collector.gates import refuse
 from telemetry.collector.ingest import Ingest, QueueFullError
 from telemetry.collector.profiles import ProfileOrders, RefusedOrderError
-from telemetry.errors import AheadError, JumpError, TakenNameError, UnannouncedError, UnreachableError, UsageError
+from telemetry.errors import (
+    AheadError,
+    JumpError,
+    NotStoredError,
+    TakenNameError,
+    UnannouncedError,
+    UnreachableError,
+    UsageError,
+)
 from telemetry.printable import log
 from telemetry.stores.interface import Query, Reader, Store
 from telemetry.wire.client import STATUS_OF, CollectorTime
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
+from telemetry.wire.finding_action import MAX_ACTION_BYTES, decode_action
 from telemetry.wire.profile_order import MAX_ORDER_BYTES, decode_order
 
 NAME = f"{socket.gethostname()}/{os.getpid()}"
@@ -121,7 +132,7 @@ class _Queries:
         rows = self._reader.read(query)
         if rows.nbytes > self._max_answer_bytes:
             raise UsageError(
-                f"the answer has {rows.nbytes} bytes, the limit of this collector is {self._max_answer_bytes}",
+                f"the answer has {rows.nbytes} bytes; the limit of this collector is {self._max_answer_bytes}",
                 hint="query fewer steps or ranks, or raise RANKSCOPE_MAX_ANSWER_BYTES",
             )
         return encode(rows)
@@ -135,6 +146,7 @@ def make_router(
     *,
     max_answer_bytes: int,
     orders: ProfileOrders,
+    actions: ActionLog,
 ) -> APIRouter:
     """Routes for a store, its reader, and its writer."""
     router = APIRouter()
@@ -156,15 +168,6 @@ def make_router(
             return JSONResponse({**counts, "profiles": profiles})
         return JSONResponse(counts)
 
-    @router.post("/v1/profiles")
-    async def take_order(request: Request) -> Response:
-        try:
-            order = decode_order(await _body(request, JSON_TYPE, MAX_ORDER_BYTES))
-            profile_id = await to_thread.run_sync(orders.accept, order)
-        except (UsageError, UnreachableError) as error:
-            return refusal(error)
-        return JSONResponse({"profile_id": profile_id})
-
     @router.post("/v1/query")
     async def answer_query(request: Request) -> Response:
         try:
@@ -175,8 +178,31 @@ def make_router(
         counters.answered(type(query).__name__)
         return Response(answer, media_type=ARROW_TYPE)
 
+    _add_order_routes(router, orders, actions)
     _add_state_routes(router, store)
     return router
+
+
+def _add_order_routes(router: APIRouter, orders: ProfileOrders, actions: ActionLog) -> None:
+    """What people order or decide: profiles, and actions on findings."""
+
+    @router.post("/v1/profiles")
+    async def take_order(request: Request) -> Response:
+        try:
+            order = decode_order(await _body(request, JSON_TYPE, MAX_ORDER_BYTES))
+            profile_id = await to_thread.run_sync(orders.accept, order)
+        except (UsageError, UnreachableError) as error:
+            return refusal(error)
+        return JSONResponse({"profile_id": profile_id})
+
+    @router.post("/v1/finding-actions")
+    async def take_action(request: Request) -> Response:
+        try:
+            action = decode_action(await _body(request, JSON_TYPE, MAX_ACTION_BYTES))
+            action_id = await to_thread.run_sync(actions.accept, action)
+        except (UsageError, UnreachableError) as error:
+            return refusal(error)
+        return JSONResponse({"action_id": action_id})
 
 
 def _add_state_routes(router: APIRouter, store: Store) -> None:
@@ -225,7 +251,9 @@ async def _body(request: Request, content_type: str, limit_bytes: int | None = N
         chunks.append(chunk)
         size_bytes += len(chunk)
         if limit_bytes is not None and size_bytes > limit_bytes:
-            raise RejectedError(413, f"more than {limit_bytes} bytes", hint="query fewer ranks or names at a time")
+            raise RejectedError(
+                413, f"the body has more than {limit_bytes} bytes", hint="query fewer ranks or names at a time"
+            )
     return b"".join(chunks)
 
 
@@ -237,6 +265,8 @@ def refusal(error: Exception) -> JSONResponse:
             return refuse(STATUS_OF[JumpError], error.message, error.hint, stored)
         case TakenNameError() | AheadError() | UnannouncedError():
             return refuse(STATUS_OF[type(error)], error.message, error.hint)
+        case NotStoredError():
+            return refuse(404, error.message, error.hint)
         case UnreachableError():
             return refuse(503, error.message, error.hint)
         case UsageError():

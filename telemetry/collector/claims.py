@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from telemetry.collector.stored_numbers import MAX_NAMED_RANKS, Attempt, Rank, StoredNumbers
+from telemetry.collector.stored_numbers import MAX_NAMED_RANKS, Rank, StoredNumbers
 from telemetry.errors import RankscopeError, TakenNameError, UnannouncedError
+from telemetry.run_names import Attempt
 from telemetry.stores.interface import Reader, Store
 from telemetry.stores.queries.claims import NUMBER_BITS, NewestClaims, RankOpenings
 from telemetry.tables import NO_FOLDER
@@ -85,7 +86,7 @@ class Claims:
             self._held.setdefault((run_id, attempt), set()).add(rank)
 
     def check(self, ranks: set[Rank]) -> None:
-        """Return if all ``ranks`` are still this collector's.
+        """Return if this collector still holds the claims on all ``ranks``.
 
         Raises:
             LostClaimError: some are not.
@@ -207,7 +208,7 @@ def _refusal(batch: Batch, rank: int, known: Opening | None) -> RankscopeError |
     if known.opened_ns == folder:
         return None
     if folder == NO_FOLDER:
-        return _taken(batch, rank, "recorded from a folder that these rows do not name")
+        return _taken(batch, rank, "recorded from another folder, and these rows name no folder")
     return _unannounced(batch, rank)
 
 
@@ -217,6 +218,6 @@ def _taken(batch: Batch, rank: int, why: str) -> TakenNameError:
 
 def _unannounced(batch: Batch, rank: int) -> UnannouncedError:
     return UnannouncedError(
-        f"run {batch.run_id!r}, attempt {batch.attempt}: rank {rank} is not announced from this folder",
-        hint="send its row of `ranks` first; use the same version of agent and collector",
+        f"run {batch.run_id!r}, attempt {batch.attempt}: no row of `ranks` announces this folder of rank {rank}",
+        hint="send this row first; use the same version of agent and collector",
     )

@@ -21,6 +21,7 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.printable import log, printable
 from telemetry.profiles import SUPPORTED, TAKE_S, ProfileRequest
 from telemetry.records import parse_meta
+from telemetry.run_names import Attempt
 from telemetry.stores.interface import Reader, Store
 from telemetry.stores.queries import Heartbeats, OpenProfileRequests, Ranks
 from telemetry.tables import PROFILE_REQUESTS, owned
@@ -31,7 +32,6 @@ SECOND_NS = 10**9
 REFRESH_NS = SECOND_NS
 LIVE_NS = 60 * SECOND_NS
 """A rank lives if its newest heartbeat is not older."""
-Attempt = tuple[str, int]
 Clock = Callable[[], int]
 
 
@@ -67,7 +67,7 @@ class ProfileOrders:
         if not self.is_open:
             raise RefusedOrderError(
                 403,
-                "this collector accepts no orders of profiles, because it has no RANKSCOPE_TOKEN",
+                "this collector accepts no requests for profiles, because it has no RANKSCOPE_TOKEN",
                 hint="restart it with RANKSCOPE_TOKEN set, or use `rankscope profile --spool DIR` on the ranks' host",
             )
         ranks = tuple(dict.fromkeys(order.ranks))
@@ -78,7 +78,7 @@ class ProfileOrders:
         table = pa.Table.from_pylist(rows, schema=PROFILE_REQUESTS)
         self._store.insert("profile_requests", owned(table, order.run_id, order.attempt))
         numbers = ", ".join(map(str, ranks))
-        log(f"rankscope collect: profile {profile_id} of ranks {numbers} of run {printable(order.run_id)} ordered")
+        log(f"rankscope collect: profile {profile_id} of ranks {numbers} of run {printable(order.run_id)} requested")
         self._refreshed_ns = 0
         return profile_id
 
@@ -126,7 +126,7 @@ class ProfileOrders:
                 raise RefusedOrderError(
                     409,
                     f"rank {rank} of run {order.run_id} is not live: no heartbeat within {LIVE_NS // SECOND_NS} s",
-                    hint="a profile needs a running rank whose agent reaches the collector",
+                    hint="check that the rank runs and that its agent reaches the collector",
                 )
             if SUPPORTED not in parse_meta(known[rank]["meta"]):
                 raise RefusedOrderError(

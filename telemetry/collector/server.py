@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from telemetry.clocks.windows import ClockKeeper
 from telemetry.collector.api import make_router
 from telemetry.collector.counters import Counters
+from telemetry.collector.finding_actions import ActionLog
 from telemetry.collector.guard import guard
 from telemetry.collector.ingest import Ingest
 from telemetry.collector.otlp.api import make_otlp_router
@@ -46,7 +47,15 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
     reader = answering(store, settings)
     orders = ProfileOrders(store, reader, is_open=bool(settings.tokens.full))
     app.include_router(
-        make_router(store, reader, ingest, counters, max_answer_bytes=settings.max_answer_bytes, orders=orders)
+        make_router(
+            store,
+            reader,
+            ingest,
+            counters,
+            max_answer_bytes=settings.max_answer_bytes,
+            orders=orders,
+            actions=ActionLog(store=store, reader=reader),
+        )
     )
     app.include_router(make_otlp_router(store, ingest, counters, settings))
     guard(app, settings, counters.refused)
@@ -68,7 +77,7 @@ def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) 
     limit_arenas()
     # The port first: a second collector must fail before it opens the store of the first.
     with listen(settings.host, settings.port) as listener:
-        store = open_store(settings.store, retention_days=settings.retention_days)
+        store = open_store(settings.store, limits=settings.limits)
         try:
             app = create_app(store, settings)
             if extend:

@@ -12,6 +12,7 @@ from telemetry.errors import UsageError
 from telemetry.plain_errors import in_plain_words
 from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.address import is_loopback
+from telemetry.stores.retention import Limits
 
 Live = Literal["interval", "websocket"]
 
@@ -99,6 +100,9 @@ class ServerSettings(BaseSettings):
                 f"listening on {self.host} needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN and "
                 "RANKSCOPE_READ_TOKEN, each to its own line of `openssl rand -hex 32`"
             )
+        for name in self.allowed_hosts:
+            if "/" in name or name.count(":") == 1:
+                raise ValueError(f"{name!r} in RANKSCOPE_ALLOWED_HOSTS is not a host name: omit scheme, port and path")
         given = [token for token in (self.tokens.full, self.tokens.write, self.tokens.read) if token]
         if len(set(given)) < len(given):
             raise ValueError("two of the tokens are the same: use a different token for each purpose")
@@ -117,8 +121,15 @@ class CollectorSettings(ServerSettings):
     """How long the first batch waits for others to share its insert."""
     retention_days: int | None = Field(default=None, ge=0, le=36_500)
     """How long raw rows are kept: ``telemetry/stores/retention.py``. 0: forever; None: as configured in the store."""
+    findings_days: int | None = Field(default=None, ge=0, le=36_500)
+    """How long the findings log is kept. 0: forever; None: as configured in the store, a year at first."""
     clocks_s: float = Field(default=30.0, ge=0, le=3600)
     """Seconds between two alignments of hosts' clocks; 0: none."""
+
+    @property
+    def limits(self) -> Limits:
+        """How long rows are kept."""
+        return Limits(raw_days=self.retention_days, findings_days=self.findings_days)
 
 
 def _origin(place: Sequence[str | int], arguments: Mapping[str, object]) -> str:

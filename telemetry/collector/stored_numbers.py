@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from telemetry.errors import JumpError
 from telemetry.record.rank_file import SEGMENT_RECORDS
 from telemetry.records import RECORDS_LOST
+from telemetry.run_names import Attempt
 from telemetry.settings import MAX_SEGMENTS
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import HighWater, NumberedTable
@@ -34,8 +35,6 @@ from telemetry.wire.codec import Batch, rank_runs
 
 Rank = tuple[str, int, int]
 """Run, attempt, rank."""
-Attempt = tuple[str, int]
-"""Run, attempt."""
 
 MAX_NAMED_RANKS = 4096
 """If there are more ranks, a query reads all ranks of the attempt."""
@@ -85,9 +84,9 @@ def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, i
     stored = {rank: position[rank] for rank in ranks}
     rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
     return JumpError(
-        f"run {batch.run_id!r}, attempt {batch.attempt}: {batch.table} of rank {rank} jump from record "
-        f"{stored[rank]} to {seq}: more than the {MAX_JUMP} that a spool holds",
-        hint="records are numbered from 0 in each folder; a mark records-lost gives the number of missing ones",
+        f"run {batch.run_id!r}, attempt {batch.attempt}: the numbers of {batch.table} of rank {rank} jump from record "
+        f"{stored[rank]} to {seq}, but a spool holds at most {MAX_JUMP} records",
+        hint="number records from 0 in each folder. If records are missing, send a mark records-lost with their number",
         stored=stored,
     )
 

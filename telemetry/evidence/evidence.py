@@ -84,7 +84,7 @@ def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
 
 
 def kept(folder: Path, rank: int) -> list[Evidence]:
-    """The evidence in the rank's folder. A text that is too large is left out."""
+    """Read the evidence in the rank's folder. Texts that are too large are left out."""
     found: list[Evidence] = []
     with suppress(OSError), open_folder(folder, below=RANK_FOLDER_DEPTH) as opened, opened.folder(FOLDER_NAME) as place:
         for kind in KINDS:

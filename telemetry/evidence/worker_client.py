@@ -36,11 +36,11 @@ _NUM_NAMES = RANK_FOLDER_DEPTH + 2
 
 @contextmanager
 def open_socket(path: Path, *, user: int, folder: Path | None) -> Iterator[int]:
-    """An O_PATH descriptor of what is at ``path``, which a rank of ``user`` names. Root has the user's rights in the
-    block. ``folder``: the rank's folder, where it is known.
+    """An O_PATH descriptor of the file at ``path``, a path that a rank of ``user`` gave. In the block, a process of
+    root has the rights of this user. ``folder``: the rank's folder, if it is known.
 
     Raises:
-        OSError: there is nothing, or it must not be opened.
+        OSError: the file does not exist, or must not be opened.
     """
     place, below = checked_place(path, user=user, folder=folder)
     with open_folder(place.parent, below=below) as opened:

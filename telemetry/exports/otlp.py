@@ -199,7 +199,7 @@ def _refuse_other_protocols() -> None:
         name = f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL"
         if os.environ.get(name, "http/protobuf") != "http/protobuf":
             raise UsageError(
-                f"{name}={os.environ[name]}", hint="this export supports only http/protobuf, as most receivers do"
+                f"{name} is {os.environ[name]!r}, which is not supported", hint="use http/protobuf, or unset it"
             )
 
 

@@ -162,13 +162,13 @@ class Folder:
 
 @contextmanager
 def open_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
-    """The folder at ``path``, which exists. Root has its owner's rights in the block.
+    """Open the existing folder at ``path``. In the block, a process of root has the rights of the folder's owner.
 
-    ``below``: how many of the last names in ``path`` must be no links and no mount points, and must have one owner. The
-    folder before them is trusted: a person has named it.
+    ``below``: this number of the last names in ``path`` must not be links or mount points, and must have one owner. The
+    folder before them is trusted, because a person has named it.
 
     Raises:
-        OSError: it cannot be opened, or is not as it must be.
+        OSError: the folder cannot be opened, or one of these names is not allowed.
     """
     base, names = _parted(path, below)
     with ExitStack() as opened:

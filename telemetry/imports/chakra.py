@@ -63,7 +63,7 @@ def _by_rank(files: Sequence[Path]) -> dict[int, TraceFile]:
         match = _RANK.search(path.name)
         rank = 0 if len(files) == 1 else int(match[1]) if match else rank_in_name(path)
         if rank is None or rank in found or rank >= MAX_RANKS:
-            what = "does not contain its rank" if rank is None else f"is of rank {rank}, like another file"
+            what = "does not contain its rank" if rank is None else f"is of rank {rank}, and so is another file"
             raise UnreadableError(f"{path} {what}", hint="put the rank into the name of each file: chakra.3.et")
         found[rank] = _trace(path, rank)
     return dict(sorted(found.items()))
@@ -142,7 +142,7 @@ def _begins(path: Path, nodes: Sequence[Node]) -> Ints:
             if not waiting[follower]:
                 ready.append(follower)
     if num_done < len(nodes) or max(begin_us) > LAST_NS // 4000:
-        raise UnreadableError(f"{path}: nodes depend on each other in a circle, or take too long", hint=HINT)
+        raise UnreadableError(f"{path}: dependencies of nodes form a cycle, or durations are too long", hint=HINT)
     started_us = max(int(path.stat().st_mtime_ns // 1000) - max(begin_us), 0)
     return np.array([(started_us + begin) * 1000 for begin in begin_us], dtype=np.int64)
 

@@ -176,7 +176,7 @@ def check_sound(run: ImportedRun) -> None:
     assert run.hosts, "no rank"
     rank, seq = spans["rank"].to_numpy(), spans["seq"].to_numpy()
     assert all(0 <= named < run.topology.world_size for named in run.hosts), "a rank beyond the topology"
-    assert set(np.unique(rank).tolist()) <= set(run.hosts), "spans of a rank that is not named"
+    assert set(np.unique(rank).tolist()) <= set(run.hosts), "spans of a rank that is not in the list of ranks"
     is_step = spans["stage"].to_numpy() == int(Stage.STEP)
     same = rank[1:] == rank[:-1]
     assert bool((rank[1:] >= rank[:-1]).all()), "not ordered by rank"

@@ -52,7 +52,9 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
             )
         rank = rank or 0
         if rank >= min(trace.world_size or MAX_RANKS, MAX_RANKS):
-            raise UnreadableError(f"{trace.path} is of rank {rank}"[:300], hint="ranks are below the size of the job")
+            raise UnreadableError(
+                f"{trace.path} is of rank {rank}"[:300], hint="this is too large for the number of ranks"
+            )
         if rank in found:
             raise UnreadableError(
                 f"{found[rank].path} and {trace.path} are both of rank {rank}", hint="give one file for each rank"
@@ -101,11 +103,11 @@ def _world_size(traces: Mapping[int, TraceFile], degrees_given: Mapping[Axis, in
 def _given_mesh(traces: Mapping[int, TraceFile], degrees_given: Mapping[Axis, int], mesh: Topology) -> Topology:
     if degrees_given:
         raise UsageError(
-            "--mesh together with --dp, --pp or --tp", hint="use only --mesh: it gives every axis with its degree"
+            "--mesh does not work with --dp, --pp or --tp", hint="use only --mesh: it gives every axis with its degree"
         )
     sizes = {trace.world_size for trace in traces.values() if trace.world_size} or {mesh.world_size}
     if sizes != {mesh.world_size} or max(traces) >= mesh.world_size:
-        raise UsageError(f"{mesh} do not make the {max(*sizes, max(traces) + 1)} ranks of the job", hint=DEGREES_HINT)
+        raise UsageError(f"{mesh} does not give the {max(*sizes, max(traces) + 1)} ranks of the job", hint=DEGREES_HINT)
     return mesh
 
 
@@ -155,7 +157,7 @@ def _filled(degrees_given: Mapping[Axis, int], world_size: int) -> Topology:
     topology = _grid(degrees)
     if topology.world_size != world_size:
         grid = " x ".join(f"{axis} {degree}" for axis, degree in degrees.items())
-        raise UsageError(f"{grid} do not make the {world_size} ranks of the job", hint=DEGREES_HINT)
+        raise UsageError(f"{grid} does not give the {world_size} ranks of the job", hint=DEGREES_HINT)
     return topology
 
 

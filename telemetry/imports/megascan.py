@@ -185,7 +185,7 @@ def _places(path: Path, args: Mapping[str, Any]) -> Places:
     numbers = [whole(args.get(name), most=MAX_RANKS - 1) for name in ("g_rk", "dp_rk", "pp_rk", "tp_rk")]
     rank, dp, pp, tp = numbers
     if rank is None or dp is None or pp is None or tp is None:
-        raise UnreadableError(f"{path}: an event without g_rk, dp_rk, pp_rk or tp_rk", hint=HINT)
+        raise UnreadableError(f"{path}: an event has no g_rk, dp_rk, pp_rk or tp_rk", hint=HINT)
     return Places(rank=rank, dp=dp, pp=pp, tp=tp)
 
 

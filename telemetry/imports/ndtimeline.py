@@ -99,7 +99,7 @@ def _in_trace(path: Path) -> Iterator[Operation]:
         rank, pp, tp = numbers
         step, dp = whole(args.get("step")), whole(event.get("pid"), most=MAX_RANKS - 1)
         if rank is None or pp is None or tp is None or dp is None or step is None:
-            raise UnreadableError(f"{path}: an event without rank, step, tp, pp or pid", hint=HINT)
+            raise UnreadableError(f"{path}: an event has no rank, step, tp, pp or pid", hint=HINT)
         yield Operation(
             places=Places(rank=rank, dp=dp, pp=pp, tp=tp),
             stages=STAGES.get(text(event.get("name")), ()),
@@ -125,7 +125,7 @@ def _in_line(path: Path, number: int, match: re.Match[str], hosts: dict[int, str
     durations, starts = ([part for part in match[group].split(",") if part.strip()] for group in (2, 3))
     steps = _steps(match, len(durations))
     if len(durations) != len(starts) or steps is None:
-        raise UnreadableError(f"{path}, line {number}: numbers of durations, starts and steps differ", hint=HINT)
+        raise UnreadableError(f"{path}, line {number}: the numbers of durations, starts and steps differ", hint=HINT)
     places = _places(path, number, info)
     hosts[places.rank] = text(info.get("ip", "")).removesuffix("0.0.0.0")
     for step, start, duration in zip(steps, starts, durations, strict=True):

@@ -87,7 +87,7 @@ def _by_rank(files: Sequence[Sequence[TraceFile]]) -> dict[int, TraceFile]:
             raise UnreadableError(f"{trace.path} does not contain its rank", hint=hint)
         if rank in found or rank >= MAX_RANKS:
             raise UnreadableError(
-                f"{trace.path} is of rank {rank}, like another file", hint="give one file for each rank"
+                f"{trace.path} is of rank {rank}, and so is another file", hint="give one file for each rank"
             )
         found[rank] = trace
     return dict(sorted(found.items()))
@@ -154,7 +154,8 @@ def _times(tables: Tables, path: Path, table: str, base_ns: Any, columns: Sequen
         if not isinstance(begin, int) or not isinstance(end, int):
             continue
         if not (0 <= begin + base_ns <= end + base_ns <= LAST_NS):
-            raise UnreadableError(f"{path}: a row of {table} begins at {begin} and ends at {end}", hint=HINT)
+            text = f"{path}: times of a row of {table} are not valid: it begins at {begin} and ends at {end}"
+            raise UnreadableError(text, hint=HINT)
         yield base_ns + begin, base_ns + end, *others
 
 

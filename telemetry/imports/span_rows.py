@@ -52,11 +52,13 @@ class Rows:
         """
         if not (0 <= start_ns <= LAST_NS and 0 <= duration_ns <= LAST_NS):
             raise UnreadableError(
-                f"{stage.label} of rank {rank} begins at {start_ns} ns and takes {duration_ns} ns",
-                hint="times are nanoseconds since 1970; check that the file is not damaged",
+                f"times of {stage.label} of rank {rank} are not valid: it begins at {start_ns} ns and takes "
+                f"{duration_ns} ns",
+                hint="times are nanoseconds since 1970. Check that the file is not damaged",
             )
         if not 0 <= step < LAST_STEP:
-            raise UnreadableError(f"step {step} of rank {rank}", hint=f"steps are numbers from 0 to {LAST_STEP - 1}")
+            hint = f"steps are numbers from 0 to {LAST_STEP - 1}"
+            raise UnreadableError(f"rank {rank} has a span in step {step}, which is out of range", hint=hint)
         if len(self.singles) >= MAX_SPANS:
             raise UnreadableError(f"more than {MAX_SPANS:,} spans", hint="import fewer steps at a time")
         found = {"rank": rank, "stage": int(stage), "step": step, "start_ns": start_ns, "duration_ns": duration_ns}

@@ -7,12 +7,11 @@ import pyarrow as pa
 
 from telemetry.agent.host import WRONG
 from telemetry.agent.tail import RankTail, rank_rows
-from telemetry.errors import UnreadableError, UsageError
+from telemetry.errors import UnreadableError
 from telemetry.evidence.evidence import evidence_rows, kept
 from telemetry.evidence.rank_state import heartbeat, heartbeat_rows, is_alive
 from telemetry.printable import log
-from telemetry.record.reader import find_rank_dirs
-from telemetry.settings import spool_of
+from telemetry.record.reader import find_rank_dirs, no_rank_file
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.tables import owned
@@ -29,10 +28,7 @@ def store_from_spool(spool: Path) -> Store:
     """
     folders = find_rank_dirs(spool)
     if not folders:
-        raise UsageError(
-            f"no rank file under {spool}",
-            hint=f"use --spool with the folder into which ranks write. Their default folder is {spool_of()}",
-        )
+        raise no_rank_file(spool)
     store = EmbeddedStore()
     store.migrate()
     loaded = [_load(store, folder) for folder in folders]

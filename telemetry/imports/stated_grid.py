@@ -62,7 +62,7 @@ def topology_of_options(options: ImportOptions, world_size: int) -> Topology | N
     """
     degrees = {name: degree for name in ("dp", "pp", "tp") if (degree := getattr(options, name)) is not None}
     if options.mesh is not None and degrees:
-        raise UsageError("--mesh together with --dp, --pp or --tp", hint="use only --mesh")
+        raise UsageError("--mesh does not work with --dp, --pp or --tp", hint="use only --mesh")
     if options.mesh is None and not degrees:
         return None
     topology = options.mesh or _filled(degrees, world_size)

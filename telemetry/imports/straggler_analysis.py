@@ -90,7 +90,7 @@ def _one_trace(paths: Sequence[Path], options: ImportOptions) -> Path:
         hint = "give the layout in meta-NAME.yaml: --meta FILE"
         raise UsageError(f"{FORMAT} does not accept --dp, --pp, --tp, --mesh", hint=hint)
     if len(paths) != 1:
-        raise UsageError(f"{len(paths)} paths", hint=f"{FORMAT} needs one trace-NAME.parquet, or a folder with one")
+        raise UsageError(f"{len(paths)} paths are given", hint="give one trace-NAME.parquet, or a folder with one")
     (path,) = paths
     if not path.is_dir():
         return path

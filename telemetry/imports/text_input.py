@@ -73,7 +73,7 @@ def content_of(path: Path, hint: str) -> bytes:
         raise UsageError(f"{path}: {error.strerror}", hint=hint) from error
     if len(content) > MAX_BYTES:
         raise UnreadableError(
-            f"{path} has more than {MAX_BYTES / 2**30:g} GiB of text", hint="record fewer steps into one file"
+            f"the text of {path} is longer than {MAX_BYTES / 2**30:g} GiB", hint="record fewer steps into one file"
         )
     return content
 

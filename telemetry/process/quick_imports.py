@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import modules in this block. Collections begin after it, and never look at the objects that exist by then.
+    """Import modules in this block, without garbage collection. Later collections ignore all objects of that time.
 
-    So a forked process shares the memory of these objects with its parent: a collection would write into each of them.
+    So a forked process shares the memory of these objects with its parent. A collection would write into each of them.
     """
     was_enabled = gc.isenabled()
     gc.disable()

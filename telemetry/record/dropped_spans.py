@@ -40,7 +40,9 @@ class Reason(StrEnum):
     )
     NO_NUMBER = "the number of the step is not an integer: use rankscope.step(number)"
     UNKNOWN_STAGE = "no such stage: see rankscope.Stage"
-    CAPTURED = "it began or ended in the capture of a CUDA graph, where no work runs: put it around the graph's replay"
+    CAPTURED = (
+        "it began or ended in the capture of a CUDA graph, in which no work runs: put it around the graph's replay"
+    )
     FORKED = (
         "a forked process, such as a DataLoader worker, does not record: put a span around the wait for its result in "
         "the process that called rankscope.start"

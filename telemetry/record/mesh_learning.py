@@ -118,7 +118,7 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     names = mesh.mesh_dim_names
     ranks = np.asarray(mesh.mesh.tolist(), dtype=np.int64)
     if not names or ranks.ndim != len(names):
-        raise UsageError("a DeviceMesh without names", hint='give it mesh_dim_names=("pp", "dp_shard", "tp")')
+        raise UsageError("the DeviceMesh has no names", hint='give it mesh_dim_names=("pp", "dp_shard", "tp")')
     axes: dict[str, Stretch] = {}
     for dimension, name_given in enumerate(names):
         name = (axes_described(f"mesh_{name_given}") or (str(name_given),))[0]

@@ -35,6 +35,7 @@ from telemetry.record.segments import (
 from telemetry.record.shipping_page import read_acked
 from telemetry.record.state_page import LiveState, read_state
 from telemetry.records import RankIdentity, identity_from
+from telemetry.settings import spool_of
 
 MAX_RECORDS = 65536
 MAX_META_BYTES = 2**20
@@ -44,6 +45,16 @@ def find_rank_dirs(spool: Path, run: str | None = None, attempt: int | None = No
     """Folders of ranks below ``spool``, of one run and attempt or of all, in order of run, attempt and rank."""
     found = [folder for name in _run_names(Path(spool), run) for folder in _rank_dirs(Path(spool), name, attempt)]
     return sorted(found, key=lambda path: (path.parent.parent.name, int(path.parent.name), path.name))
+
+
+def no_rank_file(spool: Path) -> UsageError:
+    """The error for a folder without rank files. Its hint names the folders of a driven job, if ``spool`` is in one."""
+    of_nodes = sorted(path for job in (spool, spool.parent) for path in job.glob("drive/nodes/*/spool"))
+    if of_nodes:
+        hint = f"the ranks of a driven job write into a folder for each node: --spool {of_nodes[0]}"
+    else:
+        hint = f"use --spool with the folder into which ranks write. Their default folder is {spool_of()}"
+    return UsageError(f"no rank file under {spool}", hint=hint)
 
 
 def _run_names(spool: Path, run: str | None) -> list[str]:

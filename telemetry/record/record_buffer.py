@@ -104,7 +104,7 @@ class RecordBuffer:
             into[place : place + len(records)] = records
 
     def sample(self, metric: str, value: float, step: int | None = None) -> None:
-        """Record a number as of now; of an earlier step if ``step`` names it."""
+        """Record a number with the current time. ``step``: the number of an earlier step, if it belongs to one."""
         try:
             name, number = name_bytes(metric), float(value)
             of_step = self.step_number if step is None else step & 0xFFFFFFFF

@@ -50,7 +50,7 @@ class Recorder(RecordBuffer):
         self._fill_pools()
 
     def span(self, stage: AnyStage, microbatch: int = -1, chunk: int = -1, size_bytes: int = 0, peer: int = -1) -> Span:
-        """A context manager: the span of a stage."""
+        """A context manager that records the span of a stage."""
         try:
             timed = self._pools[stage][self.depth]
         except (KeyError, IndexError, TypeError):
@@ -65,7 +65,7 @@ class Recorder(RecordBuffer):
         return timed
 
     def step(self, number: int) -> Span:
-        """A context manager: the span of a whole step. What is recorded from now on belongs to it."""
+        """A context manager that records a step. Everything that is recorded from now on belongs to this step."""
         try:
             self.begin_step(number)
         except (TypeError, ValueError, OverflowError):
@@ -73,7 +73,7 @@ class Recorder(RecordBuffer):
         return self.span(Stage.STEP)
 
     def begin_step(self, number: int) -> None:
-        """What is recorded from now on belongs to this step. Records no span.
+        """Begin a step without a span. Everything that is recorded from now on belongs to this step.
 
         Raises:
             TypeError, ValueError, OverflowError: it is not a number.

@@ -200,7 +200,7 @@ class Session:
         return True
 
     def note_gpu(self, uuid: str) -> None:
-        """Add the UUID of the GPU that this rank uses to its identity, unless the user gave one.
+        """Store the UUID of the GPU of this rank in the identity of the rank, unless the user gave one.
 
         Raises:
             OSError: the identity cannot be written.

@@ -26,18 +26,18 @@ from telemetry.stages import STAGE_BY_LABEL, Stage, StageClass, Stream
 from telemetry.topology import Topology
 
 span = RECORDER.span
-"""``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager. ``stage`` is a ``Stage`` or its
-label."""
+"""``span(stage, microbatch=-1, chunk=-1, size_bytes=0, peer=-1)``: a context manager that records a stage. ``stage`` is
+a ``Stage`` or its label."""
 step = RECORDER.step
-"""``step(number)``: a context manager, the span of a whole step; what is recorded from now on belongs to it. A step
-that an exception interrupts does not count as a step: it gets the mark ``step-interrupted``."""
+"""``step(number)``: a context manager that records a step. Everything that is recorded from now on belongs to this
+step. If an exception interrupts the step, it is not recorded. The mark ``step-interrupted`` is recorded instead."""
 mark = RECORDER.mark
-"""``mark(name, text="")``: something happened now."""
+"""``mark(name, text="")``: record an event that happened now."""
 sample = RECORDER.sample
-"""``sample(metric, value, step=None)``: a number as of now, or of the earlier step ``step``."""
+"""``sample(metric, value, step=None)``: record a number, of the current step or of the earlier step ``step``."""
 record_span = RECORDER.record_span
 """``record_span(stage, start_ns, duration_ns, *, microbatch, chunk, size_bytes, peer, op_seq, cpu_ns, issue_ns,
-clock)``: a span that is over, on CLOCK_MONOTONIC (``time.monotonic_ns``); from any thread."""
+clock)``: record a span that has ended. Times are ``time.monotonic_ns``. It may be called on any thread."""
 
 __all__ = [
     "RECORDER",
@@ -81,25 +81,26 @@ def start(
     role: str | None = None,
     meta: dict[str, str] | None = None,
 ) -> Session:
-    """Record this process as one rank of a run. Missing arguments come from the environment (torchrun's, and
-    ``telemetry.settings``).
+    """Record this process as one rank of a run.
 
-    ``device`` selects the clock of steps, compute and communication. ``auto``: the CUDA device that this process uses,
-    as soon as it does, also after a later ``set_device``; else the host. ``cuda``: the same, and an error if there is
-    no such device. ``cpu``: the host. CUDA is not initialised for this, and no unused device gets a context.
+    Missing arguments come from the environment: the variables of torchrun and of ``telemetry.settings``. This function
+    never raises. If recording cannot start, one line on stderr gives the reason, and training continues.
 
-    ``topology`` may be torch's DeviceMesh. Without it, and without RANKSCOPE_MESH, the mesh is learned from the names
-    of the job's process groups; until then all ranks count as data parallel.
-
-    ``role``: what this rank does in a job with several programs, such as ``actor`` or ``rollout``. Ranks are compared
-    within a role. ``rank`` and ``topology`` then number the ranks of all programs.
-
-    Without ``rank``, ranks of replica groups (``telemetry/replica_groups.py``) are numbered over all groups, and
-    ``topology`` may be the mesh of one group.
-
-    With a ``collector`` (its URL), the first rank of each host starts the host's agent, unless ``agent`` is False.
-    Never raises: if it cannot record, it writes the reason to stderr once, and training continues. A run whose name
-    cannot be used (``telemetry/run_names.py``) is recorded under the nearest name that can.
+    Args:
+        run: name of the run. An invalid name is replaced by the nearest valid one (``telemetry/run_names.py``).
+        topology: a ``Topology``, or torch's DeviceMesh. Without it, and without RANKSCOPE_MESH, the mesh is learned
+            from the names of the process groups. Until then all ranks count as data parallel.
+        rank: number of this rank in the whole job. Without it, ranks of replica groups are numbered over all groups
+            (``telemetry/replica_groups.py``), and ``topology`` may be the mesh of one group.
+        spool: folder of rank files.
+        collector: URL of the collector. The first rank of each host then starts the agent of the host.
+        agent: False: this rank starts no agent.
+        device: clock of steps, compute and communication. ``auto``: the CUDA device that this process uses, otherwise
+            the host. ``cuda``: the same, but recording does not start if there is no CUDA device. ``cpu``: the host.
+            No value initialises CUDA or creates a context on an unused device.
+        role: what this rank does in a job with several programs, such as ``actor`` or ``rollout``. Ranks are compared
+            within a role. ``rank`` and ``topology`` then count the ranks of all programs.
+        meta: other facts to store with the rank, such as the name of the model.
     """
     given: dict[str, Any] = {
         "run_id": run, "rank": rank, "local_rank": local_rank, "host": host, "attempt": attempt, "spool": spool,

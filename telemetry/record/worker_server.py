@@ -9,15 +9,18 @@ printed. If there is no path for the socket, one line is printed. The rank itsel
 
 import hashlib
 import os
+import socket
+import stat
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from ctypes import py_object, pythonapi
 from pathlib import Path
 from typing import Any
 
 from telemetry.errors import UnsafeFolderError
-from telemetry.files.private_files import make_folder
+from telemetry.files.private_files import Folder, make_folder
 from telemetry.printable import log
 from telemetry.record.layout import RANK_FOLDER_DEPTH
 
@@ -33,6 +36,9 @@ MAX_PATH_BYTES = 107
 """The limit of AF_UNIX."""
 MAX_SERVERS = 4
 """In one process, which may record one run after another: see :func:`_never_destroy`."""
+
+OLD_NS = 3600 * 10**9
+"""A socket of this age without a listener belongs to a process that was killed."""
 
 _num_started = 0
 _path: Path | None = None
@@ -110,7 +116,7 @@ def _place_for_socket(folder: Path) -> Path:
             faults.append(f"{path} is too long")
             continue
         try:
-            _make_private(path.parent, below)
+            _make_private(path.parent, below, is_shared=path is not own)
         except OSError as error:
             faults.append(error.message if isinstance(error, UnsafeFolderError) else str(error))
         else:
@@ -123,6 +129,31 @@ def short_folder_name(user: int) -> str:
     return f"rankscope-{user}-workers"
 
 
-def _make_private(folder: Path, below: int) -> None:
+def _remove_dead_sockets(folder: Folder) -> None:
+    """Remove sockets of killed processes. A killed process cannot remove its own. Never raises."""
+    with suppress(OSError):
+        for name in folder.names():
+            with suppress(OSError):
+                is_old = time.time_ns() - folder.changed_ns(name) > OLD_NS
+                if is_old and folder.kind(name) == stat.S_IFSOCK and not _has_listener(folder, name):
+                    folder.remove(name)
+
+
+def _has_listener(folder: Folder, name: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        try:
+            client.connect(f"/proc/self/fd/{folder.descriptor}/{name}")
+        except ConnectionRefusedError:
+            return False
+        except OSError:  # for example, too many requests are waiting
+            return True
+    return True
+
+
+def _make_private(folder: Path, below: int, *, is_shared: bool) -> None:
+    """``is_shared``: other ranks of this user have sockets in the folder too."""
     with make_folder(folder, below=below) as place:
         os.fchmod(place.descriptor, 0o700)  # whatever RANKSCOPE_UMASK is: no other user may reach the server
+        if is_shared:
+            _remove_dead_sockets(place)

@@ -70,7 +70,9 @@ def parse_address(url: str, environment: Mapping[str, str] = os.environ) -> Serv
     if parts is None or parts["scheme"] not in PORTS:
         raise UsageError("store address: unknown form", hint=f"use {ADDRESSES}")
     if "@" in f"{parts['database']}{parts['options']}":
-        raise UsageError("store address: an @ after the hosts", hint="in a password write / ? # @ as %2F %3F %23 %40")
+        raise UsageError(
+            "store address: there is an @ after the hosts", hint="write / ? # @ of a password as %2F %3F %23 %40"
+        )
     credentials, _, hosts = parts["place"].rpartition("@")
     user, _, password = credentials.partition(":")
     options = _options(parts["options"] or "", secure=parts["scheme"] == "clickhouses")
@@ -114,10 +116,13 @@ def _options(text: str, *, secure: bool) -> dict[str, str]:
     if not secure and options.keys() & {"ca_certs", "verify"}:
         raise UsageError("store address: ca_certs and verify need TLS", hint="use clickhouses://")
     if options.get("verify", "1") not in ("0", "1"):
-        raise UsageError(f"store address: verify={options['verify']}", hint="verify=0 trusts any certificate")
+        raise UsageError(
+            f"store address: verify={options['verify']} is not valid",
+            hint="use verify=0 to trust any certificate, or omit it",
+        )
     if "ca_certs" in options and not Path(options["ca_certs"]).is_file():
         raise UsageError(
-            f"store address: no file {options['ca_certs']!r}", hint="ca_certs=FILE holds certificates, PEM"
+            f"store address: no file {options['ca_certs']!r}", hint="give ca_certs a file with certificates (PEM)"
         )
     return options
 

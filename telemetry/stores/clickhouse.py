@@ -56,14 +56,13 @@ class ClickHouseStore:
         )
         self._inserts = RunningInserts(f"{INSERT_MARK}{address.database}-", self._running_inserts)
 
-    def migrate(self, *, retention_days: int | None = None) -> None:
+    def migrate(self, *, limits: retention.Limits = retention.NO_CHANGE) -> None:
         with self._translated("create the database"), self._without_database() as connection:
             connection.execute(self._create_database())
         migrations.migrate(self.database)
-        if retention_days is not None:
-            retention.retain(self.database, retention_days)
+        retention.retain(self.database, limits)
 
-    def plan(self, *, retention_days: int | None = None) -> list[str]:
+    def plan(self, *, limits: retention.Limits = retention.NO_CHANGE) -> list[str]:
         """The database may be missing."""
         with self._translated("inspect the database"), self._without_database() as connection:
 
@@ -73,8 +72,8 @@ class ClickHouseStore:
             name = self._address.database
             exists = query(f"SELECT name FROM system.databases WHERE name = '{name}'").num_rows
             database = migrations.Database(execute=_refuse, query=query, name=name, cluster=self._address.cluster)
-            limits = [] if retention_days is None else retention.plan(database, retention_days)
-            return [self._create_database()] * (not exists) + migrations.plan(database) + limits
+            expiry = retention.plan(database, limits)
+            return [self._create_database()] * (not exists) + migrations.plan(database) + expiry
 
     @property
     def database(self) -> migrations.Database:

@@ -177,8 +177,8 @@ class Connection(Client):  # type: ignore[misc]
         return block
 
 
-def make_connection(address: ServerAddress, host: Host, *, database: str) -> Connection:
-    """A connection. It is opened at its first use."""
+def make_connection(address: ServerAddress, host: Host, *, database: str, use_numpy: bool = True) -> Connection:
+    """A connection. It is opened at its first use. ``use_numpy``: columns are arrays. They cannot hold every type."""
     return Connection(
         host.name,
         port=host.port,
@@ -194,5 +194,5 @@ def make_connection(address: ServerAddress, host: Host, *, database: str) -> Con
         connect_timeout=CONNECT_S,
         send_receive_timeout=ANSWER_S,
         tcp_keepalive=KEEPALIVE,
-        settings={"use_numpy": True, "insert_block_size": 100_000_000},
+        settings={"use_numpy": use_numpy, "insert_block_size": 100_000_000},
     )

@@ -16,17 +16,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from weakref import ref
 
 import pyarrow as pa
-from chdb import ChdbError
-from chdb.session import Session
 
 from telemetry.errors import RankscopeError, UnreachableError
 from telemetry.printable import log
 from telemetry.stores import inserts, migrations, retention
-from telemetry.stores.engine_memory import release_memory, with_small_caches
+from telemetry.stores.engine import ChdbError, Session, release_memory, with_small_caches
 from telemetry.stores.inserts import render
 from telemetry.stores.interface import Parameter
 from telemetry.stores.pool import Pool, bounded, fault_of_question
@@ -85,16 +82,14 @@ class EmbeddedStore:
             watch = threading.Thread(target=_watch, args=(ref(self), self._closed), daemon=True)
             watch.start()
 
-    def migrate(self, *, retention_days: int | None = None) -> None:
+    def migrate(self, *, limits: retention.Limits = retention.NO_CHANGE) -> None:
         if self._folder:
             check_room(self._folder)
         migrations.migrate(self.database)
-        if retention_days is not None:
-            retention.retain(self.database, retention_days)
+        retention.retain(self.database, limits)
 
-    def plan(self, *, retention_days: int | None = None) -> list[str]:
-        limits = [] if retention_days is None else retention.plan(self.database, retention_days)
-        return migrations.plan(self.database) + limits
+    def plan(self, *, limits: retention.Limits = retention.NO_CHANGE) -> list[str]:
+        return migrations.plan(self.database) + retention.plan(self.database, limits)
 
     @property
     def database(self) -> migrations.Database:
@@ -102,17 +97,12 @@ class EmbeddedStore:
         return migrations.Database(execute=self._execute, query=self.query, name=self._database, has_one_owner=True)
 
     def insert(self, table: str, rows: pa.Table, *, confirm: Callable[[], None] | None = None) -> None:
-        columns = ", ".join(rows.column_names)
-        # The engine finds `rows` by its name in this frame.
-        rows = rows.combine_chunks()
         with self._registered():
             self._repair()
             if confirm:
                 confirm()
             with self._translated(f"insert into {table}"), self._pool.borrow() as session:
-                session.query(
-                    f"INSERT INTO {table} ({columns}) SELECT {columns} FROM Python(rows) SETTINGS {_ONE_PART}"
-                )
+                session.insert(table, rows, _ONE_PART)
                 # Before the session is returned: a repair waits for the session, and moves torn parts away.
                 self._refuse_torn(table)
 
@@ -130,7 +120,7 @@ class EmbeddedStore:
         self, sql: str, parameters: Mapping[str, Parameter] | None = None, *, max_seconds: float | None = None
     ) -> pa.Table:
         with self._translated("query"), self._pool.borrow() as session:
-            return _rows(session.query(bounded(render(sql, parameters), max_seconds), "Arrow"))
+            return session.query(bounded(render(sql, parameters), max_seconds))
 
     def close(self) -> None:
         with self._repairing:
@@ -140,7 +130,7 @@ class EmbeddedStore:
                 return
             if self._folder is None:
                 with suppress(ChdbError):
-                    self._anchor.query(f"DROP DATABASE IF EXISTS {self._database}")
+                    self._anchor.execute(f"DROP DATABASE IF EXISTS {self._database}")
             self._anchor.close()
             self._anchor = None
 
@@ -154,7 +144,7 @@ class EmbeddedStore:
         with self._translated("open"):
             # The engine runs while at least one session is open. This one stays open.
             self._anchor = Session(with_small_caches(str(self._folder) if self._folder else IN_MEMORY))
-            self._anchor.query(f"CREATE DATABASE IF NOT EXISTS {self._database}")
+            self._anchor.execute(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()
 
     def repair_parts(self) -> None:
@@ -217,13 +207,13 @@ class EmbeddedStore:
             )
         assert os.getpid() == self._pid, "a store does not survive fork: open one in the child, or ask the collector"
         session = Session(str(self._folder) if self._folder else IN_MEMORY)
-        session.query(f"SET {_COMPILE_LATE}")
-        session.query(f"USE {self._database}")
+        session.execute(f"SET {_COMPILE_LATE}")
+        session.execute(f"USE {self._database}")
         return session
 
     def _execute(self, sql: str) -> None:
         with self._translated("migrate"), self._pool.borrow() as session:
-            session.query(sql)
+            session.execute(sql)
 
     @contextmanager
     def _registered(self) -> Iterator[None]:
@@ -263,14 +253,6 @@ def _watch(store: "ref[EmbeddedStore]", closed: threading.Event) -> None:
         with suppress(RankscopeError):
             found.release_memory()
         del found
-
-
-def _rows(answer: Any) -> pa.Table:
-    if not len(answer):
-        return pa.table({})
-    # Not as "ArrowTable": the engine's package would load pandas, which takes a second and 60 MB.
-    table = pa.ipc.open_file(answer.get_memview().view()).read_all()
-    return pa.Table.from_arrays(table.columns, names=table.column_names)
 
 
 def _first_line(error: Exception) -> str:

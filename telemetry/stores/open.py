@@ -7,6 +7,7 @@ from telemetry.errors import UsageError
 from telemetry.stores.address import ADDRESSES, PORTS, parse_address, without_password
 from telemetry.stores.interface import Store
 from telemetry.stores.migrations import Database, check_current
+from telemetry.stores.retention import NO_CHANGE, Limits
 
 
 class MigratingStore(Store, Protocol):
@@ -16,21 +17,21 @@ class MigratingStore(Store, Protocol):
     def database(self) -> Database:
         """The database, for the scripts of the schema."""
 
-    def migrate(self, *, retention_days: int | None = None) -> None:
-        """Create or upgrade the tables, then set how many days raw rows are kept. 0: forever; None: no change."""
+    def migrate(self, *, limits: Limits = NO_CHANGE) -> None:
+        """Create or upgrade the tables, then set how long rows are kept."""
 
-    def plan(self, *, retention_days: int | None = None) -> list[str]:
+    def plan(self, *, limits: Limits = NO_CHANGE) -> list[str]:
         """The SQL that :meth:`migrate` would run now. Nothing is changed."""
 
 
-def open_store(url: str, *, for_reading: bool = False, retention_days: int | None = None) -> Store:
+def open_store(url: str, *, for_reading: bool = False, limits: Limits = NO_CHANGE) -> Store:
     """Open the store at ``url``, and create or upgrade its tables.
 
     Args:
         url: ``embedded:DIR``, ``embedded:`` (memory), ``clickhouse://user:password@host:9000/database``, or
             ``clickhouses://`` for TLS; options in ``docs/guides/store.md``.
         for_reading: do not change the database of a server. A read-only user is sufficient.
-        retention_days: keep raw rows this long. 0: forever; None: no change.
+        limits: how long to keep rows.
 
     Raises:
         UsageError: the form of the address is unknown, or the database has another version.
@@ -41,7 +42,7 @@ def open_store(url: str, *, for_reading: bool = False, retention_days: int | Non
         if for_reading and not url.startswith("embedded:"):
             check_current(store.database)
             return store
-        store.migrate(retention_days=retention_days)
+        store.migrate(limits=limits)
     except BaseException:
         store.close()
         raise

@@ -1,5 +1,6 @@
-"""How long rows are kept: raw rows as long as a setting says, small summary tables forever.
+"""How long rows are kept. Settings limit raw rows and the findings log. Small summary tables are kept forever.
 
+    RANKSCOPE_FINDINGS_DAYS=365    findings, finding_actions: a year unless it is set
     RANKSCOPE_RETENTION_DAYS=30    spans, samples, host_samples, profile_parts, otel_*: whole parts are deleted 30 days
                                    after their newest row
                                    ranks, marks, heartbeats, evidence, host_events, claims ...: kept
@@ -8,6 +9,7 @@ See ``docs/adr/0013-retention-deletes-whole-parts.md``.
 """
 
 import re
+from dataclasses import dataclass
 
 from telemetry.errors import UsageError
 from telemetry.stores.cluster import LOCAL, is_modern
@@ -18,44 +20,65 @@ OTEL_TABLES = (
     *("otel_metrics_exponential_histogram", "otel_metrics_summary"),
 )
 RAW_TABLES = ("spans", "samples", "host_samples", "profile_parts", *OTEL_TABLES)
+FINDINGS_TABLES = ("findings", "finding_actions")
 FOR_EVER = 0
 
 _CURRENT = re.compile(r"TTL inserted_on \+ toIntervalDay\((\d+)\)")
 
 
-def retain(database: Database, days: int) -> None:
-    """Keep raw rows for ``days`` after they were stored; :data:`FOR_EVER`: no limit. Safe to repeat.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The number of days that rows are kept after they were stored. :data:`FOR_EVER`: no limit. None: no change."""
+
+    raw_days: int | None = None
+    findings_days: int | None = None
+
+
+NO_CHANGE = Limits()
+
+
+def retain(database: Database, limits: Limits) -> None:
+    """Set the limits. Safe to repeat.
 
     Raises:
         UsageError: the server is too old to delete rows automatically.
     """
-    for statement in plan(database, days):
+    for statement in plan(database, limits):
         database.execute(statement)
 
 
-def plan(database: Database, days: int) -> list[str]:
-    """The statements that :func:`retain` would run now. None if the setting is the same.
+def plan(database: Database, limits: Limits) -> list[str]:
+    """The statements that :func:`retain` would run now. Empty if the settings are the same.
 
     Raises:
         UsageError: as :func:`retain`.
     """
+    return [
+        *_plan(database, RAW_TABLES, limits.raw_days, "RANKSCOPE_RETENTION_DAYS"),
+        *_plan(database, FINDINGS_TABLES, limits.findings_days, "RANKSCOPE_FINDINGS_DAYS"),
+    ]
+
+
+def _plan(database: Database, tables: tuple[str, ...], days: int | None, setting: str) -> list[str]:
+    if days is None:
+        return []
     assert days >= 0, days
     version = version_of(database)
     if is_modern(version):
-        current = _current_days(database)
+        current = _current_days(database, tables)
         changed = [table for table, limit in current.items() if limit != days]
         return [statement for table in changed for statement in _statements(database, table, days)]
     if days:
         raise UsageError(
             f"this ClickHouse server ({version[0]}.{version[1]}) cannot expire rows",
-            hint="unset RANKSCOPE_RETENTION_DAYS, and drop partitions by hand: each is one month of insertion",
+            hint=f"unset {setting}, and drop partitions by hand: each is one month of insertion",
         )
     return []
 
 
-def _current_days(database: Database) -> dict[str, int]:
-    """The limit of each raw table that exists."""
-    names = ", ".join(f"'{_stored(database, table)}'" for table in RAW_TABLES)
+def _current_days(database: Database, tables: tuple[str, ...]) -> dict[str, int]:
+    """The limit of each of ``tables`` that exists."""
+    names = ", ".join(f"'{_stored(database, table)}'" for table in tables)
     found = database.query(
         f"SELECT name, engine_full FROM system.tables WHERE database = '{database.name}' AND name IN ({names})"
     )

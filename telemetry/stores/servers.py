@@ -49,6 +49,7 @@ class Servers:
     """The servers of one database. May be used by many threads.
 
     Args:
+        make: makes a connection to a host, with the parameters of :func:`make_connection`.
         clock: monotonic seconds.
         wait: sleeps for seconds.
     """
@@ -57,10 +58,12 @@ class Servers:
         self,
         address: ServerAddress,
         *,
+        make: Callable[..., Connection] = make_connection,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._address = address
+        self._make = make
         self._clock = clock
         self._wait = wait
         self._lock = threading.Lock()
@@ -81,7 +84,7 @@ class Servers:
         name = self._address.database if database is None else database
         faults: list[str] = []
         for host in self._due():
-            connection = make_connection(self._address, host, database=name)
+            connection = self._make(self._address, host, database=name)
             try:
                 prepare(connection)
             except FAULTS as error:

@@ -66,7 +66,7 @@ def check_free(folder: Path) -> None:
             f"embedded store {folder}: {error.strerror}", hint="use a writable folder: embedded:DIR"
         ) from error
     if "?" in str(folder):
-        raise UsageError(f"embedded store {folder}: '?' in a path", hint="use a folder without '?' in its path")
+        raise UsageError(f"embedded store {folder}: the path contains '?'", hint="use a folder without '?' in its path")
 
 
 TABLES = "store/*/*/"

@@ -3,7 +3,6 @@
 One table maps HTTP statuses to errors. The collector answers by it, and the client raises by it.
 """
 
-import re
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,9 +23,11 @@ from telemetry.errors import (
     UnreachableError,
     UsageError,
 )
+from telemetry.plain_errors import without_errno
 from telemetry.stores.address import checked_collector, is_loopback, without_password
 from telemetry.stores.interface import Query
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, Ack, decode, encode, encode_query
+from telemetry.wire.finding_action import FindingAction, encode_action
 from telemetry.wire.profile_order import ProfileOrder, encode_order, open_requests
 
 
@@ -133,6 +134,15 @@ class CollectorClient:
         except (ValueError, KeyError, TypeError) as error:
             raise self._no_collector("it did not name the profile") from error
 
+    def act(self, action: FindingAction) -> str:
+        """Store what a person did about a finding. Returns the id of the action."""
+        headers = {**self._to_write, "Content-Type": JSON_TYPE}
+        answer = self._post("/v1/finding-actions", headers=headers, json=encode_action(action))
+        try:
+            return str(answer.json()["action_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._no_collector("it did not confirm the action") from error
+
     def time(self) -> CollectorTime:
         """The collector's time. Waits at most two seconds for an answer.
 
@@ -167,7 +177,7 @@ class CollectorClient:
             answer = self._http.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # also if the answer cannot be decompressed
             raise UnreachableError(
-                f"no collector answers at {without_password(self.url)}: {_without_errno(error)}",
+                f"no collector answers at {without_password(self.url)}: {without_errno(error)}",
                 hint=_where_to_look(error),
             ) from error
         if answer.is_success:
@@ -192,11 +202,6 @@ class CollectorClient:
             f"no collector answers at {without_password(self.url)}: {why}",
             hint="check that this is the address of a rankscope collector",
         )
-
-
-def _without_errno(error: Exception) -> str:
-    """``[Errno 111] Connection refused`` -> ``Connection refused``."""
-    return re.sub(r"^\[Errno -?\d+\] ", "", str(error))
 
 
 def _stored(answer: httpx.Response) -> dict[int, int]:

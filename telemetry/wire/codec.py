@@ -171,7 +171,7 @@ def decode_batch(table: str, body: bytes) -> Batch:
         raise UsageError(f"unknown table {table!r}", hint=f"tables are {', '.join(TABLES)}")
     rows = read_rows(body, TABLES[table], table)
     if any(column.null_count for column in rows.columns):
-        raise UsageError(f"missing values in {table}", hint="every column of every row has a value")
+        raise UsageError(f"missing values in {table}", hint="give each column a value in each row")
     metadata = rows.schema.metadata or {}
     run_id, attempt = _owner(metadata)
     openings = _openings(metadata.get(b"openings", b""))
@@ -209,7 +209,7 @@ def _openings(text: bytes) -> dict[int, int]:
         ) from error
     if not all(0 <= opened_ns <= MAX_TIME_NS for opened_ns in openings.values()):
         raise UsageError(
-            "the metadata 'openings' of the batch has a time out of range", hint="times are nanoseconds since 1970"
+            "a time in the metadata 'openings' of the batch is out of range", hint="times are nanoseconds since 1970"
         )
     return openings
 
@@ -229,7 +229,7 @@ def _check_order(table: str, rows: pa.Table) -> None:
     first, last = seq[starts][by_rank], seq[starts + lengths - 1][by_rank]
     across = first[1:] > last[:-1]
     if not bool(within.all()) or not bool(across[same_rank].all()):
-        raise UsageError(f"rows of {table} out of order", hint="within a rank, rows ascend by seq")
+        raise UsageError(f"rows of {table} are out of order", hint="sort the rows of each rank by seq")
 
 
 def rank_runs(rank: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from telemetry.errors import UsageError
-from telemetry.plain_errors import in_plain_words
 from telemetry.profiles import MAX_RANKS, MAX_SECONDS, MAX_STEPS, USUAL_SECONDS, USUAL_STEPS, ProfileRequest
+from telemetry.wire.body_errors import first_problem
 
 MAX_ORDER_BYTES = 2**16
 HINT = '{"run_id": "RUN", "attempt": 0, "ranks": [3, 7], "steps": 5, "seconds": 60}'
@@ -43,14 +43,7 @@ def decode_order(body: bytes) -> ProfileOrder:
     try:
         return _ADAPTER.validate_json(body)
     except (ValidationError, RecursionError) as error:
-        raise UsageError(f"profile: {_reason(error)}", hint=f"send {HINT}") from error
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return "the body is nested too deeply"
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'body'}: {in_plain_words(first['msg'])}"
+        raise UsageError(f"profile: {first_problem(error)}", hint=f"send {HINT}") from error
 
 
 def open_requests(answer: Any) -> tuple[ProfileRequest, ...]:

@@ -1,4 +1,4 @@
-"""Every benchmark, or those named, one after the other; each rewrites its section of ``docs/benchmarks.md``.
+"""Run every benchmark, or those named, one after another. Each rewrites its section of ``docs/benchmarks.md``.
 
 python -m tests.benchmarks [NAME ...]
 """
@@ -34,7 +34,7 @@ NAMES = (
 
 
 def main(names: list[str]) -> int:
-    """Run the benchmarks named, or all, each into its section of the page; 1 where a bound is broken."""
+    """Run the named benchmarks, or all, each into its section of the page. Returns 1 if a bound is broken."""
     status = 0
     for name in names or NAMES:
         benchmark = benchmark_named(name)
@@ -52,7 +52,7 @@ def benchmark_named(name: str) -> Benchmark:
 
 
 def describe_machine() -> str:
-    """Processor, cores, Python: what the figures depend on."""
+    """Processor, cores and Python version, on which the figures depend."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
     return (

@@ -1,7 +1,7 @@
-"""What it costs to attach: a DDP loop with and without, and ``import torch`` without the variable.
+"""Cost of attaching: a DDP loop with and without it, and ``import torch`` without the variable.
 
-plain job       2 ranks    block      block      ...      both jobs live all the time; one of them trains
-attached job    2 ranks         block      block ...      who goes first alternates
+plain job       2 ranks    block      block      ...      both jobs run all the time; one of them trains
+attached job    2 ranks         block      block ...      the first job alternates
 
 The import: the entry point is loaded and called in fresh interpreters, as ``import torch`` does it.
 """
@@ -157,7 +157,7 @@ BENCHMARK = AttachBenchmark()
 
 
 def main() -> int:
-    """Print the figures; 1 where a bound is broken."""
+    """Print the figures. The exit status is 1 if a bound is broken."""
     return report(BENCHMARK.title, BENCHMARK.run(), as_json="--json" in sys.argv[1:])
 
 

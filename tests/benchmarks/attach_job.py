@@ -1,4 +1,4 @@
-"""One rank of a plain DDP training that trains on demand. It does not know rankscope.
+"""One rank of a plain DDP training that trains on demand. It does not use rankscope.
 
 stdin     a number of steps, again and again      stdout     wall and processor seconds of a step in that block
 """

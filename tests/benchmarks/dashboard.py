@@ -1,16 +1,17 @@
-"""How soon every page of the dashboard can be used and what travels for it: a run of 8 ranks, and runs of 12,288.
+"""Time and transferred data until each page of the dashboard can be used: a run of 8 ranks, and runs of 12,288.
 
 python -m tests.benchmarks.dashboard [--store DIR] [--only WORD] [--json]
 
-From the address to a page on which every part is drawn, in Chromium, the server beside it on this machine: in a new
-tab, which has a process of its own; in a tab that shows the clocks of the run; and there by a link. Each turn has a
-server of its own that has answered nothing about the page yet; the browser has been here before, so that it has the
-scripts, and keeps them compiled.
-Megabytes are those of all answers of the page, before compression. Where ``--store`` names a folder, the runs stay
-there and are not made again.
+The time is from the address to a page with all parts drawn, in Chromium, with the server on this machine. The page is
+opened in three ways: in a new tab with a separate process, in a tab that shows the clock page of the run, and by a
+link in that tab. Each measurement has a new server that has not yet answered requests for the page. The browser has
+visited the dashboard before, so it has the scripts in compiled form.
+Megabytes are those of all answers of the page, before compression. If ``--store`` names a folder, the runs are kept
+there and not made again.
 """
 
 import argparse
+import socket
 import sys
 import tempfile
 import time
@@ -39,12 +40,12 @@ from ui.dashboard.view_state import View
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 TURNS = 3
 VISITS = 3
-"""Chromium keeps a script compiled once it has met it so often."""
+"""After this many visits Chromium keeps a script in compiled form."""
 SMALL_MS, HEAT_MAP_MS, TIMELINE_MS, MAX_MB = 700.0, 1500.0, 1000.0, 1.5
 LIMIT_MS = 120_000
 REST_S = 0.4
 ASKED_ONCE = ("_dash-layout", "_dash-dependencies")
-"""What a server makes ready at the first visit, whatever is stored."""
+"""Requests that a server prepares at the first visit, with any store."""
 DRAWN = """() => {
     if (!document.querySelector("main > *") || document.querySelector("main .loading, main .waiting")) return false;
     const shown = (kind) => [...document.querySelectorAll(`.panel:not(.hidden) ${kind}`)];
@@ -58,7 +59,7 @@ FOLLOW = """(search) => {
     history.pushState({}, "", search);
     window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
 }"""
-"""What a link of the dashboard does once it is clicked."""
+"""The action of a clicked link of the dashboard."""
 FOLLOWED = f"""(view) => document.querySelector("main").dataset.drawn.startsWith(view + "/") && ({DRAWN})()
     && performance.now() - window.followedMs"""
 VERDICT = "() => document.querySelector('main .verdict') && performance.now()"
@@ -66,7 +67,7 @@ VERDICT = "() => document.querySelector('main .verdict') && performance.now()"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A page to be timed."""
+    """A page that is timed."""
 
     name: str
     search: str
@@ -74,13 +75,13 @@ class Timed:
     ready: str = DRAWN
     turns: int = TURNS
     link: str = ""
-    """An address that a link on the page of ``search`` leads to: timed from there."""
+    """The address of a link on the page of ``search``. The time starts at the click."""
     is_pasted: bool = False
-    """``link`` is written into the browser's line of addresses, not followed."""
+    """Whether ``link`` is typed into the address bar, and not clicked."""
 
 
 class Look(NamedTuple):
-    """One turn: milliseconds until the page can be used, megabytes of answers until then."""
+    """One measurement: milliseconds until the page can be used, and megabytes of answers until then."""
 
     ms: float
     megabytes: float
@@ -147,9 +148,8 @@ class DashboardBenchmark:
 
 
 def _looked(store: EmbeddedStore, chosen: Sequence[Timed], turns: int) -> Iterator[tuple[Timed, list[Look]]]:
-    with listen("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
     with (
+        listen("127.0.0.1", 0) as site,
         sync_playwright() as playwright,
         tempfile.TemporaryDirectory(prefix="rankscope-profile-") as profile,
         playwright.chromium.launch_persistent_context(
@@ -157,15 +157,15 @@ def _looked(store: EmbeddedStore, chosen: Sequence[Timed], turns: int) -> Iterat
         ) as context,
     ):
         for _ in range(VISITS):
-            _look(context, store, port, next(views()))
+            _look(context, store, site, next(views()))
         for view in chosen:
-            looks = [_look(context, store, port, view) for _ in range(min(view.turns, turns))]
+            looks = [_look(context, store, site, view) for _ in range(min(view.turns, turns))]
             print(f"{view.name}: {', '.join(f'{one.ms:,.0f} ms' for one in looks)}", file=sys.stderr, flush=True)
             yield view, looks
 
 
-def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: Timed) -> Look:
-    with serving(StoreReader(store), port) as address:
+def _look(context: BrowserContext, store: EmbeddedStore, site: socket.socket, view: Timed) -> Look:
+    with serving(StoreReader(store), site) as address:
         for path in ASKED_ONCE:
             urllib.request.urlopen(address + path).read()
         page = context.new_page()
@@ -185,7 +185,7 @@ def _look(context: BrowserContext, store: EmbeddedStore, port: int, view: Timed)
 
 
 def _size(answer: Response) -> int:
-    """Bytes; none of an answer to the page before, which is gone."""
+    """Bytes of an answer. 0 if the answer belongs to a previous page, because its body is gone."""
     with suppress(Error):
         return len(answer.body())
     return 0
@@ -202,13 +202,13 @@ def _follow(page: Page, view: Timed) -> Any:
 
 
 def _wait_for_rest() -> None:
-    """Until the server, in this process, has ended what it began, or put off, in the background."""
+    """Wait until the server, in this process, has finished all background work."""
     time.sleep(REPORT_AFTER_S)
     until(_is_at_rest, seconds=LIMIT_MS / 1e3, what="the server to end what it began in the background")
 
 
 def _is_at_rest() -> bool:
-    """Whether this process does nothing."""
+    """Whether this process is idle."""
     before_s = time.process_time()
     time.sleep(REST_S)
     return time.process_time() - before_s < REST_S / 10
@@ -225,7 +225,7 @@ BENCHMARK = DashboardBenchmark()
 
 
 def main() -> int:
-    """Print the figures; 1 where a bound is broken."""
+    """Print the figures. The exit status is 1 if a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, help="folder of the runs; made where it is missing")
     parser.add_argument("--only", default="", help="pages with this in their names")

@@ -1,13 +1,13 @@
-"""Steps with and without all that stands ready for a hang, in two jobs that take turns on the same cores.
+"""Steps with and without the readiness for a hang, in two jobs that take turns on the same cores.
 
 job "bare"     spans recorded                                         s s         s s      ...
 job "ready"    the same, and: worker server, flight recorder,             S S         S S  ...
-               an agent's watch over its pages                        (stopped while the other job steps)
+               an agent that reads its pages                          (stopped while the other job steps)
 
-The flight recorder belongs to a process, so the two sides are processes of their own, where ``paired_steps.py`` has
-them in one.
+The flight recorder belongs to a process, so each side has its own processes. ``paired_steps.py`` has both sides in one
+process.
 
-python -m tests.benchmarks.evidence_cost DP PP TP PAIRS      prints what each block cost, as JSON
+python -m tests.benchmarks.evidence_cost DP PP TP PAIRS      prints the cost of each block, as JSON
 """
 
 import json
@@ -52,7 +52,7 @@ EvidenceWatch(Path(sys.argv[1])).start()
 threading.Event().wait()
 """
 Spent = tuple[float, float]
-"""Wall and processor seconds a step."""
+"""Wall and processor seconds of a step."""
 
 
 class Turns:
@@ -71,7 +71,7 @@ class Turns:
             end.recv()
 
     def block(self) -> list[Spent]:
-        """A few steps; what they cost, by rank."""
+        """Run a few steps. Returns their cost by rank."""
         for end in self._ends:
             end.send(True)
         return [end.recv() for end in self._ends]
@@ -85,7 +85,7 @@ class Turns:
 
 
 def run_turns(config: TrainConfig, num_pairs: int) -> list[list[tuple[Spent, Spent]]]:
-    """By rank and pair: what the bare and the ready block cost."""
+    """By rank and pair: the cost of the bare block and of the ready block."""
     config = replace(config, num_steps=(num_pairs + NUM_WARMUP) * STEPS_PER_BLOCK)
     with tempfile.TemporaryDirectory(prefix="rankscope-evidence-") as name:
         folder = Path(name)

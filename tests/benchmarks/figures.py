@@ -1,4 +1,4 @@
-"""What a benchmark says: figures, each beside its rival's of the same run and the bound it must keep."""
+"""The result of a benchmark: figures, each with the figure of a rival from the same run, and its bound."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ class Figure:
 
     name: str
     value: float | None
-    """None: could not be measured here; ``note`` says why."""
+    """None: could not be measured here, for the reason in ``note``."""
     unit: str
     rival: str | None = None
     rival_value: float | None = None
@@ -31,12 +31,12 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Whether the bound is kept; a figure that has one and could not be measured does not."""
+        """Whether the bound is kept. It is not kept if the figure could not be measured."""
         return self.bound is None or (self.value is not None and self.value <= self.bound)
 
     @property
     def ratio(self) -> float | None:
-        """To the rival's."""
+        """Ratio to the figure of the rival."""
         if self.value is None or not self.rival_value:
             return None
         return self.value / self.rival_value
@@ -47,10 +47,10 @@ class Benchmark(Protocol):
 
     title: str
     command: str
-    """What reproduces the figures."""
+    """The command that reproduces the figures."""
 
     def run(self) -> list[Figure]:
-        """Measure, here and now."""
+        """Measure on this machine."""
 
 
 WIDTH = 160
@@ -59,7 +59,7 @@ HEADINGS = ("figure", "median", "p10..p90", "unit", "compared with", "its median
 
 
 def report(title: str, figures: Sequence[Figure], *, as_json: bool) -> int:
-    """Print the figures as a table, or as one JSON object; the exit status: 1 where a bound does not hold."""
+    """Print the figures as a table or as one JSON object. Returns the exit status: 1 if a bound does not hold."""
     if as_json:
         rows = [{**asdict(figure), "ratio": figure.ratio, "holds": figure.holds} for figure in figures]
         json.dump({"schema": 1, "title": title, "figures": rows}, sys.stdout, indent=1)

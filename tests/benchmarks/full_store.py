@@ -1,5 +1,6 @@
-"""A store with thousands of runs, and one run of a million steps: what the list of runs, the pages of the dashboard and
-their memory cost. A collector with an embedded store answers; what is measured is its processor time and its memory.
+"""Cost of the list of runs and of dashboard pages on a store with thousands of runs and one run of a million steps.
+
+A collector with an embedded store answers. Its processor time and its memory are measured.
 
 python -m tests.benchmarks.full_store [--store DIR] [--runs 5000] [--json]
 
@@ -32,7 +33,7 @@ from tests.deadline import until
 VIEWS = ("overview", "heatmap", "timeline", "grid", "whatif", "hang", "fleet", "clock")
 PAGES_VIEWED = 480
 REST_S = 12.0
-"""After the last page: freed memory is given back every ten seconds."""
+"""Pause after the last page. Freed memory is returned every ten seconds."""
 COMMAND_S, LIST_S, PAGE_S, AGAIN_S = 4.0, 4.0, 8.0, 1.5
 """Bounds of processor time."""
 MAX_GROWTH, MAX_MIB = 0.1, 800.0
@@ -48,7 +49,7 @@ class Cost(NamedTuple):
 
 
 class FullStore:
-    """The command, the pages and the memory, one after the other."""
+    """The command, the pages and the memory, one after another."""
 
     title = "A store with many runs, and a run of a million steps"
     command = "python -m tests.benchmarks.full_store"
@@ -171,7 +172,7 @@ BENCHMARK = FullStore()
 
 
 def main() -> int:
-    """Print the figures; 1 where a bound is broken."""
+    """Print the figures. The exit status is 1 if a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, help="folder of the store; made where it is missing")
     parser.add_argument("--runs", type=int, default=5000)

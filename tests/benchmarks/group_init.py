@@ -76,7 +76,7 @@ for each in OPERATIONS:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """What one rank asked the store for."""
+    """The store operations of one rank."""
 
     default_group: int
     all_groups: int
@@ -85,7 +85,7 @@ class Count:
 
 
 class GroupInit:
-    """Numbers of ranks one after the other, each with the setting of the trainer and without it."""
+    """All numbers of ranks, each with the setting of the trainer and without it."""
 
     title = "Store operations until all process groups exist"
     command = "python -m tests.benchmarks.group_init --ranks 8,16,32,64"
@@ -153,7 +153,7 @@ def _become(work: Any, parent: int) -> NoReturn:
 
 
 def _count(rank: int, num_ranks: int, server: socket.socket, folder: Path, is_usual: bool) -> None:
-    """The life of a rank. The last barrier keeps the server of the store, in rank 0, until all are done."""
+    """The work of a rank. The last barrier keeps the server of the store, in rank 0, until all ranks are done."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if is_usual:
         os.environ[STORE_SETTING] = "0"

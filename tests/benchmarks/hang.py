@@ -1,4 +1,4 @@
-"""The verdict over a job that stands still: right on real dumps, fast on a large job, free while nothing is wrong.
+"""The hang verdict: accuracy on real dumps, time for a large job, and cost for a healthy job.
 
 python -m tests.benchmarks.hang [--json]        also writes its section of docs/accuracy.md
 """
@@ -37,7 +37,7 @@ LOOK_S = 0.02
 
 
 class HangBenchmark:
-    """The dumps of two real jobs, those of a job of 12,288 ranks, and the cost of standing ready."""
+    """The dumps of two real jobs, those of a job of 12,288 ranks, and the cost of readiness in a healthy job."""
 
     title = "Hang verdict"
     command = "python -m tests.benchmarks.hang"
@@ -47,7 +47,7 @@ class HangBenchmark:
 
 
 def _real_cases(command: str) -> Figure:
-    """Cases of which the verdict is not exact; the accuracy page has the details."""
+    """Cases whose verdict is not exact. The accuracy page has the details."""
     name = "labelled real hangs without exact verdict"
     cases = labelled_cases()
     if not cases:
@@ -64,7 +64,7 @@ class Ran:
     out: str
     seconds: float
     peak_mib: float
-    """Resident, of it and all of its children together."""
+    """Resident memory of the process and all of its children together."""
 
 
 def _large_job() -> list[Figure]:
@@ -82,7 +82,7 @@ def _large_job() -> list[Figure]:
 
 
 def _readiness() -> list[Figure]:
-    """What it costs a step to stand ready for a hang, while there is none."""
+    """Cost for a step of the readiness for a hang, without a hang."""
     command = [sys.executable, "-m", "tests.benchmarks.evidence_cost", *map(str, (1, 1, 2, NUM_PAIRS))]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=TURNS_S)
     spent = np.array(json.loads(done.stdout))
@@ -107,7 +107,7 @@ def _headline(verdict: dict[str, Any]) -> str:
 
 
 def _measured(command: list[str]) -> Ran:
-    """Run to the end, looking at its memory all the while."""
+    """Run a command to its end, and sample its memory."""
     began = time.monotonic()
     environment = {**os.environ, "NO_COLOR": "1"}
     with (
@@ -131,7 +131,7 @@ BENCHMARK = HangBenchmark()
 
 
 def main() -> int:
-    """Print the figures; 1 where a bound is broken."""
+    """Print the figures. The exit status is 1 if a bound is broken."""
     return report(BENCHMARK.title, BENCHMARK.run(), as_json="--json" in sys.argv[1:])
 
 

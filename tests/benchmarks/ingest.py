@@ -1,4 +1,4 @@
-"""Spans a second from agents to disk: client, collector and store together on this machine.
+"""Spans per second from agents to disk: client, collector and store together on this machine.
 
 python -m tests.benchmarks.ingest [--json] [--seconds 60]
 
@@ -39,9 +39,9 @@ from tests.parts import SYSTEM_PATH
 
 SECONDS = 60.0
 RIVAL_SHARE = 0.25
-"""Of the time that ours gets."""
+"""Share of the time that rankscope gets."""
 BOUND_NS = 1000.0
-"""A million spans a second."""
+"""A million spans per second."""
 BOUND_DRIVER = 1 / 0.4
 BOUND_OTLP = 1 / 8
 OTLP_SPANS = 10_000
@@ -49,13 +49,13 @@ OTLP_SPANS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What one store took."""
+    """The rows that one store took, and their cost."""
 
     rows: int
     seconds: float
     rows_an_insert: int
     cpu_ns: dict[str, float]
-    """Of a row, by process."""
+    """Processor time of a row, by process."""
 
     @property
     def ns(self) -> float:
@@ -71,7 +71,7 @@ class Ingest:
     command: str = "python -m tests.benchmarks.ingest"
 
     def run(self) -> list[Figure]:
-        """Measure, here and now."""
+        """Measure on this machine."""
         otlp_ns = _otlp_ns(self.seconds * RIVAL_SHARE)
         figures = []
         if shutil.which("clickhouse-server", path=SYSTEM_PATH):
@@ -99,7 +99,7 @@ def _figures(store: str, taken: Taken, *, otlp_ns: float, driver_ns: float | Non
 
 
 def _collected(store_url: str, seconds: float, server: ClickHouseServer | None = None) -> Taken:
-    """Agents post for so many seconds; everything that was acknowledged is in the store, once."""
+    """Agents post for ``seconds``. Every acknowledged row must be in the store exactly once."""
     with _collector(store_url) as (collector, url):
         processes = {"collector": psutil.Process(collector.pid)}
         if server is not None:
@@ -134,7 +134,7 @@ def _collector(store_url: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 
 def _inserts(url: str) -> float:
-    """Of spans, so far."""
+    """Number of span inserts so far."""
     lines = httpx.get(f"{url}/metrics").text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith('rankscope_inserts_total{table="spans"}'))
 
@@ -145,7 +145,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _driver_ns(server: ClickHouseServer, seconds: float, rows_a_block: int) -> float:
-    """Nanoseconds a row that clickhouse-driver takes for the same columns in NumPy blocks, made beforehand."""
+    """Nanoseconds per row of clickhouse-driver for the same columns, in NumPy blocks that are made before."""
     columns = _block(rows_a_block)
     client = Client(
         "127.0.0.1", port=server.port, user=USER, password=PASSWORD, database="ingest",
@@ -161,7 +161,7 @@ def _driver_ns(server: ClickHouseServer, seconds: float, rows_a_block: int) -> f
 
 
 def _block(num_rows: int) -> dict[str, np.ndarray]:
-    """The columns of so many rows, whose they are included."""
+    """The columns of ``num_rows`` rows, with ``run_id`` and ``attempt``."""
     ranks, parts, count = made_ranks(0), [], 0
     while count < num_rows:
         parts += [later(rows, len(parts) // len(ranks)) for rows in ranks]
@@ -172,7 +172,7 @@ def _block(num_rows: int) -> dict[str, np.ndarray]:
 
 
 def _otlp_ns(seconds: float) -> float:
-    """Nanoseconds a span from protobuf to columns, in Python."""
+    """Nanoseconds per span from protobuf to columns, in Python."""
     body = _otlp_body()
     began, spans = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
@@ -182,7 +182,7 @@ def _otlp_ns(seconds: float) -> float:
 
 
 def _otlp_body() -> bytes:
-    """Spans with what a row of ours tells, as an SDK sends it."""
+    """Spans with the content of a rankscope row, as an SDK sends them."""
     (rows, *_) = made_ranks(0)
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans

@@ -21,7 +21,7 @@ RUN = "ingest"
 NUM_HOSTS = 6
 RANKS_A_HOST = 8
 STEPS_A_BATCH = 124
-"""Some 100,000 records a batch, as many as an agent takes at a time."""
+"""About 100,000 records per batch, the number that an agent sends at a time."""
 ROWS_A_BATCH = STEPS_A_BATCH * SPANS_A_STEP * RANKS_A_HOST
 
 
@@ -70,7 +70,7 @@ def made_ranks(first_rank: int) -> list[pa.Table]:
 
 
 def later(rows: pa.Table, number: int) -> pa.Table:
-    """``rows`` as of the ``number``-th batch after them: records, steps and time go on."""
+    """``rows`` moved to the ``number``-th batch after them: later records, steps and times."""
     start_ns = rows["start_ns"].to_numpy()
     lasts_ns = int(start_ns.max() - start_ns.min()) + 1_000_000
     ahead = {"seq": rows.num_rows * number, "step": STEPS_A_BATCH * number, "start_ns": lasts_ns * number}

@@ -26,7 +26,7 @@ from trainer.optim.choice import make_optimiser
 SEEDS = (0, 1, 2)
 BOUND = 1.01
 NUM_POINTS = 10
-"""Of a curve."""
+"""Points of a curve."""
 TOKENS = 2_048_000
 MODEL = ModelConfig(num_layers=2, hidden_size=64, num_heads=4, sequence_length=64, window=32)
 BATCH = 4
@@ -39,7 +39,7 @@ NUM_EVALUATED = 32
 LEARNING_RATES = {"adamw": 6e-3, "lamb": 1e-2}
 """The best of 3e-3, 6e-3 and 12e-3 for AdamW, and of 1e-2 and 1.4e-2 for LAMB, with seed 0."""
 Curve = list[tuple[int, float]]
-"""Tokens trained on, loss."""
+"""Number of trained tokens, and loss."""
 
 
 def config_of(optimizer: str, *, factor: int, seed: int, learning_rate: float, tokens: int = TOKENS) -> TrainConfig:
@@ -153,7 +153,7 @@ BENCHMARK = LambBatch()
 
 
 def main() -> int:
-    """Print the figures; 1 where the bound is broken."""
+    """Print the figures. The exit status is 1 if the bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--curves", type=Path, help="write the curves to this .svg or .json file")

@@ -1,6 +1,6 @@
-"""Evidence of a job of any size that stands still, as agents leave it in the store: a page of each rank's state.
+"""Evidence of a hung job of any size, as agents store it: the state page of each rank.
 
-the stuck rank      never comes out of its data loader
+the stuck rank      never leaves its data loader
 its tp group        waits for it in an all-gather
 its pipeline        the same replica's other stages wait to receive from their neighbours
 other replicas      wait in the reduction of gradients, each for the same place of the stuck rank's replica
@@ -62,7 +62,7 @@ def _state(grid: Topology, rank: int, waiting: str, peer: int, taken_ns: int) ->
 
 
 def _operation(axis: str, waits: bool, peer: int, since_ns: int) -> dict[str, Any]:
-    """How far the rank has come along an axis."""
+    """The progress of a rank along an axis."""
     stage, done = {"tp": ("tp-all-gather", 40), "dp": ("grads-reduce-scatter", 8), "pp": ("forward-recv", 11)}[axis]
     done_ns = since_ns - 2 * S
     return {

@@ -1,6 +1,6 @@
-"""The runs that the dashboard is timed over, in an embedded store: simulated by the command, the longest one made.
+"""The runs for the timing of the dashboard, in an embedded store: simulated by the command, the longest one made here.
 
-large   12,288 ranks, 25 steps, every span: 20 million      its hosts tell, too
+large   12,288 ranks, 25 steps, every span: 20 million      with samples of its hosts
 long    12,288 ranks, 1,000 steps, steps and forwards: 25 million
 small   8 ranks, 40 steps, every span
 """
@@ -30,7 +30,7 @@ LARGE, LONG, STUCK, SMALL = "large", "long", "stuck", "small"
 GRID = Topology(dp=192, pp=8, tp=8)
 RANKS_A_HOST = 8
 SLOW_RANK, SLOW_FACTOR = 7777, 1.3
-"""Of the long run; in the stuck one it is the one that is stuck."""
+"""The slow rank of the long run. In the stuck run, this rank is stuck."""
 LARGE_STEPS, LONG_STEPS, SMALL_STEPS = 25, 1000, 40
 FAULTS = (
     f"slow:rank={SLOW_RANK},factor={SLOW_FACTOR}",
@@ -49,7 +49,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def build(folder: Path) -> None:
-    """Fill the store in ``folder``; what is in it already is not made again."""
+    """Fill the store in ``folder``. Runs that it has are not made again."""
     for name, options in _simulated().items():
         if name not in _stored(folder):
             command = [sys.executable, "-m", "ui.cli", "simulate", "--name", name, "--store", f"embedded:{folder}"]
@@ -92,7 +92,7 @@ def _stored(folder: Path) -> set[str]:
 
 
 def _make_long(store: EmbeddedStore) -> None:
-    """With what its hosts tell; its ranks last, which make it complete."""
+    """Make the long run with the samples of its hosts. Its ranks come last, which make it complete."""
     for first in range(0, LONG_STEPS, STEPS_A_BLOCK):
         for table in long_spans(np.arange(first, min(first + STEPS_A_BLOCK, LONG_STEPS))):
             insert(store, "spans", table, run_id=LONG)
@@ -102,7 +102,7 @@ def _make_long(store: EmbeddedStore) -> None:
 
 
 def _make_stuck(store: EmbeddedStore) -> None:
-    """Steps up to the one that does not end, and the evidence."""
+    """Make the stuck run: steps up to the one that does not end, and the evidence."""
     for table in long_spans(np.arange(STUCK_STEP)):
         insert(store, "spans", table, run_id=STUCK)
     rows = evidence_rows(GRID, SLOW_RANK, FIRST_NS + (STUCK_STEP + 30) * STEP_NS)
@@ -131,7 +131,7 @@ def _is_merged(store: EmbeddedStore) -> bool:
 
 
 def long_spans(steps: Ints) -> Iterator[pa.Table]:
-    """Forwards, then steps of all ranks: one rank is slow from a step on, and everybody with it."""
+    """Forwards, then steps of all ranks. One rank becomes slow at a step, and all steps with it."""
     draw, num_ranks = np.random.default_rng(int(steps[0])), GRID.world_size
     for number, (stage, usual_ns) in enumerate(((Stage.FORWARD_COMPUTE, FORWARD_NS), (Stage.STEP, STEP_NS))):
         duration = usual_ns * (1 + 0.02 * draw.standard_normal((len(steps), num_ranks), dtype=np.float32))
@@ -159,7 +159,7 @@ def long_spans(steps: Ints) -> Iterator[pa.Table]:
 
 
 def _host_samples(first_ns: int, lasts_ns: int) -> Iterator[pa.Table]:
-    """Each host's pressure and each GPU's throttling, a look every ten seconds."""
+    """The pressure of each host and the throttling of each GPU, a sample every ten seconds."""
     hosts = [f"gpu-{number:04d}" for number in range(GRID.world_size // RANKS_A_HOST)]
     looks = first_ns + np.arange(0, lasts_ns, LOOK_NS)
     devices = {

@@ -1,11 +1,11 @@
-"""Spans of a job of any size, made a block of steps at a time: what a store is filled with to be measured.
+"""Spans of a job of any size, made in blocks of steps. Benchmarks fill stores with them.
 
-A rank's step, 101 spans; each starts where the one before it ended, a gap later:
+A step of a rank has 101 spans. Each starts a gap after the end of the previous span:
 
 data-load | (forward-recv forward forward-send) x 16 | (backward-recv backward backward-send) x 16 | gradients ...
 
-Durations scatter by a few percent, gaps by microseconds, hosts' clocks by milliseconds: every stamp is as unlike its
-neighbours as nanoseconds are, so that what is stored cannot be packed better than a real run's.
+Durations scatter by a few percent, gaps by microseconds, hosts' clocks by milliseconds: the stamps are as irregular as
+real nanoseconds, so that the spans cannot be compressed better than those of a real run.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ PROGRAM: tuple[tuple[Stage, int], ...] = (
     (Stage.OPTIMIZER, -1),
     (Stage.PARAMS_ALL_GATHER, -1),
 )
-"""Stage and microbatch of each span of a rank's step but the last, the step's own."""
+"""Stage and microbatch of each span of a step of a rank, except the last, which is the step itself."""
 SPANS_A_STEP = len(PROGRAM) + 1
 USUAL_NS = {
     Stage.DATA_LOAD: 900_000,
@@ -51,7 +51,7 @@ TRANSFER_NS = 700_000
 
 
 class Recorded(Enum):
-    """What a run's clocks tell of its spans beside start and duration."""
+    """Data that the clocks of a run record for a span, in addition to start and duration."""
 
     TIMES = "times alone"
     PROCESSOR_TIME = "processor time of compute and host spans"
@@ -60,7 +60,7 @@ class Recorded(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeJob:
-    """A job whose spans are made; the same seed makes the same spans."""
+    """A job with made spans. The same seed makes the same spans."""
 
     num_ranks: int = 1024
     num_steps: int = 1000
@@ -74,7 +74,7 @@ class MadeJob:
         return self.num_ranks * self.num_steps * SPANS_A_STEP
 
     def blocks(self, steps_a_block: int) -> Iterator[pa.Table]:
-        """Columns of ``telemetry.tables.SPANS``, so many steps of all ranks at a time."""
+        """Columns of ``telemetry.tables.SPANS``, for ``steps_a_block`` steps of all ranks at a time."""
         draw = np.random.default_rng(self.seed)
         clocks_ns = draw.integers(-CLOCK_NS, CLOCK_NS, self.num_ranks)
         at_ns = FIRST_NS

@@ -3,8 +3,8 @@
     rank = (pp * dp_size + dp) * tp_size + tp          one rank never enters a tensor-parallel all-gather
 
     its tp group      wait for it in that all-gather, more of the same queued behind
-    its pipeline      the same replica's other stages wait to receive, directly or over others
-    other replicas    are through with their microbatches and wait for that replica to reduce the gradients
+    its pipeline      the other stages of the same replica wait to receive, directly or indirectly
+    other replicas    have finished their microbatches, and wait for that replica to reduce the gradients
 
 Ranks know a group by a name (the order in which the job made it) and a number of their own. Nothing has a duration and
 everything is ``scheduled``, as it is without timing.
@@ -24,7 +24,7 @@ DESCS = (
     *("TENSOR_MODEL_PARALLEL_GROUP", "PIPELINE_MODEL_PARALLEL_GROUP"),
 )
 DONE = (163, 286, 12, 39406, 26)
-"""Collectives that every rank has behind it, by kind of group."""
+"""Collectives that every rank has completed, by kind of group."""
 NUM_TENSOR_QUEUED = 14
 NUM_BUCKETS = 12
 TRANSFERS = 11980
@@ -33,7 +33,7 @@ NOW_NS = 1_758_610_505_592_849_034
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MegatronJob:
-    """Its grid, and the rank that is behind."""
+    """The grid of a job, and the rank that is behind."""
 
     tp: int
     pp: int
@@ -53,7 +53,7 @@ class MegatronJob:
 
 
 def write_dumps(job: MegatronJob, folder: Path) -> None:
-    """A file a rank, named as torch names them."""
+    """Write one file for each rank, with the file names of torch."""
     for rank in range(job.world_size):
         (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(_dump(job, rank)))
 
@@ -83,7 +83,7 @@ def _dump(job: MegatronJob, rank: int) -> dict[str, Any]:
 
 
 def _active(job: MegatronJob, rank: int) -> Iterator[tuple[int, str, int]]:
-    """Kind of group, operation and number of what the rank has issued and not seen the end of."""
+    """Kind of group, operation and number of each operation that the rank has issued and not completed."""
     (pp, dp, tp), (stage, replica, column) = job.place(rank), job.place(job.behind)
     if dp != replica:
         for bucket in range(NUM_BUCKETS):

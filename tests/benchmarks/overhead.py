@@ -1,8 +1,8 @@
-"""What telemetry costs a training step: real ranks, each with the same model twice, steps taken in turn.
+"""Cost of telemetry for a training step: real ranks, each with the same model twice. The two models step in turn.
 
-Two grids. Two tensor-parallel ranks have a core each, so that the wall time of a step means something, and issue the
-most collectives for their compute. Eight ranks (2x2x2) on two cores are the demo; there a step is made of processor
-time, and its wall time is shown for what it is worth.
+There are two grids. Two tensor-parallel ranks have one core each, so the wall time of a step is meaningful, and they
+issue the most collectives for their compute. Eight ranks (2x2x2) on two cores are the demo. There the processor time
+counts, and the wall time is shown only for information.
 """
 
 import json
@@ -49,7 +49,7 @@ def _whole_grid() -> list[Figure]:
 
 
 def _measured(grid: tuple[int, int, int]) -> Columns:
-    """Axes: rank, pair, plain or traced, wall or processor seconds a step. In a process of its own, free of threads."""
+    """Axes: rank, pair, plain or traced, wall or processor seconds of a step. Runs in a new process without threads."""
     command = [sys.executable, "-m", "tests.benchmarks.paired_steps", *map(str, (*grid, NUM_PAIRS[grid]))]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=LIMIT_S)
     return np.array(json.loads(done.stdout))
@@ -69,7 +69,7 @@ def _seconds(name: str, pairs: Columns) -> Figure:
 
 
 def _ratio(name: str, pairs: Columns, *, bound: float | None) -> Figure:
-    """Median of traced over plain; each pair was measured side by side, so that drift of the machine cancels."""
+    """Median of traced over plain. The two blocks of a pair are neighbours, so that drift of the machine cancels."""
     ratios = pairs[:, 1] / pairs[:, 0]
     picks = np.random.default_rng(0).integers(len(ratios), size=(NUM_RESAMPLES, len(ratios)))
     low, high = np.percentile(np.median(ratios[picks], axis=1), (10, 90))
@@ -83,7 +83,7 @@ BENCHMARK = OverheadBenchmark()
 
 
 def main() -> int:
-    """Print the figures; 1 where the bound is broken."""
+    """Print the figures. The exit status is 1 if the bound is broken."""
     return report(BENCHMARK.title, BENCHMARK.run(), as_json="--json" in sys.argv[1:])
 
 

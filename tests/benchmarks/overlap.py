@@ -1,4 +1,4 @@
-"""What overlap hides: exposed communication of a training on eight gloo ranks, with overlap off and on.
+"""The effect of overlap: exposed communication of a training on eight gloo ranks, with overlap off and on.
 
     python -m tests.benchmarks.overlap --json
 

@@ -1,6 +1,6 @@
 """The requests of a browser to a dashboard, without a browser.
 
-GET /?view=...  -->  page: skeleton and parts that are ready  -->  parts that are late, one by one  -->  news
+GET /?view=...  -->  page: skeleton and parts that are ready  -->  late parts, one by one  -->  updates
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ LIMIT_S = 120.0
 _PAGE = "page.children"
 _NEWS = "freshness.data"
 _KINDS = ("region", "chart", "canvas")
-"""Of parts."""
+"""Kinds of parts."""
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Visitor:
         self._client.close()
 
     def visit(self, search: str) -> int:
-        """Ask for a page, all of its parts, and once for news. Returns the bytes of the answers."""
+        """Request a page, all of its parts, and once its updates. Returns the bytes of the answers."""
         self._client.get(f"/{search}").raise_for_status()
         page, size = self._ask(self._named(_PAGE), {"url.search": search})
         for part in _parts(page) if page.get("here") else ():
@@ -40,7 +40,7 @@ class Visitor:
         return size + self._ask(self._named(_NEWS), values)[1]
 
     def _ask_for_part(self, part: dict[str, str], search: str) -> int:
-        """Ask for a part that did not come with its page."""
+        """Request a part that did not come with its page."""
         kind = next(iter(part))
         here = {"search": search, "some": False}
         return self._ask(self._named(f'{{"{kind}":'), {"url.search": search, "here.data": here}, part)[1]

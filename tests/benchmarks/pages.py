@@ -10,7 +10,7 @@ BENCHMARKS = DOCS / "benchmarks.md"
 
 
 def write_section(title: str, command: str, text: str, page: Path = ACCURACY) -> None:
-    """Put the section called ``title`` in place of the one that is there, or at the end; what stands above stays."""
+    """Replace the section ``title`` of a page, or add it at the end. Other sections do not change."""
     heading, *parts = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
     sections = {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
     sections[title] = f"## {title}\n\n`{command}`\n\n{text.strip()}\n"

@@ -1,9 +1,9 @@
 """Steps with and without telemetry, in the same processes, in turn.
 
 every rank   plain groups, nothing recorded     s s         s s      ...
-             traced groups, every span              T T T T      ...      a model each; who goes first alternates
+             traced groups, every span              T T T T      ...      a model each; the first side alternates
 
-python -m tests.benchmarks.paired_steps DP PP TP PAIRS      prints what each block cost, as JSON
+python -m tests.benchmarks.paired_steps DP PP TP PAIRS      prints the cost of each block, as JSON
 """
 
 import json
@@ -42,7 +42,7 @@ CPU = torch.device("cpu")
 class OwnMesh:
     """The mesh of one side, whose axes have names of their own.
 
-    DTensor takes two meshes of the same names and ranks for one. With these, the traced side would use plain groups.
+    DTensor treats two meshes with the same names and ranks as one. Then the traced side would use plain groups.
     """
 
     def __init__(self, topology: Topology, side: str) -> None:
@@ -55,7 +55,7 @@ class OwnMesh:
         return self._mesh[f"{self._side}_{axis}"]
 
     def get_group(self, axis: str) -> dist.ProcessGroup:
-        """As of a DeviceMesh."""
+        """As in a DeviceMesh."""
         return self._mesh.get_group(f"{self._side}_{axis}")
 
 
@@ -74,7 +74,7 @@ class Side:
         self.number = 0
 
     def block(self) -> tuple[float, float]:
-        """Wall and processor seconds a step, over a few. Starting and stopping the session is not counted."""
+        """Wall and processor seconds per step, over a few steps, without start and stop of the session."""
         if self.traced:
             self._start()
         dist.barrier()
@@ -107,7 +107,7 @@ class Side:
 
 
 def run_ranks(config: TrainConfig, num_pairs: int) -> list[list[list[tuple[float, float]]]]:
-    """By rank and pair: what the plain and the traced block cost."""
+    """By rank and pair: the cost of the plain block and of the traced block."""
     num_steps = (num_pairs + NUM_WARMUP) * STEPS_PER_BLOCK
     ranks = config.parallel.topology.world_size
     with tempfile.TemporaryDirectory(prefix="rankscope-overhead-") as name:

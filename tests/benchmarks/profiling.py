@@ -1,4 +1,4 @@
-"""What a profile on demand costs the rank: a training step without and with it, its start, its end, and its size.
+"""Cost of a profile on demand for the rank: a training step without and with it, its start, its end, and its size.
 
 python -m tests.benchmarks.profiling [--json]
 
@@ -66,7 +66,7 @@ def _round(number: int, folder: Path) -> Round:
 
 
 def _step(number: int) -> float:
-    """Milliseconds."""
+    """Run a step. Returns its milliseconds."""
     began = perf_counter_ns()
     with telemetry.step(number):
         _layer(_rows).square().mean().backward()

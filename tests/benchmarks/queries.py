@@ -1,10 +1,10 @@
-"""How long what dashboards and detectors ask takes over a run of 1,024 ranks that grows from 10 to 300 million spans.
+"""Time of the queries of dashboards and detectors on a run of 1,024 ranks that grows from 10 to 300 million spans.
 
 python -m tests.benchmarks.queries [--sizes 10,100,300] [--json]
 
-Medians of whole answers, from the typed query to Arrow columns, in the embedded engine on this machine; the store is
-as the engine leaves it once it has merged what it wants to. Beside each: the same SQL with roll-ups forbidden. Bounds
-are those of 100 million spans. A folder for the spans is made where ``TMPDIR`` says: seven bytes a span.
+Figures are medians from the typed query to Arrow columns, in the embedded engine on this machine, after the merges of
+the engine have ended. The rival is the same SQL without roll-ups. Bounds are for 100 million spans. The store is in a
+new folder below ``TMPDIR``, and needs seven bytes per span.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from tests.telemetry.made_rows import insert
 
 MILLION = 1_000_000
 SIZES = (10, 100, 300)
-"""Millions of spans, ascending: the run goes on from one to the next."""
+"""Millions of spans, ascending. The run grows from one size to the next."""
 BOUNDED_SIZE = 100
 NUM_RANKS = 1024
 STEPS_A_BLOCK = 10
@@ -57,7 +57,7 @@ BOUNDS_MS = {
 
 
 class QueryBenchmark:
-    """One run in one store; it grows, and the same questions are asked of all of it."""
+    """One run in one store. The same queries run on the whole run each time that it has grown."""
 
     title = "Queries over 10 to 300 million spans"
     command = "python -m tests.benchmarks.queries"
@@ -73,7 +73,7 @@ class QueryBenchmark:
 
 
 def _grown(store: EmbeddedStore, sizes: tuple[int, ...]) -> Iterator[int]:
-    """Steps that are stored each time the run has reached a size."""
+    """Number of stored steps, each time the run has reached a size."""
     targets = [max(STEPS_A_BLOCK, round(size * MILLION / (NUM_RANKS * SPANS_A_STEP))) for size in sizes]
     num_steps = 0
     for block in MadeJob(num_ranks=NUM_RANKS, num_steps=targets[-1]).blocks(STEPS_A_BLOCK):
@@ -90,7 +90,7 @@ def _is_merged(store: EmbeddedStore) -> bool:
 
 
 def questions(num_steps: int) -> dict[str, Query]:
-    """What is asked of a run of so many steps, all of them."""
+    """The queries for a run of ``num_steps`` steps."""
     run = {"run_id": "run", "attempt": 0}
     everything = {**run, "first_step": 0, "last_step": num_steps - 1}
     middle = {**run, "first_step": num_steps // 2, "last_step": num_steps // 2}
@@ -140,7 +140,7 @@ BENCHMARK = QueryBenchmark()
 
 
 def main() -> int:
-    """Print the figures; 1 where a bound is broken."""
+    """Print the figures. The exit status is 1 if a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="millions of spans, ascending")
     parser.add_argument("--json", action="store_true")

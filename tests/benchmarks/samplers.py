@@ -1,10 +1,10 @@
-"""What a look at a host costs the agent: each sampler over this machine, and psutil asked for the same of a host.
+"""Cost of sampling a host for the agent: each sampler on this machine, compared with psutil.
 
 python -m tests.benchmarks.samplers [--json]
 
-Microseconds of processor time a look, of the thread that looks. At a look a second the bound of 1,000 is a thousandth
-of a core. Eight sleeping processes stand for ranks; the GPUs' sampler reads a library in memory where there is no
-driver.
+Figures are microseconds of processor time of the sampling thread, per sample. With one sample per second the bound of
+1,000 is a thousandth of a core. Eight sleeping processes stand for ranks. Without a GPU driver, the GPU sampler reads
+an in-memory library.
 """
 
 import os
@@ -34,7 +34,7 @@ Look = Callable[[], object]
 
 
 class SamplerCost:
-    """All take turns, so that what the machine does meanwhile falls on each alike."""
+    """All samplers take turns, so that other load on the machine affects all of them equally."""
 
     title = "Cost of one sample of a host"
     command = "python -m tests.benchmarks.samplers"

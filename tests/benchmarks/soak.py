@@ -23,7 +23,7 @@ NUM_RANKS = 4
 SAMPLE_S = 0.25
 MAX_GROWTH = 0.05
 SLACK_MIB = 8.0
-"""Growth that every process may have beside 5%: allocators breathe."""
+"""Growth that every process may have in addition to 5%, because allocators vary."""
 MIB = 2**20
 
 Sizes = dict[str, list[float]]
@@ -31,7 +31,7 @@ Sizes = dict[str, list[float]]
 
 
 class Soak:
-    """Resident memory in the last quarter of the run beside that in the second: the first is spent warming up."""
+    """Resident memory in the last quarter of the run, compared with the second quarter. The first is the warm-up."""
 
     title = "Memory over many steps"
     command = "python -m tests.benchmarks.soak"
@@ -42,7 +42,7 @@ class Soak:
     def run(self) -> list[Figure]:
         with tempfile.TemporaryDirectory(prefix="soak-") as place:
             store = f"embedded:{Path(place) / 'store'}"
-            with road(Path(place), store, num_ranks=NUM_RANKS, num_steps=self._num_steps) as running:
+            with road(Path(place), store, num_ranks=NUM_RANKS, num_steps=self._num_steps, forks=False) as running:
                 sizes = _watch(running)
                 assert running.agent.wait(120) == 0, running.agent.said()
                 _check_complete(running, self._num_steps)

@@ -1,4 +1,4 @@
-"""What one span costs the training thread: ours and the others', interleaved in one run.
+"""Cost of one span for the training thread: rankscope and its rivals, interleaved in one run.
 
 python -m tests.benchmarks.span_cost [--json]
 """
@@ -35,17 +35,17 @@ Loop = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A way to time a piece of code: a loop of so many spans, few enough that most turns (a tenth of a millisecond)
-    pass without the scheduler stepping in."""
+    """A way to time a piece of code: a loop of ``count`` spans. It takes a tenth of a millisecond, so that most loops
+    run without an interruption by the scheduler."""
 
     loop: Loop
     count: int
     settle: Callable[[], object] = list
-    """Called after each turn, untimed: what the contender still does in the background must not fall on the next."""
+    """Called after each turn, untimed, so that background work of the contender does not slow the next one."""
 
 
 class SpanCost:
-    """Nanoseconds a span, the empty loop subtracted, the median over rounds in which all take turns."""
+    """Nanoseconds per span without the empty loop: the median over rounds in which all contenders take turns."""
 
     title = "Cost of one span on the host clock"
     command = "python -m tests.benchmarks.span_cost"
@@ -71,7 +71,7 @@ def _figure(name: str, values: list[float], **fields: Any) -> Figure:
 
 
 def _take_turn(contender: Contender) -> float:
-    contender.loop(contender.count // 5)  # what the one before left in the caches is not this one's cost
+    contender.loop(contender.count // 5)  # the cache contents of the previous contender must not count
     began = perf_counter_ns()
     contender.loop(contender.count)
     took = perf_counter_ns() - began
@@ -91,7 +91,7 @@ def _telemetry(spool: Path) -> Iterator[None]:
 
 @contextmanager
 def _contenders() -> Iterator[dict[str, Contender]]:
-    """By name; the dear ones take shorter turns."""
+    """Contenders by name. Expensive ones have shorter loops."""
     bare = TracerProvider().get_tracer("bench")
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
@@ -186,8 +186,8 @@ class _Nowhere(SpanExporter):
 
 
 def _nvrx_section() -> Callable[[], AbstractContextManager[Any]] | None:
-    """Its straggler detector timing on the host; None where it is not installed. It loads CUPTI as it starts; on a
-    machine without CUDA an idle profiler stands in for it, which such sections never call."""
+    """A section of its straggler detector, timed on the host. None: not installed. The detector loads CUPTI at its
+    start. On a machine without CUDA an idle profiler replaces it, which such sections never call."""
     if not torch.cuda.is_available():
         idle = SimpleNamespace(initialize=list, start=list, stop=list, reset=list, get_stats=dict, shutdown=list)
         sys.modules["nvrx_cupti_module"] = SimpleNamespace(CuptiProfiler=lambda **_: idle)  # type: ignore[assignment]
@@ -203,7 +203,7 @@ BENCHMARK = SpanCost()
 
 
 def main() -> int:
-    """Print the figures; 1 where the bound is broken."""
+    """Print the figures. The exit status is 1 if the bound is broken."""
     return report(BENCHMARK.title, BENCHMARK.run(), as_json="--json" in sys.argv[1:])
 
 

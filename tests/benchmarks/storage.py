@@ -1,4 +1,4 @@
-"""What a span takes at rest: in the embedded engine, and as Parquet of the same rows in the same order.
+"""Size of a stored span: in the embedded engine, and as Parquet of the same rows in the same order.
 
 python -m tests.benchmarks.storage [--json]
 
@@ -38,7 +38,7 @@ PARTS = "table = 'spans' AND active AND database = currentDatabase()"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRest:
-    """Bytes a span."""
+    """Bytes per span."""
 
     num_spans: int
     whole: float
@@ -47,7 +47,7 @@ class AtRest:
 
 
 class StorageBenchmark:
-    """Runs that differ in what their clocks record, stored and merged."""
+    """Runs with different clock records, stored and merged."""
 
     title = "Stored bytes per span"
     command = "python -m tests.benchmarks.storage"
@@ -124,7 +124,7 @@ def _parquet(blocks: list[pa.Table], *, delta: bool = False) -> float:
 
 
 def _delta_packed() -> dict[str, str]:
-    """Parquet packs integers of 32 and 64 bits so."""
+    """Columns with the delta encoding of Parquet: integers of 32 and 64 bits."""
     wide = (field.name for field in SPANS if field.type.bit_width >= 32)
     return dict.fromkeys(wide, "DELTA_BINARY_PACKED")
 

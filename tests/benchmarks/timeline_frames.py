@@ -1,10 +1,10 @@
-"""What a frame of the timeline takes while it is zoomed and panned, beside plotly's of the same spans.
+"""Time of a frame of the timeline during zoom and pan, compared with plotly on the same spans.
 
 python -m tests.benchmarks.timeline_frames [--json]
 
-In Chromium with software rendering. A frame: from the change of the window until the page has painted it, the wait for
-the screen's turn (up to 17 ms) included. First picture: from the text that came over the wire. Whole pages are timed by
-``tests.benchmarks.dashboard``.
+The browser is Chromium with software rendering. A frame lasts from the change of the window until the page has painted
+it, including the wait for the screen refresh (up to 17 ms). The first picture starts at the received text.
+``tests.benchmarks.dashboard`` times whole pages.
 """
 
 import argparse
@@ -31,7 +31,7 @@ BOUND_MS = 50.0
 TURNS = 60
 SLOW_TURNS = 3
 SLOW_FROM = 50_000
-"""Spans from which plotly's bars take seconds a frame."""
+"""From this number of spans, the bars of plotly take seconds per frame."""
 SCRIPTS = Path(ui.dashboard.__file__).parent / "assets" / "timeline"
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 Times = dict[str, list[float]]
@@ -163,7 +163,7 @@ BENCHMARK = FrameBenchmark()
 
 
 def main() -> int:
-    """Print the figures; 1 where a bound is broken."""
+    """Print the figures. The exit status is 1 if a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     return report(BENCHMARK.title, BENCHMARK.run(), as_json=parser.parse_args().json)

@@ -1,4 +1,4 @@
-"""The spans of a timeline as plotly draws them, and as our canvas takes them: the same spans, a row a rank."""
+"""The same spans of a timeline for plotly and for the canvas of the dashboard. Each rank has a row."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ NUM_RANKS = 64
 
 
 def made_picture(num_spans: int) -> SpanColumns:
-    """So many spans over 64 ranks, those of several steps one after another."""
+    """``num_spans`` spans of 64 ranks, from several steps one after another."""
     num_steps = -(-num_spans // (NUM_RANKS * (SPANS_A_STEP - 1)))
     (table,) = MadeJob(num_ranks=NUM_RANKS, num_steps=num_steps).blocks(num_steps)
     spans = span_columns(table)
@@ -61,7 +61,7 @@ def _stages(spans: SpanColumns) -> list[_Bars]:
 
 
 def as_bars(spans: SpanColumns) -> go.Figure:
-    """A ``go.Bar`` a stage: SVG."""
+    """One ``go.Bar`` per stage: SVG."""
     figure = go.Figure()
     for one in _stages(spans):
         figure.add_trace(
@@ -79,7 +79,7 @@ def as_bars(spans: SpanColumns) -> go.Figure:
 
 
 def as_lines(spans: SpanColumns) -> go.Figure:
-    """A ``go.Scattergl`` a stage: a line for each span, a gap after it."""
+    """One ``go.Scattergl`` per stage: a line for each span, and a gap after it."""
     figure = go.Figure()
     for one in _stages(spans):
         gap = np.full(len(one.start), np.nan)

@@ -1,4 +1,4 @@
-"""torch's own analyzer of flight-recorder dumps beside ours, on labelled real cases, each as its user runs it."""
+"""The flight-recorder analyzer of torch compared with rankscope, on labelled real cases, as a user runs both."""
 
 import json
 import os
@@ -26,19 +26,19 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a program made of a case."""
+    """The result of a program on a case."""
 
     ranks: tuple[int, ...]
-    """Every rank that it accuses."""
+    """Every rank that it names."""
     verdicts: int
-    """Sets of ranks that it gives, one after the other."""
+    """Number of sets of ranks that it names, one after another."""
     lines: int
     status: int
     first_line: str
 
 
 def labelled_cases() -> list[Case]:
-    """The cases at hand; none where the folder of real data is not there."""
+    """The labelled cases. Empty without the folder of real data."""
     root = Path(os.environ.get("RANKSCOPE_REAL_DATA", Path(__file__).parents[3] / "shared" / "data"))
     logs = sorted((root / "flight-recorder").glob("*/fault_injection.log"))
     return [Case(folder=log.parent, injected=_injected(log)) for log in logs]
@@ -49,7 +49,7 @@ def _injected(log: Path) -> tuple[int, ...]:
 
 
 def ask_torch(case: Case, *arguments: str) -> Said:
-    """``fr_trace`` on the folder. It accuses whoever it calls missing from a collective."""
+    """``fr_trace`` on the folder. It names the ranks that it reports as missing from a collective."""
     done = _run("torch.distributed.flight_recorder.fr_trace", str(case.folder), *arguments)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     sets = {found[1] for line in lines if (found := _MISSING.match(line))}

@@ -1,9 +1,9 @@
-"""What a what-if analysis takes: a published trace beside its publishers' analyzer, and a job of 12,288 ranks.
+"""Time of a what-if analysis: a published trace, compared with the analyzer of its publishers, and 12,288 ranks.
 
 python -m tests.benchmarks.whatif [--json]
 
-The analyzer of arXiv 2505.05713 is run where ``RANKSCOPE_STRAGGLER_ANALYSIS`` names a checkout, by the interpreter
-``RANKSCOPE_STRAGGLER_ANALYSIS_PYTHON`` that has what it requires.
+The analyzer of arXiv 2505.05713 is run if ``RANKSCOPE_STRAGGLER_ANALYSIS`` names a checkout. Its interpreter is
+``RANKSCOPE_STRAGGLER_ANALYSIS_PYTHON``, which has the requirements of the analyzer.
 """
 
 import json
@@ -96,7 +96,7 @@ def _from_file(folder: Path) -> WhatIf:
 
 
 def _in_order(run: ImportedRun) -> tuple[pa.Table, "np.ndarray[tuple[int], np.dtype[np.int64]]", int]:
-    """Its operations as a store would give them, the numbers of its steps, and of its ranks."""
+    """The operations of a run as a store returns them, the numbers of its steps, and the number of its ranks."""
     rows = run.spans.filter(pc.not_equal(run.spans["stage"], int(Stage.STEP)))
     order = [(name, "ascending") for name in ("stage", "step", "rank", "start_ns", "seq")]
     steps = np.unique(rows["step"].to_numpy()).astype(np.int64)
@@ -104,7 +104,7 @@ def _in_order(run: ImportedRun) -> tuple[pa.Table, "np.ndarray[tuple[int], np.dt
 
 
 def _theirs(folder: Path) -> list[float]:
-    """Seconds of each turn of the rival; none where it is not at hand."""
+    """Seconds of each turn of the rival. Empty if it is not available."""
     checkout = os.environ.get("RANKSCOPE_STRAGGLER_ANALYSIS")
     if not checkout:
         return []
@@ -115,7 +115,7 @@ def _theirs(folder: Path) -> list[float]:
 
 
 def _large() -> list[Figure]:
-    """In a process of its own, so that its memory is its own."""
+    """Analyze a large job in a new process, so that its memory can be measured alone."""
     command = [sys.executable, "-m", "tests.benchmarks.large_whatif", str(LARGE_STEPS)]
     done = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=LIMIT_S).stdout)
     note = f"{done['operations']:,} operations: dp 192, pp 8, tp 8, {LARGE_STEPS} steps; one rank slow, factor 1.3"
@@ -130,7 +130,7 @@ BENCHMARK = WhatIfBenchmark()
 
 
 def main() -> int:
-    """Print the figures; 1 where a bound is broken."""
+    """Print the figures. The exit status is 1 if a bound is broken."""
     return report(BENCHMARK.title, BENCHMARK.run(), as_json="--json" in sys.argv[1:])
 
 

@@ -25,7 +25,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class WindowAttention:
-    """Medians over rounds in which all take turns."""
+    """Medians over rounds in which all variants take turns."""
 
     title = "Attention over a sliding window on the CPU"
     command = "python -m tests.benchmarks.window_attention"
@@ -87,7 +87,7 @@ BENCHMARK = WindowAttention()
 
 
 def main() -> int:
-    """Print the figures; 1 where the bound is broken."""
+    """Print the figures. The exit status is 1 if the bound is broken."""
     return report(BENCHMARK.title, BENCHMARK.run(), as_json="--json" in sys.argv[1:])
 
 

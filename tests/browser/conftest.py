@@ -1,13 +1,25 @@
-"""A real Chromium before a real dashboard over an embedded store."""
+"""A real Chromium that shows a real dashboard of an embedded store."""
 
 import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    BrowserType,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
+from telemetry.collector.serving import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
@@ -16,6 +28,7 @@ from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+SIZE: ViewportSize = {"width": 1440, "height": 1000}
 NUM_STEPS = 40
 IDS_BY_KEY = re.compile(r"\{([\w,]+: Array\(\d+\)(, )?)+…?\}")
 LOADED_MS = 30_000
@@ -24,11 +37,42 @@ expect.set_options(timeout=LOADED_MS)
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def chromium() -> Iterator[BrowserType]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        yield playwright.chromium
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: BrowserType) -> Iterator[Browser]:
+    """For contexts with other settings. ``context`` opens pages faster."""
+    with chromium.launch(executable_path=require("chromium"), args=FLAGS) as browser:
         yield browser
-        browser.close()
+
+
+@pytest.fixture(scope="session")
+def context(chromium: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """One context for all pages. It keeps fetched and compiled scripts, because it has a profile on disk."""
+    with chromium.launch_persistent_context(
+        tmp_path_factory.mktemp("profile"), executable_path=require("chromium"), args=FLAGS, viewport=SIZE
+    ) as context:
+        yield context
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[socket.socket]:
+    """The socket on which the dashboards of all test files listen, one after the other.
+
+    They have one address. So the browser fetches and compiles their scripts only once.
+    """
+    with listen("127.0.0.1", 0) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def second_site() -> Iterator[socket.socket]:
+    """The socket of a dashboard in addition to that of ``address``."""
+    with listen("127.0.0.1", 0) as site:
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +94,7 @@ def run(store: EmbeddedStore) -> SyntheticRun:
 
 @pytest.fixture(scope="module")
 def live_run(store: EmbeddedStore) -> SyntheticRun:
-    """A healthy run that is still at work; tests advance it."""
+    """A healthy run that still trains. Tests advance it."""
     run = SyntheticRun(run_id="live", slow={}, started_ns=time.time_ns() - 60_000_000_000, seed=1)
     run.introduce(store)
     run.advance(store, 12)
@@ -59,13 +103,13 @@ def live_run(store: EmbeddedStore) -> SyntheticRun:
 
 
 @pytest.fixture(scope="module")
-def address(store: EmbeddedStore, run: SyntheticRun, live_run: SyntheticRun) -> Iterator[str]:
-    with serving(StoreReader(store)) as address:
+def address(store: EmbeddedStore, run: SyntheticRun, live_run: SyntheticRun, site: socket.socket) -> Iterator[str]:
+    with serving(StoreReader(store), site) as address:
         yield address
 
 
 class Complaints:
-    """What a browser had to complain of, and whom it asked besides our server."""
+    """Errors in the browser, and requests to other servers than the dashboard."""
 
     def __init__(self, page: Page) -> None:
         self.errors: list[str] = []
@@ -76,7 +120,7 @@ class Complaints:
         page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}"))
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and not _is_of_a_part_taken_away(message.text):
+        if message.type == "error" and not _is_of_a_removed_part(message.text):
             self.errors.append(message.text)
 
     def _on_request(self, request: Request) -> None:
@@ -84,28 +128,23 @@ class Complaints:
             self.strangers.append(request.url)
 
 
-def _is_of_a_part_taken_away(text: str) -> bool:
-    """What Dash's renderer logs, and leaves at that, where somebody has gone to another page before all parts of this
-    one had their turn to be asked for (it asks for twelve at once): a sentence, and before it the ids that it knows."""
+def _is_of_a_removed_part(text: str) -> bool:
+    """Harmless messages of Dash's renderer: a sentence, and before it the ids that it knows.
+
+    It logs them if the user opens another page before all parts of this page are requested (twelve at a time).
+    """
     is_sentence = (
         "A nonexistent object was used in an `Output` of a Dash callback" in text and " with MATCH values " in text
     )
     return is_sentence or bool(IDS_BY_KEY.fullmatch(text))
 
 
-@pytest.fixture(scope="session")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """One for all pages: what it has fetched once, it need not fetch, and compile, again."""
-    with browser.new_context(viewport={"width": 1440, "height": 1000}) as context:
-        yield context
-
-
 @contextmanager
 def watched_page(context: BrowserContext) -> Iterator[Page]:
-    """A page that remembers nothing.
+    """A page with empty local storage.
 
     Raises:
-        AssertionError: at the end, where the browser complained or asked a stranger.
+        AssertionError: at the end, if the browser logged an error or sent a request to another server.
     """
     page = context.new_page()
     page.set_default_timeout(LOADED_MS)
@@ -118,8 +157,24 @@ def watched_page(context: BrowserContext) -> Iterator[Page]:
     assert complaints.strangers == []
 
 
+@contextmanager
+def page_of_another(page: Page) -> Iterator[Page]:
+    """The page of another user who has only the address. The local storage of ``page`` is cleared."""
+    page.evaluate("localStorage.clear()")
+    with page.context.new_page() as other:
+        yield other
+
+
+def log_in(context: BrowserContext, address: str, password: str) -> None:
+    """Log in with a password. The browser then sends it for this address."""
+    with context.new_page() as asking:
+        answer = asking.goto(address.replace("//", f"//anyone:{password}@").rstrip("/") + "/_dash-layout")
+    assert answer is not None
+    assert answer.ok
+
+
 @pytest.fixture
 def page(context: BrowserContext) -> Iterator[Page]:
-    """A page that remembers nothing; the test fails when the browser complains or asks a stranger."""
+    """A page with empty local storage. An error in the browser or a request to another server fails the test."""
     with watched_page(context) as page:
         yield page

@@ -1,10 +1,10 @@
-"""Where tests go at 12,288 ranks: views that are opened, and pages whose controls are used one after the other."""
+"""Views that tests open at 12,288 ranks, and pages on which they use the controls one after the other."""
 
 from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SLOW_RANK, STUCK
 from tests.browser.page_walks import Use, clicked, followed, gone_back, listed, picked, typed
 
 NO_STEPS, EVERY_STEP = r"^(?!.*steps=)", f"steps=0-{LONG_STEPS - 1}"
-VIEWS = {  # those that no walk below comes to, too
+VIEWS = {  # also those that no walk below reaches
     "runs": "view=runs",
     "overview": f"run={LARGE}",
     "overview of a hang": f"run={STUCK}",

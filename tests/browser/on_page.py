@@ -69,15 +69,25 @@ def click_cell(page: Page, name: str, row: float, column: float) -> None:
         [row, column],
     )
     page.mouse.move(at[0] - 2, at[1])
-    page.mouse.click(at[0], at[1])
+    page.mouse.move(*at)
+    # Plotly ignores a click until it has drawn what is under the pointer.
+    page.wait_for_function("plot => plot._hoverdata?.length", arg=figure(page, name).element_handle())
+    page.mouse.click(*at)
 
 
 def timeline(page: Page) -> Locator:
-    """The timeline's canvas component, once it has drawn its spans. What its ``timeline`` tells: see
-    ui/dashboard/assets/timeline/hook.js."""
+    """The timeline's canvas component, once it has drawn its spans.
+
+    ui/dashboard/assets/timeline/hook.js defines its ``timeline``.
+    """
     drawn = "() => document.querySelector('.span-timeline')?.dataset.drawn"
     page.wait_for_function(drawn, timeout=DEADLINE_MS)
     return page.locator(".span-timeline")
+
+
+def spans_canvas(page: Page) -> Locator:
+    """The canvas with the spans. The minimap above it is another canvas."""
+    return timeline(page).locator("canvas:not(.span-timeline-map)")
 
 
 def told_by_timeline(page: Page, expression: str, argument: Any = None) -> Any:
@@ -91,7 +101,7 @@ def click_span(page: Page, stage: str, number: int = 0) -> dict[str, Any]:
     """Click the middle of the ``number``-th span of a stage in the timeline, rows from the top; its key."""
     wait_until_drawn(page)
     key = told_by_timeline(page, "timeline.spans({stage: argument[0]})[argument[1]]", [stage, number])
-    timeline(page).locator("canvas").scroll_into_view_if_needed()
+    spans_canvas(page).scroll_into_view_if_needed()
     box = told_by_timeline(page, "timeline.where(argument)", key)
     assert box is not None, f"{key} is not on the screen"
     page.mouse.move(box["x"] + box["width"] / 2 - 2, box["y"] + box["height"] / 2)

@@ -1,4 +1,4 @@
-"""Walks over pages: controls used one after the other, what a page then tells of itself, and what travelled for it."""
+"""Walks over pages: controls used one after the other, the state of the page then, and the size of its responses."""
 
 import re
 from collections.abc import Callable
@@ -34,18 +34,18 @@ class Use(NamedTuple):
 
 
 def told(page: Page) -> dict[str, Any]:
-    """Of a page as it is now: values of controls, headings, sizes of figures, rows and stretch of a timeline."""
+    """The current state of a page: values of controls, headings, sizes of figures, rows and zoom of a timeline."""
     found: dict[str, Any] = page.evaluate(TOLD)
     return found
 
 
 def picked(name: str, text: str, leads_to: str) -> Use:
-    """One of a few choices, all in sight."""
+    """Click one of a few visible choices."""
     return Use(f"{name} of {text}", lambda page: control(page, name).get_by_text(text, exact=True).click(), leads_to)
 
 
 def listed(name: str, text: str, leads_to: str) -> Use:
-    """One of a list, found by its letters."""
+    """Type the name of an entry of a list and click it."""
 
     def by(page: Page) -> None:
         control(page, name).fill(text)
@@ -55,7 +55,7 @@ def listed(name: str, text: str, leads_to: str) -> Use:
 
 
 def typed(name: str, text: str, leads_to: str) -> Use:
-    """A number, or a few letters."""
+    """Type a number or a short text."""
 
     def by(page: Page) -> None:
         control(page, name).fill(text)
@@ -65,17 +65,17 @@ def typed(name: str, text: str, leads_to: str) -> Use:
 
 
 def followed(name: str, leads_to: str, *, within: str = "main") -> Use:
-    """A link; the first of its name."""
+    """Click the first link with this name."""
     return Use(name, lambda page: page.locator(within).get_by_role("link", name=name).first.click(), leads_to)
 
 
 def clicked(figure: str, row: float, column: float, leads_to: str) -> Use:
-    """A cell of a figure."""
+    """Click a cell of a figure."""
     return Use(f"a cell of {figure}", lambda page: click_cell(page, figure, row, column), leads_to)
 
 
 def gone_back(leads_to: str) -> Use:
-    """The browser's way back."""
+    """Use the back button of the browser."""
 
     def by(page: Page) -> None:
         page.go_back()
@@ -84,14 +84,14 @@ def gone_back(leads_to: str) -> Use:
 
 
 def use(page: Page, one: Use) -> None:
-    """Use a control; return once the address has followed and every part is drawn."""
+    """Use a control. Return once the address has changed and every part is drawn."""
     one.by(page)
     page.wait_for_url(re.compile(one.leads_to), wait_until="commit")
     page.wait_for_function(DRAWN)
 
 
 class Opened:
-    """A page that is opened by its address, again and again, and what travels for it."""
+    """A page that is opened repeatedly by address, and the responses that it receives."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -100,13 +100,13 @@ class Opened:
 
     def open(self, address: str) -> None:
         """Return once every part is drawn."""
-        self.page.goto("about:blank")  # what was under way of the page before does not come any more
+        self.page.goto("about:blank")  # cancels the pending requests of the previous page
         self._answers.clear()
         self.page.goto(address)
         self.page.wait_for_function(DRAWN)
 
     def megabytes(self) -> float:
-        """Of all answers since it was opened, before compression."""
+        """The size of all responses since the page was opened, before compression."""
         return sum(len(answer.body()) for answer in list(self._answers) if answer.status == 200) / 1e6
 
     def _keep(self, answer: Response) -> None:

@@ -1,6 +1,6 @@
-"""Every page and every control at 12,288 ranks: 20 million spans, 1,000 steps, and a job that stands still.
+"""Every page and every control at 12,288 ranks: 20 million spans, 1,000 steps, and a job that hangs.
 
-Where RANKSCOPE_LARGE_STORE names a folder, the runs stay there and are not made again (tests/benchmarks/large_runs.py).
+If RANKSCOPE_LARGE_STORE names a folder, the runs are kept there and used again (tests/benchmarks/large_runs.py).
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.ui.served_dashboard import serving
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(1200)]
 
 LIMIT_MS = 240_000
-"""Detectors and replays of 20 million spans run meanwhile."""
+"""Detectors and replays of 20 million spans run at the same time."""
 SLOW_STEPS = """(() => {
     const rows = Array.from(plot.calcdata[0][0].z, (row) => Array.from(row)), steps = Array.from(plot._fullData[0].x);
     const slowest = rows.reduce((a, b) => Math.max(...a) > Math.max(...b) ? a : b);
@@ -35,7 +35,7 @@ SLOW_STEPS = """(() => {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a dashboard over the large runs, up to the view."""
+    """Address of a dashboard with the large runs, up to the view."""
     kept = os.environ.get("RANKSCOPE_LARGE_STORE")
     folder = Path(kept) if kept else tmp_path_factory.mktemp("large") / "store"
     build(folder)
@@ -56,7 +56,7 @@ def page(page: Page) -> Page:
 
 @pytest.fixture
 def other(context: BrowserContext) -> Iterator[Opened]:
-    """Somebody else's, who likes it dark."""
+    """The page of another user, in dark mode."""
     with watched_page(context) as page:
         page.set_default_timeout(LIMIT_MS)
         page.emulate_media(color_scheme="dark")
@@ -64,7 +64,9 @@ def other(context: BrowserContext) -> Iterator[Opened]:
 
 
 @pytest.mark.parametrize("search", VIEWS.values(), ids=VIEWS)
-def test_a_page_is_drawn_light_and_dark_and_little_travels(page: Page, address: str, search: str) -> None:
+def test_page_is_drawn_in_light_and_dark_mode_within_the_limit_of_transferred_data(
+    page: Page, address: str, search: str
+) -> None:
     opened = Opened(page)
     opened.open(address + search)
     assert opened.megabytes() <= MAX_MB
@@ -77,7 +79,7 @@ def test_a_page_is_drawn_light_and_dark_and_little_travels(page: Page, address: 
 
 
 @pytest.mark.parametrize("search", WALKS)
-def test_every_control_is_followed_and_its_address_restores_the_page(
+def test_address_restores_the_page_after_each_control_is_used(
     page: Page, other: Opened, address: str, search: str
 ) -> None:
     Opened(page).open(address + search)
@@ -93,13 +95,13 @@ def test_every_control_is_followed_and_its_address_restores_the_page(
         assert other.megabytes() <= MAX_MB, f"after {one.name}"
 
 
-def test_the_overview_names_the_flap_and_the_throttled_rank(page: Page, address: str) -> None:
+def test_overview_names_the_host_with_the_link_flap_and_the_throttled_rank(page: Page, address: str) -> None:
     page.goto(f"{address}run={LARGE}")
     for culprit in ("gpu-0100", "4242"):
         expect(region(page, "findings")).to_contain_text(culprit, timeout=LIMIT_MS)
 
 
-def test_the_heat_map_shows_who_is_slow_and_since_when(page: Page, address: str) -> None:
+def test_heat_map_shows_the_slow_rank_and_its_first_slow_step(page: Page, address: str) -> None:
     page.goto(f"{address}view=heatmap&run={LONG}&{EVERY_STEP}")
     page.wait_for_function(DRAWN)
     expect(region(page, "heat-says")).to_contain_text(f"the slowest is rank {SLOW_RANK}")

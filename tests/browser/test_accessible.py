@@ -1,4 +1,4 @@
-"""What axe finds on every page, light and dark: names for screen readers, contrast, roles, order of headings."""
+"""Results of axe on every page, light and dark: names for screen readers, contrast, roles, order of headings."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -22,7 +22,7 @@ def addresses() -> Iterator[dict[str, str]]:
         yield {name: root + search for name, search in pages.items()}
 
 
-def test_axe_finds_no_grave_fault_on_any_page(page: Page, addresses: dict[str, str]) -> None:
+def test_axe_finds_no_serious_or_critical_fault_on_any_page(page: Page, addresses: dict[str, str]) -> None:
     found = []
     for name, address in addresses.items():
         page.goto(address)
@@ -35,7 +35,7 @@ def test_axe_finds_no_grave_fault_on_any_page(page: Page, addresses: dict[str, s
 
 
 def faults(page: Page) -> Iterator[str]:
-    """Of the page as it is now: the rule, and the first elements that break it."""
+    """The rules that the current page breaks, each with the first elements that break it."""
     for violation in Axe().run(page).response["violations"]:
         if violation["impact"] in GRAVE:
             places = [" ".join(map(str, node["target"])) for node in violation["nodes"][:3]]

@@ -1,6 +1,7 @@
-"""docs/guides/find-the-culprit.md, clicked as it is written, on runs whose names tell nothing."""
+"""Follows docs/guides/find-the-culprit.md click by click, on runs whose names do not reveal the fault."""
 
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -25,16 +26,16 @@ COLLECTIVE = re.compile("never entered [a-z-]+ #[0-9]+ of [a-z]+")
 SAID = {
     "slow rank": "compute-straggler",
     "slow stage": "stage-imbalance",
-    "long sequences": "microbatch times vary by",
+    "long sequences": "the times of microbatches vary by",
     "flap": "nic-flap",
     "hang": "hung-collective",
     "healthy": "No finding",
 }
-"""On the Overview, first of all."""
+"""Fault -> the text that the verdict on the Overview contains."""
 
 
 def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
-    """What has to stand on the screen at the end."""
+    """The texts that must be on the screen at the end."""
     match run.fault:
         case "slow rank":
             return [f"rank {run.rank} (host {run.host}"]
@@ -51,7 +52,7 @@ def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
 
 
 def find(page: Page, address: str, run: Unlabelled) -> None:
-    """From the Overview as the guide says, to the culprit."""
+    """Follow the guide from the Overview to the culprit."""
     open_overview(page, address, run)
     expect(region(page, "verdict")).to_contain_text(SAID[run.fault])
     for name in CLICKS[run.fault]:
@@ -63,29 +64,29 @@ def find(page: Page, address: str, run: Unlabelled) -> None:
         assert widths[-1] > 2 * median(widths)
 
 
-def test_no_culprit_is_more_than_three_clicks_away() -> None:
+def test_guide_needs_at_most_three_clicks_to_each_culprit() -> None:
     clicks = {fault: CLICKS[fault] for fault in FAULTS}
     assert clicks["healthy"] == []
     assert all(1 <= len(names) <= MOST_CLICKS for fault, names in clicks.items() if fault != "healthy")
 
 
 @pytest.mark.browser
-def test_a_slow_stage_is_found(page: Page, address: str, store: EmbeddedStore) -> None:
+def test_guide_leads_to_the_slow_stage(page: Page, address: str, store: EmbeddedStore) -> None:
     run = next(one for one in drawn(SEED) if one.fault == "slow stage")
     put_simulated(run, store, SEED)
     find(page, address, run)
 
 
 @pytest.fixture(scope="module")
-def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[Unlabelled]]]:
-    """Address of the dashboard over all six, and which is which."""
+def six(tmp_path_factory: pytest.TempPathFactory, second_site: socket.socket) -> Iterator[tuple[str, list[Unlabelled]]]:
+    """Address of the dashboard of six runs, and the fault of each."""
     require_root("network namespaces")
     require("ip")
     folder: Path = tmp_path_factory.mktemp("six")
     runs = make_runs(folder, SEED)
     store = EmbeddedStore(folder / "store")
     try:
-        with serving(StoreReader(store)) as address:
+        with serving(StoreReader(store), second_site) as address:
             yield address, runs
     finally:
         store.close()
@@ -97,7 +98,7 @@ def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[Un
 @pytest.mark.browser
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_culprit_of_a_run_without_a_label_is_found(
+def test_guide_leads_to_the_culprit_of_an_unlabelled_run(
     page: Page, six: tuple[str, list[Unlabelled]], fault: str
 ) -> None:
     address, runs = six

@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import page_of_another
 from tests.browser.on_page import (
     click_span,
     control,
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.long
-def test_opening_a_run_lands_on_its_worst_finding(page: Page, address: str) -> None:
+def test_opening_a_run_shows_its_worst_finding(page: Page, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow-rank-5").click()
     expect(region(page, "verdict")).to_contain_text(re.compile(r"rank 5 \(host gpu-03, dp1 pp0 tp1\).*its peers"))
@@ -48,7 +49,7 @@ def test_the_heat_map_shows_the_slow_rank(page: Page, address: str) -> None:
     assert ratios[-1] == pytest.approx(1.4, abs=0.05)
     assert ratios[-2] == pytest.approx(1.0, abs=0.05)
     labels = figure(page, "cells").locator(".ytick text").all_text_contents()
-    assert [label for label in labels if "suspect" in label] == ["▶ suspect  rank 5 · gpu-03"]
+    assert [label for label in labels if "suspect" in label] == ["▶ suspect rank 5 · gpu-03 · dp1 pp0 tp1"]
     expect(region(page, "heat-says")).to_contain_text("the slowest is rank 5 (host gpu-03, dp1 pp0 tp1), 1.4")
 
 
@@ -63,9 +64,7 @@ def test_a_cell_of_the_heat_map_leads_to_its_step(page: Page, address: str) -> N
     assert "view=timeline" in page.url
 
 
-def test_a_click_on_a_span_tells_all_about_it_and_a_link_brings_it_back(
-    page: Page, browser: Browser, address: str
-) -> None:
+def test_click_on_a_span_shows_its_details_and_the_link_restores_them(page: Page, address: str) -> None:
     page.goto(f"{address}?view=timeline&run=slow-rank-5&group=tp&rank=5&step=20")
     key = click_span(page, "forward-compute", number=6)
     details = region(page, "details")
@@ -75,8 +74,7 @@ def test_a_click_on_a_span_tells_all_about_it_and_a_link_brings_it_back(
     expect(details).to_contain_text(re.compile(r"1\.[34]\dx its peers"))
     assert f"span=5-{key['seq']}" in page.url
     told = details.inner_text()
-    with browser.new_context() as context:
-        other = context.new_page()
+    with page_of_another(page) as other:
         other.goto(page.url)
         expect(region(other, "details")).to_contain_text("its peers")
         assert region(other, "details").inner_text() == told
@@ -101,7 +99,7 @@ def test_controls_write_the_address_and_going_back_restores_them(page: Page, add
 
 
 @pytest.mark.long
-def test_a_range_of_steps_is_typed_and_shown(page: Page, address: str) -> None:
+def test_typed_range_of_steps_is_shown(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5")
     figure(page, "cells")
     control(page, "first").fill("10")
@@ -115,7 +113,7 @@ def test_a_range_of_steps_is_typed_and_shown(page: Page, address: str) -> None:
 
 
 @pytest.mark.long
-def test_brackets_and_links_step_through_the_steps(page: Page, address: str) -> None:
+def test_bracket_key_and_links_open_the_next_and_the_previous_step(page: Page, address: str) -> None:
     page.goto(f"{address}?view=timeline&run=slow-rank-5&group=all&step=20")
     timeline(page)
     page.keyboard.press("]")
@@ -125,6 +123,6 @@ def test_brackets_and_links_step_through_the_steps(page: Page, address: str) -> 
 
 
 @pytest.mark.long
-def test_a_collective_blames_nobody_for_waiting(page: Page, address: str) -> None:
+def test_heat_map_of_a_collective_says_that_most_of_the_time_is_waiting(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5&stage=grads-reduce-scatter")
     expect(region(page, "heat-says")).to_contain_text("Most of that time is waiting")

@@ -1,16 +1,41 @@
-"""From a step to what of it is lost, and to its trace, in a real browser."""
+"""The lost time of a step and its trace file, in a real browser."""
 
+import hashlib
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from playwright.sync_api import Page, expect
+from starlette.responses import HTMLResponse
 
 from telemetry.stores.embedded import EmbeddedStore
-from tests.browser.on_page import DEADLINE_MS, control, region, timeline, told_by_timeline, wait_until_drawn
+from telemetry.stores.interface import StoreReader
+from tests.browser.on_page import (
+    DEADLINE_MS,
+    control,
+    region,
+    spans_canvas,
+    told_by_timeline,
+    wait_until_drawn,
+)
 from tests.diagnose.trace.opened import opened_json
+from tests.ui.served_dashboard import serving, serving_app
 from tests.ui.simulated_run import store_simulated
+from ui.dashboard.pages.timeline.perfetto import VARIABLE
 
 pytestmark = pytest.mark.browser
+VIEWER = """<!doctype html><title>viewer</title><p></p><script>
+addEventListener("message", async ({data, source}) => {
+    if (source !== opener) return;
+    if (data === "PING") return source.postMessage("PONG", "*");
+    const digest = await crypto.subtle.digest("SHA-256", data.perfetto.buffer);
+    const hex = [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    document.querySelector("p").textContent = [data.perfetto.title, data.perfetto.fileName, hex].join(" | ");
+});
+</script>"""
+"""A page that receives files as Perfetto documents it (perfetto.dev: deep linking)."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +46,7 @@ def slow(store: EmbeddedStore, address: str) -> str:
 
 
 @pytest.mark.long
-def test_a_step_shows_what_it_loses_and_gives_its_trace_away(
+def test_step_shows_its_lost_time_and_its_trace_is_downloaded(
     page: Page, slow: str, address: str, tmp_path: Path
 ) -> None:
     page.goto(slow)
@@ -35,7 +60,7 @@ def test_a_step_shows_what_it_loses_and_gives_its_trace_away(
     assert len(ideal["rows"]) == 2
 
     wait_until_drawn(page)
-    timeline(page).locator("canvas").scroll_into_view_if_needed()
+    spans_canvas(page).scroll_into_view_if_needed()
     key = told_by_timeline(page, "timeline.spans({stage: 'backward-compute', rank: 5})[1]")
     real, bar = (told_by_timeline(page, f"timeline.{name}(argument)", key) for name in ("where", "whereIdeal"))
     assert bar["y"] > real["y"] + real["height"]
@@ -60,3 +85,38 @@ def test_a_step_shows_what_it_loses_and_gives_its_trace_away(
     page.goto(f"{address}?view=timeline&run=slow-rank-5&rank=5&step=20&ideal=shown")
     expect(region(page, "ideal")).to_contain_text("wait for each other in a cycle", timeout=DEADLINE_MS)
     assert told_by_timeline(page, "[timeline.ideal(), timeline.spans().length > 0]") == [None, True]
+
+
+@pytest.fixture
+def viewer() -> Iterator[str]:
+    server = FastAPI()
+    server.add_api_route("/", lambda: HTMLResponse(VIEWER), include_in_schema=False)
+    with serving_app(server) as address:
+        yield address
+
+
+def test_a_trace_opens_in_a_new_tab_that_receives_the_file(
+    page: Page,
+    slow: str,
+    store: EmbeddedStore,
+    viewer: str,
+    second_site: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, viewer)
+    with serving(StoreReader(store), second_site) as address:
+        page.goto(f"{address}?{slow.partition('?')[2]}")
+        wait_until_drawn(page)
+        page.get_by_text("Open in Perfetto").click()
+        trace = region(page, "trace")
+        button = trace.get_by_role("button", name="Open in a new tab").first
+        page.context.set_offline(True)
+        expect(button).to_be_disabled()
+        page.context.set_offline(False)
+        with page.expect_popup() as opened, page.expect_response("**/trace?**") as file:
+            button.click()
+        digest = hashlib.sha256(file.value.body()).hexdigest()
+        expect(opened.value.locator("p")).to_have_text(f"slow, step 25 | slow-steps-25-25.json.gz | {digest}")
+        opened.value.close()
+        expect(trace.locator(".perfetto-answer")).to_be_empty()
+        page.goto("about:blank")

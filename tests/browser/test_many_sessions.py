@@ -1,5 +1,6 @@
-"""Twenty people look at once, while the store grows slow, goes away, and loses a run."""
+"""Twenty sessions are open while the store becomes slow, becomes unreachable, and loses a run."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,7 +23,9 @@ VIEWS = ("overview", "heatmap", "timeline", "grid", "whatif", "hang", "fleet", "
 SLOW_S = 0.3
 
 
-def test_twenty_sessions_outlive_a_store_that_is_slow_goes_and_loses_a_run(context: BrowserContext) -> None:
+def test_twenty_sessions_recover_from_a_slow_and_unreachable_store_and_a_deleted_run(
+    context: BrowserContext, site: socket.socket
+) -> None:
     with memory_store() as store:
         reader = Switchable(StoreReader(store))
         for name in ("kept", "doomed"):
@@ -30,7 +33,7 @@ def test_twenty_sessions_outlive_a_store_that_is_slow_goes_and_loses_a_run(conte
             run.introduce(store)
             run.advance(store, 20)
             run.beat(store, at_ns=run.now_ns, ended=True)
-        with serving(reader) as address, sessions(context, address) as pages:
+        with serving(reader, site) as address, sessions(context, address) as pages:
             reader.slow_s = SLOW_S
             for page in pages:
                 page.reload()
@@ -53,7 +56,7 @@ def test_twenty_sessions_outlive_a_store_that_is_slow_goes_and_loses_a_run(conte
 
 @contextmanager
 def sessions(context: BrowserContext, address: str) -> Iterator[list[Page]]:
-    """Pages on all views of both runs; none of them complains."""
+    """Pages on all views of both runs. No page logs an error."""
     pages, complaints = [], []
     for number in range(SESSIONS):
         page = context.new_page()
@@ -71,7 +74,7 @@ def sessions(context: BrowserContext, address: str) -> Iterator[list[Page]]:
 
 
 def delete(store: EmbeddedStore, run_id: str) -> None:
-    """From every table, as an operator would."""
+    """Delete a run from every table, as an operator does it."""
     tables = store.query(
         "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' "
         "AND name IN (SELECT table FROM system.columns WHERE database = currentDatabase() AND name = 'run_id')"

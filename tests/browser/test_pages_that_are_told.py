@@ -1,5 +1,6 @@
-"""`RANKSCOPE_LIVE=websocket`: pages show what has arrived without having asked."""
+"""`RANKSCOPE_LIVE=websocket`: pages show new data without polling."""
 
+import socket
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from playwright.sync_api import Page, Request, expect
 from telemetry.collector.settings import ServerSettings
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.browser.conftest import log_in
 from tests.browser.on_page import figure, figure_data, wait_for_points
 from tests.ui.served_dashboard import serving_app, serving_as_set
 from tests.ui.switchable import Switchable
@@ -23,7 +25,7 @@ HOUR_MS = 3_600_000
 
 
 def asked_by_clock(page: Page) -> list[str]:
-    """What the page asks from now on because its own clock says so."""
+    """The requests that the clock of the page causes from now on."""
     asked: list[str] = []
 
     def note(request: Request) -> None:
@@ -34,8 +36,8 @@ def asked_by_clock(page: Page) -> list[str]:
     return asked
 
 
-def shows_what_arrives(page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun) -> None:
-    """Three more steps come while the heat map is open: it shows them."""
+def assert_new_steps_are_shown(page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun) -> None:
+    """The open heat map shows three more steps after they arrived."""
     page.goto(f"{address}?view=heatmap&run=live")
     figure(page, "cells")
     before = figure_data(page, "cells", "plot._fullData[0].x.length")
@@ -44,16 +46,15 @@ def shows_what_arrives(page: Page, address: str, store: EmbeddedStore, live_run:
     wait_for_points(page, "cells", before + 3)
 
 
-def test_a_page_is_told_of_steps_and_of_a_store_that_goes_and_comes_back(
-    page: Page, store: EmbeddedStore, live_run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
+def test_page_with_websocket_shows_new_steps_and_store_outages_without_polling(
+    page: Page, store: EmbeddedStore, live_run: SyntheticRun, site: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(POLL_EVERY_MS, "websocket", HOUR_MS)
     reader = Switchable(StoreReader(store))
-    with serving_as_set(reader, ServerSettings.checked(live="websocket", token="hush")) as (address, _):
-        with page.context.new_page() as asking:  # where somebody types the password, which the browser then knows
-            asking.goto(address.replace("//", "//anyone:hush@") + "_dash-layout")
+    with serving_as_set(reader, ServerSettings.checked(live="websocket", token="hush"), site) as (address, _):
+        log_in(page.context, address, "hush")
         asked = asked_by_clock(page)
-        shows_what_arrives(page, address, store, live_run)
+        assert_new_steps_are_shown(page, address, store, live_run)
         reader.reachable = False
         expect(page.locator("#connection")).to_contain_text("The collector does not answer")
         reader.reachable = True
@@ -62,14 +63,14 @@ def test_a_page_is_told_of_steps_and_of_a_store_that_goes_and_comes_back(
         page.close()
 
 
-def test_a_page_whose_socket_is_cut_asks_by_its_clock(
-    page: Page, store: EmbeddedStore, live_run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
+def test_page_polls_by_its_clock_when_its_websocket_fails(
+    page: Page, store: EmbeddedStore, live_run: SyntheticRun, site: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(POLL_EVERY_MS, "websocket", 500)
     proxied = FastAPI()
     mount_dashboard(proxied, StoreReader(store), "websocket")
-    with serving_app(proxied, sockets=False) as address:
+    with serving_app(proxied, site, sockets=False) as address:
         asked = asked_by_clock(page)
-        shows_what_arrives(page, address, store, live_run)
+        assert_new_steps_are_shown(page, address, store, live_run)
         assert asked
         page.close()

@@ -1,4 +1,4 @@
-"""The demo as it comes: its verdict, and its eight real ranks seen through the dashboard that its user opens."""
+"""The demo: its verdict, and its eight real ranks on the dashboard."""
 
 import re
 import subprocess
@@ -16,9 +16,10 @@ from tests.deadline import until
 from tests.scenarios.command import rankscope
 from tests.scenarios.demo_run import DEMO_S, Demo
 
-pytestmark = [pytest.mark.gloo, pytest.mark.timeout(DEMO_S + 120)]
+pytestmark = pytest.mark.timeout(DEMO_S + 120)
 
 
+@pytest.mark.gloo
 def test_the_demo_names_the_rank_that_was_slowed(demo_of_a_slow_rank: Demo) -> None:
     demo = demo_of_a_slow_rank
     assert demo.findings == [("compute-straggler", [5])]
@@ -27,7 +28,8 @@ def test_the_demo_names_the_rank_that_was_slowed(demo_of_a_slow_rank: Demo) -> N
     assert demo.loss_falls
 
 
-def test_the_same_verdict_comes_from_its_store(demo_of_a_slow_rank: Demo) -> None:
+@pytest.mark.gloo
+def test_diagnose_of_the_demo_store_prints_the_same_verdict(demo_of_a_slow_rank: Demo) -> None:
     verdict = demo_of_a_slow_rank.answer["findings"][0]["summary"]
     answer = rankscope("diagnose", "--store", f"embedded:{demo_of_a_slow_rank.out / 'store'}")
     assert (answer.status, answer.out.splitlines()[0]) == (1, verdict)
@@ -35,7 +37,7 @@ def test_the_same_verdict_comes_from_its_store(demo_of_a_slow_rank: Demo) -> Non
 
 @pytest.fixture(scope="module")
 def dashboard(demo_of_a_slow_rank: Demo) -> Iterator[str]:
-    """Address of `rankscope ui` over the store that the demo left."""
+    """Address of `rankscope ui` with the store of the demo."""
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     store = f"embedded:{demo_of_a_slow_rank.out / 'store'}"
@@ -57,7 +59,7 @@ def answers(address: str) -> bool:
 
 
 @pytest.mark.browser
-def test_the_slow_rank_of_a_real_training_is_seen_and_clicked(page: Page, dashboard: str) -> None:
+def test_dashboard_of_a_real_training_names_the_slow_rank_and_shows_its_span(page: Page, dashboard: str) -> None:
     page.goto(dashboard)
     page.get_by_role("link", name=re.compile("^demo-")).click()
     expect(region(page, "verdict")).to_contain_text(re.compile(r"rank 5 \(host .*, dp1 pp0 tp1\).*its peers"))

@@ -1,6 +1,7 @@
-"""Live, dark, empty, unreachable, hostile: what a page does when things are not plain."""
+"""Pages in special states: live, dark, empty store, unreachable collector, hostile address."""
 
 import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ TICK_COLOUR = """() => {
 }"""
 
 
-def test_a_live_run_is_followed_without_redrawing_the_page(
+def test_heat_map_of_a_live_run_is_updated_without_redrawing_the_page(
     page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun
 ) -> None:
     page.goto(f"{address}?view=heatmap&run=live")
@@ -38,7 +39,9 @@ def test_a_live_run_is_followed_without_redrawing_the_page(
 
 
 @pytest.mark.long
-def test_zoom_survives_an_update(page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun) -> None:
+def test_zoom_of_a_chart_survives_an_update(
+    page: Page, address: str, store: EmbeddedStore, live_run: SyntheticRun
+) -> None:
     page.goto(f"{address}?view=overview&run=live")
     wait_until_drawn(page)
     box = figure(page, "step-time").locator(".nsewdrag").first.bounding_box()
@@ -63,7 +66,7 @@ SOME_VIEWS = [view if view == "overview" else pytest.param(view, marks=pytest.ma
 
 
 @pytest.mark.parametrize("view", SOME_VIEWS)
-def test_dark_and_light_colour_page_and_figures_and_nothing_offers_to_upload_them(
+def test_page_and_figures_follow_the_colour_scheme_and_no_button_uploads_a_chart(
     page: Page, address: str, view: str
 ) -> None:
     for scheme, dark in (("dark", True), ("light", False)):
@@ -89,8 +92,10 @@ def test_the_colour_scheme_is_switched_and_remembered(page: Page, address: str) 
     assert _brightness(page, "body", "backgroundColor") < 100
 
 
-def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> None:
-    with memory_store() as store, serving(StoreReader(store)) as address:
+def test_page_of_an_empty_store_shows_instructions_and_then_the_first_run(
+    page: Page, second_site: socket.socket
+) -> None:
+    with memory_store() as store, serving(StoreReader(store), second_site) as address:
         page.goto(f"{address}?view=overview")
         expect(page.locator("main")).to_contain_text("rankscope demo")
         run = SyntheticRun(run_id="first")
@@ -112,7 +117,9 @@ def test_an_empty_store_says_how_to_fill_it_and_fills_by_itself(page: Page) -> N
         pytest.param("?view=heatmap&run=slow-rank-5&stage=gc", "No rank recorded gc", marks=pytest.mark.long),
     ],
 )
-def test_what_is_not_there_is_said_with_a_way_out(page: Page, address: str, search: str, says: str) -> None:
+def test_page_reports_a_missing_run_attempt_step_rank_span_or_stage(
+    page: Page, address: str, search: str, says: str
+) -> None:
     page.goto(address + search)
     expect(page.locator("main").get_by_text(says, exact=False).first).to_be_visible()
 
@@ -134,14 +141,14 @@ def test_a_hostile_address_shows_defaults_and_a_note(page: Page, address: str, s
 
 
 class LongHosts(SyntheticRun):
-    """A run whose hosts have names without a place to break."""
+    """A run whose hosts have long names without a place for a line break."""
 
     def host(self, rank: int) -> str:
         return f"host-{'h' * 240}{rank // 2}"
 
 
 @pytest.mark.long
-def test_long_names_leave_the_layout_as_it_is(page: Page, address: str, store: EmbeddedStore) -> None:
+def test_long_names_do_not_make_the_page_wider(page: Page, address: str, store: EmbeddedStore) -> None:
     name = "n" * 200
     long = LongHosts(run_id=name, slow={5: 1.4})
     long.introduce(store)
@@ -158,16 +165,16 @@ def test_long_names_leave_the_layout_as_it_is(page: Page, address: str, store: E
 
 
 @contextmanager
-def _switchable(store: EmbeddedStore) -> Iterator[tuple[str, Switchable]]:
+def _switchable(store: EmbeddedStore, site: socket.socket) -> Iterator[tuple[str, Switchable]]:
     reader = Switchable(StoreReader(store))
-    with serving(reader) as address:
+    with serving(reader, site) as address:
         yield address, reader
 
 
-def test_a_collector_that_is_away_is_said_and_recovered_from(
-    page: Page, store: EmbeddedStore, run: SyntheticRun
+def test_page_reports_an_unreachable_collector_and_recovers(
+    page: Page, store: EmbeddedStore, run: SyntheticRun, second_site: socket.socket
 ) -> None:
-    with _switchable(store) as (address, reader):
+    with _switchable(store, second_site) as (address, reader):
         reader.reachable = False
         page.goto(f"{address}?view=overview&run=slow-rank-5")
         expect(page.locator("main")).to_contain_text("The collector does not answer")
@@ -179,8 +186,8 @@ def test_a_collector_that_is_away_is_said_and_recovered_from(
 
 
 @pytest.mark.long
-def test_a_page_whose_answer_gets_lost_is_asked_for_again(
-    context: BrowserContext, store: EmbeddedStore, run: SyntheticRun
+def test_page_is_requested_again_when_its_response_is_lost(
+    context: BrowserContext, store: EmbeddedStore, run: SyntheticRun, second_site: socket.socket
 ) -> None:
     lost: list[str] = []
 
@@ -192,7 +199,7 @@ def test_a_page_whose_answer_gets_lost_is_asked_for_again(
         else:
             route.fallback()
 
-    with _switchable(store) as (address, _), context.new_page() as page:
+    with _switchable(store, second_site) as (address, _), context.new_page() as page:
         page.goto(f"{address}?view=heatmap&run=slow-rank-5")
         wait_until_drawn(page)
         page.route(re.compile("_dash-update-component"), lose)
@@ -205,7 +212,7 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
     page.goto(f"{address}?view=heatmap&run=slow-rank-5")
     figure(page, "cells")
     names = []
-    for _ in range(25):
+    for _ in range(30):
         page.keyboard.press("Tab")
         names.append(
             page.evaluate(
@@ -226,7 +233,7 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(page: Page, address
         assert name in reached
 
 
-def test_what_hands_changed_while_a_control_was_followed_stays(page: Page, address: str) -> None:
+def test_address_keeps_a_user_change_made_while_a_control_is_processed(page: Page, address: str) -> None:
     page.goto(f"{address}?view=heatmap&run=slow-rank-5&metric=ms")
     wait_until_drawn(page)
     asked = page.evaluate("location.search")
@@ -238,11 +245,11 @@ def test_what_hands_changed_while_a_control_was_followed_stays(page: Page, addre
 WIDENED = """() => [...document.querySelectorAll(".panel:not(.hidden) .js-plotly-plot")].map(
     ({layout: {margin}, _fullLayout: {_size}}) => "lrtb".split("").filter((side) => _size[side] > margin[side]).join()
 )"""
-"""By chart: sides on which plotly found too little room, and drew all of it once more."""
+"""For each chart: the sides on which plotly needed a wider margin and drew the chart again."""
 
 
 @pytest.mark.long
-def test_every_chart_has_its_room_from_the_start(page: Page, address: str) -> None:
+def test_every_chart_has_sufficient_margins_when_it_is_first_drawn(page: Page, address: str) -> None:
     for view in ("overview", "heatmap", "grid"):
         page.goto(f"{address}?view={view}&run=slow-rank-5")
         wait_until_drawn(page)

@@ -1,4 +1,4 @@
-"""From a finding to the host, from the host to its clock, in a real browser."""
+"""The fleet page and the clock page in a real browser."""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -14,8 +14,8 @@ TITLES = "plot.layout.annotations.map(note => note.text).join('|')"
 
 
 @pytest.fixture(scope="module")
-def told(store: EmbeddedStore, address: str) -> str:
-    """Address of a run whose hosts told of themselves, up to the view."""
+def root(store: EmbeddedStore, address: str) -> str:
+    """Address of a run with host samples and clock estimates, up to the view."""
     run = SyntheticRun(run_id="told")
     run.introduce(store)
     run.advance(store, 30)
@@ -24,8 +24,8 @@ def told(store: EmbeddedStore, address: str) -> str:
     return f"{address}?run=told&view="
 
 
-def test_the_host_with_most_trouble_is_shown_and_its_samples_are_chosen(page: Page, told: str) -> None:
-    page.goto(f"{told}fleet")
+def test_fleet_page_shows_the_host_with_most_problems_and_the_selected_samples(page: Page, root: str) -> None:
+    page.goto(f"{root}fleet")
     wait_until_drawn(page)
     expect(region(page, "fleet-title")).to_contain_text(SICK)
     expect(region(page, "hosts").locator("tbody tr").first).to_contain_text(SICK)
@@ -41,7 +41,9 @@ def test_the_host_with_most_trouble_is_shown_and_its_samples_are_chosen(page: Pa
 
 
 @pytest.mark.long
-def test_the_controls_follow_what_arrives(page: Page, store: EmbeddedStore, address: str) -> None:
+def test_fleet_page_and_its_control_switch_to_the_slow_host_when_its_steps_arrive(
+    page: Page, store: EmbeddedStore, address: str
+) -> None:
     run = SyntheticRun(run_id="early")
     run.introduce(store)
     run.advance(store, 2)
@@ -54,8 +56,8 @@ def test_the_controls_follow_what_arrives(page: Page, store: EmbeddedStore, addr
 
 
 @pytest.mark.long
-def test_a_clock_is_chosen_and_its_refused_windows_are_told(page: Page, told: str) -> None:
-    page.goto(f"{told}clock")
+def test_clock_page_reports_unaligned_windows_of_the_selected_host(page: Page, root: str) -> None:
+    page.goto(f"{root}clock")
     wait_until_drawn(page)
     expect(region(page, "clock-says")).to_contain_text("1 of 4 hosts not aligned")
     region(page, "clocks").get_by_role("link", name="gpu-02").click()

@@ -1,4 +1,4 @@
-"""The grid of ranks in a real browser: a rank is chosen by hand and by keyboard, and the grid is turned."""
+"""The grid of ranks in a real browser: a rank is selected by mouse and by keyboard, and the grid is rotated."""
 
 from itertools import count
 
@@ -20,12 +20,12 @@ BODY_POINT = """(() => {
     const box = plot.querySelector(".gl-container canvas").getBoundingClientRect();
     return [box.x + box.width * (1 + at[0] / at[3]) / 2, box.y + box.height * (1 - at[1] / at[3]) / 2];
 })()"""
-"""Where rank 7 of eight is on the screen."""
+"""The position of rank 7 of eight on the screen."""
 
 
 @pytest.fixture(scope="module")
 def stuck(store: EmbeddedStore, address: str) -> str:
-    """Address of the grid of a job in which rank 5 never comes out of its data loader."""
+    """Address of the grid of a job in which rank 5 hangs in its data loader."""
     run = SyntheticRun(run_id="stuck-grid", slow={})
     run.introduce(store)
     run.advance(store, STEP + 1)
@@ -33,7 +33,7 @@ def stuck(store: EmbeddedStore, address: str) -> str:
     return f"{address}?view=grid&run=stuck-grid"
 
 
-def test_a_rank_is_clicked_then_its_neighbours_walked_by_keyboard(page: Page, stuck: str) -> None:
+def test_rank_of_the_grid_is_selected_by_click_and_its_neighbour_by_keyboard(page: Page, stuck: str) -> None:
     page.goto(stuck)
     expect(region(page, "grid-rank")).to_contain_text("Rank 5")
     click_cell(page, "grid", row=0, column=3)
@@ -50,13 +50,13 @@ def test_a_rank_is_clicked_then_its_neighbours_walked_by_keyboard(page: Page, st
 
 
 @pytest.mark.long
-def test_the_grid_is_turned_and_a_mark_of_it_clicked(page: Page, stuck: str) -> None:
+def test_rank_of_the_3d_grid_is_selected_by_click_and_the_grid_is_rotated(page: Page, stuck: str) -> None:
     page.goto(f"{stuck}&form=3d&rank=2")
     wait_until_drawn(page)
     at = figure_data(page, "grid", BODY_POINT)
     page.mouse.move(at[0] - 2, at[1])
     expect(page.locator(".hovertext")).to_contain_text("rank 7")
-    page.mouse.click(*at, delay=500)  # plotly looks at the button when it draws
+    page.mouse.click(*at, delay=500)  # plotly reads the state of the button when it draws
     page.wait_for_url("**rank=7**")
     expect(region(page, "grid-title")).to_contain_text("tensor group of rank 7")
     assert "form=3d" in page.url
@@ -75,7 +75,7 @@ def test_the_grid_is_turned_and_a_mark_of_it_clicked(page: Page, stuck: str) -> 
 
 
 @pytest.mark.long
-def test_colours_are_chosen_and_bring_their_controls(page: Page, address: str) -> None:
+def test_grid_shows_the_controls_of_the_selected_colouring(page: Page, address: str) -> None:
     page.goto(f"{address}?view=grid&run=slow-rank-5")
     wait_until_drawn(page)
     region(page, "grid-controls").get_by_text("Time of a stage", exact=True).click()

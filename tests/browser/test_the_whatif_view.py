@@ -1,4 +1,4 @@
-"""What slowness costs, from the address to the culprit, in a real browser."""
+"""The what-if view in a real browser: from the cost of a slow rank to the culprit."""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -17,11 +17,11 @@ def slow(store: EmbeddedStore, address: str) -> str:
     return f"{address}?view=whatif&run=slow"
 
 
-def test_from_the_cost_to_the_slow_worker(page: Page, slow: str) -> None:
+def test_whatif_view_shows_the_cost_and_links_to_the_slow_worker(page: Page, slow: str) -> None:
     page.goto(slow)
     expect(region(page, "whatif-says")).to_contain_text("would take", timeout=DEADLINE_MS)
     wait_until_drawn(page)
-    expect(region(page, "whatif-says")).to_contain_text("The slowest is dp1 pp0")
+    expect(region(page, "whatif-says")).to_contain_text("The slowest worker, dp1 pp0, causes most of it")
     assert figure_data(page, "fixing", "plot.calcdata[0].length") == 5
 
     control(page, "first").fill("10")

@@ -1,4 +1,4 @@
-"""The timeline's canvas under hands: zoom, pan, choice, pins, areas, search, keys; and what of it a link restores."""
+"""The timeline's canvas: zoom, pan, selection, pins, areas, search and keys, and the state that a link restores."""
 
 import re
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from telemetry.stages import Stage
-from tests.browser.on_page import click_span, region, timeline, told_by_timeline, wait_until_drawn
+from tests.browser.conftest import page_of_another
+from tests.browser.on_page import click_span, region, spans_canvas, timeline, told_by_timeline, wait_until_drawn
 from tests.ui.few_spans import buffer_of, made_spans
 
 pytestmark = pytest.mark.browser
@@ -19,14 +20,14 @@ MOVED_OVER_NEW_SPANS = """(() => {
     view.selectionChanged();
     return timeline.rows();
 })()"""
-"""The rows on the screen after new spans have come and a hand has moved, before they are drawn."""
+"""The rows on the screen after new spans arrived and the pointer moved, before the spans are drawn."""
 STEP = "?view=timeline&run=slow-rank-5&group=all&rank=5&step=20"
 
 
 def opened(page: Page, address: str, search: str = STEP) -> None:
     page.goto(address + search)
     wait_until_drawn(page)
-    timeline(page)
+    spans_canvas(page).scroll_into_view_if_needed()
 
 
 def window(page: Page) -> list[float]:
@@ -53,7 +54,7 @@ def point_at(page: Page, stage: str, rank: int = 5, number: int = 0) -> None:
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
 
 
-def test_the_wheel_zooms_about_the_pointer_and_the_link_restores_it(page: Page, browser: Browser, address: str) -> None:
+def test_mouse_wheel_zooms_at_the_pointer_and_the_link_restores_the_zoom(page: Page, address: str) -> None:
     opened(page, address)
     whole, before = length(page), box_of(page, "forward-compute", number=2)
     point_at(page, "forward-compute", number=2)
@@ -62,14 +63,13 @@ def test_the_wheel_zooms_about_the_pointer_and_the_link_restores_it(page: Page, 
     after = box_of(page, "forward-compute", number=2)
     assert length(page) < whole / 2
     assert after["x"] + after["width"] / 2 == pytest.approx(before["x"] + before["width"] / 2, abs=3)
-    with browser.new_context(viewport={"width": 1440, "height": 1000}) as context:
-        other = context.new_page()
+    with page_of_another(page) as other:
         opened(other, page.url, "")
         assert window(other) == pytest.approx(window(page), abs=1)
 
 
 @pytest.mark.long
-def test_zoom_leaves_no_steps_to_go_back_over(page: Page, address: str) -> None:
+def test_zoom_adds_no_entries_to_the_browser_history(page: Page, address: str) -> None:
     page.goto(f"{address}?view=overview&run=slow-rank-5")
     wait_until_drawn(page)
     page.get_by_role("link", name="Show timeline").click()
@@ -101,7 +101,7 @@ def test_keys_zoom_pan_and_fit(page: Page, address: str) -> None:
     assert window(page) == pytest.approx(whole)
 
 
-def test_dragging_pans_and_chooses_nothing(page: Page, address: str) -> None:
+def test_dragging_pans_the_timeline_and_selects_no_span(page: Page, address: str) -> None:
     opened(page, address)
     point_at(page, "optimizer")
     page.keyboard.press("w")
@@ -116,18 +116,18 @@ def test_dragging_pans_and_chooses_nothing(page: Page, address: str) -> None:
 
 
 @pytest.mark.long
-def test_f_fits_the_chosen_span(page: Page, address: str) -> None:
+def test_key_f_fits_the_selected_span(page: Page, address: str) -> None:
     opened(page, address)
     click_span(page, "grads-reduce-scatter")
     page.keyboard.press("f")
     key = told_by_timeline(page, "timeline.selected().key")
     box = told_by_timeline(page, "timeline.where(argument)", key)
-    width = timeline(page).locator("canvas").bounding_box()
+    width = spans_canvas(page).bounding_box()
     assert width is not None
     assert box["width"] > width["width"] / 3
 
 
-def test_a_chosen_collective_shows_its_partners_and_escape_clears_it(page: Page, address: str) -> None:
+def test_selected_collective_shows_its_partners_and_escape_clears_the_selection(page: Page, address: str) -> None:
     opened(page, address)
     key = click_span(page, "grads-reduce-scatter")
     page.wait_for_url("**span=**")
@@ -139,7 +139,7 @@ def test_a_chosen_collective_shows_its_partners_and_escape_clears_it(page: Page,
     assert told_by_timeline(page, "timeline.selected()") == {"key": None, "partners": []}
 
 
-def test_a_receive_points_to_its_send(page: Page, address: str) -> None:
+def test_selected_receive_shows_its_send_as_partner(page: Page, address: str) -> None:
     opened(page, address)
     key = told_by_timeline(page, "timeline.spans({stage: 'backward-recv', rank: 5})[0]")
     page.goto(f"{address}{STEP}&span=5-{key['seq']}")
@@ -148,7 +148,7 @@ def test_a_receive_points_to_its_send(page: Page, address: str) -> None:
     assert (partner["rank"], partner["stage"]) == (7, "backward-send")
 
 
-def test_full_stop_and_comma_walk_along_the_lane_by_keyboard_alone(page: Page, address: str) -> None:
+def test_full_stop_and_comma_keys_select_the_next_and_previous_span_of_the_lane(page: Page, address: str) -> None:
     opened(page, address)
     click_span(page, "forward-compute")
     first = told_by_timeline(page, "timeline.selected().key")
@@ -163,7 +163,7 @@ def test_full_stop_and_comma_walk_along_the_lane_by_keyboard_alone(page: Page, a
 
 
 @pytest.mark.long
-def test_brackets_keep_the_zoom(page: Page, address: str) -> None:
+def test_bracket_key_opens_the_next_step_and_keeps_the_zoom(page: Page, address: str) -> None:
     opened(page, address)
     page.keyboard.press("w")
     page.wait_for_url("**zoom=**")
@@ -175,7 +175,7 @@ def test_brackets_keep_the_zoom(page: Page, address: str) -> None:
 
 
 @pytest.mark.long
-def test_a_stage_is_found_by_its_name(page: Page, address: str) -> None:
+def test_search_finds_the_spans_of_a_stage_by_its_name(page: Page, address: str) -> None:
     opened(page, address)
     page.keyboard.press("/")
     page.keyboard.type("optimizer")
@@ -187,7 +187,7 @@ def test_a_stage_is_found_by_its_name(page: Page, address: str) -> None:
 
 
 @pytest.mark.long
-def test_the_list_of_keys_opens_and_closes(page: Page, address: str) -> None:
+def test_dialog_of_keyboard_shortcuts_opens_and_closes(page: Page, address: str) -> None:
     opened(page, address)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="keyboard shortcuts")).to_contain_text("mark an area")
@@ -195,17 +195,17 @@ def test_the_list_of_keys_opens_and_closes(page: Page, address: str) -> None:
     expect(page.get_by_role("dialog", name="keyboard shortcuts")).to_be_hidden()
 
 
-def test_pointing_at_a_span_tells_about_it(page: Page, address: str) -> None:
+def test_tooltip_describes_the_span_under_the_pointer(page: Page, address: str) -> None:
     opened(page, address)
     point_at(page, "forward-compute")
     tooltip = page.locator(".span-timeline-tooltip")
-    for text in ("forward-compute", "rank 5, step 20, microbatch 0"):
+    for text in ("forward-compute", "rank 5, step 20, microbatch 0", "dp1 pp0 tp1 · gpu-03"):
         expect(tooltip).to_contain_text(text)
     point_at(page, "forward-recv", rank=7)
     expect(tooltip).to_contain_text("from rank 5")
 
 
-def test_a_hand_may_rest_on_spans_that_are_replaced_by_others(page: Page, address: str) -> None:
+def test_pointer_move_is_safe_while_spans_are_replaced(page: Page, address: str) -> None:
     opened(page, address)
     one_row = buffer_of(made_spans((0, Stage.FORWARD_COMPUTE, 0, 100)), {0: "rank 0"})
     assert told_by_timeline(page, MOVED_OVER_NEW_SPANS, one_row) == []
@@ -213,7 +213,7 @@ def test_a_hand_may_rest_on_spans_that_are_replaced_by_others(page: Page, addres
 
 
 @pytest.mark.long
-def test_a_marked_area_is_told_stage_by_stage_and_restored(page: Page, browser: Browser, address: str) -> None:
+def test_marked_area_shows_statistics_per_stage_and_the_link_restores_it(page: Page, address: str) -> None:
     opened(page, address)
     first, last = box_of(page, "data-load", rank=4), box_of(page, "optimizer", rank=5)
     page.keyboard.down("Shift")
@@ -227,8 +227,7 @@ def test_a_marked_area_is_told_stage_by_stage_and_restored(page: Page, browser: 
     expect(row).to_contain_text("8")
     expect(region(page, "area")).to_contain_text("2 ranks (4-5)")
     told = region(page, "area").inner_text()
-    with browser.new_context() as context:
-        other = context.new_page()
+    with page_of_another(page) as other:
         opened(other, page.url, "")
         expect(region(other, "area")).to_contain_text("forward-compute")
         assert region(other, "area").inner_text() == told
@@ -237,23 +236,28 @@ def test_a_marked_area_is_told_stage_by_stage_and_restored(page: Page, browser: 
 
 
 @pytest.mark.long
-def test_a_rank_is_pinned_to_the_top_by_its_name_and_the_link_restores_it(
-    page: Page, browser: Browser, address: str
-) -> None:
+def test_click_on_a_rank_name_pins_the_rank_to_the_top_and_the_link_restores_it(page: Page, address: str) -> None:
     opened(page, address)
-    box, canvas = box_of(page, "optimizer", rank=6), timeline(page).locator("canvas").bounding_box()
+    box, canvas = box_of(page, "optimizer", rank=6), spans_canvas(page).bounding_box()
     assert canvas is not None
     page.mouse.click(canvas["x"] + 20, box["y"])
     page.wait_for_url("**pins=6**")
     page.wait_for_function("document.querySelector('.span-timeline').timeline.rows()[0] === 6")
-    with browser.new_context() as context:
-        other = context.new_page()
+    with page_of_another(page) as other:
         opened(other, page.url, "")
         assert told_by_timeline(other, "timeline.rows()")[:2] == [6, 0]
 
 
+def test_low_window_shows_which_rows_are_visible(page: Page, address: str) -> None:
+    opened(page, address)
+    hidden = page.locator(".span-timeline-hidden-rows")
+    expect(hidden).to_be_empty()
+    page.set_viewport_size({"width": 1440, "height": 400})
+    expect(hidden).to_have_text("Rows 1 to 4 of 8. Drag, or Shift + wheel, to scroll.")
+
+
 @pytest.mark.long
-def test_the_picture_fills_the_window_at_any_sharpness(browser: Browser, address: str) -> None:
+def test_canvas_has_the_pixel_ratio_of_the_device_and_grows_with_the_window(browser: Browser, address: str) -> None:
     with browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=2) as context:
         page = context.new_page()
         opened(page, address)
@@ -262,12 +266,13 @@ def test_the_picture_fills_the_window_at_any_sharpness(browser: Browser, address
         assert device == 2 * css
         page.set_viewport_size({"width": 1400, "height": 800})
         page.wait_for_function(
-            "before => document.querySelector('.span-timeline canvas').clientWidth > before", arg=css
+            "before => document.querySelector('.span-timeline canvas:not(.span-timeline-map)').clientWidth > before",
+            arg=css,
         )
 
 
 @pytest.mark.long
-def test_the_colours_follow_the_page(page: Page, address: str) -> None:
+def test_canvas_colours_follow_the_colour_scheme_of_the_page(page: Page, address: str) -> None:
     corner = """(() => {
         const {canvas} = timeline.view.parts;
         return canvas.getContext("2d").getImageData(2, canvas.height - 2, 1, 1).data[0];

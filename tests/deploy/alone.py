@@ -1,4 +1,4 @@
-"""A virtual environment that holds what one extra installs, and nothing else: made of links, in seconds.
+"""A virtual environment with the packages of one extra and no others. It consists of links and is made in seconds.
 
     pyproject.toml --extra--> requirements --metadata of what is installed here--> all that they bring
                                                                                         | links
@@ -40,7 +40,7 @@ def extras() -> list[str]:
 
 
 def declared(extra: str) -> set[str]:
-    """The distributions that the extra, or the project without any, asks for itself."""
+    """The direct requirements of the extra; '' means the project without an extra."""
     return {canonicalize_name(requirement.name) for requirement in _asked(extra)}
 
 
@@ -86,11 +86,11 @@ class Alone:
         (_install if BY_PIP else _link_all)(folder, extra)
 
     def run(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        """``python`` of the environment with these arguments, to its end."""
+        """Run ``python`` of the environment with these arguments and wait for its end."""
         return subprocess.run(self._command(arguments), env=self._environment(), **SAID, **options)
 
     def start(self, *arguments: object, log: Path) -> subprocess.Popen[bytes]:
-        """The same in the background; what it says goes to ``log``."""
+        """Start the same command in the background. Its output goes to ``log``."""
         with log.open("wb") as sink:
             return subprocess.Popen(self._command(arguments), env=self._environment(), stdout=sink, stderr=sink)
 
@@ -98,7 +98,7 @@ class Alone:
         return [str(self.python), *map(str, arguments)]
 
     def _environment(self) -> dict[str, str]:
-        """This one's, less what leads to other packages."""
+        """The environment of this process without the variables that lead to other packages."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
         return kept | {"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "NO_COLOR": "1", "COLUMNS": "200"}
 

@@ -1,10 +1,9 @@
-"""The Grafana board as tests ask it: its queries with variables and macros written out as Grafana and its ClickHouse
-plugin do.
+"""The queries of the Grafana board. Variables and macros are expanded as Grafana and its ClickHouse plugin do it.
 
-    ${run:singlequote}   Grafana: the chosen values in single quotes, commas between them
-    ${attempt}           Grafana: the value as it is
-    $__timeFilter(x)     plugin: x >= toDateTime(FROM) AND x <= toDateTime(TO)
-    $__timeInterval(x)   plugin: toStartOfInterval(toDateTime(x), INTERVAL N second)
+${run:singlequote}   Grafana: the chosen values in single quotes, commas between them
+${attempt}           Grafana: the value as it is
+$__timeFilter(x)     plugin: x >= toDateTime(FROM) AND x <= toDateTime(TO)
+$__timeInterval(x)   plugin: toStartOfInterval(toDateTime(x), INTERVAL N second)
 """
 
 import json
@@ -22,17 +21,17 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::(\w+))?\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A query of the board, and where it stands there."""
+    """A query of the board, and its place on the board."""
 
     where: str
     kind: str
-    """Of its panel; ``variable`` or ``annotation`` beside them."""
+    """The type of the panel, or ``variable`` or ``annotation``."""
     sql: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What the time picker says, in seconds since 1970, and the width of a bucket."""
+    """The selected time range, in seconds since 1970, and the width of a bucket."""
 
     first_s: int
     last_s: int
@@ -45,7 +44,7 @@ def read_board() -> dict[str, Any]:
 
 
 def questions(board: dict[str, Any]) -> Iterator[Question]:
-    """Every query that opening the board asks."""
+    """Every query that Grafana sends when the board opens."""
     for one in board["templating"]["list"]:
         if one["type"] == "query":
             yield Question(where=f"variable {one['name']}", kind="variable", sql=one["query"]["rawSql"])
@@ -91,7 +90,7 @@ def _macro(name: str, inside: str, window: Window) -> str:
 
 
 def _closing(sql: str, start: int) -> int:
-    """Where the parenthesis closes that was opened before ``start``."""
+    """Position of the parenthesis that closes the one opened before ``start``."""
     depth = 1
     for at, letter in enumerate(sql[start:], start):
         depth += {"(": 1, ")": -1}.get(letter, 0)

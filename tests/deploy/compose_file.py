@@ -1,4 +1,4 @@
-"""docker-compose.yml as tests read it: merged anchors, and what stands for whom to fill in."""
+"""Reads docker-compose.yml for tests: merged anchors, and the variables that a user must set."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = ROOT / "docker-compose.yml"
 OPEN = DEPLOY / "open.yml"
-"""What is laid over it where agents are on other machines."""
+"""The additional file for agents on other machines."""
 
 _VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(?::([?-])([^}]*))?\}")
 
@@ -26,7 +26,7 @@ class Blank:
 
 
 def services(path: Path = COMPOSE) -> dict[str, dict[str, Any]]:
-    """Name -> what the file says of the service."""
+    """Name of a service -> its entry in the file."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())["services"]
     return found
 

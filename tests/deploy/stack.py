@@ -1,7 +1,7 @@
 """The services of docker-compose.yml as processes of this machine: their commands, their environments, their files.
 
-What differs is what containers give: names of hosts become 127.0.0.1 and free ports, paths lie in a temporary folder,
-and the database is Debian's, which knows less: no bounds of settings, no retention.
+Without containers, host names become 127.0.0.1 with free ports, and paths lie in a temporary folder. The database is
+Debian's, which has fewer features: no constraints of settings, no retention.
 """
 
 import os
@@ -31,7 +31,7 @@ SECRETS = {
     "RANKSCOPE_READ_TOKEN": "e80b63f4",
     "GRAFANA_PASSWORD": "90cc1d7e",
 }
-"""What somebody wrote into `.env`."""
+"""The values in the `.env` of a user."""
 SLOW_MACHINE_S = 120
 OURS = [sys.executable, "-m", "ui.cli"]
 """`rankscope`: the entry point of the image."""
@@ -39,7 +39,7 @@ OURS = [sys.executable, "-m", "ui.cli"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """Where the services are."""
+    """The addresses and processes of the services."""
 
     database_port: int
     collector: str
@@ -49,7 +49,7 @@ class Stack:
     names: Mapping[str, str]
 
     def healthcheck(self, service: str) -> list[str]:
-        """The command of a service's health check, as it would be typed here."""
+        """The command of a service's health check, for this machine."""
         kind, *words = services()[service]["healthcheck"]["test"]
         words = [_here(filled(word, SECRETS), self.names) for word in words]
         return ["sh", "-c", *words] if kind == "CMD-SHELL" else words
@@ -57,7 +57,7 @@ class Stack:
 
 @contextmanager
 def running_stack(folder: Path) -> Iterator[Stack]:
-    """Database, Alertmanager, collector and watcher, each once the one before it is well; all ended afterwards."""
+    """Start database, Alertmanager, collector and watcher, each when the previous one is healthy. Stop all at exit."""
     manager = require("prometheus-alertmanager")
     collector_port, manager_port = free_port(), free_port()
     with ExitStack() as cleanup:
@@ -88,7 +88,7 @@ def running_stack(folder: Path) -> Iterator[Stack]:
 
 
 def _names(folder: Path, database_port: int, collector_port: int, manager_port: int) -> dict[str, str]:
-    """What a container calls things -> what they are called here."""
+    """Name in a container -> name on this machine."""
     return {
         "clickhouse:9000": f"127.0.0.1:{database_port}",
         "collector:8719": f"127.0.0.1:{collector_port}",
@@ -102,7 +102,7 @@ def _names(folder: Path, database_port: int, collector_port: int, manager_port: 
 
 
 def environment_of(service: str, names: Mapping[str, str]) -> dict[str, str]:
-    """What the process of a service is told, and nothing else of this one's environment."""
+    """The environment of the process of a service. Of this process it contains PATH only."""
     said = environment(service, SECRETS) if "environment" in services()[service] else {}
     said.pop("RANKSCOPE_RETENTION_DAYS", None)
     return {"PATH": os.environ["PATH"], "NO_COLOR": "1"} | {name: _here(text, names) for name, text in said.items()}
@@ -156,5 +156,5 @@ def _database() -> Iterator[ClickHouseServer]:
 
 
 def _for_old_server(users: str) -> str:
-    """Under the old name of the root, without the bounds of settings, which 18.16 does not know."""
+    """The users for ClickHouse 18.16: the old name of the root element, and no constraints of settings."""
     return re.sub(r"<constraints>.*</constraints>", "", users, flags=re.S).replace("clickhouse>", "yandex>")

@@ -1,4 +1,4 @@
-"""The Grafana board: each of its queries answers rows of a stored run, in the engine that it is written for."""
+"""The Grafana board: each query returns rows of a stored run, in the engine that it is written for."""
 
 import itertools
 import re
@@ -43,7 +43,7 @@ graphs = each(lambda one: one.kind == "timeseries")
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[EmbeddedStore]:
-    """Two runs of eight ranks that have just ended, what their hosts told, and a mark."""
+    """Two runs of eight ranks that ended a moment ago, with host samples, host events and a mark."""
     with memory_store() as store:
         for run in (RUN, OTHER):
             put_run(store, run, num_steps=6)
@@ -64,14 +64,14 @@ def ask(store: EmbeddedStore, question: Question, **chosen: list[str]) -> pa.Tab
 
 
 @each_question
-def test_a_query_answers_rows_of_the_run_that_is_chosen(store: EmbeddedStore, question: Question) -> None:
+def test_board_query_returns_rows_of_the_selected_run(store: EmbeddedStore, question: Question) -> None:
     answer = ask(store, question)
     assert answer.num_rows > 0
     assert answer.column(0)[0].as_py() is not None
 
 
 @of_a_run
-def test_a_query_answers_nothing_of_a_run_that_is_not_there(store: EmbeddedStore, question: Question) -> None:
+def test_board_query_returns_nothing_or_zero_for_an_unknown_run(store: EmbeddedStore, question: Question) -> None:
     answer = ask(store, question, run=["' OR 1 = 1 --"])
     if question.kind == "stat":
         assert str(answer.column(0)[0]).startswith(("0", "1970"))
@@ -80,14 +80,14 @@ def test_a_query_answers_nothing_of_a_run_that_is_not_there(store: EmbeddedStore
 
 
 @of_a_window
-def test_a_query_answers_nothing_outside_of_the_window_that_is_chosen(store: EmbeddedStore, question: Question) -> None:
+def test_board_query_returns_no_rows_outside_the_selected_time_window(store: EmbeddedStore, question: Question) -> None:
     window = Window(first_s=1_000_000, last_s=1_000_600)
     assert store.query(written_out(question.sql, CHOSEN, window)).num_rows == 0
 
 
 @each_question
-def test_no_answer_grows_with_the_run(question: Question) -> None:
-    """A graph has a point a bucket, a list has an end."""
+def test_board_query_limits_its_number_of_rows(question: Question) -> None:
+    """A graph has one point per bucket. A list has a LIMIT."""
     if question.kind in LISTS:
         assert re.search(r" LIMIT \d+$", question.sql)
     elif question.kind == "timeseries":
@@ -96,14 +96,16 @@ def test_no_answer_grows_with_the_run(question: Question) -> None:
 
 
 @graphs
-def test_a_graph_is_in_time_order_with_its_time_first(store: EmbeddedStore, question: Question) -> None:
+def test_graph_query_returns_the_time_column_first_and_in_ascending_order(
+    store: EmbeddedStore, question: Question
+) -> None:
     answer = ask(store, question)
     times = answer["time"].to_pylist()
     assert answer.column_names[0] == "time"
     assert times == sorted(times)
 
 
-def test_a_step_is_shown_under_the_ids_that_otel_traces_has(store: EmbeddedStore) -> None:
+def test_trace_panel_uses_the_same_ids_as_otel_traces(store: EmbeddedStore) -> None:
     (question,) = (one for one in QUESTIONS if one.kind == "traces")
     shown = ask(store, question)
     known = store.query(
@@ -121,7 +123,7 @@ def test_a_step_is_shown_under_the_ids_that_otel_traces_has(store: EmbeddedStore
     assert len(set(shown["serviceName"].to_pylist())) == 8
 
 
-def test_the_stages_to_choose_from_are_the_vocabulary() -> None:
+def test_stage_variable_lists_exactly_the_stages_of_the_vocabulary() -> None:
     (stage,) = (one for one in BOARD["templating"]["list"] if one["name"] == "stage")
     assert stage["query"].split(",") == [one.label for one in Stage]
     (question,) = (one for one in QUESTIONS if one.kind == "traces")
@@ -130,7 +132,7 @@ def test_the_stages_to_choose_from_are_the_vocabulary() -> None:
     assert yaml.safe_load(labels) == [one.label for one in Stage]
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_unique_ids_and_do_not_overlap() -> None:
     ids = [panel["id"] for panel in BOARD["panels"]]
     assert len(set(ids)) == len(ids)
     for one, other in itertools.combinations([panel["gridPos"] for panel in BOARD["panels"]], 2):
@@ -140,7 +142,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
         assert one["x"] + one["w"] <= 24
 
 
-def test_everything_asks_the_provisioned_source_and_that_is_the_user_who_only_reads() -> None:
+def test_board_uses_only_the_provisioned_data_source_with_the_read_only_user() -> None:
     (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/clickhouse.yml").read_text())["datasources"]
     uids = re.findall(r"'uid': '([^']+)'", str([BOARD["panels"], BOARD["annotations"], BOARD["templating"]]))
     assert set(uids) == {source["uid"]}
@@ -151,7 +153,7 @@ def test_everything_asks_the_provisioned_source_and_that_is_the_user_who_only_re
     assert re.fullmatch(re.escape(source["type"]) + r"@\d+\.\d+\.\d+", plugin)
 
 
-def test_the_board_lies_where_grafana_looks_for_it() -> None:
+def test_board_is_mounted_where_grafana_loads_it() -> None:
     (provider,) = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/rankscope.yml").read_text())["providers"]
     folder = provider["options"]["path"]
     grafana = services()["grafana"]

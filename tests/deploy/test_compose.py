@@ -1,4 +1,4 @@
-"""What docker-compose.yml promises: closed, pinned, bounded, watched over, and nothing in it that is not there."""
+"""docker-compose.yml: closed ports, pinned images, limits, health checks, and no reference to a missing file."""
 
 import re
 from pathlib import Path
@@ -20,20 +20,20 @@ each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICE
 each_standing = pytest.mark.parametrize("service", STANDING.values(), ids=STANDING.keys())
 
 
-def test_what_is_promised_is_there() -> None:
+def test_compose_file_has_five_standing_services_and_a_demo_profile() -> None:
     assert set(STANDING) == {"clickhouse", "collector", "alerts", "alertmanager", "grafana"}
     assert SERVICES["demo"]["profiles"] == ["demo"]
 
 
 @each_service
-def test_ports_are_on_loopback_alone(service: dict[str, Any]) -> None:
+def test_service_publishes_ports_on_loopback_only(service: dict[str, Any]) -> None:
     for port in service.get("ports", ()):
         assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
     assert "network_mode" not in service
 
 
 @each_service
-def test_no_secret_has_a_value_or_a_default(service: dict[str, Any]) -> None:
+def test_secret_variable_is_required_and_has_no_default(service: dict[str, Any]) -> None:
     secrets = (
         {name: text for name, text in service["environment"].items() if SECRET.search(name)}
         if ("environment" in service)
@@ -46,24 +46,24 @@ def test_no_secret_has_a_value_or_a_default(service: dict[str, Any]) -> None:
 
 
 @each_service
-def test_no_secret_stands_in_a_command_line(service: dict[str, Any]) -> None:
+def test_commands_and_build_of_a_service_contain_no_variable_that_could_be_a_secret(service: dict[str, Any]) -> None:
     said = [service.get("command", []), service.get("healthcheck", {}).get("test", []), service.get("build", {})]
     assert not blanks(yaml.safe_dump(said))
 
 
-def test_an_address_of_the_store_has_no_password_in_it() -> None:
+def test_store_address_contains_no_password() -> None:
     assert not re.search(r"clickhouses?://\w+:", COMPOSE.read_text())
 
 
 @each_standing
-def test_a_standing_service_is_watched_over_and_comes_back(service: dict[str, Any]) -> None:
+def test_standing_service_has_a_health_check_and_restarts(service: dict[str, Any]) -> None:
     assert service["restart"] == "unless-stopped"
     assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
     assert {"interval", "timeout", "retries"} <= service["healthcheck"].keys()
 
 
 @each_service
-def test_memory_cores_and_logs_are_bounded(service: dict[str, Any]) -> None:
+def test_service_has_limits_for_memory_cores_and_logs(service: dict[str, Any]) -> None:
     assert {"mem_limit", "cpus"} <= service.keys()
     assert service["logging"]["options"].keys() == {"max-size", "max-file"}
 
@@ -73,13 +73,13 @@ def test_images_are_pinned_to_a_version(service: dict[str, Any]) -> None:
     assert re.search(r":v?\d+\.\d+\.\d+(\.\d+)?$", service["image"])
 
 
-def test_our_images_bear_the_version_of_the_package() -> None:
+def test_built_images_have_the_version_of_the_package() -> None:
     ours = [one["image"] for one in SERVICES.values() if "build" in one]
     assert {image.rpartition(":")[2] for image in ours} == {__version__}
 
 
 @each_service
-def test_nothing_gains_rights_and_ours_write_to_volumes_alone(service: dict[str, Any]) -> None:
+def test_service_gains_no_privileges_and_built_image_is_read_only(service: dict[str, Any]) -> None:
     assert "no-new-privileges:true" in service["security_opt"]
     assert "privileged" not in service
     if "build" in service:
@@ -88,7 +88,7 @@ def test_nothing_gains_rights_and_ours_write_to_volumes_alone(service: dict[str,
 
 
 @each_service
-def test_what_is_mounted_exists_read_only_or_is_a_declared_volume(service: dict[str, Any]) -> None:
+def test_mount_is_an_existing_read_only_path_or_a_declared_volume(service: dict[str, Any]) -> None:
     declared = yaml.safe_load(COMPOSE.read_text())["volumes"]
     for volume, (source, _) in zip(service.get("volumes", ()), mounts(service), strict=True):
         if source.startswith("."):
@@ -104,28 +104,28 @@ def test_every_declared_volume_is_used() -> None:
 
 
 @each_service
-def test_who_needs_another_waits_until_it_is_well(service: dict[str, Any]) -> None:
+def test_service_waits_until_its_dependencies_are_healthy(service: dict[str, Any]) -> None:
     for name, how in service.get("depends_on", {}).items():
         assert how == {"condition": "service_healthy"}
         assert "healthcheck" in SERVICES[name]
 
 
-def test_every_variable_is_explained_once_in_the_example_and_none_beside() -> None:
+def test_env_example_lists_exactly_the_variables_of_the_compose_files() -> None:
     asked = {one.name for path in (COMPOSE, OPEN) for one in blanks(path.read_text())}
     assert asked == EXAMPLE.keys()
 
 
-def test_the_example_holds_no_secret_and_the_defaults_of_the_rest() -> None:
+def test_env_example_has_empty_secrets_and_the_defaults_of_other_variables() -> None:
     defaults = {one.name: one.default for one in blanks(COMPOSE.read_text()) if one.default is not None}
     for name, value in EXAMPLE.items():
         assert value == defaults.get(name, "")
 
 
-def test_the_filled_in_file_stays_out_of_version_control() -> None:
+def test_env_file_is_ignored_by_git() -> None:
     assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-def test_what_the_image_copies_is_in_the_tree_and_not_ignored() -> None:
+def test_paths_copied_into_the_image_exist_and_are_not_ignored_by_docker() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     copied = {name for line in re.findall(r"^COPY (?!--)(.+)$", dockerfile, re.M) for name in line.split()[:-1]}
     let_in = set(re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.M))
@@ -133,7 +133,7 @@ def test_what_the_image_copies_is_in_the_tree_and_not_ignored() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_the_image_has_every_target_and_installs_torch_as_the_constraints_say() -> None:
+def test_dockerfile_has_every_target_and_the_torch_version_of_the_constraints() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     targets = {one["build"]["target"] for one in SERVICES.values() if "build" in one}
     assert targets <= set(re.findall(r"^FROM .+ AS (\S+)$", dockerfile, re.M))
@@ -141,7 +141,7 @@ def test_the_image_has_every_target_and_installs_torch_as_the_constraints_say() 
     assert torch in (ROOT / "constraints.txt").read_text().splitlines()
 
 
-def test_what_opens_the_collector_to_other_machines_asks_for_an_address_and_tls() -> None:
+def test_open_yml_requires_an_address_and_tls_for_the_collector() -> None:
     collector = services(OPEN)["collector"]
     assert [blank.name for blank in blanks(collector["ports"][0])] == ["RANKSCOPE_ADDRESS"]
     assert blanks(collector["ports"][0])[0].required
@@ -149,7 +149,7 @@ def test_what_opens_the_collector_to_other_machines_asks_for_an_address_and_tls(
     assert "https://" in " ".join(collector["healthcheck"]["test"])
 
 
-def test_no_file_of_the_deployment_names_a_machine_or_holds_a_key() -> None:
+def test_deployment_files_contain_no_private_address_and_no_private_key() -> None:
     for path in [COMPOSE, *(one for one in DEPLOY.rglob("*") if one.is_file())]:
         text = _text(path)
         assert "PRIVATE KEY" not in text, path

@@ -1,4 +1,4 @@
-"""docker-compose.yml as compose itself reads it, and deploy/open.yml laid over it. No engine is asked for that."""
+"""docker-compose.yml, alone and with deploy/open.yml, as compose itself reads it. This needs no container engine."""
 
 import os
 import subprocess
@@ -18,11 +18,11 @@ ADDRESS = {
     "RANKSCOPE_TLS_KEY": "/etc/ssl/collector.key",
     "RANKSCOPE_CA_FILE": "/etc/ssl/authority.pem",
 }
-"""What somebody wrote into `.env` beside the secrets, for agents on other machines."""
+"""The values in the `.env` of a user for agents on other machines, in addition to the secrets."""
 
 
 def compose(*arguments: str, told: dict[str, str], files: tuple[Path, ...] = (COMPOSE,)) -> tuple[int, str, str]:
-    """Status, output and error of a command of compose; nothing but ``told`` is in its environment."""
+    """Status, output and error of a compose command. Its environment contains the variables of ``told`` only."""
     named = [word for path in files for word in ("--file", str(path))]
     done = subprocess.run(
         [require("docker-compose"), "--project-directory", str(ROOT), *named, *arguments],
@@ -37,16 +37,16 @@ def compose(*arguments: str, told: dict[str, str], files: tuple[Path, ...] = (CO
 
 
 def understood(*, told: dict[str, str], files: tuple[Path, ...] = (COMPOSE,)) -> dict[str, dict[str, Any]]:
-    """Name -> a service, of every profile."""
+    """Name -> service, for every profile."""
     status, output, error = compose("--profile", "demo", "config", told=told, files=files)
     assert status == 0, error
     found: dict[str, dict[str, Any]] = yaml.safe_load(output)["services"]
     for service in found.values():
-        service.get("volumes", []).sort(key=str)  # told in any order
+        service.get("volumes", []).sort(key=str)  # compose prints them in any order
     return found
 
 
-def test_compose_takes_the_file_and_fills_every_secret_in() -> None:
+def test_compose_accepts_the_file_and_fills_in_the_secrets() -> None:
     found = understood(told=SECRETS)
     assert found.keys() == services().keys()
     assert found["collector"]["environment"]["RANKSCOPE_WRITE_TOKEN"] == SECRETS["RANKSCOPE_WRITE_TOKEN"]
@@ -54,14 +54,17 @@ def test_compose_takes_the_file_and_fills_every_secret_in() -> None:
     assert found["demo"]["depends_on"]["collector"]["condition"] == "service_healthy"
 
 
-@pytest.mark.parametrize("name", sorted({one.name for one in blanks(COMPOSE.read_text()) if one.required}))
-def test_without_a_secret_compose_starts_nothing_and_names_it(name: str) -> None:
+REQUIRED, *OTHERS = sorted({one.name for one in blanks(COMPOSE.read_text()) if one.required})
+
+
+@pytest.mark.parametrize("name", [REQUIRED, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
+def test_compose_fails_and_names_the_secret_when_one_is_missing(name: str) -> None:
     status, _, error = compose("config", told={other: text for other, text in SECRETS.items() if other != name})
     assert status != 0
     assert name in error
 
 
-def test_compose_lays_the_open_address_beside_loopback_and_changes_no_other_service() -> None:
+def test_open_yml_adds_one_address_and_changes_only_the_services_that_it_lists() -> None:
     closed = understood(told=SECRETS)
     opened = understood(told=SECRETS | ADDRESS, files=(COMPOSE, OPEN))
     assert {name for name in closed if closed[name] != opened[name]} == services(OPEN).keys()

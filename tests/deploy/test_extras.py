@@ -1,4 +1,4 @@
-"""Each extra, installed alone, runs what it is for; what is missing is named with the extra that brings it."""
+"""Each extra, installed alone, runs its commands. An error about a missing package names the extra to install."""
 
 import ast
 import json
@@ -68,19 +68,21 @@ COMMANDS_OF = {
     "agent": ["agent", "runs", "diagnose"],
     "store": ["migrate", "collect", "runs", "diagnose"],
     "ui": ["ui", "runs", "diagnose", "alerts", "import", "export perfetto", "simulate", "doctor", "collect"],
+    "mcp": ["mcp"],
 }
-"""What must load with an extra. Others may: they need little."""
+"""Commands that must load with an extra. Other commands may load too."""
 IMPORTED_LATE = {
     "train": ["trainer.run"],
     "agent": ["telemetry.wire.client"],
     "store": ["telemetry.collector.server", "telemetry.stores.embedded", "telemetry.stores.clickhouse"],
     "ui": ["ui.dashboard.app", "ui.dashboard.app", "telemetry.wire.client", "telemetry.collector.connections"],
+    "mcp": ["telemetry.wire.client"],
 }
 """Modules that these commands import when they run."""
 CLIENTS = ("mlflow", "wandb", "trackio")
 """Clients of experiment trackers. They are large. ``tests/ui/test_export_clients.py`` uses those that are installed."""
 COMES_WITH = {"starlette": "fastapi", "anyio": "fastapi", "h11": "uvicorn", "protobuf": "googleapis-common-protos"}
-"""Part of what a requirement promises."""
+"""Packages that a declared requirement always installs."""
 
 pytestmark = pytest.mark.long
 DISTRIBUTIONS = packages_distributions()
@@ -89,7 +91,7 @@ MakeAlone = Callable[[str], Alone]
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeAlone]:
-    """The environment of an extra, made once. Those that pip makes take gigabytes, so none is kept."""
+    """Makes the environment of an extra once. Environments of pip take gigabytes, so all are deleted at the end."""
     made: dict[str, Alone] = {}
 
     def make(extra: str) -> Alone:
@@ -128,8 +130,8 @@ def running(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes
         process.wait(timeout=30)
 
 
-def says(ended: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Wrong use, told in words and with a hint."""
+def assert_usage_error(ended: subprocess.CompletedProcess[str], *words: str) -> None:
+    """The command ended with status 2, an error without a traceback, a hint, and these words."""
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
     for word in ("hint: ", *words):
@@ -137,7 +139,7 @@ def says(ended: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 @pytest.mark.parametrize("extra", COMMANDS_OF)
-def test_an_extra_declares_what_its_commands_import(extra: str, alone: MakeAlone) -> None:
+def test_extra_declares_every_distribution_that_its_commands_import(extra: str, alone: MakeAlone) -> None:
     ended = alone(extra).run("-c", LOAD_EACH, ",".join(COMMANDS_OF[extra]), ",".join(IMPORTED_LATE[extra]))
     assert ended.returncode == 0, ended.stderr
     loaded = json.loads(ended.stdout)
@@ -146,7 +148,7 @@ def test_an_extra_declares_what_its_commands_import(extra: str, alone: MakeAlone
     others: dict[str, str] = loaded["others"]
     assert all(said == "loads" or said.startswith("pip install 'rankscope[") for said in others.values()), others
     imported = {COMES_WITH.get(one, one) for path in filter(None, loaded["files"]) for one in imported_by(Path(path))}
-    assert imported <= declared(extra)  # what another package brings today may be gone tomorrow
+    assert imported <= declared(extra)  # a package that only another package requires may be missing later
 
 
 def imported_by(path: Path) -> set[str]:
@@ -161,26 +163,28 @@ def imported_by(path: Path) -> set[str]:
     return {canonicalize_name(own[0]) for own in owners if len(own) == 1} - {"rankscope"}
 
 
-def test_every_extra_is_installed_alone() -> None:
+def test_every_extra_is_tested_in_this_file() -> None:
     used_below = {*COMMANDS_OF, "alerts", "perfetto", "otlp", "tensorboard", *CLIENTS}
     assert set(extras()) == used_below | {"all", "dev"}
 
 
-def test_without_an_extra_a_rank_records_and_the_command_answers(alone: MakeAlone, tmp_path: Path) -> None:
+def test_rank_records_and_commands_name_the_missing_extra_when_no_extra_is_installed(
+    alone: MakeAlone, tmp_path: Path
+) -> None:
     bare = alone("")
     assert bare.run("-c", RECORD, tmp_path / "spool").returncode == 0
     assert list((tmp_path / "spool").rglob("*.rec"))
     follow = ("--spool", tmp_path / "spool", "--collector", "http://127.0.0.1:1")
     for arguments in (("--help",), ("--version",), ("agent", "--help")):
         assert bare.run("-m", "ui.cli", *arguments).returncode == 0
-    says(bare.run("-m", "ui.cli", "runs"), "pip install 'rankscope[ui]'")
-    says(bare.run("-m", "ui.cli", "agent", *follow), "pip install 'rankscope[agent]'")
-    says(bare.run("-m", "ui.cli", "train", "--out", tmp_path / "out"), "pip install 'rankscope[train]'")
-    says(bare.run("-m", "telemetry.agent", *follow), "pip install 'rankscope[agent]'")
+    assert_usage_error(bare.run("-m", "ui.cli", "runs"), "pip install 'rankscope[ui]'")
+    assert_usage_error(bare.run("-m", "ui.cli", "agent", *follow), "pip install 'rankscope[agent]'")
+    assert_usage_error(bare.run("-m", "ui.cli", "train", "--out", tmp_path / "out"), "pip install 'rankscope[train]'")
+    assert_usage_error(bare.run("-m", "telemetry.agent", *follow), "pip install 'rankscope[agent]'")
 
 
 @pytest.mark.parametrize("module", [("ui.cli", "agent"), ("telemetry.agent",)], ids=" ".join)
-def test_the_agent_alone_ships_what_ranks_recorded(
+def test_agent_extra_alone_ships_recorded_steps_to_the_collector(
     module: tuple[str, ...], alone: MakeAlone, collector: CollectorClient, tmp_path: Path
 ) -> None:
     agent, run = alone("agent"), f"alone-{len(module)}"
@@ -192,10 +196,10 @@ def test_the_agent_alone_ships_what_ranks_recorded(
     assert stored[run] == 2
 
 
-def test_the_store_alone_collects_and_answers(alone: MakeAlone, tmp_path: Path) -> None:
+def test_store_extra_alone_runs_the_collector_and_lists_runs(alone: MakeAlone, tmp_path: Path) -> None:
     store, port, log = alone("store"), free_port(), tmp_path / "log"
     address = f"embedded:{tmp_path / 'store'}"
-    says(store.run("-m", "ui.cli", "collect", "--store", address), "rankscope[ui]", "--no-dashboard")
+    assert_usage_error(store.run("-m", "ui.cli", "collect", "--store", address), "rankscope[ui]", "--no-dashboard")
     assert store.run("-m", "ui.cli", "migrate", "--store", address).returncode == 0
     collect = ("-m", "ui.cli", "collect", "--no-dashboard", "--port", port, "--store", address)
     with running(store.start(*collect, log=log)), CollectorClient(f"http://127.0.0.1:{port}") as client:
@@ -205,15 +209,15 @@ def test_the_store_alone_collects_and_answers(alone: MakeAlone, tmp_path: Path) 
     assert "simulated" in store.run("-m", "ui.cli", "runs", "--store", address).stdout
 
 
-def test_the_ui_alone_asks_a_collector_and_serves_the_dashboard(
+def test_ui_extra_alone_queries_a_collector_and_serves_the_dashboard(
     alone: MakeAlone, collector: CollectorClient, tmp_path: Path
 ) -> None:
     ui, port = alone("ui"), free_port()
     assert ui.run("-m", "ui.cli", "--help").returncode == 0
     assert "kept" in ui.run("-m", "ui.cli", "runs", "--store", collector.url).stdout
     assert ui.run("-m", "ui.cli", "diagnose", "kept", "--store", collector.url).returncode in (0, 1)
-    says(ui.run("-m", "ui.cli", "runs", "--store", "embedded:/"), "no store")
-    says(ui.run("-m", "ui.cli", "demo", "--out", tmp_path / "demo"), "pip install 'rankscope[all]'")
+    assert_usage_error(ui.run("-m", "ui.cli", "runs", "--store", "embedded:/"), "no store")
+    assert_usage_error(ui.run("-m", "ui.cli", "demo", "--out", tmp_path / "demo"), "pip install 'rankscope[all]'")
     serve = ("-m", "ui.cli", "ui", "--port", port, "--store", collector.url)
     with running(ui.start(*serve, log=tmp_path / "log")):
         until(lambda: _serves_a_page(f"http://127.0.0.1:{port}/"), seconds=60, what="the dashboard's start")
@@ -227,14 +231,16 @@ def _serves_a_page(address: str) -> bool:
         return False
 
 
-def test_the_trainer_alone_trains(alone: MakeAlone, tmp_path: Path) -> None:
+def test_train_extra_alone_trains(alone: MakeAlone, tmp_path: Path) -> None:
     one_rank = ("--dp", 1, "--pp", 1, "--tp", 1, "--steps", 2)
     ended = alone("train").run("-m", "ui.cli", "train", *one_rank, "--out", tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
 
 
-def test_an_exporter_alone_exports(alone: MakeAlone, collector: CollectorClient, tmp_path: Path) -> None:
+def test_export_extras_alone_export_and_the_error_names_a_missing_extra(
+    alone: MakeAlone, collector: CollectorClient, tmp_path: Path
+) -> None:
     trace = tmp_path / "trace"
     form = ("--format", "protobuf", "--out", trace)
     asked = ("export", "perfetto", "kept", "--store", collector.url)
@@ -247,11 +253,23 @@ def test_an_exporter_alone_exports(alone: MakeAlone, collector: CollectorClient,
     ended = alone("otlp").run("-m", "ui.cli", "export", "otlp", "kept", "--store", collector.url, *nowhere)
     assert ended.returncode == 3, ended.stderr
     for kind in ("otlp", "tensorboard", *CLIENTS):
-        says(alone("ui").run("-m", "ui.cli", "export", kind, "kept", "--store", collector.url), f"rankscope[{kind}]")
+        assert_usage_error(
+            alone("ui").run("-m", "ui.cli", "export", kind, "kept", "--store", collector.url), f"rankscope[{kind}]"
+        )
+
+
+def test_mcp_extra_alone_answers_the_initialize_request(alone: MakeAlone, collector: CollectorClient) -> None:
+    serve = ("-m", "ui.cli", "mcp", "--store", collector.url)
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    greeting = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+    ended = alone("mcp").run(*serve, input=f"{json.dumps(greeting)}\n")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["result"]["serverInfo"]["name"] == "rankscope"
+    assert_usage_error(alone("ui").run(*serve), "pip install 'rankscope[mcp]'")
 
 
 @pytest.mark.skipif(not BY_PIP and find_spec("apprise") is None, reason="apprise is not installed: make extras")
-def test_the_hook_of_apprise_alone_is_made(alone: MakeAlone, tmp_path: Path) -> None:
+def test_alerts_extra_alone_creates_the_apprise_hook(alone: MakeAlone, tmp_path: Path) -> None:
     (tmp_path / "urls").write_text(f"json://127.0.0.1:{free_port()}")
     (tmp_path / "rules").write_text(f'[hooks.all]\ntype = "apprise"\nurls_file = "{tmp_path / "urls"}"\n')
     ended = alone("alerts").run("-m", "ui.cli", "alerts", "test", "all", "--config", tmp_path / "rules")

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: valid, and what ranks, agents and collectors agree on agrees."""
+"""The Kubernetes manifests are valid, and the settings of ranks, agents and collector match each other."""
 
 import io
 import re
@@ -15,7 +15,7 @@ from tests.docs.pages import DOCS
 
 FILES = sorted((DEPLOY / "kubernetes").glob("*.yml"))
 VERSIONS = ("1.29", "1.33")
-"""Of Kubernetes: the first one with sidecars, and a newer one."""
+"""Versions of Kubernetes: the first one with sidecars, and a newer one."""
 
 
 def manifests(name: str) -> dict[str, dict[str, Any]]:
@@ -35,14 +35,14 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_manifest_is_valid(path: Any, version: str) -> None:
-    """`pip install kubernetes-validate` (22 MB) brings the schemas."""
+def test_kubernetes_manifest_is_valid(path: Any, version: str) -> None:
+    """The schemas come with `pip install kubernetes-validate` (22 MB)."""
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     for manifest in yaml.safe_load_all(io.StringIO(path.read_text())):
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_ranks_record_where_the_agent_reads_and_start_no_agent(pod: dict[str, Any]) -> None:
+def test_ranks_share_the_spool_with_the_agent_and_start_no_agent(pod: dict[str, Any]) -> None:
     (agent,), (ranks,) = pod["initContainers"], pod["containers"]
     settings = parse_settings("rankscope agent", agent["args"][1:], collector=None)
     told = variables(ranks)
@@ -55,7 +55,7 @@ def test_ranks_record_where_the_agent_reads_and_start_no_agent(pod: dict[str, An
     assert "emptyDir" in {volume["name"]: volume for volume in pod["volumes"]}["spool"]
 
 
-def test_the_agent_is_a_sidecar_that_sees_the_processes_of_ranks_as_their_user(pod: dict[str, Any]) -> None:
+def test_agent_is_a_sidecar_with_the_process_namespace_and_user_of_the_ranks(pod: dict[str, Any]) -> None:
     assert pod["initContainers"][0]["restartPolicy"] == "Always"
     assert pod["shareProcessNamespace"] is True
     assert pod["securityContext"]["runAsUser"] > 0
@@ -64,7 +64,7 @@ def test_the_agent_is_a_sidecar_that_sees_the_processes_of_ranks_as_their_user(p
     )
 
 
-def test_agents_reach_the_service_of_the_collector(pod: dict[str, Any]) -> None:
+def test_agent_address_matches_the_collector_service(pod: dict[str, Any]) -> None:
     collector = manifests("collector.yml")
     service, stateful = collector["Service"], collector["StatefulSet"]
     settings = parse_settings("rankscope agent", pod["initContainers"][0]["args"][1:], collector=None)
@@ -76,7 +76,7 @@ def test_agents_reach_the_service_of_the_collector(pod: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_variable_is_in_the_guide_of_settings(path: Any) -> None:
+def test_every_variable_of_a_manifest_is_in_the_settings_or_attach_guide(path: Any) -> None:
     guides = (DOCS / "guides" / "settings.md").read_text() + (DOCS / "guides" / "attach.md").read_text()
     for name in set(re.findall(r"\bRANKSCOPE[A-Z_]*", path.read_text())):
         assert f"`{name}" in guides, name

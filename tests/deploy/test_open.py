@@ -1,4 +1,4 @@
-"""deploy/open.yml: the collector with TLS, as agents on other machines and its own health check meet it."""
+"""deploy/open.yml: connections of remote agents and of the health check to the collector with TLS."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ TOKEN = SECRETS["RANKSCOPE_WRITE_TOKEN"]
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate that signs itself, `tls.crt`, and its key, `tls.key`."""
+    """A folder with a self-signed certificate, `tls.crt`, and its key, `tls.key`."""
     folder = tmp_path_factory.mktemp("tls")
     names = "subjectAltName=IP:127.0.0.1,DNS:collector"
     subprocess.run(
@@ -36,7 +36,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Of a collector with the environment that the file adds, over an empty store."""
+    """Port of a collector with an empty store and the environment that the file adds."""
     chosen, folder = free_port(), tmp_path_factory.mktemp("collector")
     added = services(OPEN)["collector"]["environment"]
     told = {name: path.replace("/etc/rankscope", str(certificate)) for name, path in added.items()}
@@ -64,19 +64,19 @@ def port(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def _health(port: int) -> int:
-    """Exit status of the health check that the file lays over."""
+    """Exit status of the health check that the file defines."""
     _, _, *words = services(OPEN)["collector"]["healthcheck"]["test"]
     command = [sys.executable, *(word.replace(":8719", f":{port}") for word in words)]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
 
 
 @pytest.mark.long
-def test_the_health_check_follows_the_collector_to_tls(port: int) -> None:
+def test_health_check_of_open_yml_uses_tls_and_fails_without_a_collector(port: int) -> None:
     assert _health(port) == 0
     assert _health(free_port()) != 0
 
 
-def test_an_agent_that_is_told_the_authority_sends(
+def test_agent_with_the_certificate_authority_sends_spans(
     port: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANKSCOPE_CA_FILE", str(certificate / "tls.crt"))
@@ -84,12 +84,14 @@ def test_an_agent_that_is_told_the_authority_sends(
         assert agent.post("spans", of_run(numbered_spans(0, 20))).rows == 20
 
 
-def test_an_agent_that_is_not_told_it_sends_nothing(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_without_the_certificate_authority_raises_unreachable_error(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("RANKSCOPE_CA_FILE", raising=False)
     with CollectorClient(f"https://127.0.0.1:{port}", TOKEN) as agent, pytest.raises(UnreachableError):
         agent.post("spans", of_run(numbered_spans(20, 20)))
 
 
-def test_without_tls_nobody_is_answered(port: int) -> None:
+def test_collector_rejects_requests_without_tls(port: int) -> None:
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False, verify=False)

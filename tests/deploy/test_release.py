@@ -1,4 +1,4 @@
-"""``scripts/release``: all or nothing, on a clone with a changelog of its own."""
+"""``scripts/release`` in a small repository with its own changelog: it changes everything or nothing."""
 
 import subprocess
 from pathlib import Path
@@ -35,7 +35,7 @@ def release(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROOT / "scripts" / "release", *arguments], cwd=folder, capture_output=True, text=True)
 
 
-def test_a_release_sets_the_version_dates_the_section_and_tags(clone: Path) -> None:
+def test_release_sets_the_version_dates_the_changelog_section_and_adds_a_tag(clone: Path) -> None:
     assert release(clone, "0.2.0").returncode == 0
     assert '__version__ = "0.2.0"' in (clone / "telemetry/version.py").read_text()
     assert "image: rankscope:0.2.0\n" in (clone / "docker-compose.yml").read_text()
@@ -46,7 +46,7 @@ def test_a_release_sets_the_version_dates_the_section_and_tags(clone: Path) -> N
     assert git(clone, "status", "--porcelain") == ""
 
 
-def test_a_second_release_without_entries_is_refused_and_changes_nothing(clone: Path) -> None:
+def test_release_without_changelog_entries_is_rejected_and_changes_nothing(clone: Path) -> None:
     release(clone, "0.2.0")
     refused = release(clone, "0.3.0")
     assert refused.returncode == 2
@@ -54,7 +54,7 @@ def test_a_second_release_without_entries_is_refused_and_changes_nothing(clone: 
     assert git(clone, "status", "--porcelain") == ""
 
 
-def test_a_changed_tree_or_a_strange_version_is_refused(clone: Path) -> None:
+def test_release_is_rejected_for_an_invalid_version_or_a_changed_tree(clone: Path) -> None:
     assert release(clone, "two").returncode == 2
     (clone / "CHANGELOG.md").write_text(CHANGELOG + "more\n")
     assert "tree has changes" in release(clone, "0.2.0").stderr

@@ -1,4 +1,4 @@
-"""The units for machines without containers: what they start exists, and no secret stands in them."""
+"""The systemd units start existing commands with known options, and contain no secret."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ def words_of(unit: Path) -> list[str]:
     return words
 
 
-def test_the_agent_understands_the_command_of_its_unit() -> None:
+def test_agent_accepts_the_command_line_of_its_unit() -> None:
     command, *arguments = words_of(DEPLOY / "systemd/rankscope-agent.service")
     settings = parse_settings(f"rankscope {command}", arguments, collector="https://collector.example:8719")
     assert command == "agent"
@@ -34,7 +34,7 @@ def test_the_agent_understands_the_command_of_its_unit() -> None:
     assert settings.appear_s == 86400
 
 
-def test_the_collector_knows_the_options_of_its_unit() -> None:
+def test_collector_unit_uses_only_known_options_and_no_host() -> None:
     command, *arguments = words_of(DEPLOY / "systemd/rankscope-collector.service")
     known = {f"--{name.replace('_', '-')}" for name in [field.name for field in fields(CollectOptions)]}
     assert command == "collect"
@@ -43,7 +43,7 @@ def test_the_collector_knows_the_options_of_its_unit() -> None:
 
 
 @each_unit
-def test_a_unit_comes_back_and_is_bounded_and_holds_no_secret(unit: Path) -> None:
+def test_unit_restarts_limits_memory_and_contains_no_token(unit: Path) -> None:
     text = unit.read_text()
     assert "Restart=always" in text
     assert re.search(r"^MemoryMax=\d+G$", text, re.M)
@@ -52,7 +52,7 @@ def test_a_unit_comes_back_and_is_bounded_and_holds_no_secret(unit: Path) -> Non
 
 
 @each_unit
-def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path, tmp_path: Path) -> None:
+def test_systemd_analyze_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     verifier = shutil.which("systemd-analyze")
     if verifier is None:
         pytest.skip("systemd-analyze is not installed: this machine has no systemd")

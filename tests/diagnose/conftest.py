@@ -1,4 +1,4 @@
-"""What tests of the detectors share."""
+"""Shared by the tests of ``diagnose``."""
 
 import pytest
 
@@ -6,7 +6,7 @@ SEEDS_IN_EVERY_RUN = 3
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test that is asked with many seeds, `make test` asks the first few."""
+    """`make test` runs only the first few seeds of a test with many seeds."""
     for item in items:
         params = getattr(item, "callspec", None)
         if params and params.params.get("seed", 0) >= SEEDS_IN_EVERY_RUN and "/diagnose/" in item.nodeid:

@@ -45,7 +45,7 @@ class Outcome:
 
 
 class _TooSlow(BaseException):
-    """No reader may swallow it."""
+    """A ``BaseException``, so that no reader swallows it."""
 
 
 def fuzz(seed: int, indices: range) -> Outcome:
@@ -92,7 +92,7 @@ def _too_slow(*_: object) -> None:
 def _watch_for_code() -> list[str]:
     """Everything forbidden that happens from now on."""
     ran: list[str] = []
-    for encoding in ("utf-8", "utf-16", "utf-32"):  # whatever is imported late is there afterwards
+    for encoding in ("utf-8", "utf-16", "utf-32"):  # afterwards, late imports are done
         json.loads(json.dumps(made_dump()).encode(encoding))
     for encoding in ENCODINGS:
         codecs.lookup(encoding)

@@ -1,9 +1,9 @@
-"""A run whose ranks meet, made from a seed: work, late launches and slow transfers where a test puts them.
+"""A run with collectives, made from a seed: compute, late launches and slow transfers as a test sets them.
 
     dp0   forward | backward |---- grads-reduce-scatter ----|      all end together
     dp1   late .. forward | backward    |------------------|
 
-Ranks of a dp replica arrive together (a pipeline with tensor groups couples them) unless a delay is said to come after
+Ranks of a dp replica arrive together (a pipeline with tensor groups couples them) unless a delay comes after
 the pipeline. Every host has a clock of its own, off by up to an hour.
 """
 

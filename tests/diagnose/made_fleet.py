@@ -1,4 +1,4 @@
-"""Fleets made by hand: what hosts said, beside views of ``made_view.py``.
+"""Hand-made fleets: metrics and events of hosts, for views of ``made_view.py``.
 
     made_fleet(
         made_series(Metric.NIC_UP, "gpu-00", "eth0", at_ns, up),
@@ -24,7 +24,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeSeries:
-    """A series and the metric that it is of."""
+    """A series and its metric."""
 
     metric: str
     series: HostSeries
@@ -54,7 +54,7 @@ def made_event(name: str, host: str, device: str = "", *, at_ns: int, text: str 
 
 
 def made_fleet(*parts: MadeSeries | HostEvent, seen_ns: int | None = None) -> Fleet:
-    """A fleet of series and events in any order, seen at the newest of them unless said otherwise."""
+    """A fleet of series and events in any order. ``seen_ns`` is the newest of their times unless given."""
     series: dict[str, tuple[HostSeries, ...]] = {}
     for part in parts:
         if isinstance(part, MadeSeries):
@@ -72,7 +72,7 @@ def timed(view: RunView, *, began_ns: int = BEGAN_NS) -> RunView:
 
 
 def looks_over(view: RunView, *, every_ns: int = SECOND_NS, before_ns: int = 0) -> npt.NDArray[np.int64]:
-    """Times of looks at a host from ``before_ns`` before a timed view's first step to the end of its last one."""
+    """Times of samples of a host from ``before_ns`` before a timed view's first step to the end of its last one."""
     assert view.step_start_ns is not None, "timed(view) first"
     first, last = int(view.step_start_ns[0]) - before_ns, int(view.step_start_ns[-1] + view.step_ns[-1])
     return np.arange(first, last + every_ns, every_ns, dtype=np.int64)

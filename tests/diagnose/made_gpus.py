@@ -1,7 +1,7 @@
-"""Made views whose GPUs tell what they did: one GPU a rank, looked at every second.
+"""Made views with metrics of GPUs: one GPU for each rank, sampled every second.
 
-with_gpus(view, [Throttling(rank=5, share=0.6)])    rank 5's GPU at its power cap for 60% of each step, for nothing
-                                                    else: slow ranks are made by make_view(slow=...)
+with_gpus(view, [Throttling(rank=5, share=0.6)])    rank 5's GPU is at its power cap for 60% of each step. The rank
+                                                    is not slower: use make_view(slow=...) for that
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,10 @@ def with_gpus(
     lottery: float = 0.0,
     seed: int = 0,
 ) -> RunView:
-    """The view with wall times and a fleet. All GPUs stand at their power cap for ``everybody``'s share of the time,
-    give or take up to ``lottery`` for good."""
+    """The view with wall times and a fleet.
+
+    Each GPU is at its power cap for the share ``everybody`` of the time, plus a lasting random share up to ``lottery``.
+    """
     view = timed(view)
     random = np.random.default_rng(seed)
     at_ns = looks_over(view, before_ns=5 * 10**9)
@@ -68,7 +70,7 @@ def with_gpus(
 
 
 def _during(view: RunView, one: Throttling, at_ns: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    """Which looks end a second that lies in the step."""
+    """Whether each sample is in a step with this throttling."""
     assert view.step_start_ns is not None
     row = np.searchsorted(view.step_start_ns, at_ns, side="left") - 1
     if one.rows is not None:

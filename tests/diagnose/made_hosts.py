@@ -1,4 +1,4 @@
-"""Made hosts that measure alike, but for what a test changes; and the steps that their ranks make."""
+"""Made hosts with similar metrics, except for the changes of a test, and the steps of their ranks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_seri
 from tests.diagnose.made_view import make_view
 
 SECONDS = np.arange(0, 900, 5)
-"""A quarter of an hour as agents tell it."""
+"""The times of the samples of agents in a quarter of an hour."""
 LEVELS = {
     Metric.NIC_SEND_BYTES: 2e9,
     Metric.NIC_RECEIVE_BYTES: 2e9,
@@ -46,7 +46,7 @@ def told(
 
 
 def seen(values: dict[Metric, Floats], *, view: RunView | None = None, seconds: Ints = SECONDS) -> RunView:
-    """A view of hosts of eight ranks that told this; of a silent trainer unless ``view`` is given."""
+    """A view of hosts of eight ranks with these metrics. Without ``view``, its ranks have recorded no steps."""
     num_hosts = len(next(iter(values.values())))
     view = silent(num_hosts) if view is None else view
     at_ns = BEGAN_NS + seconds.astype(np.int64) * SECOND_NS

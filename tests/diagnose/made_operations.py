@@ -16,7 +16,7 @@ GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=4)]
 
 
 def make_operations(duration_ns: FloatArray, start_ns: FloatArray | None = None) -> Operations:
-    """One operation a step and rank, [steps, ranks]; NaN: none. They start in their step's second if not said."""
+    """One operation a step and rank, [steps, ranks]; NaN: none. By default, those of step n start at second n."""
     present = ~np.isnan(duration_ns)[:, None, :]
     start = np.arange(len(duration_ns))[:, None] * 1e9 + np.zeros_like(duration_ns) if start_ns is None else start_ns
     absent = np.full(present.shape, ABSENT)

@@ -64,7 +64,7 @@ class Outcome:
 
 
 class _TooSlow(BaseException):
-    """No reader may swallow it."""
+    """A ``BaseException``, so that no reader swallows it."""
 
 
 def samples() -> dict[str, list[bytes]]:

@@ -1,4 +1,4 @@
-"""Ranks that have not learned the mesh of their job yet, or never will: which topology counts."""
+"""The topology of a run in which some ranks have not learned the mesh of the job."""
 
 import pytest
 

@@ -35,7 +35,7 @@ def test_a_fault_is_named_on_any_mesh(topology: Topology, fault: str) -> None:
 
 
 @ALL
-def test_a_healthy_run_on_any_mesh_is_told_nothing(topology: Topology) -> None:
+def test_healthy_run_on_any_mesh_has_no_findings(topology: Topology) -> None:
     assert not diagnose_view(view(simulate(plan(topology=topology, num_steps=30)))).findings
 
 
@@ -46,12 +46,12 @@ def test_a_slow_link_is_found_among_groups_of_a_mesh() -> None:
     assert (found.kind, found.ranks) == ("slow-link", [10, 11])
 
 
-def test_places_are_told_by_the_axes_of_the_mesh() -> None:
+def test_description_of_a_rank_has_its_coordinates_on_the_mesh_axes() -> None:
     described = view(simulate(plan(topology=MESHES[2], num_steps=6))).describe(RANK)
     assert described == "rank 6 (host gpu-000, pp0 dp_replicate1 dp_shard1 tp0)"
 
 
-def test_who_meets_is_what_was_recorded_else_what_the_stage_implies() -> None:
+def test_group_of_a_collective_is_the_recorded_one_or_else_that_of_its_stage() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     shards = peer_of_mask(topology.mask("dp_shard"))
     durations = [[30.0, 12.0, 10.0, 50.0]]
@@ -62,7 +62,7 @@ def test_who_meets_is_what_was_recorded_else_what_the_stage_implies() -> None:
     assert implied.ranks.tolist() == [[0, 1, 2, 3]]
 
 
-def test_operations_before_and_after_the_mesh_was_known_are_of_one_group() -> None:
+def test_operations_before_and_after_the_mesh_was_known_are_in_the_same_group() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     before, after = peer_of_axes(("dp_shard", "cp"), 2), peer_of_mask(topology.mask("dp_shard"))
     made = operations([[30.0, 12.0, 10.0, 50.0], [3.0, 4.0, 6.0, 5.0]], [[before] * 4, [after] * 4])
@@ -70,8 +70,8 @@ def test_operations_before_and_after_the_mesh_was_known_are_of_one_group() -> No
     assert found.transfer_ns.tolist() == [[[12, 10], [3, 5]]]
 
 
-def test_axes_of_one_rank_make_no_group_of_their_own() -> None:
-    """Recorded masks do not have them: operations with and without a recorded group are of the same group."""
+def test_axes_of_degree_1_create_no_separate_group() -> None:
+    """Recorded masks leave them out. Operations with and without a recorded group are in the same group."""
     topology = Topology.parse("dp_replicate=1,dp_shard=4")
     shards = peer_of_mask(topology.mask_of(range(4)))
     made = operations([[3.0, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0]], [[shards] * 4, [-1] * 4])
@@ -90,7 +90,7 @@ def test_groups_of_one_stage_along_different_axes_are_kept_apart() -> None:
     }
 
 
-def test_spans_of_a_collective_meet_along_their_recorded_axes() -> None:
+def test_spans_of_a_collective_are_grouped_along_their_recorded_axes() -> None:
     topology = Topology.parse("pp=2,dp_shard=2,cp=2")
     shards = peer_of_mask(topology.mask("dp_shard"))
     gathers = [(rank, Stage.PARAMS_ALL_GATHER, rank, 9) for rank in range(8)]

@@ -1,6 +1,6 @@
 """Plain DDP on two ranks of a crowded machine, rank 1 slower: recorded steps of real gloo jobs beside busy loops.
 
-DDP waits for its reduction of gradients inside the backward, so that rank 0 is off its core by rank 1.
+DDP waits for its gradient reduction inside backward. Therefore rank 0 is off its core because of rank 1.
 """
 
 import json
@@ -23,7 +23,7 @@ from telemetry.topology import Topology
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_ddp.json").read_text())
 COLUMNS = ("step", "rank", "start_ns", "duration_ns", "cpu_ns")
-"""Of the file, times in microseconds."""
+"""Columns of the file. Times are in microseconds."""
 
 
 def recorded_view(name: str) -> RunView:
@@ -64,9 +64,9 @@ def test_the_slower_rank_is_the_only_finding(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_the_rank_that_waits_in_its_backward_is_not_kept_off_its_core(name: str) -> None:
+def test_rank_that_waits_in_backward_is_not_reported_as_host_contention(name: str) -> None:
     assert detect_host_contention(recorded_view(name)) == []
 
 
-def test_more_work_on_a_crowded_core_explains_that_a_rank_comes_late() -> None:
+def test_no_late_launch_is_reported_when_longer_compute_explains_the_delay() -> None:
     assert detect_late_launch(recorded_view("more work in the backward")) == []

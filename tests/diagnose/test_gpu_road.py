@@ -1,4 +1,4 @@
-"""The whole road without a GPU: scripted library -> sampler -> thinned rows -> store -> fleet -> finding."""
+"""The whole path without a GPU: scripted library -> sampler -> thinned rows -> store -> fleet -> finding."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,7 +54,7 @@ def lost(nvml: ScriptedNvml, passed: float) -> None:
 
 
 def recorded(nvml: ScriptedNvml, script: Script, first_ns: int, last_ns: int) -> tuple[list[HostSample], list[Event]]:
-    """What an agent would ship that samples every second."""
+    """What an agent ships if it samples every second."""
     sampler, thinning = open_nvml_sampler(nvml), Thinning()
     assert sampler is not None
     samples: list[HostSample] = []
@@ -96,7 +96,7 @@ def run(*faults: str) -> Simulation:
     return simulate(plan(*faults, topology=Topology(dp=4, tp=2), device="cuda", num_steps=NUM_STEPS))
 
 
-def test_a_gpu_that_overheats_and_slows_its_rank_is_found() -> None:
+def test_overheated_gpu_that_slows_its_rank_is_reported() -> None:
     with stored(run(f"slow:rank={CULPRIT},factor=1.4,first_step={SLOW_FROM}"), throttled) as view:
         (finding,) = detect_gpu_throttled(view)
         assert finding.ranks == [CULPRIT]
@@ -107,13 +107,13 @@ def test_a_gpu_that_overheats_and_slows_its_rank_is_found() -> None:
 
 
 @pytest.mark.parametrize("faults", [(), (f"slow:rank={CULPRIT},factor=1.4",)], ids=["healthy", "slow otherwise"])
-def test_gpus_that_are_well_are_not_accused(faults: tuple[str, ...]) -> None:
+def test_healthy_gpus_are_not_reported(faults: tuple[str, ...]) -> None:
     with stored(run(*faults), healthy) as view:
         assert detect_gpu_throttled(view) == []
         assert detect_gpu_errors(view) == []
 
 
-def test_a_gpu_that_falls_off_the_bus_is_found() -> None:
+def test_gpu_that_falls_off_the_bus_is_reported() -> None:
     with stored(run(), lost) as view:
         told = tuple({"device": "cuda", "gpu_uuid": gpu.uuid} for gpu in h100s(8))
         (finding,) = detect_gpu_errors(replace(view, meta=told))

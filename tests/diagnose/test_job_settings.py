@@ -24,7 +24,7 @@ def checked(name: str, *environments: dict[str, str], flap_s: float = 60.0, **fi
         ({"NCCL_IB_TIMEOUT": "22", "NCCL_IB_RETRY_CNT": "3"}, "51.5 s", False),
     ],
 )
-def test_retries_of_the_card_must_last_longer_than_the_flap(
+def test_infiniband_retries_must_last_longer_than_the_flap(
     environment: dict[str, str], seconds: str, fit: bool
 ) -> None:
     check = checked("retries of InfiniBand or RoCE", environment)
@@ -33,11 +33,11 @@ def test_retries_of_the_card_must_last_longer_than_the_flap(
     assert bool(check.hint) is not fit
 
 
-def test_the_default_survives_a_flap_of_several_seconds() -> None:
+def test_default_infiniband_retries_last_longer_than_a_flap_of_eight_seconds() -> None:
     assert checked("retries of InfiniBand or RoCE", flap_s=8.0).fit
 
 
-def test_without_cards_for_rdma_the_limit_is_that_of_tcp() -> None:
+def test_tcp_retries_are_the_limit_when_rdma_is_not_used() -> None:
     assert tcp_gives_up_s(15) == pytest.approx(924.6)
     assert checked("retries of TCP", {"NCCL_IB_DISABLE": "1"}).fit
     assert checked("retries of TCP", has_infiniband=False).fit
@@ -75,12 +75,12 @@ def test_a_setting_that_harms_is_reported_with_a_hint(name: str, environment: di
     assert check.hint
 
 
-def test_usual_settings_are_fit() -> None:
+def test_usual_settings_are_not_reported() -> None:
     usual = {"NCCL_IB_TIMEOUT": "22", "NCCL_BUFFSIZE": "8388608", "NCCL_MAX_NCHANNELS": "32"}
     assert [check.name for check in check_job(JobSettings(environments={"": usual}, flap_s=60)) if not check.fit] == []
 
 
-def test_a_topology_file_must_be_there_and_hold_a_topology() -> None:
+def test_topology_file_must_exist_and_contain_a_topology() -> None:
     environment = {"NCCL_TOPO_FILE": "/etc/topo.xml"}
     missing = checked("topology file", environment, topology=TopologyFile(error="No such file or directory"))
     assert (missing.fit, missing.found) == (False, "/etc/topo.xml: No such file or directory")
@@ -88,7 +88,7 @@ def test_a_topology_file_must_be_there_and_hold_a_topology() -> None:
     assert checked("topology file", environment, topology=TopologyFile(text='<system version="1">')).fit
 
 
-def test_ranks_with_other_variables_are_reported_unless_they_differ_by_design() -> None:
+def test_variables_that_differ_between_ranks_are_reported_unless_they_differ_by_design() -> None:
     ranks = [{"NCCL_ALGO": "Ring", "NCCL_IB_HCA": "mlx5_0"}, {"NCCL_IB_HCA": "mlx5_1"}]
     check = checked("same on all ranks", *ranks)
     assert (check.fit, check.found) == (False, "differ: NCCL_ALGO")

@@ -1,4 +1,4 @@
-"""Records that found no room are told: in the store, in a diagnosis, by the rank's own count."""
+"""Dropped records are reported in the store, in a diagnosis and in the count of the rank."""
 
 from pathlib import Path
 from threading import Event
@@ -31,7 +31,7 @@ STEP_RECORDS = 4096
 
 
 def record_segments(spool: Path) -> int:
-    """Seven segments' worth of steps; how many records found no room."""
+    """Record the steps of seven segments. Returns how many records were dropped."""
     with session(spool) as started:
         folder = recorded(spool).reader.folder
         for number in range(NUM_SEGMENTS * SEGMENT_RECORDS // STEP_RECORDS):
@@ -48,7 +48,7 @@ def store(embedded: EmbeddedStore) -> EmbeddedStore:
     return embedded
 
 
-def test_a_diagnosis_tells_which_records_are_missing_and_why(
+def test_diagnosis_reports_how_many_records_a_rank_lost_and_why(
     tmp_path: Path, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANKSCOPE_SEGMENTS", str(CAP))

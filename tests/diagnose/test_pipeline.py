@@ -1,4 +1,4 @@
-"""One trouble, one finding: a symptom is not told beside its cause."""
+"""One fault gives one finding: a symptom is not reported beside its cause."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,7 @@ def _finding(
     )
 
 
-def test_a_detector_that_trips_costs_none_of_the_others_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_detector_is_reported_and_the_other_detectors_still_report(monkeypatch: pytest.MonkeyPatch) -> None:
     def detect_odd_things(view: RunView) -> list[Finding]:
         raise ZeroDivisionError(view.run_id)
 
@@ -53,7 +53,7 @@ def test_a_finding_whose_cost_is_printed_as_zero_is_info(kind: Kind, severity: s
     assert limit_by_cost(free) == replace(free, severity=Severity.INFO)
 
 
-def test_a_fault_that_is_no_matter_of_time_keeps_its_severity() -> None:
+def test_gpu_error_without_a_cost_in_time_keeps_its_severity() -> None:
     broken = _finding(Kind.GPU_ERROR, 0, 59, 0.0, rank=3, severity="critical")
     assert limit_by_cost(broken) == broken
 
@@ -79,7 +79,7 @@ def test_steps_of_microseconds_are_too_short_to_judge() -> None:
     assert report.exit_status == 0
 
 
-def test_a_decline_is_critical_only_where_it_costs_something() -> None:
+def test_mfu_decline_is_critical_only_when_it_costs_time() -> None:
     (costly,) = diagnose_view(_declining()).findings
     (free,) = diagnose_view(_scaled(_declining(), 0.1)).findings
     assert (costly.severity, free.severity) == (Severity.CRITICAL, Severity.INFO)
@@ -88,7 +88,7 @@ def test_a_decline_is_critical_only_where_it_costs_something() -> None:
 DECLINE = _finding(Kind.MFU_DECLINE, 20, 59, 10.0)
 
 
-def test_a_decline_is_not_told_beside_the_rank_that_causes_it() -> None:
+def test_mfu_decline_is_not_reported_beside_the_slow_rank_that_causes_it() -> None:
     cause = _finding(Kind.COMPUTE_STRAGGLER, 21, 59, 9.0)
     assert without_symptoms([cause, DECLINE]) == [cause]
 
@@ -98,11 +98,11 @@ def test_a_decline_is_not_told_beside_the_rank_that_causes_it() -> None:
     [_finding(Kind.COMPUTE_STRAGGLER, 0, 25, 9.0), _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 1.0)],
     ids=["it was over long before", "it costs too little"],
 )
-def test_a_decline_that_nothing_explains_is_told(other: Finding) -> None:
+def test_mfu_decline_is_reported_when_the_other_finding_does_not_explain_it(other: Finding) -> None:
     assert without_symptoms([other, DECLINE]) == [other, DECLINE]
 
 
-def test_of_equals_whoever_is_to_blame_comes_before_a_symptom_that_costs_more() -> None:
+def test_culprit_is_listed_before_a_symptom_of_equal_severity() -> None:
     culprit = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 1.0, rank=5)
     assert worst_first([DECLINE, culprit]) == [culprit, DECLINE]
     critical = replace(DECLINE, severity=Severity.CRITICAL)
@@ -111,17 +111,17 @@ def test_of_equals_whoever_is_to_blame_comes_before_a_symptom_that_costs_more() 
     assert worst_first([unknown, DECLINE, culprit]) == [culprit, DECLINE, unknown]
 
 
-def test_a_decline_alone_is_told() -> None:
+def test_mfu_decline_alone_is_reported() -> None:
     assert without_symptoms([DECLINE]) == [DECLINE]
 
 
-def test_two_symptoms_do_not_explain_each_other_away() -> None:
+def test_two_symptoms_are_both_reported() -> None:
     late, slow = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0), _finding(Kind.SLOW_LINK, 0, 59, 9.0)
     assert without_symptoms([late, slow]) == [late, slow]
     assert without_symptoms([late, slow, DECLINE]) == [late, slow]
 
 
-def test_a_link_that_looks_slow_because_a_rank_on_it_stands_still_is_not_told_beside_that_rank() -> None:
+def test_slow_link_is_not_reported_beside_the_host_contention_that_causes_it() -> None:
     cause, slow = _finding(Kind.HOST_CONTENTION, 0, 59, 9.0), _finding(Kind.SLOW_LINK, 0, 59, 9.0)
     assert without_symptoms([slow, cause]) == [cause]
 
@@ -130,18 +130,20 @@ def test_a_link_that_looks_slow_because_a_rank_on_it_stands_still_is_not_told_be
     ("rank", "severity", "told"), [(3, "info", False), (3, "warning", True), (11, "info", True)],
     ids=["slightly slow, same host", "slow for certain", "another host"],
 )  # fmt: skip
-def test_on_crowded_cores_slight_slowness_is_not_told_beside_the_crowd(rank: int, severity: str, told: bool) -> None:
+def test_slightly_slow_rank_is_not_reported_beside_host_contention_on_its_host(
+    rank: int, severity: str, told: bool
+) -> None:
     crowd = _finding(Kind.HOST_CONTENTION, 10, 59, 9.0, rank=2)
     slow = _finding(Kind.COMPUTE_STRAGGLER, 10, 59, 1.0, rank=rank, severity=severity)
     assert (slow in without_symptoms([crowd, slow])) == told
 
 
-def test_a_decline_is_told_beside_a_sick_loss() -> None:
+def test_mfu_decline_is_reported_beside_a_loss_anomaly() -> None:
     loss = _finding(Kind.LOSS_ANOMALY, 0, 59, 60.0)
     assert without_symptoms([loss, DECLINE]) == [loss, DECLINE]
 
 
-def test_late_launches_of_nobody_step_back_behind_the_rank_that_makes_them_late() -> None:
+def test_late_launch_without_a_suspect_is_not_reported_beside_a_slow_rank() -> None:
     late, cause = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0), _finding(Kind.COMPUTE_STRAGGLER, 0, 59, 9.0, rank=3)
     assert without_symptoms([late, cause]) == [cause]
     named = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0, rank=5)
@@ -149,8 +151,8 @@ def test_late_launches_of_nobody_step_back_behind_the_rank_that_makes_them_late(
 
 
 @pytest.mark.parametrize("role", [Role.INITIATING, Role.UNKNOWN])
-def test_late_launches_of_a_rank_step_back_behind_its_longer_work(role: Role) -> None:
-    """On crowded cores it costs several times its processor time."""
+def test_late_launch_is_not_reported_beside_longer_compute_of_the_same_rank(role: Role) -> None:
+    """On crowded cores, longer compute costs several times its processor time."""
     late = _finding(Kind.LATE_LAUNCH, 0, 59, 9.0, severity="critical")
     late = replace(late, suspects=(Suspect(rank=3, host="host0", role=role),))
     slow, slight, later = (
@@ -164,14 +166,14 @@ def test_late_launches_of_a_rank_step_back_behind_its_longer_work(role: Role) ->
     assert without_symptoms([named, slow]) == [named, slow]
 
 
-def test_a_slow_rank_steps_back_behind_its_gpu_that_is_held_down() -> None:
+def test_slow_rank_is_not_reported_beside_its_throttled_gpu() -> None:
     slow = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 9.0, rank=3, severity="critical")
     held_down, other = (_finding(Kind.GPU_THROTTLED, 20, 59, 9.0, rank=rank) for rank in (3, 4))
     assert without_symptoms([slow, held_down]) == [held_down]
     assert without_symptoms([slow, other]) == [slow, other]
 
 
-def test_a_slow_rank_steps_back_behind_its_host_only_where_the_host_says_why() -> None:
+def test_slow_rank_is_not_reported_beside_host_contention_of_known_cause() -> None:
     slow = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 9.0, rank=3, severity="critical")
     crowded = _finding(Kind.HOST_CONTENTION, 20, 59, 9.0, rank=3)
     paging = replace(crowded, evidence={"cause": "memory"})
@@ -196,7 +198,7 @@ def test_a_slow_rank_steps_back_behind_its_host_only_where_the_host_says_why() -
         *("two ranks", "another rank"),
     ],
 )
-def test_a_rank_that_waits_for_a_core_because_it_computes_longer_is_reported_once(
+def test_host_contention_is_not_reported_when_longer_compute_of_its_rank_explains_it(
     work: dict[str, Any], wait: dict[str, Any], reported: bool
 ) -> None:
     slow = replace(_finding(Kind.COMPUTE_STRAGGLER, 20, 59, 9.0, rank=3, severity="critical"), **work)
@@ -207,7 +209,7 @@ def test_a_rank_that_waits_for_a_core_because_it_computes_longer_is_reported_onc
 
 
 @pytest.mark.parametrize("kind", [Kind.NIC_FLAP, Kind.SLOW_LINK])
-def test_slight_slowness_steps_back_behind_a_sick_network(kind: Kind) -> None:
+def test_slightly_slow_rank_is_not_reported_beside_a_network_fault(kind: Kind) -> None:
     slight = _finding(Kind.COMPUTE_STRAGGLER, 20, 59, 1.0, rank=9, severity="info")
     sick = _finding(kind, 20, 59, 9.0, rank=3)
     assert without_symptoms([sick, slight]) == [sick]
@@ -215,7 +217,7 @@ def test_slight_slowness_steps_back_behind_a_sick_network(kind: Kind) -> None:
     assert without_symptoms([sick, certain]) == [sick, certain]
 
 
-def test_a_host_that_merely_looks_unlike_others_steps_back_behind_whoever_is_accused() -> None:
+def test_unlike_host_is_not_reported_beside_a_finding_with_a_suspect() -> None:
     unlike, accused = _finding(Kind.UNLIKE_HOST, 0, 59, 2.0, rank=9), _finding(Kind.NIC_FLAP, 0, 59, 9.0, rank=3)
     assert without_symptoms([unlike, accused]) == [accused]
     assert unlike in without_symptoms([unlike, DECLINE])

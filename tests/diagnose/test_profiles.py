@@ -42,11 +42,11 @@ def test_a_peer_is_a_replica_of_the_suspect() -> None:
     assert choice.ranks == (1, 5)
 
 
-def test_without_replicas_a_peer_is_a_rank_of_the_same_stage() -> None:
+def test_peer_is_a_rank_of_the_same_stage_when_there_are_no_replicas() -> None:
     assert choose_ranks([3], Topology(pp=2, tp=2), {}).peers == (2,)
 
 
-def test_no_suspect_is_a_peer() -> None:
+def test_suspect_is_not_chosen_as_a_peer() -> None:
     assert choose_ranks([0, 1], Topology(dp=4), {}).peers == (2,)
     assert choose_ranks([0, 1], Topology(dp=2), {}).peers == ()
 
@@ -56,14 +56,14 @@ def test_a_peer_has_the_role_of_its_suspect() -> None:
     assert choose_ranks([0], Topology(dp=4), roles).peers == (3,)
 
 
-def test_the_ranks_of_a_stored_run_are_chosen_by_its_mesh(embedded: EmbeddedStore) -> None:
+def test_ranks_to_profile_in_a_stored_run_are_chosen_by_its_mesh(embedded: EmbeddedStore) -> None:
     run = SyntheticRun(topology=Topology(dp=2, pp=2, tp=2))
     run.introduce(embedded)
     choice = choose_for(StoreReader(embedded), run.run_id, run.attempt, [5])
     assert (choice.suspects, choice.peers) == ((5,), (1,))
 
 
-def test_the_newest_finding_names_ranks_and_ends_last() -> None:
+def test_newest_finding_is_the_last_one_that_names_ranks() -> None:
     old, new, nobody = finding(1, last_step=5), finding(2, last_step=9), finding(last_step=20)
     assert newest_finding([old, new, nobody]) is new
     assert newest_finding([nobody]) is None
@@ -96,7 +96,7 @@ def test_the_report_of_a_stored_run_lists_the_profiles_of_its_finding(embedded: 
     assert f"    profile: rankscope profile synthetic --attempt 0 --get {FIRST[:8]} --out DIR" in lines
 
 
-def test_an_answer_that_is_overdue_counts_as_a_failure(embedded: EmbeddedStore) -> None:
+def test_profile_without_an_answer_in_time_counts_as_failed(embedded: EmbeddedStore) -> None:
     store_profiles(embedded, "run", at_ns=0)
     asked = {"profile_id": "3" * 32, "at_ns": 0, "steps": 5, "seconds": 60, "finding": ""}
     requests = pa.Table.from_pylist([{**asked, "rank": rank} for rank in (0, 1)], schema=PROFILE_REQUESTS)

@@ -10,7 +10,7 @@ SEEDS = range(3)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_most_faults_are_found_and_nothing_else_is_told(name: str) -> None:
+def test_most_faults_are_found_and_nothing_else_is_reported(name: str) -> None:
     verdicts = [verdict(role_case(name, seed)) for seed in SEEDS]
     num_faults = sum(len(one.truth) for one in verdicts)
     assert num_found(verdicts) >= num_faults - 1

@@ -44,7 +44,7 @@ def made(path: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("diagnose/alerts/hooks/google_chat.py", "tests/diagnose/alerts/hooks/test_google_chat.py"),
     ],
 )
-def test_an_example_passes_its_own_test(
+def test_example_of_contributing_passes_its_own_test(
     path: str, test: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     assert len((EXAMPLES[path] + EXAMPLES[test]).splitlines()) < MAX_LINES

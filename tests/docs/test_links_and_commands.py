@@ -30,7 +30,7 @@ def test_internal_links_lead_to_a_file_and_a_heading(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
-def test_commands_and_options_exist(page: str) -> None:
+def test_commands_and_options_in_the_docs_exist(page: str) -> None:
     for words in commands_in(PAGES[page]):
         assert words[0] in COMMANDS or words[0].startswith("-"), f"{page}: rankscope {' '.join(words)}"
         if words[0] in COMMANDS and words[0] not in OWN_ARGUMENTS:

@@ -22,17 +22,17 @@ IN_CODE = {
 }
 
 
-def test_the_tables_list_every_metric_with_its_type_and_labels() -> None:
+def test_tables_of_the_guide_list_every_metric_with_its_type_and_labels() -> None:
     rows = re.findall(r"^\| `(rankscope_\w+)` \| (\w+) \| ([^|]*)\|", PAGE, re.MULTILINE)
     assert {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == IN_CODE
     assert len(rows) == len(IN_CODE)
 
 
-def test_the_text_names_only_metrics_that_exist() -> None:
+def test_guide_names_only_metrics_that_exist() -> None:
     assert set(re.findall(r"rankscope_[a-z_]+[a-z]", PAGE)) <= set(IN_CODE)
 
 
-def test_the_limits_are_those_of_the_code() -> None:
+def test_limits_in_the_guide_match_the_code() -> None:
     assert f"**At most {MAX_RUNS} runs**" in PAGE
     assert f"less than {EVERY_S:.0f} s old. It waits at most {WAIT_S:.0f} s for the store" in PAGE
     assert f"served for {MAX_AGE_S / 60:.0f} minutes" in PAGE
@@ -41,7 +41,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 
 @pytest.mark.prometheus
-def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules_of_the_guide(tmp_path: Path) -> None:
     (rules,) = re.findall(r"^```\n(groups:\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "rules.yml").write_text(rules)
     command = [require("promtool"), "check", "rules", str(tmp_path / "rules.yml")]

@@ -12,6 +12,7 @@ from diagnose.report.as_json import finding_object, report_object
 from scripts import docs_site
 from tests.docs.pages import DOCS, ROOT
 from ui.cli.main import COMMANDS
+from ui.dashboard.tools.operations import OPERATIONS
 
 SCHEMA = json.loads((DOCS / "reference" / "findings.schema.json").read_text())
 PAGE = (DOCS / "reference" / "findings.md").read_text()
@@ -52,12 +53,20 @@ def test_the_schema_has_every_field_of_a_report() -> None:
     assert set(SCHEMA["required"]) == set(made) == set(SCHEMA["properties"])
 
 
-def test_the_page_names_every_field_and_kind() -> None:
+def test_findings_page_names_every_field_and_kind() -> None:
     named = set(re.findall(r"`([\w-]+)`", PAGE))
     assert named >= {*SCHEMA["required"], *finding_object(FINDING), *Kind}
 
 
-def test_extension_points_exist() -> None:
+def test_tools_guide_names_every_operation_and_parameter() -> None:
+    guide = (DOCS / "guides" / "tools.md").read_text()
+    for operation in OPERATIONS:
+        (row,) = (line for line in guide.splitlines() if line.startswith(f"| `{operation.name}` |"))
+        named = set(re.findall(r"`([\w-]+)`", row)) | {"run", "attempt"}
+        assert named >= set(operation.parameters.model_fields), operation.name
+
+
+def test_extension_points_named_in_the_docs_exist() -> None:
     for page in (ROOT / "CONTRIBUTING.md", DOCS / "extending.md"):
         for name, path in re.findall(r"`(\w+)` in `([\w/]+\.py)`", page.read_text()):
             assert re.search(rf"\b{name}\b", (ROOT / path).read_text()), f"{page.name}: {name} in {path}"

@@ -1,5 +1,6 @@
-"""Plain words: what users read holds no word of the list, and uses the terms of the glossary."""
+"""Plain words: texts for users contain no word of the list, and use the terms of the glossary."""
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,9 @@ LISTED = [
     for line in (ROOT / "tests" / "docs" / "word_list.txt").read_text().splitlines()
     if " -> " in line and not line.startswith("#")
 ]
+ANY_LISTED = re.compile("|".join(rf"\b(?:{word})\b" for word, _ in LISTED), re.IGNORECASE)
 SPARED = ("CHANGELOG",)
-"""The changelog is a record of its time."""
+"""Old entries of the changelog keep their words."""
 PAGES = {page: text for page, text in pages().items() if not page.startswith(SPARED)}
 
 
@@ -29,9 +31,21 @@ def test_the_help_of_a_command_has_no_listed_word(name: str) -> None:
     assert not list(found("\n".join(help_texts(name)))), f"rankscope {name} --help"
 
 
+@pytest.mark.parametrize("package", ["rankscope", "telemetry", "trainer", "diagnose", "ui"])
+def test_the_messages_of_a_package_have_no_listed_word(package: str) -> None:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        assert not list(found("\n".join(messages_in(path.read_text())))), path
+
+
+def test_the_files_of_a_deployment_have_no_listed_word() -> None:
+    files = [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    for path in [*files, *ROOT.glob("*.yml")]:
+        assert not list(found(path.read_text())), path
+
+
 def found(text: str) -> Iterator[str]:
     """``told: write reported`` for each listed word, with the line that has it."""
-    for line in text.splitlines():
+    for line in filter(ANY_LISTED.search, text.splitlines()):
         for word, instead in LISTED:
             if re.search(rf"\b(?:{word})\b", line, re.IGNORECASE):
                 yield f"{word}: write {instead}: {line.strip()}"
@@ -44,3 +58,12 @@ def help_texts(name: str) -> Iterator[str]:
     for each in [command, *getattr(command, "commands", {}).values()]:
         yield each.help or ""
         yield from (parameter.help or "" for parameter in each.params)
+
+
+def messages_in(source: str) -> Iterator[str]:
+    """Texts of a module that people may read: strings of two words or more, without docstrings."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            yield from [node.value] if isinstance(node.value, str) and " " in node.value.strip() else []

@@ -32,7 +32,7 @@ class Check:
     module: str
     limit_s: float
     gpus: int = 1
-    """It needs so many."""
+    """The number of GPUs that it needs."""
 
 
 CHECKS = (
@@ -95,7 +95,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _driver() -> str:
-    """Version of the kernel module; empty where the kernel tells none."""
+    """Version of the kernel module. Empty if the kernel does not report it."""
     try:
         return Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
     except (OSError, IndexError):
@@ -125,7 +125,7 @@ def run(check: Check, *, num_gpus: int) -> Outcome:
 
 
 def _end_group(process: "subprocess.Popen[str]") -> None:
-    """With its ranks, which it may have left behind."""
+    """Kill the process with its ranks, which it may have left behind."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -21,7 +21,7 @@ from tests.gpu.outcome import say
 from tests.gpu.ranks import RUN, ranks_at_work, ready
 
 ODD = 1
-"""It stands outside of the collective."""
+"""The rank that never enters the collective."""
 STEPS = 10
 
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def front_of(text: str | None) -> tuple[int, int]:
-    """Collectives that were enqueued and completed, of the group that has the most; (-1, -1) where none is told."""
+    """Collectives that were enqueued and completed, of the group that has the most; (-1, -1) if none is reported."""
     status = json.loads(text or "{}").get("pg_status") or {}
     fronts = [(int(one["last_enqueued_collective"]), int(one["last_completed_collective"])) for one in status.values()]
     return max(fronts, default=(-1, -1))

@@ -138,7 +138,7 @@ def _issue(issues: list[Callable[[], Any]]) -> None:
 
 
 def _write_recorder(rank: int, folder: Path) -> None:
-    """Once NCCL's watchdog has timed all operations."""
+    """Write the entries of the recorder, after NCCL's watchdog has timed all operations."""
     found: list[dict[str, Any]] = []
 
     def is_complete() -> bool:

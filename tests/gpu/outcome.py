@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 Status = Literal["passed", "failed", "not-run"]
 MARK = "OUTCOME "
-"""Begins the line. It is the last of its kind that counts."""
+"""Begins the line of the outcome. The last such line counts."""
 LAST_WORDS = 2000
 """Characters of a failed check's output that the report keeps."""
 
@@ -20,13 +20,13 @@ class Outcome:
     name: str
     status: Status
     reason: str = ""
-    """Why it failed or did not run; what was not possible here where it passed."""
+    """Why it failed or did not run. If it passed: what was not possible on this machine."""
     seconds: float = 0.0
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 def say(status: Status, figures: Mapping[str, Any], reason: str = "") -> None:
-    """For the process of a check: its result."""
+    """Print the result of a check, in its own process."""
     print(MARK + json.dumps({"status": status, "reason": reason, "figures": figures}), flush=True)
 
 
@@ -49,7 +49,7 @@ def report(outcomes: Iterable[Outcome], machine: Mapping[str, Any]) -> dict[str,
 
 
 def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
-    """Write ``gpu.json``; where it is."""
+    """Write ``gpu.json``. Returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "gpu.json"
     path.write_text(json.dumps(content, indent=2) + "\n")

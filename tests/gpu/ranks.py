@@ -29,7 +29,7 @@ def run_ranks(work: Work, topology: Topology, folder: Path) -> None:
 
 @contextmanager
 def ranks_at_work(work: Work, topology: Topology, folder: Path) -> Iterator[list[RankIdentity]]:
-    """Who they are, once each has put a file ``ready-N`` into the folder. They are killed afterwards."""
+    """Yields the identities of the ranks after each has put ``ready-N`` into the folder. Kills the ranks at exit."""
     ranks = _start(work, topology, folder)
     try:
         until(lambda: len(list(folder.glob("ready-*"))) == topology.world_size, seconds=60, what="all ranks at work")

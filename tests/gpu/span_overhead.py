@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def measure(folder: Path, device: Device, synchronize: Callable[[], None]) -> tuple[list[float], ...]:
-    """Seconds of each block with recording, and without. Who goes first alternates."""
+    """Seconds of each block with recording, and without. Their order alternates."""
     gc.disable()
     side = torch.ones(SIDE, SIDE, device=device)
     found: dict[bool, list[float]] = {True: [], False: []}
@@ -55,7 +55,7 @@ def _block(
     *,
     traced: bool,
 ) -> float:
-    """Starting and stopping is not counted."""
+    """Seconds of a block, without the start and stop of the recording."""
     if traced:
         session = telemetry.start(
             "overhead", attempt=number, topology=Topology(), rank=0, spool=folder, agent=False, device=device

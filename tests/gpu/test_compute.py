@@ -22,7 +22,7 @@ MODEL = ModelConfig(num_layers=2, hidden_size=256, num_heads=4, sequence_length=
 CUDA = torch.device("cuda")
 
 
-def test_window_attention_and_its_gradients_are_those_of_the_masked_square() -> None:
+def test_window_attention_and_its_gradients_match_masked_full_attention() -> None:
     inputs = torch.randn(3, 2, 4, 1024, 64, device=CUDA, requires_grad=True)
     distance = torch.arange(1024, device=CUDA)[:, None] - torch.arange(1024, device=CUDA)
     band = (distance >= 0) & (distance < 200)
@@ -34,7 +34,7 @@ def test_window_attention_and_its_gradients_are_those_of_the_masked_square() -> 
 
 
 @pytest.mark.parametrize("window", [0, MODEL.window])
-def test_recomputation_and_compilation_change_no_loss(window: int) -> None:
+def test_recomputation_and_compilation_do_not_change_the_loss(window: int) -> None:
     model = replace(MODEL, window=window)
     plain = trained_loss(model, ComputeConfig(precision="bfloat16"))
     for compute in (
@@ -54,7 +54,7 @@ def test_selective_recomputation_halves_the_memory_that_blocks_keep(window: int)
     assert selective <= none / 2
 
 
-def test_float8_products_follow_those_of_float32() -> None:
+def test_float8_products_are_close_to_float32_products() -> None:
     if torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("no float8 matrix products")
     linear = Float8Linear(256, 512, bias=False, device=CUDA)

@@ -86,7 +86,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     return calls
 
 
-def test_the_hot_path_never_synchronises(tmp_path: Path, counted: list[str]) -> None:
+def test_span_recording_never_synchronises_the_device(tmp_path: Path, counted: list[str]) -> None:
     matmuls()
     with session(tmp_path, device="cuda") as started:
         assert started.recording
@@ -99,7 +99,7 @@ def test_the_hot_path_never_synchronises(tmp_path: Path, counted: list[str]) -> 
     assert recorded(tmp_path).stages.count("forward-compute") == STEPS * MICROBATCHES
 
 
-def test_the_rank_reports_the_gpu_that_it_works_on(tmp_path: Path) -> None:
+def test_rank_reports_the_uuid_of_its_gpu(tmp_path: Path) -> None:
     matmuls()
     with session(tmp_path) as started, telemetry.step(0):
         until(lambda: GPU_UUID in _meta(started), what="the UUID is reported")
@@ -111,7 +111,7 @@ def _meta(started: telemetry.Session) -> dict[str, str]:
     return started.identity.meta
 
 
-def test_issuing_does_not_wait_for_the_work(tmp_path: Path) -> None:
+def test_end_of_a_span_does_not_wait_for_the_device(tmp_path: Path) -> None:
     matmuls()
     torch.cuda.synchronize()
     with session(tmp_path, device="cuda"):
@@ -126,7 +126,7 @@ def test_issuing_does_not_wait_for_the_work(tmp_path: Path) -> None:
 
 @pytest.fixture
 def clock() -> CudaClock:
-    """Of a process that works on a device, with a reference."""
+    """The clock of a process that uses a device. Its reference is known."""
     matmuls()
     torch.cuda.synchronize()
     opened = open_cuda_clock()
@@ -147,7 +147,7 @@ def _resolved(drained: Iterable[Drained]) -> list[ResolvedSpan]:
     return [one for one in drained if isinstance(one, ResolvedSpan)]
 
 
-def test_a_span_lies_where_the_host_saw_it(clock: CudaClock) -> None:
+def test_device_span_lies_between_the_host_times_within_the_clock_error(clock: CudaClock) -> None:
     before = monotonic_ns()
     _time(clock, 20)
     torch.cuda.synchronize()
@@ -159,7 +159,7 @@ def test_a_span_lies_where_the_host_saw_it(clock: CudaClock) -> None:
     assert span.start_ns + span.duration_ns <= after + error_ns
 
 
-def test_events_of_several_streams_come_back_in_any_order(clock: CudaClock) -> None:
+def test_spans_on_several_streams_all_resolve(clock: CudaClock) -> None:
     for stream in (torch.cuda.Stream(), torch.cuda.Stream()):
         with torch.cuda.stream(stream):
             _time(clock, 20)
@@ -167,16 +167,16 @@ def test_events_of_several_streams_come_back_in_any_order(clock: CudaClock) -> N
     until(lambda: drained.extend(clock.drain()) or len(_resolved(drained)) == 2, what="both spans resolve")
 
 
-def test_the_clock_answers_while_the_device_is_busy(clock: CudaClock) -> None:
-    """The event of the clock's own stream passes the work of others."""
+def test_clock_error_stays_small_when_the_device_is_busy_for_seconds(clock: CudaClock) -> None:
+    """The event on the clock's own stream does not wait for other streams."""
     torch.cuda._sleep(3_000_000_000)
     _time(clock)
     until(lambda: _resolved(clock.drain()), every=0.001, what="the span resolves")
     assert clock.error_ns(torch.cuda.current_device()) < 1_000_000
 
 
-def test_captures_are_not_disturbed_by_drains_on_another_thread(clock: CudaClock) -> None:
-    """In the global mode. The spans between the captures resolve, and the graphs compute what they should."""
+def test_drains_on_another_thread_do_not_disturb_graph_captures(clock: CudaClock) -> None:
+    """Captures use the global mode. The spans between them resolve, and the graphs compute correct results."""
     stopping, drained = threading.Event(), list[Drained]()
 
     def drain() -> None:
@@ -205,9 +205,11 @@ def test_captures_are_not_disturbed_by_drains_on_another_thread(clock: CudaClock
     assert len(_resolved(drained)) == 50
 
 
-def test_without_the_relaxed_mode_a_drain_breaks_a_capture() -> None:
-    """What the test above rests on. If it fails, CUDA no longer forbids these calls. The broken capture needs a process
-    of its own."""
+def test_drain_breaks_a_graph_capture_without_the_relaxed_mode() -> None:
+    """The test above depends on this. If this test fails, CUDA no longer forbids these calls.
+
+    The broken capture needs a separate process.
+    """
     done = subprocess.run(
         [sys.executable, "-c", STRICT_DRAIN], capture_output=True, text=True, timeout=120, check=False
     )
@@ -215,7 +217,7 @@ def test_without_the_relaxed_mode_a_drain_breaks_a_capture() -> None:
 
 
 @pytest.mark.parametrize("ends_inside", [True, False])
-def test_a_span_across_the_edge_of_a_capture_is_dropped(clock: CudaClock, ends_inside: bool) -> None:
+def test_span_across_the_begin_or_end_of_a_graph_capture_is_dropped(clock: CudaClock, ends_inside: bool) -> None:
     value = torch.ones(64, 64, device="cuda")
     torch.cuda.synchronize()
     early = clock.begin() if ends_inside else None
@@ -235,7 +237,7 @@ def test_a_span_across_the_edge_of_a_capture_is_dropped(clock: CudaClock, ends_i
     assert [type(one) for one in drained] == [CapturedSpan] + [ResolvedSpan] * 3
 
 
-def test_a_span_around_a_replay_is_timed(clock: CudaClock) -> None:
+def test_span_around_a_graph_replay_is_timed(clock: CudaClock) -> None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -248,7 +250,7 @@ def test_a_span_around_a_replay_is_timed(clock: CudaClock) -> None:
     assert span.duration_ns > 10_000_000
 
 
-def test_nothing_is_timed_while_a_graph_is_captured(tmp_path: Path) -> None:
+def test_span_inside_a_graph_capture_is_dropped_and_counted(tmp_path: Path) -> None:
     weight = torch.ones(256, 256, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with session(tmp_path, device="cuda") as started:
@@ -263,7 +265,7 @@ def test_nothing_is_timed_while_a_graph_is_captured(tmp_path: Path) -> None:
 
 
 def test_a_step_covers_the_device_spans_inside_it(tmp_path: Path) -> None:
-    """Although the host leaves the step before the device begins it."""
+    """The host leaves the step before the device begins it."""
     matmuls()
     torch.cuda.synchronize()
     with session(tmp_path):
@@ -278,8 +280,8 @@ def test_a_step_covers_the_device_spans_inside_it(tmp_path: Path) -> None:
         assert 0 <= step["duration_ns"] - forward["duration_ns"] < 5_000_000
 
 
-def test_each_rank_works_on_its_own_device_alone(tmp_path: Path) -> None:
-    """A process that follows ``set_device`` after ``telemetry.start`` has no context on another device."""
+def test_recording_creates_no_context_on_other_devices(tmp_path: Path) -> None:
+    """The process calls ``set_device`` after ``telemetry.start``."""
     if (last := torch.cuda.device_count() - 1) == 0:
         pytest.skip("one device")
     done = subprocess.run(

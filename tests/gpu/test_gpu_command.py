@@ -1,4 +1,4 @@
-"""The command of the GPU checks as far as it goes without a GPU: it refuses, bounds its time, and reports."""
+"""The parts of the GPU checks that need no GPU: the refusal, the time limits and the report."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ for name in {[check.module for check in CHECKS]}:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_refuses_with_a_hint_and_leaves_no_report(tmp_path: Path) -> None:
+def test_command_fails_with_a_hint_and_writes_no_report_without_a_gpu(tmp_path: Path) -> None:
     told = subprocess.run(
         ["make", "gpu", f"OUT={tmp_path / 'out'}", f"PYTHON={sys.executable}"],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -41,11 +41,11 @@ def test_without_a_gpu_it_refuses_with_a_hint_and_leaves_no_report(tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_the_checks_import_without_a_store() -> None:
+def test_gpu_checks_import_without_the_packages_of_the_store() -> None:
     subprocess.run([sys.executable, "-c", IMPORT_ALL], cwd=ROOT, check=True)
 
 
-def test_all_limits_together_are_under_fifteen_minutes() -> None:
+def test_time_limits_of_all_gpu_checks_sum_to_less_than_fifteen_minutes() -> None:
     assert sum(check.limit_s for check in CHECKS) < 15 * 60
 
 
@@ -53,7 +53,7 @@ def outcome(printed: str, exit_status: int | None = 0) -> Outcome:
     return outcome_of("c", printed, exit_status=exit_status, seconds=1.0, limit_s=9.0)
 
 
-def test_a_check_passes_only_if_it_says_so_and_ends_well() -> None:
+def test_check_passes_only_if_it_prints_passed_and_exits_with_status_0() -> None:
     said = f'noise\n{MARK}{{"status": "passed", "reason": "", "figures": {{"ratio": 1.0}}}}\n'
     assert outcome(said) == Outcome(name="c", status="passed", seconds=1.0, figures={"ratio": 1.0})
     assert outcome(said, exit_status=1).status == "failed"
@@ -61,7 +61,7 @@ def test_a_check_passes_only_if_it_says_so_and_ends_well() -> None:
     assert outcome("still at it", exit_status=None).reason == "not over after 9 s: still at it"
 
 
-def test_a_check_that_hangs_is_ended_at_its_limit_with_its_children() -> None:
+def test_hanging_check_is_killed_at_its_limit_with_its_children() -> None:
     found = run(Check(name="hangs", module="tests.gpu.made_hanging", limit_s=3), num_gpus=1)
     assert found.status == "failed"
     child = int(found.reason.rpartition("child ")[2])
@@ -69,7 +69,7 @@ def test_a_check_that_hangs_is_ended_at_its_limit_with_its_children() -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether there is such a process that has not ended: who is to collect it may take its time."""
+    """Whether the process exists and is not a zombie. Its parent may reap it later."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -81,7 +81,7 @@ def test_a_check_that_needs_more_gpus_is_reported_as_not_run() -> None:
     assert (found.status, found.reason) == ("not-run", "needs 2 GPUs, here: 1")
 
 
-def test_the_report_fails_if_one_check_failed_and_not_if_one_could_not_run(tmp_path: Path) -> None:
+def test_report_fails_when_a_check_failed_but_not_when_a_check_could_not_run(tmp_path: Path) -> None:
     good = [Outcome(name="a", status="passed"), Outcome(name="b", status="not-run", reason="needs 2 GPUs, here: 1")]
     machine = {"torch": "2.13", "gpus": ["H100"]}
     written = json.loads(write_report(tmp_path / "new", report(good, machine)).read_text())
@@ -89,7 +89,7 @@ def test_the_report_fails_if_one_check_failed_and_not_if_one_could_not_run(tmp_p
     assert not report([*good, Outcome(name="c", status="failed")], machine)["passed"]
 
 
-def test_recorded_and_nccls_medians_agree_within_a_share_or_some_microseconds() -> None:
+def test_medians_of_spans_and_nccl_agree_within_5_percent_or_20_microseconds() -> None:
     assert compared([1_040_000], [1.0])["agrees"]
     assert not compared([1_060_000], [1.0])["agrees"]
     assert compared([39_000], [0.02])["agrees"], "short ones within 20 us"
@@ -97,7 +97,7 @@ def test_recorded_and_nccls_medians_agree_within_a_share_or_some_microseconds() 
     assert not compared([1000], [])["agrees"]
 
 
-def test_nccls_durations_are_taken_by_name_without_the_first_ones() -> None:
+def test_nccl_durations_are_selected_by_name_without_the_warm_up() -> None:
     entries = [{"profiling_name": "nccl:_all_gather_base", "duration_ms": float(one)} for one in range(WARM_UP + 2)]
     entries.append({"profiling_name": "nccl:all_reduce", "duration_ms": 7.0})
     assert durations_of(entries, "allgather") == [WARM_UP, WARM_UP + 1]
@@ -105,7 +105,7 @@ def test_nccls_durations_are_taken_by_name_without_the_first_ones() -> None:
     assert durations_of(sends, "send") == [1.0]
 
 
-def test_a_hang_is_shown_by_a_rank_one_behind_and_a_peer_that_waits() -> None:
+def test_hang_is_shown_only_by_a_rank_one_collective_behind_and_a_waiting_peer() -> None:
     assert what_is_wrong({0: (11, 10), 1: (10, 10)}) == []
     assert len(what_is_wrong({0: (11, 11), 1: (11, 11)})) == 2
     assert what_is_wrong({0: (-1, -1), 1: (-1, -1)})

@@ -1,4 +1,4 @@
-"""GPUs through the real management library: values that a GPU can have, in the units that they are stored in."""
+"""Samples from the real NVML: plausible values in the stored units."""
 
 from collections.abc import Iterator
 from time import process_time, time_ns
@@ -46,7 +46,7 @@ def sampler() -> Iterator[NvmlSampler]:
     opened.close()
 
 
-def test_every_value_is_one_that_a_gpu_can_have(sampler: NvmlSampler) -> None:
+def test_every_sampled_value_is_within_the_limits_of_a_gpu(sampler: NvmlSampler) -> None:
     readings = sampler.sample(time_ns()).readings
     for one in readings:
         least, most = LIMITS.get(Metric(one.metric), (0, float("inf")))
@@ -55,14 +55,14 @@ def test_every_value_is_one_that_a_gpu_can_have(sampler: NvmlSampler) -> None:
     assert {Metric.GPU_SM_CLOCK_MHZ, Metric.GPU_TEMPERATURE_C, Metric.GPU_MEMORY_TOTAL_BYTES} <= told
 
 
-def test_each_gpu_gives_a_uuid_as_the_driver_writes_it(sampler: NvmlSampler) -> None:
+def test_each_gpu_reports_a_uuid_in_the_form_of_the_driver(sampler: NvmlSampler) -> None:
     seen = [event for event in sampler.sample(time_ns()).events if event.name == Happening.GPU_SEEN]
     assert seen
     assert all(event.text.startswith("GPU-") for event in seen)
 
 
 def test_throttle_counters_grow_no_faster_than_time(sampler: NvmlSampler) -> None:
-    """Were they microseconds, or the numbers of power smoothing, they would move otherwise."""
+    """Counters in microseconds, or of power smoothing, grow at another rate."""
     began_ns = time_ns()
     before = {(one.device, one.metric): one.value for one in sampler.sample(began_ns).readings if one.is_counter}
     until(lambda: time_ns() - began_ns > 2 * SECOND_NS, what="two seconds pass")
@@ -74,7 +74,7 @@ def test_throttle_counters_grow_no_faster_than_time(sampler: NvmlSampler) -> Non
             assert 0 <= grown <= 1.2 * passed_ns, one
 
 
-def test_a_look_costs_less_than_a_thousandth_of_a_core_at_one_a_second() -> None:
+def test_one_sample_costs_less_than_a_millisecond_of_processor_time() -> None:
     opened = open_nvml_sampler(pynvml)
     assert opened is not None
     opened.sample(time_ns())

@@ -1,4 +1,4 @@
-"""A collector as its users start it, to be attacked: a process of its own, with its dashboard."""
+"""A collector to attack, started as users start it: a separate process with its dashboard."""
 
 import os
 import socket
@@ -21,12 +21,12 @@ from tests.integration.processes import free_port
 
 ANSWER_S = 60.0
 KEPT = "kept"
-"""The run that no attack may harm."""
+"""The run that no attack may change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attacked:
-    """Where it is, and how it is."""
+    """The address and the state of an attacked collector."""
 
     url: str
     port: int
@@ -36,13 +36,13 @@ class Attacked:
     trusts: ssl.SSLContext | None
 
     def http(self, **settings: Any) -> httpx.Client:
-        """A client of no tokens."""
+        """An HTTP client without tokens."""
         return httpx.Client(
             base_url=self.url, verify=self.trusts or False, trust_env=False, timeout=ANSWER_S, **settings
         )
 
     def client(self) -> CollectorClient:
-        """A well-behaved one, with the full token."""
+        """A regular client with the full token."""
         return CollectorClient(self.url, self.token)
 
     def post_batch(self, body: bytes, *, table: str = "spans", **headers: str) -> httpx.Response:
@@ -50,7 +50,7 @@ class Attacked:
             return http.post(f"/v1/batches/{table}", content=body, headers={"Content-Type": ARROW_TYPE, **headers})
 
     def raw(self, request: bytes, *, seconds: float = ANSWER_S) -> bytes:
-        """What comes back for these bytes until the other side closes; plain HTTP only."""
+        """Send these bytes. Return the answer until the other side closes. Plain HTTP only."""
         with self.connected(seconds) as connection:
             connection.sendall(request)
             return received(connection)
@@ -63,7 +63,7 @@ class Attacked:
             return self.process.poll() is None and http.get("/healthz").status_code == httpx.codes.OK
 
     def rss_mib(self) -> float:
-        """Memory of the process, now."""
+        """Memory that the process uses now."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
 
@@ -74,7 +74,7 @@ class Attacked:
         return self.log.read_text()
 
     def stored(self) -> dict[str, int]:
-        """How many runs there are, and spans in the one that is to be kept."""
+        """The number of runs, and the number of spans in run ``KEPT``."""
         with self.client() as client:
             kept = client.read(Spans(run_id=KEPT, attempt=0, first_step=0, last_step=LAST_STEP))
             return {"runs": client.read(Runs()).num_rows, "spans": kept.num_rows}
@@ -82,10 +82,10 @@ class Attacked:
 
 @contextmanager
 def attacked(folder: Path, *options: str, trusts: Path | None = None, **environment: str) -> Iterator[Attacked]:
-    """A collector over a store of its own, ended on leaving. ``options`` are the command's.
+    """A collector with its own store, which ends with the block. ``options`` are options of the command.
 
     Args:
-        trusts: certificate of the authority that signed the collector's, which then serves https.
+        trusts: certificate of the authority that signed the collector's certificate. The collector then serves https.
     """
     port, log = free_port(), folder / "collector.log"
     command = [
@@ -121,7 +121,7 @@ def attacked(folder: Path, *options: str, trusts: Path | None = None, **environm
 
 
 def received(connection: socket.socket) -> bytes:
-    """Everything until the other side ends, or cuts off."""
+    """All bytes until the other side closes or resets the connection."""
     chunks = []
     try:
         while chunk := connection.recv(65536):
@@ -132,7 +132,7 @@ def received(connection: socket.socket) -> bytes:
 
 
 def statuses(answer: bytes) -> list[int]:
-    """Of each response in what came back."""
+    """The HTTP status of each response in ``answer``."""
     lines = answer.split(b"\r\n")
     return [int(line.split()[1]) for line in lines if line.startswith(b"HTTP/1.1 ") and line.split()[1] != b"100"]
 

@@ -1,4 +1,4 @@
-"""What ranks recorded, and what a store holds of it: counted at both ends of the road."""
+"""Counts of the records that ranks wrote and of the rows that a store holds."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ store.close()
 
 
 def rows_stored(store_url: str) -> list[dict[str, int]]:
-    """By rank, counted in the store itself, in a process of its own. Spans and samples are numbered together."""
+    """Rows by rank, counted in the store by a separate process. Spans and samples are numbered together."""
     told = subprocess.run(
         [sys.executable, "-c", COUNT, store_url], capture_output=True, text=True, check=True, timeout=60
     )
@@ -30,6 +30,6 @@ def rows_stored(store_url: str) -> list[dict[str, int]]:
 
 
 def records_written(spool: Path) -> list[int]:
-    """By rank, counted in its files."""
+    """Number of records by rank, counted in the rank files."""
     readers = [RankReader(folder) for folder in find_rank_dirs(spool)]
     return [reader.end_seq(reader.acked()) for reader in readers]

@@ -1,6 +1,6 @@
-"""Commands at a terminal of their own that end in every way, and what is left of them.
+"""Commands in their own terminal that end in every way, and the processes and memory that they leave behind.
 
-A command and all that it starts carry a mark in their environment, which the kernel shows in /proc/PID/environ.
+A command and all processes that it starts have a mark in their environment. The kernel shows it in /proc/PID/environ.
 """
 
 import os
@@ -43,7 +43,7 @@ path = "notices.log"
 
 @dataclass(kw_only=True)
 class Terminal:
-    """A command in the foreground of a terminal. ``starter``: the shell's place; it leads the terminal's session."""
+    """A command in the foreground of a terminal. ``starter`` acts as the shell and leads the session."""
 
     mark: str
     starter: subprocess.Popen[bytes]
@@ -61,7 +61,7 @@ class Terminal:
         os.write(self.master, CTRL_C)
 
     def close(self) -> None:
-        """As the window of a terminal closes: the kernel sends SIGHUP."""
+        """Close the terminal, as when its window closes. The kernel sends SIGHUP."""
         if self.master >= 0:
             os.close(self.master)
             self.master = -1
@@ -76,7 +76,7 @@ class Terminal:
         return self.printed.decode(errors="replace")
 
     def living(self) -> dict[int, str]:
-        """Processes that carry the mark, by pid, but for the starter."""
+        """Command lines of the processes with the mark, by pid, without the starter."""
         found = marked(self.mark)
         found.pop(self.starter.pid, None)
         for pid in found:
@@ -84,13 +84,13 @@ class Terminal:
         return found
 
     def left(self) -> list[str]:
-        """What is left that should not be."""
+        """Processes and shared memory that are left behind."""
         processes = [f"process {pid}: {words}" for pid, words in self.living().items()]
         return processes + [f"shared memory {name}" for name in self.shared_memory if Path(name).exists()]
 
 
 def marked(mark: str) -> dict[int, str]:
-    """Command lines of the living processes that carry ``mark``."""
+    """Command lines of the living processes with ``mark``, by pid."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):
@@ -114,7 +114,7 @@ def shared_memory_of(pid: int) -> set[str]:
 
 @contextmanager
 def terminal(command: list[str], folder: Path, **variables: str) -> Iterator[Terminal]:
-    """``command`` at a terminal, in ``folder``; whatever is left of it in the end is killed."""
+    """``command`` at a terminal, in ``folder``. All its processes are killed at the end."""
     mark = uuid.uuid4().hex
     master, slave = pty.openpty()
     os.set_blocking(master, False)
@@ -158,12 +158,12 @@ def interrupted(seen: Terminal) -> None:
 
 
 def three_times(act: Callable[[Terminal], None]) -> Callable[[Terminal], None]:
-    """Each time when the end has gone on: a process has ended, or ``AGAIN_S`` are over."""
+    """Act three times. Wait after each until a process has ended, or for ``AGAIN_S``."""
 
     def again_and_again(seen: Terminal) -> None:
         for _ in range(3):
             living, deadline = seen.living().keys(), time.monotonic() + AGAIN_S
-            with suppress(ValueError, OSError):  # it has ended
+            with suppress(ValueError, OSError):  # the command has ended
                 act(seen)
             while seen.living().keys() == living and time.monotonic() < deadline:
                 time.sleep(0.02)
@@ -190,7 +190,7 @@ ENDS: dict[str, Callable[[Terminal], None]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A command, and how to tell that all of its processes work."""
+    """A command, and a check that all of its processes run."""
 
     command: list[str]
     ready: Callable[[Terminal], object]
@@ -255,7 +255,7 @@ class Ended:
 
 
 def end(seen: Terminal, act: Callable[[Terminal], None]) -> Ended:
-    """End the command by ``act``, and wait until nothing is left, ten seconds at most."""
+    """End the command by ``act``. Wait until nothing is left, at most ``LEFT_S`` seconds."""
     seen.living()
     began = time.monotonic()
     act(seen)
@@ -267,7 +267,7 @@ def end(seen: Terminal, act: Callable[[Terminal], None]) -> Ended:
 
 
 def staged(name: str, way: str, folder: Path) -> Ended:
-    """How the command of scene ``name`` ended in this ``way``, in the middle of its work."""
+    """End the command of scene ``name`` in this ``way`` while it works. Return the result."""
     store = f"embedded:{folder / 'served'}"
     made = Road(folder, store, num_ranks=1)
     with ExitStack() as cleanup:

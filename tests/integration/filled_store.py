@@ -1,6 +1,6 @@
-"""Inserts and merges into an embedded store while its small disk fills under them; ``python -m`` it, as root.
+"""Inserts and merges into an embedded store while its small disk becomes full. Run it with ``python -m`` as root.
 
-Prints rows stored, rows told as stored, and how often the disk was full in the middle of a write, as JSON.
+Prints the stored rows, the acknowledged rows and the number of writes during which the disk became full, as JSON.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.integration.chaos.small_disk import SmallDisk, small_disk
 
 ROWS = 40
 ROOM_BYTES = 3 * 2**20
-"""Enough for the engine to begin."""
+"""Enough space for the engine to start a write."""
 MAX_DELAY_S = 0.03
 MERGE = "OPTIMIZE TABLE samples FINAL"
 
@@ -42,14 +42,14 @@ def rows_from(seq: int) -> pa.Table:
 
 
 def next_seq(store: EmbeddedStore) -> int:
-    """What the ledger asks, and as it asks: once all that was registered has ended."""
+    """The next record number, read as the ledger of the collector does, after all registered inserts have ended."""
     store.settle()
     found = store.query("SELECT count() AS n, max(seq) + 1 AS next FROM samples").to_pylist()[0]
     return int(found["next"]) if found["n"] else 0
 
 
 def write_while_it_fills(store: EmbeddedStore, disk: SmallDisk, draw: random.Random, seq: int) -> bool:
-    """One insert, every fourth time behind a merge; whether it was told as stored."""
+    """Insert once, about every fourth time after a merge. Return whether the insert was acknowledged."""
     free = os.statvfs(disk.folder)
     with (disk.folder / "other").open("wb") as other:
         os.posix_fallocate(other.fileno(), 0, free.f_bavail * free.f_frsize - ROOM_BYTES)

@@ -1,15 +1,15 @@
-"""Batches of valid Arrow with hostile numbers and names, drawn by a seed.
+"""Batches of valid Arrow with hostile numbers and names, chosen by a seed.
 
 kind                 must be refused
-jump                 yes    numbers of records far beyond what a spool holds
-no-folder            no     plausible rows of nobody's folder, under a name that is used later
-wrong-folder         yes    rows of a folder that is not announced
-live-rank            yes    rows and announcements in the place of a rank that records now
+jump                 yes    record numbers far larger than a spool can hold
+no-folder            no     plausible rows without a folder, under a name that is used later
+wrong-folder         yes    rows of an unannounced folder
+live-rank            yes    rows and announcements of a rank that records now
 announced            no     a plausible announcement without records, under a name that is used later
-bad-announcement     yes    grids, ranks, times and words that no job has
+bad-announcement     yes    invalid degrees, ranks, times and texts
 far-time             yes    rows that would be newer than everything for years
-owner                yes    attempts and names of runs that no job has
-unannounced-report   yes    heartbeats and evidence of ranks that are not there
+owner                yes    invalid attempts and run names
+unannounced-report   yes    heartbeats and evidence of ranks that do not exist
 """
 
 import random
@@ -34,7 +34,7 @@ _BAD_NAMES = ("", "n" * 10_000, ".hidden", "../../etc", "a/b", "a\nb", "\x1b[2J"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hostile:
-    """One batch as it is sent."""
+    """An encoded batch."""
 
     kind: str
     table: str
@@ -44,14 +44,14 @@ class Hostile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Names that are used later, and one whose ranks record now."""
+    """Run names that are used later, and the name of a run that records now."""
 
     later: tuple[str, ...]
     live: str
 
 
 def batch_at(seed: int, index: int, targets: Targets) -> Hostile:
-    """The batch of that number."""
+    """The batch with number ``index``."""
     chance = random.Random(f"{seed}/{index}")
     kind = chance.choice(sorted(_KINDS))
     return _KINDS[kind](chance, targets)

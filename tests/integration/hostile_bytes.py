@@ -1,4 +1,4 @@
-"""Good bytes, damaged: flipped, cut, repeated, spliced, and with numbers that lie where lengths stand."""
+"""Damaged bytes: flipped, truncated, repeated, spliced, and with wrong numbers in the place of lengths."""
 
 import random
 import struct
@@ -8,7 +8,7 @@ MAX_BYTES = 2**17
 
 
 def damaged(rng: random.Random, good: bytes) -> bytes:
-    """Some of it wrong, most of it right: such bytes come further than noise."""
+    """Mostly valid bytes. They pass more checks than random bytes."""
     data = bytearray(good)
     for _ in range(rng.choice([1, 1, 1, 2, 4, 32])):
         if data:
@@ -40,7 +40,7 @@ def _repeat(rng: random.Random, data: bytearray) -> None:
 
 
 def _lie(rng: random.Random, data: bytearray) -> None:
-    """A number of four or eight bytes, on its boundary, is another."""
+    """Replace an aligned number of four or eight bytes."""
     size, form = rng.choice([(4, "<I"), (8, "<Q")])
     if len(data) >= size:
         at = rng.randrange(len(data) // size) * size

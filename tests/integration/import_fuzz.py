@@ -1,9 +1,9 @@
-"""Feeds every reader of other tools' files with damaged files, and watches it: the counterpart of ``wire_fuzz.py``.
+"""Gives damaged files to every reader of files of other tools, and checks it. The counterpart of ``wire_fuzz.py``.
 
 python -m tests.integration.import_fuzz --count 10000 [--seed 0] [--format NAME] [--only INDEX] [--write]
 
-Each file must give a sound run or an error of the user's, within seconds. Nothing of it may be executed: no process, no
-connection, no library, no class of a pickle. Exit status 1 and the numbers of the inputs where one does not.
+Each file must give a valid run or a user error, within seconds. No part of it may be executed: no process, no
+connection, no library, no class of a pickle. If a file fails, it prints the numbers of the inputs and exits with 1.
 """
 
 import argparse
@@ -44,7 +44,7 @@ EXECUTES = frozenset(
         *("sqlite3.enable_load_extension", "os.remove", "os.rename", "shutil.rmtree"),
     )
 )
-"""Events of ``sys.audit`` that no reader causes."""
+"""Events of ``sys.audit`` that no reader may cause."""
 _TOKEN = re.compile(rb'-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|"(?:[^"\\]|\\.)*"|true|false|null')
 _BAD_VALUES = (
     *(b"null", b"true", b"-1", b"0", b"1", b"1.5", b"1e308", b"-1e308", b"NaN", b"Infinity", b"[]", b"{}", b'""'),
@@ -56,12 +56,12 @@ _BAD_VALUES = (
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What became of the files."""
+    """Results of all files."""
 
     read: int = 0
     refused: int = 0
     by_format: dict[str, int] = field(default_factory=dict)
-    """Format -> files that were read."""
+    """Number of files that were read, by format."""
     failures: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
     slowest: str = ""
@@ -69,15 +69,15 @@ class Outcome:
 
 
 class _TooSlow(BaseException):
-    """No reader may swallow it."""
+    """A reader took too long. A BaseException, so that no reader catches it."""
 
 
 class _Executed(BaseException):
-    """Nor this."""
+    """A reader executed something. A BaseException, so that no reader catches it."""
 
 
 def sample_folders(folder: Path) -> dict[Format, list[Path]]:
-    """Small good inputs of each format: folders."""
+    """Folders with small valid inputs of each format."""
     spans = [span for span in known_run(ranks=2) if span.step < FIRST_STEP + NUM_STEPS]
     made = made_formats
     writers: dict[Format, list[made_formats.Writer]] = {
@@ -140,7 +140,7 @@ def fuzz(seed: int, indices: range, formats: list[Format]) -> Outcome:
 
 
 def _damaged(rng: random.Random, content: bytes) -> bytes:
-    """Damaged bytes, or text in which some values are replaced: it comes further."""
+    """Damaged bytes, or text with replaced values, which passes more checks."""
     tokens = list(_TOKEN.finditer(content)) if rng.random() < 0.6 else []
     if not tokens:
         return damaged(rng, content)
@@ -224,7 +224,7 @@ def main() -> int:
 
 
 def as_section(outcome: Outcome, count: int) -> str:
-    """Damaged files of each format, and what became of them."""
+    """The results as a section of docs/accuracy.md."""
     headings = (
         "formats",
         "files of each",

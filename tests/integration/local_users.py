@@ -1,4 +1,4 @@
-"""Other users of one machine, as forked processes without root's rights, and files that none of them may touch."""
+"""Other users of one machine, as forked processes without root's rights, and secret files of other users."""
 
 import ctypes
 import multiprocessing
@@ -11,34 +11,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HONEST, HOSTILE = 61001, 61002
-"""User ids that nobody else has."""
+"""User ids that no other user has."""
 SECRET = "Traceback (most recent call last): CUDA error: SECRET"
-"""A line that an agent would take for a fault worth showing."""
+"""A line that an agent would report as a known fault."""
 PR_SET_DUMPABLE = 4
 _FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A folder that every user can reach."""
+    """A folder that every user can enter."""
 
     root: Path
 
     @property
     def spool(self) -> Path:
-        """As ``deploy/systemd/rankscope-spool.conf`` makes it."""
+        """The spool, as ``deploy/systemd/rankscope-spool.conf`` creates it."""
         return self.root / "spool"
 
     @property
     def secrets(self) -> tuple[Path, ...]:
-        """A file of root and one of the honest user, private to each."""
+        """A private file of root and a private file of the honest user."""
         return self.root / "of-root" / "secret", self.root / "of-honest" / "secret"
 
     def hostile_folder(self) -> Path:
         return self.root / "of-hostile"
 
     def snapshot(self) -> list[tuple[object, ...]]:
-        """All that a write, a change of mode or a deletion would change in the secrets and beside them."""
+        """The state of the secrets and their folders. A write, a change of mode or a deletion changes it."""
         return [
             (sorted(os.listdir(path.parent)), path.read_text(), found.st_mode, found.st_uid, found.st_mtime_ns)
             for path in self.secrets
@@ -48,7 +48,7 @@ class Machine:
 
 @contextmanager
 def shared_machine() -> Iterator[Machine]:
-    """Not below pytest's folder, which no other user can enter."""
+    """A folder outside pytest's folder, which no other user can enter."""
     root = Path(tempfile.mkdtemp(prefix="rankscope-users-"))
     machine = Machine(root=root)
     try:
@@ -69,7 +69,7 @@ def shared_machine() -> Iterator[Machine]:
 
 @contextmanager
 def running_as(uid: int, work: Callable[..., None], *args: object) -> Iterator[multiprocessing.process.BaseProcess]:
-    """A process of user ``uid``; killed where it still runs at the end."""
+    """A process of user ``uid``. It is killed at the end if it still runs."""
     process = _FORK.Process(target=_drop_and_run, args=(uid, work, args), daemon=True)
     process.start()
     try:
@@ -80,7 +80,7 @@ def running_as(uid: int, work: Callable[..., None], *args: object) -> Iterator[m
 
 
 def as_user(uid: int, work: Callable[..., None], *args: object) -> None:
-    """Run to the end as another user."""
+    """Run ``work`` to its end as another user."""
     with running_as(uid, work, *args) as process:
         process.join(60)
         assert process.exitcode == 0, process.exitcode
@@ -90,7 +90,7 @@ def _drop_and_run(uid: int, work: Callable[..., None], args: tuple[object, ...])
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)  # as after exec: the kernel takes it away with a change of user
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)  # as after exec: the kernel clears this flag when the user changes
     os.umask(0)
     work(*args)
     os._exit(0)

@@ -1,11 +1,11 @@
-"""Migrations that are killed after one statement after another, each in a process of its own.
+"""Migrations that are killed after each statement in turn, each in a separate process.
 
     test --starts--> this --fork--> child 1: runs statement 1, SIGKILL
-                          --fork--> child 2: begins again, runs on to statement 2, SIGKILL   ... until one is through
+                          --fork--> child 2: starts again, runs up to statement 2, SIGKILL   ... until one completes
 
-    python -m tests.integration.migrator URL     prints how many statements there were, and how many killings
+    python -m tests.integration.migrator URL     prints the number of statements and of kills
 
-The children are forked from a process that has loaded what takes long, but not the engine: that must not be forked.
+The children are forked from a process that has imported slow modules, but not the engine, which must not be forked.
 """
 
 import json
@@ -22,7 +22,7 @@ from telemetry.stores.open import MigratingStore, find_store
 
 
 def planned(url: str) -> list[str]:
-    """What a migration would run, by a child that then ends."""
+    """The statements of a migration, planned by a child that then ends."""
     reading, writing = os.pipe()
     if not (pid := os.fork()):
         store = find_store(url)
@@ -38,7 +38,7 @@ def planned(url: str) -> list[str]:
 
 
 def migrate_until(url: str, last: str) -> bool:
-    """Migrate in a child that is killed right after it ran ``last``; whether it came to that."""
+    """Migrate in a child that is killed right after it ran ``last``. Return whether it was killed."""
     if not (pid := os.fork()):
         _run(find_store(url), last)
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Mounts in a mount namespace of this process alone, as a hostile user's file system would be there."""
+"""Mounts in a mount namespace of this process only, as of a hostile user's file system."""
 
 import ctypes
 import os
@@ -12,14 +12,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def leave_mount_namespace() -> None:
-    """What this process mounts from now on is seen by no other process, and ends with it."""
+    """From now on, no other process sees the mounts of this process, and they end with it."""
     _check(_libc.unshare(_NEW_NAMESPACE))
     _check(_libc.mount(None, b"/", None, _RECURSIVE | _PRIVATE, None))
 
 
 @contextmanager
 def mounted(kind: str, place: Path) -> Iterator[None]:
-    """``bind``: the folder or file itself. ``fuse``: a file system whose daemon never answers a request."""
+    """Mount. ``bind``: the folder or file itself. ``fuse``: a file system whose daemon never answers a request."""
     here = os.fsencode(place)
     with ExitStack() as stack:
         if kind == "bind":

@@ -1,9 +1,9 @@
-"""A database as the first version of rankscope left it, with rows in it; and what is to be seen of it later.
+"""A database with rows, as the first version of rankscope created it, and its state after an upgrade.
 
-    python -m tests.integration.old_database make URL    the first schema, and its rows
-    python -m tests.integration.old_database tell URL    brought up to date: checksums and shape, as JSON
+    python -m tests.integration.old_database make URL    create the first schema and its rows
+    python -m tests.integration.old_database tell URL    upgrade, and print checksums and schema as JSON
 
-A folder is opened by one process at a time, so tests of folders have these run.
+Only one process can open a folder at a time, so tests of folders run these commands.
 """
 
 import json
@@ -20,7 +20,6 @@ from telemetry.stores.open import MigratingStore, find_store
 from telemetry.tables import TABLES
 from tests.telemetry.made_rows import made, owned
 
-FIRST = "0001_tables"
 NUM_SPANS = 5000
 COLUMNS = {
     "spans": [name for name in TABLES["spans"].names if name != "clock"],
@@ -29,16 +28,17 @@ COLUMNS = {
     "ranks": ["rank", "host", "local_rank", "pid", "dp_size", "pp_size", "tp_size", "started_ns", "meta"],
     "heartbeats": TABLES["heartbeats"].names,
 }
-"""What the first version stored. The tables may have grown since."""
+"""Columns of the first version. The tables may have more columns since."""
 
 
-def make_first(store: MigratingStore) -> None:
-    """The first script alone, and rows of two runs."""
+def make_first(store: MigratingStore, newest: int = 1) -> None:
+    """Run the first script, or all scripts up to ``newest``, and insert rows of two runs."""
     database = store.database
-    script = (migrations.SCHEMA / f"{FIRST}.sql").read_text()
-    for statement in [migrations.LEDGER, *statements(script, migrations.version_of(database))]:
-        database.execute(statement)
-    database.execute(f"INSERT INTO migrations (number, name) SELECT 1, '{FIRST}'")
+    database.execute(migrations.LEDGER)
+    for number, path in enumerate(sorted(migrations.SCHEMA.glob("[0-9]*.sql"))[:newest], 1):
+        for statement in statements(path.read_text(), migrations.version_of(database)):
+            database.execute(statement)
+        database.execute(f"INSERT INTO migrations (number, name) SELECT {number}, '{path.stem}'")
     for attempt, run_id in enumerate(("nightly", "it's")):
         for table, rows in _rows(attempt).items():
             store.insert(table, owned(rows.select(COLUMNS[table]), run_id=run_id, attempt=attempt))
@@ -59,7 +59,7 @@ def _rows(seed: int) -> dict[str, pa.Table]:
 
 
 def checksums(store: Store) -> dict[str, list[int]]:
-    """Of each table of the first schema: rows, and the sum of their hashes."""
+    """The number of rows of each table of the first schema, and the sum of their hashes."""
     return {
         table: list(store.query(f"SELECT count() AS n, {_hash(names)} AS hash FROM {table}").to_pylist()[0].values())
         for table, names in COLUMNS.items()
@@ -71,7 +71,7 @@ def _hash(names: list[str]) -> str:
 
 
 def shape(store: MigratingStore) -> list[list[Any]]:
-    """Every column, and every table's engine, order and projections: what tells two schemas apart."""
+    """Every column, and the engine, order and projections of every table, to compare two schemas."""
     here, modern = "database = currentDatabase()", is_modern(migrations.version_of(store.database))
     codec = "compression_codec" if modern else "''"
     columns = f"SELECT table, name, type, default_expression, {codec} AS codec FROM system.columns WHERE {here}"

@@ -1,4 +1,4 @@
-"""The road as real processes: ranks, agent, collector. Each can be killed at any moment and started again."""
+"""Ranks, agent and collector as real processes. Each can be killed at any moment and started again."""
 
 import socket
 import subprocess
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from telemetry.wire.client import CollectorClient
 from tests.deadline import until
+from tests.forkserver import Program
 
 COLLECT = """
 import sys
@@ -19,13 +20,18 @@ run_collector(CollectorSettings.checked(store=sys.argv[1], port=int(sys.argv[2])
 
 
 class Part:
-    """A process that is started by ``command``, as often as it takes."""
+    """A process of ``command`` that can be started many times.
 
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
+    A Python program is forked from a process that has already imported it, because that starts faster. With
+    ``forks=False`` it is a process with its own command line and without shared memory.
+    """
+
+    def __init__(self, name: str, command: list[str], log: Path, *, forks: bool = True) -> None:
         self.name = name
         self._command = command
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forks = forks and command[0] == sys.executable
+        self._process: subprocess.Popen[bytes] | Program | None = None
 
     @property
     def pid(self) -> int:
@@ -38,23 +44,26 @@ class Part:
 
     def start(self) -> None:
         assert not self.running, self.name
+        if self._forks:
+            self._process = Program(self._command[1:], self._log)
+            return
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """SIGKILL: it gets no chance to say anything."""
+        """Send SIGKILL and wait. The process cannot clean up."""
         if self._process:
             self._process.kill()
             self._process.wait()
 
     def end(self, seconds: float = 30) -> int:
-        """SIGTERM; its exit status."""
+        """Send SIGTERM. Return the exit status."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(seconds)
 
     def wait(self, seconds: float) -> int:
-        """Its exit status, once it has ended by itself."""
+        """Wait until the process ends by itself. Return its exit status."""
         assert self._process is not None
         return self._process.wait(seconds)
 
@@ -65,7 +74,9 @@ class Part:
 class Road:
     """Ranks, an agent and a collector, all in one folder."""
 
-    def __init__(self, folder: Path, store: str, *, num_ranks: int, num_steps: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, store: str, *, num_ranks: int, num_steps: int | None = None, forks: bool = True
+    ) -> None:
         self.spool = folder / "spool"
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
@@ -73,7 +84,7 @@ class Road:
         steps = [] if num_steps is None else [str(num_steps)]
 
         def part(name: str, *arguments: str) -> Part:
-            return Part(name, [python, *arguments], folder / f"{name}.log")
+            return Part(name, [python, *arguments], folder / f"{name}.log", forks=forks)
 
         self.collector = part("collector", "-c", COLLECT, store, str(self._port))
         self.agent = part(
@@ -107,9 +118,11 @@ class Road:
 
 
 @contextmanager
-def road(folder: Path, store: str, *, num_ranks: int, num_steps: int | None = None) -> Iterator[Road]:
-    """Everything started; whatever still runs at the end is killed."""
-    made = Road(folder, store, num_ranks=num_ranks, num_steps=num_steps)
+def road(
+    folder: Path, store: str, *, num_ranks: int, num_steps: int | None = None, forks: bool = True
+) -> Iterator[Road]:
+    """All processes, started. They are killed at the end if they still run."""
+    made = Road(folder, store, num_ranks=num_ranks, num_steps=num_steps, forks=forks)
     with ExitStack() as cleanup:
         for part in made.parts:
             cleanup.callback(part.kill)

@@ -20,7 +20,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 
 RUN = "profiled"
-PAUSE_S = 0.03
+PAUSE_S = 0.1
 
 
 def main(folder: Path, num_ranks: int, num_steps: int | None) -> None:
@@ -51,7 +51,7 @@ def _run_rank(rank: int, folder: Path, num_ranks: int, num_steps: int | None) ->
 
 
 def _train(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, step: int) -> str:
-    """The bits of the loss."""
+    """Run a step. Return the bits of its loss."""
     rows = torch.randn(8, 16, generator=torch.Generator().manual_seed(1000 * step + rank))
     with telemetry.span(Stage.FORWARD_COMPUTE):
         loss = model(rows).square().mean()

@@ -1,4 +1,4 @@
-"""An agent is killed at a random moment, however it was started: another one ships the rest, and each record once."""
+"""An agent is killed at a random moment. Another agent ships the rest, and each record is stored once."""
 
 import json
 import os
@@ -56,21 +56,21 @@ class Scene:
     def __init__(self, folder: Path, starter: str) -> None:
         self.road = Road(folder, f"embedded:{folder / 'store'}", num_ranks=0)
         self.starter, self.spool = starter, folder / "spool"
-        self.service = Part("service", [*self._agent, "--run", RUN], folder / "service.log")
+        self.service = Part("service", [*self._agent, "--run", RUN], folder / "service.log", forks=False)
         own_agent = str(int(starter == "telemetry.start"))
         rank = [sys.executable, "-c", RANK, str(self.spool), self.road.url, own_agent]
         train = [
             *(sys.executable, "-m", "ui.cli", "train", "--dp", "2", "--pp", "1", "--tp", "1", "--steps", "100000"),
             *("--run", RUN, "--out", str(folder), "--collector", self.road.url),
         ]
-        self.job = Part("job", train if starter == "launcher" else rank, folder / "job.log")
+        self.job = Part("job", train if starter == "launcher" else rank, folder / "job.log", forks=False)
 
     @property
     def _agent(self) -> list[str]:
         return [sys.executable, "-m", "telemetry.agent", "--spool", str(self.spool), "--collector", self.road.url]
 
     def agent(self) -> int | None:
-        """Its pid."""
+        """The pid of the running agent."""
         for place in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 words = place.read_bytes().decode(errors="replace").split("\0")
@@ -118,7 +118,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Scen
     made.clean_up()
 
 
-def test_an_agent_that_is_killed_is_replaced_and_each_record_is_stored_once(
+def test_killed_agent_is_replaced_and_each_record_is_stored_once(
     scene: tuple[Scene, random.Random],
 ) -> None:
     at, chance = scene
@@ -126,7 +126,7 @@ def test_an_agent_that_is_killed_is_replaced_and_each_record_is_stored_once(
     until(lambda: at.agent() is not None, what="an agent", seconds=120)
     if at.starter == "service":
         until(at.has_heartbeat, what="a heartbeat", seconds=120)
-    time.sleep(chance.uniform(0, 5))  # the moment is the input of this trial: imports, a first round, a later one
+    time.sleep(chance.uniform(0, 5))  # the input of this trial: in the imports, the first turn or a later one
     at.kill_agent()
     if at.starter == "service":
         until(lambda: at.state() is RunState.SILENT, what="a gap that is visible", seconds=60, every=0.5)

@@ -1,5 +1,4 @@
-"""Some schedules of `make chaos`: whatever is killed, stopped, cut or full, what was recorded is stored once, or told
-as lost."""
+"""Some schedules of `make chaos`. Every record is stored once or reported as lost, whatever part fails."""
 
 import os
 import time
@@ -40,7 +39,7 @@ def assert_exact(seed: int, ground: Ground) -> None:
 @pytest.mark.clickhouse
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", ON_THE_SERVER)
-def test_over_a_server_every_record_is_accounted_for(seed: int, server: DisturbedServer) -> None:
+def test_every_record_is_stored_once_or_reported_lost_on_a_server(seed: int, server: DisturbedServer) -> None:
     assert_exact(seed, Ground(server=server, disks=DISKS))
 
 
@@ -49,40 +48,38 @@ def test_over_a_server_every_record_is_accounted_for(seed: int, server: Disturbe
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", WITH_TWO_COLLECTORS)
 @pytest.mark.long
-def test_with_two_collectors_behind_one_address_every_record_is_accounted_for(
-    seed: int, server: DisturbedServer
-) -> None:
+def test_every_record_is_stored_once_or_reported_lost_with_two_collectors(seed: int, server: DisturbedServer) -> None:
     assert_exact(seed, Ground(server=server, num_collectors=2, disks=DISKS))
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", EMBEDDED)
-def test_over_an_embedded_store_every_record_is_accounted_for(seed: int) -> None:
+def test_every_record_is_stored_once_or_reported_lost_in_an_embedded_store(seed: int) -> None:
     assert_exact(seed, Ground(disks=DISKS))
 
 
-def test_a_schedule_is_its_seed_s_own() -> None:
+def test_schedule_is_determined_by_its_seed_and_differs_between_seeds() -> None:
     assert make_schedule(3, SCOPE) == make_schedule(3, SCOPE)
     assert len({make_schedule(seed, SCOPE).disturbances for seed in range(100)}) == 100
 
 
-def test_schedules_disturb_everything_in_every_way() -> None:
+def test_schedules_contain_every_part_and_every_kind_of_disturbance() -> None:
     ahead = [one for seed in range(200) for one in make_schedule(seed, SCOPE).disturbances]
     assert {one.part for one in ahead} == {*SCOPE.processes, *SCOPE.links, *SCOPE.disks, *SCOPE.clocks}
     assert {one.kind for one in ahead} == {"kill", "pause", "cut", "halve", "slow", "fill", "move", "jump"}
     assert all(0 <= one.at_s <= SECONDS for one in ahead)
 
 
-def tell_how_far(clock: Path) -> None:
-    """A role: how far this process takes its wall clock to be ahead of the machine's."""
+def print_clock_offsets(clock: Path) -> None:
+    """A role: print by how many seconds the wall clock of this process is ahead of the machine's."""
     follow(clock)
     ahead_ns = (measure_anchor().wall_ns, time.time_ns(), round(time.time() * 1e9))
     print([round((one - time.clock_gettime_ns(time.CLOCK_REALTIME)) / 1e9) for one in ahead_ns])
 
 
-def test_a_part_goes_by_the_clock_of_its_world(tmp_path: Path) -> None:
-    clock, part = WallClock(tmp_path / "clock"), Part("clock", tell_how_far, tmp_path / "log")
+def test_process_of_a_trial_uses_the_wall_clock_of_the_trial(tmp_path: Path) -> None:
+    clock, part = WallClock(tmp_path / "clock"), Part("clock", print_clock_offsets, tmp_path / "log")
     part.arguments = (clock.path,)
     for seconds in (0, -3600):
         clock.set_off(seconds)

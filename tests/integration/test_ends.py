@@ -1,4 +1,4 @@
-"""However a command ends, nothing that it started is left."""
+"""A command leaves nothing behind that it started, however it ends."""
 
 import select
 import socket
@@ -12,7 +12,7 @@ from tests.integration.ended import ENDS, SCENES, end, rankscope, staged, termin
 from tests.telemetry.recording import session
 
 QUICK = {("train", "closed terminal"), ("collect", "SIGKILL")}
-"""These and the tests below use every mechanism; the others are ``long``."""
+"""These and the tests below use every mechanism. The others are ``long``."""
 pytestmark = pytest.mark.chaos
 
 
@@ -24,18 +24,18 @@ pytestmark = pytest.mark.chaos
         for way in ENDS
     ],
 )
-def test_nothing_is_left_of_a_command(name: str, way: str, tmp_path: Path) -> None:
+def test_command_leaves_nothing_behind_however_it_ends(name: str, way: str, tmp_path: Path) -> None:
     assert staged(name, way, tmp_path).faults == []
 
 
-def test_nothing_is_left_of_a_demo_that_is_killed(tmp_path: Path) -> None:
+def test_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     with terminal(rankscope("demo", "--out", str(tmp_path / "out")), tmp_path) as seen:
         until(lambda: any(" train " in words for words in seen.living().values()), what="a training", seconds=60)
         assert len(seen.living()) >= 3
         assert end(seen, ENDS["SIGKILL"]).faults == []
 
 
-def test_an_agent_whose_collector_never_answers_ends_on_ctrl_c(tmp_path: Path) -> None:
+def test_agent_whose_collector_never_answers_ends_on_ctrl_c(tmp_path: Path) -> None:
     with session(tmp_path / "spool"):
         pass
     with socket.create_server(("127.0.0.1", 0)) as silent:

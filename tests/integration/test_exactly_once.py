@@ -1,6 +1,6 @@
-"""Ranks and collector are gone, and the agent gives up: the files stay, and the next agent stores all of it, once.
+"""Ranks and collector are killed, and the agent gives up. The next agent stores every record of their files once.
 
-What else may happen at any moment, to any part: ``chaos``.
+For other failures of any part at any moment, see ``chaos``.
 """
 
 from contextlib import suppress
@@ -24,7 +24,7 @@ NUM_RANKS = 2
 
 
 def wait_for_progress(road: Road) -> None:
-    """Until the collector has stored more of every rank."""
+    """Wait until the collector has stored more records of every rank."""
     with CollectorClient(road.url) as client:
 
         def stored() -> dict[int, int]:
@@ -41,7 +41,7 @@ def wait_for_progress(road: Road) -> None:
         )
 
 
-def test_an_agent_without_a_collector_leaves_the_files_for_the_next_one(tmp_path: Path) -> None:
+def test_agent_without_a_collector_keeps_the_files_for_the_next_agent(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'store'}"
     with road(tmp_path, url, num_ranks=NUM_RANKS) as running:
         wait_for_progress(running)

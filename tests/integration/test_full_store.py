@@ -1,4 +1,4 @@
-"""The disk of an embedded store is full as its collector starts: it says so, and what is stored is there afterwards."""
+"""The disk of an embedded store is full. The store reports it and loses no stored rows."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def opened(url: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", OPEN, url], capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_a_store_on_a_full_disk_is_not_opened_and_stays_whole(tmp_path: Path) -> None:
+def test_store_on_a_full_disk_is_not_opened_and_stays_intact(tmp_path: Path) -> None:
     require_root("mounts a small file system")
     with small_disk(tmp_path, size_mib=64) as disk:
         url = f"embedded:{tmp_path / 'store'}"
@@ -44,7 +44,7 @@ def views_to_make(store: EmbeddedStore) -> list[str]:
     return [statement for statement in store.plan() if "VIEW" in statement]
 
 
-def test_a_view_that_stands_as_it_should_is_not_written_anew() -> None:
+def test_view_that_is_up_to_date_is_not_created_again() -> None:
     store = EmbeddedStore()
     assert len(views_to_make(store)) == 1
     store.migrate()
@@ -56,8 +56,8 @@ def test_a_view_that_stands_as_it_should_is_not_written_anew() -> None:
     store.close()
 
 
-def test_what_is_told_as_stored_while_the_disk_fills_is_stored(tmp_path: Path) -> None:
-    """The engine goes on without an error where room ends in the middle of a write."""
+def test_rows_acknowledged_while_the_disk_fills_up_are_stored(tmp_path: Path) -> None:
+    """The engine continues without an error if the disk becomes full during a write."""
     require_root("mounts a small file system")
     command = [sys.executable, "-m", "tests.integration.filled_store", str(tmp_path), "60", "1"]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)

@@ -1,4 +1,4 @@
-"""500 hostile batches against a store in use: later runs of any name are complete, and each refusal is reported."""
+"""A store in use gets 500 hostile batches. Later runs of any name are complete, and each refusal is reported."""
 
 import gc
 import re
@@ -34,7 +34,7 @@ TARGETS = Targets(later=LATER, live=LIVE)
 
 
 @pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     gc.disable()
     yield
     telemetry.stop()
@@ -53,7 +53,7 @@ def record(spool: Path, run_id: str) -> None:
 
 
 def ship(spool: Path, target: Attacked) -> None:
-    """As the agent does, until all is stored."""
+    """Send as the agent does, until everything is stored."""
     settings = AgentSettings(spool=spool, collector=target.url, interval_s=0.02, patience_s=5.0, appear_s=0.0)
     with target.client() as client:
         Agent(Host(spool), client, settings).run(threading.Event())
@@ -86,14 +86,14 @@ def assert_reported(answer: httpx.Response, batch: Hostile, index: int) -> None:
 
 
 def rejected(http: httpx.Client) -> dict[int, int]:
-    """Of each status, how many batches the collector says it refused."""
+    """Number of refused batches by HTTP status, from the metrics of the collector."""
     found = re.findall(
         r'^rankscope_batches_rejected_total\{status="(\d+)"\} (\d+)\.0$', http.get("/metrics").text, re.M
     )
     return {int(status): int(count) for status, count in found}
 
 
-def test_later_runs_are_complete_and_each_refusal_is_reported(tmp_path: Path) -> None:
+def test_later_runs_are_complete_and_each_refusal_is_reported_after_hostile_batches(tmp_path: Path) -> None:
     with attacked(tmp_path, "--no-dashboard", RANKSCOPE_REQUESTS_PER_SECOND="0") as target, target.http() as http:
         record(tmp_path / "live", LIVE)
         ship(tmp_path / "live", target)

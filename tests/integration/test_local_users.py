@@ -1,4 +1,4 @@
-"""A root agent among hostile users: what they plant, name or swap reads and writes no file of another user."""
+"""A root agent serves hostile users. Whatever they plant, name or swap, it uses no file of another user."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def machine() -> Iterator[Machine]:
 
 
 def record(spool: Path, run: str) -> None:
-    """A rank that records three steps and ends in good order."""
+    """A rank that records three steps and ends normally."""
     session = telemetry.start(run, topology=Topology(), rank=0, attempt=0, spool=spool, agent=False)
     assert session.recording
     for number in range(3):
@@ -80,12 +80,20 @@ def print_and_wait(spool: Path, run: str, log: Path) -> None:
     threading.Event().wait()
 
 
+def record_each(spool: Path, runs: tuple[str, ...]) -> None:
+    for run in runs:
+        record(spool, run)
+
+
 def rank_folder(machine: Machine, run: str = "bad") -> Path:
     return machine.spool / run / "0" / "rank-00000"
 
 
-def serve(machine: Machine) -> list[str]:
-    """All that an agent does with the folders that it finds; every text that it takes from them."""
+def serve(machine: Machine, *runs: str) -> list[str]:
+    """Do everything that an agent does with the folders that it finds. Return every text that it reads.
+
+    ``runs``: the runs whose folders it also writes to. The default is "bad".
+    """
     host, watch, texts = Host(machine.spool), EvidenceWatch(machine.spool), []
     try:
         for _ in range(SURE_AFTER):
@@ -100,11 +108,13 @@ def serve(machine: Machine) -> list[str]:
     finally:
         watch.close()
     texts += [one.body for _, evidence in watch.queue.batches() for one in evidence]
-    return texts + write_and_read(rank_folder(machine)) + [one.body for one in collect_evidence(machine.spool)]
+    for run in runs or ("bad",):
+        texts += write_and_read(rank_folder(machine, run))
+    return texts + [one.body for one in collect_evidence(machine.spool)]
 
 
 def write_and_read(folder: Path) -> list[str]:
-    """What an agent writes into a rank's folder, and what it reads back."""
+    """Write what an agent writes into a rank's folder. Return what it reads back."""
     with suppress(OSError):
         keep(folder, MINE)
     texts = [one.body for one in kept(folder, 0)]
@@ -125,28 +135,31 @@ IN_EVERY_RUN = ("link", "hard link", "device")
 OTHERS = tuple(what for what in PLANTS if what not in IN_EVERY_RUN)
 PLACES = (
     "meta.json", "state", "shipping", "000000.rec", "000007.rec", "evidence", "evidence/state", "evidence/log",
-    f"evidence/state.{os.getpid()}.new", "../hosts", "../hosts/host.jsonl", "../rank-00000", "../../0", "../../../bad",
+    f"evidence/state.{os.getpid()}.new", "../hosts", "../hosts/host.jsonl", "../rank-00000", "../../0", "../..",
 )  # fmt: skip
+BAD_RUNS = ("bad-0", "bad-1")
+"""One for each secret."""
 
 
 @pytest.mark.parametrize("what", [*IN_EVERY_RUN, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)])
-def test_nothing_planted_in_a_rank_folder_leads_to_a_file_of_another_user(machine: Machine, what: str) -> None:
+def test_agent_follows_nothing_planted_in_a_rank_folder_to_a_file_of_another_user(machine: Machine, what: str) -> None:
     as_user(HONEST, record, machine.spool, "good")
     before = machine.snapshot()
     for place in PLACES:
-        for secret in machine.secrets:
-            as_user(HOSTILE, record, machine.spool, "bad")
-            plant(what, secret, Path(os.path.normpath(rank_folder(machine) / place)))
-            texts = serve(machine)
-            assert not [text for text in texts if "SECRET" in text], (what, place)
-            assert machine.snapshot() == before, (what, place)
-            clear(machine.spool / "bad")
+        as_user(HOSTILE, record_each, machine.spool, BAD_RUNS)
+        for run, secret in zip(BAD_RUNS, machine.secrets, strict=True):
+            plant(what, secret, Path(os.path.normpath(rank_folder(machine, run) / place)))
+        texts = serve(machine, *BAD_RUNS)
+        assert not [text for text in texts if "SECRET" in text], (what, place)
+        assert machine.snapshot() == before, (what, place)
+        for run in BAD_RUNS:
+            clear(machine.spool / run)
     sweep(machine.spool, keep_days=0)
     assert not (machine.spool / "good").exists(), "all of the honest rank is stored, so its folder is swept"
 
 
 def plant(what: str, secret: Path, place: Path) -> None:
-    """Put it there in place of what is there, as the folder's owner could."""
+    """Replace ``place``, as the owner of its folder could."""
     if not place.parent.exists():
         place.parent.mkdir()
         os.chown(place.parent, HOSTILE, HOSTILE)
@@ -162,7 +175,7 @@ def clear(place: Path) -> None:
     place.unlink(missing_ok=True)
 
 
-def test_a_log_that_becomes_a_link_shows_no_line_of_another_file(machine: Machine) -> None:
+def test_log_replaced_by_a_link_shows_no_line_of_another_file(machine: Machine) -> None:
     log = machine.hostile_folder() / "log"
     with running_as(HOSTILE, print_and_wait, machine.spool, "bad", log) as rank:
         until(lambda: "mine" in log.read_text(), what="a line of the rank")
@@ -181,7 +194,7 @@ def test_a_log_that_becomes_a_link_shows_no_line_of_another_file(machine: Machin
 
 
 def test_a_log_that_its_user_may_only_write_is_not_read(machine: Machine) -> None:
-    """Root has opened it for the process, as a shell does with ``sudo -u user command >> log``."""
+    """Root opened the log for the process, as a shell does with ``sudo -u user command >> log``."""
     log = machine.hostile_folder() / "log"
     log.write_text(f"{SECRET}\n")
     with running_as(HOSTILE, print_and_wait, machine.spool, "bad", log) as rank:
@@ -221,7 +234,7 @@ def test_a_rank_that_names_the_process_of_another_user_is_not_served(
     assert capfd.readouterr().err.count("cannot read") == 1
 
 
-def test_a_socket_of_another_process_is_not_asked(machine: Machine) -> None:
+def test_agent_does_not_connect_to_the_socket_of_another_process(machine: Machine) -> None:
     as_user(HOSTILE, record, machine.spool, "bad")
     identity = RankReader(rank_folder(machine)).identity()
     with socket.socket(socket.AF_UNIX) as server:
@@ -253,12 +266,12 @@ def test_a_dump_is_read_with_the_rights_of_the_ranks_user(machine: Machine) -> N
 
 
 def naming(identity: RankIdentity, path: Path) -> RankIdentity:
-    """A rank that says that torch writes its flight recorder there."""
+    """The rank with ``path`` as the file of its flight recorder."""
     return replace(identity, meta={**identity.meta, DUMP_PATHS: json.dumps([str(path)])})
 
 
 def swap_many_times(secret: Path, folder: Path, log: Path, done: Path) -> None:
-    """Put links in the place of files and folders, and the files back, so many times."""
+    """Replace files and folders by links and back, ``SWAPS`` times."""
     (folder / "evidence").mkdir(exist_ok=True)
     (folder / "evidence" / "log").touch()
     places = [folder / "meta.json", folder / "shipping", folder / "evidence", folder / "evidence" / "log", folder, log]
@@ -276,7 +289,7 @@ def swap_many_times(secret: Path, folder: Path, log: Path, done: Path) -> None:
     done.touch()
 
 
-def test_ten_thousand_swaps_between_check_and_use_lead_to_no_other_file(machine: Machine) -> None:
+def test_agent_uses_no_other_file_during_10000_swaps_between_check_and_use(machine: Machine) -> None:
     log, done = machine.hostile_folder() / "log", machine.hostile_folder() / "done"
     as_user(HONEST, record, machine.spool, "good")
     before, rounds, texts = machine.snapshot(), 0, set[str]()
@@ -296,7 +309,7 @@ def test_ten_thousand_swaps_between_check_and_use_lead_to_no_other_file(machine:
     assert rank_folder(machine, "good") in host.ranks
 
 
-def test_a_page_that_is_cut_short_ends_nobody(machine: Machine) -> None:
+def test_a_truncated_file_does_not_end_the_agent(machine: Machine) -> None:
     """Access to a mapped page of a shorter file would kill the agent with SIGBUS."""
     as_user(HOSTILE, record, machine.spool, "bad")
     tail = RankTail(rank_folder(machine))
@@ -309,7 +322,7 @@ def test_a_page_that_is_cut_short_ends_nobody(machine: Machine) -> None:
     assert RankReader(rank_folder(machine)).acked() == chunk.next_seq
 
 
-def test_a_run_name_that_another_user_took_is_refused(machine: Machine) -> None:
+def test_run_name_used_by_another_user_is_refused(machine: Machine) -> None:
     as_user(HOSTILE, record, machine.spool, "taken")
     with (
         pytest.raises(UnsafeFolderError, match="belongs to another user"),
@@ -326,8 +339,8 @@ def _each_way_to_open(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("_each_way_to_open")
 @pytest.mark.parametrize("kind", ["bind", "fuse"])
-def test_a_file_system_that_is_mounted_below_the_spool_is_never_asked(machine: Machine, kind: str) -> None:
-    """Its daemon could name any owner, and let the agent wait for ever."""
+def test_a_file_system_that_is_mounted_below_the_spool_is_never_used(machine: Machine, kind: str) -> None:
+    """The daemon of a mount could report any owner and block the agent forever."""
     if kind == "fuse" and not FUSE.exists():
         pytest.skip("no FUSE")
     as_user(HOSTILE, record, machine.spool, "bad")
@@ -420,11 +433,11 @@ SANDBOX = """
 mount --bind "$1" "$1" && mount -o remount,bind,ro / && shift &&
 exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+setuid,+setgid,+sys_ptrace "$@"
 """
-"""What ``deploy/systemd/rankscope-agent.service`` allows: three capabilities, and nothing to write but the spool."""
+"""What ``deploy/systemd/rankscope-agent.service`` allows: three capabilities, and only the spool is writable."""
 
 
 @pytest.mark.parametrize("where", ["without a sandbox", "in the unit's sandbox"])
-def test_an_agent_under_attack_serves_the_others(machine: Machine, tmp_path: Path, where: str) -> None:
+def test_agent_under_attack_serves_the_other_users(machine: Machine, tmp_path: Path, where: str) -> None:
     log, done = machine.hostile_folder() / "log", machine.hostile_folder() / "done"
     good_log = machine.root / "of-honest" / "log"
     as_user(HONEST, good_log.touch)

@@ -1,8 +1,8 @@
-"""Ten thousand findings, looked at through a collector that stores what a training tells meanwhile: as real processes.
+"""Ten thousand findings, read through a collector that stores a training at the same time, in real processes.
 
-ranks, agent --spans--> collector <--questions-- watcher --> a line for each notice
-                           ^                      12 looks at a fleet of which every GPU is sick: 850 findings each
-                           +--- what stands ------'
+ranks, agent --spans--> collector <--queries---- watcher --> a line for each notice
+                           ^                      12 checks of a fleet in which every GPU is sick: 850 findings each
+                           +--- active alerts ----'
 """
 
 import sys
@@ -28,7 +28,7 @@ NUM_RANKS = 2
 NUM_SICK = 850
 NUM_FINDINGS = 10_000
 MOST_SHOWN = 500
-"""Of what stands, a collector is told the worst so many."""
+"""The watcher sends only this many of the worst active alerts to the collector."""
 SLOW_MACHINE_S = 200
 FLEET = "fleet"
 RULES = """
@@ -47,7 +47,7 @@ ALERTS = [sys.executable, "-c", "from ui.cli.commands.alerts import alerts_app; 
 
 
 def put_sick_fleet(client: CollectorClient) -> None:
-    """A job on so many hosts of one GPU each, and every driver reports that a row of memory could not be remapped."""
+    """Store a job on ``NUM_SICK`` hosts with one GPU each. Every GPU driver reports a row remapper failure."""
     now_ns = time.time_ns()
     ranks = range(NUM_SICK)
     grid = {"dp_size": NUM_SICK, "pp_size": 1, "tp_size": 1, "started_ns": now_ns, "meta": '{"device": "cuda"}'}
@@ -63,17 +63,17 @@ def put_sick_fleet(client: CollectorClient) -> None:
 
 
 def stored(client: CollectorClient) -> list[int]:
-    """How far the collector has come with each rank of the training."""
+    """Number of stored records of each rank of the training."""
     marks = client.read(HighWater(table="spans", run_id=RUN, attempt=0))
     return [mark for _, mark in sorted(zip(marks["rank"].to_pylist(), marks["next_seq"].to_pylist(), strict=True))]
 
 
-def test_ten_thousand_findings_cost_no_span_and_tell_each_incident_once(tmp_path: Path) -> None:
+def test_10000_findings_cause_no_lost_span_and_each_incident_is_reported_once(tmp_path: Path) -> None:
     url, rules, log = f"embedded:{tmp_path / 'store'}", tmp_path / "rules.toml", tmp_path / "told.log"
     rules.write_text(RULES.format(told=log))
 
     def told(status: str) -> list[str]:
-        """Lines about the fleet: the training has its own troubles as its ranks end one after another."""
+        """Lines about the fleet. The training has its own alerts when its ranks end one after another."""
         lines = log.read_text().splitlines() if log.is_file() else []
         return [line for line in lines if line.split()[1] == status and f"run_id={FLEET}" in line]
 

@@ -1,4 +1,4 @@
-"""An unmodified OpenTelemetry SDK sends to a collector process; SELECT shows all of it, ids right."""
+"""An unmodified OpenTelemetry SDK sends to a collector process. SELECT returns everything with the right ids."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rows, trace.SpanContext]]:
-    """What the tables hold after the SDK sent all it had, and the root span's own idea of its ids."""
+    """The rows of the tables after the SDK sent everything, and the context of the root span."""
     folder = tmp_path_factory.mktemp("otlp")
     store, port = folder / "store", free_port()
     collector = Part("collector", [sys.executable, "-c", COLLECT, f"embedded:{store}", str(port)], folder / "log")
@@ -115,7 +115,7 @@ def send_logs(context: trace.SpanContext) -> None:
 
 
 def select(store: Path) -> Rows:
-    """Every table, read by a process of its own: the folder has one owner at a time."""
+    """Every table, read by a separate process, because the folder has one owner at a time."""
     asked = json.dumps([f"SELECT * FROM {table}" for table in TABLES])
     answer = subprocess.run(
         [sys.executable, "-c", SELECT, str(store)], input=asked, capture_output=True, text=True, timeout=60, check=True
@@ -123,7 +123,7 @@ def select(store: Path) -> Rows:
     return dict(zip(TABLES, json.loads(answer.stdout), strict=True))
 
 
-def test_every_span_is_there_below_its_parent(sent: tuple[Rows, trace.SpanContext]) -> None:
+def test_every_span_is_stored_with_its_parent(sent: tuple[Rows, trace.SpanContext]) -> None:
     rows, context = sent
     spans = rows["otel_traces"]
     assert len(spans) == NUM_SPANS
@@ -135,7 +135,7 @@ def test_every_span_is_there_below_its_parent(sent: tuple[Rows, trace.SpanContex
     assert numbers == {str(number) for number in range(NUM_SPANS - 1)}
 
 
-def test_a_span_keeps_all_it_said(sent: tuple[Rows, trace.SpanContext]) -> None:
+def test_span_keeps_all_its_fields(sent: tuple[Rows, trace.SpanContext]) -> None:
     rows, context = sent
     (root,) = (span for span in rows["otel_traces"] if span["SpanName"] == "epoch")
     assert root["SpanId"] == trace.format_span_id(context.span_id)
@@ -148,7 +148,7 @@ def test_a_span_keeps_all_it_said(sent: tuple[Rows, trace.SpanContext]) -> None:
     assert root["Duration"] > 0
 
 
-def test_every_kind_of_metric_has_its_table(sent: tuple[Rows, trace.SpanContext]) -> None:
+def test_every_kind_of_metric_is_stored_in_its_table(sent: tuple[Rows, trace.SpanContext]) -> None:
     rows, _ = sent
     (counted,) = (row for row in rows["otel_metrics_sum"] if row["MetricName"] == "shards")
     assert (counted["Value"], counted["MetricUnit"], counted["IsMonotonic"]) == (5.0, "{shard}", True)
@@ -163,7 +163,7 @@ def test_every_kind_of_metric_has_its_table(sent: tuple[Rows, trace.SpanContext]
     assert (sizes["Count"], sum(sizes["PositiveBucketCounts"])) == (2, 2)
 
 
-def test_a_log_record_knows_its_span(sent: tuple[Rows, trace.SpanContext]) -> None:
+def test_log_record_is_stored_with_the_ids_of_its_span(sent: tuple[Rows, trace.SpanContext]) -> None:
     rows, context = sent
     (record,) = rows["otel_logs"]
     assert record["TraceId"] == trace.format_trace_id(context.trace_id)

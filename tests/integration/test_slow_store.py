@@ -1,4 +1,4 @@
-"""A store that stands still: agents are sent away, memory stays flat, and nothing is lost or doubled."""
+"""The store hangs. Batches are refused, memory stays bounded, and no row is lost or stored twice."""
 
 import os
 import re
@@ -25,7 +25,7 @@ NUM_AGENTS = 8
 ROWS_A_BATCH = 20_000
 QUEUE_BYTES = 16 * 2**20
 GROWTH_BYTES = 128 * 2**20
-"""Of the collector while the store stands still: the queue, what is being inserted, and what that is copied to."""
+"""Most growth of the collector while the store hangs: the queue, the running insert and its copies."""
 PATIENCE_S = 1.0
 REFUSALS = 40
 
@@ -60,7 +60,7 @@ def standing_still(pid: int) -> Iterator[None]:
 
 
 class HastyAgent(threading.Thread):
-    """Sends one batch after the other; gives up waiting soon, and sends it again at once, however it is told off."""
+    """Sends one batch after the other. It waits a short time, then sends the batch again at once, even if refused."""
 
     def __init__(self, rank: int, url: str) -> None:
         super().__init__(name=f"agent-{rank}")
@@ -88,7 +88,7 @@ class HastyAgent(threading.Thread):
         return answer.is_success
 
 
-def test_a_store_that_stands_still_sends_agents_away_and_fills_no_memory(
+def test_collector_refuses_batches_and_uses_bounded_memory_while_the_store_hangs(
     server: ClickHouseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANKSCOPE_QUEUE_BYTES", str(QUEUE_BYTES))
@@ -111,7 +111,7 @@ def test_a_store_that_stands_still_sends_agents_away_and_fills_no_memory(
 
 
 def _rows_of(server: ClickHouseServer) -> list[tuple[int, int]]:
-    """By rank: how many rows, and how many different ones."""
+    """Number of rows and number of different rows, by rank."""
     store = open_store(server.url("slow"))
     try:
         rows = store.query(

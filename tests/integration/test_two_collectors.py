@@ -1,4 +1,4 @@
-"""Two collectors over one server: agents go to either, and each may be killed or stand still at any moment."""
+"""Two collectors use one server. Agents send to either one, and each can be killed or paused at any moment."""
 
 import itertools
 import os
@@ -50,7 +50,7 @@ def store(url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def another_store(url: str) -> Iterator[Store]:
-    """Of the same database, as another process has it."""
+    """A second store of the same database, as another process has."""
     opened = open_store(url)
     yield opened
     opened.close()
@@ -58,7 +58,7 @@ def another_store(url: str) -> Iterator[Store]:
 
 @contextmanager
 def two_collectors(store_url: str, folder: Path) -> Iterator[list[tuple[Part, str]]]:
-    """Each with its address."""
+    """Two collectors with their addresses."""
     with ExitStack() as cleanup:
         made = []
         for number in range(2):
@@ -73,7 +73,7 @@ def two_collectors(store_url: str, folder: Path) -> Iterator[list[tuple[Part, st
 
 
 def wait_for(collectors: list[tuple[Part, str]]) -> None:
-    """Until each answers: before that it knows no better end on SIGTERM than to die of it."""
+    """Wait until each collector answers. Before that, SIGTERM kills it without a clean shutdown."""
     for part, url in collectors:
         until(lambda part=part, url=url: answers(url) or not part.running, what="a collector")
         assert part.running, part.said()
@@ -88,7 +88,7 @@ def answers(url: str) -> bool:
 
 @contextmanager
 def standing_still(part: Part) -> Iterator[None]:
-    """SIGSTOP for the block: connections stay open, and nothing is said on them."""
+    """SIGSTOP for the block. Connections stay open without any answer."""
     os.kill(part.pid, signal.SIGSTOP)
     try:
         yield
@@ -158,7 +158,7 @@ def test_two_collectors_killed_and_paused_store_each_row_once(url: str, store: S
 
 
 class HeldStore:
-    """A store whose inserts of spans wait for a gate: before the engine knows of them, or after they were checked."""
+    """A store whose inserts of spans wait for a gate, before they are registered or after they are confirmed."""
 
     def __init__(self, store: Store, *, registered: bool) -> None:
         self._store = store
@@ -195,7 +195,7 @@ def row_writer(store: Store) -> RowWriter:
 
 
 def times_stored(store: Store) -> list[int]:
-    """How often each row of the run is there."""
+    """Number of copies of each row of the run."""
     answer = store.query("SELECT seq, count() AS times FROM spans WHERE run_id = 'held' GROUP BY rank, seq")
     times: list[int] = answer["times"].to_pylist()
     return times
@@ -203,7 +203,7 @@ def times_stored(store: Store) -> list[int]:
 
 @contextmanager
 def stalled(held: HeldStore, writer: RowWriter) -> Iterator[Future[list[Outcome]]]:
-    """A writer that holds its rank stands still with rows 10 to 19, until the block is over or opens the gate."""
+    """A writer that owns its rank is paused with rows 10 to 19, until the block ends or opens the gate."""
     assert writer.store("spans", [batch(0)]) == [Ack(rows=10, duplicates=0)]
     held.gate.clear()
     held.waiting.clear()
@@ -216,7 +216,7 @@ def stalled(held: HeldStore, writer: RowWriter) -> Iterator[Future[list[Outcome]
             held.gate.set()
 
 
-def test_who_stood_still_before_its_insert_stores_nothing_once_another_has_claimed(
+def test_writer_paused_before_its_insert_stores_nothing_after_another_claimed_the_rank(
     store: Store, another_store: Store
 ) -> None:
     held = HeldStore(store, registered=False)
@@ -226,7 +226,7 @@ def test_who_stood_still_before_its_insert_stores_nothing_once_another_has_claim
     assert times_stored(store) == [1] * 20
 
 
-def test_who_claims_waits_for_an_insert_that_was_checked_before(store: Store, another_store: Store) -> None:
+def test_claim_of_a_rank_waits_for_an_insert_that_was_confirmed_before(store: Store, another_store: Store) -> None:
     held = HeldStore(store, registered=True)
     other = row_writer(another_store)
     with stalled(held, row_writer(held)) as stored, ThreadPoolExecutor(1) as threads:
@@ -239,12 +239,14 @@ def test_who_claims_waits_for_an_insert_that_was_checked_before(store: Store, an
 
 
 def num_claims(store: Store) -> int:
-    """Claims of the run so far, by their ballots' rounds."""
+    """Number of claims of the run so far, from the rounds of their ballots."""
     newest = store.query("SELECT max(ballot) AS newest FROM claims WHERE run_id = 'held'")["newest"][0].as_py()
     return int(newest) >> NUMBER_BITS
 
 
-def test_who_has_lost_a_rank_says_so_once_and_stores_what_is_sent_again(store: Store, another_store: Store) -> None:
+def test_writer_that_lost_a_rank_raises_once_and_stores_the_batch_that_is_sent_again(
+    store: Store, another_store: Store
+) -> None:
     one, other = row_writer(store), row_writer(another_store)
     lost, kept = batch(20), batch(0, rank=1)
     assert one.store("spans", [batch(0)]) == other.store("spans", [batch(10)]) == [Ack(rows=10, duplicates=0)]

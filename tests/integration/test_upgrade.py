@@ -1,10 +1,11 @@
-"""Old databases under a new version: nothing is lost, whoever is killed or comes second, and nothing goes back."""
+"""A new version upgrades old databases. An upgrade that is killed or runs twice at once loses no rows."""
 
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def in_memory() -> Iterator[MigratingStore]:
 
 @pytest.fixture
 def on_server(clickhouse_server: ClickHouseServer, request: pytest.FixtureRequest) -> Iterator[MigratingStore]:
-    """An empty database, its name the test's."""
+    """An empty database with the name of the test."""
     store = find_store(clickhouse_server.url(make_database(clickhouse_server, request.node.originalname[:60])))
     yield store
     store.close()
@@ -61,17 +62,41 @@ def empty(request: pytest.FixtureRequest) -> MigratingStore:
 
 def make_database(server: ClickHouseServer, name: str) -> str:
     with Client("127.0.0.1", port=server.port, user=USER, password=PASSWORD) as client:
+        client.execute(f"DROP DATABASE IF EXISTS {name}")  # of the same test with other parameters
         client.execute(f"CREATE DATABASE {name}")
     return name
 
 
-def test_a_database_of_the_first_version_loses_nothing_and_answers(empty: MigratingStore) -> None:
-    make_first(empty)
-    before = checksums(empty)
-    assert before["spans"][0] == 2 * NUM_SPANS
-    empty.migrate()
-    assert checksums(empty) == before
-    reader = StoreReader(empty)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgraded:
+    """A database that the first version made and this version upgraded, and how it was before and after."""
+
+    engine: str
+    """The fixture that gives an empty database of the same engine."""
+    store: MigratingStore
+    before: dict[str, list[int]]
+    after: dict[str, list[int]]
+    shape: list[list[Any]]
+
+
+@pytest.fixture(scope="module", params=["in_memory", pytest.param("on_server", marks=pytest.mark.clickhouse)])
+def upgraded(request: pytest.FixtureRequest) -> Iterator[Upgraded]:
+    if request.param == "in_memory":
+        store: MigratingStore = EmbeddedStore()
+    else:
+        server: ClickHouseServer = request.getfixturevalue("clickhouse_server")
+        store = find_store(server.url(make_database(server, "upgraded")))
+    make_first(store)
+    before = checksums(store)
+    store.migrate()
+    yield Upgraded(engine=request.param, store=store, before=before, after=checksums(store), shape=shape(store))
+    store.close()
+
+
+def test_upgrade_from_the_first_version_loses_no_rows_and_queries_work(upgraded: Upgraded) -> None:
+    assert upgraded.before["spans"][0] == 2 * NUM_SPANS
+    assert upgraded.after == upgraded.before
+    reader = StoreReader(upgraded.store)
     assert sum(reader.read(StageCounts(run_id="nightly", attempt=0))["spans"].to_pylist()) == NUM_SPANS
     ranks = reader.read(Ranks(run_id="it's", attempt=1))
     assert (ranks["opened_ns"].to_pylist(), ranks["mesh"].to_pylist()) == ([0] * 8, [""] * 8)
@@ -80,15 +105,14 @@ def test_a_database_of_the_first_version_loses_nothing_and_answers(empty: Migrat
     assert set(spans["clock"].to_pylist()) == {SpanClock.HOST}
 
 
-def test_an_upgraded_database_takes_meshes_clocks_and_groups(empty: MigratingStore) -> None:
-    make_first(empty)
-    empty.migrate()
+def test_upgraded_database_stores_meshes_clocks_and_groups(upgraded: Upgraded) -> None:
+    store = upgraded.store
     mesh = Topology.parse("pp=2,dp_shard=2,tp=2")
     told = {"dp_size": 2, "pp_size": 2, "tp_size": 2, "mesh": str(mesh), "started_ns": 5}
-    empty.insert("ranks", owned(made("ranks", [{"rank": 0, **told}]), run_id="meshed"))
+    store.insert("ranks", owned(made("ranks", [{"rank": 0, **told}]), run_id="meshed"))
     group = {"stage": int(Stage.EP_ALL_TO_ALL), "peer": peer_of_mask(3), "clock": int(SpanClock.TRANSFER), "op_seq": 1}
-    empty.insert("spans", owned(made("spans", [{"rank": 0, "seq": 9000, "step": 7, **group}]), run_id="meshed"))
-    reader = StoreReader(empty)
+    store.insert("spans", owned(made("spans", [{"rank": 0, "seq": 9000, "step": 7, **group}]), run_id="meshed"))
+    reader = StoreReader(store)
     assert topology_of(reader.read(Ranks(run_id="meshed", attempt=0))) == mesh
     (row,) = reader.read(
         Spans(run_id="meshed", attempt=0, first_step=7, last_step=7, stages=(int(Stage.EP_ALL_TO_ALL),), limit=1)
@@ -98,13 +122,21 @@ def test_an_upgraded_database_takes_meshes_clocks_and_groups(empty: MigratingSto
     assert topology_in(grid) == mesh
 
 
-def test_an_upgraded_database_is_like_one_that_was_made_today(empty: MigratingStore) -> None:
-    make_first(empty)
-    empty.migrate()
-    upgraded = shape(empty)
-    drop_tables(empty)
-    empty.migrate()
-    assert shape(empty) == upgraded
+def test_upgraded_database_has_the_same_schema_as_a_new_one(upgraded: Upgraded, request: pytest.FixtureRequest) -> None:
+    made_today: MigratingStore = request.getfixturevalue(upgraded.engine)
+    made_today.migrate()
+    assert shape(made_today) == upgraded.shape
+
+
+def test_upgrade_from_before_profiles_and_findings_loses_no_rows(in_memory: MigratingStore) -> None:
+    make_first(in_memory, 12)
+    before = checksums(in_memory)
+    in_memory.migrate()
+    assert checksums(in_memory) == before
+    made_today = EmbeddedStore()
+    made_today.migrate()
+    assert shape(in_memory) == shape(made_today)
+    made_today.close()
 
 
 @pytest.mark.parametrize("is_old", [True, False], ids=["by the first version", "by this version"])
@@ -125,7 +157,7 @@ def drop_tables(store: MigratingStore) -> None:
 
 
 @pytest.mark.long
-def test_a_folder_whose_upgrade_is_killed_after_every_single_statement_arrives_all_the_same(
+def test_upgrade_of_a_folder_completes_if_it_is_killed_after_every_statement(
     tmp_path: Path, in_memory: MigratingStore
 ) -> None:
     url = f"embedded:{tmp_path / 'store'}"
@@ -139,7 +171,7 @@ def test_a_folder_whose_upgrade_is_killed_after_every_single_statement_arrives_a
 
 
 @pytest.mark.clickhouse
-def test_on_a_server_an_upgrade_that_is_killed_after_every_single_statement_arrives_all_the_same(
+def test_upgrade_on_a_server_completes_if_it_is_killed_after_every_statement(
     clickhouse_server: ClickHouseServer, on_server: MigratingStore
 ) -> None:
     make_first(on_server)
@@ -154,7 +186,7 @@ def test_on_a_server_an_upgrade_that_is_killed_after_every_single_statement_arri
 
 
 @pytest.mark.clickhouse
-def test_collectors_that_migrate_at_the_same_time_do_not_trip_over_each_other(
+def test_collectors_that_migrate_at_the_same_time_all_succeed(
     clickhouse_server: ClickHouseServer,
 ) -> None:
     for number in range(3):
@@ -180,7 +212,7 @@ def test_collectors_that_migrate_at_the_same_time_do_not_trip_over_each_other(
 
 
 @pytest.mark.clickhouse
-def test_a_database_of_a_newer_version_is_refused_and_left_alone(
+def test_database_of_a_newer_version_is_refused_and_not_changed(
     clickhouse_server: ClickHouseServer, on_server: MigratingStore
 ) -> None:
     on_server.migrate()
@@ -194,7 +226,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(
 
 
 @pytest.mark.clickhouse
-def test_who_only_reads_is_told_that_a_database_is_of_an_older_version(
+def test_reading_a_database_of_an_older_version_raises_an_error_that_suggests_migrate(
     clickhouse_server: ClickHouseServer, on_server: MigratingStore
 ) -> None:
     make_first(on_server)
@@ -204,7 +236,7 @@ def test_who_only_reads_is_told_that_a_database_is_of_an_older_version(
 
 
 @pytest.mark.clickhouse
-def test_a_dry_run_prints_what_would_run_and_changes_nothing(clickhouse_server: ClickHouseServer) -> None:
+def test_migrate_dry_run_prints_the_statements_and_changes_nothing(clickhouse_server: ClickHouseServer) -> None:
     url = clickhouse_server.url("dry")
     told = rankscope("migrate", "--dry-run", "--store", url)
     assert told.status == 0, told.error
@@ -215,14 +247,14 @@ def test_a_dry_run_prints_what_would_run_and_changes_nothing(clickhouse_server: 
     assert PASSWORD not in told.out + told.error
 
 
-def test_a_dry_run_over_a_folder_that_is_not_there_makes_none(tmp_path: Path) -> None:
+def test_migrate_dry_run_does_not_create_a_missing_folder(tmp_path: Path) -> None:
     told = rankscope("migrate", "--dry-run", "--store", f"embedded:{tmp_path / 'store'}")
     assert told.status == 0, told.error
     assert "CREATE TABLE IF NOT EXISTS spans" in told.out
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_over_a_store_of_this_version_has_nothing_to_run(tmp_path: Path) -> None:
+def test_migrate_dry_run_of_an_up_to_date_store_prints_no_statements(tmp_path: Path) -> None:
     store = f"embedded:{tmp_path / 'store'}"
     assert "upgraded, " in rankscope("migrate", "--store", store).error
     assert "already up to date" in rankscope("migrate", "--store", store).error
@@ -231,13 +263,13 @@ def test_a_dry_run_over_a_store_of_this_version_has_nothing_to_run(tmp_path: Pat
     assert "up to date, nothing to run" in told.error
 
 
-def test_a_collector_is_told_apart_from_its_store() -> None:
+def test_migrate_refuses_the_address_of_a_collector() -> None:
     told = rankscope("migrate", "--store", "http://127.0.0.1:8719")
     assert told.status == 2
     assert "it creates and upgrades its tables when it starts" in told.error
 
 
-def test_a_plan_is_what_then_runs(empty: MigratingStore) -> None:
+def test_executing_the_migration_plan_gives_the_schema_of_a_migration(empty: MigratingStore) -> None:
     make_first(empty)
     planned = empty.plan()
     assert not any("CREATE TABLE IF NOT EXISTS spans" in statement for statement in planned)

@@ -1,10 +1,10 @@
-"""Feeds everything that reads what strangers send with what it should refuse, and watches it.
+"""Gives bad inputs to every reader of untrusted data, and checks it.
 
 python -m tests.integration.wire_fuzz --count 100000 [--http 2000] [--seed 0] [--only INDEX] [--write]
 
-Each input must give a value or an error of the user's, within seconds. ``--http``: so many more go to a real collector,
-which must answer each below 500, store nothing of another run's, and stay as large as it was. Exit status 1 and the
-numbers of the inputs where one does not. ``--write`` puts the outcome into docs/accuracy.md.
+Each input must give a value or a user error, within seconds. ``--http``: number of further inputs for a real collector.
+It must answer each with a status below 500, change no other run, and not grow. If an input fails, it prints the numbers
+of the inputs and exits with 1. ``--write`` puts the results into docs/accuracy.md.
 """
 
 import argparse
@@ -71,26 +71,26 @@ _LOGS = {"resourceLogs": [{"scopeLogs": [{"logRecords": [
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What became of the inputs."""
+    """Results of all inputs."""
 
     read: int = 0
     refused: int = 0
     over_http: dict[str, int] = field(default_factory=dict)
-    """Status -> answers of the collector."""
+    """Number of answers of the collector, by status."""
     failures: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
     slowest_index: int = -1
     peak_mib: float = 0.0
     growth_mib: float = 0.0
-    """Of the collector."""
+    """Memory growth of the collector."""
 
 
 class _TooSlow(BaseException):
-    """No reader may swallow it."""
+    """A reader took too long. A BaseException, so that no reader catches it."""
 
 
 def samples() -> list[tuple[Headed, bytes]]:
-    """Good bodies, and where they go."""
+    """Valid bodies, and the requests that they belong to."""
     window = {"run_id": "run", "attempt": 0, "first_step": 0, "last_step": 99}
     asked = [Spans(**window, ranks=(1, 2)), HeatCells(**window, stage=1, num_ranks=8, max_rows=4, max_columns=9)]
     spans = encode(of_run(numbered_spans(0, 5), run_id="fuzz"))
@@ -119,7 +119,7 @@ def samples() -> list[tuple[Headed, bytes]]:
 
 
 def input_at(seed: int, index: int, good: list[tuple[Headed, bytes]]) -> tuple[Headed, bytes]:
-    """The input of that number."""
+    """The input with number ``index``."""
     rng = random.Random(f"{seed}/{index}")
     headed, body = rng.choice(good)
     if headed[2] == "gzip" and rng.random() < 0.5:
@@ -128,7 +128,7 @@ def input_at(seed: int, index: int, good: list[tuple[Headed, bytes]]) -> tuple[H
 
 
 def read(headed: Headed, body: bytes) -> None:
-    """As the collector's routes do, and the gates before them."""
+    """Read a body as the routes of the collector and the checks before them do."""
     path, kind, packing = headed
     _read_as_head(body)
     name = path.rpartition("/")[2]
@@ -195,7 +195,7 @@ def _too_slow(*_: object) -> None:
 
 
 def fuzz_http(seed: int, count: int, outcome: Outcome) -> None:
-    """Send other inputs to a collector; what it takes of them it stores."""
+    """Send other inputs to a collector. It stores the inputs that it accepts."""
     shm = Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(prefix="rankscope-fuzz-", dir=shm if shm.is_dir() else None) as folder,
@@ -244,7 +244,7 @@ def main() -> int:
 
 
 def as_section(outcome: Outcome, count: int, sent: int) -> str:
-    """Damaged batches, questions and OpenTelemetry requests, and what became of them."""
+    """The results as a section of docs/accuracy.md."""
     headings = ("inputs", "read", "refused", "crashed, hung or grew", "slowest", "peak memory", "sent to a collector",
                 "answers", "memory growth")  # fmt: skip
     answers = ", ".join(f"{number} x {status}" for status, number in sorted(outcome.over_http.items()))

@@ -1,4 +1,4 @@
-"""A rank that records, for so many steps or until it is told to end.
+"""A rank that records for a number of steps, or until SIGTERM.
 
 python -m tests.integration.writer SPOOL RANK RANKS [STEPS]
 """

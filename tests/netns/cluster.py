@@ -1,4 +1,4 @@
-"""Hosts of a training as network namespaces of this machine, with a switch whose ports can be pulled.
+"""Hosts of a training as network namespaces of this machine, with a switch whose ports can be set down.
 
     host-0            host-1    ...   host-3          a namespace each, rs<pid>-<n>-h<i>
     data0   mgmt0     data0   mgmt0   data0   mgmt0
@@ -7,11 +7,11 @@
      [====== data ======================]             bridge: the training network, 10.78.0.0/24
              [======= mgmt ==============]            bridge: the management network, 10.79.0.0/24
                          |
-                     10.79.0.254                      the collector's place       (all of it in rs<pid>-<n>-switch)
+                     10.79.0.254                      address of the collector    (all of it in rs<pid>-<n>-switch)
 
-A port that goes down takes the carrier from the host's ``data0``, as a cable or a switch would: the address stays, the
-kernel counts. Nothing of it is in the machine's own namespace. ``ip netns exec`` shows a process its host's own
-``/sys/class/net``.
+If a port goes down, the host's ``data0`` loses its carrier, as with a pulled cable. The address stays, and the kernel
+counts the event. The machine's own namespace is not used. With ``ip netns exec``, a process sees ``/sys/class/net`` of
+its host.
 """
 
 import ctypes
@@ -31,20 +31,20 @@ from typing import IO, Self
 from tests.parts import SYSTEM_PATH
 
 SWITCH = -1
-"""The place that is no host: bridges, ports, collector."""
+"""The place that is not a host: it has the bridges, the ports and the collector."""
 DATA_LINK, MGMT_LINK = "data0", "mgmt0"
 COLLECTOR_ADDRESS = "10.79.0.254"
 NAMESPACES = Path("/run/netns")
 CLONE_NEWNET = 0x4000_0000
 BURST, LATENCY = "4kb", "400ms"
-"""Of a slowed link: what passes at once, and how long a packet may queue before it is dropped."""
+"""Of a slowed link: the size of a burst, and how long a packet may queue before it is dropped."""
 _OURS = re.compile(r"rs(\d+)-\d+-\w+")
 _libc = ctypes.CDLL(None, use_errno=True)
 _serials = iter(range(1_000_000))
 
 
 class Cluster:
-    """Hosts from entering to leaving. What ran in them is killed on leaving; SIGTERM leaves, too."""
+    """Hosts that exist during the block. At its end, or on SIGTERM, their processes are killed."""
 
     def __init__(self, num_hosts: int = 4) -> None:
         self.num_hosts = num_hosts
@@ -74,36 +74,36 @@ class Cluster:
         return [self.namespace(place) for place in (SWITCH, *self.hosts)]
 
     def namespace(self, place: int) -> str:
-        """Of a host, or of the ``SWITCH``."""
+        """The namespace of a host, or of the ``SWITCH``."""
         return f"{self._prefix}-switch" if place == SWITCH else f"{self._prefix}-h{place}"
 
     def host_name(self, host: int) -> str:
-        """As it stands in the store."""
+        """The name of a host in the store."""
         return f"host-{host}"
 
     def data_address(self, host: int) -> str:
         return f"10.78.0.{host + 1}"
 
     def link_down(self, host: int) -> int:
-        """Pull the cable of the host's ``data0``; the time of the wall clock right before, in nanoseconds."""
+        """Set the link of the host's ``data0`` down. Return the wall time right before, in nanoseconds."""
         return self._set_port(host, "down")
 
     def link_up(self, host: int) -> int:
-        """Put it back; the time right before."""
+        """Set the link up. Return the wall time right before."""
         return self._set_port(host, "up")
 
     def unplug(self, host: int) -> None:
-        """Take both links of a host down: the training network and the management network."""
+        """Set both links of a host down: the training network and the management network."""
         for port in self._ports(host):
             _run("ip", "-n", self.namespace(SWITCH), "link", "set", port, "down")
 
     def plug(self, host: int) -> None:
-        """Put both links back."""
+        """Set both links up."""
         for port in self._ports(host):
             _run("ip", "-n", self.namespace(SWITCH), "link", "set", port, "up")
 
     def flap(self, host: int, seconds: float) -> tuple[int, int]:
-        """Down for so long; when it went down, and when up."""
+        """Set the link down for ``seconds``. Return when it went down and when it came up."""
         down_ns = self.link_down(host)
         try:
             time.sleep(seconds)
@@ -112,23 +112,23 @@ class Cluster:
         return down_ns, up_ns
 
     def slow(self, host: int, rate: str) -> None:
-        """Let no more than ``rate`` (as tc writes it: ``20mbit``) through the host's ``data0``, either way."""
+        """Limit the host's ``data0`` to ``rate`` in both directions. ``rate`` has the form of tc: ``20mbit``."""
         for namespace, device in self._both_ends(host):
             limit = ("tbf", "rate", rate, "burst", BURST, "latency", LATENCY)
             _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *limit)
 
     def unslow(self, host: int) -> None:
-        """At full rate again; nothing where it was."""
+        """Remove the rate limit, if there is one."""
         for namespace, device in self._both_ends(host):
             with suppress(subprocess.CalledProcessError):
                 _run("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
 
     def carrier_downs(self, host: int) -> int:
-        """How often the kernel has seen the host's ``data0`` lose its carrier; 1 of them is from its making."""
+        """How often the host's ``data0`` has lost its carrier. Its creation counts as 1."""
         return int(self.read_sysfs(host, f"/sys/class/net/{DATA_LINK}/carrier_down_count"))
 
     def read_sysfs(self, host: int, path: str) -> str:
-        """A file as a process on that host sees it."""
+        """The content of a file as a process on that host sees it."""
         return _run("ip", "netns", "exec", self.namespace(host), "cat", path)
 
     def run_in(
@@ -140,8 +140,8 @@ class Cluster:
         stdout: IO[bytes] | int | None = None,
         stderr: IO[bytes] | int | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a program on a host, or beside the switch: it inherits the environment, with ``env`` on top. It is
-        killed as the cluster goes. Its pid is the program's own."""
+        """Start a program on a host or in the ``SWITCH``. It inherits the environment, with ``env`` added. It is killed
+        when the cluster ends. The pid is that of the program itself."""
         inside = [_program("ip"), "netns", "exec", self.namespace(place), *map(str, argv)]
         environment = {**os.environ, **(env or {})}
         process = subprocess.Popen(inside, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
@@ -149,12 +149,12 @@ class Cluster:
         return process
 
     def enter(self, place: int) -> None:
-        """Move this thread there for good: for a forked child, before it opens a socket."""
+        """Move this thread to a place permanently. For a forked child, before it opens a socket."""
         enter_namespace(self.namespace(place))
 
     @contextmanager
     def inside(self, place: int) -> Iterator[None]:
-        """This thread is there meanwhile; sockets that it opens stay there."""
+        """Move this thread to a place during the block. Sockets that it opens stay there."""
         home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
         try:
             self.enter(place)
@@ -205,7 +205,7 @@ class Cluster:
 
 
 def enter_namespace(name: str) -> None:
-    """Move this thread into a namespace by its name, for good."""
+    """Move this thread permanently into the namespace with this name."""
     there = os.open(NAMESPACES / name, os.O_RDONLY)
     try:
         _set_namespace(there)
@@ -214,7 +214,7 @@ def enter_namespace(name: str) -> None:
 
 
 def sweep() -> None:
-    """Remove what clusters of dead processes have left: their namespaces, and who still runs in them."""
+    """Remove the namespaces of clusters whose process is dead, and kill the processes in them."""
     if not NAMESPACES.is_dir():
         return
     owners = {path.name: match[1] for path in NAMESPACES.iterdir() if (match := _OURS.fullmatch(path.name))}
@@ -222,7 +222,7 @@ def sweep() -> None:
 
 
 def remove_namespaces(names: Sequence[str]) -> None:
-    """Kill who is in them, by pid, and let them go; those that are gone already are passed over."""
+    """Kill the processes in these namespaces by pid, and remove the namespaces. Skip missing ones."""
     present = [name for name in names if (NAMESPACES / name).exists()]
     for name in present:
         for pid in _run("ip", "netns", "pids", name).split():
@@ -233,7 +233,7 @@ def remove_namespaces(names: Sequence[str]) -> None:
 
 @contextmanager
 def _sigterm_unwinds() -> Iterator[None]:
-    """SIGTERM raises SystemExit where nobody else handles it, so that ``with`` blocks are left in order."""
+    """Let SIGTERM raise SystemExit if it has no other handler, so that ``with`` blocks clean up."""
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -255,15 +255,15 @@ def _set_namespace(fd: int) -> None:
 
 
 def _batch(options: Sequence[str], lines: "Sequence[str] | Iterator[str]") -> None:
-    """Many commands of ``ip`` in one process."""
+    """Run many commands of ``ip`` in one process."""
     _run("ip", *options, "-batch", "-", words="\n".join(lines))
 
 
 def _run(program: str, *arguments: str, words: str = "") -> str:
-    """What a program prints.
+    """Run a program. Return its output.
 
     Raises:
-        CalledProcessError: it failed; a note says how.
+        CalledProcessError: it failed. A note has its error output.
     """
     command = [_program(program), *arguments]
     done = subprocess.run(command, input=words, capture_output=True, text=True, check=False)

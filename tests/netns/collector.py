@@ -1,4 +1,4 @@
-"""A real collector on the management network of a cluster, behind a token, and questions to it from outside."""
+"""A real collector with a token on the management network of a cluster, and queries to it from outside."""
 
 import json
 import subprocess
@@ -21,13 +21,13 @@ URL = f"http://{COLLECTOR_ADDRESS}:{DEFAULT_PORT}"
 ENVIRONMENT = {"RANKSCOPE_TOKEN": TOKEN, "NO_COLOR": "1", "COLUMNS": "200", "NO_PROXY": COLLECTOR_ADDRESS}
 END_S = 15.0
 ANSWERS = (0, 1)
-"""Exit statuses of a command that found nothing, or something."""
+"""Exit statuses of a command without and with findings."""
 
 
 class Collector:
-    """``rankscope collect`` over an embedded store, from entering to leaving.
+    """``rankscope collect`` with an embedded store, during the block.
 
-    Answers typed queries (a ``Reader``) from any thread of a process outside the cluster. May serve job after job.
+    Answers typed queries (a ``Reader``) from any thread of a process outside the cluster. Can serve many jobs in turn.
     """
 
     url = URL
@@ -61,14 +61,14 @@ class Collector:
             return self._client.read(query)
 
     def rankscope(self, *arguments: object) -> Answer:
-        """`rankscope ARGUMENTS --store URL` as somebody on the management network runs it, to its end."""
+        """Run `rankscope ARGUMENTS --store URL` on the management network to its end."""
         command = [sys.executable, "-m", "ui.cli", *map(str, arguments), "--store", URL]
         process = self.cluster.run_in(SWITCH, command, ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, error = process.communicate(timeout=COMMAND_S)
         return Answer(status=process.returncode, out=out.decode(), error=error.decode())
 
     def ask(self, *arguments: object) -> dict[str, Any]:
-        """The object of a command that reports, such as ``ask("diagnose", "hang", run)``; the command must answer."""
+        """The JSON object of a command such as ``ask("diagnose", "hang", run)``. The command must succeed."""
         answer = self.rankscope(*arguments, "--json")
         assert answer.status in ANSWERS, answer
         found: dict[str, Any] = json.loads(answer.out)
@@ -84,7 +84,7 @@ class Collector:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM stores what was queued; SIGKILL where that takes too long."""
+    """Send SIGTERM, so that queued rows are stored. Send SIGKILL if that takes too long."""
     process.terminate()
     try:
         process.wait(END_S)

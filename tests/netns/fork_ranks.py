@@ -1,4 +1,4 @@
-"""The zygote's own side (see ``zygote.py``): waits for a word or for a rank's end, and sleeps else."""
+"""The process of the zygote (see ``zygote.py``). It waits for commands and for the end of ranks."""
 
 import gc
 import json
@@ -25,7 +25,7 @@ CHUNK_BYTES = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """A rank that lives, as its parent knows it."""
+    """A running rank, as its parent knows it."""
 
     pid: int
     rank: int
@@ -33,7 +33,7 @@ class Forked:
 
 
 class Nursery:
-    """All ranks of all jobs that live."""
+    """All running ranks of all jobs."""
 
     def __init__(self) -> None:
         self._ready = selectors.DefaultSelector()
@@ -41,7 +41,7 @@ class Nursery:
         self._words = b""
 
     def run(self) -> None:
-        """Until the harness goes; then every rank is killed."""
+        """Serve until the test process ends. Then kill every rank."""
         told = True
         while told:
             for key, _ in self._ready.select():
@@ -52,7 +52,7 @@ class Nursery:
         self._kill(self._forked())
 
     def _listen(self) -> bool:
-        """Do as told; whether there is anybody to listen to."""
+        """Execute the commands that arrived. Return whether the test process is still connected."""
         heard = os.read(STDIN, CHUNK_BYTES)
         *lines, self._words = (self._words + heard).split(b"\n")
         for line in lines:
@@ -82,9 +82,9 @@ class Nursery:
         return [key.data for key in self._ready.get_map().values() if isinstance(key.data, Forked)]
 
     def _kill(self, ranks: list[Forked]) -> None:
-        """They are noted as they end."""
+        """Kill ranks. Their ends are written when they are reaped."""
         for one in ranks:
-            os.kill(one.pid, signal.SIGKILL)  # not reaped yet: the pid is still its own
+            os.kill(one.pid, signal.SIGKILL)  # not reaped yet, so the pid still belongs to it
 
     def _note_end(self, pidfd: int, one: Forked) -> None:
         self._ready.unregister(pidfd)
@@ -109,7 +109,7 @@ def _be_rank(plan: Plan, rank: int, tokens: Tokens, zygote: int) -> None:
 
 
 def _settle(plan: Plan, rank: int) -> None:
-    """On its host, with its log."""
+    """Move the rank to its host, and open its log."""
     berth = plan.berths[rank]
     with Path(os.devnull).open("rb") as nothing, log_path(plan.options.out, rank).open("ab", buffering=0) as log:
         os.dup2(nothing.fileno(), STDIN)
@@ -131,5 +131,5 @@ def _train(plan: Plan, rank: int, tokens: Tokens) -> None:
 
 
 if __name__ == "__main__":
-    gc.freeze()  # ranks share the memory of what is loaded
+    gc.freeze()  # ranks share the memory of loaded modules
     Nursery().run()

@@ -1,6 +1,6 @@
-"""A real training over the hosts of a cluster: eight gloo ranks, an agent a host, spans in the collector's store.
+"""A real training over the hosts of a cluster: eight gloo ranks, one agent per host, spans in the collector's store.
 
-OUT/spool/host-2/RUN/0/rank-00004 ...   a host's own rank files        OUT/logs/rank-00004.log, agent-host-2.log
+OUT/spool/host-2/RUN/0/rank-00004 ...   rank files of one host         OUT/logs/rank-00004.log, agent-host-2.log
 """
 
 import subprocess
@@ -28,27 +28,27 @@ START_S = 300.0
 STEP_S = 60.0
 END_S = 20.0
 MAX_TEXT_BYTES = 100_000
-"""Of the text to train on: read anew for every job."""
+"""Limit of the training text, which is read for every job."""
 LOOK_S = 0.02
 
 
 def quick_config(num_steps: int) -> TrainConfig:
-    """Two microbatches through dp2 x pp2 x tp2 of a very small model."""
+    """A very small model on dp2 x pp2 x tp2, with two microbatches."""
     config = small_config(num_steps=num_steps, global_microbatches=4, dp=2, pp=2, tp=2)
     return replace(config, data=replace(config.data, max_bytes=MAX_TEXT_BYTES))
 
 
 class Job:
-    """From entering, which starts it, to leaving, when whatever still runs of it is ended.
+    """A job that starts at the beginning of the block. Its running processes are ended at the end of the block.
 
     Args:
-        out: a folder of its own; made here.
-        num_steps: of :func:`quick_config`, where no ``config`` is given.
-        placement: the host of each rank; None: consecutive ranks share a host.
-        collective_timeout_s: None: torch's own.
+        out: the folder of the job. It is created here.
+        num_steps: for :func:`quick_config`, if no ``config`` is given.
+        placement: the host of each rank. None: consecutive ranks share a host.
+        collective_timeout_s: None: the default of torch.
         agent_options: such as ``("--stall-floor", "3")``.
-        environment: of the ranks and the agents, on top of this process's.
-        zygote: one that serves other jobs, too; None: one of its own.
+        environment: added to this process's environment for the ranks and the agents.
+        zygote: a zygote that also serves other jobs. None: a new one.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class Job:
 
     @property
     def pids(self) -> list[int]:
-        """By rank."""
+        """Process ids by rank."""
         return pids(self.out)
 
     @property
     def statuses(self) -> dict[int, int]:
-        """Exit status of each rank that has ended; below zero the signal that killed it."""
+        """Exit status of each rank that has ended. A negative number is the signal that killed it."""
         return statuses(self.out)
 
     def page(self, rank: int) -> LiveState | None:
-        """What the rank is in the middle of; None before it says so."""
+        """The live state of a rank. None before it has one."""
         spool = self.spool_of(self.placement[rank])
         with suppress(UnreadableError):
             return read_state(rank_folder(spool, self.run_id, ATTEMPT, rank))
@@ -126,14 +126,14 @@ class Job:
 
     @property
     def step(self) -> int:
-        """That every rank has begun; -1 before the first."""
+        """The last step that every rank has started. -1 before the first."""
         return min(-1 if page is None else page.step for page in map(self.page, range(self.world_size)))
 
     def wait_for_step(self, step: int, seconds: float = START_S) -> None:
-        """Until every rank has begun ``step``.
+        """Wait until every rank has started ``step``.
 
         Raises:
-            AssertionError: a rank failed first, its last words in it; or it took too long.
+            AssertionError: a rank failed before (the message has the end of its log), or it took too long.
         """
 
         def reached() -> bool:
@@ -144,16 +144,16 @@ class Job:
         until(reached, seconds=seconds, every=LOOK_S, what=f"step {step}")
 
     def wait_for_steps(self, num_steps: int, seconds: float = START_S) -> None:
-        """Until so many more have begun."""
+        """Wait until every rank has started ``num_steps`` more steps."""
         self.wait_for_step(self.step + num_steps, seconds)
 
     def wait(self, seconds: float = START_S) -> dict[int, int]:
-        """Until every rank has ended by itself; how, as in :attr:`statuses`."""
+        """Wait until every rank has ended by itself. Return :attr:`statuses`."""
         until(lambda: len(self.statuses) == self.world_size, seconds=seconds, every=LOOK_S, what="the end of the ranks")
         return self.statuses
 
     def wait_until_stored(self, seconds: float = START_S) -> dict[int, int]:
-        """Until the agents have sent all there is and ended, which they do once their ranks have; how, by host."""
+        """Wait until the agents have sent everything and ended. Return their exit statuses by host."""
         until(
             lambda: all(agent.poll() is not None for agent in self.agents.values()),
             seconds=seconds,
@@ -163,7 +163,7 @@ class Job:
         return {host: agent.returncode for host, agent in self.agents.items()}
 
     def log(self, rank: int) -> str:
-        """What the rank printed so far."""
+        """The output of a rank so far."""
         return rank_log(self.out, rank)
 
     def agent_log(self, host: int) -> str:
@@ -196,12 +196,12 @@ class Job:
             return self.cluster.run_in(host, command, environment, stdout=log, stderr=log)
 
     def _end_ranks(self, zygote: Zygote) -> None:
-        with suppress(AssertionError):  # a zygote that is gone has taken its ranks with it
+        with suppress(AssertionError):  # a zygote that has ended has killed its ranks
             zygote.end(self.out)
             until(lambda: len(self.statuses) == len(self.pids), seconds=END_S, every=LOOK_S, what="the ranks' end")
 
     def _end_agents(self) -> None:
-        """A last round each, then no more."""
+        """Let each agent send a last time, then end it."""
         for agent in self.agents.values():
             agent.terminate()
         deadline = time.monotonic() + END_S

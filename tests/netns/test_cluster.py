@@ -1,4 +1,4 @@
-"""Namespaces as hosts: links go down and come back, the kernel counts, and nothing is left behind."""
+"""Network namespaces act as hosts. Links go down and come back, and nothing is left behind."""
 
 import signal
 import socket
@@ -48,7 +48,7 @@ def cluster(_parts: None) -> Iterator[Cluster]:
 
 @pytest.fixture
 def listener(cluster: Cluster) -> Iterator[socket.socket]:
-    """On host 1."""
+    """A listening socket on host 1."""
     with cluster.inside(1):
         made = socket.create_server((cluster.data_address(1), PORT))
     with made:
@@ -56,7 +56,7 @@ def listener(cluster: Cluster) -> Iterator[socket.socket]:
 
 
 def connected(cluster: Cluster, host: int, seconds: float) -> socket.socket:
-    """From a host to the listener on host 1."""
+    """A connection from a host to the listener on host 1."""
     with cluster.inside(host):
         return socket.create_connection((cluster.data_address(1), PORT), timeout=seconds)
 
@@ -68,7 +68,7 @@ def reaches(cluster: Cluster, host: int, seconds: float) -> bool:
     return False
 
 
-def test_the_kernel_counts_every_time_that_a_link_was_taken_down(cluster: Cluster) -> None:
+def test_kernel_counts_every_link_that_goes_down(cluster: Cluster) -> None:
     before = [cluster.carrier_downs(host) for host in cluster.hosts]
     for _ in range(5):
         cluster.link_down(2)
@@ -77,7 +77,7 @@ def test_the_kernel_counts_every_time_that_a_link_was_taken_down(cluster: Cluste
 
 
 @pytest.mark.usefixtures("listener")
-def test_nothing_crosses_a_link_while_it_is_down(cluster: Cluster) -> None:
+def test_host_is_unreachable_while_its_link_is_down(cluster: Cluster) -> None:
     assert reaches(cluster, 0, REACHED_S)
     cluster.link_down(1)
     try:
@@ -88,7 +88,7 @@ def test_nothing_crosses_a_link_while_it_is_down(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("listener")
-def test_processes_of_one_host_talk_while_its_link_is_down(cluster: Cluster) -> None:
+def test_processes_of_one_host_can_connect_while_its_link_is_down(cluster: Cluster) -> None:
     cluster.link_down(1)
     try:
         assert reaches(cluster, 1, REACHED_S)
@@ -96,7 +96,7 @@ def test_processes_of_one_host_talk_while_its_link_is_down(cluster: Cluster) -> 
         cluster.link_up(1)
 
 
-def test_a_host_shows_its_own_links_alone(cluster: Cluster) -> None:
+def test_host_shows_only_its_own_links(cluster: Cluster) -> None:
     process = cluster.run_in(0, ["ls", "/sys/class/net"], stdout=subprocess.PIPE)
     names = process.communicate(timeout=REACHED_S)[0].decode().split()
     assert {"lo", "data0", "mgmt0"} <= set(names)
@@ -104,20 +104,20 @@ def test_a_host_shows_its_own_links_alone(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("slowed", [0, 1], ids=["sender", "receiver"])
-def test_a_slowed_link_lets_no_more_through_either_way(slowed: int, cluster: Cluster, listener: socket.socket) -> None:
+def test_slowed_link_limits_the_rate_in_both_directions(slowed: int, cluster: Cluster, listener: socket.socket) -> None:
     cluster.slow(slowed, RATE)
     try:
         began = time.monotonic()
         with connected(cluster, 0, REACHED_S) as sender, listener.accept()[0] as receiver:
             sender.sendall(bytes(NUM_BYTES))
             assert len(receiver.recv(NUM_BYTES, socket.MSG_WAITALL)) == NUM_BYTES
-        # What must at least have passed: a link can only be slower than its rate.
+        # The shortest possible time: a link can only be slower than its rate.
         assert time.monotonic() - began >= (NUM_BYTES - BURST_BYTES) / RATE_BYTES_PER_S
     finally:
         cluster.unslow(slowed)
 
 
-def test_nothing_of_a_slowed_link_remains(cluster: Cluster) -> None:
+def test_unslow_removes_the_rate_limit_of_a_link(cluster: Cluster) -> None:
     cluster.slow(0, RATE)
     assert "tbf" in shown(cluster)
     cluster.unslow(0)
@@ -131,7 +131,7 @@ def shown(cluster: Cluster) -> str:
     return process.communicate(timeout=REACHED_S)[0].decode()
 
 
-def test_nothing_remains_of_a_cluster_that_was_left_by_an_error(tmp_path: Path) -> None:
+def test_cluster_is_removed_with_its_processes_after_an_error(tmp_path: Path) -> None:
     cluster, note = Cluster(2), tmp_path / "pid"
 
     def fail_in_it() -> None:
@@ -147,14 +147,14 @@ def test_nothing_remains_of_a_cluster_that_was_left_by_an_error(tmp_path: Path) 
     until(lambda: not alive(int(note.read_text())), what="the end of all that ran there")
 
 
-def test_sigterm_takes_the_cluster_down() -> None:
+def test_sigterm_removes_the_cluster_and_its_processes() -> None:
     pid, names, sleeper = held_by_another(signal.SIGTERM)
     assert not alive(pid)
     assert not any((NAMESPACES / name).exists() for name in names)
     assert not alive(sleeper)
 
 
-def test_what_a_killed_process_left_is_swept_away() -> None:
+def test_sweep_removes_the_cluster_of_a_killed_process() -> None:
     _, names, sleeper = held_by_another(signal.SIGKILL)
     assert all((NAMESPACES / name).exists() for name in names)
     sweep()
@@ -162,7 +162,7 @@ def test_what_a_killed_process_left_is_swept_away() -> None:
     until(lambda: not alive(sleeper), what="the end of what ran there")
 
 
-def test_a_living_cluster_is_not_swept_away(cluster: Cluster) -> None:
+def test_sweep_keeps_a_cluster_that_is_in_use(cluster: Cluster) -> None:
     sweep()
     assert all((NAMESPACES / name).exists() for name in cluster.namespaces)
 

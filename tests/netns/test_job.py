@@ -1,4 +1,4 @@
-"""A real training over namespaces: what it records arrives, it lives through a flap, and dies of a cut by itself."""
+"""A real training over namespaces. Its records are stored, it survives a flap, and it ends after a lost link."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,14 +46,14 @@ def zygote(folder: Path) -> Iterator[Zygote]:
 
 @pytest.fixture(scope="module")
 def collector(zygote: Zygote, cluster: Cluster, folder: Path) -> Iterator[Collector]:
-    """Starts while the zygote loads."""
+    """The collector. It starts while the zygote loads."""
     with Collector(cluster, folder / "store") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def finished(cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote) -> Job:
-    """A job that went to its end through a flap, and all of it stored."""
+    """A job that finished despite a flap, with all its records stored."""
     job = Job(cluster, collector, folder / "flapped", run_id="flapped", num_steps=NUM_STEPS, zygote=zygote)
     with job:
         job.wait_for_step(2)
@@ -79,18 +79,20 @@ def test_every_step_of_every_rank_is_stored(finished: Job, collector: Collector)
     ]
 
 
-def test_one_step_of_every_rank_outlasts_the_flap(finished: Job, collector: Collector) -> None:
+def test_one_step_of_every_rank_lasts_at_least_as_long_as_the_flap(finished: Job, collector: Collector) -> None:
     rows = [row for row in steps_of(finished, collector) if row["duration_ns"] >= FLAP_S * 1e9 and row["step"] > 0]
     assert {row["rank"] for row in rows} == set(range(8))
 
 
-def test_a_command_asks_the_collector_from_the_management_network(finished: Job, collector: Collector) -> None:
+def test_command_reaches_the_collector_over_the_management_network(finished: Job, collector: Collector) -> None:
     told = collector.ask("diagnose", "hang", finished.run_id)
     assert (told["run"], told["findings"]) == (finished.run_id, [])
 
 
-def test_the_flap_is_told_with_its_card_and_the_steps_that_it_held_up(finished: Job, collector: Collector) -> None:
-    """One is no finding. Several of them, and links that stay down: ``tests/scenarios/test_fleet.py``."""
+def test_flap_is_reported_with_its_network_card_and_delayed_steps_and_no_finding(
+    finished: Job, collector: Collector
+) -> None:
+    """One flap is not a finding. For several flaps and lost links, see ``tests/scenarios/test_fleet.py``."""
     told = collector.ask("diagnose", finished.run_id)
     (mark,) = told["marks"]
     assert (mark["host"], mark["device"], mark["count"], mark["lasts"]) == (f"host-{FLAPPED}", DATA_LINK, 1, False)
@@ -100,7 +102,7 @@ def test_the_flap_is_told_with_its_card_and_the_steps_that_it_held_up(finished: 
 
 
 @pytest.mark.long
-def test_a_cut_ends_every_rank_after_the_collective_timeout(
+def test_lost_link_ends_every_rank_after_the_collective_timeout(
     cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote
 ) -> None:
     job = Job(
@@ -123,7 +125,7 @@ def test_a_cut_ends_every_rank_after_the_collective_timeout(
     assert any(f"Timed out waiting {CUT_TIMEOUT_S * 1000:.0f}ms" in job.log(rank) for rank in job.ranks_on(CUT))
 
 
-def test_nothing_of_a_job_remains_that_was_left_in_the_middle(
+def test_unfinished_job_leaves_no_processes_behind(
     cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote
 ) -> None:
     with Job(cluster, collector, folder / "left", run_id="left", zygote=zygote) as job:
@@ -134,7 +136,7 @@ def test_nothing_of_a_job_remains_that_was_left_in_the_middle(
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
-def test_a_timeout_that_cannot_be_is_refused(seconds: float) -> None:
+def test_invalid_collective_timeout_is_refused(seconds: float) -> None:
     with pytest.raises(UsageError, match="collective_timeout_s"):
         TrainConfig(collective_timeout_s=seconds)
 

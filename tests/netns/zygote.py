@@ -1,10 +1,10 @@
-"""What ranks are made from: a process that has torch and the trainer already, and forks a job's ranks on request.
+"""A process that has imported torch and the trainer, and forks the ranks of a job on request.
 
-harness -- "start OUT" -->  zygote (fork_ranks.py)  -- fork --> rank 0 .. rank 7, each on the host of its place
-           "end OUT"           '-- OUT/pids.json as they start, OUT/ended.jsonl a line as each ends
+harness -- "start OUT" -->  zygote (fork_ranks.py)  -- fork --> rank 0 .. rank 7, each on its host
+           "end OUT"           '-- OUT/pids.json at the start, OUT/ended.jsonl with a line when each rank ends
 
-Loading takes seconds and a fork none, so one zygote may serve job after job. When the harness goes, however it goes,
-the zygote kills its ranks and ends.
+Imports take seconds and a fork takes almost no time, so one zygote can serve many jobs. If the harness (the test
+process) ends in any way, the zygote kills its ranks and ends.
 """
 
 import json
@@ -25,7 +25,7 @@ END_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Berth:
-    """Where one rank lives."""
+    """The place of one rank."""
 
     namespace: str
     host_name: str
@@ -35,18 +35,18 @@ class Berth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A job as the zygote is told of it."""
+    """The description of a job for the zygote."""
 
     config: TrainConfig
     options: RunOptions
     berths: tuple[Berth, ...]
-    """By rank."""
+    """Places of the ranks, by rank."""
     environment: dict[str, str]
-    """On top of the zygote's."""
+    """Variables added to the environment of the zygote."""
 
 
 class Zygote:
-    """The harness's end. It loads while the harness goes on; from entering to leaving."""
+    """The zygote, as the test process sees it, during the block. It imports its modules in the background."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / LOG
@@ -68,12 +68,12 @@ class Zygote:
             self._process.wait()
 
     def start(self, plan: Plan) -> None:
-        """Have the ranks of ``plan`` forked."""
+        """Let the zygote fork the ranks of ``plan``."""
         (plan.options.out / PLAN).write_bytes(pickle.dumps(plan))
         self._tell("start", plan.options.out)
 
     def end(self, out: Path) -> None:
-        """Have what is left of a job killed."""
+        """Let the zygote kill the running ranks of a job."""
         self._tell("end", out)
 
     @property
@@ -88,7 +88,7 @@ class Zygote:
 
 
 def pids(out: Path) -> list[int]:
-    """By rank; empty before they have started."""
+    """Process ids by rank. Empty before the ranks have started."""
     with suppress(OSError):
         found: list[int] = json.loads((out / PIDS).read_text())
         return found
@@ -96,7 +96,7 @@ def pids(out: Path) -> list[int]:
 
 
 def statuses(out: Path) -> dict[int, int]:
-    """Exit status of each rank that has ended; below zero the signal that killed it."""
+    """Exit status of each rank that has ended. A negative number is the signal that killed it."""
     with suppress(OSError):
         lines = (out / ENDED).read_text().splitlines()
         return {one["rank"]: one["status"] for one in map(json.loads, lines)}

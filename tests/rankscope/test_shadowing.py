@@ -38,7 +38,7 @@ def python(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_one_line_names_the_file_that_hides_the_recorder(tmp_path: Path) -> None:
+def test_import_error_names_the_file_that_hides_the_recorder_in_one_line(tmp_path: Path) -> None:
     folder = hostile(tmp_path / "mine", "telemetry")
     (folder / "train.py").write_text(TRAINING)
     ended = python("train.py", cwd=folder)
@@ -46,7 +46,7 @@ def test_one_line_names_the_file_that_hides_the_recorder(tmp_path: Path) -> None
     assert last == f"ImportError: {folder / 'telemetry.py'} hides the package telemetry of rankscope: rename it"
 
 
-def test_a_folder_that_hides_the_recorder_is_named_too(tmp_path: Path) -> None:
+def test_import_error_names_the_folder_that_hides_the_recorder(tmp_path: Path) -> None:
     folder = hostile(tmp_path / "mine")
     (folder / "telemetry").mkdir()
     (folder / "telemetry" / "__init__.py").touch()
@@ -54,14 +54,14 @@ def test_a_folder_that_hides_the_recorder_is_named_too(tmp_path: Path) -> None:
     assert f"{folder / 'telemetry'} hides the package telemetry" in python("train.py", cwd=folder).stderr
 
 
-def test_the_command_names_the_file_that_hides_one_of_its_packages(tmp_path: Path) -> None:
+def test_error_of_the_command_names_the_file_that_hides_one_of_its_packages(tmp_path: Path) -> None:
     folder = hostile(tmp_path / "mine", "ui")
     ended = python("-m", "rankscope", "runs", cwd=folder)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"error: {folder / 'ui.py'} hides the package ui of rankscope: rename it\n"
 
 
-def test_a_training_and_its_agent_load_nothing_of_the_user_that_has_a_name_of_ours(tmp_path: Path) -> None:
+def test_training_and_agent_do_not_import_user_modules_with_names_of_our_packages(tmp_path: Path) -> None:
     scripts = hostile(tmp_path / "scripts", *NAMES_OF_OURS[1:], *NAMES_OF_LIBRARIES)
     (scripts / "train.py").write_text(TRAINING)
     work, spool = hostile(tmp_path / "work", *NAMES_OF_OURS, *NAMES_OF_LIBRARIES), tmp_path / "spool"
@@ -73,7 +73,7 @@ def test_a_training_and_its_agent_load_nothing_of_the_user_that_has_a_name_of_ou
     assert "of the user" not in (spool / "shadowed" / "0" / "agent.log").read_text()
 
 
-def test_a_process_that_a_command_starts_loads_our_modules_in_any_folder(tmp_path: Path) -> None:
+def test_child_process_of_a_command_imports_rankscope_modules_in_any_folder(tmp_path: Path) -> None:
     folder = hostile(tmp_path / "mine", *NAMES_OF_OURS)
     command = [*python_module("ui.cli"), "--version"]
     ended = subprocess.run(command, env=child_environment(), cwd=folder, capture_output=True, text=True, check=True)

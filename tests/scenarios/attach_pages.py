@@ -19,8 +19,8 @@ PARTS = ("forward", "backward", "optimizer", "collectives")
 READY_S = 60.0
 
 
-def parts_shown(reader: Reader, run_id: str, num_ranks: int) -> list[str]:
-    """What is missing: ``heat map: optimizer``. Each part must be there for every rank."""
+def missing_parts(reader: Reader, run_id: str, num_ranks: int) -> list[str]:
+    """Parts that a page does not show for every rank, such as ``heat map: optimizer``."""
     reads = Reads(reader)
     heat, line = _in_heat_map(reads, run_id, num_ranks), _in_timeline(reads, run_id, num_ranks)
     pages = (("heat map", heat), ("timeline", line))

@@ -1,7 +1,7 @@
-"""One training of a framework under torchrun, with rankscope installed and switched on by variables alone.
+"""One training of a framework under torchrun. rankscope is installed, and switched on only by variables.
 
 new environment, pip install 'rankscope[train,agent]'
-    launcher --- ranks: a script that knows nothing of rankscope (attach_jobs/), the fault inside one of them
+    launcher --- ranks: a script without rankscope (attach_jobs/), the fault inside one of them
                     '--> agent ----> collector ----> store          the agent is started by a rank
 """
 
@@ -21,7 +21,7 @@ import psutil
 from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.integration.processes import free_port
-from tests.scenarios.attach_pages import parts_shown
+from tests.scenarios.attach_pages import missing_parts
 from tests.scenarios.command import rankscope
 from tests.scenarios.hang_job import LOOK_S, accused, accused_now, ask
 
@@ -35,7 +35,7 @@ NUM_STEPS, MANY_STEPS = 40, 120
 START_S, VERDICT_S, END_S, AGENT_S = 180.0, 60.0, 300.0, 60.0
 STRAGGLER = "compute-straggler"
 OWN_VARIABLES = ("RANKSCOPE", "PYTHON", "VIRTUAL_ENV", "TRIAL_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""Beginnings of names that a training does not inherit."""
+"""Prefixes of variables that a training does not inherit."""
 COMMON = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
@@ -73,12 +73,12 @@ FRAMEWORKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One training, and what is wrong with it."""
+    """One training, and its fault."""
 
     framework: Framework
     kind: str
     rank: int
-    """At fault; -1 without a fault."""
+    """The rank at fault; -1 without a fault."""
     stop: str
     """``TRIAL_STOP`` of the script."""
     out: Path
@@ -92,25 +92,25 @@ class Trial:
         return self.out / "spool"
 
     def fired_at_s(self) -> float:
-        """Wall clock of the stop; 0 while it has not come."""
+        """Wall clock of the stop; 0 before the stop."""
         path = self.out / "fired"
         return path.stat().st_mtime if path.exists() else 0.0
 
     def losses(self) -> list[str]:
-        """The file of each rank."""
+        """The text of the losses of each rank."""
         names = [self.out / f"losses-{rank}" for rank in range(self.framework.num_ranks)]
         return [name.read_text() if name.exists() else "" for name in names]
 
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What a trial gave."""
+    """The result of a trial."""
 
     trial: Trial
     named: list[int] = field(default_factory=list)
     """Ranks that the command names."""
     others: list[str] = field(default_factory=list)
-    """What else it reports above info, and wrong verdicts on the way."""
+    """Other findings above info, and wrong earlier verdicts."""
     losses: list[str] = field(default_factory=list)
     not_shown: list[str] = field(default_factory=list)
     """Parts of a step that the heat map or the timeline lacks."""
@@ -128,7 +128,7 @@ class Found:
 
 
 def run_trial(trial: Trial, collector: CollectorClient) -> Found:
-    """Train, and ask the commands."""
+    """Train, and run the commands of rankscope."""
     found = Found(trial=trial)
     try:
         with _running(trial, collector.url) as launchers:
@@ -141,7 +141,7 @@ def run_trial(trial: Trial, collector: CollectorClient) -> Found:
         if trial.kind in (HEALTHY, SLOWED):
             until(lambda: not _agents(trial), seconds=AGENT_S, every=LOOK_S, what=f"the end of the agent of {trial}")
             _ask_diagnose(found, collector)
-            found.not_shown = parts_shown(collector, trial.run_id, trial.framework.num_ranks)
+            found.not_shown = missing_parts(collector, trial.run_id, trial.framework.num_ranks)
     except (AssertionError, subprocess.TimeoutExpired) as error:
         found.error = str(error)
     found.losses, found.load = trial.losses(), os.getloadavg()[0]
@@ -150,7 +150,7 @@ def run_trial(trial: Trial, collector: CollectorClient) -> Found:
 
 @contextmanager
 def _running(trial: Trial, url: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """The launchers of the job. All its processes are killed on leaving."""
+    """The launchers of the job. All its processes are killed on exit."""
     trial.out.mkdir(parents=True)
     environment = _environment(trial, url)
     with ExitStack() as ending, tempfile.TemporaryDirectory(prefix="ray-") as ray, _log(trial).open("ab") as log:

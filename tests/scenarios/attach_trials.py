@@ -1,4 +1,4 @@
-"""Each framework with rankscope installed and variables only: is the slow or stopped rank named, and every bit kept?
+"""Trials of frameworks with rankscope, switched on only by variables: named ranks, and bit-identical losses.
 
 python -m tests.scenarios.attach_trials [--framework NAME ...] [--kind KIND ...] [--seed 0] [--out DIR] [--json]
                                         [--write]
@@ -7,11 +7,11 @@ Needs the virtual environment of `make attach-trials`, into which a wheel of thi
 framework there are four trainings on gloo ranks (``attach_trial.py``):
 
     plain     no variable of rankscope
-    healthy   no finding above info; heat map and timeline show each part of a step; the losses of the plain one
+    healthy   no finding above info; heat map and timeline show each part of a step; losses as in plain
     slowed    `rankscope diagnose` names exactly one rank, as compute-straggler; its forward takes 1.5 times as long
     stopped   `rankscope diagnose hang` names exactly one rank, which a signal stops at a random time
 
-``--write`` puts the table into docs/accuracy.md. Exit status 1 where a trial was not right.
+``--write`` puts the table into docs/accuracy.md. Exit status 1 if a trial was not right.
 """
 
 import argparse
@@ -49,7 +49,7 @@ from tests.scenarios.hang_job import collecting
 TITLE = "Frameworks without code changes"
 COMMAND = "python -m tests.scenarios.attach_trials"
 STOP_STEPS, STOP_S = (14, 26), 0.2
-"""Where a rank stops: after one of these forwards, and up to so long after."""
+"""A rank stops after one of these forwards, with a delay of up to ``STOP_S`` seconds."""
 HEADINGS = (
     *("framework", "version", "ranks", "losses bit-identical", f"slowed {FACTOR:g}x: named exactly"),
     *("stopped: named exactly (seconds)", "healthy: silent", "heat map and timeline"),
@@ -107,7 +107,7 @@ def as_line(found: Found) -> str:
 
 
 def keeps_bits(found: Sequence[Found]) -> bool | None:
-    """Whether all losses of trainings with rankscope are those without. None: not measured."""
+    """Whether trainings with rankscope have the bit-identical losses of the plain one. None: not measured."""
     plain = [result.losses for result in found if result.trial.kind == PLAIN]
     others = [result.losses for result in found if result.trial.kind in (HEALTHY, SLOWED)]
     if not plain or not others:

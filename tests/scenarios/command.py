@@ -1,4 +1,4 @@
-"""The command as its user runs it, less a second of imports."""
+"""The command as a user runs it, without the second of imports."""
 
 import io
 import os
@@ -17,7 +17,7 @@ COMMAND_S = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command said, and how it ended."""
+    """Output and exit status of a command."""
 
     status: int
     out: str
@@ -25,22 +25,22 @@ class Answer:
 
 
 def rankscope(*arguments: object, **environment: str) -> Answer:
-    """Run `rankscope` with these arguments to its end."""
+    """Run `rankscope` with these arguments, and wait for its end."""
     seen = {**os.environ, **WIDE, **environment}
     with tempfile.TemporaryDirectory(prefix="rankscope-said-") as folder:
-        said = Path(folder)
-        process = FORKED.Process(target=_run, args=(list(map(str, arguments)), seen, os.getcwd(), said))
+        outputs = Path(folder)
+        process = FORKED.Process(target=_run, args=(list(map(str, arguments)), seen, os.getcwd(), outputs))
         process.start()
         process.join(COMMAND_S)
         if late := process.is_alive():
             process.kill()
             process.join()
-        out, error = ((said / name).read_text() for name in ("out", "error"))
+        out, error = ((outputs / name).read_text() for name in ("out", "error"))
         assert not late, (arguments, out, error)
         return Answer(status=process.exitcode or 0, out=out, error=error)
 
 
-def _run(arguments: list[str], environment: dict[str, str], folder: str, said: Path) -> None:
+def _run(arguments: list[str], environment: dict[str, str], folder: str, outputs: Path) -> None:
     """In the child."""
     threading.Thread(target=end_with_pytest, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,7 +48,7 @@ def _run(arguments: list[str], environment: dict[str, str], folder: str, said: P
     os.environ.update(environment)
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "error")):
-        os.dup2(os.open(said / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        os.dup2(os.open(outputs / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     sys.stdout, sys.stderr = _written(1), _written(2)
     sys.argv = ["rankscope", *arguments]
     main()

@@ -1,4 +1,4 @@
-"""What the scenarios share."""
+"""Fixtures of the scenarios."""
 
 from pathlib import Path
 

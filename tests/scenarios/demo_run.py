@@ -1,4 +1,4 @@
-"""The demo as its user runs it: a process of its own, judged by what it prints and how it ends."""
+"""The demo as a user runs it: a separate process, with its output and its exit status."""
 
 import fcntl
 import json
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 DEMO_S = 280
+STEPS = 16
+"""Half of the usual number, because a step of eight ranks takes seconds of processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,27 +32,27 @@ class Demo:
         return bool(self.answer["loss"]["last"] < self.answer["loss"]["first"])
 
     def copied_to(self, out: Path) -> "Demo":
-        """The same, for somebody who opens its store: a store has one owner."""
-        shutil.copytree(self.out, out, symlinks=True)  # those of a store tie its parts together
+        """A copy for a test that opens the store, because a store has only one owner."""
+        shutil.copytree(self.out, out, symlinks=True)  # symlinks connect the parts of a store
         return Demo(out=out, answer=self.answer)
 
 
 def run_demo(out: Path, *arguments: str) -> Demo:
     """Run `rankscope demo --exit --json`; it must end with status 0."""
     command = [sys.executable, "-m", "ui.cli", "demo", "--exit", "--json", "--out", str(out), *arguments]
-    # Without a umask: what the demo's processes create is as private as they make it.
+    # Without a umask, the processes of the demo must make their files private themselves.
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S, check=False, umask=0)
     assert done.returncode == 0, done.stderr[-4000:]
     return Demo(out=out, answer=json.loads(done.stdout))
 
 
 def demo_in(folder: Path) -> Demo:
-    """The demo that was run in ``folder``; whoever asks first runs it, the others wait."""
+    """The demo in ``folder``. The first caller runs it, and other callers wait."""
     folder.mkdir(exist_ok=True)
-    told = folder / "answer.json"
+    answer_file = folder / "answer.json"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not told.exists():
-            demo = run_demo(folder / "out")
-            told.write_text(json.dumps(demo.answer))
-    return Demo(out=folder / "out", answer=json.loads(told.read_text()))
+        if not answer_file.exists():
+            demo = run_demo(folder / "out", "--steps", str(STEPS))
+            answer_file.write_text(json.dumps(demo.answer))
+    return Demo(out=folder / "out", answer=json.loads(answer_file.read_text()))

@@ -1,10 +1,10 @@
-"""Driven jobs and faults from outside: does each job continue, how soon, and is every innocent node spared?
+"""Driven jobs and faults from outside: whether each job continues, how soon, and which nodes are blocked.
 
 python -m tests.scenarios.drive_trials [--count 100] [--seed 0] [--only KIND ...] [--out DIR] [--json] [--write]
 
 Each trial is a real job of two nodes and two spares, with a collector, a watcher and a dashboard. After a random number
-of steps it meets its fault. A trial is right if the job ends with status 0, has the losses of an undisturbed training
-bit by bit, blocks no node that is healthy, and leaves no process. Seconds are those of the trial's own clock, from the
+of steps the fault happens. A trial is right if the job ends with status 0, has the losses of an undisturbed training
+bit by bit, blocks no healthy node, and leaves no process. Seconds are measured by the clock of the trial, from the
 fault to the first step that was never done before. Exit status 1 if a trial was not right. Nodes of trials with links
 are network namespaces, without a collector (``link_trials.py``).
 """
@@ -37,7 +37,7 @@ NUM_STEPS = 40
 FULL_S, SLOW_S = 4.0, 15.0
 DISK_BYTES = 64 * 2**20
 MAX_REST, MAX_DIFFERENCE = 0.005, 0.05
-"""Of goodput: classes against wall time, and cost of faults against the trial's clock."""
+"""Limits for goodput: classes against wall time, and cost of faults against the clock of the trial."""
 NO_ROOM = "no room for checkpoints"
 NAN, NAN_STEP = "NaN", 20
 HANG, HANG_STEP = "hang", 20
@@ -62,14 +62,14 @@ Fault = Callable[[DrivenJob, random.Random], None]
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What became of a trial."""
+    """The result of a trial."""
 
     number: int
     kind: str
     seconds: float | None = None
     """To the first new step; None: there was none."""
     cost_s: float | None = None
-    """What the faults cost by the trial's clock; None: no attempt ended by a fault."""
+    """Cost of the faults by the clock of the trial; None: no fault ended an attempt."""
     ledger_s: float | None = None
     """The same by ``rankscope goodput``."""
     problems: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ def kill_command(job: DrivenJob, _: random.Random) -> None:
 
 
 def fill_disk(job: DrivenJob, _: random.Random) -> None:
-    """No checkpoint can be written for a while."""
+    """Fill the disk, so that no checkpoint can be written for a while."""
     filler = job.out / "checkpoints" / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -140,22 +140,22 @@ def two_at_once(job: DrivenJob, chance: random.Random) -> None:
 
 
 def wait_for_nan(job: DrivenJob) -> None:
-    """Until the gradients of a rank are NaN, by ``--fault``."""
+    """Wait until the gradients of a rank are NaN, by ``--fault``."""
     until(lambda: max(job.losses()) >= NAN_STEP, seconds=LONGEST_S, what="the step with NaN")
 
 
 def check_not_finite(job: DrivenJob) -> None:
-    """The ranks ended because of it."""
+    """Check that the ranks ended because of NaN."""
     assert "not-finite" in decisions_of(job.out), decisions_of(job.out)
 
 
 def wait_for_hang(job: DrivenJob) -> None:
-    """Until a rank stops forever inside a step, by ``--fault``."""
+    """Wait until a rank stops forever inside a step, by ``--fault``."""
     until(lambda: max(job.losses()) >= HANG_STEP - 1, seconds=LONGEST_S, what="the step before the hang")
 
 
 def check_verdict(job: DrivenJob) -> None:
-    """The watcher has found the hang. It was no stall without a finding."""
+    """Check that the watcher has found the hang, so it was no stall without a finding."""
     decisions = decisions_of(job.out)
     assert "hung-collective" in decisions, f"no verdict: {decisions}"
 
@@ -228,7 +228,7 @@ def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict
 
 
 def _compare_costs(outcome: Outcome, out: Path, clock: StepClock) -> None:
-    """What the ledger of goodput says about the faults, beside the trial's clock."""
+    """Compare the cost of the faults in the goodput ledger with the clock of the trial."""
     command = [*COMMAND[:-1], "goodput", "--store", f"embedded:{out / 'store'}", "--json"]
     if not (out / "store").exists():
         return
@@ -255,11 +255,11 @@ def _wrong_end(job: DrivenJob, undisturbed: dict[int, set[float]]) -> list[str]:
 
 
 def nothing(_: DrivenJob) -> None:
-    """Most trials need no more than the fault."""
+    """Most trials need only the fault."""
 
 
 def undisturbed_losses(out: Path, num_steps: int) -> dict[int, set[float]]:
-    """Of the same training, alone. They do not depend on the number of steps."""
+    """Losses of the same training without a fault. They do not depend on the number of steps."""
     if out.exists():  # an earlier call with the same --out
         return DrivenJob(out, ()).losses()
     command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]

@@ -1,4 +1,4 @@
-"""What is done to the network of a job in each trial, drawn from a seed."""
+"""The network disturbance of each trial, drawn from a seed."""
 
 import random
 from dataclasses import dataclass, replace
@@ -7,31 +7,31 @@ NUM_HOSTS = 4
 LENGTHS_S = (0.5, 3.0, 8.0)
 RATES = ("10mbit", "5mbit")
 SETTLE_STEPS = 8
-"""Before anything is done."""
+"""Steps before the first disturbance."""
 BETWEEN_STEPS = 4
-TOLD_STEPS = 25
-"""While people are told."""
+STEPS_TO_ALERT = 25
+"""Steps until the alert is sent."""
 SLOW_STEP = 15
 SLOW_STEPS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One job, and what happens to it."""
+    """One job and its disturbance."""
 
     number: int
     kind: str
     host: int
     flaps_s: tuple[float, ...] = ()
-    """How long the link of ``host`` is down, one after the other."""
+    """How long the link of ``host`` is down, each time."""
     rate: str = ""
-    """To which its link is throttled."""
+    """The rate limit of its link."""
     fault: str = "none"
-    """Of the trainer's own."""
+    """The fault inside the trainer."""
     watched: bool = False
-    """Whether it goes on until people are told."""
+    """Whether the job runs until the alert is sent."""
     phase_s: float = 0.0
-    """After a step has begun."""
+    """Delay after the start of a step."""
 
     @property
     def name(self) -> str:
@@ -44,8 +44,8 @@ class Trial:
             return 5_000
         if self.rate or self.fault != "none":
             return SLOW_STEPS
-        told_steps = TOLD_STEPS if self.watched and len(self.flaps_s) > 1 else 0
-        return SETTLE_STEPS + 12 + (BETWEEN_STEPS + 2) * len(self.flaps_s) + told_steps
+        alert_steps = STEPS_TO_ALERT if self.watched and len(self.flaps_s) > 1 else 0
+        return SETTLE_STEPS + 12 + (BETWEEN_STEPS + 2) * len(self.flaps_s) + alert_steps
 
 
 KINDS = ("healthy", "one flap", "three flaps", "permanent link loss", "slow link", "stalled rank", "slow rank")
@@ -55,17 +55,17 @@ ALERTED = {
     "stalled rank": "hung-collective",
     "slow rank": "compute-straggler",
 }
-"""Kind of the alert that is waited for, by kind of trial."""
+"""Kind of the expected alert, by kind of trial."""
 
 
 def plan(seed: int, *, flaps: int = 30, healthy: int = 10, cuts: int = 4, slow: int = 6) -> list[Trial]:
-    """What verdicts are held against: ``flaps`` jobs with a flap or three, and the others."""
+    """Trials for the verdicts: ``flaps`` jobs with one or three flaps, and the other kinds."""
     kinds = ["one flap", "three flaps"] * (flaps // 2) + ["healthy"] * healthy + ["permanent link loss"] * cuts
     return _drawn(random.Random(seed), kinds + ["slow link"] * slow, watched=False)
 
 
 def alert_plan(seed: int, *, each: int = 3) -> list[Trial]:
-    """What the watcher is timed by."""
+    """Trials that time the watcher."""
     return _drawn(random.Random(seed), [kind for kind in ALERTED for _ in range(each)], watched=True)
 
 

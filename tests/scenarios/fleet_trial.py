@@ -1,7 +1,7 @@
-"""One trial: a real job over namespaces, something done to its network, and what everybody says of it.
+"""One trial: a real job over network namespaces, a disturbance of its network, and the findings.
 
-job starts -> settles -> flap, cut or throttle -> ends -> marks and findings, beside the kernel's counts
-meanwhile: a watcher looks and writes its alerts into a file; a thread asks again and again whether it hangs
+job starts -> settles -> flap, cut or throttle -> ends -> marks and findings are compared with counts of the kernel
+meanwhile: a watcher writes its alerts into a file; a thread reads the hang verdict again and again
 """
 
 import threading
@@ -23,39 +23,39 @@ from tests.scenarios.fleet_plan import ALERTED, BETWEEN_STEPS, SETTLE_STEPS, SLO
 
 TIMEOUT_S = 60.0
 CUT_TIMEOUT_S = 25.0
-"""Of the jobs whose link stays down: they give up after that."""
+"""Jobs whose link stays down give up after this."""
 LONG_STEP_MICROBATCHES = 8
 SEQUENCE_LENGTH = 128
-"""Messages of 32 KiB between pipeline stages: large enough to feel a slow link."""
+"""Messages of 32 KiB between pipeline stages: large enough for a slow link to matter."""
 ALERT_S = 180.0
 FAULT_STEP = 15
-"""Of the trainer's own faults."""
+"""First step with a fault inside the trainer."""
 HANGS = ("hung-collective", "dead-rank", "collective-mismatch")
 
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What came of a trial."""
+    """The result of a trial."""
 
     trial: Trial
     kernel_downs: int = 0
-    """Of the host's card, as the kernel counted."""
+    """Link losses of the card of the host, as the kernel counted them."""
     marks: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     verdicts: dict[str, str] = field(default_factory=dict)
-    """By kind that ``diagnose hang`` gave while the job ran, the first such verdict, and what it was given of."""
+    """The first verdict of ``diagnose hang`` of each kind while the job ran, with its evidence."""
     faults_ns: list[int] = field(default_factory=list)
-    """When what is alerted for began, each time."""
+    """Start of each fault that the alert is about."""
     down_s: list[float] = field(default_factory=list)
-    """How long the link was really down, each time."""
+    """Measured duration of each link loss."""
     alerted_ns: int = 0
-    """When the first line came that names the place; 0: none has."""
+    """Time of the first alert line that names the place; 0: none."""
     alert_steps: int | None = None
-    """Steps begun from the fault to the alert."""
+    """Steps that started between the fault and the alert."""
 
     @property
     def alert_s(self) -> float | None:
-        """From the newest fault before the alert to it."""
+        """Seconds from the newest fault before the alert to the alert."""
         before = [one for one in self.faults_ns if one <= self.alerted_ns]
         return (self.alerted_ns - before[-1]) / 1e9 if before else None
 
@@ -68,24 +68,24 @@ class Seen:
 
     @property
     def counted(self) -> bool:
-        """Every flap of the host's card, and none of any other."""
-        told = sum(mark["count"] for mark in self.marks)
+        """Whether each flap of the card of the host is reported, and no flap of another card."""
+        reported = sum(mark["count"] for mark in self.marks)
         places = {(mark["host"], mark["device"]) for mark in self.marks}
-        return told == self.kernel_downs and places <= {(self.host, DATA_LINK)}
+        return reported == self.kernel_downs and places <= {(self.host, DATA_LINK)}
 
     @property
     def innocent(self) -> bool:
-        """Whether nobody else was accused, and nothing was called a hang that was none."""
+        """Whether no other host was named, and no hang was reported without a hang."""
         others = [one for one in self.findings if one["hosts"] and one["hosts"] != [self.host]]
         ends = self.trial.kind in ("permanent link loss", "stalled rank")
         return not others and (ends or not set(self.verdicts) & set(HANGS))
 
     @property
     def exact(self) -> bool:
-        """Whether all of it is as it must be."""
-        return self.counted and self.innocent and self._told()
+        """Whether the whole result is right."""
+        return self.counted and self.innocent and self._has_right_findings()
 
-    def _told(self) -> bool:
+    def _has_right_findings(self) -> bool:
         accusing = [one["kind"] for one in self.findings if one["hosts"]]
         match self.trial.kind:
             case "healthy":
@@ -107,18 +107,18 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What trials share."""
+    """The parts that all trials share."""
 
     cluster: Cluster
     collector: Collector
     zygote: Zygote
     alerts: Path | None
-    """The file that a watcher writes into; None: nobody watches."""
+    """The file that a watcher writes into; None: there is no watcher."""
     folder: Path
 
 
-def stand_trial(trial: Trial, ground: Ground) -> Seen:
-    """Run it to its end."""
+def run_trial(trial: Trial, ground: Ground) -> Seen:
+    """Run the trial to its end."""
     run_id = f"trial-{trial.number:02d}"
     seen = Seen(trial=trial)
     job = Job(
@@ -133,7 +133,7 @@ def stand_trial(trial: Trial, ground: Ground) -> Seen:
     )
     before = ground.cluster.carrier_downs(trial.host)
     try:
-        with job, _asked_whether_it_hangs(ground.collector, run_id, seen), _listening(ground.alerts, seen, run_id):
+        with job, _recording_hang_verdicts(ground.collector, run_id, seen), _listening(ground.alerts, seen, run_id):
             _disturb(trial, job, ground, seen)
             if trial.kind != "stalled rank":
                 job.wait()
@@ -151,13 +151,13 @@ def _config(trial: Trial) -> Any:
     config = quick_config(trial.num_steps)
     if (
         trial.kind == "slow rank"
-    ):  # steps of a second or two: an alert counted in steps is no matter of the watcher's pace
+    ):  # steps of one or two seconds, so that the polling of the watcher is short compared with a step
         return replace(config, parallel=replace(config.parallel, num_microbatches=LONG_STEP_MICROBATCHES))
     return replace(config, model=replace(config.model, sequence_length=SEQUENCE_LENGTH)) if trial.rate else config
 
 
 def _disturb(trial: Trial, job: Job, ground: Ground, seen: Seen) -> None:
-    """Do to the job what the trial says, and wait for the alert where one is due."""
+    """Disturb the job as planned, and wait for the alert if one is expected."""
     job.wait_for_step(SLOW_STEP if trial.rate else SETTLE_STEPS)
     threading.Event().wait(trial.phase_s)
     for seconds in trial.flaps_s:
@@ -177,14 +177,14 @@ def _disturb(trial: Trial, job: Job, ground: Ground, seen: Seen) -> None:
 
 
 def _words(trial: Trial) -> tuple[str, ...]:
-    """What the line of the alert holds."""
+    """Words in the line of the alert."""
     kind, place = ALERTED[trial.kind], f"host=host-{trial.host}"
     rank = trial.fault.partition("rank=")[2].partition(",")[0]
     return " firing ", f" {kind} ", f" rank={rank}" if rank else place
 
 
 def _wait_for_alert(seen: Seen, job: Job) -> None:
-    """Until it came, the job is over, or too much time has passed."""
+    """Wait until the alert came, the job ended, or the time limit passed."""
     with suppress(AssertionError):
         until(lambda: seen.alerted_ns or len(job.statuses) == job.world_size, seconds=ALERT_S, what="the alert")
     if seen.alerted_ns and seen.trial.fault != "none":
@@ -193,7 +193,7 @@ def _wait_for_alert(seen: Seen, job: Job) -> None:
 
 @contextmanager
 def _listening(alerts: Path | None, seen: Seen, run_id: str) -> Iterator[None]:
-    """Note when the first line comes that tells of the trial's fault."""
+    """Record the time of the first alert line about the fault of the trial."""
     stop = threading.Event()
     wanted = (*_words(seen.trial), f"run_id={run_id} ") if alerts and seen.trial.watched else ()
 
@@ -216,8 +216,8 @@ def _listening(alerts: Path | None, seen: Seen, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def _asked_whether_it_hangs(collector: Collector, run_id: str, seen: Seen) -> Iterator[None]:
-    """Ask once a second, and note the first verdict of each kind with its evidence."""
+def _recording_hang_verdicts(collector: Collector, run_id: str, seen: Seen) -> Iterator[None]:
+    """Read the hang verdict once a second. Record the first verdict of each kind with its evidence."""
     stop = threading.Event()
 
     def ask() -> None:

@@ -1,10 +1,10 @@
-"""Jobs over namespaces whose network is disturbed, many of them: is each flap counted, on the right card, and nobody
-else accused? And with ``--alerts``, a few of each kind: how long until people are told?
+"""Many jobs with disturbed networks: each flap must be counted on the right card, and no other host may be named.
+With ``--alerts``, a few jobs of each kind: the time to the alert.
 
 python -m tests.scenarios.fleet_trials [--alerts] [--seed 0] [--only N ...] [--out DIR] [--write]
 
 Needs root; with ``--alerts`` a machine that does nothing else. ``--write`` puts the table into docs/accuracy.md. Exit
-status 1 where a trial was not exact, or an alert late.
+status 1 if a trial was not exact, or an alert was late.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tests.netns.cluster import SWITCH, Cluster
 from tests.netns.collector import ENVIRONMENT, URL, Collector
 from tests.netns.zygote import Zygote
 from tests.scenarios.fleet_plan import KINDS, Trial, alert_plan, plan
-from tests.scenarios.fleet_trial import Ground, Seen, stand_trial
+from tests.scenarios.fleet_trial import Ground, Seen, run_trial
 
 TITLE, ALERTS_TITLE = "Disturbed networks", "Time to the alert"
 MAX_ALERT_S = 15.0
@@ -46,7 +46,7 @@ line of the alert. It begins at the third flap, the permanent link loss, the sto
 
 @contextmanager
 def watching(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """A real watcher on the management network; the file that its alerts go to."""
+    """Run a real watcher on the management network. Gives the file of its alerts."""
     alerts = folder / "alerts.log"
     alerts.touch()
     (folder / "alerts.toml").write_text(f'[hooks.file]\ntype = "log"\npath = "{alerts}"\n')
@@ -63,18 +63,18 @@ def watching(cluster: Cluster, folder: Path) -> Iterator[Path]:
 
 
 def run_trials(trials: Sequence[Trial], folder: Path, *, watched: bool) -> list[Seen]:
-    """One after the other over one cluster."""
+    """Run the trials one after another on one cluster."""
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster())
         collector = stack.enter_context(Collector(cluster, folder / "store"))
         zygote = stack.enter_context(Zygote(folder))
         alerts = stack.enter_context(watching(cluster, folder)) if watched else None
         ground = Ground(cluster=cluster, collector=collector, zygote=zygote, alerts=alerts, folder=folder)
-        return [_told(stand_trial(trial, ground), folder) for trial in trials]
+        return [_print_result(run_trial(trial, ground), folder) for trial in trials]
 
 
-def _told(seen: Seen, folder: Path) -> Seen:
-    """Say how a trial went; of one that was not exact the verdicts are left in ``folder``."""
+def _print_result(seen: Seen, folder: Path) -> Seen:
+    """Print the result of a trial. If it was not exact, write its verdicts into ``folder``."""
     if not seen.exact:
         for kind, words in seen.verdicts.items():
             (folder / f"{seen.trial.number:02d}-{kind}.txt").write_text(words)
@@ -112,7 +112,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def in_time(seen: Seen) -> bool:
-    """Whether people were told soon enough."""
+    """Whether the alert came soon enough."""
     if seen.trial.kind == "slow rank":
         return seen.alert_steps is not None and seen.alert_steps <= MAX_ALERT_STEPS
     return not seen.trial.watched or (seen.alert_s is not None and seen.alert_s <= MAX_ALERT_S)
@@ -135,7 +135,7 @@ def main() -> int:
 
 
 def page_section(seen: Sequence[Seen], *, alerts: bool) -> str:
-    """What docs/accuracy.md says of these trials."""
+    """The section of docs/accuracy.md about these trials."""
     headings, row, notes = (ALERTS_HEADINGS, alert_row, ALERTS_NOTES) if alerts else (HEADINGS, kind_row, NOTES)
     of_kind = {kind: [one for one in seen if one.trial.kind == kind] for kind in KINDS}
     return f"{as_table(headings, [row(kind, of) for kind, of in of_kind.items() if of])}\n\n{notes}"

@@ -1,4 +1,4 @@
-"""Healthy jobs that take their time: slow first step, one slow step, evaluation, checkpoint. Nothing is to be told."""
+"""Healthy jobs with long phases: slow first step, one slow step, evaluation, checkpoint. No rank may be named."""
 
 import subprocess
 import sys
@@ -14,13 +14,13 @@ from tests.scenarios.hang_plan import LONG_PHASE_S, Trial
 NUM_STEPS = 40
 LIMIT_S = 240.0
 NUM_LONG = 4
-"""Ranks of the job with the long phases."""
+"""Number of ranks of the job with the long phases."""
 
 
 def run_healthy(
     trial: Trial, folder: Path, collector: CollectorClient, *, num_steps: int = NUM_STEPS
 ) -> list[tuple[int, ...]]:
-    """Let the job run to its end; whom it was wrong to accuse."""
+    """Run the job to its end. Return the ranks that were wrongly named."""
     job = Job(trial, folder, f"healthy-{trial.number}", num_steps=num_steps)
     job.start(collector.url)
     try:
@@ -30,7 +30,7 @@ def run_healthy(
 
 
 def run_long_phases(folder: Path, collector: CollectorClient) -> list[tuple[int, ...]]:
-    """The same over a job that evaluates and writes a checkpoint for longer than a stall takes to be told."""
+    """The same for a job whose evaluation and checkpoint take longer than the stall threshold."""
     spool, run_id = folder / "long-phases", "long-phases"
     with ExitStack() as running:
         ranks = [
@@ -48,7 +48,7 @@ def run_long_phases(folder: Path, collector: CollectorClient) -> list[tuple[int,
 def _accused_while(
     running: Callable[[], bool], collector: CollectorClient, run_id: str, spool: Path
 ) -> list[tuple[int, ...]]:
-    """Every wrong accusation, from the store at any time and by the command at the end."""
+    """Ranks that were wrongly named, from the store at any time and by the command at the end."""
     wrong: list[tuple[int, ...]] = []
 
     def over() -> bool:

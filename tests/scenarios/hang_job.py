@@ -1,9 +1,9 @@
-"""One job of a trial as real processes: launcher, ranks, agent; a collector that several jobs share.
+"""One job of a trial as real processes: launcher, ranks and agent. Several jobs share a collector.
 
-launcher -- ranks, the fault inside -- OUT/fired.json: when it began, for us alone
-   '-- agent ----> collector ----> store ----> verdict, asked for again and again until there is one
-                                        '----> `rankscope diagnose hang RUN --store`       while the job stands
-                      spool ------------------> `rankscope diagnose hang --spool`           when all else is gone
+launcher -- ranks, the fault inside -- OUT/fired.json: when it began, only for the trial
+   '-- agent ----> collector ----> store ----> verdict, read again and again until there is one
+                                        '----> `rankscope diagnose hang RUN --store`       while the job hangs
+                      spool ------------------> `rankscope diagnose hang --spool`           when all else has ended
 """
 
 import json
@@ -42,46 +42,46 @@ from trainer.run_options import RunOptions
 
 START_S = 300.0
 VERDICT_S = 45.0
-"""From the fault to a verdict, at the utmost."""
+"""Longest time from the fault to a verdict."""
 DEATH_S = 90.0
-"""From a verdict to the end of a job that dies of its collective timeout, at the utmost."""
+"""Longest time from a verdict to the end of a job that ends by its collective timeout."""
 SETTLED_S = 7.0
-"""A job that is ended sooner after its fault died of it, for all that anybody can tell."""
+"""If a job is ended sooner after its fault, its end looks like a result of the fault."""
 LOOK_S = 0.25
 FLOOR_S, FACTOR = 3.0, 5.0
 AGENT_OPTIONS = ("--stall-floor", str(FLOOR_S), "--stall-factor", str(FACTOR), "--stall-ceiling", "60")
-"""A stall is told sooner than usual."""
-UNTOLD = (None, Kind.INSUFFICIENT_EVIDENCE)
+"""With these options a stall is reported sooner than by default."""
+NO_VERDICT = (None, Kind.INSUFFICIENT_EVIDENCE)
 
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What a trial gave."""
+    """The result of a trial."""
 
     trial: Trial
     seconds: float | None = None
     """From the fault to the first verdict in the store; None: there was none."""
     on_the_way: list[tuple[int, ...]] = field(default_factory=list)
-    """What was accused before the verdict settled, where it was not the truth."""
+    """Wrong ranks that were named before the final verdict."""
     stored: dict[str, Any] = field(default_factory=dict)
     """The command's object, from the store."""
     before: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Whom each page, the command and alerts name while the job hangs; asked where ``everywhere``."""
+    """Ranks that each page, the command and alerts name while the job hangs. Only with ``everywhere``."""
     after: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The same after its end."""
     spooled: dict[str, Any] = field(default_factory=dict)
-    """The same from the spool of the dead job."""
+    """The command's object, from the spool of the dead job."""
 
     threshold_s: float = 0.0
-    """How long a step had to take before the agent began to doubt."""
+    """The stall threshold of the agent."""
 
     @property
     def beyond_s(self) -> float | None:
-        """From the end of the stall threshold to the verdict; below zero for a death, which is told at once."""
+        """From the stall threshold to the verdict. Negative for a death, which is reported immediately."""
         return None if self.seconds is None else self.seconds - self.threshold_s
 
     def holds(self, max_beyond_s: float) -> bool:
-        """Whether all is as it must be."""
+        """Whether the result is right and in time."""
         in_time = self.beyond_s is not None and self.beyond_s <= max_beyond_s
         return self.exact and self.exact_from_spool and not self.on_the_way and in_time
 
@@ -101,7 +101,7 @@ def accused(verdict: dict[str, Any]) -> tuple[int, ...]:
 
 @contextmanager
 def collecting(folder: Path) -> Iterator[CollectorClient]:
-    """A collector with an embedded store; killed on leaving."""
+    """A collector with an embedded store. It is killed on exit."""
     port = free_port()
     command = [sys.executable, "-m", "ui.cli", "collect", "--no-dashboard"]
     command += ["--store", f"embedded:{folder / 'store'}", "--port", str(port)]
@@ -164,22 +164,22 @@ class Job:
         self._process = start_launcher(self.out / "job.pickle", self.out / "launcher.log")
 
     def fired_at_s(self) -> float:
-        """Wall clock of the fault; 0 while it has not begun."""
+        """Wall clock of the fault; 0 before the fault."""
         with suppress(OSError, ValueError):
             return float(json.loads((self.out / FIRED_NAME).read_text())["at_ns"]) / 1e9
         return 0.0
 
     def threshold_s(self) -> float:
-        """What the agent's settings make of the usual step."""
+        """The stall threshold for the usual step time and the options of the agent."""
         usual_s = median([step["step_seconds"] for step in figures(self.out)] or [0.0])
         return max(FACTOR * usual_s, FLOOR_S)
 
     def wait(self, *, seconds: float) -> None:
-        """Until the job has ended by itself."""
+        """Wait until the job has ended by itself."""
         until(lambda: not self.running, seconds=seconds, what=f"the end of {self.run_id}")
 
     def ranks(self) -> list[psutil.Process]:
-        """Those that live. The agent has a session of its own."""
+        """Ranks that still run. The agent has its own session."""
         assert self._process is not None
         session = os.getsid(self._process.pid)
         found = []
@@ -189,14 +189,14 @@ class Job:
         return found
 
     def interrupt(self) -> None:
-        """As Ctrl-C in its terminal."""
+        """Send SIGINT, as Ctrl-C in the terminal does."""
         assert self._process is not None
         for process in (*self.ranks(), psutil.Process(self._process.pid)):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGINT)
 
     def end(self, *, kills: bool) -> None:
-        """End the launcher, with it its ranks, and the agent."""
+        """End the launcher with its ranks, and the agent."""
         assert self._process is not None
         family = _family(self._process.pid)
         self._process.send_signal(signal.SIGKILL if kills else signal.SIGTERM)
@@ -217,11 +217,16 @@ def _family(pid: int) -> list[psutil.Process]:
     return []
 
 
-def stand_trial(job: Job, collector: CollectorClient, *, by_command: bool = True, everywhere: bool = False) -> Found:
-    """Start the job, wait for a verdict over its fault, ask for all of it (the command, or what it does, in this
-    process), end the job, or wait for its end where it dies by its timeout. Where ``everywhere``, pages and alerts are
-    asked too, before and after the end. What the spool says comes later, once the collector is gone:
-    :func:`ask_spool`."""
+def run_trial(job: Job, collector: CollectorClient, *, by_command: bool = True, everywhere: bool = False) -> Found:
+    """Run a job to its end: start it, wait for a verdict about its fault, read the whole verdict, end the job.
+
+    A job that ends by its collective timeout is not ended by the trial. The verdict from the spool is read later, after
+    the collector has ended: :func:`ask_spool`.
+
+    Args:
+        by_command: read the verdict with the command, else with its function in this process.
+        everywhere: also read pages and alerts, before and after the end.
+    """
     found = Found(trial=job.trial)
     job.start(collector.url)
     try:
@@ -242,14 +247,14 @@ def stand_trial(job: Job, collector: CollectorClient, *, by_command: bool = True
 
 
 def named_after_the_end(collector: CollectorClient, run_id: str) -> dict[str, tuple[int, ...]]:
-    """Whom each page, the command and alerts name, once the end of the job is known."""
+    """Ranks that each page, the command and alerts name after the end of the job is stored."""
     over = (RunState.DIED, RunState.ENDED)
     until(lambda: row_of(collector, run_id).state in over, seconds=DEATH_S, what=f"the end of {run_id} in the store")
     return named_everywhere(collector, run_id)
 
 
 def ask_spool(job: Job, found: Found, *, by_command: bool = True) -> None:
-    """The verdict from what the job left on the disk."""
+    """Read the verdict from the files that the job left on the disk."""
     if by_command:
         found.spooled = ask("--spool", str(job.spool), job.run_id)
     else:
@@ -262,7 +267,7 @@ def _stored(collector: CollectorClient, run_id: str) -> dict[str, Any]:
 
 
 def ask(*arguments: str) -> dict[str, Any]:
-    """`rankscope diagnose hang ... --json`; empty, but for what it said, where it failed."""
+    """The output of `rankscope diagnose hang ... --json`. If the command failed: only ``error``."""
     answer = rankscope("diagnose", "hang", *arguments, "--json")
     if answer.status not in (0, 1):
         return {"error": answer.error[-2000:]}
@@ -273,7 +278,7 @@ def ask(*arguments: str) -> dict[str, Any]:
 def _await_verdict(job: Job, collector: CollectorClient, found: Found) -> None:
     deadline = job.fired_at_s() + VERDICT_S
 
-    def told() -> bool:
+    def is_decided() -> bool:
         ranks = accused_now(collector, job.run_id)
         now = time.time()
         if ranks and found.seconds is None:
@@ -282,14 +287,14 @@ def _await_verdict(job: Job, collector: CollectorClient, found: Found) -> None:
             found.on_the_way.append(ranks)
         return ranks == job.trial.guilty or now > deadline
 
-    until(told, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
+    until(is_decided, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
     if found.on_the_way:
         found.seconds = time.time() - job.fired_at_s()
 
 
 def accused_now(collector: CollectorClient, run_id: str) -> tuple[int, ...]:
-    """Whom the evidence in the store accuses, as of now; nobody while there is none."""
+    """Ranks that the stored evidence names now. Empty without a verdict."""
     with suppress(RankscopeError):
         verdict = stored_verdict(collector, run_id, 0)
-        return () if verdict is None or verdict.kind in UNTOLD else verdict.initiating
+        return () if verdict is None or verdict.kind in NO_VERDICT else verdict.initiating
     return ()

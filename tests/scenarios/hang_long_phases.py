@@ -1,4 +1,4 @@
-"""A rank that takes its time in good order: quick steps, a long evaluation, quick steps, a long checkpoint.
+"""A healthy rank with long phases: quick steps, a long evaluation, quick steps, a long checkpoint.
 
 python -m tests.scenarios.hang_long_phases SPOOL RUN RANK NUM_RANKS SECONDS
 """
@@ -14,7 +14,7 @@ STEP_S = 0.25
 
 
 def train(spool: str, run_id: str, rank: int, num_ranks: int, seconds: float) -> None:
-    """All of it; every rank does the same at about the same time."""
+    """Run all phases. Every rank does the same at about the same time."""
     pause = threading.Event().wait
     telemetry.start(run_id, topology=telemetry.Topology(dp=num_ranks), rank=rank, attempt=0, spool=spool, agent=False)
     number = 0

@@ -1,4 +1,4 @@
-"""Trials of the hang verdict: which fault, on which rank, at which stage of which grid. All of it from a seed."""
+"""Trials of the hang verdict: the fault, its rank, stage and grid. All are drawn from a seed."""
 
 import random
 from collections.abc import Callable
@@ -13,14 +13,14 @@ FOUR_IN_TP = (Topology(dp=2, pp=1, tp=2),)
 EIGHT = (Topology(dp=2, pp=2, tp=2),)
 SIXTEEN = (Topology(dp=2, pp=4, tp=2), Topology(dp=4, pp=2, tp=2), Topology(dp=2, pp=2, tp=4))
 SIXTEEN_EVERY = 3
-"""One trial in so many has sixteen ranks."""
+"""One round of kinds in this many has sixteen ranks."""
 STEPS = (8, 14)
-"""Between which the fault comes: by then an agent has learned what a step takes, however late it was started."""
+"""The fault comes between these steps. By then even an agent that started late has learned the step time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One job and what is to be found in it."""
+    """One job and the ranks that must be named."""
 
     number: int
     kind: str
@@ -30,7 +30,7 @@ class Trial:
     guilty: tuple[int, ...]
     """Exactly the ranks that the verdict must name; none in a healthy job."""
     kills: bool
-    """Whether the job is ended by kill -9 of its launcher, afterwards; else by SIGTERM."""
+    """Whether the trial ends the job by kill -9 of its launcher; else by SIGTERM."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ def _die(rng: random.Random, rank: int, grid: Topology) -> str:
     return f"die:rank={rank},step={_step(rng)},before={_boundary(rng, rank, grid)},how=kill"
 
 
-def _drought(rng: random.Random, rank: int, grid: Topology) -> str:
+def _no_data(rng: random.Random, rank: int, grid: Topology) -> str:
     return f"hang:rank={rank},step={_step(rng)},before=data-load,how=wait"
 
 
@@ -66,13 +66,13 @@ KINDS: dict[str, Callable[[random.Random, int, Topology], str]] = {
     "interpreter locked in C": _hang("gil"),
     "skipped collective": _skip,
     "wrong shape": _shape,
-    "data loader that never returns": _drought,
+    "data loader that never returns": _no_data,
 }
 IN_EVERY_RUN = {
     "stopped (SIGSTOP)": EIGHT,
     "skipped collective": FOUR_IN_TP,
 }
-"""Kinds that differ most in what they leave behind, and on what grid; the others are tried by ``make trials``."""
+"""Kinds whose evidence differs most, and their grids. ``make trials`` runs the others."""
 NO_FAULT = "none"
 FIRST_STEP_S, SLOW_STEP_S, LONG_PHASE_S = 10.0, 2.0, 12.0
 HEALTHY: dict[str, Callable[[random.Random, int], str]] = {
@@ -80,17 +80,17 @@ HEALTHY: dict[str, Callable[[random.Random, int], str]] = {
     "slow first step": lambda rng, rank: f"data-stall:rank={rank},step=0,seconds={FIRST_STEP_S}",
     "one slow step": lambda rng, rank: f"data-stall:rank={rank},step={_step(rng)},seconds={SLOW_STEP_S}",
 }
-"""What a healthy job may look like; the long phases, which this trainer has not, are in ``hang_long_phases.py``."""
+"""Sorts of healthy jobs. The long phases, which this trainer does not have, are in ``hang_long_phases.py``."""
 
 
 def plan(seed: int, count: int) -> list[Trial]:
-    """``count`` faults, the kinds in turn."""
+    """``count`` trials, the kinds in turn."""
     return [_trial(seed, number, list(KINDS)[number % len(KINDS)]) for number in range(count)]
 
 
-def healthy_plan(seed: int) -> list[Trial]:
+def healthy_plan(seed: int, grid: Topology = EIGHT[0]) -> list[Trial]:
     """A healthy job of each sort."""
-    return [_healthy(seed, number, kind) for number, kind in enumerate(HEALTHY)]
+    return [_healthy(seed, number, kind, grid) for number, kind in enumerate(HEALTHY)]
 
 
 def in_every_run(seed: int) -> list[Trial]:
@@ -109,9 +109,8 @@ def _trial(seed: int, number: int, kind: str, grids: tuple[Topology, ...] = ()) 
     )  # fmt: skip
 
 
-def _healthy(seed: int, number: int, kind: str) -> Trial:
+def _healthy(seed: int, number: int, kind: str, grid: Topology) -> Trial:
     rng = random.Random(f"{seed}/healthy/{number}")
-    grid = EIGHT[0]
     fault = HEALTHY[kind](rng, rng.randrange(grid.world_size))
     return Trial(number=number, kind=kind, topology=grid, fault=fault, guilty=(), kills=False)
 
@@ -121,7 +120,7 @@ def _step(rng: random.Random) -> int:
 
 
 def _boundary(rng: random.Random, rank: int, grid: Topology) -> str:
-    """A stage that this rank comes to: the ends of a pipeline send and receive to one side only."""
+    """A stage that this rank reaches. The first and last pipeline stages send and receive only on one side."""
     pp = grid.place(rank).pp
     never: set[Stage] = set()
     if pp == 0:

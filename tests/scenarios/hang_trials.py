@@ -1,11 +1,11 @@
-"""Real hangs, many of them: is the verdict right, and how soon is it there?
+"""Many real hangs: whether the verdict is right, and how soon it comes.
 
 python -m tests.scenarios.hang_trials [--count 42] [--seed 0] [--at-once 2] [--only N ...] [--out DIR] [--write]
 
 Each trial is a training of eight or sixteen ranks with a fault inside (``hang_plan.py``), an agent beside it, a
-collector and its store. A verdict is exact when it names the ranks at fault, all of them and no other. When all trials
-are through the collector is killed, and the same is asked of what the dead jobs left on the disk. ``--write`` puts the
-table into docs/accuracy.md. Exit status 1 where a verdict was not exact, or late, or came over a healthy job.
+collector and its store. A verdict is exact if it names all ranks at fault and no other. After all trials the collector
+is killed, and the verdicts are read again from the spools of the dead jobs. ``--write`` puts the table into
+docs/accuracy.md. Exit status 1 if a verdict was not exact or late, or named a rank of a healthy job.
 """
 
 import argparse
@@ -18,14 +18,14 @@ from statistics import median
 
 from tests.benchmarks.pages import as_table, write_section
 from tests.scenarios.hang_healthy import run_healthy, run_long_phases
-from tests.scenarios.hang_job import FACTOR, FLOOR_S, Found, Job, ask_spool, collecting, stand_trial
+from tests.scenarios.hang_job import FACTOR, FLOOR_S, Found, Job, ask_spool, collecting, run_trial
 from tests.scenarios.hang_plan import KINDS, Trial, healthy_plan, plan
 
 TITLE = "Real hangs"
 COUNT = 42
 MAX_BEYOND_S = 10.0
 MANY_STEPS = 5_000
-"""More than a trial comes to."""
+"""More than a trial reaches."""
 HEADINGS = (
     *("fault", "trials", "8 / 16 ranks", "exact", "exact from the spool alone", "other ranks named earlier"),
     *("seconds to the verdict, median (worst)", "seconds after the stall threshold, median (worst)"),
@@ -40,10 +40,10 @@ launcher.
 
 
 def run_trials(trials: Sequence[Trial], folder: Path, at_once: int) -> list[Found]:
-    """Each trial, then each spool with the collector gone."""
+    """Run each trial. Then read each spool, after the collector has ended."""
     jobs = [Job(trial, folder, f"trial-{trial.number}", num_steps=MANY_STEPS) for trial in trials]
     with collecting(folder) as collector, ThreadPoolExecutor(at_once) as pool:
-        found = list(pool.map(lambda job: _told(stand_trial(job, collector)), jobs))
+        found = list(pool.map(lambda job: _print_result(run_trial(job, collector)), jobs))
     for job, one in zip(jobs, found, strict=True):
         ask_spool(job, one)
         if not one.exact_from_spool:
@@ -51,7 +51,7 @@ def run_trials(trials: Sequence[Trial], folder: Path, at_once: int) -> list[Foun
     return found
 
 
-def _told(found: Found) -> Found:
+def _print_result(found: Found) -> Found:
     words = "exact" if found.exact and not found.on_the_way else f"NOT EXACT, on the way {found.on_the_way}"
     took = "never" if found.seconds is None else f"{found.seconds:.1f} s ({found.threshold_s:.1f} s threshold)"
     findings = "; ".join(one["summary"] for one in found.stored.get("findings", [])) or found.stored.get("error", "-")
@@ -60,7 +60,7 @@ def _told(found: Found) -> Found:
 
 
 def run_all_healthy(seed: int, folder: Path) -> dict[str, list[tuple[int, ...]]]:
-    """Whom each sort of healthy job was wrong to accuse."""
+    """Ranks that were wrongly named, by sort of healthy job."""
     with collecting(folder) as collector:
         wrong = {trial.kind: run_healthy(trial, folder, collector) for trial in healthy_plan(seed)}
         return wrong | {"evaluation and checkpoint": run_long_phases(folder, collector)}

@@ -107,7 +107,7 @@ def _with_chosen_node(job: DrivenJob, chance: random.Random) -> HostedJob:
 
 
 def return_link(job: DrivenJob) -> None:
-    """The separated node has ended its ranks, without another checkpoint. Its link returns, and it becomes a spare."""
+    """Check that the separated node ended its ranks without another checkpoint. Then return its link: it gets ready."""
     hosted = _hosted(job)
     until(
         lambda: not any(birth_of(pid) == born for pid, born in hosted.separated),
@@ -124,7 +124,7 @@ def return_link(job: DrivenJob) -> None:
 
 
 def return_data_link(job: DrivenJob) -> None:
-    """Only the node without a network is blocked. An operator lets it in again after the link has returned."""
+    """Check that only the node without a network is blocked. Then return its link, and resume the node."""
     hosted = _hosted(job)
     blocked = [node.name for node in job.state.nodes.values() if node.state is NodeState.BLOCKED]
     assert blocked == [hosted.unplugged], f"{blocked} are blocked; {job.words[-2000:]}"

@@ -2,8 +2,8 @@
 
 python -m tests.scenarios.mapped_ranks SPOOL DATA [PROCS]
 
-A step is some work, then a wait for all. With PROCS (``cgroup.procs`` of a cgroup) rank 2 enters that before it maps
-its file, so that the file's pages are counted there. It goes on until it is ended.
+A step is some work, then a wait for all ranks. With PROCS (``cgroup.procs`` of a cgroup) rank 2 joins this cgroup
+before it maps its file, so that the pages of the file are counted there. The job runs until it is ended.
 """
 
 import multiprocessing
@@ -22,12 +22,12 @@ LIMITED_RANK = 2
 FILE_BYTES = 64 * 2**20
 PAGE_BYTES = 4096
 PASSES = 10
-"""Over numbers that fit into a cache, each step."""
+"""Passes over numbers that fit into a cache, in each step."""
 RUN = "busy"
 
 
 def train(rank: int, together: Barrier, spool: Path, data: Path, procs: Path | None) -> None:
-    """Step after step, for ever."""
+    """Run steps without end."""
     if procs is not None and rank == LIMITED_RANK:
         procs.write_text(str(os.getpid()))
     mapped = np.memmap(data / f"rank-{rank}", dtype=np.uint8, mode="r")
@@ -46,7 +46,7 @@ def train(rank: int, together: Barrier, spool: Path, data: Path, procs: Path | N
 
 
 def write_data(data: Path) -> None:
-    """The ranks' files, on the disk and in nobody's memory."""
+    """Write the files of the ranks to the disk, and drop them from the page cache."""
     data.mkdir()
     for rank in range(NUM_RANKS):
         with (data / f"rank-{rank}").open("wb") as file:

@@ -1,4 +1,4 @@
-"""A cgroup whose memory can be cut while a process is in it: versions 1 and 2 of cgroups, as root."""
+"""A cgroup whose memory can be limited while a process is in it: versions 1 and 2 of cgroups, as root."""
 
 import contextlib
 import os
@@ -23,11 +23,11 @@ class MemoryLimit:
 
     @property
     def procs(self) -> Path:
-        """Who writes its pid there enters."""
+        """A process whose pid is written into this file joins the cgroup."""
         return self.folder / "cgroup.procs"
 
     def cut(self, limit_bytes: int) -> None:
-        """Keep no more than this of its memory. Version 2 slows down who wants more, version 1 drops what it can."""
+        """Limit the memory to this. Version 2 slows down a process that needs more. Version 1 drops pages."""
         for name in ("memory.high", "memory.limit_in_bytes"):
             if (self.folder / name).exists():
                 until(lambda name=name: self._write(name, limit_bytes), what="less memory")  # type: ignore[misc]
@@ -35,7 +35,7 @@ class MemoryLimit:
         raise AssertionError(f"{self.folder} limits no memory")
 
     def _write(self, name: str, limit_bytes: int) -> bool:
-        """The kernel refuses while it cannot take enough back."""
+        """Whether the kernel accepted the limit. It refuses while it cannot reclaim enough memory."""
         with contextlib.suppress(OSError):
             (self.folder / name).write_text(str(limit_bytes))
             return True
@@ -44,7 +44,7 @@ class MemoryLimit:
 
 @contextmanager
 def memory_limit() -> Iterator[MemoryLimit]:
-    """A cgroup for the time of a test; whoever is in it must have ended when that is over."""
+    """A cgroup for a test. All processes in it must end before the block ends."""
     require_root("limits the memory of a process")
     top = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
     folder = top / f"rankscope-test-{os.getpid()}"
@@ -57,7 +57,7 @@ def memory_limit() -> Iterator[MemoryLimit]:
 
 
 def _make(folder: Path) -> None:
-    """Skips the test where cgroups are not ours to make, in a container say; fails it where ``CI`` is set."""
+    """Create the cgroup. If this is not permitted, as in a container, skip the test, or fail it if ``CI`` is set."""
     try:
         folder.mkdir()
     except OSError as error:

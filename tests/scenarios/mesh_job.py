@@ -1,4 +1,4 @@
-"""One training of a trial on a mesh: eight gloo ranks that learn how they lie, a fault inside one of them, an agent.
+"""One training on a mesh: eight gloo ranks that learn the mesh, a fault inside one of them, and an agent.
 
 launcher -- 8 ranks, the fault inside one        both forked from a process that has loaded torch
 agent ----> collector ----> store                see mesh_trials.py
@@ -26,7 +26,7 @@ MESHES = {"torchtitan": TORCHTITAN, "megatron": MEGATRON, "context": CONTEXT, "e
 SLOW, STOPPED, LOOPING, HEALTHY = "slowed", "stopped (SIGSTOP)", "endless loop", "healthy"
 NUM_RANKS = 8
 FIRST_STEP = 8
-"""The fault comes in this one."""
+"""The first step with the fault."""
 FIRED = "fired"
 SIZE = 48
 """Of the matrices that a slow rank multiplies."""
@@ -34,13 +34,13 @@ SIZE = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One training, and what is wrong with it."""
+    """One training, and its fault."""
 
     mesh: str
     """One of ``MESHES``."""
     kind: str
     rank: int
-    """At fault; -1 in a healthy training."""
+    """The rank at fault; -1 in a healthy training."""
     factor: float
     """How many times as long as before the slow rank works in a forward."""
     num_steps: int
@@ -64,19 +64,19 @@ class Trial:
         return () if self.kind == HEALTHY else (self.rank,)
 
     def fired_at_s(self) -> float:
-        """Wall clock of the fault; 0 while it has not begun."""
+        """Wall clock of the fault; 0 before the fault."""
         path = self.out / FIRED
         return path.stat().st_mtime if path.exists() else 0.0
 
 
 class Fault:
-    """What is around every forward of the rank at fault."""
+    """The context of every forward of the rank at fault."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._matrix = torch.randn(SIZE, SIZE) / SIZE
         self.step = 0
-        """Under way."""
+        """The current step."""
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -94,14 +94,14 @@ class Fault:
         self._multiply((thread_time() - began) * (self._trial.factor - 1))
 
     def _multiply(self, seconds: float) -> None:
-        """For so long on the processor."""
+        """Use the processor for this time."""
         end = thread_time() + seconds
         while thread_time() < end:
             self._matrix @ self._matrix
 
 
 def launch(trial: Trial) -> None:
-    """Train to the end, or for ever."""
+    """Train to the end, or without end."""
     torch.multiprocessing.start_processes(_train_rank, args=(trial,), nprocs=NUM_RANKS, start_method="fork")
 
 
@@ -122,8 +122,10 @@ def _train_rank(rank: int, trial: Trial) -> None:
 
 
 def in_own_session(log: Path, role: Callable[..., None], *arguments: Any) -> None:
-    """In a forked child: a process group of its own, so that all of it can be killed; what it prints goes to ``log``.
-    It ends with the process that it was forked from."""
+    """Call ``role`` in a forked child that has its own session, so that all its processes can be killed.
+
+    Its output goes to ``log``. It ends with the process that it was forked from.
+    """
     end_with_parent(os.getppid(), signal.SIGKILL)
     os.setsid()
     with log.open("wb") as sink:

@@ -1,15 +1,15 @@
-"""Jobs on meshes that nobody declared: is the mesh learned, and the slow or stopped rank named?
+"""Jobs on undeclared meshes: whether the mesh is learned, and the slow or stopped rank is named.
 
 python -m tests.scenarios.mesh_trials [--mesh NAME ...] [--seed 0] [--only N ...] [--out DIR] [--json] [--write]
 
 For each mesh each of the eight ranks is slowed once and stopped once, and two trainings are healthy. Ranks, agent,
 collector and store are real (``mesh_job.py``). A trial is right if
 
-    the mesh in the store is the job's, and every operation lies under its stage and along its axes,
+    the store has the mesh of the job, and every operation with its stage and axes,
     `rankscope diagnose` names exactly the slowed rank as compute-straggler and reports nothing else above info, and
     `rankscope diagnose hang` names exactly the stopped rank.
 
-``--write`` puts the table into docs/accuracy.md. Exit status 1 where a trial was not right.
+``--write`` puts the table into docs/accuracy.md. Exit status 1 if a trial was not right.
 """
 
 import argparse
@@ -41,14 +41,14 @@ from telemetry.wire.client import CollectorClient
 from tests.benchmarks.pages import as_table, write_section
 from tests.deadline import until
 from tests.forkserver import FORKED
-from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, UNTOLD, accused_now, collecting
+from tests.scenarios.hang_job import AGENT_OPTIONS, LOOK_S, NO_VERDICT, accused_now, collecting
 from tests.scenarios.mesh_job import HEALTHY, LOOPING, MESHES, NUM_RANKS, SLOW, STOPPED, Trial, in_own_session, launch
 
 TITLE = "Learned meshes"
 COMMAND = "python -m tests.scenarios.mesh_trials"
 NUM_STEPS = 36
 MANY_STEPS = 2_000
-"""More than a job with a stopped rank comes to."""
+"""More than a job with a stopped rank reaches."""
 FACTORS = (1.5, 2.0)
 NUM_HEALTHY = 2
 KINDS = (SLOW, STOPPED, LOOPING, HEALTHY)
@@ -93,15 +93,15 @@ NOTE = """\
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What a trial gave."""
+    """The result of a trial."""
 
     trial: Trial
     learned: bool = False
-    """Whether the store holds the mesh, and every operation under its stage and axes."""
+    """Whether the store has the mesh, and every operation with its stage and axes."""
     exact: bool = False
-    """Exactly the rank at fault is named; in a healthy training nobody."""
+    """Whether only the rank at fault is named; in a healthy training, no rank."""
     others: list[str]
-    """Findings above info besides, and verdicts that were wrong on the way."""
+    """Other findings above info, and wrong earlier verdicts."""
     seconds: float | None = None
     """From the fault to the verdict of a stall."""
     words: str = ""
@@ -111,8 +111,8 @@ class Found:
         return self.learned and self.exact and not self.others
 
     @property
-    def told(self) -> str:
-        """The trial and what came of it, in a line."""
+    def line(self) -> str:
+        """The trial and its result, in a line."""
         trial = self.trial
         which = trial.kind if trial.kind == HEALTHY else f"rank {trial.rank} {trial.kind}"
         how = f" by {trial.factor:g}" if trial.kind == SLOW else ""
@@ -137,7 +137,7 @@ def plan(mesh: str, seed: int, folder: Path) -> list[Trial]:
 
 
 def run_trial(trial: Trial, collector: CollectorClient) -> Found:
-    """Train, and ask the store."""
+    """Train, and read the findings from the store."""
     found = Found(trial=trial, others=[])
     with _running(trial, collector.url) as (job, agent):
         if trial.kind in (STOPPED, LOOPING):
@@ -155,7 +155,7 @@ def run_trial(trial: Trial, collector: CollectorClient) -> Found:
 
 @contextmanager
 def _running(trial: Trial, url: str) -> Iterator[tuple[BaseProcess, BaseProcess]]:
-    """The job and its agent; both are killed on leaving."""
+    """The job and its agent. Both are killed on exit."""
     trial.out.mkdir(parents=True)
     options = ("--spool", str(trial.spool), "--collector", url, "--run", trial.run_id, "--interval", "0.2")
     job = FORKED.Process(target=in_own_session, args=(trial.out / "job.log", launch, trial))
@@ -176,22 +176,22 @@ def _await_verdict(found: Found, collector: CollectorClient) -> None:
     trial = found.trial
     deadline = trial.fired_at_s() + VERDICT_S
 
-    def is_told() -> bool:
+    def is_decided() -> bool:
         ranks = accused_now(collector, trial.run_id)
         if ranks and ranks != trial.guilty:
             found.others.append(f"rank {ranks} on the way")
         return ranks == trial.guilty or time.time() > deadline
 
-    until(is_told, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
+    until(is_decided, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
     found.seconds = time.time() - trial.fired_at_s()
     verdict = stored_verdict(collector, trial.run_id, 0)
-    if verdict is not None and verdict.kind not in UNTOLD:
+    if verdict is not None and verdict.kind not in NO_VERDICT:
         found.exact = verdict.initiating == trial.guilty
         found.words = f"{verdict.kind} {verdict.initiating}"
 
 
 def judge_steps(found: Found, reader: Reader) -> None:
-    """Take in what `rankscope diagnose` says of a training that went on."""
+    """Record the findings of `rankscope diagnose` about a training that did not stop."""
     findings = diagnose_run(reader, found.trial.run_id, 0).findings
     right = [one for one in findings if _is_right(one, found.trial)]
     found.exact = bool(right) or found.trial.kind == HEALTHY
@@ -208,7 +208,7 @@ def _is_right(finding: Finding, trial: Trial) -> bool:
 
 
 def is_learned(trial: Trial, reader: Reader) -> bool:
-    """Whether a store or spool holds the mesh and every operation under its stage and axes."""
+    """Whether a store or spool has the mesh, and every operation with its stage and axes."""
     mesh, operations = EXPECTED[trial.mesh]
     ranks = reader.read(Ranks(run_id=trial.run_id, attempt=0))
     topology = topology_of(ranks)
@@ -226,7 +226,7 @@ def is_learned(trial: Trial, reader: Reader) -> bool:
 
 
 def _axes(rank: int, peer: int, topology: Topology) -> str:
-    """Of a collective those of its group; of a transfer those along which both ranks differ."""
+    """Axes of the group of a collective, or axes along which the two ranks of a transfer differ."""
     if peer <= GROUP_BASE:
         return " ".join(topology.axes_of(GROUP_BASE - peer))
     here, there = topology.coordinates(rank), topology.coordinates(peer) if peer >= 0 else {}
@@ -243,7 +243,7 @@ def run_mesh(mesh: str, seed: int, folder: Path, only: Sequence[int]) -> list[Fo
             if not only or number in only:
                 began = time.monotonic()
                 found.append(one := run_trial(trial, collector))
-                print(f"#{number} in {time.monotonic() - began:.1f} s: {one.told}", file=sys.stderr, flush=True)
+                print(f"#{number} in {time.monotonic() - began:.1f} s: {one.line}", file=sys.stderr, flush=True)
     return found
 
 
@@ -256,7 +256,7 @@ def as_section(found: Sequence[Found]) -> str:
         if (chosen := [one for one in found if (one.trial.mesh, one.trial.kind) == (mesh, kind)])
     ]
     parts = [as_table(HEADINGS, rows), NOTE.format(num_steps=NUM_STEPS).strip()]
-    if wrong := [f"- {one.trial.run_id}: {one.told}" for one in found if not one.holds]:
+    if wrong := [f"- {one.trial.run_id}: {one.line}" for one in found if not one.holds]:
         parts += ["All misses:", "\n".join(wrong)]
     return "\n\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""Nodes of the paired test as process groups on one machine; one of them may be slowed, stopped or killed.
+"""Nodes of the paired test as process groups on one machine. A test can slow, stop or kill a node.
 
 node i = rankscope doctor --pairs ... + its member process + what that forks, in a session of its own
 """
@@ -42,7 +42,7 @@ class Node:
     def pid(self) -> int:
         return self._process.pid
 
-    def has_come(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether it is connected to the store."""
         with suppress(psutil.Error):
             for process in psutil.Process(self.pid).children(recursive=True):
@@ -51,7 +51,7 @@ class Node:
         return self._process.poll() is not None
 
     def signal(self, number: int) -> None:
-        """To all its processes."""
+        """Send a signal to all its processes."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -74,7 +74,7 @@ class Node:
 
 @contextmanager
 def fleet(nodes: int, *, round_s: int = ROUND_S) -> Iterator[list[Node]]:
-    """All nodes of a test; none is left behind."""
+    """All nodes of a test. They are killed on exit."""
     port = free_port()
     with ExitStack() as stack:
         members = []
@@ -86,8 +86,8 @@ def fleet(nodes: int, *, round_s: int = ROUND_S) -> Iterator[list[Node]]:
 
 @contextmanager
 def mostly_stopped(node: Node) -> Iterator[None]:
-    """A node that runs a tenth of the time, from when it has come."""
-    until(node.has_come, seconds=60, what="a node that has come")
+    """Let a node run only a tenth of the time, after it has connected."""
+    until(node.is_connected, seconds=60, what="a node that has come")
     over = Event()
 
     def disturb() -> None:
@@ -109,6 +109,11 @@ def mostly_stopped(node: Node) -> Iterator[None]:
 if __name__ == "__main__":
     culprit = int(sys.argv[1])
     with fleet(4) as trial, mostly_stopped(trial[culprit]) if culprit >= 0 else ExitStack():
-        status, told = trial[(culprit + 1) % 4].finish()
-    print(status, [(bad["node"], bad["ratio"], bad["cause"]) for bad in told["bad"]], told["undecided"], told["rounds"])
-    print([(one["members"], round(one["seconds"] or -1, 3)) for one in told["runs"]], told["usual_s"])
+        status, verdict = trial[(culprit + 1) % 4].finish()
+    print(
+        status,
+        [(bad["node"], bad["ratio"], bad["cause"]) for bad in verdict["bad"]],
+        verdict["undecided"],
+        verdict["rounds"],
+    )
+    print([(one["members"], round(one["seconds"] or -1, 3)) for one in verdict["runs"]], verdict["usual_s"])

@@ -1,4 +1,4 @@
-"""A healthy training, and somebody who slows one of its ranks from outside.
+"""A healthy training, and a disturbance that slows one of its ranks from outside.
 
 stopped     the rank is stopped and continued, over and over (SIGSTOP, SIGCONT)
 crowded     the rank is pinned to one core, and other processes burn that core
@@ -24,9 +24,9 @@ from tests.scenarios.command import rankscope
 from tests.trainer.jobs import figures
 
 BEFORE_STEPS = 8
-"""Healthy steps first."""
+"""Healthy steps before the disturbance."""
 WITHIN_STEPS = 20
-"""So many later the rank must be named."""
+"""After this many more steps the rank must be named."""
 NUM_STEPS = BEFORE_STEPS + WITHIN_STEPS + 4
 START_S, RUN_S = 120.0, 600.0
 STOPPED_S, CONTINUED_S = 0.3, 0.3
@@ -36,30 +36,30 @@ BURN = "while True: pass"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowed:
-    """What `rankscope diagnose` says of the steps up to twenty after the disturbance began."""
+    """Findings of `rankscope diagnose` on the steps up to twenty after the start of the disturbance."""
 
     first_step: int
     findings: list[dict[str, Any]]
 
     @property
     def accused(self) -> list[tuple[str, list[int]]]:
-        """Kind and initiating ranks of each finding that accuses anybody."""
+        """Kind and initiating ranks of each finding that names a rank."""
         return [(finding["kind"], finding["ranks"]) for finding in self.findings if finding["ranks"]]
 
     @property
     def causes(self) -> list[str]:
-        """What the host saw, of each finding that has it."""
+        """The cause on the host, of each finding that has one."""
         return [finding["evidence"]["cause"] for finding in self.findings if "cause" in finding["evidence"]]
 
     @property
     def victims(self) -> set[int]:
-        """Ranks that are said to wait."""
+        """Ranks that the findings call victims."""
         return {one["rank"] for finding in self.findings for one in finding["suspects"] if one["role"] == "victim"}
 
 
 @contextmanager
 def stopped_and_continued(pid: int) -> Iterator[None]:
-    """A rank that sleeps half of the time."""
+    """Stop a rank half of the time."""
     over = Event()
 
     def disturb() -> None:
@@ -83,7 +83,7 @@ def stopped_and_continued(pid: int) -> Iterator[None]:
 
 @contextmanager
 def crowded(pid: int) -> Iterator[None]:
-    """A rank whose only core others want too."""
+    """Pin a rank to one core, which other processes use too."""
     core = max(os.sched_getaffinity(0))
     for thread in psutil.Process(pid).threads():
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""When each step of a job was completed for the first time, by the clock of whoever watches from outside.
+"""When each step of a job was completed for the first time, by the clock of a process outside the job.
 
 step            17      18      19                                   20      21
                 |-usual-|-usual-|------------- gap ------------------|-usual-|

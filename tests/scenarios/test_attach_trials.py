@@ -1,4 +1,4 @@
-"""The parts of the trials with frameworks that decide: how slow a slowed rank is, and which losses are equal."""
+"""The rules of the trials with frameworks: how slow a slowed rank is, and which results are right."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -17,7 +17,7 @@ FACTOR = 1.5
 
 @pytest.fixture
 def injected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module that scripts import, in the rank at fault."""
+    """The module that training scripts import, as in the rank at fault."""
     for name, value in {"OUT": str(tmp_path), "FAULT": "slow", "RANK": "1", "FACTOR": str(FACTOR)}.items():
         monkeypatch.setenv(f"TRIAL_{name}", value)
     spec = spec_from_file_location("injected", JOBS / "injected.py")
@@ -28,14 +28,14 @@ def injected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_a_slowed_forward_ends_at_the_first_look_at_the_clock_after_its_factor(
+def test_slowed_forward_ends_at_the_first_clock_read_after_factor_times_its_own_time(
     injected: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[float] = []
+    reads: list[float] = []
 
     def clock() -> float:
-        looks.append(thread_time())
-        return looks[-1]
+        reads.append(thread_time())
+        return reads[-1]
 
     monkeypatch.setattr(injected, "thread_time", clock)
     model, slow = (nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256)) for _ in range(2))
@@ -44,22 +44,22 @@ def test_a_slowed_forward_ends_at_the_first_look_at_the_clock_after_its_factor(
     injected.inject(slow, 1)
     rows = torch.ones(256, 256)
     expected = model(rows)
-    assert looks == []
+    assert reads == []
     for _ in range(31):
-        looks.clear()
+        reads.clear()
         assert torch.equal(slow(rows), expected)
-        began, ended, last_but_one, last = looks[0], looks[1], looks[-2], looks[-1]
+        began, ended, last_but_one, last = reads[0], reads[1], reads[-2], reads[-1]
         assert last_but_one - began < FACTOR * (ended - began) <= last - began
 
 
-def test_every_framework_is_slowed_stopped_healthy_and_plain_once(tmp_path: Path) -> None:
+def test_plan_has_one_trial_of_each_kind_for_every_framework(tmp_path: Path) -> None:
     for framework in FRAMEWORKS:
         trials = plan(framework, 0, (PLAIN, HEALTHY, SLOWED, STOPPED), tmp_path)
         assert [trial.kind for trial in trials] == [PLAIN, HEALTHY, SLOWED, STOPPED]
         assert [trial.rank in range(framework.num_ranks) for trial in trials] == [False, False, True, True]
 
 
-def test_one_other_bit_or_a_missing_loss_is_not_kept(tmp_path: Path) -> None:
+def test_losses_with_one_changed_bit_or_a_missing_file_are_not_bit_identical(tmp_path: Path) -> None:
     trials = plan(FRAMEWORKS[0], 0, (PLAIN, HEALTHY), tmp_path)
     plain, healthy = (Found(trial=trial, losses=["0x1.8p+0\n", "0x1.9p+0\n"]) for trial in trials)
     assert keeps_bits([plain, healthy])
@@ -69,7 +69,7 @@ def test_one_other_bit_or_a_missing_loss_is_not_kept(tmp_path: Path) -> None:
     assert keeps_bits([plain, healthy]) is False
 
 
-def test_another_finding_or_a_missing_part_of_a_page_does_not_hold(tmp_path: Path) -> None:
+def test_trial_with_another_finding_a_missing_page_part_or_an_error_is_not_right(tmp_path: Path) -> None:
     (slowed,) = plan(FRAMEWORKS[0], 0, (SLOWED,), tmp_path)
     assert Found(trial=slowed, named=[slowed.rank]).holds
     assert not Found(trial=slowed).holds

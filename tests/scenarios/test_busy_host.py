@@ -1,4 +1,4 @@
-"""A small real job on one host, and what a host does to its ranks: named with who does it."""
+"""A small real job on one host: findings about host contention name the rank and the cause."""
 
 import os
 import signal
@@ -27,14 +27,14 @@ CROWDED_RANK = 1
 NAME = "burn-a-core"
 NUM_BURNERS = 4
 LEFT_BYTES = 40 * 2**20
-"""Of the 64 MiB that a rank goes through in each step."""
+"""Of the 64 MiB that a rank reads in each step."""
 START_S, VERDICT_S = 60.0, 90.0
 MIN_STEPS = 12
 
 
 @dataclass(slots=True, kw_only=True)
 class BusyJob:
-    """The job, its agent, and questions to its collector."""
+    """The job, its agent, and queries to its collector."""
 
     client: CollectorClient
     spool: Path
@@ -43,18 +43,18 @@ class BusyJob:
         return RankReader(rank_folder(self.spool, RUN, 0, rank)).identity().pid
 
     def step(self) -> int:
-        """That the ranks are at."""
+        """The current step of the job."""
         return RankReader(rank_folder(self.spool, RUN, 0, 0)).live().step
 
     def accused(self, first_step: int) -> list[Finding]:
-        """Whom the detectors accuse of anything since a step."""
+        """Findings since a step that name a rank."""
         window = StepWindow(first_step=first_step, last_step=self.step() - 1)
         return [finding for finding in diagnose_run(self.client, RUN, 0, window).findings if finding.ranks]
 
 
 @contextmanager
 def busy_job(folder: Path, procs: Path) -> Iterator[BusyJob]:
-    """Four ranks under way; ended on leaving."""
+    """Four ranks that train. They are ended on exit."""
     spool = folder / "spool"
     spool.mkdir()
     with ExitStack() as stack, (folder / "job.log").open("wb") as log:
@@ -71,7 +71,7 @@ def busy_job(folder: Path, procs: Path) -> Iterator[BusyJob]:
 
 @contextmanager
 def burners(core: int, folder: Path) -> Iterator[list[int]]:
-    """Processes under a name of their own that want one core; their pids."""
+    """Pids of processes with the name ``NAME`` that use all of one core."""
     program = folder / NAME
     program.symlink_to("/bin/sh")
     processes = [
@@ -87,8 +87,8 @@ def burners(core: int, folder: Path) -> Iterator[list[int]]:
             process.wait()
 
 
-def the_contention(job: BusyJob, cause: str) -> Finding:
-    """Of the steps from now on, as soon as it is found with its cause. Nobody but its rank is accused of anything."""
+def wait_for_contention(job: BusyJob, cause: str) -> Finding:
+    """Wait for a contention finding with this cause on the steps from now on. No other rank may be named."""
     first_step, found = job.step(), list[Finding]()
 
     def is_found() -> bool:
@@ -103,18 +103,18 @@ def the_contention(job: BusyJob, cause: str) -> Finding:
 
 
 @pytest.mark.long
-def test_who_crowds_the_core_of_a_rank_and_who_lacks_memory_are_named(tmp_path: Path) -> None:
+def test_findings_name_the_process_on_the_core_of_a_rank_and_the_rank_without_memory(tmp_path: Path) -> None:
     core = max(os.sched_getaffinity(0))
     with memory_limit() as limit, busy_job(tmp_path, limit.procs) as job:
         os.sched_setaffinity(job.pid(CROWDED_RANK), {core})
         with burners(core, tmp_path) as pids:
-            finding = the_contention(job, "process")
+            finding = wait_for_contention(job, "process")
         assert (finding.ranks, finding.hosts) == ([CROWDED_RANK], ["box"])
         assert finding.evidence["process"] in {f"{pid} {NAME}" for pid in pids}
         assert f"of core {core}, where rank {CROWDED_RANK} runs" in finding.summary
 
         limit.cut(LEFT_BYTES)
-        finding = the_contention(job, "memory")
+        finding = wait_for_contention(job, "memory")
         assert (finding.ranks, finding.hosts) == ([LIMITED_RANK], ["box"])
         assert "waited for memory" in finding.summary
 
@@ -124,6 +124,6 @@ def _folders(spool: Path) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started: they are one session."""
+    """Kill the process and all processes of its session."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""The demo without a fault; with one: ``tests/browser/test_real_training.py``."""
+"""The demo without a fault. ``tests/browser/test_real_training.py`` has the demo with a fault."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(DEMO_S + 20)]
 
 
 @pytest.mark.long
-def test_the_demo_is_silent_when_nothing_is_wrong(tmp_path: Path) -> None:
+def test_demo_without_a_fault_has_no_findings(tmp_path: Path) -> None:
     demo = run_demo(tmp_path, "--fault", "none")
     assert demo.findings == []
     assert demo.answer["truth"]["kind"] == "none"

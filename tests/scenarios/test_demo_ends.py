@@ -1,4 +1,4 @@
-"""However a demo is ended, nothing of it stays behind."""
+"""A demo that is terminated leaves no process."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ pytestmark = [pytest.mark.gloo, pytest.mark.chaos]
 
 
 def family_of(process: psutil.Process) -> list[psutil.Process]:
-    """Everything below it: collector, trainer, ranks, agent."""
+    """All child processes: collector, trainer, ranks, agent."""
     return process.children(recursive=True)
 
 
 @pytest.mark.long
-def test_a_demo_that_is_terminated_ends_all_that_it_started(tmp_path: Path) -> None:
+def test_terminated_demo_ends_every_process_that_it_started(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ui.cli", "demo", "--exit", "--out", str(tmp_path), "--steps", "500"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as demo:
         family: list[psutil.Process] = []

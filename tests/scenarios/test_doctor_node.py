@@ -1,4 +1,4 @@
-"""`rankscope doctor --node`: bounded whatever hangs, clear whatever is missing, and nothing left behind."""
+"""`rankscope doctor --node`: hung checks, missing parts, signals, and wrong options."""
 
 import json
 import os
@@ -32,19 +32,19 @@ BROKEN_TORCH = 'raise ImportError("no torch on this machine")'
 
 
 def by_check(answer: Answer) -> dict[str, dict[str, Any]]:
-    told = json.loads(answer.out)
-    return {one["check"]: one for one in told["checks"]}
+    printed = json.loads(answer.out)
+    return {one["check"]: one for one in printed["checks"]}
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment in which nobody trains."""
+    """An environment without a training."""
     return {"RANKSCOPE_SPOOL": str(tmp_path_factory.mktemp("spool"))}
 
 
 @pytest.fixture(scope="module")
 def without_torch(tmp_path_factory: pytest.TempPathFactory, alone: dict[str, str]) -> dict[str, str]:
-    """And torch cannot be imported."""
+    """An environment without a training, in which torch cannot be imported."""
     first = tmp_path_factory.mktemp("first")
     (first / "torch").mkdir()
     (first / "torch" / "__init__.py").write_text(BROKEN_TORCH)
@@ -53,17 +53,17 @@ def without_torch(tmp_path_factory: pytest.TempPathFactory, alone: dict[str, str
 
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory: pytest.TempPathFactory, without_torch: dict[str, str]) -> Answer:
-    """What the command says where torch is missing, the first check hangs and two things are expected."""
+    """The answer of the command if torch is missing, the first check hangs, and two values are expected."""
     expected = tmp_path_factory.mktemp("expected") / "expect.toml"
     expected.write_text("shared_memory_free_gib = 1e9\nhost_copy_gb_s = 1e-9\n")
-    with node_check(without_torch, "--expect", str(expected), seconds=12) as process:
+    with node_check(without_torch, "--expect", str(expected), seconds=8) as process:
         first_check_of(process).send_signal(signal.SIGSTOP)
         out, _ = process.communicate(timeout=120)
     return Answer(status=process.returncode, out=out, error="")
 
 
 @pytest.mark.gloo
-def test_all_checks_of_a_sound_machine_pass(tmp_path: Path, alone: dict[str, str]) -> None:
+def test_all_checks_pass_on_a_healthy_machine(tmp_path: Path, alone: dict[str, str]) -> None:
     answer = rankscope("doctor", "--node", "--folder", tmp_path, "--seconds", 60, "--json", **alone)
     assert answer.status == 0, answer.out + answer.error
     found = by_check(answer)
@@ -72,25 +72,25 @@ def test_all_checks_of_a_sound_machine_pass(tmp_path: Path, alone: dict[str, str
 
 
 @pytest.mark.long
-def test_without_torch_the_others_are_made(hung: Answer) -> None:
+def test_checks_that_need_torch_are_skipped_when_torch_is_missing(hung: Answer) -> None:
     found = by_check(hung)
     assert {check for check, one in found.items() if one["verdict"] == "skipped"} >= NEEDS_TORCH
     assert "no torch on this machine" in found["gemm"]["detail"]
 
 
-def test_an_expectation_is_held_against_what_was_measured(hung: Answer) -> None:
+def test_measured_values_are_compared_with_the_expected_values(hung: Answer) -> None:
     found = by_check(hung)
     assert hung.status == 1
     assert (found["shared-memory-room"]["verdict"], found["host-copies"]["verdict"]) == ("slow", "ok")
 
 
-def test_a_check_that_hangs_has_failed_and_the_next_are_made(hung: Answer) -> None:
+def test_hung_check_fails_and_the_next_checks_still_run(hung: Answer) -> None:
     found = by_check(hung)
-    assert [one["detail"] for one in found.values() if one["verdict"] == "failed"] == ["did not finish in 12 s"]
+    assert [one["detail"] for one in found.values() if one["verdict"] == "failed"] == ["did not finish in 8 s"]
     assert found["shared-memory"]["verdict"] == "measured"
 
 
-def test_a_host_on_which_a_rank_records_is_refused(tmp_path: Path) -> None:
+def test_node_check_is_rejected_while_a_rank_records_on_the_host(tmp_path: Path) -> None:
     with session(tmp_path):
         answer = rankscope("doctor", "--node", RANKSCOPE_SPOOL=str(tmp_path))
     assert answer.status == 2, answer.out
@@ -99,7 +99,7 @@ def test_a_host_on_which_a_rank_records_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
-def test_nothing_lives_on_when_the_command_is_ended(how: signal.Signals, without_torch: dict[str, str]) -> None:
+def test_no_process_is_left_when_a_signal_ends_the_command(how: signal.Signals, without_torch: dict[str, str]) -> None:
     with node_check(without_torch, seconds=600) as process:
         check = first_check_of(process)
         check.send_signal(signal.SIGSTOP)  # it would not end by itself
@@ -127,16 +127,16 @@ def test_nothing_lives_on_when_the_command_is_ended(how: signal.Signals, without
         (("--pairs",), "needs a rendezvous"),
     ],
 )
-def test_wrong_use_is_told(
+def test_invalid_doctor_options_are_reported_with_a_hint(
     arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["rankscope", "doctor", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
-    told = " ".join(capsys.readouterr().err.split())
+    message = " ".join(capsys.readouterr().err.split())
     assert ended.value.code == 2
-    assert words in told
-    assert "hint: " in told
+    assert words in message
+    assert "hint: " in message
 
 
 @contextmanager
@@ -157,12 +157,12 @@ def node_check(environment: dict[str, str], *options: str, seconds: int) -> Iter
 
 
 def _interruptible() -> None:
-    """A shell that starts tests in the background has Ctrl-C ignored, in all its children."""
+    """Restore SIGINT. A shell that starts tests in the background makes all children ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def first_check_of(process: "subprocess.Popen[str]") -> psutil.Process:
-    """A check under way that will go on for a while: what the examiner has forked and has taken memory."""
+    """A running check that takes some time: a child of the examiner that has allocated memory."""
     found: list[psutil.Process] = []
 
     def look() -> bool:
@@ -176,10 +176,10 @@ def first_check_of(process: "subprocess.Popen[str]") -> psutil.Process:
     return found[0]
 
 
-def test_the_guide_has_every_option_of_the_checks() -> None:
-    shelf = typer.Typer(add_completion=False)
-    shelf.command()(doctor)
-    options = {name for one in typer.main.get_command(shelf).params for name in one.opts}
+def test_node_check_guide_mentions_every_option() -> None:
+    app = typer.Typer(add_completion=False)
+    app.command()(doctor)
+    options = {name for one in typer.main.get_command(app).params for name in one.opts}
     guide = GUIDE.read_text()
     assert {"--force", "--interface"} <= options
     assert [

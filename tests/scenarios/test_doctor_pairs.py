@@ -1,4 +1,4 @@
-"""`rankscope doctor --pairs` among real nodes: the one that is held up is named by all of them, and nobody else."""
+"""`rankscope doctor --pairs` among real nodes: all nodes name the slowed node, and no other node."""
 
 import random
 import signal
@@ -16,34 +16,34 @@ NODES = 4
 @pytest.mark.chaos
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_slowed_node_is_named_and_nobody_else(seed: int) -> None:
+def test_all_other_nodes_name_only_the_slowed_node(seed: int) -> None:
     culprit = random.Random(seed).randrange(NODES)
     with fleet(NODES) as nodes, mostly_stopped(nodes[culprit]):
         answers = [node.finish() for index, node in enumerate(nodes) if index != culprit]
-    for status, told in answers:
+    for status, verdict in answers:
         assert status == 1
-        assert [bad["node"] for bad in told["bad"]] == [culprit]
-        assert not told["bad"][0]["failed"]
+        assert [bad["node"] for bad in verdict["bad"]] == [culprit]
+        assert not verdict["bad"][0]["failed"]
 
 
 @pytest.mark.gloo
 @pytest.mark.chaos
 @pytest.mark.long
-def test_a_node_that_dies_is_named_and_a_healthy_one_is_not() -> None:
+def test_only_the_killed_node_is_named() -> None:
     with fleet(3, round_s=5) as nodes:
-        until(nodes[2].has_come, seconds=60, what="a node that has come")
+        until(nodes[2].is_connected, seconds=60, what="a node that has come")
         nodes[2].signal(signal.SIGKILL)
-        status, told = nodes[0].finish()
+        status, verdict = nodes[0].finish()
     assert status == 1
-    assert [(bad["node"], bad["failed"]) for bad in told["bad"]] == [(2, True)]
+    assert [(bad["node"], bad["failed"]) for bad in verdict["bad"]] == [(2, True)]
 
 
 @pytest.mark.gloo
 @pytest.mark.chaos
 @pytest.mark.long
-def test_when_node_0_dies_the_others_say_so_instead_of_waiting() -> None:
+def test_death_of_node_0_is_reported_by_the_other_node_with_status_3() -> None:
     with fleet(2) as nodes:
-        until(nodes[1].has_come, seconds=60, what="a node that has come")
+        until(nodes[1].is_connected, seconds=60, what="a node that has come")
         nodes[0].signal(signal.SIGKILL)
         status, error = nodes[1].fail()
     assert status == 3
@@ -51,7 +51,7 @@ def test_when_node_0_dies_the_others_say_so_instead_of_waiting() -> None:
     assert "Traceback" not in error
 
 
-def test_an_endpoint_that_is_not_node_0s_is_refused() -> None:
+def test_endpoint_on_which_node_0_cannot_listen_is_rejected() -> None:
     answer = rankscope("doctor", "--pairs", "--rdzv-endpoint", "192.0.2.77:1", "--node-rank", 0, "--nnodes", 3)
     assert answer.status == 2
     assert "cannot listen on 192.0.2.77:1" in answer.error

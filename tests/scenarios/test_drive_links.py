@@ -1,4 +1,4 @@
-"""Driven jobs whose links go down: each job continues, and no node is blocked that has a network."""
+"""Driven jobs whose links go down: each job continues, and no node with a network is blocked."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, set[float
 
 
 @pytest.mark.parametrize("kind", link_trials.FAULTS)
-def test_the_job_continues(kind: str, tmp_path: Path, undisturbed: dict[int, set[float]]) -> None:
+def test_driven_job_continues_after_a_link_fault(kind: str, tmp_path: Path, undisturbed: dict[int, set[float]]) -> None:
     outcome = run_trial(0, kind, seed=0, folder=tmp_path, undisturbed=undisturbed)
     assert outcome.problems == []
     assert outcome.seconds is not None

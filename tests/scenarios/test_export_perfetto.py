@@ -1,4 +1,4 @@
-"""`rankscope export perfetto` as its user runs it: over a run that was simulated, and over one that was trained."""
+"""`rankscope export perfetto` as a user runs it: for a simulated run, and for a trained run."""
 
 import json
 import os
@@ -32,45 +32,47 @@ def export(store: str, *arguments: object) -> Answer:
     return rankscope("export", "perfetto", *arguments, "--store", store)
 
 
-def test_a_simulated_run_becomes_a_trace(store: str, tmp_path: Path) -> None:
+def test_export_of_a_simulated_run_writes_a_trace_with_the_reported_counts(store: str, tmp_path: Path) -> None:
     answer = export(store, "made", "--out", tmp_path / "made.json.gz", "--json")
     assert answer.status == 0, answer.error
-    told = json.loads(answer.out)
+    report = json.loads(answer.out)
     trace = opened_json(tmp_path / "made.json.gz")
-    assert (told["run"], told["first_step"], told["last_step"], told["format"]) == ("made", 2, 11, "json")
-    assert told["bytes"] == (tmp_path / "made.json.gz").stat().st_size
-    assert (told["spans"], told["flows"]) == (len(trace.slices), len(trace.arrows))
-    assert told["clocks"]["unaligned"] == []
+    assert (report["run"], report["first_step"], report["last_step"], report["format"]) == ("made", 2, 11, "json")
+    assert report["bytes"] == (tmp_path / "made.json.gz").stat().st_size
+    assert (report["spans"], report["flows"]) == (len(trace.slices), len(trace.arrows))
+    assert report["clocks"]["unaligned"] == []
     assert "Clocks of 2 hosts aligned within" in answer.error
 
 
-def test_a_run_that_was_trained_becomes_a_trace(demo_of_a_slow_rank: Demo, tmp_path: Path) -> None:
+def test_export_of_a_trained_run_has_the_same_spans_and_flows_in_both_formats(
+    demo_of_a_slow_rank: Demo, tmp_path: Path
+) -> None:
     address, run = f"embedded:{demo_of_a_slow_rank.out / 'store'}", demo_of_a_slow_rank.answer["run"]
     openers = {"json": opened_json, "protobuf": opened_protobuf}
-    told = {}
+    report = {}
     for form, opener in openers.items():
         answer = export(address, run, "--out", tmp_path / form, "--format", form, "--json")
         assert answer.status == 0, answer.error
-        told[form] = json.loads(answer.out)
+        report[form] = json.loads(answer.out)
         trace = opener(tmp_path / form)
         trace.check_nesting()
-        assert (told[form]["spans"], told[form]["flows"]) == (len(trace.slices), len(trace.arrows))
-    assert {name: told["json"][name] for name in ("spans", "flows", "ranks")} == {
-        name: told["protobuf"][name] for name in ("spans", "flows", "ranks")
+        assert (report[form]["spans"], report[form]["flows"]) == (len(trace.slices), len(trace.arrows))
+    assert {name: report["json"][name] for name in ("spans", "flows", "ranks")} == {
+        name: report["protobuf"][name] for name in ("spans", "flows", "ranks")
     }
-    window = Window(run=run, first_step=told["json"]["first_step"], last_step=told["json"]["last_step"])
+    window = Window(run=run, first_step=report["json"]["first_step"], last_step=report["json"]["last_step"])
     opened = open_store(address, for_reading=True)
     try:
-        assert told["json"]["spans"] == num_spans(opened, window) > 0
-        assert told["json"]["transfers"] + told["json"]["flows_left_out"] >= num_transfers(opened, window) > 0
+        assert report["json"]["spans"] == num_spans(opened, window) > 0
+        assert report["json"]["transfers"] + report["json"]["flows_left_out"] >= num_transfers(opened, window) > 0
         counted = num_transfers(opened, window) + num_collective_arrows(opened, window, GRID)
     finally:
         opened.close()
-    assert told["json"]["flows"] + told["json"]["flows_left_out"] == counted
+    assert report["json"]["flows"] + report["json"]["flows_left_out"] == counted
 
 
 @pytest.mark.parametrize(("form", "ending"), [("json", ".json.gz"), ("protobuf", ".perfetto-trace")])
-def test_the_file_is_named_after_run_and_steps(store: str, form: str, ending: str, tmp_path: Path) -> None:
+def test_default_file_name_contains_run_and_steps(store: str, form: str, ending: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ui.cli", "export", "perfetto", "--last-step", "3", "--format", form]
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path[1:]]), "RANKSCOPE_STORE": store}
@@ -89,21 +91,23 @@ def test_the_file_is_named_after_run_and_steps(store: str, form: str, ending: st
         (("--out", "/nowhere/at/all.json"), "hint: use --out"),
     ],
 )
-def test_what_cannot_be_exported_is_told_in_one_message(store: str, arguments: tuple[object, ...], words: str) -> None:
+def test_invalid_export_options_are_reported_without_a_traceback(
+    store: str, arguments: tuple[object, ...], words: str
+) -> None:
     answer = export(store, *arguments)
     assert answer.status == 2, answer.error
     assert words in answer.error
     assert "Traceback" not in answer.error
 
 
-def test_a_store_that_does_not_answer_is_told(tmp_path: Path) -> None:
+def test_export_from_an_unreachable_store_exits_with_status_3_and_writes_no_file(tmp_path: Path) -> None:
     answer = export("http://127.0.0.1:1", "--out", tmp_path / "trace.json")
     assert (answer.status, list(tmp_path.iterdir())) == (3, []), answer.error
 
 
-@pytest.mark.parametrize("form", ["json", "protobuf"])
-def test_a_disk_without_room_leaves_no_file(store: str, form: str, tmp_path: Path) -> None:
-    """The command may write no file beyond 16 KiB: as on a full disk."""
+@pytest.mark.parametrize("form", ["json", pytest.param("protobuf", marks=pytest.mark.long)])
+def test_export_on_a_full_disk_leaves_no_file(store: str, form: str, tmp_path: Path) -> None:
+    """A file size limit of 16 KiB acts like a full disk."""
     command = ["export", "perfetto", "--store", store, "--out", str(tmp_path / "trace.gz"), "--format", form]
     done = subprocess.run(
         ["prlimit", "--fsize=16384", sys.executable, "-m", "ui.cli", *command],

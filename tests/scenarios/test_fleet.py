@@ -1,7 +1,7 @@
 """A disturbed network, end to end: a real job over namespaces, real agents and a real collector.
 
-One flap of the same way through is in every run (``tests/netns/test_job.py``). Many more of these, slow links, and how
-long until people are told: ``make fleet``.
+``tests/netns/test_job.py`` has one flap in every test run. ``make fleet`` has many more jobs, slow links, and the time
+to the alert.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.netns.collector import Collector
 from tests.netns.zygote import Zygote
 from tests.parts import require, require_root
 from tests.scenarios.fleet_plan import Trial
-from tests.scenarios.fleet_trial import HANGS, Ground, Seen, stand_trial
+from tests.scenarios.fleet_trial import HANGS, Ground, Seen, run_trial
 
 pytestmark = [pytest.mark.netns, pytest.mark.gloo]
 
@@ -32,7 +32,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 
 def only_of(seen: Seen, kind: str) -> dict[str, Any]:
-    """The one finding of a kind; nobody is accused by another that anyone would be woken for."""
+    """The only finding above info that names a host. It must be of this kind."""
     accusing = [one for one in seen.findings if one["hosts"] and one["severity"] != "info"]
     assert [one["kind"] for one in accusing] == [kind], seen.findings
     assert accusing[0]["hosts"] == [seen.host]
@@ -40,8 +40,8 @@ def only_of(seen: Seen, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_a_card_that_flaps_is_counted_and_named_and_never_called_a_hang(ground: Ground, tmp_path: Path) -> None:
-    seen = stand_trial(
+def test_flaps_of_a_card_are_counted_and_named_and_never_reported_as_a_hang(ground: Ground, tmp_path: Path) -> None:
+    seen = run_trial(
         Trial(number=0, kind="three flaps", host=1, flaps_s=(0.5, 3.0, 0.5)),
         replace(ground, folder=tmp_path),
     )
@@ -62,7 +62,7 @@ def words_of(stretched: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_link_that_stays_down_is_a_hung_collective_with_the_card_as_its_cause(ground: Ground, tmp_path: Path) -> None:
-    seen = stand_trial(Trial(number=1, kind="permanent link loss", host=2), replace(ground, folder=tmp_path))
+def test_permanent_link_loss_is_a_hung_collective_with_the_card_as_its_cause(ground: Ground, tmp_path: Path) -> None:
+    seen = run_trial(Trial(number=1, kind="permanent link loss", host=2), replace(ground, folder=tmp_path))
     assert only_of(seen, "hung-collective")["evidence"]["device"] == DATA_LINK
     assert [mark["lasts"] for mark in seen.marks] == [True]

@@ -1,7 +1,7 @@
-"""Real jobs of four ranks that hang and then end: who held them up is named as before, and the stall is lost time.
+"""Real jobs of four ranks that hang and then end: the same rank is named as before, and the stall is lost time.
 
-A cheap part of this runs in ``test_hang.py``. The same on made data:
-``tests/ui/dashboard/data/test_stall_after_the_end.py``.
+``test_hang.py`` runs a cheap part of this. ``tests/ui/dashboard/data/test_stall_after_the_end.py`` does the same on
+made data.
 """
 
 import time
@@ -48,7 +48,7 @@ ENDS: dict[str, Callable[[Job], None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A job that hung, and what was said of it."""
+    """A job that hung, and the ranks that were named before and after its end."""
 
     job: Job
     collector: CollectorClient
@@ -82,23 +82,23 @@ def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Ended(job=job, collector=collector, before=before, after=after, ended_ns=ended_ns)
 
 
-def test_the_same_rank_is_named_everywhere_before_and_after_the_end(ended: Ended) -> None:
+def test_pages_command_and_alerts_name_the_same_rank_before_and_after_the_end(ended: Ended) -> None:
     assert ended.before == dict.fromkeys(ended.before, GUILTY)
     assert ended.after == ended.before
 
 
-def test_the_command_names_it_after_the_end(ended: Ended) -> None:
+def test_diagnose_hang_command_names_the_rank_at_fault_after_the_end(ended: Ended) -> None:
     assert accused(ask("--store", ended.collector.url, "hung")) == GUILTY
 
 
-def test_goodput_counts_the_stall_as_lost(ended: Ended) -> None:
+def test_goodput_counts_the_stall_as_lost_time(ended: Ended) -> None:
     row = row_of(ended.collector, "hung")
     stall_s = ended.ended_ns / 1e9 - ended.job.fired_at_s()
     assert row.goodput == pytest.approx(_share(ended, row, 0, ended.ended_ns, lost_s=stall_s), abs=0.02)
 
 
-def test_a_restart_that_goes_on_shows_its_own_state_and_the_old_attempt_keeps_its_verdict(ended: Ended) -> None:
-    """Last: the jobs of the others stay as they are."""
+def test_restarted_attempt_names_no_rank_and_the_old_attempt_keeps_its_verdict(ended: Ended) -> None:
+    """This test is the last one, because it adds an attempt to the run of the other tests."""
     trial = Trial(number=1, kind="none", topology=Topology(dp=2, pp=2), fault="none", guilty=(), kills=False)
     again = Job(trial, ended.job.out.parent, "hung", num_steps=RESTARTED_STEPS, attempt=1)
     again.start(ended.collector.url)
@@ -119,7 +119,7 @@ def test_a_restart_that_goes_on_shows_its_own_state_and_the_old_attempt_keeps_it
 
 
 def _share_of_first_completions(ended: Ended, row: RunRow, ended_ns: int) -> float:
-    """The steps of attempt 0, and the steps of attempt 1 that come after them, one by one."""
+    """Share of the steps of attempt 0, and of the later steps of attempt 1, added one by one."""
     old, new = (
         ended.collector.read(Steps(run_id="hung", attempt=attempt, last_step=RESTARTED_STEPS)).to_pylist()
         for attempt in (0, 1)
@@ -130,6 +130,6 @@ def _share_of_first_completions(ended: Ended, row: RunRow, ended_ns: int) -> flo
 
 
 def _share(ended: Ended, row: RunRow, attempt: int, ended_ns: int, *, lost_s: float = 0.0) -> float:
-    """Of the time since the first start: from the first step of an attempt on, but for ``lost_s``."""
+    """Share of the time since the first start: from the first step of an attempt, less ``lost_s``."""
     first = ended.collector.read(Steps(run_id="hung", attempt=attempt, last_step=0)).to_pylist()[0]
     return ((ended_ns - first["start_ns"]) / 1e9 - lost_s) / ((ended_ns - row.started_ns) / 1e9)

@@ -1,4 +1,4 @@
-"""`rankscope import` as its user runs it: a trace becomes a run like any other, or is refused whole and why is said."""
+"""`rankscope import` as a user runs it: a trace becomes a normal run, or is rejected completely with a reason."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(empty_store: Path, tmp_path: Path) -> str:
     """The address of an empty store: a copy."""
-    shutil.copytree(empty_store, tmp_path / "store", symlinks=True)  # those of a store tie its parts together
+    shutil.copytree(empty_store, tmp_path / "store", symlinks=True)  # symlinks connect the parts of a store
     return f"embedded:{tmp_path / 'store'}"
 
 
@@ -78,11 +78,11 @@ def test_an_imported_run_is_listed_and_diagnosed_like_any_other(store: str, tmp_
     )
     (run,) = stored_runs(store)
     assert (run["run_id"], run["num_ranks"], run["first_step"], run["last_step"]) == ("made", 4, 0, 19)
-    told = json.loads(rankscope("diagnose", "made", "--store", store, "--json").out)
-    assert [finding["ranks"] for finding in told["findings"]] == [[3]]
+    report = json.loads(rankscope("diagnose", "made", "--store", store, "--json").out)
+    assert [finding["ranks"] for finding in report["findings"]] == [[3]]
 
 
-def test_a_profile_is_imported_from_a_folder_and_told_as_json(store: str, tmp_path: Path) -> None:
+def test_profile_is_imported_from_a_folder_and_reported_as_json(store: str, tmp_path: Path) -> None:
     for rank in range(2):
         Profile(rank=rank, world_size=2).step(1).kernel("gemm", issued=100_001, at=100_005, dur=9).save(
             tmp_path / "job"
@@ -104,7 +104,7 @@ def test_a_profile_is_imported_from_a_folder_and_told_as_json(store: str, tmp_pa
     assert [run["run_id"] for run in stored_runs(store)] == ["job"]
 
 
-SPOILS: dict[str, Callable[[Path], object]] = {
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "not a complete parquet file": lambda path: path.write_bytes(path.read_bytes()[:-100]),
     "no operation": lambda path: save(path.parent, table(every_rank()).slice(0, 0)),
     "no column seq_id": lambda path: save(path.parent, table(every_rank()).drop_columns(["seq_id"])),
@@ -125,10 +125,10 @@ def _with_mystery() -> pa.Table:
     return rows.set_column(rows.column_names.index("optype"), "optype", pa.array(["mystery"] * len(rows)))
 
 
-@pytest.mark.parametrize("words", SPOILS)
-def test_a_spoilt_trace_is_refused_before_a_store_is_opened(words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", DAMAGES)
+def test_damaged_trace_is_rejected_before_a_store_is_created(words: str, tmp_path: Path) -> None:
     path = save(tmp_path / "traces", every_rank())
-    SPOILS[words](path)
+    DAMAGES[words](path)
     store = tmp_path / "store"
     refused(rankscope("import", "straggler-analysis", path, "--store", f"embedded:{store}"), words)
     assert not store.exists()
@@ -143,14 +143,14 @@ def test_a_spoilt_trace_is_refused_before_a_store_is_opened(words: str, tmp_path
         ('{"traceEvents": []}', "no operation"),
     ],
 )
-def test_a_foreign_file_among_good_ones_spoils_all(content: str, words: str, tmp_path: Path) -> None:
+def test_import_of_several_files_is_rejected_when_one_file_is_invalid(content: str, words: str, tmp_path: Path) -> None:
     good, store = Profile(rank=0, world_size=2).step(1).save(tmp_path), tmp_path / "store"
     (tmp_path / "rank1.json").write_text(content)
     refused(rankscope("import", "kineto", good, tmp_path / "rank1.json", "--store", f"embedded:{store}"), words)
     assert not store.exists()
 
 
-def test_a_file_of_the_other_format_is_refused_and_the_store_stays_as_it_was(store: str, tmp_path: Path) -> None:
+def test_file_of_another_format_is_rejected_and_the_store_does_not_change(store: str, tmp_path: Path) -> None:
     trace, profile = save(tmp_path, every_rank()), Profile().step(1).save(tmp_path)
     refused(rankscope("import", "kineto", trace, "--store", store), "not complete JSON")
     refused(rankscope("import", "straggler-analysis", profile, "--meta", tmp_path / "meta-made.yaml", "--store", store))
@@ -167,13 +167,13 @@ def test_a_file_of_the_other_format_is_refused_and_the_store_stays_as_it_was(sto
         pytest.param(("kineto", "x.json", "--nope"), marks=pytest.mark.long),
     ],
 )
-def test_wrong_use_is_said(arguments: tuple[str, ...]) -> None:
+def test_invalid_import_arguments_exit_with_status_2(arguments: tuple[str, ...]) -> None:
     answer = rankscope("import", *arguments)
     assert answer.status == 2
     assert "Traceback" not in answer.error
 
 
-def test_a_file_that_is_not_there_makes_no_store(tmp_path: Path) -> None:
+def test_missing_file_is_rejected_and_creates_no_store(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path / 'store'}"
     layout = save(tmp_path, every_rank()).with_name("meta-made.yaml")
     refused(rankscope("import", "kineto", tmp_path / "nope.json", "--store", address), "nope.json")
@@ -183,7 +183,7 @@ def test_a_file_that_is_not_there_makes_no_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_name_that_is_taken_is_refused_and_another_is_not(store: str, tmp_path: Path) -> None:
+def test_import_under_a_stored_run_name_is_rejected_and_another_name_is_accepted(store: str, tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     assert rankscope("import", "straggler-analysis", path, "--store", store).status == 0
     refused(rankscope("import", "straggler-analysis", path, "--store", store), "'made' is stored already", "--name")
@@ -193,7 +193,7 @@ def test_a_name_that_is_taken_is_refused_and_another_is_not(store: str, tmp_path
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("num_puts", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_killed_import_leaves_no_whole_run_and_the_same_again_completes_it(
+def test_killed_import_leaves_no_listed_run_and_a_repeated_import_completes_it(
     num_puts: int, store: str, tmp_path: Path
 ) -> None:
     path = save(tmp_path, every_rank())
@@ -206,7 +206,9 @@ def test_a_killed_import_leaves_no_whole_run_and_the_same_again_completes_it(
     assert (run["num_ranks"], run["last_step"]) == (4, 2)
 
 
-def test_a_collector_gets_what_a_store_does(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_import_through_a_collector_stores_the_same_spans_as_a_direct_import(
+    embedded: EmbeddedStore, tmp_path: Path
+) -> None:
     path = save(tmp_path, every_rank(steps=range(10)))
     with collecting(embedded) as client:
         answer = rankscope("import", "straggler-analysis", path, "--store", client.url)
@@ -216,8 +218,8 @@ def test_a_collector_gets_what_a_store_does(embedded: EmbeddedStore, tmp_path: P
         (run,) = client.read(Runs()).to_pylist()
     address = f"embedded:{tmp_path / 'store'}"
     assert rankscope("import", "straggler-analysis", path, "--store", address).status == 0
-    at_hand = subprocess.run([sys.executable, "-c", PRINT_SPANS, address], check=True, capture_output=True, text=True)
-    assert json.loads(at_hand.stdout) == posted.to_pylist()
+    direct = subprocess.run([sys.executable, "-c", PRINT_SPANS, address], check=True, capture_output=True, text=True)
+    assert json.loads(direct.stdout) == posted.to_pylist()
     assert (run["num_ranks"], run["last_step"]) == (4, 9)
 
 
@@ -231,7 +233,7 @@ print(json.dumps(StoreReader(open_store(sys.argv[1])).read(query).to_pylist()))
 """
 
 
-def test_a_collector_that_is_down_is_unreachable(tmp_path: Path) -> None:
+def test_import_exits_with_status_3_when_the_collector_is_down(tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     answer = rankscope("import", "straggler-analysis", path, "--store", "http://127.0.0.1:9")
     assert answer.status == 3

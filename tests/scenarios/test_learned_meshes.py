@@ -1,4 +1,4 @@
-"""Eight real ranks on a mesh that nobody declared: it is learned, and the slowed rank is named.
+"""Eight real ranks on an undeclared mesh: the mesh is learned, and the slowed rank is named.
 
 `make meshes` has all cases, with agent, collector and store.
 """
@@ -14,11 +14,11 @@ from ui.cli.readers import open_spool
 pytestmark = pytest.mark.gloo
 
 
-def test_a_slowed_rank_is_named_on_a_mesh_that_was_learned(tmp_path: Path) -> None:
+def test_slowed_rank_is_named_on_a_learned_mesh(tmp_path: Path) -> None:
     trial = Trial(mesh="torchtitan", kind=SLOW, rank=5, factor=1.75, num_steps=FIRST_STEP + 12, out=tmp_path)
     launch(trial)
     found = Found(trial=trial, others=[])
     with open_spool(trial.spool) as reader:
         found.learned = is_learned(trial, reader)
         judge_steps(found, reader)
-    assert found.holds, found.told
+    assert found.holds, found.line

@@ -1,4 +1,4 @@
-"""Labelled hangs of a job under NCCL, from ranks that tell them as NCCL's recorder would: agent, collector, verdict."""
+"""Labelled hangs of a job under NCCL: stand-in ranks give its dumps to a real agent, collector and verdict."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ from ui.cli.main import app
 
 pytestmark = needs_real_dumps()
 MESH = "pp=4,dp=2,tp=2"
-"""Of the job that the dumps are of."""
+"""The mesh of the job in the dumps."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def agent_of(spool: Path, collector: CollectorClient) -> Iterator[None]:
 
 
 def recorders(collector: CollectorClient) -> dict[int, dict[str, Any]]:
-    """By rank, what the store holds of its flight recorder."""
+    """The flight-recorder evidence in the store, by rank."""
     rows = collector.read(Evidence(run_id=RUN, attempt=0, kinds=("flight-recorder",))).to_pylist()
     return {row["rank"]: json.loads(row["body"]) for row in rows}
 
@@ -63,7 +63,7 @@ def diagnosed(collector: CollectorClient) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_the_injected_ranks_are_named_from_what_nccls_handler_tells(
+def test_injected_ranks_are_named_from_the_dumps_of_the_nccl_trace_handler(
     case: Path, tmp_path: Path, collector: CollectorClient
 ) -> None:
     spool = tmp_path / "spool"
@@ -74,7 +74,9 @@ def test_the_injected_ranks_are_named_from_what_nccls_handler_tells(
     assert finding["evidence"]["flight_recorders"] == ["dump_nccl_trace_json of ranks 0-15"]
 
 
-def test_what_torch_writes_on_a_timeout_is_taken_as_the_ranks_end(tmp_path: Path, collector: CollectorClient) -> None:
+def test_dump_files_that_torch_writes_on_a_timeout_are_sent_and_diagnosed(
+    tmp_path: Path, collector: CollectorClient
+) -> None:
     spool = tmp_path / "spool"
     with stand_in_job(spool, cases()[0], MESH, "WRITE"), agent_of(spool, collector):
         until(lambda: states(collector) == {"alive"}, seconds=60, what="the stall in the store")

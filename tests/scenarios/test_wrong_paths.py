@@ -1,4 +1,4 @@
-"""Paths that cannot work, on every option that takes one: status 2, one line, a hint; never a traceback or a wait."""
+"""Invalid paths for options of every command: status 2, one line and a hint; no traceback and no wait."""
 
 import os
 import subprocess
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.command import Answer, rankscope
-from tests.scenarios.test_bad_input import says
+from tests.scenarios.test_bad_input import assert_error
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """One of each kind that is not what a command wants."""
+    """One invalid path of each kind."""
     folder = tmp_path_factory.mktemp("paths")
     (folder / "file").write_text("x")
     (folder / "loop").symlink_to(folder / "loop")
@@ -38,17 +38,17 @@ WRONG_PATHS = [
 
 
 @pytest.mark.parametrize("arguments", WRONG_PATHS, ids=" ".join)
-def test_a_path_that_cannot_work_is_an_error_with_a_hint(arguments: tuple[str, ...], paths: dict[str, str]) -> None:
+def test_invalid_path_is_an_error_with_a_hint(arguments: tuple[str, ...], paths: dict[str, str]) -> None:
     *words, last = arguments
     scheme, colon, kind = last.rpartition(":")
     answer = rankscope(*(paths.get(word, word) for word in words), f"{scheme}{colon}{paths[kind]}")
-    says(answer, 2, paths[kind])
+    assert_error(answer, 2, paths[kind])
     assert len(answer.error.strip().splitlines()) == 3, answer.error
 
 
 @pytest.mark.parametrize("variable", ["RANKSCOPE_TOKEN_FILE", "RANKSCOPE_CA_FILE"])
-def test_a_secret_in_a_fifo_is_refused(variable: str, paths: dict[str, str]) -> None:
-    says(rankscope("runs", "--store", "https://127.0.0.1:9", **{variable: paths["fifo"]}), 2, variable)
+def test_fifo_as_token_or_certificate_file_is_rejected(variable: str, paths: dict[str, str]) -> None:
+    assert_error(rankscope("runs", "--store", "https://127.0.0.1:9", **{variable: paths["fifo"]}), 2, variable)
 
 
 @pytest.fixture
@@ -65,17 +65,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("command", [pytest.param("train", marks=pytest.mark.long), "demo"])
 def test_a_full_disk_ends_a_command_with_a_hint(command: str, small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(b"x" * 16_384)
-    says(rankscope(command, "--steps", 1, "--out", small_disk / "out"), 2, "free some space")
+    assert_error(rankscope(command, "--steps", 1, "--out", small_disk / "out"), 2, "free some space")
 
 
-def test_a_full_output_is_said() -> None:
+def test_full_output_device_is_reported_with_a_hint() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "ui.cli", "doctor", "--json"]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    says(Answer(status=ended.returncode, out="", error=ended.stderr), 2, "No space left on device")
+    assert_error(Answer(status=ended.returncode, out="", error=ended.stderr), 2, "No space left on device")
 
 
-def test_a_closed_pipe_is_neither_health_nor_a_finding() -> None:
+def test_closed_output_pipe_exits_with_status_141_and_no_message() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "ui.cli", "doctor", "--json"]

@@ -1,11 +1,11 @@
-"""Six runs whose names tell nothing, in one store: five have a fault each, one has none. Can somebody tell which?
+"""Six runs with neutral names in one store: five have one fault each, one has none. A user must find out which.
 
 python -m tests.scenarios.unlabelled_runs OUT [--seed 0]          then: rankscope ui --store embedded:OUT/store
 
     slow rank, flap, hang, healthy    real: eight gloo ranks (dp2 x pp2 x tp2) over four network namespaces
     slow stage, long sequences        simulated: 32 ranks (dp4 x pp4 x tp2) on eight hosts
 
-OUT/truth.json says what is wrong with which. Needs root; takes three minutes of two cores.
+OUT/truth.json has the fault of each run. Needs root. Takes three minutes on two cores.
 """
 
 import argparse
@@ -39,7 +39,7 @@ NUM_STEPS = 30
 SETTLED_STEP = 8
 NUM_FLAPS, FLAP_S, STEPS_BETWEEN = 3, 3.0, 4
 TIMEOUT_S = 60.0
-"""After which a collective of a job gives up: long after a flap."""
+"""Timeout of collectives: much longer than a flap."""
 LONG_STEP_MICROBATCHES = 4
 SIMULATED = Topology(dp=4, pp=4, tp=2)
 SIMULATED_RANKS_PER_HOST = 4
@@ -47,22 +47,22 @@ SIMULATED_RANKS_PER_HOST = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlabelled:
-    """A run, and what is wrong with it."""
+    """A run, and its fault."""
 
     run_id: str
     fault: str
     """One of ``FAULTS``."""
     rank: int = -1
-    """Of a slow rank or a hang; -1: no one rank."""
+    """The rank that is slow or hangs; -1: no single rank."""
     host: str = ""
     pp: int = -1
-    """Of a slow stage."""
+    """The slow stage."""
     device: str = ""
-    """Of a flap."""
+    """The device that flaps."""
 
 
 def drawn(seed: int) -> list[Unlabelled]:
-    """The six by name: which is which, and where its fault sits, by the seed alone."""
+    """The six runs in order of their names. Faults and places are drawn from the seed."""
     draw = random.Random(seed)
     faults = draw.sample(FAULTS, len(FAULTS))
     return [_drawn(f"run-{letter}", fault, draw) for letter, fault in zip("abcdef", faults, strict=True)]
@@ -82,7 +82,7 @@ def _drawn(run_id: str, fault: str, draw: random.Random) -> Unlabelled:
 
 
 def make_runs(folder: Path, seed: int) -> list[Unlabelled]:
-    """All six into ``folder/store``, which nobody holds open afterwards."""
+    """Write all six runs into ``folder/store``, and close it."""
     folder.mkdir(parents=True, exist_ok=True)
     runs = drawn(seed)
     with Cluster() as cluster, Collector(cluster, folder / "store") as collector, Zygote(folder) as zygote:
@@ -101,7 +101,7 @@ def make_runs(folder: Path, seed: int) -> list[Unlabelled]:
 
 
 def train(run: Unlabelled, collector: Collector, out: Path, zygote: Zygote) -> None:
-    """A real one, to its end; one that hangs until the store says so."""
+    """Train a real run to its end. A run that hangs is trained until its verdict is in the store."""
     out.parent.mkdir(exist_ok=True)
     job = Job(
         collector.cluster,
@@ -129,7 +129,7 @@ def train(run: Unlabelled, collector: Collector, out: Path, zygote: Zygote) -> N
 
 
 def _is_explained(run: Unlabelled, collector: Collector) -> bool:
-    """Whether the store tells who holds the job up, and where that rank stands."""
+    """Whether the store has the rank at fault and its stack."""
     if accused_now(collector, run.run_id) != (run.rank,):
         return False
     verdict = stored_verdict(collector, run.run_id, 0)
@@ -137,7 +137,7 @@ def _is_explained(run: Unlabelled, collector: Collector) -> bool:
 
 
 def _config(run: Unlabelled) -> TrainConfig:
-    """Steps of about a second, but where the time goes to flaps."""
+    """Steps of about a second, except in the run with flaps."""
     config = quick_config(NUM_STEPS + NUM_FLAPS * STEPS_BETWEEN if run.fault == "flap" else NUM_STEPS)
     if run.fault == "flap":
         return config
@@ -145,13 +145,13 @@ def _config(run: Unlabelled) -> TrainConfig:
 
 
 def _fault(run: Unlabelled) -> str:
-    """As the trainer reads it."""
+    """The fault in the format of the trainer."""
     faults = {"slow rank": f"slow:rank={run.rank},factor=2", "hang": f"hang:rank={run.rank},step=15,how=spin"}
     return faults.get(run.fault, "none")
 
 
 def put_simulated(run: Unlabelled, store: Store, seed: int) -> None:
-    """One that is too dear to train."""
+    """Store a simulated run, which would need too many ranks to train."""
     fault = f"stage:pp={run.pp},factor=1.4" if run.fault == "slow stage" else "sequences:spread=0.4"
     plan = SimulatedRun(
         name=run.run_id,

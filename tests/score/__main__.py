@@ -3,7 +3,7 @@
 python -m tests.score [--tune] [--count 720] [--stragglers 300] [--large 12] [--write]
 
 Simulated runs, drawn from seeds (``cases.py``): those of the page, or with ``--tune`` those that thresholds may be
-tuned on. ``--write`` puts the table into docs/accuracy.md. Exit status 1 where a bound is broken.
+tuned on. ``--write`` puts the table into docs/accuracy.md. Exit status 1 if a bound is broken.
 """
 
 import argparse

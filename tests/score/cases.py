@@ -1,8 +1,8 @@
-"""Runs whose truth is known: what the scoreboard asks the detectors about.
+"""Simulated runs with known truth, for the scoreboard.
 
 A case is drawn from its seed alone: kind of fault, size, place, grid, noise, clocks. Seeds below ``REPORTING`` are for
-tuning thresholds (those used were below 1,000,000); those from it on are for the page, and nobody tunes on them. Every
-third case is healthy.
+tuning thresholds (those used were below 1,000,000); those from it on are for the page only. Every third case is
+healthy.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,13 +44,13 @@ MESHES = tuple(
         ),
     )
 )
-"""Of jobs that shard their parameters."""
+"""Meshes of jobs that shard their parameters."""
 LARGE = (Topology(dp=32, pp=8, tp=8), Topology(dp=192, pp=8, tp=8))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A run, and what sort of fault it has."""
+    """A run, and the sort of its fault."""
 
     name: str
     """``healthy``, or the fault in a word."""
@@ -139,7 +139,7 @@ def _run(random: Random, seed: int) -> SimulatedRun:
 
 
 def _fit(name: str, run: SimulatedRun) -> SimulatedRun:
-    """The run made such that the fault can happen in it."""
+    """The run, changed so that the fault can happen in it."""
     if name == "heavy stage" and run.topology.pp == 1:
         run = replace(run, topology=Topology(dp=4, pp=4), num_microbatches=8)
     if name == "host contention":
@@ -148,7 +148,7 @@ def _fit(name: str, run: SimulatedRun) -> SimulatedRun:
         run = replace(run, collects_by_plan=False)
     if name == "slow checkpoint":
         run = replace(run, checkpoint_every=10 if run.topology.pp > 1 else 25, num_steps=100)
-    if name == "slow link":  # a host is one cell of the grid: else all groups share it, and nothing tells them apart
+    if name == "slow link":  # a host is one cell of the grid, so that groups on different links can be distinguished
         run = replace(run, topology=PLACED[run.seed % len(PLACED)], num_chunks=1, num_microbatches=8)
         run = replace(run, gpus_per_host=run.topology.tp)
     if name == "communication decline" and min(run.topology.dp, run.topology.pp) < 4:
@@ -156,7 +156,7 @@ def _fit(name: str, run: SimulatedRun) -> SimulatedRun:
     if name == "launch drift":  # where ranks share a processor, their launches scatter by more
         run = replace(run, device="cuda", noise=HEAVY if run.noise in (HEAVY, HEAVY_ON_CPU) else RECORDED)
         run = replace(run, topology=DRIFTING[run.seed % len(DRIFTING)], num_chunks=1, num_microbatches=8, num_steps=80)
-    if name == "throttled GPU":  # who computes on CPUs has none
+    if name == "throttled GPU":  # a job on CPUs has no GPU
         run = replace(run, device="cuda", noise=HEAVY if run.noise in (HEAVY, HEAVY_ON_CPU) else RECORDED)
     if name in ("slow host", "flapping card", "throttled GPU") and run.topology.world_size <= 16:
         run = replace(run, gpus_per_host=2)
@@ -172,7 +172,7 @@ def _a_host(random: Random, run: SimulatedRun) -> str:
 
 
 def _begin(random: Random, run: SimulatedRun) -> int:
-    """The first step of the fault: half of them are there from the beginning."""
+    """The first step of the fault. Half of the faults start at the first step of the run."""
     late = random.random() < 0.5
     return run.first_step + (int(random.integers(1, run.num_steps // 2)) if late else 0)
 
@@ -238,7 +238,7 @@ def _slow_writer(random: Random, run: SimulatedRun) -> Fault:
 
 
 def _flap(random: Random, run: SimulatedRun) -> Fault:
-    """Of the host's card, or of the one beside a GPU."""
+    """Flaps of the card of a host, or of the card beside a GPU."""
     seconds, times = float(random.choice([1.0, 2.0, 4.0, 10.0])), int(random.integers(3, 7))
     if random.random() < 0.5:
         return Flap(host=_a_host(random, run), seconds=seconds, times=times)
@@ -246,7 +246,7 @@ def _flap(random: Random, run: SimulatedRun) -> Fault:
 
 
 def _throttle(random: Random, run: SimulatedRun) -> Fault:
-    """In waves of half a minute and more, for good, or ever more."""
+    """In waves of half a minute or more, permanent, or increasing."""
     settings: dict[str, Any] = {
         "factor": float(random.choice([1.1, 1.2, 1.3, 1.5, 2.0])),
         "reason": str(random.choice(["heat", "power", "brake"])),

@@ -3,7 +3,7 @@
 python -m tests.score.compare [--pairs 200] [--seed 8000000] [--json] [--write]
 
 In the other half, B has one stage that takes 3% longer on all ranks, or one rank that computes 10% slower. Exit status
-1 where a bound is broken.
+1 if a bound is broken.
 """
 
 import argparse
@@ -56,7 +56,7 @@ NOTE = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two runs, and how B differs."""
+    """Two runs, and the difference of B."""
 
     name: str
     seed: int
@@ -96,7 +96,7 @@ class Outcome:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether something is named that is not the fault."""
+        """Whether something other than the fault is named."""
         stages, ranks = self.expected
         extra = set(self.stages) - set(stages) or set(self.ranks) - set(ranks)
         return bool(extra) or (self.pair.fault is None and not self.is_right) or self.verdict is Verdict.FASTER
@@ -204,7 +204,7 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
 
 
 def _detectable(outcomes: Sequence[Outcome]) -> str:
-    """How large a change of each stage must be, in the pairs with recorded noise."""
+    """The smallest detectable change of each stage, in the pairs with recorded noise."""
     plain = [each for each in outcomes if each.pair.b.noise in (RECORDED, ON_CPU)]
     names = sorted({name for each in plain for name in each.detectable})
     rows = []

@@ -1,6 +1,6 @@
 """Labelled hangs for the scoreboard, each with the evidence of every source, and with false evidence.
 
-A false source shows something else than the hang, and nobody says so:
+A false source shows something else than the hang, and is not marked as false:
 
     earlier hang      the same job, hung before, because of another rank
     healthy moment    the same job, taken while it moved
@@ -28,12 +28,12 @@ FAMILIES = {
 MOST_ATTEMPTS = 20
 
 Sources = Mapping[str, Found | None]
-"""By source. None: it is not readable at all."""
+"""The evidence by source. None: the source is not readable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangCase:
-    """A hang, and what is at hand of it."""
+    """A hang and its evidence."""
 
     name: str
     family: str
@@ -41,13 +41,13 @@ class HangCase:
     whole: Sources
     """Every rank reports everything that its source can show."""
     partial: Sources = field(default_factory=dict)
-    """Some ranks left nothing, or not everything."""
+    """Some ranks left no evidence, or only a part of it."""
     false: Mapping[str, Sources] = field(default_factory=dict)
-    """By kind."""
+    """False sources by kind."""
 
 
 def simulated_case(family: str, seed: int, folder: Path) -> HangCase | None:
-    """The hang of a seed; None if the trouble never comes."""
+    """The hang of a seed. None: the fault never causes a hang."""
     trouble = FAMILIES[family]
     job = simulated_job(seed, Backend.NCCL, trouble)
     job.run()
@@ -89,7 +89,7 @@ def _one(
 def _earlier(
     seed: int, trouble: Trouble, job: SimulatedJob, folder: Path, rng: random.Random, stated: int | None
 ) -> dict[str, Found | None]:
-    """Another rank has the trouble, at another place."""
+    """The job hung before, because of another rank and at another place."""
     innocent = [rank for rank in range(job.grid.world_size) if rank not in job.troubled]
     for _ in range(MOST_ATTEMPTS):
         before = simulated_job(seed, Backend.NCCL, trouble)
@@ -104,7 +104,7 @@ def _earlier(
 def _healthy(
     seed: int, trouble: Trouble, folder: Path, rng: random.Random, stated: int | None
 ) -> dict[str, Found | None]:
-    """Somewhere in the middle. RAS is read twice, and the job moves in between."""
+    """The healthy job in the middle of its program. RAS is read twice, and the job moves in between."""
     rounds = _free_of_faults(seed, trouble).run()
     first, second = sorted(rng.randint(1, max(1, rounds - 1)) for _ in range(2))
     moments = [_free_of_faults(seed, trouble) for _ in range(2)]
@@ -125,8 +125,8 @@ def _free_of_faults(seed: int, trouble: Trouble) -> SimulatedJob:
 
 
 def _moving(job: SimulatedJob, rng: random.Random) -> SimulatedJob:
-    """No watchdog reports. The stack of a rank that waits for nothing shows its own code. Half of the time this is one
-    rank, and the others wait for it: then the stacks are like those of a hang."""
+    """No watchdog reports. The stack of a rank that does not wait shows its own code. In half of the cases only one
+    rank does not wait, and the others wait for it: then the stacks are like those of a hang."""
     alone = rng.randrange(len(job.ranks)) if rng.random() < 0.5 else None
     for one in job.ranks:
         one.stopped = one.waits_for is None if alone is None else one.rank == alone
@@ -140,7 +140,7 @@ def _rotation(size: int, rng: random.Random) -> list[int]:
 
 
 def renumbered(job: SimulatedJob, numbers: Sequence[int]) -> SimulatedJob:
-    """``numbers``: by rank, its other number. Members of a group are in the order of their numbers."""
+    """``numbers``: the new number of each rank. Members of a group are in the order of their numbers."""
     groups = tuple(replace(one, members=tuple(sorted(numbers[rank] for rank in one.members))) for one in job.groups)
     ranks = sorted((_renumbered(one, numbers) for one in job.ranks), key=lambda one: one.rank)
     return replace(job, groups=groups, ranks=tuple(ranks), troubled={numbers[rank] for rank in job.troubled})

@@ -24,7 +24,7 @@ SOURCES = (DUMPS, LOG, RAS, STACKS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What is not there of the evidence."""
+    """The part of the evidence that is missing."""
 
     gone: tuple[int, ...] = ()
     """Ranks that left nothing in a source."""
@@ -63,7 +63,7 @@ def write_source(
 
 
 def read_source(source: str, folder: Path, world_size: int | None) -> Found | None:
-    """What the command reads of one source; None if nothing is readable."""
+    """The evidence that the command reads from one source; None if nothing is readable."""
     try:
         return find_evidence(_options(source, folder, world_size))[0]
     except UnreadableError:

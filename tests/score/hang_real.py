@@ -27,7 +27,7 @@ _RANK = re.compile(r"rank=(\d+)")
 
 
 def published_cases(folder: Path) -> list[HangCase]:
-    """The cases at hand. The false evidence of each is that of another one."""
+    """The published cases. The false evidence of a case is the evidence of another case."""
     found = []
     for case in cases():
         place = folder / case.name

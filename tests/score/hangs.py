@@ -4,8 +4,8 @@ python -m tests.score.hangs [--tune] [--count 20] [--trials DIR ...] [--rows FIL
 
 ``--trials``: folders that ``python -m tests.scenarios.hang_trials --out DIR`` left.
 
-Exit status 1 where an innocent rank is named although the true sources contradict it, where a verdict is undecided
-without asking for more evidence, or where it says that nothing is stalled. The true sources contradict a false one if
+Exit status 1 if an innocent rank is named although the true sources contradict it, if a verdict is undecided
+without a request for more evidence, or if it says that nothing is stalled. The true sources contradict a false one if
 they name faulty ranks by themselves, or if the verdict lists a contradiction.
 """
 
@@ -43,12 +43,12 @@ ALL, SOME_GONE = "all", "some"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A case, seen with some sources."""
+    """The verdict on a case from some of its sources."""
 
     case: str
     family: str
     sources: str
-    """As the table calls them."""
+    """The sources, as in the table."""
     reporting: str
     """``ALL`` or ``SOME_GONE`` of the ranks; empty beside a false source."""
     false: str = ""
@@ -60,7 +60,7 @@ class Judged:
 
 
 def outcome_of(verdict: HangVerdict, guilty: frozenset[int]) -> str:
-    """What a verdict is worth."""
+    """The outcome of a verdict, such as exact or wrong."""
     named = set(verdict.initiating)
     if named - guilty:
         return INNOCENT

@@ -1,8 +1,8 @@
-"""The scoreboard's real part: eight gloo ranks on this machine, each run with a fault inside or from outside, or none.
+"""The real part of the scoreboard: runs of eight gloo ranks on this machine, with a fault inside or outside, or none.
 
 python -m tests.score.real [--only N ...] [--out DIR] [--write]
 
-``--write`` puts the table into docs/accuracy.md. Exit status 1 where a run was not judged exactly.
+``--write`` puts the table into docs/accuracy.md. Exit status 1 if a verdict was not exact.
 """
 
 import argparse
@@ -22,6 +22,9 @@ HEADINGS = ("run", "expected", "reported", "exact")
 NOTE = """\
 Eight ranks (dp 2, pp 2, tp 2) run the demo's training on the cores of one machine. Faults from outside begin
 after eight healthy steps. *Reported*: the findings of `rankscope diagnose` up to twenty steps later.
+
+The table is of a machine without other work. The run with garbage collection (`--only 7`) was repeated beside other
+work: it was named in two of seven runs, and nothing else was reported. Without other work it was named in both repeats.
 """
 
 NamedRanks = list[tuple[str, list[int]]]
@@ -30,7 +33,7 @@ NamedRanks = list[tuple[str, list[int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Real:
-    """A run, and what is right."""
+    """A run and its right verdict."""
 
     name: str
     truth: NamedRanks

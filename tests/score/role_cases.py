@@ -25,7 +25,7 @@ RoleFaults = Callable[[Random, SimulatedRun], tuple[Fault, ...]]
 
 
 def role_case(name: str, seed: int) -> Case:
-    """A run for one row of the table. The name says what is wrong."""
+    """A run for one row of the table. The name is that of the fault."""
     random = np.random.default_rng([seed, 11, [*CASES].index(name)])
     plan = _with_roles(random, seed) if name.startswith("roles") else _with_experts(random, seed)
     return Case(name=name, seed=seed, plan=replace(plan, faults=CASES[name](random, plan)))

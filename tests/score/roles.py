@@ -2,7 +2,7 @@
 
 python -m tests.score.roles [--tune] [--count 100] [--write]
 
-Exit status 1 where a bound is broken.
+Exit status 1 if a bound is broken.
 """
 
 import argparse

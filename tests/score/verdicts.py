@@ -1,4 +1,4 @@
-"""Right or wrong: findings beside the truth."""
+"""Findings compared with the truth."""
 
 from dataclasses import dataclass, replace
 
@@ -11,22 +11,22 @@ from tests.score.cases import Case
 from tests.score.windows import until
 
 LOOKS = (6, 8, 10, 12, 15, 20, 25, 30, 40, 60)
-"""Steps since a fault began after which it is asked again."""
+"""The detectors run again after these numbers of steps since the start of a fault."""
 TIMED_RANKS = 64
 MOST_OF = 0.5
-"""A fault on more of the ranks than this is everybody's: nobody in particular is to be named."""
+"""A fault on a larger share of the ranks concerns the whole job: no rank must be named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the detectors made of a case."""
+    """The findings of all detectors on a case."""
 
     case: Case
     truth: tuple[Truth, ...]
     findings: tuple[Finding, ...]
-    """Without what is merely missing."""
+    """Without those about insufficient evidence."""
     steps: int | None = None
-    """From the first step of the fault to the first look that named it exactly; None where it was not timed."""
+    """From the first step of the fault to the first exact finding; None: not timed."""
 
     @property
     def right(self) -> list[Finding]:
@@ -36,25 +36,25 @@ class Verdict:
 
     @property
     def of_kind(self) -> list[Finding]:
-        """Findings of the right kind, whoever they accuse."""
+        """Findings of the right kind, with any suspects."""
         return [one for one in self.findings if any(one.kind == truth.kind for truth in self.truth)]
 
     @property
     def wrong(self) -> list[Finding]:
-        """What should not have been said. A healthy run may be told what is no trouble."""
+        """Wrong findings. In a healthy run, findings of severity info are not wrong."""
         told = self.findings if self.truth else [one for one in self.findings if one.severity is not Severity.INFO]
         return [one for one in told if one not in self.right]
 
 
 def is_exact(finding: Finding, truth: Truth, world_size: int) -> bool:
-    """Whether a finding names the fault and whom it sits with, all of them and no other."""
+    """Whether a finding names the fault and exactly its ranks."""
     wanted = () if len(truth.ranks) > MOST_OF * world_size else truth.ranks
     at_stage = truth.pp is None or finding.evidence.get("pp") == truth.pp
     return finding.kind == truth.kind and at_stage and finding.ranks == sorted(wanted)
 
 
 def verdict(case: Case, *, timed: bool = False) -> Verdict:
-    """Simulate a case and ask every detector; ``timed``: also on what was there earlier, until it is named."""
+    """Simulate a case and run all detectors. ``timed``: also on earlier parts of the run, until the fault is named."""
     simulation = simulate(case.plan)
     seen = view(simulation)
     findings = diagnose_view(seen).findings
@@ -69,7 +69,7 @@ def verdict(case: Case, *, timed: bool = False) -> Verdict:
 
 
 def steps_to_verdict(seen: RunView, truth: Truth) -> int | None:
-    """Steps from the first one of a fault to the first look that names it exactly; None: never."""
+    """Steps from the start of a fault to the first exact finding; None: never."""
     before = truth.first_step - int(seen.steps[0])
     for look in LOOKS:
         if before + look > len(seen.steps):

@@ -1,4 +1,4 @@
-"""A run as it was seen when it was younger."""
+"""A run as it was at an earlier step."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from diagnose.model.view import RunView, Series, Work
 
 
 def until(view: RunView, num_steps: int) -> RunView:
-    """The first ``num_steps`` steps of a view, and what hosts had told by their end."""
+    """The first ``num_steps`` steps of a view, and the samples of hosts up to the end of these steps."""
     last = int(view.steps[num_steps - 1])
     assert view.step_start_ns is not None
     ended_ns = int(view.step_start_ns[num_steps - 1] + view.step_ns[num_steps - 1])
@@ -32,11 +32,11 @@ def until(view: RunView, num_steps: int) -> RunView:
         samples={name: _series(one, last) for name, one in view.samples.items()},
         history=_series(view.history, last),
         step_start_ns=view.step_start_ns[:num_steps],
-        fleet=_told_by(view.fleet, ended_ns),
+        fleet=_sampled_until(view.fleet, ended_ns),
     )
 
 
-def _told_by(fleet: Fleet, ended_ns: int) -> Fleet:
+def _sampled_until(fleet: Fleet, ended_ns: int) -> Fleet:
     series = {metric: tuple(_until(one, ended_ns) for one in many) for metric, many in fleet.series.items()}
     events = tuple(event for event in fleet.events if event.at_ns <= ended_ns)
     return replace(fleet, series=series, events=events)

@@ -1,8 +1,8 @@
-"""Collectors over one database as a game of single steps, so that any order of them can be played.
+"""A model of collectors that share one database. It runs in single steps, so that any order of steps can be tested.
 
-Each collector is the real :class:`RowWriter` in a thread that runs only while the scheduler lets it, up to its next
-step at the database: register, check, send, store, claim, settle, read. In between it may stand still for long, be
-killed, or lose its connection; what it had sent then goes on by itself and is stored later, or never.
+Each collector is the real :class:`RowWriter` in a thread. The scheduler lets the thread run to its next step at the
+database: register, check, send, store, claim, settle, read. Between steps, a collector may be paused for long, killed,
+or lose its connection. An insert that it had sent then continues without it, and is stored later or never.
 """
 
 import random
@@ -25,15 +25,15 @@ from telemetry.wire.codec import Ack, Batch
 
 RUN = "run"
 PATIENCE = 40
-"""Steps that ``settle`` waits before it says that the database does not answer."""
+"""Steps that ``settle`` waits before it raises an error."""
 
 
 class Killed(BaseException):
-    """SIGKILL: nothing may catch it and go on."""
+    """SIGKILL. No code may catch it and continue."""
 
 
 class Thread:
-    """A thread that runs from step to step, when told."""
+    """A thread that runs one step for each call of ``advance``."""
 
     def __init__(self, body: Callable[["Thread"], None]) -> None:
         self._go = threading.Semaphore(0)
@@ -51,13 +51,13 @@ class Thread:
         self._back.release()
 
     def advance(self) -> None:
-        """Let it run to its next step."""
+        """Run the thread to its next step."""
         if not self.over:
             self._go.release()
             self._back.acquire()
 
     def pause(self) -> None:
-        """Called in the thread: here another may go on."""
+        """Called in the thread: wait here, so that another thread can run."""
         self._back.release()
         self._go.acquire()
         if self._killed:
@@ -72,7 +72,7 @@ class Thread:
 
 @dataclass(eq=False)
 class Insert:
-    """An insert that the database knows."""
+    """An insert that is registered in the database."""
 
     table: str
     rows: list[tuple[int, int]]
@@ -81,7 +81,7 @@ class Insert:
 
 @dataclass
 class Database:
-    """Ranks' rows, claims, and the inserts that run. The switches leave out a part of the protocol each."""
+    """Rows of ranks, claims and running inserts. Each switch disables one part of the protocol."""
 
     chance: random.Random
     confirms: bool = True
@@ -91,7 +91,7 @@ class Database:
     claims: dict[int, int] = field(default_factory=dict)
     running: set[Insert] = field(default_factory=set)
     strays: list[Insert] = field(default_factory=list)
-    """Running, and nobody waits for them."""
+    """Running inserts whose collector no longer waits."""
 
     def store(self, insert: Insert) -> None:
         if insert.table == "claims":
@@ -101,7 +101,7 @@ class Database:
             self.rows.update(insert.rows)
 
     def resolve_a_stray(self) -> None:
-        """One insert that nobody waits for ends: what was sent may be stored, what was not cannot."""
+        """End one stray insert. It may be stored if it was sent, otherwise it is not."""
         if self.strays:
             insert = self.strays.pop(self.chance.randrange(len(self.strays)))
             if insert.sent and self.chance.random() < 0.5:
@@ -110,7 +110,7 @@ class Database:
 
 
 class Connection:
-    """A collector's way to the database: its store and its reader."""
+    """A collector's connection to the database: its store and its reader."""
 
     def __init__(self, database: Database, thread: Thread, *, faults: Callable[[], bool]) -> None:
         self._database = database
@@ -195,7 +195,7 @@ class Connection:
         )
 
     def _step(self) -> None:
-        """Another may go on here, and the connection may break."""
+        """Let another thread run here. The connection may break."""
         self._thread.pause()
         if self._faults():
             raise UnreachableError("the connection broke", hint="later")
@@ -210,21 +210,21 @@ class Connection:
 
 @dataclass(eq=False)
 class Request:
-    """A batch on its way, and what became of it."""
+    """A batch in a queue, and its outcome."""
 
     batch: Batch
     outcome: Outcome | None = None
 
 
 class Collector:
-    """A real writer in a thread of the game, with a queue."""
+    """A real writer in a thread of the model, with a queue."""
 
     def __init__(self, database: Database, *, faults: Callable[[], bool]) -> None:
         self._database = database
         self._faults = faults
         self.queue: list[Request] = []
         self.stopped_for = 0
-        """Turns that it stands still (SIGSTOP)."""
+        """Turns for which the collector is paused (SIGSTOP)."""
         self.idle = True
         self.thread = Thread(self._serve)
 
@@ -244,7 +244,7 @@ class Collector:
 
 @dataclass
 class Agent:
-    """Sends the rows of its ranks in order, and again until they are acknowledged; to any collector."""
+    """Sends the rows of its ranks in order to any collector, again until they are acknowledged."""
 
     ranks: tuple[int, ...]
     num_rows: int
@@ -258,7 +258,7 @@ class Agent:
         return self.acked == self.num_rows
 
     def act(self, collectors: list[Collector], database: Database) -> None:
-        """Send, or look at the answer, or give up waiting for it."""
+        """Send a batch, read its outcome, or stop waiting for it."""
         if self._request is None:
             if not self.done:
                 self._send(self.chance.choice(collectors))
@@ -286,10 +286,10 @@ class Agent:
 
 
 def play(seed: int, *, turns: int = 400, **switches: bool) -> None:
-    """One schedule, to its end.
+    """Run one schedule to its end.
 
     Raises:
-        AssertionError: a row was stored twice, or one that was acknowledged is not there.
+        AssertionError: a row was stored twice, or an acknowledged row is missing.
     """
     chance = random.Random(seed)
     database = Database(chance, **switches)

@@ -1,12 +1,12 @@
-"""The schema of a cluster on the engine of today, as far as one process is a cluster: one shard, no Keeper.
+"""The schema of a cluster on the current engine, in one process: one shard, no Keeper.
 
-    formatQuery   every statement as it goes to servers
-    executed      without ON CLUSTER (it needs Keeper): Replicated tables over the engine's keeper of tests,
-                  then plain ones in their place, to be filled and asked
+    formatQuery   every statement as it is sent to servers
+    executed      without ON CLUSTER (it needs Keeper): Replicated tables over the engine's test keeper,
+                  then plain tables in their place, which are filled and queried
 
     python -m tests.telemetry.clustered_store
 
-Engines take their configuration when the process opens the first, so this is one of its own.
+A process gives its configuration to the first engine that it opens, so this runs in a separate process.
 """
 
 import json
@@ -41,9 +41,10 @@ def main() -> None:
         config = Path(folder, "config.xml")
         config.write_text(_CONFIG)
         engine = Session(f":memory:?config-file={config}")
+        empty = EmbeddedStore()
         told = {
-            "statements": planned(EmbeddedStore()),
-            "not_sql": [sql for sql in planned(EmbeddedStore()) if not is_sql(EmbeddedStore(), sql)],
+            "statements": planned(empty),
+            "not_sql": [sql for sql in planned(empty) if not is_sql(empty, sql)],
             "replicated": replicated_tables(EmbeddedStore()),
             "differ": different_answers(EmbeddedStore(), EmbeddedStore()),
             "running": str(engine.query(running_on_cluster("one", "'nobody'"), "TSV")),
@@ -52,9 +53,9 @@ def main() -> None:
 
 
 def planned(store: EmbeddedStore) -> list[str]:
-    """All that servers of cluster ``one`` are told, from an empty database on."""
+    """All statements for the servers of cluster ``one``, starting from an empty database."""
     database = replace(store.database, cluster="one")
-    return migrations.plan(database) + retention.plan(database, 30)
+    return migrations.plan(database) + retention.plan(database, retention.Limits(raw_days=30))
 
 
 def is_sql(store: EmbeddedStore, statement: str) -> bool:
@@ -66,7 +67,7 @@ def is_sql(store: EmbeddedStore, statement: str) -> bool:
 
 
 def replicated_tables(store: EmbeddedStore) -> list[str]:
-    """The tables that the engine made as they are: over Keeper, and spread over the cluster."""
+    """The tables that the engine created with a Replicated engine."""
     for statement in planned(store):
         if "CREATE TABLE" in statement:
             store.database.execute(statement.replace(" ON CLUSTER one", ""))
@@ -75,7 +76,7 @@ def replicated_tables(store: EmbeddedStore) -> list[str]:
 
 
 def different_answers(plain: EmbeddedStore, spread: EmbeddedStore) -> list[str]:
-    """The queries whose answers depend on whether the tables are spread."""
+    """The queries whose answers differ between plain and distributed tables."""
     plain.migrate()
     for statement in planned(spread):
         spread.database.execute(_REPLICATED.sub(r"\1(\2)", statement.replace(" ON CLUSTER one", "")))
@@ -94,5 +95,5 @@ if __name__ == "__main__":
     except Exception:
         traceback.print_exc()
     finally:
-        # The engine's keeper of tests does not come to an end by itself.
+        # The engine's test keeper does not end by itself.
         os._exit(status)

@@ -1,4 +1,4 @@
-"""Stores of both kinds, each empty; and a recorder without a file."""
+"""Empty stores of both kinds, and a recorder without a file."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def on_server(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 @pytest.fixture(params=["embedded", pytest.param("on_server", marks=pytest.mark.clickhouse)])
 def store(request: pytest.FixtureRequest) -> Store:
-    """Each kind in turn."""
+    """An empty store of each kind in turn."""
     chosen: Store = request.getfixturevalue(request.param)
     return chosen
 

@@ -1,4 +1,4 @@
-"""A real store that fails on request, before or after it has done its work."""
+"""A real store that fails on request, before or after it has executed a call."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -10,21 +10,21 @@ from telemetry.stores.interface import Parameter, Store
 
 
 class FaultyStore:
-    """Passes everything on to ``store``, but for the faults that are switched on."""
+    """Passes every call on to ``store``, except for the faults that are switched on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.down = False
-        """Nothing answers."""
+        """Every call fails."""
         self.drop_answers = False
-        """Inserts are done, and then reported as failed: the connection broke on the way back."""
+        """Inserts are stored and then reported as failed, as if the connection broke before the answer."""
         self.broken = False
-        """Inserts meet a fault of ours."""
+        """Inserts raise an unexpected exception, as from a defect of this package."""
         self.gate = threading.Event()
-        """Inserts wait for it."""
+        """Inserts wait until this event is set."""
         self.gate.set()
         self.waiting = False
-        """Whether an insert has come to the gate."""
+        """Whether an insert has reached the gate."""
 
     def migrate(self) -> None:
         self._store.migrate()

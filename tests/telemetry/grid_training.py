@@ -1,5 +1,5 @@
-"""A tiny model on eight gloo ranks, on several meshes: DTensor tensor and sequence parallel, fully_shard, pipelining;
-the traffic of context and expert parallelism.
+"""A tiny model on eight gloo ranks and several meshes. It uses DTensor tensor and sequence parallelism, fully_shard,
+pipelining, and the communication of context and expert parallelism.
 """
 
 import json
@@ -29,11 +29,11 @@ from telemetry.topology import Topology
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Where the eight ranks lie, and who makes their groups."""
+    """The mesh of the eight ranks, and how their groups are created."""
 
     mesh: Topology
     descriptions: dict[str, str] | None = None
-    """What the groups along each axis are described as; None: they are those of a DeviceMesh."""
+    """Description of the groups along each axis. None: a DeviceMesh creates the groups."""
 
 
 GRID = Topology(dp=2, pp=2, tp=2)
@@ -55,7 +55,7 @@ EXPERTS = Job(
 )
 STEPS, MICROBATCHES = 3, 4
 SHAPE = (2, 4, 16)
-"""Of a microbatch: rows, sequence, hidden."""
+"""Shape of a microbatch: rows, sequence, hidden."""
 
 
 class Block(nn.Module):
@@ -68,7 +68,7 @@ class Block(nn.Module):
 
 
 def train_grid(folder: Path, *, traced: bool, job: Job = PLAIN) -> list[list[float]]:
-    """Train; the losses of each rank, by rank. Traced, the rank files lie in ``folder``."""
+    """Train. Return the losses of each rank, by rank. If ``traced``, the rank files are in ``folder``."""
     num_ranks = job.mesh.world_size
     torch.multiprocessing.start_processes(
         _train_rank, args=(folder, traced, job), nprocs=num_ranks, start_method="fork"
@@ -77,7 +77,7 @@ def train_grid(folder: Path, *, traced: bool, job: Job = PLAIN) -> list[list[flo
 
 
 Around = Callable[[], AbstractContextManager[None]]
-"""What a rank does around each of its forwards, besides."""
+"""A context that a rank enters around each of its forwards."""
 Step = Callable[[], float]
 
 
@@ -108,13 +108,13 @@ def device_mesh(job: Job, rank: int) -> DeviceMesh:
 
 
 def _group(members: list[list[int]], description: str, rank: int) -> dist.ProcessGroup:
-    """Every rank makes every group, as Megatron does; this rank's own."""
+    """Create every group, as every rank does in Megatron. Return the group of this rank."""
     made = [dist.new_group(ranks, group_desc=description) for ranks in members]
     return next(group for group, ranks in zip(made, members, strict=True) if rank in ranks)
 
 
 def steps(job: Job, mesh: DeviceMesh, num_steps: int, around_forward: Around = nullcontext) -> Iterator[Step]:
-    """The steps of this rank, each to be called once and in order; the answer is the loss."""
+    """The steps of this rank. Call each one once and in order. It returns the loss."""
     if "ep" in mesh.mesh_dim_names:
         model, run = _with_experts(mesh, around_forward)
     else:
@@ -141,7 +141,7 @@ def _step(number: int, run: Callable[[Tensor], Tensor], optimiser: torch.optim.O
 
 
 class _TimedStage(PipelineStage):
-    """A pipeline stage that records its computes."""
+    """A pipeline stage that records its compute spans."""
 
     around_forward: Around
 
@@ -169,7 +169,7 @@ def _pipelined(mesh: DeviceMesh, model: Block, around_forward: Around) -> Callab
 
 
 def _in_context(job: Job, mesh: DeviceMesh, model: Block, around_forward: Around) -> Callable[[Tensor], Tensor]:
-    """One stage, whose ranks exchange keys and values along ``cp`` in three ways, and tokens with the experts."""
+    """One stage. Its ranks exchange keys and values along ``cp`` in three ways, and tokens with the experts."""
     context = mesh["cp"].get_group()
     members = job.mesh.members(job.mesh.mask("dp", "cp")).tolist()
     experts = _group(members, EXPERT_GROUP, dist.get_rank())
@@ -192,7 +192,7 @@ def _in_context(job: Job, mesh: DeviceMesh, model: Block, around_forward: Around
 
 
 def _with_experts(mesh: DeviceMesh, around_forward: Around) -> tuple[Block, Callable[[Tensor], Tensor]]:
-    """Tokens go to the experts and come back, in the backward as well. Parameters are sharded over all ranks."""
+    """Tokens are sent to the experts and back, also in the backward. Parameters are sharded over all ranks."""
     torch.manual_seed(0)
     model, experts = Block(), mesh["ep"].get_group()
     everyone = list(range(dist.get_world_size()))

@@ -27,7 +27,7 @@ SLOW_RANK = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one rank did. ``name``: step, load, forward, backward, all-reduce or optimizer."""
+    """An operation of one rank. ``name``: step, load, forward, backward, all-reduce or optimizer."""
 
     rank: int
     step: int
@@ -41,7 +41,7 @@ class Span:
 
 
 def known_run(*, slow: float = 1.0, slow_load: float = 1.0, ranks: int = RANKS) -> list[Span]:
-    """The truth, whole microseconds: ``slow`` and ``slow_load`` are factors of rank 2."""
+    """The true spans, in whole microseconds. ``slow`` and ``slow_load`` are factors of rank 2."""
     rng = random.Random(7)
     spans: list[Span] = []
     for step in range(FIRST_STEP, FIRST_STEP + STEPS):
@@ -105,7 +105,7 @@ def write_torchtitan(folder: Path, spans: Sequence[Span]) -> None:
 
 
 def _forward_backward(spans: Sequence[Span]) -> Iterator[Span]:
-    """From the begin of the forward to the end of the collective, as a host sees it."""
+    """Spans from the start of the forward to the end of the collective, as a host measures them."""
     by_step = {(span.step, span.name): span for span in spans}
     for step in {span.step for span in spans}:
         first, last = by_step[step, "forward"], by_step[step, "all-reduce"]
@@ -173,7 +173,7 @@ _MEGASCAN = {"forward": "forward", "backward": "backward", "all-reduce": "allred
 
 
 def write_megascan(folder: Path, spans: Sequence[Span]) -> None:
-    """One file for each rank. Also layers inside the forward, and a send of the only pipeline stage."""
+    """One file for each rank, with layers inside the forward and a send of the only pipeline stage."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank in _ranks(spans):
         records: list[dict[str, Any]] = []
@@ -421,7 +421,7 @@ def write_chakra_json(folder: Path, spans: Sequence[Span]) -> None:
 
 
 def write_chakra_graph(folder: Path, spans: Sequence[Span]) -> None:
-    """A workload graph without begins: each operation depends on the one before."""
+    """A workload graph without start times. Each operation depends on the one before."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank in _ranks(spans):
         chain = [node for node in _nodes(of_rank(spans, rank)) if not node["cpu"]]

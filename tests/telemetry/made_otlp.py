@@ -39,7 +39,7 @@ def made_logs(*, trace_id: str = TRACE_ID) -> ExportLogsServiceRequest:
 
 
 def made_metrics() -> ExportMetricsServiceRequest:
-    """A metric of each kind with one point, and one without any."""
+    """A metric of each kind with one point, and one metric without points."""
     exemplar = m.Exemplar(as_int=4, trace_id=bytes.fromhex(TRACE_ID), time_unix_nano=AT_NS)
     number = m.NumberDataPoint(as_int=3, time_unix_nano=AT_NS, exemplars=[exemplar])
     histogram = m.HistogramDataPoint(count=2, sum=5, bucket_counts=[1, 1], explicit_bounds=[2.5], time_unix_nano=AT_NS)

@@ -1,6 +1,6 @@
-"""Files of PyTorch's profiler in the form that libkineto writes, with a GPU that no test needs.
+"""Files of PyTorch's profiler in the form that libkineto writes, with GPU events but without a GPU.
 
-Host times are microseconds from the beginning of a step, which is at ``STEP_US * number``.
+Host times are in microseconds. Step ``number`` starts at ``STEP_US * number``.
 """
 
 import gzip
@@ -24,14 +24,14 @@ def world(size: int) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class Profile:
-    """A file in the making."""
+    """A profiler file under construction."""
 
     rank: int = 0
     world_size: int = 1
     groups: Sequence[dict[str, Any]] = ()
     events: list[Any] = field(default_factory=list)
     told: dict[str, Any] = field(default_factory=dict)
-    """Top-level keys in place of the usual ones; None takes one away."""
+    """Top-level keys that replace the usual ones. None removes a key."""
 
     def host(self, category: str, name: str, at: float, dur: float, thread: int = HOST, **args: Any) -> "Profile":
         self.events.append(

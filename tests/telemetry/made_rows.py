@@ -24,14 +24,14 @@ DEFAULTS: dict[str, Any] = {
 
 
 def made(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows of a table; what a row does not say is its usual nothing."""
+    """Rows of a table. A missing column gets its default value."""
     schema = tables.TABLES[table]
     usual = {name: DEFAULTS.get(name, "" if schema.field(name).type == pa.string() else 0) for name in schema.names}
     return pa.Table.from_pylist([{**usual, **row} for row in rows], schema=schema)
 
 
 def numbered_spans(first_seq: int, count: int, *, rank: int = 0) -> pa.Table:
-    """Forward spans of one rank, numbered on from ``first_seq``."""
+    """Forward spans of one rank, numbered from ``first_seq``."""
     return made(
         "spans",
         (
@@ -51,15 +51,15 @@ def numbered_spans(first_seq: int, count: int, *, rank: int = 0) -> pa.Table:
 def of_run(
     rows: pa.Table, run_id: str = "run", attempt: int = 0, openings: Mapping[int, int] | None = None
 ) -> pa.Table:
-    """As an agent labels them for the wire; without ``openings`` they come from no folder."""
+    """Rows labelled for the wire, as an agent does. Without ``openings`` they belong to no folder."""
     return labelled(rows, run_id, attempt, openings)
 
 
 def owned(rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> pa.Table:
-    """With the columns that say whose they are."""
+    """Rows with the columns of their run and attempt."""
     return tables.owned(rows, run_id, attempt)
 
 
 def insert(store: Store, table: str, rows: pa.Table, *, run_id: str = "run", attempt: int = 0) -> None:
-    """Straight into a store."""
+    """Insert rows directly into a store."""
     store.insert(table, owned(rows, run_id=run_id, attempt=attempt))

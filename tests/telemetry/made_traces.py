@@ -1,4 +1,4 @@
-"""Traces in the form of the straggler analysis, made row by row."""
+"""Traces in the form of the straggler analysis, created row by row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Op:
     dp_rank: int = 0
     stage: int = 0
     rank: int = -1
-    """-1: where dp_rank and stage put it in a pipeline of two."""
+    """-1: computed from dp_rank and stage in a pipeline of two stages."""
     step: int = 1
     start_ts: float = 0.0
     duration: float = 0.25
@@ -28,7 +28,7 @@ class Op:
 
 
 def table(ops: Sequence[Op]) -> pa.Table:
-    """The columns as they are published."""
+    """The columns, with the types of the published trace."""
 
     def column(name: str, kind: pa.DataType) -> pa.Array:
         return pa.array([getattr(op, name) for op in ops], kind)
@@ -51,7 +51,7 @@ def table(ops: Sequence[Op]) -> pa.Table:
 
 
 def every_rank(*, steps: Sequence[int] = (1, 2), slow: float = 1.0) -> list[Op]:
-    """Two operations and a transfer on each of 2 x 2 ranks in each step; ``slow``: of rank 3."""
+    """Two operations and a transfer on each of 2 x 2 ranks in each step. ``slow``: factor of rank 3."""
     return [
         op
         for step in steps
@@ -67,7 +67,7 @@ def every_rank(*, steps: Sequence[int] = (1, 2), slow: float = 1.0) -> list[Op]:
 
 
 def save(folder: Path, rows: pa.Table | Sequence[Op], *, layout: str = LAYOUT, name: str = "made") -> Path:
-    """``trace-NAME.parquet`` and its layout in ``folder``; the trace's path."""
+    """Write ``trace-NAME.parquet`` and its layout into ``folder``. Return the path of the trace."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"meta-{name}.yaml").write_text(layout)
     path = folder / f"trace-{name}.parquet"

@@ -1,4 +1,4 @@
-"""A rank that trains a little under gloo with PyTorch's profiler on."""
+"""A rank that trains a few steps under gloo with PyTorch's profiler on."""
 
 import torch
 import torch.distributed as dist
@@ -9,7 +9,7 @@ FIRST_STEP = 1
 
 
 def train(folder: str, rank: str, world_size: str) -> None:
-    """The trace is ``FOLDER/rankN.json.gz``."""
+    """Train. The trace is written to ``FOLDER/rankN.json.gz``."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     meeting = f"file://{folder}/meeting"

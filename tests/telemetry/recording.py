@@ -1,4 +1,4 @@
-"""Recording in tests: a session in a folder of its own, and what it left there."""
+"""Recording in tests: a session in its own folder, and the records that it wrote."""
 
 import gc
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from telemetry.stages import SpanClock, Stage
 from telemetry.topology import Topology
 
 SMALL = 16
-"""Records of a segment of :func:`attach`."""
+"""Number of records in a segment of :func:`attach`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Recorded:
 
     @property
     def num_collections(self) -> int:
-        """Spans of garbage collections."""
+        """Number of spans of garbage collections."""
         return int((self._every_span["stage"] == Stage.GC).sum())
 
     @property
@@ -52,7 +52,7 @@ class Recorded:
 
     @property
     def clocks(self) -> list[SpanClock]:
-        """What the spans were measured with."""
+        """The clocks that measured the spans."""
         return [SpanClock(code) for code in self.spans["text_length"]]
 
     @property
@@ -72,8 +72,8 @@ def _as_is(at_ns: Any) -> Any:
 
 @contextmanager
 def session(spool: Path, **options: Any) -> Iterator[telemetry.Session]:
-    """A session that records for the length of the block. Garbage is collected only when the block says so: its spans
-    take records."""
+    """A session that records during the block. Automatic garbage collection is off, because its spans take
+    records."""
     gc.disable()
     started = telemetry.start("test", spool=spool, topology=Topology(), rank=0, agent=False, **options)
     try:
@@ -84,7 +84,7 @@ def session(spool: Path, **options: Any) -> Iterator[telemetry.Session]:
 
 
 def recorded(spool: Path, rank: int = 0) -> Recorded:
-    """What rank ``rank`` of the one run in ``spool`` has committed."""
+    """The committed records of rank ``rank`` of the only run in ``spool``."""
     (folder,) = [path for path in find_rank_dirs(spool) if path.name == f"rank-{rank:05d}"]
     reader = RankReader(folder)
     blocks = [reader.read(reader.acked())]
@@ -94,14 +94,14 @@ def recorded(spool: Path, rank: int = 0) -> Recorded:
 
 
 def attach(recorder: Recorder, folder: Path, *, max_segments: int = 4) -> RankFile:
-    """A rank file of few and small segments, which ``recorder`` writes to from now on."""
+    """A rank file with few and small segments. ``recorder`` writes to it from now on."""
     sink = RankFile(folder, segment_records=SMALL, max_segments=max_segments)
     recorder.attach(sink, sink.next_seq, scrap_words(), None)
     return sink
 
 
 def record(recorder: Recorder, count: int) -> None:
-    """So many spans, numbered by their micro-batch."""
+    """Record ``count`` spans, numbered by their microbatch."""
     for number in range(count):
         with recorder.span(Stage.DATA_LOAD, microbatch=number):
             pass

@@ -1,5 +1,6 @@
-"""A collector over a store, served by this process on a port of its own."""
+"""A collector over a store, served by this process on a free port."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ from tests.deadline import until
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """The address of a server that runs in a thread for the block."""
-    with listen("127.0.0.1", 0) as listener:
+def serving(app: FastAPI, site: socket.socket | None = None) -> Iterator[str]:
+    """The address of a server that runs in a thread during the block. ``site``: a listening socket that stays open."""
+    with site.dup() if site else listen("127.0.0.1", 0) as listener:
         server = uvicorn.Server(configured(app, ServerSettings.checked()))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -1,9 +1,9 @@
-"""Ranks of a job under NCCL, without NCCL: each records a few steps, stands still, and tells what a real dump holds.
+"""Ranks of a job under NCCL, without NCCL. Each records a few steps, stands still, and publishes a real dump.
 
-SERVE    the rank serves a worker socket as torch's with CUDA does: its dump as ``dump_nccl_trace_json``, and no
+SERVE    the rank serves a worker socket, as torch with CUDA does: its dump as ``dump_nccl_trace_json``, and no
          ``fr_trace_json``
-WRITE    it serves none. When the file ``time-is-up`` appears in the spool it writes its dump, as torch does on a
-         timeout, and aborts
+WRITE    the rank serves no socket. When the file ``time-is-up`` appears in the spool, it writes its dump, as torch does
+         on a timeout, and aborts
 
 python -m tests.telemetry.stand_in_ranks SPOOL DUMPS MESH SERVE|WRITE
 """
@@ -32,7 +32,7 @@ from tests.telemetry.worker_socket import serve_handlers
 ROOT = Path(__file__).parents[2]
 RUN = "stand-in"
 STEPS = 6
-"""Completed before the job stands."""
+"""Number of steps before the job stands still."""
 TIME_IS_UP = "time-is-up"
 PREFIX = "written_rank_"
 
@@ -69,7 +69,7 @@ def _stand(spool: Path, dump: Path, topology: Topology, rank: int, how: str) -> 
 
 
 def as_nccl_tells(dump: bytes) -> str:
-    """A pickled dump as the JSON of the same recorder: there the counts of a group are text."""
+    """A pickled dump as the JSON of the same recorder. In the JSON, the counts of a group are text."""
     found: dict[str, Any] = load_plain(dump)
     status = {name: {key: str(count) for key, count in one.items()} for name, one in found["pg_status"].items()}
     return json.dumps({**found, "pg_status": status})
@@ -77,7 +77,7 @@ def as_nccl_tells(dump: bytes) -> str:
 
 @contextmanager
 def stand_in_job(spool: Path, dumps: Path, mesh: str, how: str) -> Iterator[None]:
-    """The job, once all of its ranks record. Nothing of it is left afterwards."""
+    """Run the job during the block, which starts when all ranks record. No process is left afterwards."""
     spool.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.telemetry.stand_in_ranks", str(spool), str(dumps), mesh, how]
     num_ranks = Topology.parse(mesh).world_size

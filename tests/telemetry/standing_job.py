@@ -1,4 +1,4 @@
-"""A small job under gloo whose one rank stops, loops, holds the interpreter or is killed at a step."""
+"""A small job under gloo. One of its ranks stops, loops, holds the interpreter or fails at a step."""
 
 import ctypes
 import json
@@ -39,19 +39,15 @@ def stop_itself() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def kill_itself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def fail() -> None:
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
-FAULTS = {"loop": loop_for_ever, "gil": hold_the_interpreter, "stop": stop_itself, "kill": kill_itself, "fail": fail}
+FAULTS = {"loop": loop_for_ever, "gil": hold_the_interpreter, "stop": stop_itself, "fail": fail}
 
 
 def launch(spool: str, num_ranks: str, rank: str, step: str, how: str) -> None:
-    """``how``: what the rank does at the step, of ``FAULTS``."""
+    """Start the ranks. ``how``: the key in ``FAULTS`` of what the rank does at the step."""
     torch.multiprocessing.start_processes(
         _run_rank,
         args=(Path(spool), int(num_ranks), int(rank), int(step), how),
@@ -62,7 +58,7 @@ def launch(spool: str, num_ranks: str, rank: str, step: str, how: str) -> None:
 
 def _run_rank(rank: int, spool: Path, num_ranks: int, odd_rank: int, odd_step: int, how: str) -> None:
     torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the shell of the tests ignores
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell that runs the tests may ignore SIGINT
     with (spool / f"rank-{rank}.log").open("ab", buffering=0) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -74,7 +70,7 @@ def _run_rank(rank: int, spool: Path, num_ranks: int, odd_rank: int, odd_step: i
     try:
         _step_on(rank, odd_rank, odd_step, how)
     except BaseException:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of a peer may come before the signal does
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a peer may end before this rank gets the signal
         traceback.print_exc()
         telemetry.stop()
         os._exit(1)
@@ -96,7 +92,7 @@ def _step_on(rank: int, odd_rank: int, odd_step: int, how: str) -> None:
 
 @contextmanager
 def standing_job(spool: Path, how: str, *, num_ranks: int = 3, rank: int = 1, step: int = 30) -> Iterator[list[int]]:
-    """The pids of a job's ranks, once all of them record. Nothing of it is left afterwards."""
+    """The pids of the ranks of a job, when all of them record. No process is left afterwards."""
     spool.mkdir(parents=True, exist_ok=True)
     arguments = (str(spool), str(num_ranks), str(rank), str(step), how)
     job = start_forked(f"{__name__}:launch", *arguments, log=spool / "launcher.log", GLOO_SOCKET_IFNAME="lo")

@@ -1,4 +1,4 @@
-"""The example does what it says: a plain DDP loop, instrumented in under fifteen lines."""
+"""The example instruments a plain DDP loop with fewer than fifteen added lines."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "instrument_your_loop.py"
 
 @pytest.fixture(scope="module")
 def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two ranks under torchrun left."""
+    """The spool that two ranks under torchrun wrote."""
     folder = tmp_path_factory.mktemp("spool")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
     environment = {**os.environ, "RANKSCOPE_SPOOL": str(folder), "STEPS": "5", "OMP_NUM_THREADS": "1"}
@@ -22,7 +22,7 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_adds_fewer_than_fifteen_lines() -> None:
+def test_example_adds_fewer_than_fifteen_lines() -> None:
     assert 0 < sum("# +" in line for line in EXAMPLE.read_text().splitlines()[12:]) < 15
 
 
@@ -37,11 +37,11 @@ def test_every_stage_of_every_step_is_recorded(spool: Path, rank: int) -> None:
 
 
 @pytest.mark.gloo
-def test_gradients_are_seen_on_their_way_between_ranks(spool: Path) -> None:
+def test_gradient_all_reduces_are_recorded_on_both_ranks(spool: Path) -> None:
     ours, theirs = recorded(spool, 0), recorded(spool, 1)
     assert ours.stages.count("grads-all-reduce") == theirs.stages.count("grads-all-reduce") >= 5
 
 
 @pytest.mark.gloo
-def test_both_ranks_belong_to_one_run(spool: Path) -> None:
+def test_both_ranks_record_the_same_run_id(spool: Path) -> None:
     assert recorded(spool, 0).reader.identity().run_id == recorded(spool, 1).reader.identity().run_id

@@ -1,4 +1,4 @@
-"""Spans from before the mesh was known: they name their group, and get its axes once the mesh is known."""
+"""Spans recorded before the mesh is known store a group name. They get axes when the mesh is known."""
 
 import os
 from pathlib import Path
@@ -25,11 +25,11 @@ SHARDS, REPLICAS = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
         (("dp_shard",), 4, ("dp_shard",)),
         (("dp_shard", "cp"), 4, ("dp_shard",)),  # torchtitan's "fsdp", also where the mesh has no cp
         (("dp_replicate", "dp_shard"), 8, ("dp_replicate", "dp_shard")),
-        (("dp_shard",), 8, ()),  # it holds ranks of another axis, too
+        (("dp_shard",), 8, ()),  # a group of 8 also has ranks of another axis
         (("ep",), 4, ()),
     ],
 )
-def test_a_name_becomes_the_mask_of_a_mesh_that_has_such_a_group(
+def test_group_name_becomes_an_axis_mask_only_if_the_mesh_has_such_a_group(
     names: tuple[str, ...], size: int, axes: tuple[str, ...]
 ) -> None:
     peers = np.array([peer_of_axes(names, size), 3, NO_PEER, peer_of_mask(5)], dtype=np.int32)
@@ -37,7 +37,7 @@ def test_a_name_becomes_the_mask_of_a_mesh_that_has_such_a_group(
     assert resolved_peers(peers, Topology(dp=16)).tolist() == [NO_PEER, 3, NO_PEER, peer_of_mask(5)]
 
 
-def test_a_name_fits_the_column_and_is_no_mask_of_any_mesh() -> None:
+def test_encoded_group_name_fits_int32_and_never_equals_an_axis_mask() -> None:
     largest = peer_of_axes(MESH_AXES, 2**20)
     assert -(2**31) <= largest < peer_of_mask(2 ** len(MESH_AXES) - 1)
     assert axes_of_peer(largest) == MESH_AXES
@@ -58,11 +58,12 @@ def _learn_after_the_first_step(rank: int, folder: Path) -> None:
         dist.new_subgroups_by_enumeration(REPLICAS, group_desc="mesh_dp_replicate")
         dist.all_reduce(torch.ones(1), group=shards)
     telemetry.stop()
+    dist.barrier()  # a rank that ends early can close a connection that its peer still opens
     dist.destroy_process_group()
 
 
 @pytest.mark.gloo
-def test_operations_from_before_the_mesh_was_known_get_their_axes(tmp_path: Path) -> None:
+def test_operations_recorded_before_the_mesh_is_known_get_their_axes(tmp_path: Path) -> None:
     torch.multiprocessing.start_processes(_learn_after_the_first_step, (tmp_path,), nprocs=4, start_method="fork")
     found = recorded(tmp_path / "spool")
     topology = found.reader.identity().topology

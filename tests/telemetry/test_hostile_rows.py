@@ -1,4 +1,4 @@
-"""Rows that no job sends: refused with an answer that says why, and no later record is taken for a duplicate."""
+"""Hostile rows are refused with a reason. No later record is mistaken for a duplicate."""
 
 import gc
 import threading
@@ -43,7 +43,7 @@ def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
 
 
 @pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     gc.disable()
     yield
     telemetry.stop()
@@ -76,14 +76,14 @@ def announcement(**values: object) -> pa.Table:
 # ---- numbers of records
 
 
-def test_a_jump_beyond_what_a_spool_holds_is_refused(collector: CollectorClient) -> None:
+def test_jump_in_record_numbers_larger_than_a_spool_is_refused(collector: CollectorClient) -> None:
     for table, seq in product(("spans", "marks", "samples"), (MAX_JUMP + 1, 2**40, 2**62, 2**63 - 1)):
         with pytest.raises(JumpError, match=f"jump from record 0 to {seq}") as refused:
             collector.post(table, of_run(made(table, [{"seq": seq}])))
         assert refused.value.stored == {0: 0}
 
 
-def test_a_jump_within_a_batch_is_refused_and_nothing_of_it_is_stored(
+def test_batch_with_a_jump_in_record_numbers_is_refused_and_not_stored(
     collector: CollectorClient, embedded: Store
 ) -> None:
     rows = pa.concat_tables([numbered_spans(0, 5), numbered_spans(2**30, 5)])
@@ -93,13 +93,13 @@ def test_a_jump_within_a_batch_is_refused_and_nothing_of_it_is_stored(
     assert embedded.query("SELECT count() AS n FROM spans")["n"].to_pylist() == [5]
 
 
-def test_numbers_that_another_table_has_are_no_jump(collector: CollectorClient) -> None:
+def test_record_numbers_stored_in_another_table_do_not_count_as_a_jump(collector: CollectorClient) -> None:
     for first in (0, MAX_JUMP, 2 * MAX_JUMP):
         collector.post("spans", of_run(numbered_spans(first, 1)))
     assert collector.post("marks", of_run(made("marks", [{"seq": 2 * MAX_JUMP + 1, "name": "gc"}]))).rows == 1
 
 
-def test_a_mark_of_lost_records_explains_a_jump_as_far_as_it_counts(collector: CollectorClient) -> None:
+def test_records_lost_mark_permits_a_jump_only_up_to_its_count(collector: CollectorClient) -> None:
     far = 10 * MAX_JUMP
     short = {"seq": far - 1, "name": RECORDS_LOST, "text": f"{far // 2} records of 1.0 s"}
     with pytest.raises(JumpError):
@@ -108,7 +108,7 @@ def test_a_mark_of_lost_records_explains_a_jump_as_far_as_it_counts(collector: C
     assert collector.post("spans", of_run(numbered_spans(far, 3))).rows == 3
 
 
-def test_a_later_run_is_complete_whatever_was_sent_under_its_name(
+def test_later_run_is_stored_complete_after_hostile_rows_under_its_name(
     tmp_path: Path, collector: CollectorClient, embedded: Store
 ) -> None:
     later_ns = time.time_ns() + DAY_NS // 2
@@ -127,7 +127,7 @@ def test_a_later_run_is_complete_whatever_was_sent_under_its_name(
     assert collector.read(Ranks(run_id="announced", attempt=0))["host"].to_pylist()[0] != "h"
 
 
-def test_a_store_that_was_replaced_gets_a_mark_of_what_it_lacks(
+def test_replaced_store_gets_a_mark_that_counts_the_missing_records(
     tmp_path: Path, embedded: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("telemetry.collector.stored_numbers.MAX_JUMP", SPANS // 2)
@@ -147,15 +147,15 @@ def test_a_store_that_was_replaced_gets_a_mark_of_what_it_lacks(
 # ---- folders
 
 
-def test_rows_of_a_folder_that_is_not_announced_wait_for_its_announcement(collector: CollectorClient) -> None:
+def test_rows_of_an_unannounced_folder_are_refused_until_it_is_announced(collector: CollectorClient) -> None:
     rows = of_run(numbered_spans(0, 3), openings={0: 7})
-    with pytest.raises(UnannouncedError, match="rank 0 is not announced from this folder"):
+    with pytest.raises(UnannouncedError, match="announces this folder of rank 0"):
         collector.post("spans", rows)
     collector.post("ranks", of_run(announcement(opened_ns=7)))
     assert collector.post("spans", rows).rows == 3
 
 
-def test_heartbeats_and_evidence_are_taken_after_the_announcement_alone(collector: CollectorClient) -> None:
+def test_heartbeats_and_evidence_are_accepted_only_after_the_announcement(collector: CollectorClient) -> None:
     for table in ("heartbeats", "evidence"):
         with pytest.raises(UnannouncedError):
             collector.post(table, of_run(made(table, [{"at_ns": 1}])))
@@ -164,12 +164,12 @@ def test_heartbeats_and_evidence_are_taken_after_the_announcement_alone(collecto
         assert collector.post(table, of_run(made(table, [{"at_ns": 1}]), openings={0: 7})).rows == 1
 
 
-def test_another_sender_cannot_write_as_a_rank_that_records(tmp_path: Path, collector: CollectorClient) -> None:
+def test_another_sender_cannot_write_rows_of_a_recorded_rank(tmp_path: Path, collector: CollectorClient) -> None:
     record(tmp_path)
     ship(tmp_path, collector)
     for table in ("spans", "marks", "samples", "heartbeats", "evidence"):
         columns = {"seq": SPANS} if table in ("spans", "marks", "samples") else {"at_ns": 1}
-        with pytest.raises(TakenNameError, match="rank 0 is recorded from a folder"):
+        with pytest.raises(TakenNameError, match="rank 0 is recorded from another folder"):
             collector.post(table, of_run(made(table, [columns])))
         with pytest.raises(UnannouncedError):
             collector.post(table, of_run(made(table, [columns]), openings={0: 7}))
@@ -177,8 +177,8 @@ def test_another_sender_cannot_write_as_a_rank_that_records(tmp_path: Path, coll
         collector.post("ranks", of_run(announcement(opened_ns=7)))
 
 
-def test_two_folders_under_one_name_are_counted_apart(collector: CollectorClient, embedded: Store) -> None:
-    """The first names none: an import, for instance."""
+def test_two_folders_of_one_rank_are_deduplicated_separately(collector: CollectorClient, embedded: Store) -> None:
+    """The first sender names no folder, like an import."""
     collector.post("spans", of_run(numbered_spans(0, 30)))
     collector.post("ranks", of_run(announcement(opened_ns=7)))
     assert collector.post("spans", of_run(numbered_spans(0, 20), openings={0: 7})).rows == 20
@@ -187,7 +187,7 @@ def test_two_folders_under_one_name_are_counted_apart(collector: CollectorClient
         assert second.post("spans", of_run(numbered_spans(0, 30), openings={0: 7})).rows == 5
 
 
-def test_a_fresh_folder_begins_at_zero_whatever_its_shipping_page_says(
+def test_new_folder_is_sent_from_record_zero_if_its_shipping_page_is_wrong(
     tmp_path: Path, collector: CollectorClient, embedded: Store
 ) -> None:
     folder = rank_folder(tmp_path, "run", 0, 0)
@@ -231,7 +231,7 @@ WRONG_NUMBERS: list[tuple[str, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("values", "reason"), WRONG_ANNOUNCEMENTS)
-def test_an_announcement_that_no_job_makes_is_refused(values: dict[str, object], reason: str) -> None:
+def test_announcement_with_invalid_values_is_refused(values: dict[str, object], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         decode_batch("ranks", encode(of_run(announcement(**values))))
 
@@ -243,7 +243,7 @@ def test_a_rank_announced_twice_in_one_batch_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("table", "values"), WRONG_NUMBERS)
-def test_times_and_steps_that_would_hide_a_later_job_are_refused(table: str, values: dict[str, int]) -> None:
+def test_rows_with_impossible_times_or_steps_are_refused(table: str, values: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"future|epoch|step"):
         decode_batch(table, encode(of_run(made(table, [values]))))
 
@@ -255,7 +255,7 @@ def test_openings_that_cannot_be_read_are_refused(openings: str) -> None:
         decode_batch("spans", encode(rows))
 
 
-def test_an_attempt_beyond_all_restarts_is_refused() -> None:
+def test_attempt_number_out_of_range_is_refused() -> None:
     with pytest.raises(UsageError, match="attempt 4294967295"):
         decode_batch("spans", encode(of_run(numbered_spans(0, 1), attempt=2**32 - 1)))
 
@@ -264,13 +264,13 @@ ALL_SPANS = [(0, seq) for seq in range(SPANS)]
 
 
 def record_ahead(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that is 100 days ahead."""
+    """Record with a clock that is 100 days ahead."""
     with monkeypatch.context() as ahead:
         ahead.setattr("telemetry.record.rank_identity.time_ns", lambda: time.time_ns() + 100 * DAY_NS)
         record(spool, run_id="ahead")
 
 
-def test_a_rank_that_began_before_its_clock_was_set_right_is_stored_once(
+def test_rank_that_started_with_its_clock_ahead_is_stored_once(
     tmp_path: Path, collector: CollectorClient, embedded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_ahead(tmp_path, monkeypatch)
@@ -282,7 +282,7 @@ def test_a_rank_that_began_before_its_clock_was_set_right_is_stored_once(
     assert all(value <= time.time_ns() for row in told for value in row.values())
 
 
-def test_a_rank_of_the_future_holds_up_no_other(
+def test_rank_with_its_clock_ahead_does_not_block_other_ranks(
     tmp_path: Path, collector: CollectorClient, embedded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_ahead(tmp_path, monkeypatch)
@@ -294,7 +294,7 @@ def test_a_rank_of_the_future_holds_up_no_other(
     assert recorded(embedded, "ahead") == []
 
 
-def test_an_agent_continues_when_the_clock_of_its_collector_is_set_right(
+def test_agent_continues_when_the_clock_of_its_collector_is_corrected(
     tmp_path: Path,
     collector: CollectorClient,
     embedded: Store,
@@ -329,7 +329,7 @@ def test_refusals_are_counted_and_logged(collector: CollectorClient, capsys: pyt
     assert 'rankscope_batches_rejected_total{status="416"} 3' in metrics
 
 
-def test_the_log_of_refusals_has_a_few_lines_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusal_log_is_limited_to_a_few_lines_per_minute(capsys: pytest.CaptureFixture[str]) -> None:
     now_s = 0.0
     log = RefusalLog(lambda: now_s)
     for number in range(500):

@@ -1,4 +1,4 @@
-"""Each format of another tool becomes the run that was written, and its slow rank is named where the format permits."""
+"""Every foreign format is imported as the run that was written. A slow rank is named if the format allows it."""
 
 import json
 import sqlite3
@@ -40,7 +40,7 @@ DATA = {"load": Stage.DATA_LOAD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format, and what of the known run it holds."""
+    """A format, and the parts of the known run that it contains."""
 
     read: Importer
     write: Writer
@@ -101,12 +101,12 @@ def imported(form: Format, folder: Path, spans: Sequence[Span]) -> ImportedRun:
 
 
 def tolerance_ns(form: Format) -> int:
-    """Seconds since 1970 as a double have 240 ns."""
+    """Seconds since 1970 as a double have a resolution of 240 ns."""
     return 1000 if form.read in (import_ndtimeline, import_torchtitan) else 0
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_operation_comes_in_with_its_rank_step_and_times(name: str, tmp_path: Path) -> None:
+def test_every_operation_is_imported_with_its_rank_step_and_times(name: str, tmp_path: Path) -> None:
     form, spans = FORMATS[name], known_run(slow=1.5)
     run = imported(form, tmp_path / "job", spans)
     assert (run.topology, sorted(run.hosts), run.num_steps) == (Topology(dp=RANKS), list(range(RANKS)), STEPS)
@@ -140,7 +140,7 @@ ONE_OF_EACH = ("torchtitan", "ndtimeline log", "megascan", "nsys", "chakra", "ot
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_a_slow_rank_is_named_where_the_format_holds_compute_and_a_healthy_run_is_silent(
+def test_slow_rank_is_named_if_the_format_has_compute_and_a_healthy_run_has_no_findings(
     name: str, tmp_path: Path
 ) -> None:
     form = FORMATS[name]
@@ -150,15 +150,15 @@ def test_a_slow_rank_is_named_where_the_format_holds_compute_and_a_healthy_run_i
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if FORMATS[name].names_slow_load])
-def test_a_slow_loader_is_named_where_the_format_holds_loads(name: str, tmp_path: Path) -> None:
+def test_slow_loader_is_named_if_the_format_has_data_loads(name: str, tmp_path: Path) -> None:
     found = accused(imported(FORMATS[name], tmp_path / "job", known_run(slow_load=10.0)))
     assert found == [(Kind.DATA_STALL, (SLOW_RANK,))]
 
 
-# What is special in a format.
+# Special cases of single formats.
 
 
-def test_the_log_of_an_nccl_inspector_is_one_step_of_collectives_and_accuses_nobody(tmp_path: Path) -> None:
+def test_nccl_inspector_log_is_imported_as_one_step_of_collectives_without_findings(tmp_path: Path) -> None:
     spans = known_run(slow=1.5)
     made_formats.write_nccl_inspector(tmp_path, spans)
     run = import_nccl_inspector([tmp_path], ImportOptions(name="made"))
@@ -172,7 +172,7 @@ def test_the_log_of_an_nccl_inspector_is_one_step_of_collectives_and_accuses_nob
     assert accused(run) == []
 
 
-def test_without_verbose_records_durations_are_exact_and_operations_do_not_overlap(tmp_path: Path) -> None:
+def test_nccl_inspector_log_without_verbose_records_has_exact_durations_and_no_overlap(tmp_path: Path) -> None:
     spans = known_run()
     made_formats.write_nccl_inspector(tmp_path, spans, verbose=False)
     run = import_nccl_inspector([tmp_path], ImportOptions(name="made"))
@@ -183,7 +183,7 @@ def test_without_verbose_records_durations_are_exact_and_operations_do_not_overl
     assert all(before["start_ns"] + before["duration_ns"] <= after["start_ns"] for before, after in pairwise(rows))
 
 
-def test_a_graph_without_begins_follows_its_dependencies_and_is_one_step(tmp_path: Path) -> None:
+def test_chakra_graph_without_start_times_is_one_step_ordered_by_dependencies(tmp_path: Path) -> None:
     spans = [span for span in known_run() if span.name in COMPUTE]
     made_formats.write_chakra_graph(tmp_path, spans)
     run = import_chakra([tmp_path], ImportOptions(name="made"))
@@ -196,8 +196,8 @@ def test_a_graph_without_begins_follows_its_dependencies_and_is_one_step(tmp_pat
     assert accused(run) == []
 
 
-def test_a_caller_may_wait_for_what_it_called(tmp_path: Path) -> None:
-    """As in traces of the converter: the begins follow from data dependencies alone."""
+def test_chakra_caller_may_depend_on_its_callee_and_a_cycle_is_refused(tmp_path: Path) -> None:
+    """As in traces of the converter: start times follow from data dependencies only."""
     common = {"NodeType": 4, "runtime": 100, "is_cpu_op": True}
     called = {"Id": 2, "Name": "aten::mm", "ctrlDeps": [3], "data_deps": [1], **common}
     caller = {"Id": 3, "Name": "aten::linear(1)", "ctrlDeps": [], "data_deps": [2], **common}
@@ -209,32 +209,32 @@ def test_a_caller_may_wait_for_what_it_called(tmp_path: Path) -> None:
     for node in (called, caller):
         node["data_deps"] = [2, 3]
     path.write_text(json.dumps({"workload_graph": [first, called, caller]}))
-    with pytest.raises(UnreadableError, match="in a circle"):
+    with pytest.raises(UnreadableError, match="form a cycle"):
         import_chakra([path], ImportOptions())
 
 
-def test_an_execution_trace_without_times_is_refused(tmp_path: Path) -> None:
+def test_chakra_execution_trace_without_times_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "chakra.0.json"
     path.write_text(json.dumps({"schema": "1.0.2-chakra.0.0.4", "nodes": [{"id": 1, "name": "aten::mm"}]}))
     with pytest.raises(UnreadableError, match="chakra_trace_link"):
         import_chakra([path], ImportOptions())
 
 
-def test_launches_of_a_report_are_known(tmp_path: Path) -> None:
+def test_nsys_report_is_imported_with_launch_times_and_hosts(tmp_path: Path) -> None:
     run = imported(FORMATS["nsys"], tmp_path, known_run())
     rows = [row for row in run.spans.to_pylist() if row["stage"] == Stage.GRADS_ALL_REDUCE]
     assert {row["start_ns"] - row["issue_ns"] for row in rows} == {made_formats.ISSUE_NS}
     assert run.hosts[3] == "gpu-1"
 
 
-def test_kernels_of_nccl_have_no_stage_in_a_mesh_of_several_axes(tmp_path: Path) -> None:
+def test_nccl_kernels_of_an_nsys_report_are_left_out_if_the_mesh_has_several_axes(tmp_path: Path) -> None:
     made_formats.write_nsys(tmp_path, known_run())
     run = import_nsys([tmp_path], ImportOptions(name="made", dp=2, tp=2))
     assert run.meta["exchanges_left_out"] == str(RANKS * STEPS)
     assert not [row for row in run.spans.to_pylist() if row["stage"] == Stage.GRADS_ALL_REDUCE]
 
 
-def test_a_pipeline_in_a_raw_log_has_its_coordinates_and_both_sides_of_a_batch(tmp_path: Path) -> None:
+def test_ndtimeline_raw_log_of_a_pipeline_gives_its_topology_and_both_transfers(tmp_path: Path) -> None:
     path = tmp_path / "timeline_run0_raw.log"
     path.write_text("".join(_batch(rank) for rank in range(4)))
     run = import_ndtimeline([path], ImportOptions())
@@ -254,8 +254,8 @@ def _batch(rank: int) -> str:
     )
 
 
-def test_a_log_of_two_starts_is_refused(tmp_path: Path) -> None:
-    """The second one continues from a checkpoint, so it repeats steps."""
+def test_ndtimeline_log_of_two_attempts_is_refused(tmp_path: Path) -> None:
+    """The second attempt continues from a checkpoint, so it repeats steps."""
     made_formats.write_ndtimeline_log(tmp_path, known_run())
     (path,) = tmp_path.glob("*_raw.log")
     later = [replace(span, start_ns=span.start_ns + 3600 * 10**9) for span in known_run()]
@@ -265,14 +265,14 @@ def test_a_log_of_two_starts_is_refused(tmp_path: Path) -> None:
         import_ndtimeline([path], ImportOptions())
 
 
-def test_files_of_hosts_follow_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_input_files_are_sorted_by_the_number_in_their_name(tmp_path: Path) -> None:
     for number in (10, 9, 1):
         (tmp_path / f"host{number}.sqlite").touch()
     found = find_inputs([tmp_path], (".sqlite",), "the files")
     assert [path.name for path in found] == ["host1.sqlite", "host9.sqlite", "host10.sqlite"]
 
 
-def test_communicators_that_number_all_processes_differently_give_no_ranks(tmp_path: Path) -> None:
+def test_nccl_inspector_logs_are_refused_if_communicators_number_ranks_differently(tmp_path: Path) -> None:
     made_formats.write_nccl_inspector(tmp_path, known_run())
     for path in tmp_path.glob("*.log"):
         record = json.loads(path.read_text().splitlines()[0])
@@ -282,14 +282,14 @@ def test_communicators_that_number_all_processes_differently_give_no_ranks(tmp_p
         import_nccl_inspector([tmp_path], ImportOptions())
 
 
-def test_a_long_line_is_read_once(tmp_path: Path) -> None:
-    """Not once for each of its letters: that would take days."""
+def test_very_long_line_is_parsed_in_linear_time(tmp_path: Path) -> None:
+    """Quadratic time would take days."""
     path = tmp_path / "timeline_run0_raw.log"
     path.write_text(_batch(0).replace("ip=", "x" * 2_000_000 + "=") + _batch(1) + _batch(2) + _batch(3))
     assert import_ndtimeline([path], ImportOptions()).hosts[0] == ""
 
 
-def test_only_the_program_that_trains_is_read_of_several(tmp_path: Path) -> None:
+def test_torchtitan_import_reads_only_the_training_program_of_several(tmp_path: Path) -> None:
     made_formats.write_torchtitan(tmp_path, known_run())
     other = tmp_path / "structured_logs" / "generator.global_rank_0.20260101-000000-ABCDEF.jsonl"
     record = '{"rank": 0, "source": "generator", "log_type_name": "generate_start", "time_us": 1}\n'
@@ -298,7 +298,7 @@ def test_only_the_program_that_trains_is_read_of_several(tmp_path: Path) -> None
     assert (run.run_id, len(run.hosts), run.meta["source"]) == (tmp_path.name, RANKS, "training")
 
 
-def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_truncated_last_line_is_skipped(tmp_path: Path) -> None:
     made_formats.write_torchtitan(tmp_path, known_run())
     for path in (tmp_path / "structured_logs").iterdir():
         path.write_text(path.read_text()[:-30])
@@ -322,7 +322,7 @@ def test_a_foreign_file_among_good_ones_is_refused_with_a_hint(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_empty_folder_is_refused_with_what_is_missing(name: str, tmp_path: Path) -> None:
+def test_empty_folder_is_refused_and_the_error_names_the_missing_file_type(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r" has no (\.\w+|file)"):
         FORMATS[name].read([tmp_path], ImportOptions())
 
@@ -345,14 +345,14 @@ def test_views_and_generated_columns_of_a_report_are_never_read(tmp_path: Path) 
         import_nsys([path], ImportOptions())
 
 
-def test_a_report_is_not_written_to(tmp_path: Path) -> None:
+def test_nsys_import_does_not_change_the_report(tmp_path: Path) -> None:
     made_formats.write_nsys(tmp_path, known_run(ranks=1))
     before = sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir())
     import_nsys([tmp_path], ImportOptions())
     assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == before
 
 
-def test_an_operation_beyond_all_times_is_refused(tmp_path: Path) -> None:
+def test_operation_with_a_time_out_of_range_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace_step0_1"
     args = {"rank": 0, "step": 0, "tp": 0, "pp": 0}
     event = {"ph": "X", "name": "optimizer", "pid": 0, "ts": BASE_NS * MS, "dur": 1, "args": args}

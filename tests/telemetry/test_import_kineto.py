@@ -1,4 +1,4 @@
-"""Traces of PyTorch's profiler come in as steps, work and exchanges, or are refused whole."""
+"""Traces of PyTorch's profiler are imported as steps, compute, collectives and transfers, or refused."""
 
 import gzip
 import json
@@ -39,7 +39,7 @@ def imported(*paths: Path, **options: Any) -> ImportedRun:
 
 
 def spans(run: ImportedRun, *stages: Stage) -> list[dict[str, int]]:
-    """Spans of these stages; all but ``step`` where none is named."""
+    """Spans of these stages. Without an argument: of every stage except ``step``."""
     return [row for row in run.spans.to_pylist() if row["stage"] in (stages or set(Stage) - {Stage.STEP})]
 
 
@@ -48,7 +48,7 @@ def stages(run: ImportedRun) -> list[Stage]:
 
 
 def micros(row: dict[str, int]) -> tuple[float, float]:
-    """When a span began and how long it took, in the file's microseconds."""
+    """Start and duration of a span, in the file's microseconds."""
     return (row["start_ns"] - BASE_NS) / 1000, row["duration_ns"] / 1000
 
 
@@ -67,7 +67,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.gloo
-def test_a_real_training_comes_in_with_its_steps_work_and_collectives(profiled: Path) -> None:
+def test_real_training_is_imported_with_its_steps_compute_and_collectives(profiled: Path) -> None:
     run = imported(profiled)
     assert (run.topology, sorted(run.hosts), run.run_id) == (Topology(dp=2), [0, 1], profiled.name)
     for rank in range(WORLD_SIZE):
@@ -80,7 +80,7 @@ def test_a_real_training_comes_in_with_its_steps_work_and_collectives(profiled: 
 
 
 @pytest.mark.gloo
-def test_real_work_lies_inside_its_step_and_outside_collectives(profiled: Path) -> None:
+def test_real_compute_spans_lie_inside_their_step_and_outside_collectives(profiled: Path) -> None:
     run = imported(profiled)
     for rank in range(WORLD_SIZE):
         mine = [row for row in spans(run) if row["rank"] == rank]
@@ -95,7 +95,7 @@ def test_real_work_lies_inside_its_step_and_outside_collectives(profiled: Path) 
 
 
 @pytest.mark.gloo
-def test_a_real_forward_ends_before_its_backward_and_that_before_the_optimizer(profiled: Path) -> None:
+def test_real_stages_start_in_the_order_forward_backward_all_reduce_optimizer(profiled: Path) -> None:
     run = imported(profiled)
     for step in range(FIRST_STEP, FIRST_STEP + NUM_STEPS):
         times = [
@@ -106,7 +106,7 @@ def test_a_real_forward_ends_before_its_backward_and_that_before_the_optimizer(p
 
 
 @pytest.mark.gloo
-def test_a_real_training_is_stored_and_read(profiled: Path, embedded: EmbeddedStore) -> None:
+def test_imported_real_training_can_be_stored_and_queried(profiled: Path, embedded: EmbeddedStore) -> None:
     put_run(imported(profiled, name="real"), StoreTarget(embedded))
     reader = StoreReader(embedded)
     steps = reader.read(Steps(run_id="real", attempt=0))
@@ -115,10 +115,10 @@ def test_a_real_training_is_stored_and_read(profiled: Path, embedded: EmbeddedSt
     assert all(reader.read(Ranks(run_id="real", attempt=0))["host"].to_pylist())
 
 
-# Work on a GPU.
+# Compute on a GPU.
 
 
-def test_kernels_are_work_of_the_phase_that_launched_them(tmp_path: Path) -> None:
+def test_kernel_gets_the_stage_of_the_phase_that_launched_it(tmp_path: Path) -> None:
     profile = Profile().step(0)
     profile.host("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 3000, 1000, AUTOGRAD)
     profile.host("user_annotation", "Optimizer.step#Adam.step", 5000, 1000)
@@ -131,14 +131,14 @@ def test_kernels_are_work_of_the_phase_that_launched_them(tmp_path: Path) -> Non
     assert [row["issue_ns"] for row in spans(run)] == [BASE_NS + at for at in (1_000_000, 3_500_000, 5_500_000)]
 
 
-def test_a_range_that_is_called_backward_is_that_on_every_thread(tmp_path: Path) -> None:
+def test_range_named_backward_marks_kernels_of_every_thread_as_backward(tmp_path: Path) -> None:
     profile = Profile().step(0).host("user_annotation", "my-backward", 3000, 1000)
     profile.host("user_annotation", "forward_backward_func", 0, 9000)
     profile.kernel("gemm", issued=1000, at=2000, dur=5).kernel("gemm", issued=3500, at=4000, dur=5, thread=AUTOGRAD)
     assert stages(imported(profile.save(tmp_path))) == [Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE]
 
 
-def test_a_kernel_belongs_to_the_step_that_launched_it_however_late_it_ran(tmp_path: Path) -> None:
+def test_kernel_that_runs_late_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:
     profile = Profile().step(4).step(5)
     profile.kernel("gemm", issued=4.9 * STEP_US, at=5.5 * STEP_US, dur=10)
     profile.kernel("gemm", issued=9 * STEP_US, at=9.1 * STEP_US, dur=10)
@@ -150,7 +150,7 @@ def test_a_kernel_belongs_to_the_step_that_launched_it_however_late_it_ran(tmp_p
     ]
 
 
-def test_kernels_that_follow_at_once_are_one_span_and_a_wait_parts_them(tmp_path: Path) -> None:
+def test_adjacent_kernels_are_merged_into_one_span_and_a_gap_splits_them(tmp_path: Path) -> None:
     profile = Profile().step(0)
     for at in (1000, 1105, 1150, 1400):
         profile.kernel("gemm", issued=at - 500, at=at, dur=100)
@@ -159,13 +159,13 @@ def test_kernels_that_follow_at_once_are_one_span_and_a_wait_parts_them(tmp_path
     assert [row["issue_ns"] - BASE_NS for row in spans(run)] == [500_000, 900_000]
 
 
-def test_copies_are_no_work_and_what_annotates_the_gpu_is_no_kernel(tmp_path: Path) -> None:
+def test_memory_copies_and_gpu_annotations_are_not_imported_as_compute(tmp_path: Path) -> None:
     profile = Profile().step(0).kernel("gemm", issued=10, at=20, dur=5)
     profile.host("gpu_memcpy", "Memcpy HtoD", 100, 900).host("gpu_user_annotation", "ProfilerStep#0", 20, 500)
     assert [micros(row) for row in spans(imported(profile.save(tmp_path)))] == [(20, 5)]
 
 
-# Exchanges on a GPU.
+# Collectives and transfers on a GPU.
 
 
 def with_exchange(kernel: str, rank: int = 0, **args: Any) -> Profile:
@@ -203,7 +203,7 @@ def named(group: str, **args: Any) -> dict[str, Any]:
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", {"Process Group Ranks": "[0, 2]"}, Stage.GRADS_ALL_REDUCE),
     ],
 )
-def test_a_collective_is_the_stage_of_its_kind_and_axis(
+def test_collective_gets_the_stage_of_its_kind_and_axis(
     kernel: str, args: dict[str, Any], stage: Stage, tmp_path: Path
 ) -> None:
     run = imported(with_exchange(kernel, **args).save(tmp_path))
@@ -223,14 +223,14 @@ def test_a_collective_is_the_stage_of_its_kind_and_axis(
         ("ncclDevKernel_AllToAll_RING_LL(x)", "0", Stage.EP_ALL_TO_ALL),
     ],
 )
-def test_broadcasts_and_all_to_alls_are_kept_in_every_group(
+def test_broadcasts_and_all_to_alls_are_imported_for_every_group(
     kernel: str, group: str, stage: Stage, tmp_path: Path
 ) -> None:
     run = imported(with_exchange(kernel, **named(group)).save(tmp_path))
     assert (stages(run), run.meta["exchanges_left_out"]) == ([stage], "0")
 
 
-def test_a_file_without_steps_is_one_step(tmp_path: Path) -> None:
+def test_file_without_steps_is_imported_as_one_step(tmp_path: Path) -> None:
     profile = Profile().kernel("gemm", issued=100, at=300, dur=50).kernel("gemm", issued=500, at=1000, dur=70)
     run = imported(profile.save(tmp_path))
     assert [(row["step"], *micros(row)) for row in spans(run, Stage.STEP)] == [(0, 100, 970)]
@@ -246,7 +246,7 @@ def test_a_file_without_steps_is_one_step(tmp_path: Path) -> None:
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", {}),
     ],
 )
-def test_an_exchange_without_a_stage_is_left_out_and_counted_and_no_work(
+def test_communication_kernel_without_a_stage_is_left_out_and_counted(
     kernel: str, args: dict[str, Any], tmp_path: Path
 ) -> None:
     run = imported(with_exchange(kernel, **args).save(tmp_path))
@@ -254,7 +254,7 @@ def test_an_exchange_without_a_stage_is_left_out_and_counted_and_no_work(
     assert run.meta["exchanges_left_out"] == "1"
 
 
-def test_a_collective_bears_its_size_and_its_number(tmp_path: Path) -> None:
+def test_collective_is_imported_with_its_size_and_sequence_number(tmp_path: Path) -> None:
     profile = with_exchange(
         "ncclDevKernel_AllGather_RING_LL(x)", **named("1"), **{"In msg nelems": 10, "dtype": "Half"}
     )
@@ -277,11 +277,11 @@ PIPELINE = ({"pg_name": "3", "pg_desc": "mesh_pp", "ranks": [0, 1, 2, 3]},)
         (1, {"Collective name": "recv", "Src Rank": 2}, Stage.BACKWARD_RECV, 2),
     ],
 )
-def test_a_transfer_goes_the_way_of_its_other_side(
+def test_direction_of_a_transfer_follows_from_its_peer_rank(
     rank: int, args: dict[str, Any], stage: Stage, peer: int, tmp_path: Path
 ) -> None:
     profile = Profile(rank=rank, world_size=4, groups=PIPELINE).step(0)
-    # The kernel bears the id alone; what the host noted is with the operator.
+    # The kernel has only the id. The details are in the operator that the host recorded.
     profile.host("cpu_op", "record_param_comms", 100, 10, **{"External id": 77}, **named("3"), **args)
     profile.kernel("ncclDevKernel_SendRecv(x)", issued=105, at=300, dur=5, stream=NCCL, **{"External id": 77})
     run = imported(profile.save(tmp_path))
@@ -289,19 +289,19 @@ def test_a_transfer_goes_the_way_of_its_other_side(
     assert [(Stage(row["stage"]), row["peer"]) for row in spans(run)] == [(stage, peer)]
 
 
-def test_between_two_pipeline_ranks_the_other_side_needs_no_word(tmp_path: Path) -> None:
+def test_peer_of_a_transfer_is_inferred_if_the_pipeline_has_two_ranks(tmp_path: Path) -> None:
     groups = ({"pg_name": "3", "pg_desc": "PIPELINE_MODEL_PARALLEL_GROUP", "ranks": [0, 1]},)
     profile = Profile(rank=1, world_size=2, groups=groups).step(0)
     args = named("3", **{"Collective name": "recv"})
     profile.kernel("ncclDevKernel_SendRecv(x)", issued=1, at=3, dur=5, stream=NCCL, **args)
-    # A kernel that does not tell which way it goes is left out.
+    # A kernel without a direction is left out.
     profile.kernel("ncclDevKernel_SendRecv(x)", issued=10, at=13, dur=5, stream=NCCL, **named("3"))
     run = imported(profile.save(tmp_path))
     (row,) = spans(run)
     assert (Stage(row["stage"]), row["peer"], run.meta["exchanges_left_out"]) == (Stage.FORWARD_RECV, 0, "1")
 
 
-# Ranks and the grid.
+# Ranks and the topology.
 
 
 def plain(rank: int, world_size: int = 2, **told: Any) -> Profile:
@@ -309,14 +309,14 @@ def plain(rank: int, world_size: int = 2, **told: Any) -> Profile:
 
 
 @pytest.mark.parametrize("name", ["rank{}.json", "trace_rank-{}.json.gz", "profile_{}.json", "worker_{}.pt.trace.json"])
-def test_a_file_that_does_not_tell_its_rank_is_called_by_it(name: str, tmp_path: Path) -> None:
+def test_rank_is_read_from_the_file_name_if_the_file_does_not_contain_it(name: str, tmp_path: Path) -> None:
     for rank in (0, 3):
         plain(rank, distributedInfo=None).save(tmp_path, name.format(rank))
     run = imported(tmp_path)
     assert (sorted(run.hosts), run.topology) == ([0, 3], Topology(dp=4))
 
 
-def test_the_number_of_a_process_is_no_rank_and_its_host_is_known(tmp_path: Path) -> None:
+def test_process_id_in_a_file_name_is_not_used_as_rank_but_its_host_name_is_used(tmp_path: Path) -> None:
     names = ("gpu-17_4321.1700000000.pt.trace.json", "gpu-17_4322.1700000000.pt.trace.json.gz")
     paths = [plain(0, distributedInfo=None, host_name=None).save(tmp_path, name) for name in names]
     assert imported(paths[0]).hosts == {0: "gpu-17"}
@@ -324,7 +324,7 @@ def test_the_number_of_a_process_is_no_rank_and_its_host_is_known(tmp_path: Path
         imported(tmp_path)
 
 
-def test_a_missing_rank_is_missing_in_a_grid_that_stays(tmp_path: Path) -> None:
+def test_missing_rank_does_not_change_the_topology(tmp_path: Path) -> None:
     run = imported(*(plain(rank, 4).save(tmp_path) for rank in (0, 2)))
     assert (run.hosts, run.topology) == ({0: "node-0", 2: "node-1"}, Topology(dp=4))
 
@@ -338,17 +338,17 @@ def test_a_missing_rank_is_missing_in_a_grid_that_stays(tmp_path: Path) -> None:
         ({"dp": 4}, Topology(dp=4)),
     ],
 )
-def test_the_user_says_how_ranks_lie(told: dict[str, int], grid: Topology, tmp_path: Path) -> None:
+def test_degrees_given_by_the_user_set_the_topology(told: dict[str, int], grid: Topology, tmp_path: Path) -> None:
     assert imported(plain(0, 4).save(tmp_path), **told).topology == grid
 
 
 @pytest.mark.parametrize("told", [{"tp": 3}, {"dp": 2}, {"dp": 3, "pp": 1, "tp": 1}])
-def test_degrees_that_do_not_make_the_job_are_refused(told: dict[str, int], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="do not make the 4 ranks"):
+def test_degrees_that_do_not_match_the_number_of_ranks_are_refused(told: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not give the 4 ranks"):
         imported(plain(0, 4).save(tmp_path), **told)
 
 
-def test_groups_that_lie_otherwise_are_refused_until_the_user_decides(tmp_path: Path) -> None:
+def test_groups_that_contradict_the_rank_order_are_refused_unless_the_user_gives_a_mesh(tmp_path: Path) -> None:
     groups = ({"pg_name": "1", "pg_desc": "mesh_pp", "ranks": [0, 2]},)
     path = Profile(world_size=4, groups=groups).step(0).save(tmp_path)
     with pytest.raises(UsageError, match=r"the pp group \[0, 2\]"):
@@ -356,7 +356,7 @@ def test_groups_that_lie_otherwise_are_refused_until_the_user_decides(tmp_path: 
     assert imported(path, dp=4).topology == Topology(dp=4)
     mesh = Topology.parse("pp=2,dp_shard=2")
     assert imported(path, mesh=mesh).topology == mesh
-    with pytest.raises(UsageError, match="do not make the 4 ranks"):
+    with pytest.raises(UsageError, match="does not give the 4 ranks"):
         imported(path, mesh=Topology.parse("pp=2,dp_shard=4"))
 
 
@@ -383,7 +383,7 @@ MESH_OF_FOUR_AXES = (
         ("6", "all_gather_into_tensor", Stage.CP_ALL_GATHER, ("cp",)),
     ],
 )
-def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
+def test_mesh_is_learned_from_the_groups_and_each_group_gets_its_stages(
     group: str, operation: str, stage: Stage, axes: tuple[str, ...], tmp_path: Path
 ) -> None:
     profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
@@ -394,7 +394,7 @@ def test_a_mesh_is_learned_from_its_groups_and_each_has_its_stages(
     assert (Stage(row["stage"]), row["peer"]) == (stage, peer_of_mask(run.topology.mask(*axes)))
 
 
-def test_the_size_of_an_all_to_all_is_what_the_rank_received(tmp_path: Path) -> None:
+def test_size_of_an_all_to_all_is_the_size_that_the_rank_received(tmp_path: Path) -> None:
     profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
     sizes = {"In msg nelems": 100, "Out msg nelems": 300, "dtype": "BFloat16"}
     told = named("5", **{"Collective name": "all_to_allv", **sizes})
@@ -405,8 +405,8 @@ def test_the_size_of_an_all_to_all_is_what_the_rank_received(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("group", ["2", "7"])
-def test_a_ring_of_context_parallel_ranks_sends_and_receives(group: str, tmp_path: Path) -> None:
-    """In a group without a description the mesh shows it."""
+def test_context_parallel_transfer_gets_the_stage_cp_send_recv_and_its_peer(group: str, tmp_path: Path) -> None:
+    """The axis of a group without a description follows from the mesh."""
     profile = Profile(rank=8, world_size=16, groups=MESH_OF_FOUR_AXES).step(0)
     told = named(group, **{"Collective name": "send", "Dst Rank": 10})
     profile.kernel("ncclDevKernel_SendRecv(y)", issued=1, at=3, dur=5, stream=NCCL, **told)
@@ -415,7 +415,7 @@ def test_a_ring_of_context_parallel_ranks_sends_and_receives(group: str, tmp_pat
     assert (Stage(row["stage"]), row["peer"]) == (Stage.CP_SEND_RECV, 10)
 
 
-def test_old_files_with_whole_times_come_in(tmp_path: Path) -> None:
+def test_old_file_with_absolute_times_is_imported(tmp_path: Path) -> None:
     profile = Profile(told={"baseTimeNanoseconds": None})
     profile.host("Operator", "ProfilerStep#3", BASE_NS / 1000, 1000)
     profile.host("Runtime", "cudaLaunchKernel", BASE_NS / 1000 + 10, 1, correlation=1)
@@ -424,7 +424,7 @@ def test_old_files_with_whole_times_come_in(tmp_path: Path) -> None:
     assert (row["step"], row["start_ns"], row["issue_ns"]) == (3, BASE_NS + 100_000, BASE_NS + 10_000)
 
 
-# What is refused.
+# Invalid input.
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_a_truncated_file_is_refused(name: str, kept: float, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("times", [("x", 1), (None, 1), (-5.0, 1), (1.0, -1), (float("nan"), 1), (1e300, 1), (True, 1)])
-def test_a_time_that_is_none_is_refused(times: tuple[Any, Any], tmp_path: Path) -> None:
+def test_invalid_time_is_refused(times: tuple[Any, Any], tmp_path: Path) -> None:
     profile = Profile().step(0).host("kernel", "gemm", *times)
     with pytest.raises(UnreadableError, match="'gemm' has invalid times"):
         imported(profile.save(tmp_path))
@@ -484,7 +484,7 @@ def test_files_without_a_step_in_common_are_refused(tmp_path: Path) -> None:
         imported(plain(0).save(tmp_path), Profile(rank=1, world_size=2).step(9).save(tmp_path))
 
 
-def test_a_rank_beyond_the_job_is_refused(tmp_path: Path) -> None:
+def test_rank_number_above_the_world_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is of rank 5"):
         imported(plain(5, 2).save(tmp_path))
 
@@ -494,7 +494,7 @@ def test_a_step_that_occurs_twice_is_refused(tmp_path: Path) -> None:
         imported(Profile().step(1).step(1).save(tmp_path))
 
 
-def test_paths_that_hold_no_trace_are_refused(tmp_path: Path) -> None:
+def test_invalid_paths_and_the_meta_option_are_refused(tmp_path: Path) -> None:
     path = plain(0).save(tmp_path / "run")
     (tmp_path / "empty").mkdir()
     for paths, words in (
@@ -508,7 +508,7 @@ def test_paths_that_hold_no_trace_are_refused(tmp_path: Path) -> None:
         imported(path, meta=path)
 
 
-def test_odd_words_in_a_file_do_no_harm(tmp_path: Path) -> None:
+def test_file_with_malformed_fields_is_imported(tmp_path: Path) -> None:
     profile = plain(
         0, distributedInfo={"rank": "0", "world_size": 1, "pg_config": [7, {"pg_name": None, "ranks": "[0, ...]"}]}
     )
@@ -521,7 +521,7 @@ def test_odd_words_in_a_file_do_no_harm(tmp_path: Path) -> None:
     assert len(spans(run, Stage.FORWARD_COMPUTE)) == 2
 
 
-# Stretches of time.
+# Intervals of time.
 
 
 def of(*pairs: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -530,7 +530,7 @@ def of(*pairs: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_stretches_are_joined_and_taken_away_as_moments_are(seed: int) -> None:
+def test_merging_and_subtracting_intervals_equals_set_operations_on_points(seed: int) -> None:
     random = np.random.default_rng(seed)
 
     def some() -> tuple[np.ndarray, np.ndarray]:
@@ -547,7 +547,7 @@ def test_stretches_are_joined_and_taken_away_as_moments_are(seed: int) -> None:
     assert set(at[inside(at, *one)].tolist()) == moments(one)
 
 
-def test_small_gaps_are_closed_and_larger_ones_are_not() -> None:
+def test_merging_intervals_closes_small_gaps_and_keeps_larger_ones() -> None:
     begin, end = merged(*of((30, 40), (0, 10), (15, 20)), gap_ns=5)
     assert (begin.tolist(), end.tolist()) == ([0, 30], [20, 40])
 
@@ -560,7 +560,7 @@ def test_small_gaps_are_closed_and_larger_ones_are_not() -> None:
     ],
     ids=["a time beyond all bounds", "half a character"],
 )
-def test_what_no_profiler_writes_is_one_message(tmp_path: Path, told: dict[str, object]) -> None:
+def test_values_that_no_profiler_writes_are_refused_with_a_hint(tmp_path: Path, told: dict[str, object]) -> None:
     step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 1.0, "dur": 5.0, "pid": 1, "tid": 1}
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps({"traceEvents": [step], **told}))
@@ -568,9 +568,11 @@ def test_what_no_profiler_writes_is_one_message(tmp_path: Path, told: dict[str, 
         import_kineto([path], ImportOptions())
 
 
-def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_larger_than_the_limit_after_decompression_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text_input, "MAX_BYTES", 2**20)
     bomb = tmp_path / "bomb.json.gz"
     bomb.write_bytes(gzip.compress(b'{"traceEvents": ["' + b"a" * 2**24))
-    with pytest.raises(UnreadableError, match="more than"):
+    with pytest.raises(UnreadableError, match="longer than"):
         read_trace(bomb)

@@ -1,4 +1,4 @@
-"""Traces of the straggler analysis come in whole and true, or not at all."""
+"""Traces of the straggler analysis are imported completely and exactly, or refused."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def imported(path: Path, **options: object) -> ImportedRun:
 
 
 def rows(run: ImportedRun, *stages: Stage) -> list[dict[str, int]]:
-    """Spans of these stages; of all but ``step`` where none is named."""
+    """Spans of these stages. Without an argument: of every stage except ``step``."""
     chosen = [row for row in run.spans.to_pylist() if row["stage"] in (stages or set(Stage) - {Stage.STEP})]
     assert chosen
     return chosen
@@ -52,10 +52,10 @@ def stored(reader: Reader, run_id: str) -> pa.Table:
     return reader.read(Spans(run_id=run_id, attempt=0, first_step=0, last_step=LAST_STEP))
 
 
-# What becomes of a row.
+# Rows and spans.
 
 
-def test_a_row_becomes_the_span_of_its_stage(tmp_path: Path) -> None:
+def test_row_is_imported_as_a_span_of_its_stage(tmp_path: Path) -> None:
     op = Op(optype="grads-reduce-scatter", dp_rank=1, stage=1, step=7, duration=0.5, seq_id=2, mc=1)
     (row,) = rows(imported(save(tmp_path, [op])))
     assert (row["rank"], row["stage"], row["stream"]) == (3, Stage.GRADS_REDUCE_SCATTER, 2)
@@ -64,11 +64,11 @@ def test_a_row_becomes_the_span_of_its_stage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", sorted(set(STAGE_BY_LABEL) - {"step"}))
-def test_every_stage_is_known_by_its_name(label: str, tmp_path: Path) -> None:
+def test_every_stage_name_is_imported_as_its_stage(label: str, tmp_path: Path) -> None:
     assert column(imported(save(tmp_path, [Op(optype=label)])), "stage") == [STAGE_BY_LABEL[label]]
 
 
-def test_computation_bears_its_microbatch_and_chunk_and_no_number_of_a_collective(tmp_path: Path) -> None:
+def test_compute_span_has_its_microbatch_and_chunk_and_no_collective_number(tmp_path: Path) -> None:
     (row,) = rows(imported(save(tmp_path, [Op(seq_id=5, mc=1, mb_id=4)])))
     assert (row["microbatch"], row["chunk"], row["op_seq"]) == (4, 1, 0)
 
@@ -82,13 +82,15 @@ def test_computation_bears_its_microbatch_and_chunk_and_no_number_of_a_collectiv
         ("backward-recv", [1, 2, 0, 4, 5, 3]),
     ],
 )
-def test_a_transfer_names_the_neighbour_around_the_pipeline(optype: str, peers: list[int], tmp_path: Path) -> None:
+def test_peer_of_a_transfer_is_the_neighbour_rank_in_the_pipeline_ring(
+    optype: str, peers: list[int], tmp_path: Path
+) -> None:
     ops = [Op(optype=optype, dp_rank=rank // 3, stage=rank % 3, rank=rank) for rank in range(6)]
     run = imported(save(tmp_path, ops, layout=LAYOUT.replace("pp_size: 2", "pp_size: 3")))
     assert column(run, "peer") == peers
 
 
-def test_a_pipeline_of_one_stage_has_no_neighbour(tmp_path: Path) -> None:
+def test_transfer_has_no_peer_if_the_pipeline_has_one_stage(tmp_path: Path) -> None:
     layout = LAYOUT.replace("pp_size: 2", "pp_size: 1")
     assert column(imported(save(tmp_path, [Op(optype="forward-send")], layout=layout)), "peer") == [-1]
 
@@ -96,7 +98,7 @@ def test_a_pipeline_of_one_stage_has_no_neighbour(tmp_path: Path) -> None:
 # Time.
 
 
-def test_a_time_keeps_all_that_a_float32_tells(tmp_path: Path) -> None:
+def test_times_keep_the_full_precision_of_float32(tmp_path: Path) -> None:
     starts = np.linspace(0, 90, 1000, dtype=np.float32)
     run = imported(save(tmp_path, [Op(start_ts=float(start), duration=float(start) / 7) for start in starts]))
     begin = np.array(column(run, "start_ns"))
@@ -104,7 +106,7 @@ def test_a_time_keeps_all_that_a_float32_tells(tmp_path: Path) -> None:
     assert np.array_equal((np.array(column(run, "duration_ns")) / 1e9).astype(np.float32), starts / np.float32(7))
 
 
-def test_steps_follow_each_other_without_touching(tmp_path: Path) -> None:
+def test_steps_do_not_overlap(tmp_path: Path) -> None:
     run = imported(save(tmp_path, every_rank(steps=(9, 3, 300))))
     assert sorted(set(column(run, "step", Stage.STEP))) == [3, 9, 300]
     ends = {}
@@ -114,7 +116,7 @@ def test_steps_follow_each_other_without_touching(tmp_path: Path) -> None:
     assert ends[3][1] < ends[9][0] < ends[9][1] < ends[300][0]
 
 
-def test_a_step_lasts_from_the_first_operation_of_all_ranks_to_the_end_of_the_last(tmp_path: Path) -> None:
+def test_step_lasts_from_the_first_start_to_the_last_end_over_all_ranks(tmp_path: Path) -> None:
     ops = [Op(start_ts=-0.5, duration=1.0), Op(dp_rank=1, start_ts=1.0, duration=2.0), Op(dp_rank=1, stage=1)]
     run = imported(save(tmp_path, ops))
     steps = rows(run, Stage.STEP)
@@ -123,7 +125,7 @@ def test_a_step_lasts_from_the_first_operation_of_all_ranks_to_the_end_of_the_la
     assert {row["start_ns"] for row in steps} == {min(column(run, "start_ns"))}
 
 
-def test_the_run_ends_as_the_file_was_written(tmp_path: Path) -> None:
+def test_run_ends_at_the_modification_time_of_the_file(tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     os.utime(path, ns=(0, 1_700_000_000_000_000_000))
     run = imported(path)
@@ -131,7 +133,7 @@ def test_the_run_ends_as_the_file_was_written(tmp_path: Path) -> None:
     assert run.started_ns == min(column(run, "start_ns"))
 
 
-def test_operations_are_numbered_in_time_and_then_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_operations_are_numbered_by_time_then_sequence_then_stage_then_file_order(tmp_path: Path) -> None:
     ops = [
         Op(start_ts=1.0, seq_id=1, mb_id=9),
         Op(start_ts=1.0, seq_id=0, optype="optimizer"),
@@ -146,17 +148,17 @@ def test_operations_are_numbered_in_time_and_then_in_the_order_of_the_file(tmp_p
     assert column(run, "seq", Stage.STEP) == [5]
 
 
-# The grid.
+# The topology.
 
 
-def test_dp_and_pp_make_the_grid_and_tp_is_left_out(tmp_path: Path) -> None:
+def test_topology_has_dp_and_pp_and_ignores_tp(tmp_path: Path) -> None:
     run = imported(save(tmp_path, every_rank(), layout=LAYOUT.replace("tp_size: 1", "tp_size: 8")))
     assert run.topology == Topology(dp=2, pp=2)
     assert run.run_id == "made"
     assert sorted(run.hosts) == [0, 1, 2, 3]
 
 
-def test_a_rank_without_an_operation_is_left_out_of_a_grid_that_stays(tmp_path: Path) -> None:
+def test_rank_without_operations_is_left_out_and_the_topology_is_unchanged(tmp_path: Path) -> None:
     run = imported(save(tmp_path, [op for op in every_rank() if (op.dp_rank, op.stage) != (0, 1)]))
     assert (run.topology, sorted(run.hosts)) == (Topology(dp=2, pp=2), [0, 2, 3])
 
@@ -166,7 +168,7 @@ def test_ranks_of_a_host_are_numbered_from_0(tmp_path: Path) -> None:
     assert placed.ranks()["local_rank"].to_pylist() == [0, 0, 1, 0]
 
 
-def test_hundreds_of_replicas_have_their_places(tmp_path: Path) -> None:
+def test_rank_numbers_are_correct_for_400_replicas(tmp_path: Path) -> None:
     ops = [Op(dp_rank=dp_rank, stage=1) for dp_rank in range(400)]
     run = imported(save(tmp_path, ops, layout=LAYOUT.replace("dp_size: 2", "dp_size: 400")))
     assert column(run, "rank") == [2 * dp_rank + 1 for dp_rank in range(400)]
@@ -175,18 +177,20 @@ def test_hundreds_of_replicas_have_their_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("places", "dp"),
     [
-        ([(0, 0), (1, 1)], 2),  # the first of those that share a sequence
-        ([(0, 0), (1, 1), (2, 2), (3, 3)], 4),  # all of them, numbered on in dp_rank
-        ([(0, 0), (0, 1), (1, 2), (1, 3)], 4),  # all of them, told apart by rank
+        ([(0, 0), (1, 1)], 2),  # only the first rank of each sequence
+        ([(0, 0), (1, 1), (2, 2), (3, 3)], 4),  # all ranks, dp_rank continues to count
+        ([(0, 0), (0, 1), (1, 2), (1, 3)], 4),  # all ranks, distinguished by rank
     ],
 )
-def test_ranks_that_share_a_sequence_are_replicas(places: list[tuple[int, int]], dp: int, tmp_path: Path) -> None:
+def test_ranks_that_share_a_sequence_are_imported_as_replicas(
+    places: list[tuple[int, int]], dp: int, tmp_path: Path
+) -> None:
     layout = LAYOUT.replace("dsp_size: 1", "dsp_size: 2").replace("pp_size: 2", "pp_size: 1")
     run = imported(save(tmp_path, [Op(dp_rank=dp_rank, rank=rank) for dp_rank, rank in places], layout=layout))
     assert (run.topology, column(run, "rank")) == (Topology(dp=dp), list(range(len(places))))
 
 
-# What is refused.
+# Invalid input.
 
 SPOILT: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "a missing column": (lambda rows: rows.drop_columns(["seq_id", "mc"]), "no column seq_id, mc"),
@@ -220,7 +224,7 @@ def _first(rows: pa.Table, name: str, value: int) -> pa.Array:
 
 
 @pytest.mark.parametrize("what", SPOILT)
-def test_a_spoilt_trace_is_refused(what: str, tmp_path: Path) -> None:
+def test_invalid_trace_is_refused_with_a_hint(what: str, tmp_path: Path) -> None:
     spoil, words = SPOILT[what]
     with pytest.raises(UnreadableError, match=words) as refused:
         imported(save(tmp_path, spoil(table(every_rank()))))
@@ -260,12 +264,12 @@ def test_a_truncated_file_is_refused(kept: float, tmp_path: Path) -> None:
         (LAYOUT.replace("pp_size: 2", "pp_size: 1.5"), "pp_size is '1.5'"),
     ],
 )
-def test_a_layout_that_tells_no_grid_is_refused(layout: str, words: str, tmp_path: Path) -> None:
+def test_layout_without_valid_degrees_is_refused(layout: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match=words):
         imported(save(tmp_path, every_rank(), layout=layout))
 
 
-def test_a_trace_without_a_layout_asks_for_it(tmp_path: Path) -> None:
+def test_trace_without_a_layout_is_refused_unless_meta_gives_one(tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     elsewhere = (tmp_path / "meta-made.yaml").rename(tmp_path / "elsewhere.yaml")
     with pytest.raises(UsageError, match="--meta"):
@@ -273,7 +277,7 @@ def test_a_trace_without_a_layout_asks_for_it(tmp_path: Path) -> None:
     assert imported(path, meta=elsewhere).run_id == "made"
 
 
-def test_a_folder_stands_for_its_one_trace(tmp_path: Path) -> None:
+def test_folder_is_imported_only_if_it_has_exactly_one_trace(tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     assert imported(tmp_path).spans.equals(imported(path).spans)
     save(tmp_path, every_rank(), name="other")
@@ -293,7 +297,7 @@ def test_several_paths_and_degrees_are_refused(tmp_path: Path) -> None:
 
 
 class _BreakingTarget(StoreTarget):
-    """A store that is reached so many times, in small blocks, and no more."""
+    """A store that becomes unreachable after ``num_puts`` small blocks."""
 
     def __init__(self, store: EmbeddedStore, num_puts: int, max_rows: int = 4) -> None:
         super().__init__(store)
@@ -308,7 +312,7 @@ class _BreakingTarget(StoreTarget):
 
 
 def break_off(run: ImportedRun, store: EmbeddedStore, num_puts: int, max_rows: int = 4) -> bool:
-    """Whether storing broke off after so many blocks."""
+    """Store a run in a target that fails after so many blocks. Return whether it failed."""
     try:
         put_run(run, _BreakingTarget(store, num_puts, max_rows))
     except UnreachableError:
@@ -316,7 +320,9 @@ def break_off(run: ImportedRun, store: EmbeddedStore, num_puts: int, max_rows: i
     return False
 
 
-def test_wherever_it_breaks_off_the_same_again_completes_it(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_repeated_import_completes_an_import_interrupted_after_any_block(
+    embedded: EmbeddedStore, tmp_path: Path
+) -> None:
     made, reader = imported(save(tmp_path, every_rank())), StoreReader(embedded)
     for num_puts in range(100):
         run = replace(made, run_id=f"made-{num_puts}")
@@ -332,7 +338,7 @@ def test_wherever_it_breaks_off_the_same_again_completes_it(embedded: EmbeddedSt
     assert num_puts > 6
 
 
-def test_nothing_shows_before_all_operations_are_stored(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_run_is_not_listed_before_all_operations_are_stored(embedded: EmbeddedStore, tmp_path: Path) -> None:
     run = imported(save(tmp_path, every_rank()))
     num_operations = len(rows(run))
     for _ in range(num_operations):
@@ -343,7 +349,7 @@ def test_nothing_shows_before_all_operations_are_stored(embedded: EmbeddedStore,
     assert len(stored(StoreReader(embedded), "made")) == num_operations
 
 
-def test_the_rest_of_a_run_does_not_join_the_half_of_another(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_import_into_the_interrupted_import_of_another_run_is_refused(embedded: EmbeddedStore, tmp_path: Path) -> None:
     assert break_off(imported(save(tmp_path, every_rank())), embedded, 2)
     before = stored(StoreReader(embedded), "made")
     for other in (every_rank(slow=2.0), every_rank(steps=(1,)), every_rank(steps=(1, 2, 3))[:4]):
@@ -352,7 +358,7 @@ def test_the_rest_of_a_run_does_not_join_the_half_of_another(embedded: EmbeddedS
     assert stored(StoreReader(embedded), "made") == before
 
 
-def test_a_name_that_is_taken_is_refused(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_import_under_a_stored_run_name_is_refused(embedded: EmbeddedStore, tmp_path: Path) -> None:
     path = save(tmp_path, every_rank())
     put_run(imported(path), StoreTarget(embedded))
     with pytest.raises(TakenNameError, match="--name"):
@@ -362,12 +368,12 @@ def test_a_name_that_is_taken_is_refused(embedded: EmbeddedStore, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 257])
-def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+def test_invalid_run_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a valid run name"):
         imported(save(tmp_path, every_rank(), layout="dp_size: 2\npp_size: 2\n"), name=name or " ")
 
 
-def test_a_collector_stores_what_a_store_at_hand_does(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_import_through_a_collector_equals_a_direct_import(embedded: EmbeddedStore, tmp_path: Path) -> None:
     path = save(tmp_path, every_rank(steps=range(1, 30)))
     put_run(imported(path, name="at-hand"), StoreTarget(embedded))
     with collecting(embedded) as client:
@@ -379,7 +385,7 @@ def test_a_collector_stores_what_a_store_at_hand_does(embedded: EmbeddedStore, t
         assert posted == at_hand
 
 
-def test_a_collector_takes_a_run_that_broke_off(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_collector_completes_an_interrupted_import(embedded: EmbeddedStore, tmp_path: Path) -> None:
     run = imported(save(tmp_path, every_rank()))
     assert break_off(run, embedded, 3)
     with collecting(embedded) as client:
@@ -391,7 +397,7 @@ def test_a_collector_takes_a_run_that_broke_off(embedded: EmbeddedStore, tmp_pat
 
 
 @needs_real_trace
-def test_the_published_trace_is_all_there() -> None:
+def test_published_trace_is_imported_completely() -> None:
     run = imported(REAL)
     trace = pq.read_table(REAL / "trace-ST.parquet")
     assert (run.run_id, run.topology, run.num_steps) == ("ST", Topology(dp=2, pp=4), 32)
@@ -401,7 +407,7 @@ def test_the_published_trace_is_all_there() -> None:
 
 
 @needs_real_trace
-def test_the_steps_of_the_published_trace_last_as_published() -> None:
+def test_step_durations_of_the_published_trace_equal_the_published_values() -> None:
     steps = {row["step"]: row["duration_ns"] for row in rows(imported(REAL), Stage.STEP)}
     assert steps[23] == pytest.approx(2.3816521e9, abs=1e4)
     assert steps[25] == pytest.approx(2.3754515e9, abs=1e4)
@@ -420,7 +426,7 @@ def test_equal_operations_of_the_published_trace_keep_their_order() -> None:
         assert _order([row["start_ns"] for row in mine]) == [0, 1, 2, 3]
 
 
-def test_a_file_of_more_rows_than_memory_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_with_more_rows_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(straggler_analysis, "MAX_ROWS", 3)
     with pytest.raises(UnreadableError, match="more than 3"):
         import_straggler_analysis([save(tmp_path, every_rank())], ImportOptions())

@@ -1,4 +1,4 @@
-"""A rank that learns its mesh while it records: on disk, at the agent, in the store."""
+"""A rank learns its mesh while it records. The mesh reaches the disk, the agent and the store."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def record_step(number: int) -> None:
         pass
 
 
-def test_the_mesh_at_the_start_and_a_learned_one_are_told_to_whoever_asked(tmp_path: Path) -> None:
+def test_listeners_are_called_with_the_mesh_at_start_and_the_learned_mesh(tmp_path: Path) -> None:
     heard: list[Topology] = []
     when_learned(heard.append)
     reader = start(tmp_path)
@@ -70,19 +70,19 @@ def test_the_mesh_at_the_start_and_a_learned_one_are_told_to_whoever_asked(tmp_p
     assert heard == [Topology(dp=8), MESH]
 
 
-def test_groups_that_were_made_before_the_session_count(tmp_path: Path) -> None:
+def test_groups_created_before_the_session_are_used_to_learn_the_mesh(tmp_path: Path) -> None:
     see_groups()
     assert start(tmp_path).identity().topology == MESH
 
 
-def test_what_the_user_said_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mesh_set_by_the_user_is_not_replaced_by_a_learned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_MESH", "dp=2, pp=2, tp=2")
     reader = start(tmp_path)
     see_groups()
     assert reader.identity().topology == Topology(dp=2, pp=2, tp=2)
 
 
-def test_a_device_mesh_may_be_given(tmp_path: Path) -> None:
+def test_device_mesh_is_accepted_as_topology(tmp_path: Path) -> None:
     mesh = FakeMesh(torch.arange(8).reshape(2, 2, 2), ("pp", "dp_shard", "tp"))
     assert start(tmp_path, topology=mesh).identity().topology == MESH
 
@@ -91,7 +91,7 @@ def test_a_device_mesh_may_be_given(tmp_path: Path) -> None:
     ("mesh", "line"),
     [("pp=2", "RANKSCOPE_MESH has 2 ranks, the job has 8"), ("pp:2", "not a mesh"), ("q=8", "'q' is not an axis")],
 )
-def test_a_mesh_that_cannot_be_costs_one_line_and_no_recording(
+def test_invalid_mesh_variable_is_reported_and_the_rank_still_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mesh: str, line: str
 ) -> None:
     monkeypatch.setenv("RANKSCOPE_MESH", mesh)
@@ -101,7 +101,9 @@ def test_a_mesh_that_cannot_be_costs_one_line_and_no_recording(
     assert reader.identity().topology == MESH
 
 
-def test_a_device_mesh_in_no_strided_order_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_mesh_in_an_irregular_order_is_reported_and_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     reader = start(tmp_path, topology=FakeMesh(torch.arange(8).flip(0).reshape(4, 2), ("dp", "tp")))
     assert "not in a regular order" in capsys.readouterr().err
     assert reader.identity().topology == Topology(dp=8)
@@ -110,7 +112,7 @@ def test_a_device_mesh_in_no_strided_order_costs_one_line(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     "given", [Topology(dp=4), FakeMesh(torch.arange(4).reshape(2, 2), ("dp", "tp"))], ids=["topology", "DeviceMesh"]
 )
-def test_a_given_mesh_of_another_world_costs_one_line(
+def test_given_mesh_with_another_world_size_is_reported_and_ignored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], given: object
 ) -> None:
     session = telemetry.start("run", topology=given, rank=5, attempt=0, spool=tmp_path, agent=False)
@@ -121,8 +123,8 @@ def test_a_given_mesh_of_another_world_costs_one_line(
     assert session.identity.topology == MESH
 
 
-def test_a_mesh_becomes_finer_only_before_the_first_step(tmp_path: Path) -> None:
-    """Spans name axes from the first step on: bits of another mesh would mean other axes."""
+def test_mesh_is_refined_only_before_the_first_step(tmp_path: Path) -> None:
+    """From the first step on, spans store axes as bits. Bits of another mesh would mean other axes."""
     reader = start(tmp_path)
     session = telemetry.record.session.current_session()
     coarse = Topology(dp=4, tp=2)
@@ -137,7 +139,7 @@ def test_a_mesh_becomes_finer_only_before_the_first_step(tmp_path: Path) -> None
     assert reader.identity().topology == finer
 
 
-def test_a_mesh_that_is_learned_as_it_was_taken_to_be_is_known(tmp_path: Path) -> None:
+def test_learned_mesh_that_equals_the_assumed_mesh_is_final(tmp_path: Path) -> None:
     reader = start(tmp_path)
     record_step(0)
     see_group("mesh_dp", list(range(8)), 8)
@@ -145,7 +147,7 @@ def test_a_mesh_that_is_learned_as_it_was_taken_to_be_is_known(tmp_path: Path) -
     assert reader.identity().topology == Topology(dp=8)
 
 
-def test_a_mesh_of_another_world_is_not_learned(tmp_path: Path) -> None:
+def test_mesh_with_another_world_size_is_not_learned(tmp_path: Path) -> None:
     session = telemetry.start("run", rank=5, attempt=0, spool=tmp_path, agent=False)
     assert not session.learn(Topology(dp=16))
     see_groups(Topology.parse("pp=2,dp_shard=4,tp=2"))
@@ -153,7 +155,9 @@ def test_a_mesh_of_another_world_is_not_learned(tmp_path: Path) -> None:
     assert session.identity.topology == Topology(dp=8)
 
 
-def test_the_agent_announces_the_rank_again_and_loses_no_record(tmp_path: Path, embedded: EmbeddedStore) -> None:
+def test_agent_announces_a_rank_again_with_its_learned_mesh_and_loses_no_record(
+    tmp_path: Path, embedded: EmbeddedStore
+) -> None:
     start(tmp_path)
     with collecting(embedded) as client:
         agent = Agent(Host(tmp_path), client, AgentSettings(spool=tmp_path, collector=client.url))
@@ -174,7 +178,7 @@ def test_the_agent_announces_the_rank_again_and_loses_no_record(tmp_path: Path, 
         assert (mark["name"], mark["text"]) == ("mesh-learned", str(MESH))
 
 
-def test_a_rank_that_learned_and_ended_before_the_agent_looked_is_announced_with_its_mesh(
+def test_learned_mesh_is_announced_if_the_rank_ended_before_the_agent_polled(
     tmp_path: Path, embedded: EmbeddedStore
 ) -> None:
     start(tmp_path)
@@ -187,7 +191,7 @@ def test_a_rank_that_learned_and_ended_before_the_agent_looked_is_announced_with
         assert topology_of(client.read(Ranks(**RUN))) == MESH
 
 
-def test_an_announcement_must_agree_with_its_mesh(embedded: EmbeddedStore) -> None:
+def test_announcement_whose_degrees_contradict_its_mesh_is_refused(embedded: EmbeddedStore) -> None:
     plain = {"rank": 5, "dp_size": 8, "opened_ns": 5, "started_ns": 5, "host": "h"}
     with collecting(embedded) as client:
         client.post("ranks", of_run(made("ranks", [plain])))
@@ -199,7 +203,7 @@ def test_an_announcement_must_agree_with_its_mesh(embedded: EmbeddedStore) -> No
         assert topology_of(client.read(Ranks(**RUN))) == MESH
 
 
-def test_a_folder_of_an_older_version_reads_as_plain(tmp_path: Path) -> None:
+def test_folder_of_an_older_version_is_read_as_a_plain_dp_pp_tp_mesh(tmp_path: Path) -> None:
     reader = start(tmp_path, topology=Topology(dp=2, pp=2, tp=2))
     record_step(0)
     telemetry.stop()
@@ -221,7 +225,7 @@ def test_a_folder_of_an_older_version_reads_as_plain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mesh", ["pp=2,dp_shard=4", 7, "pp=2,dp_shard=4,tp=2"])
-def test_a_mesh_that_contradicts_its_grid_is_damage(tmp_path: Path, mesh: object) -> None:
+def test_identity_whose_mesh_contradicts_its_degrees_is_unreadable(tmp_path: Path, mesh: object) -> None:
     reader = start(tmp_path, topology=Topology(dp=2, pp=2, tp=2))
     path = reader.folder / META_NAME
     fields = json.loads(path.read_text())

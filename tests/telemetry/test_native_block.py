@@ -1,4 +1,4 @@
-"""Columns that go to a server as bytes at once arrive as they were, packed or not."""
+"""Columns sent to a server as raw bytes arrive unchanged, compressed or not."""
 
 import itertools
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.clickhouse
 
 _numbers = itertools.count(1)
 RUNS = ("run", "läuft" * 30, "x" * 127, "y" * 128, "it's; -- \\ \n\0")
-"""Of one byte of length and of two, and of bytes that are no letters."""
+"""Lengths that take one byte and two bytes, and bytes that are not letters."""
 
 
 @pytest.fixture(params=["plain", "packed"])
@@ -32,14 +32,14 @@ def on_the_wire(
 
 
 def of_run(rows: pa.Table, run_id: str) -> pa.Table:
-    """With the run as the collector has it: a dictionary of one text."""
+    """Add the run as the collector does: a dictionary column with one text."""
     numbers = pa.array(np.zeros(rows.num_rows, np.int8))
     return rows.append_column("run_id", pa.DictionaryArray.from_arrays(numbers, [run_id])).append_column(
         "attempt", pa.array([3] * rows.num_rows, pa.uint32())
     )
 
 
-def test_numbers_and_repeated_texts_of_several_runs_arrive_as_they_were(on_the_wire: Store) -> None:
+def test_numbers_and_run_names_of_several_runs_arrive_unchanged(on_the_wire: Store) -> None:
     blocks = [of_run(numbered_spans(1000 * number, 200 + number), run_id) for number, run_id in enumerate(RUNS)]
     on_the_wire.insert("spans", pa.concat_tables(blocks))
     names = blocks[0].column_names
@@ -48,14 +48,14 @@ def test_numbers_and_repeated_texts_of_several_runs_arrive_as_they_were(on_the_w
         assert on_the_wire.query(sql, {"run_id": run_id}).to_pylist() == sent.to_pylist()
 
 
-def test_texts_that_differ_and_fractions_stand_beside_them(on_the_wire: Store) -> None:
+def test_distinct_texts_and_floats_arrive_unchanged(on_the_wire: Store) -> None:
     rows = made("samples", [{"seq": seq, "metric": f"metric {seq}", "value": seq / 7} for seq in range(50)])
     on_the_wire.insert("samples", of_run(rows, "run"))
     answer = on_the_wire.query("SELECT metric, value FROM samples ORDER BY seq")
     assert answer.to_pylist() == rows.select(["metric", "value"]).to_pylist()
 
 
-def test_the_extremes_of_every_number_survive(on_the_wire: Store) -> None:
+def test_extreme_values_of_every_integer_column_arrive_unchanged(on_the_wire: Store) -> None:
     extremes = {
         "rank": 2**32 - 1, "seq": 2**63 - 1, "stage": 255, "microbatch": -(2**15), "peer": -(2**31),
         "start_ns": -(2**63), "duration_ns": 2**63 - 1, "size_bytes": 2**64 - 1,

@@ -1,4 +1,4 @@
-"""Arrow columns through the driver's own writer and reader, over a real socket: what goes in comes out."""
+"""Arrow columns pass unchanged through the driver's own writer and reader, over a real socket."""
 
 import socket
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ CONTEXT = SimpleNamespace(
         "input_format_null_as_default": False,
     },
     settings={},
-    # Far from this machine's zone: a stamp that is taken for local time would come out hours away.
+    # Far from this machine's time zone. A stamp treated as local time would be wrong by hours.
     server_info=SimpleNamespace(get_timezone=lambda: "Pacific/Auckland"),
 )
 
@@ -61,5 +61,5 @@ def sent_and_received(column: pa.Array, written_as: str, read_as: str) -> list[A
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_a_column_arrives_as_it_was(column: pa.Array, written_as: str, read_as: str, expected: list[Any]) -> None:
+def test_column_arrives_unchanged(column: pa.Array, written_as: str, read_as: str, expected: list[Any]) -> None:
     assert sent_and_received(column, written_as, read_as) == expected

@@ -1,4 +1,4 @@
-"""A run goes out by the SDK's exporters and comes back in through a collector: the same spans, under the same ids."""
+"""A run is exported with the SDK's exporters and received by a collector, with the same spans and ids."""
 
 import json
 import threading
@@ -26,9 +26,9 @@ from ui.cli.main import app
 RUN, ATTEMPT = "gpt", 2
 WHO = Attempt(run_id=RUN, attempt=ATTEMPT)
 NUM_RANKS, NUM_STEPS = 2, 150
-"""Steps enough that some ids begin with a zero."""
+"""Enough steps that some ids begin with a zero."""
 KNOWN_IDS = ["8a660d1dc4c40b8d79c818d15b73e0e2", "22e3558b1f64af0c", ""]
-"""Of the first step of rank 0: whatever is exported again, by whatever engine, finds itself again."""
+"""Ids of the first step of rank 0. Every export by every engine must give the same ids."""
 AT_NS = 1_700_000_000 * SECOND_NS + 123_456_789
 
 
@@ -72,7 +72,7 @@ def source() -> Iterator[EmbeddedStore]:
 
 @pytest.fixture
 def target(embedded: EmbeddedStore) -> EmbeddedStore:
-    """Where it goes."""
+    """The store that receives the export."""
     return embedded
 
 
@@ -88,14 +88,16 @@ def export(source: EmbeddedStore, endpoint: str | None, detail: Detail = "stages
 
 
 def spans_of(store: Store, where: str = "1") -> list[dict[str, Any]]:
-    """What the view shows of a store, without what only one of the sides says."""
+    """Spans of the view of a store, without the columns that differ between the two stores."""
     names = "TraceId, SpanId, ParentSpanId, SpanName, SpanKind, ServiceName, Duration, StatusCode, ScopeName"
     sql = f"SELECT {names}, toUnixTimestamp64Nano(Timestamp) AS at_ns FROM otel_traces WHERE {where} ORDER BY SpanId"
     rows: list[dict[str, Any]] = store.query(sql).to_pylist()
     return rows
 
 
-def test_what_comes_back_is_what_the_view_shows(source: EmbeddedStore, target: EmbeddedStore, endpoint: str) -> None:
+def test_exported_spans_equal_the_spans_of_the_view(
+    source: EmbeddedStore, target: EmbeddedStore, endpoint: str
+) -> None:
     sent = export(source, endpoint, "operations", NUM_STEPS - 1)
     assert (sent.spans, sent.points, sent.rejected) == (8 * NUM_STEPS, 2 * NUM_STEPS, 0)
     assert spans_of(target) == spans_of(source)
@@ -106,7 +108,7 @@ def test_what_comes_back_is_what_the_view_shows(source: EmbeddedStore, target: E
     ("detail", "names"),
     [("steps", {"step"}), ("stages", {"step", "optimizer"}), ("operations", {"step", "optimizer", "forward-compute"})],
 )
-def test_as_much_goes_out_as_is_asked_for(
+def test_detail_option_selects_the_exported_spans(
     source: EmbeddedStore, target: EmbeddedStore, endpoint: str, detail: Detail, names: set[str]
 ) -> None:
     export(source, endpoint, detail)
@@ -117,7 +119,7 @@ def test_as_much_goes_out_as_is_asked_for(
     assert {span["ParentSpanId"] for span in found} <= steps | {""}
 
 
-def test_a_span_says_whose_it_is_by_stable_names_and_our_own(
+def test_span_has_the_attributes_of_its_run_rank_and_host(
     source: EmbeddedStore, target: EmbeddedStore, endpoint: str
 ) -> None:
     export(source, endpoint, last_step=0)
@@ -136,7 +138,7 @@ def test_a_span_says_whose_it_is_by_stable_names_and_our_own(
     assert span == {"rankscope.step": "0", "rankscope.stream": "compute", "rankscope.size_bytes": "64"}
 
 
-def test_metrics_stand_at_the_time_of_their_step(source: EmbeddedStore, target: EmbeddedStore, endpoint: str) -> None:
+def test_metrics_have_the_time_of_their_step(source: EmbeddedStore, target: EmbeddedStore, endpoint: str) -> None:
     export(source, endpoint, last_step=2)
     rows = target.query(
         "SELECT MetricName AS name, MetricUnit AS unit, toUnixTimestamp64Nano(TimeUnix) AS at_ns, Value AS value"
@@ -149,7 +151,7 @@ def test_metrics_stand_at_the_time_of_their_step(source: EmbeddedStore, target: 
     assert all(row["unit"] == "s" and 3.9e-6 < row["value"] < 4.1e-6 for row in rows[3:])
 
 
-def test_the_environment_tells_where_to_and_under_which_name(
+def test_endpoint_and_service_name_are_taken_from_the_environment(
     source: EmbeddedStore, target: EmbeddedStore, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {
@@ -179,7 +181,7 @@ def test_a_disabled_sdk_sends_nothing(
 
 
 @pytest.mark.parametrize("signal", ["", "TRACES_", "METRICS_"])
-def test_another_protocol_is_refused_before_anything_is_sent(
+def test_unsupported_protocol_is_refused_before_anything_is_sent(
     signal: str, source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL", "grpc")
@@ -187,13 +189,17 @@ def test_another_protocol_is_refused_before_anything_is_sent(
         export(source, None)
 
 
-def test_no_receiver_is_an_error_with_a_hint(source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_without_a_receiver_raises_an_error_with_a_hint(
+    source: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
     with pytest.raises(UnreachableError, match="hint: check that an OpenTelemetry receiver runs there"):
         export(source, "http://127.0.0.1:1")
 
 
-def test_a_receiver_that_refuses_is_an_error_with_its_status(source: EmbeddedStore, target: EmbeddedStore) -> None:
+def test_export_to_a_receiver_that_refuses_raises_an_error_with_the_status(
+    source: EmbeddedStore, target: EmbeddedStore
+) -> None:
     with collecting(target, token="secret") as client, pytest.raises(UnreachableError, match="401"):
         export(source, client.url)
 
@@ -202,7 +208,7 @@ REJECTING = ExportTraceServiceResponse(partial_success={"rejected_spans": 2, "er
 
 
 class Rejecting(BaseHTTPRequestHandler):
-    """Takes everything, and says that it did not want two of the spans."""
+    """Accepts every request and reports two spans as rejected."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -211,10 +217,10 @@ class Rejecting(BaseHTTPRequestHandler):
         self.wfile.write(REJECTING.SerializeToString() if self.path == "/v1/traces" else b"")
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Print no log."""
 
 
-def test_what_a_receiver_rejects_is_told(source: EmbeddedStore) -> None:
+def test_spans_that_the_receiver_rejects_are_reported(source: EmbeddedStore) -> None:
     with HTTPServer(("127.0.0.1", 0), Rejecting) as receiver:
         thread = threading.Thread(target=receiver.serve_forever)
         thread.start()
@@ -226,7 +232,7 @@ def test_what_a_receiver_rejects_is_told(source: EmbeddedStore) -> None:
     assert (sent.spans, sent.rejected, sent.reason) == (16, 2, "too old")
 
 
-def test_the_command_asks_a_collector_and_sends_the_newest_run(
+def test_export_command_reads_from_a_collector_and_sends_the_newest_run(
     source: EmbeddedStore, target: EmbeddedStore, endpoint: str
 ) -> None:
     with collecting(source) as client:
@@ -238,8 +244,8 @@ def test_the_command_asks_a_collector_and_sends_the_newest_run(
     assert len(spans_of(target)) == told["spans"]
 
 
-def test_every_engine_tells_the_same_ids(store: Store) -> None:
-    """The view stands on today's engine alone; the query answers on old servers, too."""
+def test_every_engine_gives_the_same_ids(store: Store) -> None:
+    """The view exists only on the current engine. The query also works on old servers."""
     write_run(store)
     found = StoreReader(store).read(
         TraceSpans(run_id=RUN, attempt=ATTEMPT, first_step=0, last_step=NUM_STEPS, detail="operations")

@@ -1,4 +1,4 @@
-"""Text from outside as one harmless line, and names of runs."""
+"""Untrusted text is printed as one harmless line. Run names are checked."""
 
 import io
 import sys
@@ -21,14 +21,14 @@ BAD = [
 ]  # fmt: skip
 
 
-def test_what_a_terminal_would_obey_is_written_out() -> None:
+def test_control_characters_are_escaped() -> None:
     assert printable(HOSTILE) == "a\\x1b[2J\\x9b31m\\r\\n\\u202eb\\u2066\\u200b\\u2028\\x00\\udcff\\x7f"
     assert printable("übung 実験") == "übung 実験"
     assert printable_lines("a\x1b\nb\r\n") == "a\\x1b\nb\\r\n"
     assert one_line("a \n\t b\x1b" + "c" * 50, 10) == "a b\\x1bcc…"
 
 
-def test_a_log_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_several_lines_is_logged_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     log(f"rankscope: {HOSTILE}\n\nhint: next")
     told = capsys.readouterr().err
     assert told.count("\n") == 1
@@ -36,14 +36,14 @@ def test_a_log_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.endswith("; hint: next\n")
 
 
-def test_a_log_line_that_cannot_be_written_is_lost_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_line_that_cannot_be_written_is_dropped_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "wb", buffering=0) as full:
         monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(full, write_through=True))
         log("the disk is full")
     log("the file is closed")
 
 
-def test_without_a_standard_error_nothing_is_written(
+def test_log_writes_nothing_if_there_is_no_standard_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stderr", None)
@@ -52,13 +52,13 @@ def test_without_a_standard_error_nothing_is_written(
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_names_that_people_and_schedulers_use_are_taken_as_they_are(name: str) -> None:
+def test_common_run_names_are_accepted_unchanged(name: str) -> None:
     assert checked_run_name(name) == name
     assert usable_run_name(name) == name
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_other_names_are_refused_in_one_line_and_have_a_nearest_one(name: str) -> None:
+def test_invalid_run_names_are_refused_in_one_line_and_have_a_usable_replacement(name: str) -> None:
     with pytest.raises(UsageError, match="is not a valid run name") as refused:
         checked_run_name(name)
     assert refused.value.message.isprintable()
@@ -66,11 +66,11 @@ def test_other_names_are_refused_in_one_line_and_have_a_nearest_one(name: str) -
     assert checked_run_name(usable_run_name(name)) == usable_run_name(name)
 
 
-def test_long_names_that_differ_at_the_end_stay_apart() -> None:
+def test_long_run_names_that_differ_at_the_end_stay_different() -> None:
     assert usable_run_name("n" * 300 + "a") != usable_run_name("n" * 300 + "b")
 
 
-def test_any_character_alone_gives_a_usable_name() -> None:
+def test_any_single_character_gives_a_usable_run_name() -> None:
     for code in range(0, sys.maxunicode, 97):
         name = usable_run_name(chr(code))
         assert checked_run_name(name) == name

@@ -1,4 +1,4 @@
-"""One name, one job: another job under a stored name is refused before anything of it is taken for a duplicate."""
+"""Another job under a stored run name is refused, so its rows are not mistaken for duplicates."""
 
 import gc
 import json
@@ -34,7 +34,7 @@ def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
 
 
 @pytest.fixture(autouse=True)
-def counted() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     gc.disable()
     yield
     telemetry.stop()
@@ -58,7 +58,7 @@ def num_samples(store: Store) -> int:
     return int(store.query("SELECT count() AS n FROM samples")["n"][0].as_py())
 
 
-def test_a_fresh_folder_under_a_stored_name_is_refused_and_its_files_stay(
+def test_new_folder_under_a_stored_run_name_is_refused_and_its_files_are_kept(
     tmp_path: Path, collector: CollectorClient, embedded: Store
 ) -> None:
     record(tmp_path / "first")
@@ -71,7 +71,7 @@ def test_a_fresh_folder_under_a_stored_name_is_refused_and_its_files_stay(
     assert num_samples(embedded) == 1
 
 
-def test_the_agent_of_a_refused_run_ends_as_wrong_use(tmp_path: Path, collector: CollectorClient) -> None:
+def test_agent_of_a_refused_run_exits_with_status_2(tmp_path: Path, collector: CollectorClient) -> None:
     record(tmp_path / "first")
     ship(tmp_path / "first", collector)
     folder = record(tmp_path / "second")
@@ -84,7 +84,7 @@ def test_the_agent_of_a_refused_run_ends_as_wrong_use(tmp_path: Path, collector:
     assert list(folder.glob("*.rec"))
 
 
-def test_a_refused_run_holds_up_no_other(
+def test_refused_run_does_not_block_other_runs(
     tmp_path: Path, collector: CollectorClient, embedded: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(tmp_path / "first", rank=0)
@@ -112,7 +112,7 @@ def test_a_refused_run_holds_up_no_other(
     assert [row["run_id"] for row in told] == ["run", "sound"]
 
 
-def test_a_restart_into_the_same_folder_is_the_same_job(
+def test_restart_in_the_same_folder_continues_the_same_job(
     tmp_path: Path, collector: CollectorClient, embedded: Store
 ) -> None:
     first = RankReader(record(tmp_path)).identity()
@@ -124,14 +124,16 @@ def test_a_restart_into_the_same_folder_is_the_same_job(
     assert num_samples(embedded) == 2
 
 
-def test_a_restart_counts_though_the_clock_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restart_has_a_later_start_time_when_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = RankReader(record(tmp_path)).identity()
     monkeypatch.setattr("telemetry.record.rank_identity.time_ns", lambda: first.started_ns - 3600 * 10**9)
     again = RankReader(record(tmp_path)).identity()
     assert (again.opened_ns, again.started_ns) == (first.opened_ns, first.started_ns + 1)
 
 
-def test_an_identity_of_an_older_version_was_opened_when_it_started(tmp_path: Path) -> None:
+def test_identity_of_an_older_version_uses_its_start_time_as_opening_time(tmp_path: Path) -> None:
     folder = record(tmp_path)
     fields = json.loads((folder / "meta.json").read_text())
     del fields["opened_ns"]
@@ -145,7 +147,7 @@ def opened(rank: int, at_ns: int) -> pa.Table:
     return made("ranks", [{"rank": rank, "dp_size": 4, "pp_size": 1, "tp_size": 1, "opened_ns": at_ns}])
 
 
-def test_of_an_insert_group_only_the_refused_batch_is_left_out(embedded: EmbeddedStore) -> None:
+def test_only_the_refused_batch_of_an_insert_group_is_left_out(embedded: EmbeddedStore) -> None:
     refused: list[str] = []
     with collecting(embedded, linger_s=0.3) as client:
         client.post("ranks", of_run(opened(0, 10)))
@@ -168,6 +170,6 @@ def test_of_an_insert_group_only_the_refused_batch_is_left_out(embedded: Embedde
     assert [tuple(row.values()) for row in rows] == [("other", 0, 11), ("run", 0, 10), ("run", 1, 11)]
 
 
-def test_rows_that_do_not_say_when_are_let_in(collector: CollectorClient) -> None:
+def test_announcements_without_an_opening_time_are_accepted(collector: CollectorClient) -> None:
     for at_ns in (0, 10, 0, 10):
         assert collector.post("ranks", of_run(opened(0, at_ns))).rows == 1

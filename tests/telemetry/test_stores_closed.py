@@ -1,4 +1,4 @@
-"""What is asked of an embedded store while the process that holds it ends."""
+"""Queries of an embedded store after it was closed."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import EmbeddedStore
 
 
-def test_a_closed_store_is_said_to_be_closed(tmp_path: Path) -> None:
+def test_query_of_a_closed_store_raises_an_error_that_says_closed(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path)
     store.migrate()
     store.close()

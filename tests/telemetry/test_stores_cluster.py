@@ -1,4 +1,4 @@
-"""The schema over a cluster, as far as one process can be one. No cluster of servers runs here."""
+"""The schema for a cluster, in one process with a cluster of one server. No real cluster runs here."""
 
 import json
 import re
@@ -17,8 +17,8 @@ from tests.clickhouse_server import ClickHouseServer
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Any]:
-    """What an engine with a cluster of one says."""
+def cluster_report() -> dict[str, Any]:
+    """Results from an engine with a cluster of one server."""
     command = [sys.executable, "-m", "tests.telemetry.clustered_store"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -26,25 +26,25 @@ def told() -> dict[str, Any]:
     return answer
 
 
-def test_every_statement_for_a_cluster_is_sql(told: dict[str, Any]) -> None:
-    assert len(told["statements"]) > 2 * len(list(SCHEMA.glob("0*.sql")))
-    assert told["not_sql"] == []
+def test_every_statement_for_a_cluster_is_valid_sql(cluster_report: dict[str, Any]) -> None:
+    assert len(cluster_report["statements"]) > 2 * len(list(SCHEMA.glob("0*.sql")))
+    assert cluster_report["not_sql"] == []
 
 
-def test_every_statement_goes_to_all_servers_but_the_note_that_it_did(told: dict[str, Any]) -> None:
-    alone = [sql for sql in told["statements"] if " ON CLUSTER one" not in sql]
+def test_every_statement_except_inserts_into_migrations_runs_on_the_cluster(cluster_report: dict[str, Any]) -> None:
+    alone = [sql for sql in cluster_report["statements"] if " ON CLUSTER one" not in sql]
     assert all(sql.startswith("INSERT INTO migrations") for sql in alone)
 
 
-def test_every_table_that_rows_come_in_has_a_replicated_one_beneath(told: dict[str, Any]) -> None:
-    assert set(told["replicated"]) >= {f"{table}_local" for table in TABLES} | {"migrations"}
+def test_every_table_has_a_replicated_local_table(cluster_report: dict[str, Any]) -> None:
+    assert set(cluster_report["replicated"]) >= {f"{table}_local" for table in TABLES} | {"migrations"}
 
 
-def test_rows_of_a_rank_stay_together_and_so_do_those_of_a_host_or_an_alert(told: dict[str, Any]) -> None:
+def test_rows_of_one_rank_host_or_alert_are_stored_on_one_shard(cluster_report: dict[str, Any]) -> None:
     keys = dict(
         re.findall(
             r"EXISTS (\w+) ON CLUSTER one AS .* ENGINE = Distributed\(.*?, (\w+\([^)]*\))\)",
-            "\n".join(told["statements"]),
+            "\n".join(cluster_report["statements"]),
         )
     )
     for table, columns in TABLES.items():
@@ -53,15 +53,15 @@ def test_rows_of_a_rank_stay_together_and_so_do_those_of_a_host_or_an_alert(told
     assert keys["claims"] == keys["spans"]
 
 
-def test_spread_tables_answer_every_question_as_plain_ones_do(told: dict[str, Any]) -> None:
-    assert told["differ"] == []
+def test_distributed_tables_answer_every_query_like_plain_tables(cluster_report: dict[str, Any]) -> None:
+    assert cluster_report["differ"] == []
 
 
-def test_the_inserts_that_run_on_any_server_can_be_asked_for(told: dict[str, Any]) -> None:
-    assert told["running"] == ""
+def test_query_for_inserts_that_run_on_any_server_is_valid(cluster_report: dict[str, Any]) -> None:
+    assert cluster_report["running"] == ""
 
 
-def test_columns_change_in_both_tables_and_what_is_about_storage_in_one() -> None:
+def test_column_changes_apply_to_both_tables_and_storage_changes_to_the_local_one() -> None:
     def on(statement: str) -> list[str]:
         return clustered(statement, cluster="c", database="d")
 
@@ -78,7 +78,7 @@ def test_columns_change_in_both_tables_and_what_is_about_storage_in_one() -> Non
     ]
 
 
-def test_an_engine_keeps_what_it_was_told_when_it_is_replicated() -> None:
+def test_replicated_engine_keeps_the_parameters_of_the_plain_engine() -> None:
     local, _ = clustered(
         "CREATE TABLE IF NOT EXISTS t (run_id String, rank UInt32)\nENGINE = ReplacingMergeTree(rank)\nORDER BY rank",
         cluster="c", database="d",
@@ -88,7 +88,7 @@ def test_an_engine_keeps_what_it_was_told_when_it_is_replicated() -> None:
 
 
 @pytest.mark.clickhouse
-def test_servers_too_old_for_it_are_no_cluster(clickhouse_server: ClickHouseServer) -> None:
+def test_cluster_of_servers_that_are_too_old_is_refused(clickhouse_server: ClickHouseServer) -> None:
     open_store(clickhouse_server.url("old")).close()
     with pytest.raises(UsageError, match="23 or newer"):
         open_store(f"{clickhouse_server.url('old')}?cluster=one")

@@ -1,4 +1,4 @@
-"""Between the registration of an insert and its rows: who may stop it, and who waits for it."""
+"""The confirm callback runs after an insert is registered and can stop it. ``settle`` waits for inserts."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.telemetry.made_rows import numbered_spans, owned
 
 
 class Taken(Exception):
-    """What a collector raises that finds a rank to be another's."""
+    """A collector raises this if it finds that another collector owns the rank."""
 
 
 def count(store: Store) -> int:
@@ -30,7 +30,7 @@ def refuse() -> None:
 
 
 def running(store: Store) -> int:
-    """Inserts that the server works on now."""
+    """Number of inserts that the server executes now."""
     sql = f"SELECT count() AS n FROM system.processes WHERE startsWith(query_id, '{INSERT_MARK}')"
     number: int = store.query(sql)["n"][0].as_py()
     return number
@@ -43,7 +43,7 @@ def test_rows_are_stored_when_the_insert_is_confirmed(store: Store) -> None:
     assert count(store) == 5
 
 
-def test_nothing_is_stored_when_it_is_not_confirmed_and_the_reason_comes_through(store: Store) -> None:
+def test_insert_stores_nothing_and_raises_the_error_of_its_confirm_callback(store: Store) -> None:
     with pytest.raises(Taken):
         store.insert("spans", owned(numbered_spans(0, 50_000)), confirm=refuse)
     store.settle()
@@ -52,8 +52,8 @@ def test_nothing_is_stored_when_it_is_not_confirmed_and_the_reason_comes_through
     assert count(store) == 5
 
 
-def test_an_insert_may_be_confirmed_by_a_question_right_after_another_broke_off(store: Store) -> None:
-    """The question must not wait for the very insert that waits for it."""
+def test_confirm_callback_can_query_the_store_right_after_another_insert_failed(store: Store) -> None:
+    """The query must not wait for the insert whose callback sends it."""
 
     def break_one_off() -> None:
         with pytest.raises(Taken):
@@ -70,7 +70,7 @@ def test_an_insert_may_be_confirmed_by_a_question_right_after_another_broke_off(
 
 
 class Held:
-    """An insert that waits at its confirmation until it is let go."""
+    """An insert whose confirm callback blocks until ``finish`` is called."""
 
     def __init__(self, store: Store) -> None:
         self.registered, self.let_go = threading.Event(), threading.Event()
@@ -92,19 +92,19 @@ class Held:
 
 @pytest.fixture
 def another(request: pytest.FixtureRequest, store: Store) -> Iterator[Store]:
-    """The same database, as another process sees it; of the embedded one there is but this."""
+    """The same database, as another process sees it. For the embedded engine it is the same store."""
     if not isinstance(store, ClickHouseStore):
         yield store
         return
     server: ClickHouseServer = request.getfixturevalue("clickhouse_server")
     other = ClickHouseStore(parse_address(server.url(store.database.name)))
-    # What ran before its time is waited for at its first question, whoever settles.
+    # The first query of a store waits for running inserts. Do it now, before an insert is held.
     assert count(other) == 0
     yield other
     other.close()
 
 
-def test_whoever_settles_waits_for_the_inserts_that_were_registered_before(store: Store, another: Store) -> None:
+def test_settle_waits_for_inserts_that_were_registered_before(store: Store, another: Store) -> None:
     held, settled = Held(store), threading.Event()
     seen: list[int] = []
 
@@ -121,7 +121,7 @@ def test_whoever_settles_waits_for_the_inserts_that_were_registered_before(store
     assert seen == [5]
 
 
-def test_an_insert_that_does_not_end_is_an_error_not_a_wait_for_ever(
+def test_settle_raises_an_error_if_an_insert_does_not_end_in_time(
     store: Store, another: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inserts, "SETTLE_S", 0.2)
@@ -132,7 +132,7 @@ def test_an_insert_that_does_not_end_is_an_error_not_a_wait_for_ever(
 
 
 @pytest.mark.clickhouse
-def test_an_insert_is_known_to_its_server_before_it_is_confirmed_and_gone_when_it_is_not(on_server: Store) -> None:
+def test_insert_runs_on_its_server_before_confirm_and_ends_when_confirm_raises(on_server: Store) -> None:
     def refuse_having_looked() -> None:
         assert running(on_server) == 1
         raise Taken

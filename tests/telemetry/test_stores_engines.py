@@ -1,4 +1,4 @@
-"""What each store promises beside its answers: atomic inserts, staying reachable, and clear refusals."""
+"""What every store guarantees besides its answers: atomic inserts, reconnection and clear errors."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def count(store: Store) -> int:
     return number
 
 
-def test_an_insert_is_one_part_however_large(store: Store) -> None:
+def test_large_insert_is_stored_as_one_part(store: Store) -> None:
     insert(store, "spans", numbered_spans(0, MANY))
     parts = store.query(
         "SELECT rows FROM system.parts WHERE table = 'spans' AND active AND database = currentDatabase()"
@@ -39,7 +39,7 @@ def test_an_insert_is_one_part_however_large(store: Store) -> None:
     assert parts["rows"].to_pylist() == [MANY]
 
 
-def test_migrating_again_changes_nothing(store: Store) -> None:
+def test_second_migration_changes_nothing(store: Store) -> None:
     insert(store, "spans", numbered_spans(0, 5))
     store.migrate()
     assert count(store) == 5
@@ -47,20 +47,20 @@ def test_migrating_again_changes_nothing(store: Store) -> None:
     assert sorted(store.query("SELECT number FROM migrations WHERE number > 0")["number"].to_pylist()) == scripts
 
 
-def test_a_migration_that_was_killed_before_it_was_noted_is_repeated(store: Store) -> None:
+def test_migration_killed_before_it_was_recorded_is_repeated(store: Store) -> None:
     insert(store, "spans", numbered_spans(0, 5))
     store._execute("DROP TABLE migrations")  # type: ignore[attr-defined]
     store.migrate()
     assert count(store) == 5
 
 
-def test_a_part_of_a_larger_table_is_stored_as_it_is(store: Store) -> None:
+def test_slice_of_a_larger_table_is_stored_unchanged(store: Store) -> None:
     insert(store, "spans", numbered_spans(0, 100).slice(10, 20))
     stored = store.query("SELECT min(seq) AS low, max(seq) AS high, count() AS n FROM spans").to_pylist()
     assert stored == [{"low": 10, "high": 29, "n": 20}]
 
 
-def test_threads_write_and_ask_side_by_side(store: Store) -> None:
+def test_threads_insert_and_query_concurrently(store: Store) -> None:
     threads = [
         threading.Thread(target=lambda first=first: (insert(store, "spans", numbered_spans(first, 50)), count(store)))
         for first in range(0, 600, 50)
@@ -72,7 +72,7 @@ def test_threads_write_and_ask_side_by_side(store: Store) -> None:
     assert count(store) == 600
 
 
-def test_a_wrong_question_is_an_error_and_the_store_goes_on(store: Store) -> None:
+def test_invalid_query_raises_an_error_and_the_store_stays_usable(store: Store) -> None:
     with pytest.raises(UnreachableError, match="nonsense"):
         store.query("SELECT nonsense FROM spans")
     assert count(store) == 0
@@ -87,7 +87,7 @@ def test_stores_in_memory_share_nothing(embedded: EmbeddedStore) -> None:
     assert count(embedded) == 3
 
 
-def test_a_query_that_ran_a_few_times_is_not_compiled(embedded: EmbeddedStore) -> None:
+def test_repeated_query_is_not_compiled(embedded: EmbeddedStore) -> None:
     def num_compiled() -> int:
         return int(
             embedded.query("SELECT sum(value) AS n FROM system.events WHERE event = 'CompileFunction'")["n"][0].as_py()
@@ -99,7 +99,7 @@ def test_a_query_that_ran_a_few_times_is_not_compiled(embedded: EmbeddedStore) -
     assert num_compiled() == before
 
 
-def test_today_s_engine_gets_codecs_and_the_opentelemetry_view(embedded: EmbeddedStore) -> None:
+def test_current_engine_has_codecs_and_the_opentelemetry_view(embedded: EmbeddedStore) -> None:
     codec = embedded.query(
         "SELECT compression_codec AS codec FROM system.columns"
         " WHERE table = 'spans' AND name = 'duration_ns' AND database = currentDatabase()"
@@ -111,7 +111,7 @@ def test_today_s_engine_gets_codecs_and_the_opentelemetry_view(embedded: Embedde
     assert len(trace["TraceId"]) == 32
 
 
-# One process opens one folder, so each of these opens it in a process of its own.
+# A process can open only one folder, so each of these tests opens it in a separate process.
 
 KEEP = """
 import sys
@@ -146,7 +146,7 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_folder_keeps_its_rows_when_its_process_is_killed_and_has_one_owner(tmp_path: Path) -> None:
+def test_embedded_folder_has_one_owner_and_keeps_its_rows_when_the_owner_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     owner = subprocess.Popen(
         [sys.executable, "-c", KEEP, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -161,7 +161,7 @@ def test_a_folder_keeps_its_rows_when_its_process_is_killed_and_has_one_owner(tm
     assert run_python(KEEP, folder).stdout == "14\n"
 
 
-def test_a_folder_that_cannot_be_made_is_the_users_error(tmp_path: Path) -> None:
+def test_embedded_folder_that_cannot_be_created_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = run_python(TRY, tmp_path / "file" / "store")
     assert refused.returncode == 2
@@ -172,12 +172,12 @@ def test_a_folder_that_cannot_be_made_is_the_users_error(tmp_path: Path) -> None
     "url",
     ["", "postgres://host/db", "spans", "clickhouse:///database", "clickhouse://h:port/db", "clickhouse://[::1"],
 )  # fmt: skip
-def test_an_address_of_no_known_form_is_refused_with_the_known_ones(url: str) -> None:
+def test_invalid_store_address_is_refused_with_the_valid_forms(url: str) -> None:
     with pytest.raises(UsageError, match="clickhouse://user:password@host"):
         open_store(url)
 
 
-def test_an_address_may_leave_out_all_but_the_host() -> None:
+def test_store_address_has_a_default_port_and_database_and_hides_its_password() -> None:
     address = parse_address("clickhouse://scope:p%40ss@db.example")
     assert (address.user, address.password, address.database) == ("scope", "p@ss", "rankscope")
     assert address.hosts == (Host(name="db.example", port=9000),)
@@ -188,19 +188,19 @@ def test_an_address_may_leave_out_all_but_the_host() -> None:
     "url", ["postgres://me:s3cret@host/db", "me:s3cret@host", "clickhouse://me:s3cret@host/a-b",
             "clickhouse://me:s3cret", "clickhouse://me:s3@cret@host:port/db", "http://me:s3cret@"]
 )  # fmt: skip
-def test_no_error_tells_a_password(url: str) -> None:
+def test_error_about_a_store_address_does_not_contain_the_password(url: str) -> None:
     with pytest.raises(UsageError) as refused:
         open_store(url)
     assert "cret" not in str(refused.value)
 
 
-def test_an_address_is_printed_without_its_password_and_otherwise_whole() -> None:
+def test_store_address_is_printed_completely_except_for_its_password() -> None:
     assert without_password("clickhouse://me:a://b@c@host:9000/db") == "clickhouse://me@host:9000/db"
     for plain in ("embedded:/data/a@b", "http://127.0.0.1:8719", "clickhouse://me@host/db"):
         assert without_password(plain) == plain
 
 
-def test_no_error_of_the_collectors_client_tells_a_password() -> None:
+def test_errors_of_the_collector_client_do_not_contain_the_password() -> None:
     with CollectorClient("http://me:s3cret@127.0.0.1:1") as client, pytest.raises(UnreachableError) as unanswered:
         client.read(Runs())
     with pytest.raises(UsageError) as refused:
@@ -210,19 +210,19 @@ def test_no_error_of_the_collectors_client_tells_a_password() -> None:
         assert "s3cret" not in str(error)
 
 
-def test_no_server_is_an_error_with_a_hint() -> None:
+def test_opening_a_store_without_a_server_raises_an_error_with_a_hint() -> None:
     with pytest.raises(UnreachableError, match="hint: check that the server runs"):
         open_store("clickhouse://127.0.0.1:1/database")
 
 
 @pytest.mark.clickhouse
-def test_a_wrong_password_is_an_error_with_a_hint(clickhouse_server: ClickHouseServer) -> None:
+def test_wrong_password_raises_an_error_with_a_hint(clickhouse_server: ClickHouseServer) -> None:
     with pytest.raises(UnreachableError, match="hint: check user and password"):
         open_store(f"clickhouse://{USER}:wrong@127.0.0.1:{clickhouse_server.port}/database")
 
 
 @pytest.mark.clickhouse
-def test_the_store_is_reached_again_after_its_server_was_killed() -> None:
+def test_store_reconnects_after_its_server_was_killed_and_restarted() -> None:
     with running_server() as server:
         store = open_store(server.url("again"))
         insert(store, "spans", numbered_spans(0, 10))
@@ -239,10 +239,8 @@ def test_the_store_is_reached_again_after_its_server_was_killed() -> None:
 
 
 @pytest.mark.clickhouse
-def test_rows_that_travel_packed_arrive_as_they_were(
-    clickhouse_server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As between machines: on loopback nothing is packed."""
+def test_compressed_rows_arrive_unchanged(clickhouse_server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As between machines. On loopback, rows are not compressed."""
     monkeypatch.setattr(driver, "is_loopback", lambda _: False)
     packed: list[int] = []
     pack = Compressor.compress_data
@@ -259,8 +257,8 @@ def test_rows_that_travel_packed_arrive_as_they_were(
 
 
 @pytest.mark.clickhouse
-def test_nothing_is_read_while_an_insert_that_nobody_waits_for_still_runs(clickhouse_server: ClickHouseServer) -> None:
-    """A collector killed in the middle of an insert leaves it running: its rows may appear any moment."""
+def test_query_waits_until_a_running_insert_of_a_killed_collector_ends(clickhouse_server: ClickHouseServer) -> None:
+    """A collector killed during an insert leaves it running. Its rows can appear at any moment."""
     open_store(clickhouse_server.url("stray")).close()
     stray = Client("127.0.0.1", port=clickhouse_server.port, user=USER, password=PASSWORD, database="stray")
     stray.connection.connect()

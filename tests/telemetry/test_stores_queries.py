@@ -1,4 +1,4 @@
-"""Every query, on both engines: the rows its docstring promises, with the same column types."""
+"""Every query returns the rows that its docstring promises, with the same column types on both engines."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -16,6 +16,10 @@ from telemetry.stores.queries import (
     ClockHistory,
     Evidence,
     EvidenceCount,
+    FindingActions,
+    FindingCount,
+    FindingDecisions,
+    Findings,
     Heartbeats,
     HeatCells,
     HighWater,
@@ -24,6 +28,7 @@ from telemetry.stores.queries import (
     Lanes,
     LargestSamples,
     LastSteps,
+    MarkColumns,
     Marks,
     MeetingSpans,
     News,
@@ -49,6 +54,8 @@ from telemetry.stores.queries import (
     RunStepTimes,
     RunWallTimes,
     SampleCurves,
+    SampleMedians,
+    SampleNames,
     Samples,
     Spans,
     StageCounts,
@@ -59,9 +66,10 @@ from telemetry.stores.queries import (
     StoredRuns,
     StragglerScan,
     TraceSpans,
+    UnresolvedFindings,
 )
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
-from telemetry.tables import HEARTBEATS, HOST_CLOCKS, PROFILE_REQUESTS, SPANS
+from telemetry.tables import FINDING_ACTIONS, HEARTBEATS, HOST_CLOCKS, PROFILE_REQUESTS, SPANS
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
@@ -71,9 +79,9 @@ RUNS: dict[str, Any] = {"run_ids": (RUN["run_id"], "nobody's")}
 WINDOW: dict[str, Any] = {**RUN, "first_step": 1, "last_step": 2}
 REPLACING = (
     *("ranks", "heartbeats", "evidence", "host_samples", "host_events", "host_clocks", "alerts"),
-    *("profile_requests", "profile_states", "profile_parts"),
+    *("profile_requests", "profile_states", "profile_parts", "findings", "finding_actions"),
 )
-"""Tables in which merges drop rows that another replaced."""
+"""Tables in which merges drop replaced rows."""
 EVERY_QUERY: tuple[Query, ...] = (
     Runs(),
     StoredRuns(),
@@ -85,7 +93,7 @@ EVERY_QUERY: tuple[Query, ...] = (
     RankSteps(**WINDOW, ranks=(0, 1)),
     Lanes(**WINDOW),
     Spans(**WINDOW, ranks=(0, 1), stages=(FORWARD,)),
-    OperationColumns(**WINDOW, stages=(FORWARD, BACKWARD)),
+    OperationColumns(**WINDOW, stages=(FORWARD, BACKWARD), ranks=(0, 1)),
     StageTotals(**WINDOW, stages=(FORWARD, BACKWARD)),
     RankStageStats(**WINDOW),
     RankStageMeans(**WINDOW),
@@ -95,8 +103,11 @@ EVERY_QUERY: tuple[Query, ...] = (
     StageCounts(**RUN),
     StageSteps(**WINDOW),
     Samples(**RUN, metrics=("loss", "it's")),
-    SampleCurves(**RUN, metrics=("loss", "it's"), column_steps=2),
+    SampleNames(**RUN),
+    SampleCurves(run_id=RUN["run_id"], attempts=(RUN["attempt"], 9), metrics=("loss", "it's"), column_steps=2),
+    SampleMedians(run_id=RUN["run_id"], attempts=(RUN["attempt"], 9), metrics=("loss", "it's"), column_steps=2),
     Marks(**RUN),
+    MarkColumns(run_id=RUN["run_id"], attempts=(RUN["attempt"], 9), column_ns=10),
     Heartbeats(**RUN),
     Evidence(**RUN, kinds=("state", "it's")),
     EvidenceCount(**RUN),
@@ -127,11 +138,16 @@ EVERY_QUERY: tuple[Query, ...] = (
     ProfileRequests(**RUN),
     ProfileStates(**RUN),
     ProfileParts(**RUN, profile_id="it's", rank=1, first_part=0, last_part=1),
+    Findings(),
+    FindingCount(),
+    FindingActions(),
+    FindingDecisions(since_ns=40, lasting_ns=49),
+    UnresolvedFindings(**RUNS),
 )
 
 
 def fill(store: Store) -> None:
-    """Two ranks, steps 0 to 3; rank 1 works 10 times as long; another attempt that no answer may mix in."""
+    """Two ranks, steps 0 to 3. Rank 1 computes 10 times as long. No answer may include rows of the other run."""
     insert(store, "spans", made("spans", _spans()), **RUN)
     stray = {"stage": STEP, "step": 9, "start_ns": 1, "duration_ns": 4, "rank": 7, "op_seq": 2, "peer": -4}
     insert(store, "spans", made("spans", [stray]), run_id="other")
@@ -171,6 +187,7 @@ def fill(store: Store) -> None:
     _fill_hosts(store)
     _fill_alerts(store)
     _fill_profiles(store)
+    _fill_findings(store)
     clock = dict.fromkeys(HOST_CLOCKS.names, 1) | {"host": "h1", "reference": "h0", "method": "it's", "reason": ""}
     for at_ns in (5, 9):
         clocks = [{**clock, "estimated_ns": at_ns, "offset_ns": -at_ns}]
@@ -192,6 +209,40 @@ def _fill_alerts(store: Store) -> None:
         insert(store, "alerts", made("alerts", [row]), **RUN)
 
 
+def _fill_findings(store: Store) -> None:
+    """Three findings; each row and action is sent twice, and one change has the time of the one before it."""
+    changes = [
+        ("ab", 5, 5, "raised", "warning", "h1"),
+        ("ab", 5, 5, "worse", "critical", "h1,it's"),
+        ("cd", 7, 7, "raised", "critical", "h2"),
+        ("cd", 7, 6, "resolved", "critical", "h2"),
+        ("ab", 9, 9, "raised", "warning", "h1"),
+    ]
+    acted = [
+        ("ab", 5, 20, "1", "silence", 50),
+        ("cd", 7, 30, "2", "note", 0),
+        ("ef", 8, 31, "3", "silence", 99),
+        ("ef", 8, 32, "4", "end-silence", 0),
+        ("ef", 8, 33, "5", "acknowledge", 0),
+        ("ef", 9, 33, "6", "reopen", 0),
+    ]
+    for _ in range(2):
+        for fingerprint, raised_ns, at_ns, state, severity, hosts in changes:
+            row = {"fingerprint": fingerprint, "raised_ns": raised_ns, "at_ns": at_ns, "state": state}
+            more = {
+                "severity": severity,
+                "hosts": hosts,
+                "kind": "nic-flap",
+                "onset_step": -1,
+                "summary": "naïve; 100%",
+            }
+            insert(store, "findings", made("findings", [row | more]), **RUN)
+        for fingerprint, raised_ns, at_ns, action_id, action, until_ns in acted:
+            key = {"fingerprint": fingerprint, "raised_ns": raised_ns, "at_ns": at_ns, "action_id": action_id}
+            row = {**key, "action": action, "who": "it's", "text": "\\", "until_ns": until_ns}
+            insert(store, "finding_actions", pa.Table.from_pylist([row], schema=FINDING_ACTIONS), **RUN)
+
+
 def _fill_profiles(store: Store) -> None:
     """Each request and part twice, and the states of one rank."""
     asked = {"profile_id": "it's", "at_ns": 7, "steps": 5, "seconds": 60, "finding": "x"}
@@ -206,7 +257,7 @@ def _fill_profiles(store: Store) -> None:
 
 
 def _fill_hosts(store: Store) -> None:
-    """Each row twice, as an agent sends them whose first answer was lost."""
+    """Insert each row twice, as an agent does if the first answer was lost."""
     up = {"host": "h0", "device": "eth0", "metric": "nic-up"}
     samples = [{**up, "at_ns": at_ns, "value": value} for at_ns, value in ((11, 1.0), (18, 0.0), (25, 1.0))]
     events = [
@@ -238,7 +289,7 @@ def _spans() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module", params=ENGINES)
 def filled(request: pytest.FixtureRequest) -> Iterator[StoreReader]:
-    """To ask only: who adds rows takes ``store``."""
+    """For queries only. A test that inserts rows uses ``store``."""
     with either_store(request, "filled") as store:
         fill(store)
         yield StoreReader(store)
@@ -259,7 +310,7 @@ def test_runs_are_listed_newest_first(filled: StoreReader) -> None:
     assert other["first_step"] == other["last_step"] == 9
 
 
-def test_stored_runs_are_those_whose_ranks_are_known(filled: StoreReader) -> None:
+def test_stored_runs_lists_only_runs_with_known_ranks(filled: StoreReader) -> None:
     listed = filled.read(Runs()).to_pylist()
     stored = filled.read(StoredRuns()).to_pylist()
     known = [row for row in listed if row["num_ranks"]]
@@ -268,14 +319,14 @@ def test_stored_runs_are_those_whose_ranks_are_known(filled: StoreReader) -> Non
     ]
 
 
-def test_of_two_rows_about_a_rank_the_newest_counts(filled: StoreReader) -> None:
+def test_newest_row_of_a_rank_is_returned(filled: StoreReader) -> None:
     ranks = filled.read(Ranks(**RUN))
     assert column(ranks, "rank") == [0, 1]
     assert column(ranks, "pid") == [10, 12]
     assert column(ranks, "started_ns") == [5, 8]
 
 
-def test_a_step_lasts_for_the_mean_of_its_ranks_spans(filled: StoreReader) -> None:
+def test_step_duration_is_the_mean_over_its_ranks(filled: StoreReader) -> None:
     steps = filled.read(Steps(**RUN))
     assert column(steps, "step") == [0, 1, 2, 3]
     assert column(steps, "start_ns") == [1000, 2000, 3000, 4000]
@@ -284,7 +335,7 @@ def test_a_step_lasts_for_the_mean_of_its_ranks_spans(filled: StoreReader) -> No
     assert column(filled.read(Steps(**WINDOW)), "step") == [1, 2]
 
 
-def test_spans_come_by_rank_and_time_with_the_columns_that_were_sent(filled: StoreReader) -> None:
+def test_spans_are_sorted_by_rank_and_time_and_have_the_columns_that_were_sent(filled: StoreReader) -> None:
     spans = filled.read(Spans(**WINDOW))
     assert spans.schema.equals(SPANS)
     assert spans.num_rows == 16
@@ -292,14 +343,14 @@ def test_spans_come_by_rank_and_time_with_the_columns_that_were_sent(filled: Sto
     assert order == sorted(order)
 
 
-def test_spans_are_chosen_by_rank_stage_and_limit(filled: StoreReader) -> None:
+def test_spans_are_filtered_by_rank_stage_and_limit(filled: StoreReader) -> None:
     chosen = filled.read(Spans(**WINDOW, ranks=(1,), stages=(FORWARD, BACKWARD)))
     assert set(column(chosen, "rank")) == {1}
     assert set(column(chosen, "stage")) == {FORWARD, BACKWARD}
     assert filled.read(Spans(**WINDOW, limit=3)).num_rows == 3
 
 
-def test_stage_totals_sum_a_step_and_say_where_processor_time_is_missing(filled: StoreReader) -> None:
+def test_stage_totals_sum_a_step_and_return_minus_1_if_cpu_time_is_missing(filled: StoreReader) -> None:
     totals = filled.read(StageTotals(**WINDOW, stages=(FORWARD, BACKWARD))).to_pylist()
     assert len(totals) == 8
     assert totals[2] == {
@@ -314,7 +365,7 @@ def test_stage_totals_sum_a_step_and_say_where_processor_time_is_missing(filled:
     assert {row["cpu_ns"] for row in totals if row["stage"] == BACKWARD} == {-1}
 
 
-def test_rank_stage_stats_are_over_the_steps_of_the_window(filled: StoreReader) -> None:
+def test_rank_stage_stats_use_the_steps_of_the_window(filled: StoreReader) -> None:
     stats = filled.read(RankStageStats(**{**RUN, "first_step": 0, "last_step": 2}, stages=(FORWARD,))).to_pylist()
     assert stats[1] == {
         "rank": 1, "stage": FORWARD, "steps": 3, "spans": 6, "median_ns": 40, "mean_ns": 40.0, "median_cpu_ns": 38,
@@ -323,14 +374,14 @@ def test_rank_stage_stats_are_over_the_steps_of_the_window(filled: StoreReader) 
     assert column(backward, "median_cpu_ns") == [-1, -1]
 
 
-def test_stage_counts_name_the_stages_that_occur(filled: StoreReader) -> None:
+def test_stage_counts_list_the_stages_that_occur(filled: StoreReader) -> None:
     counts = filled.read(StageCounts(**RUN))
     assert column(counts, "stage") == [STEP, FORWARD, BACKWARD]
     assert column(counts, "spans") == [8, 16, 8]
     assert column(counts, "ranks") == [2, 2, 2]
 
 
-def test_of_several_ranks_that_report_a_metric_the_highest_counts(filled: StoreReader) -> None:
+def test_metric_of_the_highest_rank_is_returned_if_several_ranks_report_it(filled: StoreReader) -> None:
     samples = filled.read(Samples(**RUN, metrics=("loss", "it's")))
     assert column(samples, "metric") == ["it's", "loss", "loss"]
     assert column(samples, "value") == [-0.25, 4.0, 3.5]
@@ -338,14 +389,14 @@ def test_of_several_ranks_that_report_a_metric_the_highest_counts(filled: StoreR
     assert filled.read(Samples(**RUN)).num_rows == 4
 
 
-def test_the_largest_value_of_a_metric_is_that_of_any_rank_and_step(filled: StoreReader) -> None:
+def test_largest_sample_is_the_maximum_over_all_ranks_and_steps(filled: StoreReader) -> None:
     assert filled.read(LargestSamples(**RUN, metrics=("loss", "it's"))).to_pylist() == [
         {"metric": "it's", "value": -0.25},
         {"metric": "loss", "value": 5.0},
     ]
 
 
-def test_samples_and_marks_are_of_the_steps_that_are_asked_for(filled: StoreReader) -> None:
+def test_samples_and_marks_are_filtered_by_step(filled: StoreReader) -> None:
     samples, marks = (column(filled.read(asked(**RUN)), "step") for asked in (Samples, Marks))
     assert len({*samples}) > 1 < len({*marks})
     for step in {*samples, *marks}:
@@ -354,21 +405,21 @@ def test_samples_and_marks_are_of_the_steps_that_are_asked_for(filled: StoreRead
         assert column(filled.read(Marks(**RUN, **one)), "step") == [step] * marks.count(step)
 
 
-def test_marks_come_in_time_order_with_their_text_unharmed(filled: StoreReader) -> None:
+def test_marks_are_sorted_by_time_and_keep_their_text(filled: StoreReader) -> None:
     marks = filled.read(Marks(**RUN))
     assert column(marks, "name") == ["gc", "restart"]
     assert column(marks, "text") == ["", "naïve; \n'quoted' 100%"]
     assert column(filled.read(Marks(**RUN, limit=1)), "name") == ["restart"]
 
 
-def test_the_newest_heartbeat_counts(filled: StoreReader) -> None:
+def test_newest_heartbeat_of_a_rank_is_returned(filled: StoreReader) -> None:
     beats = filled.read(Heartbeats(**RUN))
     assert beats.schema.equals(HEARTBEATS)
     assert column(beats, "at_ns") == [300, 301]
     assert column(beats, "recorded") == [300, 300]
 
 
-def test_the_newest_evidence_of_a_kind_counts_until_it_is_taken_back(filled: StoreReader) -> None:
+def test_newest_evidence_of_a_kind_is_returned_unless_it_was_withdrawn(filled: StoreReader) -> None:
     rows = filled.read(Evidence(**RUN)).to_pylist()
     assert rows == [
         {"rank": 1, "at_ns": 5, "kind": "log", "body": "x"},
@@ -377,7 +428,7 @@ def test_the_newest_evidence_of_a_kind_counts_until_it_is_taken_back(filled: Sto
     assert column(filled.read(Evidence(**RUN, kinds=("state",))), "kind") == ["state"]
 
 
-def test_operations_come_by_stage_then_step_then_rank_in_order_of_time(filled: StoreReader) -> None:
+def test_operations_are_sorted_by_stage_then_step_then_rank_then_time(filled: StoreReader) -> None:
     rows = filled.read(OperationColumns(**WINDOW, stages=(FORWARD, BACKWARD))).to_pylist()
     order = [(row["stage"], row["step"], row["rank"], row["start_ns"]) for row in rows]
     assert order == sorted(order)
@@ -386,12 +437,12 @@ def test_operations_come_by_stage_then_step_then_rank_in_order_of_time(filled: S
     assert {row["stage"] for row in rows} == {FORWARD, BACKWARD}
 
 
-def test_new_evidence_is_seen_without_reading_it(filled: StoreReader) -> None:
+def test_evidence_count_returns_rows_newest_time_and_sum_of_stamps(filled: StoreReader) -> None:
     assert filled.read(EvidenceCount(**RUN)).to_pylist() == [{"num_rows": 3, "newest_ns": 400, "stamps": 705}]
     assert not filled.read(EvidenceCount(run_id="nobody's", attempt=0)).num_rows
 
 
-def test_one_question_tells_whether_anything_was_told_of_stalls_or_by_hosts(filled: StoreReader) -> None:
+def test_news_counts_evidence_and_host_events_in_one_query(filled: StoreReader) -> None:
     every = filled.read(News(**RUN)).to_pylist()
     assert [(row["source"], row["num_rows"], row["newest_ns"]) for row in every] == [
         ("evidence", 3, 400),
@@ -409,14 +460,14 @@ def test_the_high_water_mark_is_one_past_the_largest_number(filled: StoreReader)
     ]
 
 
-def test_the_last_steps_tell_how_far_each_rank_has_come(filled: StoreReader) -> None:
+def test_last_steps_returns_the_last_step_of_each_rank(filled: StoreReader) -> None:
     assert filled.read(LastSteps(**RUN)).to_pylist() == [
         {"rank": 0, "step": 3, "end_ns": 4900},
         {"rank": 1, "step": 3, "end_ns": 4902},
     ]
 
 
-def test_a_step_in_which_ranks_died_of_a_stall_is_no_step(filled: StoreReader) -> None:
+def test_interrupted_step_of_a_dead_rank_is_not_listed_as_a_step(filled: StoreReader) -> None:
     died = {"run_id": "other", "attempt": 0}
     assert filled.read(InterruptedSteps(**died)).to_pylist() == [{"step": 9, "mean_ns": 4.0}]
     assert filled.read(Steps(**died)).num_rows == 0
@@ -425,7 +476,9 @@ def test_a_step_in_which_ranks_died_of_a_stall_is_no_step(filled: StoreReader) -
 
 @pytest.mark.parametrize("stage", [STEP, FORWARD])
 @pytest.mark.parametrize("run", [RUN, {"run_id": "other", "attempt": 0}], ids=["trained", "died"])
-def test_the_steps_of_earlier_attempts_are_those_of_each(filled: StoreReader, run: dict[str, Any], stage: int) -> None:
+def test_step_times_of_earlier_attempts_equal_the_steps_of_each_attempt(
+    filled: StoreReader, run: dict[str, Any], stage: int
+) -> None:
     of_attempt = filled.read(Steps(**run, stage=stage)).select(["step", "start_ns", "duration_ns"])
     attempt = run["attempt"]
     found = filled.read(RunStepTimes(run_id=run["run_id"], before_attempt=attempt + 1, stages=(stage,)))
@@ -434,7 +487,7 @@ def test_the_steps_of_earlier_attempts_are_those_of_each(filled: StoreReader, ru
     assert found.select(["step", "start_ns", "duration_ns"]).to_pylist() == of_attempt.to_pylist()
 
 
-def test_the_marks_of_earlier_attempts_are_those_of_each(filled: StoreReader) -> None:
+def test_marks_of_earlier_attempts_equal_the_marks_of_each_attempt(filled: StoreReader) -> None:
     rows = filled.read(Marks(**RUN)).to_pylist()
     names = tuple({row["name"] for row in rows})
     assert names
@@ -445,7 +498,7 @@ def test_the_marks_of_earlier_attempts_are_those_of_each(filled: StoreReader) ->
     assert [row["at_ns"] for row in newest] == [max(row["at_ns"] for row in rows if row["name"] == names[0])]
 
 
-def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:
+def test_queries_over_many_runs_return_one_row_per_attempt(filled: StoreReader) -> None:
     (beats,) = filled.read(RunBeats(**RUNS)).to_pylist()
     assert beats == {**RUN, "heard_ns": 301, "num_ranks": 2, "num_ended": 0, "num_gone": 0}
     (steps,) = filled.read(RunSteps(**RUNS)).to_pylist()
@@ -462,14 +515,14 @@ def test_many_runs_are_told_of_in_a_row_an_attempt(filled: StoreReader) -> None:
     ]
 
 
-def test_the_time_in_a_stage_is_a_mean_over_its_ranks(filled: StoreReader) -> None:
+def test_stage_time_is_the_mean_over_its_ranks(filled: StoreReader) -> None:
     """Rank 0 has 1 + 2 + 3 + 4 in two microbatches each, rank 1 ten times that."""
     assert filled.read(RunStageTimes(**RUNS, stage=FORWARD)).to_pylist() == [{**RUN, "mean_ns": (20 + 200) / 2}]
     (first, *_) = filled.read(Steps(**RUN, stage=FORWARD)).to_pylist()
     assert first == {"step": 0, "start_ns": 1010, "duration_ns": 5.5, "num_ranks": 2, "num_spans": 4}
 
 
-def test_decisions_of_all_attempts_come_in_order_of_time_once_each(store: Store) -> None:
+def test_decisions_of_all_attempts_are_sorted_by_time_without_duplicates(store: Store) -> None:
     decided = {"device": "driver", "name": "driver"}
     events = [
         (1, {"at_ns": 9, "host": "driver", "text": "start: attempt 1", **decided}),
@@ -486,8 +539,8 @@ def test_decisions_of_all_attempts_come_in_order_of_time_once_each(store: Store)
     ]
 
 
-def test_a_run_goes_on_for_as_long_as_one_clock_says(store: Store) -> None:
-    """Two attempts; the clock of b is 1000 ahead; c comes for d, and nobody says where rank 2 is."""
+def test_wall_time_of_a_run_is_measured_with_the_clock_of_one_host(store: Store) -> None:
+    """Two attempts. The clock of host b is 1000 ns ahead. Host c replaces d. The host of rank 2 is unknown."""
     for attempt, hosts, begin_ns in ((0, "ab d", 10), (1, "ab c", 300)):
         ranks, steps = [], []
         for rank, host in enumerate(hosts):
@@ -503,14 +556,14 @@ def test_a_run_goes_on_for_as_long_as_one_clock_says(store: Store) -> None:
     ]  # fmt: skip
 
 
-def test_ranks_that_are_gone_are_told_from_those_that_ended(store: Store) -> None:
+def test_ranks_that_are_gone_are_distinguished_from_those_that_ended(store: Store) -> None:
     lives = [{"alive": 0, "ended": 1}, {"alive": 0, "ended": 2}, {"alive": 0, "ended": 0}, {"alive": 1, "ended": 0}]
     insert(store, "heartbeats", made("heartbeats", [{**life, "rank": rank} for rank, life in enumerate(lives)]), **RUN)
     (beats,) = StoreReader(store).read(RunBeats(**RUNS)).to_pylist()
     assert (beats["num_ranks"], beats["num_ended"], beats["num_gone"]) == (4, 1, 2)
 
 
-def test_the_newest_row_of_an_alert_counts_and_one_that_was_dropped_does_not(filled: StoreReader) -> None:
+def test_newest_row_of_an_alert_is_returned_and_a_dropped_alert_is_not(filled: StoreReader) -> None:
     rows = filled.read(Alerts()).to_pylist()
     assert [(row["fingerprint"], row["began_ns"], row["phase"], row["body"]) for row in rows] == [
         ("ab", 5, "firing", "naïve; 'quoted' 100%"),
@@ -520,7 +573,77 @@ def test_the_newest_row_of_an_alert_counts_and_one_that_was_dropped_does_not(fil
     assert filled.read(AlertLooks()).to_pylist() == [{**RUN, "at_ns": 9}]
 
 
-def test_every_query_is_tried_here() -> None:
+def test_newest_state_of_a_finding_is_returned_and_filters_apply_to_it(filled: StoreReader) -> None:
+    def found(**conditions: Any) -> list[tuple[str, int, str, str]]:
+        rows = filled.read(Findings(**conditions)).to_pylist()
+        assert sum(filled.read(FindingCount(**conditions))["findings"].to_pylist()) == len(rows)
+        return [(row["fingerprint"], row["raised_ns"], row["state"], row["severity"]) for row in rows]
+
+    newest = [("ab", 9, "raised", "warning"), ("cd", 7, "resolved", "critical"), ("ab", 5, "worse", "critical")]
+    assert found() == newest
+    assert found(severity="critical") == newest[1:]
+    assert found(state="firing") == [newest[0], newest[2]]
+    assert found(state="resolved") == [newest[1]]
+    assert found(host="it's") == [newest[2]]
+    assert found(since_ns=7) == [newest[0], newest[2]]
+    assert found(until_ns=5) == [newest[2]]
+    assert found(find='"A" RUN', kind="nic-flap", run_id=RUN["run_id"]) == newest
+    assert found(fingerprints=("ab",), raised_at_ns=(9,)) == [newest[0]]
+    assert found(run_id="it's") == found(find="it's'") == found(kind="x") == found(host="h") == []
+    pages = [filled.read(Findings(offset=offset, limit=2))["raised_ns"].to_pylist() for offset in (0, 2, 4)]
+    assert pages == [[9, 7], [5], []]
+
+
+def test_duplicate_finding_is_left_out_and_the_earliest_unresolved_time_is_returned(
+    store: Store,
+) -> None:
+    rows = [
+        ("ab", 5, "raised"),
+        ("ab", 7, "raised"),
+        ("ab", 7, "duplicate"),
+        ("ab", 2, "raised"),
+        ("ab", 2, "resolved"),
+    ]
+    table = made("findings", [{"fingerprint": name, "raised_ns": ns, "state": state} for name, ns, state in rows])
+    insert(store, "findings", table, **RUN)
+    reader = StoreReader(store)
+    assert reader.read(Findings())["raised_ns"].to_pylist() == [5, 2]
+    assert reader.read(FindingCount())["findings"].to_pylist() == [2]
+    assert reader.read(UnresolvedFindings(**RUNS)).to_pylist() == [{"fingerprint": "ab", "raised_ns": 5}]
+    assert reader.read(UnresolvedFindings(run_ids=("other",))).num_rows == 0
+
+
+def test_actions_are_listed_newest_first_without_duplicates(filled: StoreReader) -> None:
+    everything = ["reopen", "acknowledge", "end-silence", "silence", "note", "silence"]
+    assert filled.read(FindingActions())["action"].to_pylist() == everything
+    assert filled.read(FindingActions(limit=1))["action"].to_pylist() == everything[:1]
+    assert filled.read(FindingActions(fingerprints=("cd",)))["action_id"].to_pylist() == ["2"]
+
+
+def test_newest_decision_about_a_finding_replaces_an_older_silence(filled: StoreReader) -> None:
+    def found(**conditions: Any) -> list[str]:
+        return filled.read(FindingDecisions(**conditions))["action_id"].to_pylist()
+
+    assert found() == ["6", "5", "4", "1"]
+    assert found(limit=1) == ["6"]
+    assert found(since_ns=40, lasting_ns=49) == ["1"]  # the silence until 99 was ended
+    assert found(since_ns=40, lasting_ns=50) == []
+    assert found(fingerprints=("cd", "ef")) == ["6", "5", "4"]
+    (row,) = filled.read(FindingDecisions(fingerprints=("ab",))).to_pylist()
+    assert row == {
+        **RUN,
+        "fingerprint": "ab",
+        "raised_ns": 5,
+        "at_ns": 20,
+        "action_id": "1",
+        "action": "silence",
+        "who": "it's",
+        "text": "\\",
+        "until_ns": 50,
+    }
+
+
+def test_every_query_has_an_example_in_this_file() -> None:
     assert {type(query).__name__ for query in EVERY_QUERY} == set(QUERIES)
 
 
@@ -535,7 +658,7 @@ def test_both_engines_give_the_same_answers(embedded: Store, on_server: Store) -
         assert ours.num_rows, type(query)
 
 
-def test_no_answer_depends_on_whether_replaced_rows_are_merged(store: Store) -> None:
+def test_answers_are_the_same_before_and_after_replaced_rows_are_merged(store: Store) -> None:
     execute = store._execute  # type: ignore[attr-defined]
     for table in REPLACING:
         execute(f"SYSTEM STOP MERGES {table}")
@@ -565,8 +688,8 @@ def _count(store: Store, table: str) -> int:
     return int(store.query(f"SELECT count() AS n FROM {table}")["n"][0].as_py())  # type: ignore[attr-defined]
 
 
-def test_evidence_that_replaces_older_evidence_is_seen(store: Store) -> None:
-    """The clock of the second rank's host is behind: its new evidence is not the newest."""
+def test_evidence_count_and_news_change_when_evidence_is_replaced(store: Store) -> None:
+    """The clock of the second rank's host is behind. Its new evidence does not have the newest time."""
     reader, seen = StoreReader(store), []
     for rank, at_ns in ((0, 100), (1, 10), (1, 20), (1, 20)):
         row = {"rank": rank, "at_ns": at_ns, "kind": "state", "body": "x"}
@@ -575,7 +698,7 @@ def test_evidence_that_replaces_older_evidence_is_seen(store: Store) -> None:
     assert seen[0] != seen[1] != seen[2] == seen[3]
 
 
-def test_samples_of_a_host_come_one_a_period_however_often_they_were_sent(filled: StoreReader) -> None:
+def test_host_samples_return_one_row_per_period_without_duplicates(filled: StoreReader) -> None:
     rows = filled.read(HostSamples(**RUN, period_ns=10)).to_pylist()
     place = {"metric": "nic-up", "host": "h0", "device": "eth0"}
     assert rows == [
@@ -585,14 +708,14 @@ def test_samples_of_a_host_come_one_a_period_however_often_they_were_sent(filled
     assert filled.read(HostSamples(**RUN, first_ns=19, period_ns=10)).num_rows == 1
 
 
-def test_events_of_hosts_come_in_order_of_time_once_each(filled: StoreReader) -> None:
+def test_host_events_are_sorted_by_time_without_duplicates(filled: StoreReader) -> None:
     rows = filled.read(HostEvents(**RUN)).to_pylist()
     assert [(row["at_ns"], row["name"]) for row in rows] == [(3, "it's"), (18, "link-down"), (25, "link-up")]
     assert filled.read(HostEvents(**RUN, limit=1)).to_pylist() == rows[-1:]
     assert filled.read(HostEvents(**RUN, names=("link-up",), last_ns=24)).num_rows == 0
 
 
-def test_events_are_counted_by_host_once_each_but_for_ports_that_nobody_saw_go(store: Store) -> None:
+def test_host_event_counts_skip_duplicates_and_ports_that_were_already_down(store: Store) -> None:
     told = [
         (1, "link-down", "already down"), (2, "link-down", "no carrier"), (3, "link-down", "no carrier"),
         (3, "link-flaps", "12 times"), (4, "link-flaps", "many"), (5, "link-up", ""),
@@ -608,7 +731,7 @@ def test_events_are_counted_by_host_once_each_but_for_ports_that_nobody_saw_go(s
 
 
 @pytest.mark.parametrize("period_ns", [1, 20, 1_000_000_000])
-def test_a_counter_that_begins_anew_has_not_shrunk(store: Store, period_ns: int) -> None:
+def test_counter_reset_is_not_reported_as_a_decrease(store: Store, period_ns: int) -> None:
     looks = {"gpu0": ((10, 100.0), (20, 130.0), (30, 5.0), (40, 25.0)), "gpu1": ((15, 7.0),)}
     rows = [
         {"host": "h0", "device": device, "metric": "gpu-throttle-power-ns", "at_ns": at_ns, "value": value}
@@ -622,7 +745,7 @@ def test_a_counter_that_begins_anew_has_not_shrunk(store: Store, period_ns: int)
     assert StoreReader(store).read(asked).to_pylist() == [{**place, "growth": 50.0, "lasted_ns": 30}]
 
 
-def test_steps_of_a_rank_are_pooled_by_the_longest_of_each_column(filled: StoreReader) -> None:
+def test_steps_of_a_rank_are_reduced_to_the_longest_step_of_each_column(filled: StoreReader) -> None:
     each = filled.read(RankSteps(**RUN, ranks=(1,))).to_pylist()
     assert [(row["step"], row["start_ns"], row["duration_ns"]) for row in each] == [
         (step, 1000 * (step + 1) + 1, 901) for step in range(4)
@@ -631,7 +754,7 @@ def test_steps_of_a_rank_are_pooled_by_the_longest_of_each_column(filled: StoreR
     assert [row["step"] for row in pooled] == [1, 3]
 
 
-def test_the_widest_bound_of_a_column_stands_for_it(store: Store) -> None:
+def test_clock_history_returns_the_widest_bound_of_each_column(store: Store) -> None:
     clock = dict.fromkeys(HOST_CLOCKS.names, 1) | {"host": "h1", "reference": "h0", "method": "ends", "reason": ""}
     rows = [
         {**clock, "first_step": first, "last_step": first + 9, "bound_ns": bound_ns}
@@ -644,7 +767,7 @@ def test_the_widest_bound_of_a_column_stands_for_it(store: Store) -> None:
     assert not reader.read(ClockHistory(**RUN, hosts=("h0",))).num_rows
 
 
-def test_answers_keep_their_columns_when_nothing_is_stored(store: Store) -> None:
+def test_answers_have_their_documented_columns_when_nothing_is_stored(store: Store) -> None:
     for query in EVERY_QUERY:
         answer = StoreReader(store).read(query)
         assert answer.num_rows == 0
@@ -657,7 +780,7 @@ def test_every_query_parameter_is_a_field() -> None:
         assert set(query.parameters()) == {field.name for field in fields(query)}  # type: ignore[arg-type]
 
 
-def test_a_request_that_an_agent_has_answered_is_not_open(filled: StoreReader) -> None:
+def test_profile_request_that_an_agent_has_answered_is_not_open(filled: StoreReader) -> None:
     assert filled.read(OpenProfileRequests(since_ns=7)).to_pylist() == [
         {**RUN, "rank": 0, "profile_id": "it's", "steps": 5, "seconds": 60, "at_ns": 7}
     ]

@@ -1,4 +1,4 @@
-"""Pictures of random spans, on both engines: what is summed in SQL is what plain Python sums."""
+"""Chart queries over random spans give the same results as plain Python, on both engines."""
 
 import math
 import random
@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
+from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import (
@@ -37,7 +38,7 @@ NUM_RANKS, NUM_STEPS, PP = 7, 230, 2
 STEP, FORWARD, ALL_REDUCE = int(Stage.STEP), int(Stage.FORWARD_COMPUTE), int(Stage.TP_ALL_REDUCE)
 STAGES = (STEP, FORWARD, int(Stage.BACKWARD_COMPUTE), int(Stage.OPTIMIZER), ALL_REDUCE)
 LIMITS = ((0, NUM_STEPS - 1), (37, 37), (3, 49), (50, 149), (49, 150), (61, 212))
-"""First and last steps: within a window, whole windows, and both with rests."""
+"""First and last steps: inside a window, whole windows, and whole windows with partial ones."""
 
 
 def random_spans(draw: random.Random) -> list[Row]:
@@ -73,7 +74,7 @@ SPANS = random_spans(random.Random(12))
 
 @pytest.fixture(scope="module", params=ENGINES)
 def reader(request: pytest.FixtureRequest) -> Iterator[StoreReader]:
-    """The spans in several parts that cut through steps, and another attempt that no answer may mix in."""
+    """Spans in several inserts that split steps. No answer may include rows of the other attempt."""
     with either_store(request, "pictures") as store:
         size = len(SPANS) // 3 + 1
         for first in range(0, len(SPANS), size):
@@ -95,7 +96,7 @@ def summed(spans: list[Row], *names: str, of: str = "duration_ns") -> dict[Key, 
 
 
 def gathered(values: dict[Key, Any], key: Callable[[Key], Key]) -> dict[Key, list[Any]]:
-    """Values whose keys become the same one."""
+    """Group values by ``key``."""
     groups: dict[Key, list[Any]] = defaultdict(list)
     for place, value in values.items():
         groups[key(place)].append(value)
@@ -133,7 +134,7 @@ def beside_peers(means: dict[Key, float], rank: int, number: int, group: Callabl
 @pytest.mark.parametrize(("first", "last"), LIMITS)
 @pytest.mark.parametrize(("max_rows", "max_columns"), [(7, 1000), (7, 24), (3, 9), (1, 2)])
 @pytest.mark.parametrize("worst", ["ratio", "mean_ns"])
-def test_a_heat_map_shows_the_worst_rank_of_each_cell(
+def test_heat_map_shows_the_worst_rank_of_each_cell(
     reader: StoreReader, first: int, last: int, max_rows: int, max_columns: int, worst: Literal["ratio", "mean_ns"]
 ) -> None:
     size = {"num_ranks": NUM_RANKS, "max_rows": max_rows, "max_columns": max_columns, "pp": PP}
@@ -162,7 +163,7 @@ def test_a_heat_map_shows_the_worst_rank_of_each_cell(
     ("peers", "group"), [("dp_group", lambda rank: rank % 4), ("tp_group", lambda rank: rank // 2)]
 )
 @pytest.mark.parametrize(("first", "last"), LIMITS)
-def test_the_rank_that_its_group_waits_for_is_found_among_its_members(
+def test_heat_map_finds_the_rank_that_its_group_waits_for(
     reader: StoreReader, first: int, last: int, peers: Peers, group: Callable[[int], int]
 ) -> None:
     size = {"num_ranks": NUM_RANKS, "max_rows": 1, "max_columns": 1000, "pp": 2, "tp": 2}
@@ -181,7 +182,26 @@ def test_the_rank_that_its_group_waits_for_is_found_among_its_members(
         assert lead == pytest.approx(max(leads[step])[0])
 
 
-def test_a_heat_map_may_be_of_processor_time(reader: StoreReader) -> None:
+def test_heat_map_of_selected_ranks_keeps_their_order_and_compares_with_all_ranks(reader: StoreReader) -> None:
+    size = {"num_ranks": NUM_RANKS, "max_columns": 1000, "pp": PP}
+    asked: dict[str, Any] = {**RUN, "stage": FORWARD, "first_step": 3, "last_step": 49, **size}
+    every = {(row["rank"], row["step"]): row for row in reader.read(HeatCells(**asked, max_rows=NUM_RANKS)).to_pylist()}
+    rows = reader.read(HeatCells(**asked, max_rows=2, order=(6, 1, 4))).to_pylist()
+    for row in rows:
+        chosen = [
+            every[rank, row["step"]] for rank in {0: (6, 1), 2: (4,)}[row["rank"]] if (rank, row["step"]) in every
+        ]
+        worst = max(chosen, key=lambda cell: -1.0 if math.isnan(cell["ratio"]) else cell["ratio"])
+        for name in ("hottest_rank", "mean_ns", "ratio"):
+            assert row[name] == pytest.approx(worst[name], nan_ok=True)
+    shown = {(0 if rank != 4 else 2, step) for rank, step in every if rank in (6, 1, 4)}
+    assert {(row["rank"], row["step"]) for row in rows} == shown
+    for order in ((1, 1), (NUM_RANKS,)):
+        with pytest.raises(UsageError, match="order is not valid"):
+            HeatCells(**asked, max_rows=2, order=order)
+
+
+def test_heat_map_can_show_cpu_time(reader: StoreReader) -> None:
     size = {"num_ranks": NUM_RANKS, "max_rows": NUM_RANKS, "max_columns": 1000}
     query = HeatCells(**RUN, stage=FORWARD, first_step=78, last_step=80, time="cpu_ns", **size)
     by_step = summed(within(78, 80, FORWARD), "rank", "step", of="cpu_ns")
@@ -191,7 +211,7 @@ def test_a_heat_map_may_be_of_processor_time(reader: StoreReader) -> None:
 @pytest.mark.parametrize("num_ranks", [8, 1024, 12_288, 100_000])
 @pytest.mark.parametrize("num_steps", [1, 7, 600, 1000, 13_714, 10_000_000])
 @pytest.mark.parametrize("max_columns", [1, 150, 600])
-def test_columns_are_never_more_than_fit_and_are_summed_from_what_is_affordable(
+def test_column_width_respects_the_limits_of_columns_and_fine_cells(
     num_ranks: int, num_steps: int, max_columns: int
 ) -> None:
     for first in (0, 1, 49, 4096):
@@ -205,7 +225,7 @@ def test_columns_are_never_more_than_fit_and_are_summed_from_what_is_affordable(
 
 
 @pytest.mark.parametrize("time", ["duration_ns", "cpu_ns"])
-def test_the_slowest_rank_of_each_stage_and_step_stands_against_the_median(reader: StoreReader, time: Any) -> None:
+def test_straggler_scan_returns_slowest_rank_and_median_of_each_stage_and_step(reader: StoreReader, time: Any) -> None:
     own = within(5, 60, *STAGES[1:4])
     ranks = defaultdict(list)
     for (stage, step, rank), ns in summed(own, "stage", "step", "rank", of=time).items():
@@ -222,7 +242,7 @@ def test_the_slowest_rank_of_each_stage_and_step_stands_against_the_median(reade
     assert list(found) == sorted(found)
 
 
-def test_a_scan_for_stragglers_leaves_out_what_is_unremarkable_and_what_waits(reader: StoreReader) -> None:
+def test_straggler_scan_leaves_out_small_ratios_steps_and_collectives(reader: StoreReader) -> None:
     everything = reader.read(StragglerScan(**RUN, first_step=0, last_step=99)).to_pylist()
     remarkable = reader.read(StragglerScan(**RUN, first_step=0, last_step=99, min_ratio=2.0)).to_pylist()
     assert 0 < len(remarkable) < len(everything)
@@ -231,14 +251,14 @@ def test_a_scan_for_stragglers_leaves_out_what_is_unremarkable_and_what_waits(re
 
 
 @pytest.mark.parametrize("newest", [1, 10, 1000])
-def test_the_newest_steps_are_the_end_of_all_steps(reader: StoreReader, newest: int) -> None:
+def test_newest_steps_are_the_last_of_all_steps(reader: StoreReader, newest: int) -> None:
     everything = reader.read(Steps(**RUN)).to_pylist()
     assert len(everything) == NUM_STEPS
     assert reader.read(Steps(**RUN, newest=newest)).to_pylist() == everything[-newest:]
     assert reader.read(Steps(**RUN, last_step=99, newest=2)).to_pylist() == everything[98:100]
 
 
-def test_of_a_full_lane_the_longest_spans_are_shown_and_the_rest_is_counted(reader: StoreReader) -> None:
+def test_full_lane_shows_its_longest_spans_and_counts_all_spans(reader: StoreReader) -> None:
     window = {**RUN, "first_step": 10, "last_step": 19}
     lanes = gathered(
         {(span["rank"], span["stream"], span["seq"]): span for span in within(10, 19)}, lambda key: key[:2]
@@ -257,13 +277,13 @@ def test_of_a_full_lane_the_longest_spans_are_shown_and_the_rest_is_counted(read
     assert counted == {place: (len(spans), sum(one["duration_ns"] for one in spans)) for place, spans in lanes.items()}
 
 
-def test_spans_that_all_fit_come_as_if_nothing_was_left_out(reader: StoreReader) -> None:
+def test_spans_that_fit_in_a_lane_are_all_returned(reader: StoreReader) -> None:
     window = {**RUN, "first_step": 10, "last_step": 12, "ranks": (1, 3)}
     assert reader.read(Spans(**window, longest=1000)).equals(reader.read(Spans(**window)))
 
 
 @pytest.mark.parametrize(("first", "last"), LIMITS)
-def test_sums_and_counts_are_those_of_the_spans(reader: StoreReader, first: int, last: int) -> None:
+def test_sums_and_counts_of_stages_equal_those_of_the_spans(reader: StoreReader, first: int, last: int) -> None:
     window, chosen = {**RUN, "first_step": first, "last_step": last}, within(first, last)
     by_chunk = summed(chosen, "step", "rank", "stage", "chunk")
     totals = reader.read(StageTotals(**window)).to_pylist()
@@ -284,7 +304,7 @@ def test_sums_and_counts_are_those_of_the_spans(reader: StoreReader, first: int,
     assert {(row["rank"], row["stage"]): row["median_ns"] for row in stats} == medians
 
 
-def test_the_stages_of_all_steps_are_those_of_the_widest_window(reader: StoreReader) -> None:
+def test_stage_counts_without_a_window_equal_those_of_the_widest_window(reader: StoreReader) -> None:
     assert reader.read(StageCounts(**RUN)).equals(reader.read(StageCounts(**RUN, last_step=NUM_STEPS)))
 
 

@@ -1,4 +1,4 @@
-"""Roll-ups: wide questions are answered from them, narrow ones from the spans, and never differently."""
+"""Wide queries are answered from roll-ups and narrow queries from spans, with the same results."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -69,11 +69,11 @@ def plan_of(store: EmbeddedStore, query: Query, *, settings: str = "") -> str:
 
 
 @pytest.mark.parametrize(("query", "rollup"), ROLLED_UP)
-def test_a_wide_question_is_answered_from_a_roll_up(rolled_up: EmbeddedStore, query: Query, rollup: str) -> None:
+def test_wide_query_is_answered_from_a_roll_up(rolled_up: EmbeddedStore, query: Query, rollup: str) -> None:
     assert f"ReadFromMergeTree ({rollup})" in plan_of(rolled_up, query)
 
 
-def test_means_take_whole_windows_from_the_one_and_the_rest_from_the_other(rolled_up: EmbeddedStore) -> None:
+def test_means_read_whole_windows_from_one_roll_up_and_the_rest_from_the_other(rolled_up: EmbeddedStore) -> None:
     plan = plan_of(rolled_up, RankStageMeans(**{**WIDE, "first_step": 3}))
     assert all(f"ReadFromMergeTree ({rollup})" in plan for rollup in ROLLUPS)
 
@@ -85,15 +85,15 @@ def test_the_newest_steps_are_read_from_the_end_of_the_table(rolled_up: Embedded
     assert "InReverseOrder" in "".join(rows["explain"].to_pylist())
 
 
-def test_the_slow_rank_stands_out_in_every_step(rolled_up: EmbeddedStore) -> None:
+def test_straggler_scan_finds_the_slow_rank_in_every_step(rolled_up: EmbeddedStore) -> None:
     rows = StoreReader(rolled_up).read(StragglerScan(**WIDE, min_ratio=1.2)).to_pylist()
     compute = {int(Stage.FORWARD_COMPUTE), int(Stage.BACKWARD_COMPUTE)}
     assert {(row["stage"], row["step"]) for row in rows} == {(stage, step) for stage in compute for step in range(100)}
     assert {row["slowest_rank"] for row in rows} == {JOB.slow_rank}
 
 
-def test_answers_are_the_same_without_roll_ups_and_once_they_are_made_from_what_was_stored() -> None:
-    """An upgrade of a database with spans in it: nothing is answered differently before, meanwhile and after."""
+def test_answers_are_the_same_before_and_after_roll_ups_are_built() -> None:
+    """As in an upgrade of a database that contains spans."""
     queries = [
         *(query for query, _ in ROLLED_UP),
         RunFirstSteps(run_ids=("run",)),

@@ -1,4 +1,4 @@
-"""A server's address, several servers behind one, and whom they let in: failover, pauses, TLS, readers."""
+"""Store addresses with one or several servers: failover, pauses, TLS and read-only users."""
 
 import threading
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ def count(store: Store) -> int:
 # Addresses.
 
 
-def test_an_address_may_name_several_servers_of_any_kind() -> None:
+def test_store_address_can_name_several_servers_of_any_kind() -> None:
     address = parse_address("clickhouse://me@a:9001,[::1]:9002,b/d?cluster=big")
     assert address.hosts == (Host(name="a", port=9001), Host(name="::1", port=9002), Host(name="b", port=9000))
     assert (address.database, address.cluster) == ("d", "big")
     assert str(address) == "clickhouse://a:9001,[::1]:9002,b:9000/d"
 
 
-def test_a_password_may_come_from_the_environment_or_from_a_file_and_is_never_printed(tmp_path: Path) -> None:
+def test_store_password_is_read_from_the_environment_or_a_file_and_never_printed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("fr@m-file\n")
     from_file = parse_address("clickhouse://me@h/d", {"RANKSCOPE_STORE_PASSWORD_FILE": str(tmp_path / "secret")})
     told = parse_address("clickhouse://me@h/d", {"RANKSCOPE_STORE_PASSWORD": "t0ld"})
@@ -57,23 +57,23 @@ def test_a_password_may_come_from_the_environment_or_from_a_file_and_is_never_pr
         ("clickhouse://a:9000,b:port/d", "invalid host or port"),
     ],
 )
-def test_what_an_address_gets_wrong_is_said(url: str, told: str) -> None:
+def test_error_about_an_invalid_store_address_names_the_problem(url: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         parse_address(url, {})
 
 
 @pytest.mark.parametrize("url", ["clickhouse://me:12/secret@h/d", "clickhouse://me:12?secret=1@h/d"])
-def test_a_password_that_is_not_escaped_is_refused_and_not_repeated(url: str) -> None:
+def test_unescaped_password_is_refused_and_not_repeated_in_the_error(url: str) -> None:
     with pytest.raises(UsageError, match="%2F") as refused:
         parse_address(url, {})
     assert "secret" not in str(refused.value)
 
 
-# Who is asked next: servers that are made up, a clock that is moved by hand.
+# Failover, with fake servers and a manual clock.
 
 
 class World:
-    """A clock, and servers that answer or fail as they are told."""
+    """A manual clock, and fake servers that answer or fail as set in ``faults``."""
 
     def __init__(self, *names: str) -> None:
         self.now = 0.0
@@ -94,7 +94,7 @@ class World:
             raise self.faults[name]
 
     def connect(self) -> list[str]:
-        """Who was asked."""
+        """Connect. Return the servers that were tried, and the message of the error if it failed."""
         self.asked = []
         try:
             self.servers.connect(self.answer)
@@ -104,11 +104,11 @@ class World:
 
 
 @pytest.fixture
-def no_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers.random, "uniform", lambda low, high: high)
 
 
-def test_the_next_server_is_asked_when_one_is_away_and_goes_first_from_then_on() -> None:
+def test_next_server_is_tried_when_one_fails_and_is_tried_first_from_then_on() -> None:
     world = World("a", "b")
     assert world.connect() == ["a"]
     world.faults["a"] = NetworkError("away")
@@ -120,8 +120,8 @@ def test_the_next_server_is_asked_when_one_is_away_and_goes_first_from_then_on()
     assert world.connect() == ["b", "a"]
 
 
-@pytest.mark.usefixtures("no_chance")
-def test_where_all_are_away_each_try_waits_longer_up_to_a_bound() -> None:
+@pytest.mark.usefixtures("no_jitter")
+def test_pause_before_each_try_grows_up_to_a_limit_while_no_server_answers() -> None:
     world = World("a")
     world.faults["a"] = NetworkError("away")
     for _ in range(8):
@@ -133,7 +133,7 @@ def test_where_all_are_away_each_try_waits_longer_up_to_a_bound() -> None:
     assert len(world.waits) == 8
 
 
-def test_many_collectors_do_not_come_back_at_the_same_moment() -> None:
+def test_many_collectors_retry_at_different_moments() -> None:
     worlds = [World("a") for _ in range(20)]
     for world in worlds:
         world.faults["a"] = NetworkError("away")
@@ -145,7 +145,7 @@ def test_many_collectors_do_not_come_back_at_the_same_moment() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCodes.WRONG_PASSWORD, 516, ErrorCodes.UNKNOWN_DATABASE])
-def test_what_one_server_refuses_for_good_is_not_asked_of_the_next(code: int) -> None:
+def test_permanent_refusal_of_one_server_is_not_retried_on_the_next_server(code: int) -> None:
     world = World("a", "b")
     world.faults["a"] = ServerException("no", code)
     assert world.connect() == ["a", f"clickhouse://a:1,b:1/rankscope: Code: {code}. no"]
@@ -155,7 +155,7 @@ def test_what_one_server_refuses_for_good_is_not_asked_of_the_next(code: int) ->
 
 
 def use_several_connections(store: Store) -> None:
-    """They lie idle afterwards."""
+    """Open several connections. They are idle afterwards."""
     threads = [threading.Thread(target=store.query, args=("SELECT sleep(0.3) AS n",)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -170,8 +170,8 @@ def pair() -> Iterator[tuple[ClickHouseServer, ClickHouseServer]]:
 
 
 @pytest.mark.clickhouse
-def test_the_second_server_answers_when_the_first_is_killed(pair: tuple[ClickHouseServer, ClickHouseServer]) -> None:
-    """They share nothing here: what the second has shows that it was asked."""
+def test_second_server_answers_when_the_first_is_killed(pair: tuple[ClickHouseServer, ClickHouseServer]) -> None:
+    """The servers share no data, so the number of rows shows which server answered."""
     first, second = pair
     for server, seqs in ((first, 10), (second, 20)):
         alone = open_store(server.url("both"))
@@ -191,14 +191,14 @@ def test_the_second_server_answers_when_the_first_is_killed(pair: tuple[ClickHou
 
 
 @pytest.mark.clickhouse
-def test_no_error_about_a_wrong_password_tells_it(clickhouse_server: ClickHouseServer) -> None:
+def test_error_about_a_wrong_password_does_not_contain_the_password(clickhouse_server: ClickHouseServer) -> None:
     with pytest.raises(UnreachableError, match="RANKSCOPE_STORE_PASSWORD") as refused:
         open_store(f"clickhouse://{USER}:s3cret@127.0.0.1:{clickhouse_server.port}/database")
     assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.clickhouse
-def test_who_may_only_read_reads_and_changes_nothing(clickhouse_server: ClickHouseServer) -> None:
+def test_read_only_user_can_query_but_cannot_open_the_store_for_writing(clickhouse_server: ClickHouseServer) -> None:
     owner = open_store(clickhouse_server.url("read_only"))
     insert(owner, "spans", numbered_spans(0, 30))
     address = clickhouse_server.url("read_only", user=READER)
@@ -215,7 +215,7 @@ def test_who_may_only_read_reads_and_changes_nothing(clickhouse_server: ClickHou
 
 
 @pytest.mark.clickhouse
-def test_asking_makes_no_database_where_there_is_none(clickhouse_server: ClickHouseServer) -> None:
+def test_reader_does_not_create_a_missing_database(clickhouse_server: ClickHouseServer) -> None:
     with pytest.raises(UnreachableError, match="rankscope collect"), open_reader(clickhouse_server.url("nowhere")):
         pass
     with pytest.raises(UnreachableError, match="nowhere"):
@@ -223,7 +223,7 @@ def test_asking_makes_no_database_where_there_is_none(clickhouse_server: ClickHo
 
 
 @pytest.mark.clickhouse
-def test_over_tls_the_server_must_show_a_certificate_of_somebody_trusted(tmp_path: Path) -> None:
+def test_tls_requires_a_certificate_of_a_trusted_authority_unless_verify_is_0(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     with running_server(make_server(tmp_path, authority)) as server:
         address = f"clickhouses://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{server.tls_port}/secure"

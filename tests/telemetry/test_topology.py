@@ -35,7 +35,7 @@ def test_a_mesh_has_its_own_rank_order() -> None:
 
 @ALL
 @pytest.mark.parametrize("axis", AXES)
-def test_the_groups_of_a_direction_hold_every_rank_once(topology: Topology, axis: str) -> None:
+def test_groups_along_an_axis_contain_every_rank_once(topology: Topology, axis: str) -> None:
     members = [rank for group in topology.groups(along=axis) for rank in group]  # type: ignore[arg-type]
     assert sorted(members) == list(range(topology.world_size))
 
@@ -71,7 +71,7 @@ def test_a_text_and_its_topology_are_inverse() -> None:
     assert not TITAN.is_plain
 
 
-def test_strides_of_groups_tell_the_mesh() -> None:
+def test_mesh_is_computed_from_the_strides_of_its_groups() -> None:
     pairs = {"tp": (2, 1), "cp": (2, 2), "dp_shard": (3, 4), "dp_replicate": (2, 12), "pp": (2, 24)}
     strides = {name: Stretch(degree, stride) for name, (degree, stride) in pairs.items()}
     assert mesh_of_strides(strides, 48) == TITAN
@@ -81,13 +81,13 @@ def test_strides_of_groups_tell_the_mesh() -> None:
 
 
 @pytest.mark.parametrize("degrees", [{"dp": 0}, {"tp": -1}, {"dp": 2**20, "tp": 2}])
-def test_an_impossible_grid_is_refused_with_a_hint(degrees: dict[str, int]) -> None:
+def test_invalid_degrees_are_refused_with_a_hint(degrees: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology(**degrees)
 
 
 @pytest.mark.parametrize("text", ["", "pp", "pp=2;tp=2", "pp=2,pp=2", "pp=0", "model=2", "tp=999999999999", "dp=-1"])
-def test_a_text_that_names_no_mesh_is_refused_with_a_hint(text: str) -> None:
+def test_invalid_mesh_text_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology.parse(text)
 
@@ -95,12 +95,12 @@ def test_a_text_that_names_no_mesh_is_refused_with_a_hint(text: str) -> None:
 MESH = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
 
 
-def test_neighbours_along_the_pipeline_are_those_of_the_mesh() -> None:
+def test_pipeline_neighbours_follow_the_rank_order_of_the_mesh() -> None:
     assert MESH.neighbour(1).tolist() == [*range(8, 16), *[-1] * 8]
     assert Topology(dp=2, pp=2, tp=2).neighbour(-1).tolist() == [-1, -1, 0, 1, -1, -1, 4, 5]
 
 
-def test_values_by_group_come_in_the_order_of_its_members() -> None:
+def test_values_by_group_are_in_the_order_of_its_members() -> None:
     mask = MESH.mask("dp_shard", "cp")
     assert (MESH.grouped(np.arange(16), mask) == MESH.members(mask)).all()
     assert all(MESH.group_of(rank, mask) == tuple(group) for group in MESH.members(mask).tolist() for rank in group)
@@ -108,7 +108,7 @@ def test_values_by_group_come_in_the_order_of_its_members() -> None:
     assert np.shares_memory(plain.grouped(values, plain.replica_mask), values)
 
 
-def test_a_replica_is_named_by_the_axes_that_it_lies_along() -> None:
+def test_replica_name_contains_its_coordinates_on_the_data_parallel_axes() -> None:
     assert [MESH.replica(index) for index in (1, 2)] == ["dp_shard0 cp1", "dp_shard1 cp0"]
     assert Topology(dp=4, pp=2).replica(3) == "dp3"
     assert (MESH.replica_axes, Topology(pp=2).replica_axes) == ("dp_shard x cp", "dp")

@@ -1,4 +1,4 @@
-"""What a user can mend is an error with a hint; what is our defect stays an exception."""
+"""Errors that a user can fix become package errors with a hint. Our own defects stay exceptions."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.user_errors import CRASH_STATUS, user_error
 
 
-def test_an_error_of_this_package_is_itself() -> None:
+def test_error_of_this_package_is_returned_unchanged() -> None:
     error = UnreachableError("no answer", hint="start it")
     assert user_error(error) is error
 
@@ -24,18 +24,18 @@ def test_an_error_about_a_path_names_the_path_on_one_line() -> None:
     assert error.message == "/proc/new\\nline\\x1b[31m: No such file or directory"
 
 
-def test_a_path_beside_the_libraries_of_python_is_the_users() -> None:
+def test_permission_error_below_the_python_prefix_is_a_user_error() -> None:
     assert user_error(PermissionError(errno.EACCES, "Permission denied", f"{sys.prefix}/out")) is not None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_full_disk_needs_no_path(number: int) -> None:
+def test_full_disk_is_a_user_error_even_without_a_path(number: int) -> None:
     error = user_error(OSError(number, os.strerror(number)))
     assert error is not None
     assert "free some space there" in error.hint
 
 
-def test_a_link_that_leads_to_itself_is_the_users() -> None:
+def test_symlink_loop_is_a_user_error() -> None:
     assert user_error(RuntimeError("Symlink loop from '/tmp/a'")) is not None
 
 
@@ -52,7 +52,7 @@ def test_a_link_that_leads_to_itself_is_the_users() -> None:
     ],
     ids=repr,
 )
-def test_a_defect_of_ours_is_no_error_of_the_user(error: Exception) -> None:
+def test_defect_of_this_package_is_not_a_user_error(error: Exception) -> None:
     assert user_error(error) is None
 
 
@@ -60,7 +60,7 @@ def test_a_defect_of_ours_is_no_error_of_the_user(error: Exception) -> None:
     ("package", "extra", "named"),
     [("psutil", "agent", "agent"), ("psutil", "ui", "ui"), ("plotly", "agent", "ui"), ("plotly", "all", "all")],
 )
-def test_a_package_that_is_missing_names_the_extra_that_installs_it(package: str, extra: str, named: str) -> None:
+def test_error_about_a_missing_package_names_the_extra_that_installs_it(package: str, extra: str, named: str) -> None:
     error = user_error(ModuleNotFoundError(f"No module named {package!r}", name=package), extra=extra)
     assert error is not None
     assert (error.message, error.hint) == (
@@ -69,7 +69,7 @@ def test_a_package_that_is_missing_names_the_extra_that_installs_it(package: str
     )
 
 
-def test_an_agent_with_a_defect_of_ours_does_not_end_with_1() -> None:
+def test_agent_with_a_defect_exits_with_the_crash_status_and_a_traceback() -> None:
     defect = "import sys; sys.modules['telemetry.agent.loop'] = None; import telemetry.agent.__main__ as agent"
     call = "sys.argv[1:] = '--spool', 'spool', '--collector', 'http://127.0.0.1:1'; sys.exit(agent.main())"
     ended = subprocess.run([sys.executable, "-c", f"{defect}; {call}"], capture_output=True, text=True, check=False)

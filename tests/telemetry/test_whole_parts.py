@@ -1,4 +1,4 @@
-"""Parts of an embedded store that lack bytes are found, set aside, and what was merged into them counts again."""
+"""Incomplete parts of an embedded store are found and moved away. The rows merged into them are restored."""
 
 import re
 import threading
@@ -46,7 +46,7 @@ def files_of(part: Path) -> list[Path]:
     return sorted(path for path in part.rglob("*") if path.is_file())
 
 
-def test_a_part_that_lacks_any_byte_is_torn(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_part_that_lacks_any_byte_is_found_as_torn(store: EmbeddedStore, tmp_path: Path) -> None:
     part = newest_part(store)
     assert WholeParts(tmp_path).find_torn() == []
     found = {}
@@ -58,7 +58,7 @@ def test_a_part_that_lacks_any_byte_is_torn(store: EmbeddedStore, tmp_path: Path
         path.write_bytes(content)
     store.close()
     assert len(found) > 20
-    # The last byte of these few is in no list: they are looked at for being there at all.
+    # No list has the size of these few files. They only must not be empty.
     assert {str(path) for (path, size), torn in found.items() if torn != [part] and size} <= {
         f"{where}{name}.txt"
         for where in ("", "high_water.proj/", "opening_water.proj/")
@@ -68,7 +68,7 @@ def test_a_part_that_lacks_any_byte_is_torn(store: EmbeddedStore, tmp_path: Path
     assert WholeParts(tmp_path).find_torn() == []
 
 
-def test_a_part_is_looked_at_once(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_part_is_checked_only_once(store: EmbeddedStore, tmp_path: Path) -> None:
     parts = WholeParts(tmp_path)
     assert parts.find_torn() == []
     (newest_part(store) / "data.bin").write_bytes(b"")
@@ -86,7 +86,7 @@ def merge_and_tear(store: EmbeddedStore) -> Path:
     return merged
 
 
-def test_what_was_merged_into_a_torn_part_comes_back(
+def test_rows_merged_into_a_torn_part_are_restored(
     store: EmbeddedStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge_and_tear(store)
@@ -99,7 +99,7 @@ def test_what_was_merged_into_a_torn_part_comes_back(
     assert f"moved away {merged}" in capsys.readouterr().err
 
 
-def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_it(
+def test_concurrent_repair_does_not_hide_a_torn_part_from_the_insert_that_wrote_it(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = WholeParts.find_torn
@@ -110,7 +110,7 @@ def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_
             (newest_part(store) / "data.bin").write_bytes(b"")
             others.append(threading.Thread(target=store.repair_parts))
             others[0].start()
-            others[0].join(2)  # as long as it would take, if it did not wait for the insert
+            others[0].join(2)  # long enough for the repair if it did not wait for the insert
         return look(parts)
 
     monkeypatch.setattr(WholeParts, "find_torn", look_late)
@@ -121,7 +121,7 @@ def test_who_mends_meanwhile_takes_no_torn_part_away_from_the_insert_that_wrote_
     store.close()
 
 
-def test_without_room_to_mend_the_engine_is_closed_and_deletes_nothing_that_was_merged(
+def test_store_is_closed_and_keeps_merged_parts_if_there_is_no_room_to_repair(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(_: Path) -> None:
@@ -140,7 +140,7 @@ def test_without_room_to_mend_the_engine_is_closed_and_deletes_nothing_that_was_
     store.close()
 
 
-def test_every_table_keeps_what_was_merged_for_longer_than_torn_parts_go_unseen(store: EmbeddedStore) -> None:
+def test_every_table_keeps_merged_parts_longer_than_a_torn_part_stays_undetected(store: EmbeddedStore) -> None:
     sql = "SELECT name, engine_full FROM system.tables WHERE database = 'rankscope' AND engine LIKE '%MergeTree'"
     kept = {
         row["name"]: re.search(r"old_parts_lifetime = (\d+)", row["engine_full"])
@@ -159,7 +159,7 @@ def test_a_torn_part_is_found_at_the_next_start(store: EmbeddedStore, tmp_path: 
     again.close()
 
 
-def test_a_list_that_is_cut_off_is_refused(store: EmbeddedStore) -> None:
+def test_truncated_checksum_list_is_refused(store: EmbeddedStore) -> None:
     whole = (newest_part(store) / "checksums.txt").read_bytes()
     store.close()
     assert "data.bin" in listed_sizes(whole)
@@ -168,6 +168,6 @@ def test_a_list_that_is_cut_off_is_refused(store: EmbeddedStore) -> None:
             listed_sizes(whole[:size])
 
 
-def test_a_list_of_another_version_or_packing_says_nothing() -> None:
+def test_checksum_list_of_another_version_or_compression_gives_no_sizes() -> None:
     assert listed_sizes(b"checksums format version: 5\nwhatever") == {}
     assert listed_sizes(LISTED + bytes(HASH_BYTES) + b"\x91" + bytes(8)) == {}

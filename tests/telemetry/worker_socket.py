@@ -1,4 +1,4 @@
-"""A worker server as torch's (WorkerServer.cpp), in Python: the names of its handlers, and their answers."""
+"""A worker server like torch's (WorkerServer.cpp), in Python: the names of its handlers, and their answers."""
 
 import json
 import socketserver
@@ -16,7 +16,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def serve_handlers(path: Path, answers: Mapping[str, Answer]) -> Callable[[], None]:
-    """Serve from a thread of this process. ``answers``: by name; a function may take its time. What ends it."""
+    """Serve in a thread. ``answers``: by name of the handler; a function may block. Return a function that stops it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -36,7 +36,7 @@ def serve_handlers(path: Path, answers: Mapping[str, Answer]) -> Callable[[], No
             pass
 
     server = _Server(str(path), Handler)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # who asked has left
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # the client has disconnected
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def end() -> None:

@@ -34,7 +34,7 @@ def small_config(*, num_steps: int = 3, global_microbatches: int = 8, **parallel
 
 @dataclass(slots=True)
 class Job:
-    """A launcher in a process of its own, and what it leaves behind."""
+    """A launcher in a process of its own, and the files of its job."""
 
     process: Launched | subprocess.Popen[bytes]
     out: Path
@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a job came out."""
+    """The result of a job."""
 
     status: int
     words: str
@@ -102,14 +102,14 @@ def rank_log(out: Path, rank: int) -> str:
 
 
 def figures(out: Path) -> list[dict[str, Any]]:
-    """What the job reported, a dict a step. The last line is left out while it is being written."""
+    """The figures that the job reported, one dict for each step. An incomplete last line is left out."""
     path = out / "progress.jsonl"
     whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
     return [json.loads(line) for line in whole.splitlines()]
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is more than a corpse."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

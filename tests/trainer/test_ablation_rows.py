@@ -10,7 +10,7 @@ from trainer.techniques import BY_NAME, rows_of
 from ui.cli.main import app, load_command
 
 
-def test_each_row_has_the_options_of_the_row_before_and_one_technique_more() -> None:
+def test_each_ablation_row_adds_one_technique_to_the_previous_row() -> None:
     baseline, window, tensor, pipeline = rows_of(recipe_named("tiny_cpu"), ["window", "overlap-tp", "overlap-pp"])
     assert baseline.options[baseline.options.index("--window") + 1] == "0"
     assert baseline.options[baseline.options.index("--overlap") + 1] == "none"
@@ -22,7 +22,7 @@ def test_each_row_has_the_options_of_the_row_before_and_one_technique_more() -> 
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_command_accepts_the_options_of_every_row(recipe: str) -> None:
+def test_train_command_accepts_the_options_of_every_ablation_row(recipe: str) -> None:
     command = load_command("train")
     for row in rows_of(recipe_named(recipe), BY_NAME):
         context = command.make_context("train", list(row.options))
@@ -30,7 +30,7 @@ def test_the_command_accepts_the_options_of_every_row(recipe: str) -> None:
         assert context.params["window"] is not None
 
 
-def test_a_recipe_has_the_techniques_that_suit_its_grid() -> None:
+def test_ablation_rows_omit_techniques_that_do_not_fit_the_grid() -> None:
     names = [row.title for row in rows_of(recipe_named("one_gpu"))]
     assert "overlap of tp" not in names
     assert "compiled blocks" in names
@@ -39,12 +39,12 @@ def test_a_recipe_has_the_techniques_that_suit_its_grid() -> None:
 
 
 @pytest.mark.parametrize("names", [["windows"], [], ["window", "window"]])
-def test_wrong_techniques_are_refused_with_all_names(names: list[str]) -> None:
+def test_invalid_techniques_are_rejected_with_a_hint_that_lists_valid_ones(names: list[str]) -> None:
     with pytest.raises(UsageError, match=r"hint: use some of parallel-block, "):
         rows_of(recipe_named("tiny_cpu"), names)
 
 
-def test_the_command_says_which_techniques_exist() -> None:
+def test_ablate_command_rejects_an_unknown_technique() -> None:
     result = CliRunner().invoke(typer.main.get_command(app), ["ablate", "--techniques", "windows"])
     assert isinstance(result.exception, UsageError)
     assert "unknown technique 'windows'" in str(result.exception)

@@ -1,4 +1,4 @@
-"""The agent beside the ranks: how long it waits for them, and when it is let go."""
+"""The agent of a launcher: how long it waits for ranks, when it is restarted, and when it is stopped."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.deadline import until
 from trainer.agent import APPEAR_S, AgentKeeper
 from trainer.run_options import RunOptions
 
-NOBODY = "http://127.0.0.1:9"
+NO_COLLECTOR = "http://127.0.0.1:9"
 
 
 def agent_of(spool: Path) -> tuple[int, list[str]] | None:
@@ -27,20 +27,20 @@ def agent_of(spool: Path) -> tuple[int, list[str]] | None:
     return None
 
 
-def test_an_agent_waits_long_for_slow_ranks_and_is_let_go_when_none_has_come(tmp_path: Path) -> None:
+def test_agent_gets_the_long_rank_timeout_and_is_stopped_when_no_rank_appears(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    options = RunOptions(out=tmp_path, run_id="run", attempt=0, collector=NOBODY, spool=tmp_path / "spool")
+    options = RunOptions(out=tmp_path, run_id="run", attempt=0, collector=NO_COLLECTOR, spool=tmp_path / "spool")
     with AgentKeeper(options):
         until(lambda: agent_of(tmp_path / "spool") is not None, what="the agent")
         found = agent_of(tmp_path / "spool")
         assert found is not None
         pid, arguments = found
-    assert parse_settings("agent", arguments, collector=NOBODY).appear_s == APPEAR_S
+    assert parse_settings("agent", arguments, collector=NO_COLLECTOR).appear_s == APPEAR_S
     assert not Path(f"/proc/{pid}").exists()
 
 
 class Clock:
-    """A clock that stands still, and knows how often it was read."""
+    """A clock that moves only when the test sets it. It counts how often it is read."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -53,12 +53,12 @@ class Clock:
 
 def keeping(tmp_path: Path, clock: Clock, interrupted: Callable[[], int] = lambda: 0) -> AgentKeeper:
     (tmp_path / "logs").mkdir()
-    options = RunOptions(out=tmp_path, run_id="run", attempt=0, collector=NOBODY, spool=tmp_path / "spool")
+    options = RunOptions(out=tmp_path, run_id="run", attempt=0, collector=NO_COLLECTOR, spool=tmp_path / "spool")
     return AgentKeeper(options, interrupted, clock_s=clock)
 
 
 def see_death(keeper: AgentKeeper, clock: Clock) -> None:
-    """Look after the agent until its death is noticed: then the clock is read."""
+    """Call ``restart_if_dead`` until the keeper notices the death of the agent: then it reads the clock."""
     num_read = clock.num_read
 
     def seen() -> bool:
@@ -68,7 +68,7 @@ def see_death(keeper: AgentKeeper, clock: Clock) -> None:
     until(seen, what="its death is seen")
 
 
-def test_an_agent_that_dies_again_and_again_is_started_again_after_pauses_that_double(tmp_path: Path) -> None:
+def test_agent_that_dies_repeatedly_is_restarted_after_pauses_that_double(tmp_path: Path) -> None:
     clock, spool = Clock(), tmp_path / "spool"
     with keeping(tmp_path, clock) as keeper:
         for pause_s in (1, 2, 4):
@@ -85,7 +85,7 @@ def test_an_agent_that_dies_again_and_again_is_started_again_after_pauses_that_d
         until(lambda: agent_of(spool), what="the last agent")
 
 
-def test_an_agent_that_cannot_start_again_is_tried_later_and_training_goes_on(tmp_path: Path) -> None:
+def test_failed_agent_restart_is_retried_later_and_raises_no_error(tmp_path: Path) -> None:
     clock, spool = Clock(), tmp_path / "spool"
     with keeping(tmp_path, clock) as keeper:
         until(lambda: agent_of(spool), what="the agent")
@@ -106,14 +106,14 @@ def test_an_agent_that_cannot_start_again_is_tried_later_and_training_goes_on(tm
         until(lambda: agent_of(spool), what="the next agent")
 
 
-def test_an_agent_that_waits_for_its_restart_starts_at_once_when_the_ranks_are_over(
+def test_agent_that_waits_for_its_restart_starts_at_once_when_the_ranks_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "spool" / "run" / "0" / "rank-00000").mkdir(parents=True)
     clock, started = Clock(), []
 
     def interrupted() -> int:
-        """The job ended by SIGTERM; once the agent was seen, by SIGINT, so that nobody waits for it."""
+        """Return SIGTERM until the agent was seen, then SIGINT, so that the keeper does not wait for the agent."""
         started.append(agent_of(tmp_path / "spool"))
         return signal.SIGINT if any(started) else signal.SIGTERM
 
@@ -124,6 +124,6 @@ def test_an_agent_that_waits_for_its_restart_starts_at_once_when_the_ranks_are_o
     assert any(started)
 
 
-def test_a_long_wait_for_a_first_rank_can_be_asked_for() -> None:
-    given = parse_settings("agent", ["--spool", "s", "--collector", NOBODY, "--appear", "7"], collector=None)
+def test_appear_option_sets_how_long_the_agent_waits_for_a_first_rank() -> None:
+    given = parse_settings("agent", ["--spool", "s", "--collector", NO_COLLECTOR, "--appear", "7"], collector=None)
     assert given.appear_s == 7

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,13 @@ FLOAT8 = ComputeConfig(precision="float8")
         (lambda: DataConfig(path=Path("/nowhere/at/all")), "no data at /nowhere/at/all"),
         (lambda: DataConfig(microbatch_size=0), "microbatch_size is 0"),
         (lambda: OptimConfig(learning_rate=0.0), "learning_rate"),
+        (lambda: OptimConfig(learning_rate=nan), "learning_rate is nan"),
         (lambda: OptimConfig(beta2=1.0), "betas"),
         (lambda: OptimConfig(weight_decay=-1.0), "negative"),
         (lambda: TrainConfig(num_steps=0), "num_steps is 0"),
+        (lambda: TrainConfig(seed=-1), "seed is -1"),
         (lambda: TrainConfig(peak_tflops=-1.0), "peak_tflops"),
+        (lambda: TrainConfig(peak_tflops=inf), "peak_tflops is inf"),
         (lambda: TrainConfig(parallel=ParallelConfig(pp=3)), "num_layers 4 does not divide by pipeline stages 3"),
         (lambda: TrainConfig(parallel=ParallelConfig(tp=8)), "num_heads 4 does not divide by tp 8"),
         (
@@ -52,7 +56,7 @@ FLOAT8 = ComputeConfig(precision="float8")
         (lambda: recipe_named("enormous"), "unknown recipe 'enormous'"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_with_a_hint(make: Callable[[], object], words: str) -> None:
+def test_invalid_config_is_rejected_with_a_hint(make: Callable[[], object], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         make()
     assert words in caught.value.message
@@ -64,11 +68,11 @@ def test_every_recipe_is_valid_and_named_after_its_function(name: str) -> None:
     assert recipe_named(name).recipe == name
 
 
-def test_a_recipe_may_be_named_with_dashes() -> None:
+def test_recipe_name_accepts_dashes_for_underscores() -> None:
     assert recipe_named("tiny-cpu") == RECIPES["tiny_cpu"]()
 
 
-def test_options_of_the_command_change_the_techniques_of_a_recipe() -> None:
+def test_train_options_override_the_techniques_of_a_recipe() -> None:
     recipe = recipe_named("tiny_cpu")
     assert with_techniques(recipe, TrainOptions()) == recipe
     changed = with_techniques(
@@ -89,7 +93,7 @@ def test_options_of_the_command_change_the_techniques_of_a_recipe() -> None:
     assert with_techniques(recipe_named("one_gpu"), TrainOptions(compile=True)).compute.compile
 
 
-def test_old_checkpoints_continue_with_what_was_the_only_choice() -> None:
+def test_old_checkpoint_without_newer_settings_loads_only_with_their_default_values() -> None:
     config = TrainConfig()
     facts = {
         name: fact for name, fact in facts_of(config).items() if name not in ("block", "fused_projection", "optimizer")

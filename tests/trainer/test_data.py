@@ -19,32 +19,32 @@ CPU = torch.device("cpu")
 
 
 def rows_of(config: TrainConfig, step: int) -> torch.Tensor:
-    """The global batch of a step, put together from its data-parallel parts."""
+    """The global batch of a step, joined from its data-parallel parts."""
     parts = [Batches(TEXT, config, dp_index=index).at(step).inputs for index in range(config.parallel.dp)]
     return torch.cat(parts)
 
 
-def test_the_default_text_is_pythons_own_sources_and_the_same_each_time() -> None:
+def test_default_text_is_python_source_code_and_the_same_on_every_load() -> None:
     first, second = (load_tokens(DataConfig(max_bytes=100_000), vocab_size=256) for _ in range(2))
     assert b"import" in first.tobytes()
     assert np.array_equal(first, second)
 
 
-def test_a_folder_is_read_in_order_of_its_paths(tmp_path: Path) -> None:
+def test_text_files_of_a_folder_are_read_in_path_order_and_other_files_are_skipped(tmp_path: Path) -> None:
     for name in ("b.txt", "a.py", "picture.png"):
         (tmp_path / name).write_text(name)
     assert load_tokens(DataConfig(path=tmp_path), vocab_size=256).tobytes() == b"a.py\nb.txt"
 
 
-def test_a_token_file_is_mapped(tmp_path: Path) -> None:
+def test_token_file_is_mapped_into_memory(tmp_path: Path) -> None:
     np.arange(1000, dtype="<u2").tofile(tmp_path / "tokens.bin")
     tokens = load_tokens(DataConfig(path=tmp_path / "tokens.bin"), vocab_size=1000)
     assert isinstance(tokens, TokenFile)
     assert tokens[998:].tolist() == [998, 999]
 
 
-def test_a_token_outside_of_the_vocabulary_is_refused_by_its_position(tmp_path: Path) -> None:
-    """When it is in a batch: the file is not searched."""
+def test_token_outside_the_vocabulary_is_rejected_with_its_position(tmp_path: Path) -> None:
+    """Only tokens of batches are checked. The whole file is not searched."""
     config = small_config()
     tokens = np.zeros(config.model.sequence_length + 2, dtype="<u2")  # two sequences: one begins at 0, one at 1
     tokens[40] = 300
@@ -69,18 +69,18 @@ def test_the_global_batch_of_a_step_is_the_same_on_every_grid() -> None:
     assert torch.equal(rows_of(alone, 7), rows_of(spread, 7))
 
 
-def test_steps_and_seeds_have_batches_of_their_own() -> None:
+def test_different_steps_and_seeds_have_different_batches() -> None:
     config = small_config()
     assert not torch.equal(rows_of(config, 0), rows_of(config, 1))
     assert not torch.equal(rows_of(config, 0), rows_of(seeded(config, 1), 0))
 
 
-def test_targets_are_the_inputs_one_token_on() -> None:
+def test_targets_are_the_inputs_shifted_by_one_token() -> None:
     batch = Batches(TEXT, small_config(), dp_index=0).at(3)
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
 
 
-def test_the_loader_keeps_no_more_than_its_depth_ready() -> None:
+def test_loader_prepares_no_more_batches_when_its_queue_is_full() -> None:
     made: list[int] = []
 
     def batch_at(step: int) -> Batch:
@@ -94,13 +94,13 @@ def test_the_loader_keeps_no_more_than_its_depth_ready() -> None:
         assert made == [0, 1, 2, 3]
 
 
-def test_the_loader_leaves_no_thread_behind() -> None:
+def test_loader_thread_ends_when_the_loader_is_closed() -> None:
     with Loader(Batches(TEXT, small_config(), dp_index=0).at, steps=range(100), depth=1, device=CPU):
         assert any(thread.name == "batches" for thread in threading.enumerate())
     assert not any(thread.name == "batches" for thread in threading.enumerate())
 
 
-def test_what_goes_wrong_in_the_loader_is_raised_where_the_batch_is_asked_for() -> None:
+def test_error_in_the_loader_thread_is_raised_by_next() -> None:
     def batch_at(step: int) -> Batch:
         raise ValueError("torn page")
 
@@ -114,7 +114,7 @@ def test_text_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
     assert len(load_tokens(config, vocab_size=256)) == 100
 
 
-def test_data_that_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_fifo_or_device_as_data_file_is_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.bin")
     (tmp_path / "endless.bin").symlink_to("/dev/zero")
     for path in (tmp_path / "fifo.bin", tmp_path / "endless.bin", Path("/dev/zero")):
@@ -122,7 +122,7 @@ def test_data_that_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None
             load_tokens(DataConfig(path=path), vocab_size=65_536)
 
 
-def test_a_fifo_in_a_folder_of_text_is_left_out(tmp_path: Path) -> None:
+def test_fifo_in_a_folder_of_text_is_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.txt")
     (tmp_path / "b.txt").write_text("b")
     assert bytes(load_tokens(DataConfig(path=tmp_path), vocab_size=256)) == b"b"

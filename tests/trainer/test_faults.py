@@ -1,6 +1,6 @@
-"""Each fault, in real ranks: what was asked for happens, to that rank alone.
+"""Injected faults in real ranks: the specified fault happens, and only to its rank.
 
-In every run one rank dies here; one that stops and one that skips a collective are in ``tests/scenarios/test_hang.py``.
+The short test run kills one rank here. ``tests/scenarios/test_hang.py`` has ranks that stop or skip a collective.
 """
 
 import json
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.gloo
         pytest.param("raise", "rank 1 ended with", marks=pytest.mark.long),
     ],
 )
-def test_a_rank_that_dies_takes_the_job_down_and_is_named(how: str, words: str, tmp_path: Path) -> None:
+def test_dead_rank_ends_the_job_and_is_named_in_the_error(how: str, words: str, tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault=f"die:rank=1,step=3,how={how}")
     ended = job.finish()
     assert ended.status == 1
@@ -38,24 +38,24 @@ def test_a_rank_that_dies_takes_the_job_down_and_is_named(how: str, words: str, 
 
 
 def fired(out: Path) -> dict[str, Any]:
-    """What the rank at fault put down as its fault began; nothing before."""
+    """The record that the rank at fault writes when its fault begins. Empty before."""
     path = out / "fired.json"
     return json.loads(path.read_text()) if path.exists() and path.stat().st_size else {}
 
 
 def live_states(out: Path) -> list[LiveState]:
-    """The state pages, by rank."""
+    """The live states of all ranks, in rank order."""
     return [read_state(folder) for folder in find_rank_dirs(out / "spool")]
 
 
 def waits_in(state: LiveState) -> set[tuple[str, int]]:
-    """Stage and number of what a rank has issued and waits for."""
+    """Stage and sequence number of the operations that a rank has issued and waits for."""
     return {(one.stage.label, one.issued) for one in state.operations if one.stage and one.issued > one.completed}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["wait", "spin", "gil", "stop"])
-def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_path: Path) -> None:
+def test_hung_rank_stalls_the_job_and_sigterm_still_ends_it(how: str, tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault=f"hang:rank=1,step=3,how={how}")
     until(lambda: fired(tmp_path), seconds=60, what="the hang")
     assert (fired(tmp_path)["rank"], fired(tmp_path)["step"]) == (1, 3)
@@ -78,7 +78,7 @@ def test_a_rank_that_hangs_stops_the_job_and_can_still_be_ended(how: str, tmp_pa
     ],
 )
 @pytest.mark.long
-def test_a_rank_can_be_stopped_before_a_collective(before: str, axis: str, tmp_path: Path) -> None:
+def test_die_fault_kills_the_rank_before_the_given_collective(before: str, axis: str, tmp_path: Path) -> None:
     config = small_config(num_steps=50, **{axis: 2})
     ended = start_job(config, tmp_path, fault=f"die:rank=0,step=1,before={before}").finish()
     assert "rank 0 was killed by SIGKILL" in ended.words
@@ -87,7 +87,7 @@ def test_a_rank_can_be_stopped_before_a_collective(before: str, axis: str, tmp_p
 
 
 @pytest.mark.long
-def test_data_that_never_comes_keeps_its_rank_in_the_loading(tmp_path: Path) -> None:
+def test_hang_before_data_load_keeps_the_rank_in_the_data_load_stage(tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, dp=2), tmp_path, fault="hang:rank=1,step=3,before=data-load")
     until(lambda: fired(tmp_path), seconds=60, what="the hang")
     assert live_states(tmp_path)[1].stage == Stage.DATA_LOAD
@@ -96,7 +96,7 @@ def test_data_that_never_comes_keeps_its_rank_in_the_loading(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_a_rank_that_skips_a_collective_leaves_its_peer_in_another_one(tmp_path: Path) -> None:
+def test_skipped_collective_leaves_the_two_ranks_in_different_collectives(tmp_path: Path) -> None:
     job = start_job(small_config(num_steps=50, tp=2), tmp_path, fault="skip:rank=1,step=3,stage=tp-all-gather")
     until(lambda: fired(tmp_path), seconds=60, what="the fault")
     until(lambda: all(waits_in(state) for state in live_states(tmp_path)), what="both ranks waiting")
@@ -109,7 +109,9 @@ def test_a_rank_that_skips_a_collective_leaves_its_peer_in_another_one(tmp_path:
 
 @pytest.mark.parametrize(("sizes", "aborted"), [("half", 1), ("double", 0)])
 @pytest.mark.long
-def test_a_rank_that_gives_a_collective_another_shape_breaks_the_job(sizes: str, aborted: int, tmp_path: Path) -> None:
+def test_wrong_shape_in_a_collective_aborts_a_rank_that_logs_the_size_mismatch(
+    sizes: str, aborted: int, tmp_path: Path
+) -> None:
     fault = f"shape:rank=1,step=3,stage=tp-all-gather,sizes={sizes}"
     ended = start_job(small_config(num_steps=50, tp=2), tmp_path, fault=fault).finish()
     assert f"rank {aborted} was killed by SIGABRT" in ended.words
@@ -117,7 +119,7 @@ def test_a_rank_that_gives_a_collective_another_shape_breaks_the_job(sizes: str,
 
 
 @pytest.mark.long
-def test_stalled_data_keeps_its_rank_waiting_in_that_step(tmp_path: Path) -> None:
+def test_data_stall_makes_the_data_load_of_its_step_the_longest(tmp_path: Path) -> None:
     run_job(small_config(num_steps=6, dp=2), tmp_path, fault="data-stall:rank=1,step=4,seconds=2")
     loads = of_stage(spans_of(tmp_path)[1], Stage.DATA_LOAD)
     assert loads["duration_ns"][4] >= 2_000_000_000
@@ -125,7 +127,7 @@ def test_stalled_data_keeps_its_rank_waiting_in_that_step(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_a_fault_does_not_change_the_loss(tmp_path: Path) -> None:
+def test_slow_and_gc_faults_do_not_change_the_loss(tmp_path: Path) -> None:
     config = small_config(num_steps=4, dp=2)
     specs = ("none", "slow:rank=1,factor=1.5", "gc:rank=1,every=1,objects=1000")
     losses = [run_job(config, tmp_path / spec, fault=spec).losses for spec in specs]
@@ -133,7 +135,7 @@ def test_a_fault_does_not_change_the_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_truth_stands_beside_the_run(tmp_path: Path) -> None:
+def test_job_writes_the_injected_fault_into_truth_json(tmp_path: Path) -> None:
     run_job(small_config(num_steps=1, dp=2), tmp_path, fault="slow:rank=1,factor=1.5")
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert (truth["kind"], truth["rank"], truth["factor"]) == ("slow", 1, 1.5)

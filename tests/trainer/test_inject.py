@@ -51,7 +51,7 @@ GATHER = Stage.PARAMS_ALL_GATHER
         ("nan:rank=7,step=2", NanGradients(rank=7, step=2)),
     ],
 )
-def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
+def test_fault_spec_is_parsed(spec: str, fault: Fault | None) -> None:
     assert parse_fault(spec, GRID, num_steps=10) == fault
 
 
@@ -96,14 +96,14 @@ def test_a_spec_says_what_is_to_break(spec: str, fault: Fault | None) -> None:
         ("", "unknown fault ''"),
     ],
 )
-def test_a_spec_that_says_nothing_known_is_refused_with_the_forms(spec: str, words: str) -> None:
+def test_invalid_fault_spec_is_rejected_with_a_hint(spec: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_fault(spec, GRID, num_steps=10)
     assert words in caught.value.message
     assert caught.value.hint
 
 
-def test_the_truth_names_kind_rank_host_and_settings(tmp_path: Path) -> None:
+def test_truth_file_contains_kind_rank_host_and_settings(tmp_path: Path) -> None:
     write_truth(tmp_path / "truth.json", Slow(rank=5, factor=1.4), host="gpu-03", num_steps=40)
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert truth["kind"] == "slow"
@@ -111,19 +111,19 @@ def test_the_truth_names_kind_rank_host_and_settings(tmp_path: Path) -> None:
     assert (truth["first_step"], truth["last_step"]) == (0, 39)
 
 
-def test_the_truth_names_the_group_whose_collective_is_hit(tmp_path: Path) -> None:
+def test_truth_file_contains_the_group_of_the_affected_collective(tmp_path: Path) -> None:
     fault = Skip(rank=3, step=8, stage=GATHER)
     write_truth(tmp_path / "truth.json", fault, host="gpu-03", num_steps=40, topology=GRID)
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert (truth["kind"], truth["stage"], truth["group"]) == ("skip", "params-all-gather", [1, 3, 5, 7])
 
 
-def test_the_truth_of_a_healthy_run_is_none(tmp_path: Path) -> None:
+def test_truth_file_of_a_healthy_run_has_kind_none(tmp_path: Path) -> None:
     write_truth(tmp_path / "truth.json", None, host="gpu-03", num_steps=40)
     assert json.loads((tmp_path / "truth.json").read_text()) == {"kind": "none", "num_steps": 40}
 
 
-def test_data_is_late_once_or_again_and_again() -> None:
+def test_data_stall_happens_once_or_periodically() -> None:
     once, often = DataStall(rank=1, step=3, seconds=1.0), DataStall(rank=1, step=3, seconds=1.0, every=4)
     assert [step for step in range(12) if once.is_late(step)] == [3]
     assert [step for step in range(12) if often.is_late(step)] == [3, 7, 11]

@@ -1,4 +1,4 @@
-"""LAMB by its definition, and the same on shards."""
+"""The LAMB optimizer equals its definition, also on shards."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +16,12 @@ from trainer.optim.lamb import EPSILON, ShardedLamb
 from trainer.optim.schedule import learning_rate_at
 
 CONFIG = OptimConfig(optimizer="lamb", learning_rate=0.01, num_warmup_steps=2)
-NUM_STEPS = 10
+NUM_STEPS = 6
 TOLERANCE = 1e-6
-"""Relative, of losses and of all parameters as one vector, on another grid: sums in another order."""
+"""Relative, of losses and of all parameters as one vector. Another grid adds in another order."""
 
 
-def test_a_step_is_that_of_the_paper() -> None:
+def test_lamb_step_equals_the_algorithm_of_the_paper() -> None:
     module = nn.Sequential(nn.Linear(8, 4, bias=False), nn.LayerNorm(4, bias=False)).double()
     expected = {name: value.detach().clone() for name, value in module.named_parameters()}
     moments = {name: (torch.zeros_like(value), torch.zeros_like(value)) for name, value in expected.items()}
@@ -50,7 +50,7 @@ def plain_step(
     return weight - learning_rate_at(step, CONFIG) * ratio * update, (first, second)
 
 
-def test_a_layer_of_zeros_moves_by_the_update_of_adam() -> None:
+def test_lamb_updates_a_layer_of_zeros_like_adam() -> None:
     module = nn.Linear(4, 2, bias=False)
     nn.init.zeros_(module.weight)
     lamb = ShardedLamb([module], CONFIG)
@@ -86,7 +86,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 @pytest.mark.gloo
-def test_shards_on_eight_ranks_are_trained_as_the_whole(alone: Ended, tmp_path: Path) -> None:
+def test_lamb_on_eight_ranks_gives_the_losses_and_parameters_of_one_process(alone: Ended, tmp_path: Path) -> None:
     """With a fused projection and recomputation, so that their shards are tested too."""
     grid = replace(job_config(dp=2, pp=2, tp=2), compute=ComputeConfig(recompute="selective"))
     spread = run_job(grid, tmp_path, checkpoints=tmp_path / "checkpoints")
@@ -96,7 +96,7 @@ def test_shards_on_eight_ranks_are_trained_as_the_whole(alone: Ended, tmp_path: 
 
 
 @pytest.mark.gloo
-def test_a_job_continues_with_the_losses_that_it_would_have_had(alone: Ended, tmp_path: Path) -> None:
+def test_resumed_lamb_job_has_the_losses_of_an_uninterrupted_job(alone: Ended, tmp_path: Path) -> None:
     config = replace(job_config(), checkpoint=CheckpointConfig(every=2))
     half = run_job(replace(config, num_steps=NUM_STEPS // 2), tmp_path / "half", checkpoints=tmp_path / "root")
     rest = run_job(config, tmp_path / "rest", checkpoints=tmp_path / "root")

@@ -21,7 +21,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 @contextmanager
 def endless_job(out: Path, **options: Any) -> Iterator[tuple[Job, list[int]]]:
-    """A job of two ranks that steps until it is ended, and its ranks' processes."""
+    """A job of two ranks that trains until it is ended, and the pids of its ranks."""
     job = start_job(small_config(num_steps=FOREVER, dp=2), out, **options)
     try:
         until(lambda: job.steps_done() >= 2, seconds=60, what="two steps")
@@ -64,13 +64,13 @@ def test_each_rank_has_a_log_and_the_launcher_shows_progress(tmp_path: Path) -> 
     assert "step 3/3  loss" in ended.words
 
 
-def test_a_bad_fault_is_refused_before_any_rank_starts(tmp_path: Path) -> None:
+def test_unknown_fault_is_rejected_before_any_rank_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown fault 'melt'"):
         launch(small_config(), RunOptions(out=tmp_path, fault="melt:rank=1"))
     assert not (tmp_path / "logs").exists()
 
 
-def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
+def test_job_of_two_ranks_completes_under_torchrun(tmp_path: Path) -> None:
     config = small_config(num_steps=3, dp=2)
     ended = start_job(config, tmp_path, launcher=TORCHRUN).finish()
     assert ended.status == 0, ended.words
@@ -78,7 +78,7 @@ def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_ranks_end_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
+def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
     with endless_job(tmp_path, launcher=TORCHRUN) as (job, pids):
         assert len(pids) == 2
         job.process.kill()
@@ -86,7 +86,7 @@ def test_ranks_end_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_torchrun_with_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+def test_torchrun_with_a_wrong_number_of_processes_is_rejected(tmp_path: Path) -> None:
     ended = start_job(small_config(dp=4), tmp_path, launcher=TORCHRUN).finish()
     assert ended.status != 0
-    assert "2 processes for a grid of 4 ranks" in ended.words
+    assert "the job has 2 processes, but the grid has 4 ranks" in ended.words

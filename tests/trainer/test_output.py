@@ -1,4 +1,4 @@
-"""The files of a job are private, whatever the umask is, and lead nowhere else."""
+"""The files of a job are private under any umask. Links in place of them are not followed."""
 
 import json
 import os
@@ -29,7 +29,7 @@ FIGURES = StepFigures(step=1, loss=2.0, gradient_norm=1.0, step_seconds=0.5)
 
 @pytest.fixture
 def out(tmp_path: Path) -> Iterator[Path]:
-    """A folder that every user may write into, with such a folder of logs. No umask protects new files."""
+    """A folder that every user may write into. No umask protects new files."""
     before = os.umask(0)
     found = tmp_path / "out"
     found.mkdir(mode=0o777)
@@ -49,7 +49,7 @@ def write_all(out: Path) -> None:
     StartFile(path=out / FIRED_NAME, rank=0).record_start(1, Stage.STEP)
 
 
-def test_files_in_a_folder_that_exists_are_private(out: Path) -> None:
+def test_files_in_an_existing_output_folder_are_private(out: Path) -> None:
     write_all(out)
     write_all(out)
     assert modes_below(out) == {"folders": {0o700}, "files": {0o600}}
@@ -62,7 +62,7 @@ def test_a_folder_of_logs_that_others_could_read_becomes_private(out: Path) -> N
     assert modes_below(out)["folders"] == {0o700}
 
 
-def test_a_link_of_another_user_is_not_followed(out: Path, tmp_path: Path) -> None:
+def test_links_in_place_of_output_files_are_not_followed(out: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("untouched")
     (out / PROGRESS).symlink_to(target)
@@ -98,7 +98,7 @@ PLANTS: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("command", ["train", "drive"])
 @pytest.mark.parametrize("name", [*FOLDERS, PROGRESS])
 @pytest.mark.parametrize("what", PLANTS)
-def test_a_command_refuses_what_was_put_in_place_of_its_files(
+def test_a_command_refuses_links_and_pipes_in_place_of_its_files(
     command: str, name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # the address of a socket is short
@@ -112,7 +112,7 @@ def test_a_command_refuses_what_was_put_in_place_of_its_files(
 
 
 @needs_root
-def test_a_read_only_folder_is_refused_in_plain_words() -> None:
+def test_read_only_output_folder_is_rejected_with_a_clear_error() -> None:
     with shared_machine() as machine:
         as_user(HOSTILE, refuse_read_only, machine.hostile_folder())
 
@@ -133,7 +133,7 @@ def test_a_folder_of_another_user_is_refused(name: str, tmp_path: Path) -> None:
         make_out(tmp_path, usual=USUAL)
 
 
-def test_a_folder_that_others_can_write_into_is_refused_with_the_command_that_helps(out: Path) -> None:
+def test_output_folder_that_others_can_write_into_is_rejected_with_a_chmod_hint(out: Path) -> None:
     with pytest.raises(UnsafeFolderError, match=f"chmod go-w {out}"):
         make_out(out, usual=USUAL)
     out.chmod(0o755)
@@ -142,7 +142,9 @@ def test_a_folder_that_others_can_write_into_is_refused_with_the_command_that_he
     assert make_out(link, usual=USUAL) == out, "a person has named it"
 
 
-def test_a_usual_folder_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_output_folder_below_a_folder_that_others_can_write_into_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     USUAL.parent.mkdir()
     USUAL.parent.chmod(0o777)
@@ -154,7 +156,7 @@ def figures_of(step: int) -> str:
     return json.dumps({"step": step, "loss": 3.0, "step_seconds": 1.0, "tokens_per_second": 8}) + "\n"
 
 
-def test_without_a_terminal_every_tenth_step_and_the_last_are_printed(
+def test_progress_without_a_terminal_prints_every_tenth_step_and_the_last(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     line = ProgressLine(tmp_path, 25)
@@ -163,7 +165,7 @@ def test_without_a_terminal_every_tenth_step_and_the_last_are_printed(
     assert re.findall(r"step (\d+)/25", capfd.readouterr().err) == ["10", "20", "25"]
 
 
-def test_a_torn_line_of_progress_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_torn_progress_line_is_skipped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ProgressLine(tmp_path, 10)
     (tmp_path / PROGRESS).write_text(f'{{"step": 8, "lo{figures_of(9)}{figures_of(9)}')
     line.update()

@@ -43,7 +43,7 @@ def test_overlap_along_all_axes_keeps_the_losses_and_records_its_waits(tmp_path:
 
 @pytest.mark.gloo
 @pytest.mark.long
-def test_a_delay_changes_no_bit_of_a_loss(tmp_path: Path) -> None:
+def test_communication_delay_leaves_the_losses_bit_identical(tmp_path: Path) -> None:
     config = small_config(num_steps=3, dp=2, tp=2)
     plain = run_job(config, tmp_path / "plain")
     assert run_job(config, tmp_path / "delayed", comm_delay_s=0.005).losses == plain.losses
@@ -74,7 +74,9 @@ def test_every_schedule_gives_the_losses_of_one_process(
     [{"block": "serial"}, {"fused_projection": True, "window": 24}, {"recompute": "full"}, {"recompute": "selective"}],
     ids=lambda switches: "-".join(map(str, switches.values())),
 )
-def test_overlap_works_with_every_form_of_the_block(switches: dict[str, Any], tmp_path: Path) -> None:
+def test_overlap_keeps_the_losses_with_every_block_variant_and_recomputation(
+    switches: dict[str, Any], tmp_path: Path
+) -> None:
     config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2)
     recompute = {name: switches.pop(name) for name in ("recompute",) if name in switches}
     chosen = replace(config, model=replace(config.model, **switches), compute=replace(config.compute, **recompute))
@@ -83,7 +85,7 @@ def test_overlap_works_with_every_form_of_the_block(switches: dict[str, Any], tm
     assert on.losses == pytest.approx(off.losses, abs=1e-6)
 
 
-def test_unknown_axes_and_schedules_are_refused() -> None:
+def test_unknown_overlap_axes_and_schedules_are_rejected() -> None:
     assert OverlapConfig.along("dp,tp") == OverlapConfig(dp=True, tp=True)
     assert OverlapConfig.along("none") == OverlapConfig()
     with pytest.raises(UsageError, match="no overlap along 'cp'"):

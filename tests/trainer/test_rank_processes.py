@@ -1,7 +1,8 @@
-"""Ranks are started together with their data loader, or not at all."""
+"""Start and end of rank processes. Either all ranks start, or none."""
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,9 @@ from trainer.run_options import RunOptions
 FULL = "checkpoint after step 3 is not written: the disk is full"
 
 
-def test_no_rank_is_left_if_one_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_ranks_are_ended_when_another_rank_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[int] = []
     fork = os.fork
 
@@ -48,7 +51,7 @@ def fail(seat: Seat, _: TrainConfig, __: RunOptions, ___: Data) -> int:
     return 1
 
 
-def test_what_ranks_say_at_their_end_is_known_when_they_have_ended(
+def test_last_messages_of_ranks_are_available_after_the_ranks_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_processes, "run_and_exit", fail)
@@ -58,9 +61,32 @@ def test_what_ranks_say_at_their_end_is_known_when_they_have_ended(
     ranks.kill()
     assert ranks.checkpoint_problem == FULL
     for rank in range(3):
-        assert f"rank {rank} ended with status 1 (OSError: rank {rank} failed...." in ranks.obituary()
+        assert f"rank {rank} ended with status 1 (OSError: rank {rank} failed...." in ranks.first_failures()
     assert len(ranks.failure(0)) < 1000
     assert ranks.failure(0).isprintable()
+
+
+def end_when_asked(seat: Seat, _: TrainConfig, options: RunOptions, ___: Data) -> int:
+    """A rank that needs a moment to end after SIGTERM."""
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+    (options.out / f"ready-{seat.rank}").touch()
+    while not asked:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    return 0
+
+
+def test_ranks_get_a_grace_period_before_they_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes a rank that SIGSTOP has stopped."""
+    monkeypatch.setattr(rank_processes, "run_and_exit", end_when_asked)
+    monkeypatch.setattr(rank_processes, "GRACE_S", 60.0)
+    seats = [Seat(rank=rank, local_rank=rank, world_size=2, init_method="") for rank in range(2)]
+    ranks = RankProcesses(seats, small_config(dp=2), RunOptions(out=tmp_path))
+    until(lambda: len([*tmp_path.glob("ready-*")]) == 2, what="both ranks run")
+    os.kill(ranks.pids[1], signal.SIGSTOP)
+    ranks.end()
+    assert ranks.statuses == {0: 0, 1: 0}
 
 
 def test_a_log_that_cannot_be_opened_is_reported_before_a_rank_starts(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def loading(
 
 
 def loader_of(process: LoaderProcess) -> int:
-    """The pid of the loader that lives now."""
+    """The pid of the running loader."""
     found: list[int] = []
 
     def is_there() -> bool:
@@ -68,10 +68,10 @@ def take(source: SharedBatches, steps: range) -> None:
         source.at(step)
 
 
-def test_every_rank_of_a_grid_gets_its_batches_whichever_loader_is_killed_or_stopped(
+def test_ranks_get_their_batches_although_the_loader_is_killed_or_stopped(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """From a step in the middle, as after a restart. SIGSTOP: the loader gives no sign of life."""
+    """The first step is in the middle, as after a restart. After SIGSTOP the loader does not respond."""
     config, ranks = small_config(num_steps=FOREVER, **GRID), range(8)
     with loading(config, ranks, silent_s=4.0) as process:
         sources = {rank: SharedBatches(process.address, config, rank=rank) for rank in ranks}
@@ -80,12 +80,12 @@ def test_every_rank_of_a_grid_gets_its_batches_whichever_loader_is_killed_or_sto
             if number is not None:
                 os.kill(loader_of(process), number)
             shared_step(sources, config, step)
-    told = capfd.readouterr().err
-    assert told.count("the data loader was killed by SIGKILL; another one starts") >= 2
-    assert told.count("the data loader gave no sign of life for 4 s and was killed; another one starts") >= 1
+    printed = capfd.readouterr().err
+    assert printed.count("the data loader was killed by SIGKILL; another one starts") >= 2
+    assert printed.count("the data loader did not respond for 4 s and was killed; another one starts") >= 1
 
 
-def test_a_loader_that_cannot_live_ends_every_rank_with_the_reason() -> None:
+def test_loader_that_always_crashes_raises_an_error_with_the_reason_in_every_rank() -> None:
     config = small_config(num_steps=FOREVER, dp=2)
 
     class Deadly(TokenFile):
@@ -105,7 +105,7 @@ def test_a_loader_that_cannot_live_ends_every_rank_with_the_reason() -> None:
                 source.at(0)
 
 
-def test_ranks_are_told_of_a_token_outside_of_the_vocabulary_by_file_and_position(tmp_path: Path) -> None:
+def test_token_outside_the_vocabulary_is_reported_to_ranks_with_file_and_position(tmp_path: Path) -> None:
     tokens = np.zeros(5000, dtype="<u2")
     tokens[1:] = 300
     tokens.tofile(tmp_path / "tokens.bin")
@@ -118,7 +118,7 @@ def test_ranks_are_told_of_a_token_outside_of_the_vocabulary_by_file_and_positio
         SharedBatches(process.address, config, rank=0).at(0)
 
 
-def test_ranks_are_told_if_the_keeper_is_killed_and_the_loader_ends_with_it() -> None:
+def test_killed_keeper_ends_the_loader_and_raises_an_error_in_ranks() -> None:
     config = small_config(num_steps=FOREVER)
     with loading(config, range(1)) as process:
         source, loader = SharedBatches(process.address, config, rank=0), loader_of(process)
@@ -129,14 +129,17 @@ def test_ranks_are_told_if_the_keeper_is_killed_and_the_loader_ends_with_it() ->
             take(source, range(1, 10))
 
 
-def test_keeper_and_loader_end_with_a_starter_that_is_killed() -> None:
+def test_keeper_and_loader_end_when_their_starter_is_killed() -> None:
     reading, writing = os.pipe()
     starter = os.fork()
     if not starter:
-        process = LoaderProcess(small_config(), range(1), TEXT)
-        os.write(writing, str(process.address.pid).encode())
-        while True:
-            signal.pause()
+        try:
+            process = LoaderProcess(small_config(), range(1), TEXT)
+            os.write(writing, str(process.address.pid).encode())
+            while True:
+                signal.pause()
+        finally:
+            os._exit(1)
     keeper = int(os.read(reading, 20))
     until(lambda: len(children(keeper)) == 1, what="a loader")
     (loader,) = children(keeper)
@@ -147,8 +150,8 @@ def test_keeper_and_loader_end_with_a_starter_that_is_killed() -> None:
     os.close(writing)
 
 
-def test_the_address_of_another_process_is_refused() -> None:
-    """Such as one whose process number was used again, with descriptors that fit."""
+def test_loader_address_of_another_process_is_rejected() -> None:
+    """For example, if a new process has the old pid and the same descriptor numbers."""
     config = small_config()
     with loading(config, range(1)) as process:
         forged = replace(LoaderAddress.decode(process.address.encode()), born="another life")
@@ -159,7 +162,7 @@ def test_the_address_of_another_process_is_refused() -> None:
             SharedBatches(swapped, config, rank=0)
 
 
-def test_a_file_that_was_cut_while_training_is_reported(tmp_path: Path) -> None:
+def test_data_file_truncated_during_training_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "tokens.bin"
     np.zeros(500_000, dtype="<u2").tofile(path)
     config = small_config(num_steps=FOREVER)
@@ -198,7 +201,7 @@ def openers(path: Path) -> set[int]:
 
 
 @pytest.mark.gloo
-def test_ten_gigabytes_are_opened_by_one_process_of_the_host_and_hardly_read(tmp_path: Path) -> None:
+def test_one_loader_opens_a_10_gb_file_reads_little_of_it_and_restarts_when_killed(tmp_path: Path) -> None:
     path = tmp_path / "tokens.bin"
     path.touch()
     os.truncate(path, 10 * 10**9)

@@ -14,7 +14,7 @@ def test_flop_per_token_reproduces_the_published_utilisation() -> None:
     assert model_flops_utilisation(39_300, config, peak=312.0) == pytest.approx(0.530, abs=5e-4)
 
 
-def test_a_window_counts_for_the_keys_it_sees() -> None:
+def test_flop_per_token_counts_only_the_keys_inside_the_window() -> None:
     model = replace(tiny_cpu().model, window=64, sequence_length=256)
     full = replace(model, window=0)
     keys_saved = 256 - 64
@@ -24,5 +24,5 @@ def test_a_window_counts_for_the_keys_it_sees() -> None:
     assert flop_per_token(model, with_skipped=True) == flop_per_token(full)
 
 
-def test_there_is_no_utilisation_without_a_peak() -> None:
+def test_utilisation_is_none_when_the_peak_is_unknown() -> None:
     assert model_flops_utilisation(1000.0, tiny_cpu(), peak=None) is None

@@ -1,4 +1,4 @@
-"""docs/guides/find-the-culprit.md as what a reader does: of each section the links that are clicked, in order.
+"""Reads docs/guides/find-the-culprit.md: for each section, the links that the reader clicks, in order.
 
 ## A slow rank                                 <- the fault, as tests/scenarios/unlabelled_runs.py names it
 1. Click **Show heat map**: ...                <- a link of the page
@@ -19,13 +19,13 @@ MOST_CLICKS = 3
 
 
 def clicks_by_fault(text: str) -> dict[str, list[str]]:
-    """``slow rank`` -> names of the links; of every section that tells of a fault or of none."""
+    """Title of a section, such as ``slow rank`` -> names of the links to click."""
     sections = re.findall(r"^## (?:A |An )?(.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return {title.lower(): re.findall(r"^\d+\. Click \*\*(.+?)\*\*", body, re.MULTILINE) for title, body in sections}
 
 
 def open_overview(page: Page, address: str, run: Unlabelled) -> None:
-    """Where everybody starts."""
+    """Open the Overview, where the guide starts."""
     page.goto(f"{address}?view=overview&run={run.run_id}")
     wait_until_drawn(page)
 

@@ -1,4 +1,4 @@
-"""Pictures for docs/guides/find-the-culprit.md: of each run where the clicks lead.
+"""Pictures for docs/guides/find-the-culprit.md: for each run, the page to which the clicks lead.
 
 python -m tests.scenarios.unlabelled_runs OUT && python -m tests.ui.culprit_pictures OUT docs/images
 """

@@ -1,4 +1,4 @@
-"""A handful of spans as columns, for tests of what is made of them."""
+"""A few spans as columns, for tests of the timeline."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from ui.dashboard.records import SPAN_COLUMNS, RunFacts, RunSummary, SpanColumns
 
 
 def made_spans(*rows: tuple[int, Stage, int, int], **more: list[int]) -> SpanColumns:
-    """Spans of rank, stage, start and duration, in nanoseconds, numbered in order. ``more``: other columns, else 0; of
-    microbatch, chunk and peer -1."""
+    """Spans of rank, stage, start and duration, in nanoseconds, numbered in order. ``more``: other columns. Their
+    default is 0, and -1 for microbatch, chunk and peer."""
     columns = {name: np.zeros(len(rows), dtype=np.int64) for name in SPAN_COLUMNS}
     columns |= {name: np.full(len(rows), -1, dtype=np.int64) for name in ("microbatch", "chunk", "peer")}
     columns["rank"] = np.array([row[0] for row in rows], dtype=np.int64)
@@ -57,6 +57,6 @@ def made_facts(world_size: int) -> RunFacts:
 
 
 def buffer_of(spans: SpanColumns, names: dict[int, str], world_size: int = 8) -> dict[str, object]:
-    """What the canvas takes, the spans being those of step 7. ``names``: of the rows, by rank."""
+    """The data of the canvas. The spans belong to step 7. ``names``: the names of rows, by rank."""
     one_clock = OneClock(spans=spans, alignment=Alignment(num_hosts=1, bound_ns=0, unaligned=()))
     return spans_buffer(one_clock, gaps_by_rank(spans), names, 7, made_facts(world_size))

@@ -18,7 +18,7 @@ from tests.ui.served_dashboard import serving
 
 LOADED_MS = 300_000
 KNOWN = "() => !/Comparing [0-9,]+ ranks/.test(document.querySelector('main').innerText)"
-"""The detectors, whose suspects are marked, have come to their verdict."""
+"""True when the detectors have finished, so that suspects are marked."""
 PICTURES = {
     "large-heatmap": (f"view=heatmap&run={LONG}&steps=0-{LONG_STEPS - 1}", ".panel:has([id*='\"cells\"'])"),
     "large-timeline": (f"view=timeline&run={LARGE}&group=dp&rank=4242&step=13", ".panel:has(.span-timeline)"),

@@ -1,9 +1,9 @@
-"""What the hosts of a made run told: a card that flaps, a GPU that is held down, and clocks that disagree.
+"""Samples, events and clocks of the hosts of a run: a NIC that flaps, a throttled GPU, and clocks that disagree.
 
 gpu-01   well                                     the reference
-gpu-02   well                                     12 ms ahead; refused in the second of three windows
+gpu-02   well                                     12 ms ahead; unaligned in the second of three windows
 gpu-03   eth0 without link for 4 s, gpu1 hot      disputed
-gpu-04   tells nothing                            never aligned
+gpu-04   no samples                               never aligned
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from tests.ui.synthetic_run import SyntheticRun
 S = 1_000_000_000
 SICK, WELL, SILENT = "gpu-03", ("gpu-01", "gpu-02"), "gpu-04"
 LOST_NS, BACK_NS = 4 * S, 8 * S
-"""Of the link, after the run began."""
+"""Loss and return of the link, after the start of the run."""
 HOT_NS = 10 * S
 LASTS_S = 24
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def tell_of_hosts(store: Store, run: SyntheticRun) -> None:
-    """Samples of every second, and events."""
+    """Store one sample per second, and events."""
     samples = [row for host in (*WELL, SICK) for row in _samples(host, run.started_ns)]
     _insert(store, "host_samples", samples, HOST_SAMPLES, run)
     happened = (
@@ -42,7 +42,7 @@ def tell_of_hosts(store: Store, run: SyntheticRun) -> None:
 
 
 def tell_of_clocks(store: Store, run: SyntheticRun, num_steps: int) -> None:
-    """Three windows of steps."""
+    """Store the clock estimates of three windows of steps."""
     size = num_steps // 3
     told = [row for window in range(3) for row in _clocks(window)]
     rows = [

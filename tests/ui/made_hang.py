@@ -1,6 +1,6 @@
-"""A job of eight ranks (2x2x2) that stands still, made by hand: as a verdict, and as rows that agents leave.
+"""A stalled job of eight ranks (2x2x2), made by hand: its verdict, and the rows that agents store.
 
-rank 5 never comes out of its data loader         2 --dp--> 6 --pp--> 4 --tp--> 5
+rank 5 hangs in its data loader                   2 --dp--> 6 --pp--> 4 --tp--> 5
 """
 
 import json
@@ -27,7 +27,7 @@ def made_groups(topology: Topology) -> list[tuple[Axis, tuple[int, ...]]]:
 
 
 def made_verdict(taken_ns: int = 1_790_000_000 * S, topology: Topology = GRID) -> HangVerdict:
-    """What a judge says of it."""
+    """The hang verdict on this job."""
     groups = made_groups(topology)
     tp, forward = groups.index(("tp", (4, 5))), groups.index(("pp", (4, 6)))
     waits = {
@@ -94,20 +94,20 @@ def _rank(rank: int, wait: Wait | None, taken_ns: int, groups: list[tuple[Axis, 
     )
 
 
-def evidence_rows(taken_ns: int, topology: Topology = GRID) -> list[dict[str, Any]]:
-    """The same as rows of the table ``evidence``."""
+def evidence_rows(taken_ns: int, topology: Topology = GRID, *, in_step_ns: int = S) -> list[dict[str, Any]]:
+    """The same as rows of the table ``evidence``. ``in_step_ns``: from the start of the step to the stall."""
     verdict = made_verdict(taken_ns, topology)
     return [
         {"rank": rank, "at_ns": taken_ns, "kind": kind, "body": json.dumps(body)}
         for rank, known in verdict.evidence.ranks.items()
-        for kind, body in _bodies(known, verdict, topology).items()
+        for kind, body in _bodies(known, verdict, topology, in_step_ns).items()
     ]
 
 
-def _bodies(known: RankEvidence, verdict: HangVerdict, topology: Topology) -> dict[str, Any]:
+def _bodies(known: RankEvidence, verdict: HangVerdict, topology: Topology, in_step_ns: int) -> dict[str, Any]:
     taken_ns = verdict.evidence.taken_ns
     bodies: dict[str, Any] = {
-        "state": _state(known, verdict, topology),
+        "state": _state(known, verdict, topology, in_step_ns),
         "stack": {
             "tool": "py-spy",
             "threads": [{"name": "MainThread", "main": True, "frames": list(known.stack)}],
@@ -119,8 +119,9 @@ def _bodies(known: RankEvidence, verdict: HangVerdict, topology: Topology) -> di
     return bodies
 
 
-def _state(known: RankEvidence, verdict: HangVerdict, topology: Topology) -> dict[str, Any]:
+def _state(known: RankEvidence, verdict: HangVerdict, topology: Topology, in_step_ns: int) -> dict[str, Any]:
     taken_ns = verdict.evidence.taken_ns
+    began_ns = known.stage_since_ns - in_step_ns
     return {
         "rank": known.rank,
         "host": known.host,
@@ -129,12 +130,12 @@ def _state(known: RankEvidence, verdict: HangVerdict, topology: Topology) -> dic
         "died_ns": 0,
         "at_ns": taken_ns,
         "step": known.step,
-        "step_started_ns": taken_ns - 35 * S,
+        "step_started_ns": began_ns,
         "beat_ns": known.stage_since_ns,
         "recorded": 4000,
         "topology": {"dp": topology.dp, "pp": topology.pp, "tp": topology.tp},
         "open": [
-            {"stage": "step", "since_ns": taken_ns - 35 * S},
+            {"stage": "step", "since_ns": began_ns},
             {"stage": known.stage, "since_ns": known.stage_since_ns},
         ],
         "operations": _operations(known, verdict),
@@ -142,7 +143,7 @@ def _state(known: RankEvidence, verdict: HangVerdict, topology: Topology) -> dic
 
 
 def _operations(known: RankEvidence, verdict: HangVerdict) -> list[dict[str, Any]]:
-    """How far it has come along each axis."""
+    """The progress of a rank along each axis."""
     done_ns = verdict.evidence.taken_ns - 36 * S
     wait = verdict.waits.get(known.rank)
     axis_waited = verdict.evidence.groups[wait.group].name if wait else ""

@@ -43,6 +43,9 @@ OF_RUN = {
     "timeline-all": "?view=timeline&run={run}&group=all&rank=5",
     "timeline-ideal": "?view=timeline&run={run}&group=all&rank=5&ideal=shown",
     "timeline-span": "?view=timeline&run={run}&group=all&rank=5&step=20&span={span}",
+    "timeline-steps": "?view=timeline&run={run}&group=all&rank=5&step=20&num-steps=4",
+    "timeline-order": "?view=timeline&run={run}&group=all&rank=5&step=20&rank-order=compute",
+    "timeline-table": "?view=timeline&run={run}&group=all&rank=5&step=20&table=-duration",
     "timeline-area": "?view=timeline&run={run}&group=all&rank=5&area=100000000-300000000-0-7",
     "grid": "?view=grid&run={run}",
     "grid-3d": "?view=grid&run={run}&form=3d&rank=5",
@@ -59,6 +62,8 @@ STUCK = {
     "stuck-hang-victim": "?view=hang&run={run}-stuck&rank=1",
     "stuck-hang-near": "?view=hang&run={run}-stuck&rank=7",
     "stuck-overview": "?view=overview&run={run}-stuck",
+    "stuck-timeline": "?view=timeline&run={run}-stuck&group=all",
+    "stuck-timeline-victim": "?view=timeline&run={run}-stuck&group=all&rank=1&num-steps=2",
     "stuck-grid": "?view=grid&run={run}-stuck&rank=0",
     "stuck-grid-3d": "?view=grid&run={run}-stuck&rank=0&form=3d",
 }
@@ -69,6 +74,7 @@ HOSTS = {
     "hosts-fleet-host": "?view=fleet&run={run}-hosts&family=host",
     "hosts-clock": "?view=clock&run={run}-hosts",
     "hosts-timeline": "?view=timeline&run={run}-hosts&group=dp&rank=2",
+    "hosts-timeline-counters": "?view=timeline&run={run}-hosts&group=all&rank=2&counters=all",
     "hosts-heatmap": "?view=heatmap&run={run}-hosts",
     "hosts-whatif": "?view=whatif&run={run}-hosts",
 }

@@ -1,4 +1,4 @@
-"""Runs on meshes of other axes than dp, pp and tp, in a store: a slow rank, a hang, ill hosts, unequal experts.
+"""Runs on meshes of other axes than dp, pp and tp, in a store: a slow rank, a hang, hosts with faults, unequal experts.
 
 titan     pp=2,dp_shard=2,tp=2      parameters are sharded along dp_shard
 context   pp=1,dp=2,cp=2,tp=2       parameters are sharded along dp and cp; ranks of cp gather keys and values
@@ -45,13 +45,13 @@ DONE = 80
 
 
 def store_runs(store: EmbeddedStore, mesh: str) -> None:
-    """``mesh``: a slow rank. ``mesh-stuck``: this rank hangs at the end. ``mesh-hosts``: a card without a link, a GPU
+    """``mesh``: a slow rank. ``mesh-stuck``: this rank hangs at the end. ``mesh-hosts``: a NIC without a link, a GPU
     with reduced clocks, and host clocks that disagree. ``experts-unequal``: one expert receives more tokens."""
     put(store, simulated(mesh, mesh, SLOWED))
     put(store, stuck := simulated(f"{mesh}-stuck", mesh, SLOWED))
     leave_evidence(store, stuck)
-    put(store, simulated(f"{mesh}-hosts", mesh, *ILL, num_steps=NUM_STEPS_OF_HOSTS, clock_offset_ms=40.0))
-    keep_clocks(store, f"{mesh}-hosts", NUM_STEPS_OF_HOSTS)
+    hosts = simulated(f"{mesh}-hosts", mesh, *ILL, num_steps=NUM_STEPS_OF_HOSTS, clock_offset_ms=40.0)
+    put(store, hosts, every_steps=40)
     if mesh == "experts":
         put(store, simulated("experts-unequal", mesh, UNEQUAL))
 
@@ -88,6 +88,10 @@ def with_context(simulation: Simulation) -> Simulation:
         np.concatenate([getattr(each, name) for each in computes], axis=1)
         for name in ("start_ns", "microbatch", "chunk")
     )
+    in_time = np.argsort(starts, axis=1)  # operations are numbered in this order
+    starts, microbatches, chunks = (
+        np.take_along_axis(values, in_time, axis=1) for values in (starts, microbatches, chunks)
+    )
     ends = np.empty_like(starts)
     members = topology.members(mask)
     ends[..., members] = starts[..., members].max(axis=-1, keepdims=True) + EXCHANGE_NS
@@ -102,16 +106,18 @@ def with_context(simulation: Simulation) -> Simulation:
     return replace(simulation, operations={**simulation.operations, Stage.CP_ALL_GATHER: gathers})
 
 
-def put(store: Store, simulation: Simulation) -> None:
-    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
-
-
-def keep_clocks(store: Store, run_id: str, num_steps: int) -> None:
-    """Offsets of host clocks, as a collector estimates them during the run: one window for every 40 steps."""
-    reader = StoreReader(store)
-    windows = [list(estimate_newest(reader, run_id, 0, last, most=1)) for last in range(39, num_steps, 40)]
+def put(store: Store, simulation: Simulation, every_steps: int | None = None) -> None:
+    """Store a run, and the offsets of its host clocks as ``rankscope simulate`` does. ``every_steps``: as a collector
+    estimates them during the run, one window for so many steps."""
+    run, target = as_run(simulation), StoreTarget(store)
+    put_simulation(run, samples_table(simulation), target)
+    if every_steps is None:
+        target.keep_clocks(run)
+        return
+    lasts = range(every_steps - 1, simulation.plan.num_steps, every_steps)
+    windows = [list(estimate_newest(StoreReader(store), run.run_id, 0, last, most=1)) for last in lasts]
     rows = [estimate.rows(1) for window in windows for estimate in window]
-    store.insert("host_clocks", owned(pa.concat_tables(rows), run_id, 0))
+    store.insert("host_clocks", owned(pa.concat_tables(rows), run.run_id, 0))
 
 
 def leave_evidence(store: Store, simulation: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""Which ranks are named over a run: by the command, by alerts and by every page that shows a stall."""
+"""The ranks that are named for a run: by the command, by alerts and by every page that shows a stall."""
 
 import re
 import time

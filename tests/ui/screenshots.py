@@ -35,7 +35,7 @@ from tests.ui.made_hang import S, evidence_rows
 from tests.ui.reported_alerts import made_alert, tell, tell_look
 from tests.ui.served_dashboard import serving
 from tests.ui.simulated_run import store_simulated
-from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.synthetic_run import MS, SyntheticRun
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 SIZE: dict[Literal["width", "height"], int] = {"width": 1440, "height": 900}
@@ -45,7 +45,7 @@ SIMULATED_RUN = "simulated-slow-rank"
 EARLIER_RUN = "simulated-before"
 SICK_RUN = "llm-7b-20261119"
 TOLD_RUN = "llm-7b-20261118"
-STEP = 42
+STEP = 32
 SLOW = 5
 IN_DOCS = {
     **{f"{name}-light": name for name in ("overview", "heatmap", "timeline", "span", "hang")},
@@ -56,7 +56,7 @@ IN_DOCS = {
 
 @contextmanager
 def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
-    """Served runs of eight ranks, one with a slow rank and one that stands still, and the address of each page."""
+    """Served runs of eight ranks, one with a slow rank and one that hangs, and the address of each page."""
     with memory_store() as store:
         stand_still(store)
         store_simulated(store, EARLIER_RUN, noise=RECORDED, seed=1)
@@ -68,10 +68,10 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
         run.beat(store, at_ns=run.now_ns, ended=True)
         put_alerts(store)
         reader = StoreReader(store)
-        stored = next(row for row in reader.read(Runs()).to_pylist() if row["run_id"] == RUN)
+        stored = next(row for row in reader.read(Runs()).to_pylist() if row["run_id"] == SIMULATED_RUN)
         spans = reader.read(
             Spans(
-                run_id=RUN,
+                run_id=SIMULATED_RUN,
                 attempt=stored["attempt"],
                 first_step=STEP,
                 last_step=STEP,
@@ -81,19 +81,20 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
         )
         span = f"{SLOW}-{spans['seq'][1].as_py()}"
         with serving(reader) as address:
-            yield address, addresses(RUN, span)
+            yield address, addresses(SIMULATED_RUN, span)
 
 
 def stand_still(store: EmbeddedStore) -> None:
-    """A run whose rank 5 never comes out of its data loader."""
+    """A run whose rank 5 hangs in its data loader."""
     stuck = SyntheticRun(run_id=STUCK_RUN, slow={}, started_ns=1_780_000_000_000_000_000)
     stuck.introduce(store)
-    stuck.advance(store, STEP_OF_STALL + 1)
-    stuck.leave_evidence(store, evidence_rows(stuck.now_ns + 35 * S))
+    stuck.advance(store, STEP_OF_STALL)
+    stopped_ns = stuck.advance_into_a_step(store, 400 * MS)
+    stuck.leave_evidence(store, evidence_rows(stopped_ns + 34 * S, in_step_ns=400 * MS))
 
 
 def fall_ill(store: EmbeddedStore) -> None:
-    """A simulated run of four hosts: the card of one loses its link, a GPU of another is held down."""
+    """A simulated run of four hosts: the NIC of one loses its link, and a GPU of another is throttled."""
     plan = SimulatedRun(
         name=SICK_RUN,
         topology=Topology(dp=4, pp=2, tp=4),
@@ -102,7 +103,7 @@ def fall_ill(store: EmbeddedStore) -> None:
         clock_drift_ppm=8.0,
         faults=(Flap(host="gpu-001", seconds=4.0), Throttle(rank=21, factor=1.4, first_step=60)),
     )
-    told = SyntheticRun(run_id=TOLD_RUN, started_ns=1_770_000_000_000_000_000)
+    told = SyntheticRun(run_id=TOLD_RUN, device="cuda", started_ns=1_770_000_000_000_000_000)
     told.introduce(store)
     told.advance(store, 30)
     tell_of_hosts(store, told)
@@ -114,13 +115,13 @@ def fall_ill(store: EmbeddedStore) -> None:
 
 
 def store_clocks(reader: StoreReader) -> pa.Table:
-    """As a collector would have estimated them while the run went."""
+    """The clock estimates that a collector makes during the run."""
     windows = [list(estimate_newest(reader, SICK_RUN, 0, last_step, most=1)) for last_step in range(39, 160, 40)]
     return pa.concat_tables([estimate.rows(1) for some in windows for estimate in some])
 
 
 def put_alerts(store: EmbeddedStore) -> None:
-    """What a watcher has just told of both runs, and what was over an hour ago; and a run that lives."""
+    """Current alerts of both runs, an alert that was resolved an hour ago, and a live run."""
     now_ns = time.time_ns()
     living = SyntheticRun(run_id="gpt-7b-long-context", slow={}, started_ns=now_ns - 60 * S, seed=3)
     living.introduce(store)
@@ -151,6 +152,9 @@ def addresses(run_id: str, span: str) -> dict[str, str]:
         "heatmap-collective": f"?view=heatmap&run={run_id}&stage=grads-reduce-scatter&metric=ms",
         "timeline": f"?view=timeline&run={run_id}&group=pp&rank={SLOW}&step={STEP}",
         "span": f"?view=timeline&run={run_id}&group=all&rank={SLOW}&step={STEP}&span={span}",
+        "timeline-of-steps": f"?view=timeline&run={run_id}&rank={SLOW}&step={STEP}&num-steps=4&table=-duration",
+        "timeline-of-a-stall": f"?view=timeline&run={STUCK_RUN}&group=all",
+        "timeline-counters": f"?view=timeline&run={TOLD_RUN}&group=pp&rank=4&step=18&num-steps=3&counters=all",
         "grid": f"?view=grid&run={RUN}",
         "grid-3d": f"?view=grid&run={RUN}&form=3d",
         "grid-metric": f"?view=grid&run={RUN}&colour=metric&rank=2",
@@ -175,7 +179,7 @@ def addresses(run_id: str, span: str) -> dict[str, str]:
 
 
 def picture(page: Page, address: str, path: Path) -> None:
-    """The whole page, once nothing on it is still to come."""
+    """Take a picture of the whole page after every part is drawn."""
     page.goto(address)
     wait_until_drawn(page, timeout_ms=60_000)
     page.screenshot(path=path, full_page=True)

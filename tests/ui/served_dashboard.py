@@ -1,5 +1,6 @@
-"""A dashboard served for tests, on a free port of loopback, in a thread."""
+"""A dashboard served for tests, on a free port of loopback or on a given socket, in a thread."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,36 +17,38 @@ from ui.dashboard.app import mount_dashboard
 
 
 @contextmanager
-def serving(reader: Reader, port: int = 0) -> Iterator[str]:
-    """Address of the dashboard over ``reader``; on a free port where none is named."""
+def serving(reader: Reader, site: socket.socket | None = None) -> Iterator[str]:
+    """Address of the dashboard over ``reader``. ``site``: a listening socket, which stays open."""
     server = FastAPI()
     mount_dashboard(server, reader)
-    with serving_app(server, port) as address:
+    with serving_app(server, site) as address:
         yield address
 
 
 @contextmanager
-def serving_app(app: FastAPI, port: int = 0, *, sockets: bool = True) -> Iterator[str]:
+def serving_app(app: FastAPI, site: socket.socket | None = None, *, sockets: bool = True) -> Iterator[str]:
     """Address of an application."""
     ws = "auto" if sockets else "none"
     config = uvicorn.Config(app, ws=ws, log_level="warning", timeout_graceful_shutdown=1)
-    with _running(config, port) as (address, _):
+    with _running(config, site) as (address, _):
         yield address
 
 
 @contextmanager
-def serving_as_set(reader: Reader, settings: ServerSettings) -> Iterator[tuple[str, uvicorn.Server]]:
-    """Address and server of the dashboard as `rankscope ui` serves it, gates and all."""
+def serving_as_set(
+    reader: Reader, settings: ServerSettings, site: socket.socket | None = None
+) -> Iterator[tuple[str, uvicorn.Server]]:
+    """Address and server of the dashboard as `rankscope ui` serves it, with its access checks."""
     server = FastAPI()
     guard(server, settings)
     mount_dashboard(server, reader, settings.live)
-    with _running(configured(server, settings)) as running:
+    with _running(configured(server, settings), site) as running:
         yield running
 
 
 @contextmanager
-def _running(config: uvicorn.Config, port: int = 0) -> Iterator[tuple[str, uvicorn.Server]]:
-    with listen("127.0.0.1", port) as listener:
+def _running(config: uvicorn.Config, site: socket.socket | None = None) -> Iterator[tuple[str, uvicorn.Server]]:
+    with site.dup() if site else listen("127.0.0.1", 0) as listener:
         running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

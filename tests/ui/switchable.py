@@ -1,4 +1,4 @@
-"""A store that goes and comes back, and may be slow."""
+"""A store that can be unreachable or slow."""
 
 import time
 
@@ -11,7 +11,7 @@ GONE = "The collector does not answer"
 
 
 class Switchable:
-    """A reader whose store can be taken away and given back, or be made slow."""
+    """A reader whose store a test can make unreachable, reachable again, or slow."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

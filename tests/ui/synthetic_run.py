@@ -1,4 +1,4 @@
-"""A training run made from a seed, as the road would store it: every span of a 3D-parallel step, in real order.
+"""A training run made from a seed, as a collector would store it: every span of a 3D-parallel step, in real order.
 
     1F1B over two pipeline stages, four microbatches, tensor-parallel collectives inside each compute span
 
@@ -46,6 +46,8 @@ class SyntheticRun:
     started_ns: int = 1_790_000_000_000_000_000
     ranks_per_host: int = 2
     with_cpu: bool = True
+    device: str = "cpu"
+    """The device that its ranks report."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -59,7 +61,7 @@ class SyntheticRun:
 
     @property
     def now_ns(self) -> int:
-        """Where the slowest rank has got to."""
+        """The time that the slowest rank has reached."""
         return max(self._clock_ns.values())
 
     def host(self, rank: int) -> str:
@@ -67,7 +69,7 @@ class SyntheticRun:
 
     def introduce(self, store: Store) -> None:
         """Write the ranks, as they report when they start."""
-        meta = json.dumps({"recipe": "tiny_cpu", "device": "cpu", "model": "4 layers, 256 wide", SUPPORTED: "1"})
+        meta = json.dumps({"recipe": "tiny_cpu", "device": self.device, "model": "4 layers, 256 wide", SUPPORTED: "1"})
         grid = {"dp_size": self.topology.dp, "pp_size": self.topology.pp, "tp_size": self.topology.tp}
         rows = [
             {"rank": rank, "host": self.host(rank), "local_rank": rank % self.ranks_per_host, "pid": 4000 + rank}
@@ -78,13 +80,23 @@ class SyntheticRun:
         self._insert(store, "ranks", rows)
 
     def advance(self, store: Store, num_steps: int, *, late: Collection[int] = ()) -> None:
-        """Train so many more steps and store what they recorded; spans of the ``late`` ranks come the next time."""
+        """Train more steps and store their records. The next call stores the spans of the ``late`` ranks."""
         for step in range(self._next_step, self._next_step + num_steps):
             self._step(step)
         self._next_step += num_steps
         self._insert(store, "spans", [span for span in self._spans if span["rank"] not in late])
         self._insert(store, "samples", self._samples)
         self._spans, self._samples = [span for span in self._spans if span["rank"] in late], []
+
+    def advance_into_a_step(self, store: Store, part_ns: int) -> int:
+        """Train for ``part_ns`` of the next step, store the spans that have ended by then, and return the time."""
+        stopped_ns = self.now_ns + part_ns
+        self._step(self._next_step)
+        done = [span for span in self._spans if span["start_ns"] + span["duration_ns"] <= stopped_ns]
+        self._insert(store, "spans", [span for span in done if span["stage"] != int(Stage.STEP)])
+        self._spans, self._samples = [], []
+        self._clock_ns = dict.fromkeys(self._clock_ns, stopped_ns)
+        return stopped_ns
 
     def advance_from(self, step: int) -> None:
         """Begin with a later step, as from a checkpoint."""
@@ -95,17 +107,18 @@ class SyntheticRun:
         for rank in self._clock_ns:
             self._clock_ns[rank] += round(seconds * 1e9)
 
-    def beat(self, store: Store, *, at_ns: int, ended: bool = False) -> None:
-        """Write a heartbeat of every rank."""
+    def beat(self, store: Store, *, at_ns: int, ended: bool = False, stage: Stage | None = None) -> None:
+        """Write a heartbeat of every rank. ``stage``: the open one."""
         rows = [
-            {"rank": rank, "at_ns": at_ns, "beat_ns": at_ns, "step": max(0, self._next_step - 1), "stage": 0}
+            {"rank": rank, "at_ns": at_ns, "beat_ns": at_ns, "step": max(0, self._next_step - 1)}
+            | {"stage": 0 if stage is None else int(stage)}
             | {"alive": int(not ended), "ended": int(ended), "recorded": self._seq[rank], "dropped": 0}
             for rank in range(self.topology.world_size)
         ]
         self._insert(store, "heartbeats", rows)
 
     def leave_evidence(self, store: Store, rows: list[Row]) -> None:
-        """Write what agents took down of its ranks."""
+        """Write the evidence that agents collected from its ranks."""
         self._insert(store, "evidence", rows)
 
     def mark(self, store: Store, rank: int, name: str, text: str) -> None:
@@ -186,7 +199,7 @@ class SyntheticRun:
                 arrived[kind, microbatch, onward, tp] = self._clock_ns[rank]
 
     def _compute(self, group: list[int], stage: Stage, step: int, microbatch: int, own_ns: int) -> None:
-        """Layers of own work with collectives between them: nobody leaves one before the last has come."""
+        """Layers of own work with collectives between them. A rank leaves a collective after the last one entered."""
         starts = {rank: self._clock_ns[rank] for rank in group}
         own = dict.fromkeys(group, 0)
         for _ in range(LAYERS):

@@ -10,7 +10,7 @@ import pytest
 pytestmark = [pytest.mark.gloo, pytest.mark.long]
 
 
-def test_rows_are_trained_in_turns_and_the_table_has_figures_of_each(tmp_path: Path) -> None:
+def test_ablate_trains_rows_in_turns_and_prints_a_table_with_figures_of_each_row(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--techniques", "window,overlap-dp", "--steps", "4", "--rounds", "2", "--name", "abl", "--out", str(out)]
     grid = ["--dp", "2", "--pp", "1", "--tp", "1", "--microbatches", "1", "--peak-tflops", "0.05"]

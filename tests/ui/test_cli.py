@@ -13,13 +13,18 @@ import typer
 from typer.testing import CliRunner
 
 import rankscope
+from diagnose.findings import StepWindow
 from diagnose.simulate import truth as fault_texts
-from telemetry.errors import UsageError
+from telemetry.errors import UnreachableError, UsageError
+from telemetry.stores.queries import LAST_STEP
+from telemetry.wire.client import CollectorClient
 from tests.docs.pages import ROOT
 from trainer.faults import inject
+from ui.cli import demonstration
 from ui.cli.commands import demo
 from ui.cli.commands.simulate import FAULT_KINDS
 from ui.cli.demonstration import FIRST_STEP_S, STALL_S, Outcome, _too_long
+from ui.cli.diagnose import step_window
 from ui.cli.main import COMMANDS, app, load_command
 
 SAID: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
@@ -53,7 +58,7 @@ for asked in [[], *(line for name in COMMANDS for line in words(name, load_comma
 
 
 def works() -> Iterator[tuple[type[Any], str]]:
-    """Of every command: the record of its options, and the name of its work."""
+    """For every command: the class of its options, and the name of the function that does its work."""
     for subcommand in COMMANDS.values():
         module, _, attribute = subcommand.target.partition(":")
         target = getattr(import_module(module), attribute)
@@ -63,7 +68,7 @@ def works() -> Iterator[tuple[type[Any], str]]:
             yield kept["options"], kept["work"]
 
 
-def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+def test_list_of_commands_shows_the_help_text_of_each_command() -> None:
     for name, command in COMMANDS.items():
         words = load_command(name).help
         assert words.startswith(command.help.rstrip(".")), name
@@ -76,7 +81,7 @@ def test_the_work_of_a_command_takes_its_options_and_returns_the_exit_status(opt
     assert hints == {"options": options, "return": int}
 
 
-def test_the_help_of_no_command_loads_what_its_work_needs() -> None:
+def test_help_of_every_command_loads_no_heavy_package() -> None:
     answer = subprocess.run([sys.executable, "-c", ASK_EACH], **SAID)
     assert answer.returncode == 0, answer.stderr
     lines = answer.stdout.splitlines()
@@ -96,21 +101,21 @@ def test_the_help_names_every_fault_and_the_guide_every_choice_of_its_settings()
             assert all(choice in told for choice in choices), (told, choices)
 
 
-def test_the_version_is_that_of_the_package_and_needs_nothing_heavy() -> None:
+def test_version_option_prints_the_package_version_and_loads_no_heavy_package() -> None:
     answer = subprocess.run([sys.executable, "-X", "importtime", "-m", "ui.cli", "--version"], **SAID)
     assert (answer.returncode, answer.stdout) == (0, f"rankscope {rankscope.__version__}\n")
     loaded = {line.rpartition("|")[2].strip() for line in answer.stderr.splitlines()}
     assert not loaded & {"numpy", "torch", "pyarrow"}
 
 
-def test_a_defect_of_ours_shows_a_printable_traceback_and_does_not_end_with_1() -> None:
+def test_internal_error_shows_a_printable_traceback_and_ends_with_status_70() -> None:
     answer = subprocess.run([sys.executable, "-c", CRASH, "runs"], **SAID)
     assert answer.returncode == 70
     assert answer.stderr.startswith("Traceback (most recent call last):\n")
     assert "RuntimeError: our mistake \\x1b[2J\n" in answer.stderr
 
 
-def test_a_name_that_was_mistyped_is_put_right() -> None:
+def test_mistyped_command_suggests_the_correct_name() -> None:
     answer = subprocess.run([sys.executable, "-m", "ui.cli", "diagnoze"], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert "Did you mean 'diagnose'?" in answer.stderr
@@ -157,11 +162,12 @@ def test_the_help_of_a_command_with_a_default_lists_the_other_subcommands(name: 
         ("doctor --seconds 15", "--node or --pairs"),
         ("doctor --quick --pairs", "--node"),
         ("doctor --nnodes 2", "--node or --pairs"),
-        ("doctor --patience 5", "--node or --pairs"),
+        ("doctor --node --patience 5", "--rdzv-endpoint"),
         ("doctor --store embedded:store", "--run"),
         ("simulate --no-prefetch", "--fsdp"),
         ("diagnose --every 5", "--watch"),
         ("diagnose hang --every 5", "--watch"),
+        ("diagnose hang --world-size 8", "--dumps or --logs or --stacks"),
     ],
 )
 def test_an_option_without_effect_is_refused_with_a_hint(words: str, needed: str) -> None:
@@ -171,7 +177,7 @@ def test_an_option_without_effect_is_refused_with_a_hint(words: str, needed: str
     assert f"add {needed}, or omit --" in refused.value.hint
 
 
-def test_a_fault_that_fits_no_rank_is_refused_before_a_job_is_driven(tmp_path: Path) -> None:
+def test_drive_rejects_an_invalid_fault_or_action_before_the_job_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="rank=99"):
         invoked("drive", "--out", str(tmp_path), "--fault", "die:rank=99,step=8")
     status, page = invoked("drive", "--out", str(tmp_path), "--act-on", "slow")
@@ -179,14 +185,42 @@ def test_a_fault_that_fits_no_rank_is_refused_before_a_job_is_driven(tmp_path: P
     assert not (tmp_path / "drive" / "job.json").exists()
 
 
-def test_a_variable_without_effect_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_an_ablation_that_cannot_train_is_refused_before_the_first_training(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="row 1, fused projection: a serial block has no fused projection"):
+        invoked("ablate", "--techniques", "fused-projection", "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_profile_that_could_not_be_written_is_refused_before_a_rank_is_profiled(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file is not a folder"):
+        invoked("profile", "--ranks", "0", "--out", str(tmp_path / "file"))
+
+
+def test_a_collector_that_does_not_answer_in_time_is_reported_with_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demonstration, "START_S", 0.2)
+    (tmp_path / "log").touch()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        with pytest.raises(UnreachableError, match=r"did not start: it did not answer within 0\.2 s"):
+            demonstration._wait_ready(CollectorClient("http://127.0.0.1:1"), process, tmp_path / "log")
+        process.kill()
+
+
+def test_step_above_the_maximum_is_reduced_to_the_maximum() -> None:
+    assert step_window(10**20, None) == StepWindow(first_step=LAST_STEP, last_step=LAST_STEP)
+    assert step_window(None, 10**20) == StepWindow(first_step=0, last_step=LAST_STEP)
+
+
+def test_environment_variable_without_effect_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_STORE", "embedded:store")
     assert "chdb" in invoked("doctor")[1]
 
 
 @pytest.mark.parametrize("command", ["train --collector", "drive --collector", "runs --store", "simulate --store"])
 @pytest.mark.parametrize("address", ["foo", "http://", "http://host:99999", "foo://host"])
-def test_an_address_that_is_none_is_refused_at_the_start(command: str, address: str) -> None:
+def test_invalid_collector_address_is_rejected_at_the_start(command: str, address: str) -> None:
     with pytest.raises(UsageError, match="is not the address of a collector") as refused:
         invoked(*command.split(), address)
     assert "http://HOST:8719" in refused.value.hint

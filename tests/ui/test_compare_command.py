@@ -33,7 +33,7 @@ def said(address: str, *words: str) -> Result:
     return CliRunner().invoke(app, ["compare", "--store", address, *words])
 
 
-def test_the_exit_status_is_the_verdict(address: str) -> None:
+def test_exit_status_of_compare_reflects_the_verdict_or_the_error(address: str) -> None:
     assert [said(address, "base", other).exit_code for other in ("same", "slow")] == [0, 1]
     assert said(address, "slow/0", "base/0").exit_code == 0
     assert said(address, "base", "slow", "--least-change", "60").exit_code == 0
@@ -42,7 +42,7 @@ def test_the_exit_status_is_the_verdict(address: str) -> None:
     assert said("http://127.0.0.1:9", "base", "same").exception.exit_status == 3  # type: ignore[union-attr]
 
 
-def test_json_has_the_fields_of_the_guide(address: str) -> None:
+def test_json_of_compare_has_the_fields_of_the_guide(address: str) -> None:
     found = json.loads(said(address, "base", "slow", "--json").stdout)
     assert (found["schema"], found["verdict"]) == (1, "slower")
     assert [(each["rank"], each["host_b"]) for each in found["ranks"]] == [(3, "gpu-001")]
@@ -53,7 +53,7 @@ def test_json_has_the_fields_of_the_guide(address: str) -> None:
     assert documented == set(found) | {name for part in parts for name in part}
 
 
-def test_text_begins_with_the_verdict_and_lists_every_stage(address: str) -> None:
+def test_text_of_compare_begins_with_the_verdict_and_lists_every_stage(address: str) -> None:
     first, *lines = said(address, "base", "slow").stdout.splitlines()
     assert re.match(r"B is \d+\.\d% slower than A\. A step takes .*: rank 3 \(host gpu-001\)", first)
     assert any(line.startswith("backward-compute ") for line in lines)

@@ -1,4 +1,4 @@
-"""`rankscope doctor` checks this machine, and names the folder that ranks write into: `diagnose --spool` wants it."""
+"""`rankscope doctor` checks this machine, and shows the folder that ranks write into, for `diagnose --spool`."""
 
 import json
 import os
@@ -24,13 +24,13 @@ def room() -> str:
     return checked("room for rank files").found
 
 
-def test_a_machine_without_a_gpu_is_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_a_gpu_passes_the_driver_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     check = checked("NVIDIA driver")
     assert (check.fit, check.found) == (True, "none: ranks run on the CPU")
 
 
-def test_the_folder_that_the_environment_names_is_told_before_it_is_there(
+def test_doctor_shows_the_spool_folder_of_the_environment_without_creating_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = tmp_path / "not" / "yet"
@@ -39,7 +39,7 @@ def test_the_folder_that_the_environment_names_is_told_before_it_is_there(
     assert not spool.parent.exists()
 
 
-def test_where_nobody_says_it_is_this_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_spool_folder_belongs_to_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANKSCOPE_SPOOL", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert room().endswith(f" GiB free in {spool_of()}")
@@ -54,10 +54,10 @@ sys.stdin.read()
 """
 
 
-def test_the_settings_of_a_running_job_are_those_of_its_ranks(
+def test_doctor_reads_the_settings_of_a_running_job_from_its_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its environment, its configuration file of NCCL, and the timeout that it has reported."""
+    """From the environment of a rank, its NCCL configuration file, and the timeout that it reported."""
     (tmp_path / "nccl.conf").write_text("NCCL_IB_TIMEOUT=18\nNCCL_IB_DISABLE=1\n")
     of_job = {"NCCL_CONF_FILE": str(tmp_path / "nccl.conf"), "NCCL_TOPO_FILE": "missing.xml", "NCCL_BUFFSIZE": "12"}
     monkeypatch.setenv("NCCL_BUFFSIZE", "4194304")

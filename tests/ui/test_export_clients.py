@@ -1,4 +1,4 @@
-"""MLflow, W&B and Trackio get a run through their own clients, without a server, and give it back.
+"""MLflow, W&B and Trackio receive a run through their own clients, without a server, and return it.
 
 These clients are large. A test is skipped if its client is not installed:
 

@@ -58,13 +58,13 @@ def export(collector: str, *arguments: object) -> Result:
     return answer
 
 
-def test_the_table_has_a_line_for_each_rank_with_a_gpu(collector: str) -> None:
+def test_gpu_table_has_a_line_for_each_rank_with_a_gpu(collector: str) -> None:
     rows = list(csv.DictReader(io.StringIO(export(collector).stdout)))
     assert [(row["rank"], row["host"], row["device"], row["uuid"], row["source"]) for row in rows] == EXPECTED
     assert {(row["run"], row["attempt"]) for row in rows} == {(NAME, "0")}
 
 
-def test_the_metric_has_the_uuid_as_dcgm_names_it(collector: str, tmp_path: Path) -> None:
+def test_metric_has_the_uuid_in_the_label_that_dcgm_uses(collector: str, tmp_path: Path) -> None:
     export(collector, "--format", "prometheus", "--out", tmp_path / "gpus.prom")
     (family,) = text_string_to_metric_families((tmp_path / "gpus.prom").read_text())
     assert {(sample.name, sample.value) for sample in family.samples} == {("rankscope_rank_gpu_info", 1)}

@@ -1,4 +1,4 @@
-"""A run in an experiment tracker: which values and findings it gets, each once, and when a live run is complete."""
+"""A run in an experiment tracker: its values and findings, each exported once, also for a live run."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def test_each_step_has_its_samples_step_time_and_time_by_stage(store: EmbeddedSt
 
 
 def test_a_live_run_is_exported_step_by_step_and_each_step_once(embedded: EmbeddedStore) -> None:
-    """The newest step of a look may be incomplete: it is exported after the next look."""
+    """The newest step of a query may be incomplete. It is exported after the next query."""
     run, tracker = SyntheticRun(run_id=NAME, slow={}), RecordedTracker()
     run.introduce(embedded)
     following = TrackerExport(
@@ -85,7 +85,7 @@ def test_a_live_run_is_exported_step_by_step_and_each_step_once(embedded: Embedd
     assert [of_step.step for of_step in tracker.steps] == list(range(12))
 
 
-def test_findings_are_written_if_they_have_changed(store: EmbeddedStore) -> None:
+def test_findings_are_written_only_if_they_changed(store: EmbeddedStore) -> None:
     reader, tracker = StoreReader(store), RecordedTracker()
     exported = TrackerExport(reader=reader, tracker=tracker, run_id=NAME, attempt=0, next_step=0, last_step=NUM_STEPS)
     exported.finish()
@@ -118,7 +118,7 @@ def test_tensorboard_reads_scalars_and_findings_of_an_export(
     assert (tmp_path / "events").stat().st_mode & 0o077 == 0
 
 
-def test_a_loss_that_is_no_number_is_exported_as_it_is(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_nan_loss_is_exported_as_nan(embedded: EmbeddedStore, tmp_path: Path) -> None:
     run = SyntheticRun(run_id=NAME)
     run.introduce(embedded)
     run.advance(embedded, 3)
@@ -130,7 +130,7 @@ def test_a_loss_that_is_no_number_is_exported_as_it_is(embedded: EmbeddedStore, 
     assert [math.isnan(point.value) for point in losses] == [False, True, False]
 
 
-def test_a_folder_with_files_is_refused(collector: str, tmp_path: Path) -> None:
+def test_export_rejects_an_output_folder_that_contains_files(collector: str, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
     answer = export(collector, "tensorboard", NAME, "--out", tmp_path)
     assert answer.exit_code != 0

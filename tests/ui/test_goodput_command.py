@@ -30,7 +30,7 @@ def said(address: str, *words: str) -> Result:
     return CliRunner().invoke(app, ["goodput", "--store", address, *words])
 
 
-def test_json_has_every_class_and_the_incident_of_a_driven_run(address: str) -> None:
+def test_json_of_goodput_has_every_class_and_the_incident_of_a_driven_run(address: str) -> None:
     result = said(address, NAME, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -47,7 +47,7 @@ def test_json_has_every_class_and_the_incident_of_a_driven_run(address: str) -> 
     assert found["unknown"] == []
 
 
-def test_text_begins_with_the_goodput_and_names_the_cost(address: str) -> None:
+def test_text_of_goodput_begins_with_the_run_and_lists_classes_and_incidents(address: str) -> None:
     result = said(address, NAME)
     assert result.exit_code == 0, result.output
     first, *lines = result.stdout.splitlines()
@@ -57,7 +57,7 @@ def test_text_begins_with_the_goodput_and_names_the_cost(address: str) -> None:
     assert "attempt 0, rank-failed on node-b: rank 3 was killed by SIGKILL on node-b" in lines
 
 
-def test_the_default_is_the_newest_run_and_a_simulated_run_has_one_attempt(address: str) -> None:
+def test_goodput_without_a_run_name_uses_a_stored_run_and_a_simulated_run_has_one_attempt(address: str) -> None:
     assert json.loads(said(address, "--json").stdout)["run"] in (NAME, "simulated")
     found = json.loads(said(address, "simulated", "--json").stdout)
     assert (found["attempts"], found["incidents"]) == ([0], [])

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from telemetry.errors import UsageError
+from tests.diagnose.hang.made_dumps import waiting, write_pickle
 from ui.cli.main import app
 
 LINE = (
@@ -34,7 +35,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_files_that_a_shell_expanded_and_standard_input_give_one_verdict(files: Path) -> None:
+def test_expanded_log_files_and_standard_input_give_the_same_verdict(files: Path) -> None:
     logs = [str(path) for path in sorted(files.glob("log*.txt"))]
     done = CliRunner().invoke(app, ["diagnose", "hang", "--json", "--logs", *logs, "--stacks", str(files / "stacks")])
     answer = json.loads(done.output)
@@ -49,21 +50,21 @@ def test_files_that_a_shell_expanded_and_standard_input_give_one_verdict(files: 
     assert "evidence: log of ranks 0-3" in done.output
 
 
-def test_what_does_not_decide_ends_with_status_0_and_names_what_is_missing(files: Path) -> None:
+def test_undecided_logs_end_with_status_0_and_name_the_ranks_without_evidence(files: Path) -> None:
     done = CliRunner().invoke(app, ["diagnose", "hang", "--logs", str(files / "log0.txt"), str(files / "log2.txt")])
     assert done.exit_code == 0
     assert "undecided" in done.output
     assert "next: add evidence of ranks 1-2" in done.output
 
 
-def test_a_log_that_does_not_show_the_number_of_ranks_asks_for_it(files: Path) -> None:
+def test_logs_without_the_number_of_ranks_suggest_the_option_world_size(files: Path) -> None:
     done = CliRunner().invoke(app, ["diagnose", "hang", "--logs", str(files)])
     assert done.exit_code == 0
     assert "--world-size" in done.output
 
 
-def test_one_file_of_ras_names_no_rank_and_two_equal_ones_do(tmp_path: Path) -> None:
-    """A job that moves looks the same for a moment."""
+def test_one_ras_file_names_no_rank_and_two_equal_files_do(tmp_path: Path) -> None:
+    """A job that makes progress can look the same at one moment."""
     who = [{"rank": rank, "host": "h", "pid": 100 + rank, "cuda_dev": rank} for rank in range(4)]
     ranks = [{**one, "collective_counts": {"AllReduce": 50 if one["rank"] == 2 else 51}} for one in who]
     answer = {"communicators": [{"hash": "0xab", "size": 4, "ranks": ranks, "missing_ranks": []}]}
@@ -73,7 +74,7 @@ def test_one_file_of_ras_names_no_rank_and_two_equal_ones_do(tmp_path: Path) -> 
     first, second = map(str, samples)
     done = CliRunner().invoke(app, ["diagnose", "hang", "--ras", first])
     assert done.exit_code == 0
-    assert "Give a second one" in done.output
+    assert "Give a second file" in done.output
     assert CliRunner().invoke(app, ["diagnose", "hang", "--ras", first, "--ras", second]).exit_code == 1
     samples[1].write_text(json.dumps(answer).replace("51", "52"))
     done = CliRunner().invoke(app, ["diagnose", "hang", "--ras", first, "--ras", second])
@@ -81,9 +82,17 @@ def test_one_file_of_ras_names_no_rank_and_two_equal_ones_do(tmp_path: Path) -> 
     assert "nothing is stalled" in done.output
 
 
+def test_world_size_that_the_dumps_contradict_is_rejected(tmp_path: Path) -> None:
+    for rank in range(4):
+        write_pickle(tmp_path, rank, waiting(rank, behind=2))
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--dumps", str(tmp_path), "--world-size", "2"])
+    assert isinstance(done.exception, UsageError)
+    assert "names rank 3, so the job has more than 2 ranks" in done.exception.message
+
+
 @pytest.mark.parametrize(
     "wrong", [["--logs", "/nowhere/*"], ["a-run", "--ras", "x"], ["--ras", "/nowhere"], ["--ras", "x"] * 3]
 )
-def test_wrong_names_are_errors_of_the_user(wrong: list[str]) -> None:
+def test_invalid_file_arguments_raise_usage_error(wrong: list[str]) -> None:
     done = CliRunner().invoke(app, ["diagnose", "hang", *wrong])
     assert isinstance(done.exception, UsageError)

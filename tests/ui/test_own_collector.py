@@ -25,7 +25,7 @@ def job_of(out: Path, port: int) -> JobFile:
     return JobFile(train=small_config(dp=2), options=options, drive=DriveConfig(num_nodes=1))
 
 
-def test_a_job_whose_collector_cannot_start_ends_before_any_process_and_leaves_nothing(tmp_path: Path) -> None:
+def test_job_ends_without_processes_and_job_files_when_its_collector_cannot_start(tmp_path: Path) -> None:
     """Another program uses the port."""
     before = psutil.Process().children()
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -42,7 +42,7 @@ def test_a_job_whose_collector_cannot_start_ends_before_any_process_and_leaves_n
     assert written == {"lock": b"", "decisions.jsonl": b""}
 
 
-def test_a_collector_that_cannot_be_started_again_is_reported_and_tried_later(
+def test_failed_restart_of_the_collector_is_reported_once_and_retried_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

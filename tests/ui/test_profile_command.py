@@ -41,7 +41,7 @@ def test_named_ranks_need_no_finding(store: EmbeddedStore) -> None:
         ("no-such", {"ranks": "0"}, "no rank of run no-such/0 is known"),
     ],
 )
-def test_without_a_rank_to_profile_the_reason_and_a_hint_are_given(
+def test_profile_without_a_rank_raises_an_error_with_the_reason_and_a_hint(
     run_id: str, options: dict[str, str], reason: str, store: EmbeddedStore
 ) -> None:
     with pytest.raises(UsageError, match=reason) as raised:

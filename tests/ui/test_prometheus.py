@@ -45,7 +45,7 @@ def scrape(url: str, accept: str = "") -> httpx.Response:
     return httpx.get(f"{url}/metrics", headers=told, timeout=60, verify=False)
 
 
-def test_both_formats_have_the_same_values(collector: str) -> None:
+def test_both_formats_of_metrics_have_the_same_values(collector: str) -> None:
     text, open_metrics = scrape(collector), scrape(collector, OPEN_METRICS)
     assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert open_metrics.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
@@ -63,7 +63,7 @@ def test_both_formats_have_the_same_values(collector: str) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/plain;version=x", "application/openmetrics-text;version=x", "*/*", ","])
-def test_a_strange_request_for_a_format_gets_metrics(collector: str, accept: str) -> None:
+def test_unknown_accept_header_still_returns_metrics(collector: str, accept: str) -> None:
     assert "rankscope_run_ranks" in scrape(collector, accept).text
 
 

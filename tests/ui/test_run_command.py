@@ -1,4 +1,4 @@
-"""`rankscope run`: the command of the user is itself, except for the variables."""
+"""`rankscope run` runs the command of the user unchanged, except for environment variables."""
 
 import json
 import multiprocessing
@@ -41,7 +41,7 @@ while True:
 """
 
 
-def test_status_and_arguments_are_those_of_the_command_and_the_variables_ours() -> None:
+def test_run_keeps_status_and_arguments_of_the_command_and_sets_our_variables() -> None:
     command = (sys.executable, "-c", TELL, "--run", "x")
     answer = rankscope("run", "--run", "mine", "--collector", NO_COLLECTOR, "--", *command)
     assert answer.status == 7, answer.error
@@ -62,14 +62,16 @@ def test_status_and_arguments_are_those_of_the_command_and_the_variables_ours() 
         (("--collector", "banana", "true"), {}, "not the address of a collector"),
     ],
 )
-def test_what_cannot_be_traced_is_not_started(words: tuple[str, ...], variables: dict[str, str], said: str) -> None:
+def test_command_that_cannot_be_traced_is_not_started(
+    words: tuple[str, ...], variables: dict[str, str], said: str
+) -> None:
     answer = rankscope("run", *words, **variables)
     assert answer.status == 2
     assert said in answer.error
     assert "hint: " in answer.error
 
 
-def test_a_program_that_vanished_and_one_that_a_signal_ended_have_the_status_of_a_shell() -> None:
+def test_missing_and_killed_programs_have_the_exit_status_of_a_shell() -> None:
     assert run_in_foreground(["/no/such/program"], os.environ) == NOT_STARTED
     assert run_in_foreground(["sh", "-c", "kill -KILL $$"], os.environ) == 128 + signal.SIGKILL
 
@@ -82,7 +84,7 @@ def _run(folder: Path) -> None:
 
 @contextmanager
 def running(folder: Path) -> Iterator[BaseProcess]:
-    """The command in a process of its own, once its program is ready."""
+    """The command in a separate process, after its program is ready."""
     process = multiprocessing.get_context("fork").Process(target=_run, args=(folder,))
     process.start()
     try:
@@ -93,7 +95,7 @@ def running(folder: Path) -> Iterator[BaseProcess]:
         process.join()
 
 
-def test_a_signal_reaches_the_program_which_decides_how_it_ends(tmp_path: Path) -> None:
+def test_signal_reaches_the_program_and_its_exit_status_is_kept(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGUSR1)
@@ -104,7 +106,7 @@ def test_a_signal_reaches_the_program_which_decides_how_it_ends(tmp_path: Path) 
         assert process.exitcode == 5
 
 
-def test_the_program_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
+def test_program_ends_when_the_run_command_is_killed(tmp_path: Path) -> None:
     with running(tmp_path) as process:
         process.kill()
         until((tmp_path / "ended").exists, what="the end of the program")
@@ -124,7 +126,7 @@ def test_the_reason_is_shown_if_the_collector_does_not_start(tmp_path: Path) -> 
         raise AssertionError("it has no folder for its store")
 
 
-def test_a_folder_that_another_user_can_replace_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_folder_that_is_a_link_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "rankscope-out").symlink_to("elsewhere")
@@ -141,7 +143,7 @@ def test_a_link_in_place_of_the_log_of_the_collector_is_not_followed(tmp_path: P
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_the_input_is_that_of_the_command_alone(tmp_path: Path) -> None:
+def test_only_the_command_receives_standard_input(tmp_path: Path) -> None:
     """A writer to the command notices its end, although the collector still runs."""
     command = [*RANKSCOPE, "run", "--out", str(tmp_path), "--", sys.executable, "-c", INPUTS]
     answer = subprocess.run(command, input="", capture_output=True, text=True, check=True)
@@ -153,7 +155,7 @@ def _run_with_ignored_ends() -> None:
     sys.exit(run_in_foreground(["sh", "-c", "exit 7"], os.environ))
 
 
-def test_the_status_is_passed_on_if_the_parent_ignores_the_end_of_children() -> None:
+def test_exit_status_is_kept_when_the_parent_ignores_sigchld() -> None:
     process = multiprocessing.get_context("fork").Process(target=_run_with_ignored_ends)
     process.start()
     try:

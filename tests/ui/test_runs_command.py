@@ -1,4 +1,4 @@
-"""`rankscope runs`: which runs it lists, and what it reads for that."""
+"""`rankscope runs`: the runs that it lists."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ NUMBER = NEWEST + 3
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Of a collector that holds more runs than are listed by default."""
+    """Address of a collector that holds more runs than are listed by default."""
     with memory_store() as store:
         names = tuple(f"run-{one:02d}" for one in range(NUMBER))
         MadeRuns(names=names, topology=Topology(dp=2), num_steps=3).store(store)
@@ -42,7 +42,7 @@ def test_the_newest_runs_are_listed_and_the_others_counted(address: str) -> None
     assert "3 older runs are not shown" in result.stderr
 
 
-def test_a_limit_is_the_number_of_runs_and_zero_lists_all(address: str) -> None:
+def test_limit_option_sets_the_number_of_listed_runs_and_zero_lists_all(address: str) -> None:
     assert len(listed(address, "--limit", "2").stdout.splitlines()) == 1 + 2
     assert "1 older run is not shown" in listed(address, "--limit", str(NUMBER - 1)).stderr
     everything = listed(address, "--limit", "0")

@@ -11,12 +11,14 @@ from torch import Tensor
 
 import telemetry
 from telemetry import Stage, span
+from telemetry.printable import write_lines
 from trainer.checkpoint.claim import facts_of
 from trainer.checkpoint.ending import EndingRequest
 from trainer.checkpoint.finite import NUM_FIGURES, NotFiniteError, check_finite
 from trainer.checkpoint.folder import About, remove_old
 from trainer.checkpoint.restore import Restored, restore
 from trainer.checkpoint.schedule import Schedule, Signals
+from trainer.checkpoint.space import why_too_little_space
 from trainer.checkpoint.state import TrainingState
 from trainer.checkpoint.write import Buffers, CheckpointWriter, plan_writes
 from trainer.config import TrainConfig
@@ -30,14 +32,20 @@ class Checkpoints:
     """Saves and restores the training of one rank. Does nothing if ``options.checkpoints`` is None.
 
     Methods are called on the training thread, in the same order on every rank. ``report``: as of ``CheckpointWriter``.
+    ``warn`` gets a warning, on rank 0, if checkpoints will not fit on the disk.
     """
 
     def __init__(
-        self, config: TrainConfig, options: RunOptions, report: Callable[[str], None] = lambda _: None
+        self,
+        config: TrainConfig,
+        options: RunOptions,
+        report: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._options = options
         self._report = report
+        self._warn = warn
         self._saver: _Saver | None = None
 
     def restore(self, state: TrainingState) -> int:
@@ -59,6 +67,10 @@ class Checkpoints:
             )
         stored = done if restored is None or restored.stored_step is None else restored.stored_step
         self._saver = _Saver(self._config, self._options, root, state, self._report, done=done, stored=stored)
+        if problem := self._saver.why_too_little_space(root):
+            write_lines(problem)
+            telemetry.mark("checkpoint-space", problem)
+            self._warn(problem)
         return done
 
     def _from_memory(self, root: Path, state: TrainingState) -> Restored | None:
@@ -118,6 +130,7 @@ class _Saver:
         self._replicator = (
             Replicator(options.replicas, plan, self._tensors, rank=state.rank) if options.replicas else None
         )
+        self._size_bytes = plan.size_bytes
         self._writer = CheckpointWriter(root, plan, rank=state.rank, keep=config.checkpoint.keep, report=report)
         self._schedule = Schedule(
             config.checkpoint, done=stored, num_steps=config.num_steps, world_size=self._world_size
@@ -128,6 +141,10 @@ class _Saver:
         self._next_read = done
         self._unread: list[Tensor] = []
         """Sums over all ranks of the steps since the last decision."""
+
+    def why_too_little_space(self, root: Path) -> str:
+        """A warning if the checkpoints will not fit on the disk, on rank 0."""
+        return why_too_little_space(root, self._size_bytes, self._config.checkpoint.keep) if self._size_bytes else ""
 
     def signals(self) -> Signals:
         """As of now."""

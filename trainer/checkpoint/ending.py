@@ -17,7 +17,7 @@ from contextlib import suppress
 from telemetry.printable import write_lines
 
 STEP_LIMIT_S = 30.0
-"""After the first SIGTERM, from one finished step to the next."""
+"""After the first SIGTERM, from one completed step to the next."""
 COPY_S = 2.0
 """A scheduler and the launcher may each send a SIGTERM. The second one within this time is a copy."""
 FAILED = 1
@@ -35,6 +35,7 @@ class EndingRequest:
         threading.Thread(target=self._follow, name="ending", daemon=True).start()
         signal.signal(signal.SIGTERM, _nothing)
         signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=_forget)
 
     def step_done(self) -> None:
         """Start the time limit again."""
@@ -53,7 +54,7 @@ class EndingRequest:
             if self._wait_for_signal(1.0) and time.monotonic() - first_s > COPY_S:
                 _end("a second SIGTERM")
             if self._limited and time.monotonic() - self._alive_s > STEP_LIMIT_S:
-                _end(f"no step was finished within {STEP_LIMIT_S:g} s after SIGTERM")
+                _end(f"no step was completed within {STEP_LIMIT_S:g} s after SIGTERM")
 
     def _wait_for_signal(self, seconds: float | None) -> bool:
         """Whether a SIGTERM came. Without ``seconds``, return only then."""
@@ -68,6 +69,12 @@ class EndingRequest:
 def _end(reason: str) -> None:
     write_lines(f"this rank ends without a checkpoint: {reason}")
     os._exit(FAILED)
+
+
+def _forget() -> None:
+    """In a forked child: a SIGTERM for it, such as for a worker of a data loader, is none for its parent."""
+    with suppress(ValueError):  # another thread than the main one has forked
+        signal.set_wakeup_fd(-1)
 
 
 def _nothing(*_: object) -> None:

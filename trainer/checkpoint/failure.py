@@ -11,6 +11,10 @@ from pathlib import Path
 from telemetry.errors import UsageError
 from telemetry.user_errors import is_disk_full, user_error
 
+SPACE_HINT = (
+    "free space there, or continue the job with a smaller --keep or another folder: --checkpoints DIR. The disk needs "
+    "space for one checkpoint more than --keep"
+)
 OTHER_RANK = "another rank could not write its part"
 _MIB = 2**20
 
@@ -26,8 +30,7 @@ def full_disk(root: Path) -> UsageError:
         size = f" ({shutil.disk_usage(root).total / _MIB:,.0f} MiB in all)"
     return UsageError(
         f"the disk of {root} is full{size}",
-        hint="free space there, or continue the job with a smaller --keep or another folder: --checkpoints DIR. The "
-        "disk needs space for one checkpoint more than --keep",
+        hint=SPACE_HINT,
     )
 
 

@@ -43,6 +43,7 @@ from trainer.checkpoint.folder import (
     write_synced,
 )
 from trainer.checkpoint.shards import numbered, read_report, reported, writer_into
+from trainer.checkpoint.space import planned_bytes
 from trainer.progress import recorded_event
 
 POLL_S, LONGEST_POLL_S = 0.05, 1.0
@@ -70,6 +71,8 @@ class WritePlan:
     """The index without places; on rank 0 only."""
     writer_id: str
     """Hexadecimal, the same on every rank, another one in each attempt."""
+    size_bytes: int
+    """Of a checkpoint, about; on rank 0 only, 0 on the others."""
 
 
 def plan_writes(tensors: Mapping[str, Tensor], *, rank: int, world_size: int) -> WritePlan:
@@ -83,9 +86,10 @@ def plan_writes(tensors: Mapping[str, Tensor], *, rank: int, world_size: int) ->
     if world_size > 1:
         gathered = [None] * world_size if rank == 0 else []
         dist.gather_object(planner.create_local_plan(), gathered or None)
-    parts, metadata = None, None
+    parts, metadata, size_bytes = None, None, 0
     if rank == 0:
         plans, metadata = planner.create_global_plan(gathered)
+        size_bytes = planned_bytes(plans)
         writer_id = os.urandom(4).hex()
         parts = [(plan, writer_id) for plan in numbered(plans)]
     received: list[Any] = parts or [None]
@@ -93,7 +97,13 @@ def plan_writes(tensors: Mapping[str, Tensor], *, rank: int, world_size: int) ->
         received = [None]
         dist.scatter_object_list(received, parts)
     plan, writer_id = received[0]
-    return WritePlan(planner=planner, plan=planner.finish_plan(plan), metadata=metadata, writer_id=writer_id)
+    return WritePlan(
+        planner=planner,
+        plan=planner.finish_plan(plan),
+        metadata=metadata,
+        writer_id=writer_id,
+        size_bytes=size_bytes,
+    )
 
 
 class Buffers:

@@ -60,7 +60,7 @@ class HostLoader:
         self._requests.register(ends.requests[0], select.POLLIN)
 
     def run(self) -> NoReturn:
-        """Until the process is killed.
+        """Run until the process is killed.
 
         Raises:
             RankscopeError: the data cannot be used.

@@ -124,7 +124,7 @@ class Keeper:
         """That have ended."""
 
     def run(self) -> NoReturn:
-        """Until the process is killed: also without a loader, because ranks use its descriptors."""
+        """Run until the process is killed, even without a loader: ranks use the descriptors of this process."""
         pauses = RestartPauses(FIRST_PAUSE_S)
         while reason := self._one_loader(pauses):
             if self._num_failures >= MOST_FAILURES:
@@ -172,7 +172,7 @@ class Keeper:
             os._exit(REPORTED)
 
     def _watch(self, beats: int, send_beats: int) -> bool:
-        """Wait until the loader ends, or gives no sign of life. Returns whether it is silent.
+        """Wait until the loader ends, or does not respond. Returns whether it is silent.
 
         Half of the time is waited twice: if this process was stopped too, the loader gets time for a sign.
         """
@@ -199,5 +199,5 @@ class Keeper:
             return "does not end after SIGKILL: its file system does not answer"
         status = os.waitstatus_to_exitcode(found[1])
         if is_silent:
-            return f"gave no sign of life for {self._silent_ms / 1000:g} s and was killed"
+            return f"did not respond for {self._silent_ms / 1000:g} s and was killed"
         return "" if status == REPORTED else manner(status)

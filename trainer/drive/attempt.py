@@ -6,6 +6,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import Phase, RankSample, StallDetector
 from telemetry.errors import RankscopeError
@@ -50,6 +52,7 @@ class Attempt:
         self._ended: dict[int, Ended] = {}
         self._stall = StallDetector(StallSettings())
         self._stalled_s: float | None = None
+        self._stopped_since_s: dict[int, float] = {}
         self._asked_to_save = False
         first = order.position * job.ranks_per_node
         size = job.train.parallel.topology.world_size
@@ -83,9 +86,12 @@ class Attempt:
             )
 
     def look_after(self) -> None:
-        """Start the agent again if it died, and note ranks that ended."""
+        """Start the agent again if it died, show the warning about space for checkpoints, and note ranks that ended."""
+        self.ranks.show_space_warning()
         if self.living:
             self.agent.restart_if_dead()
+        now_s = time.monotonic()
+        self._stopped_since_s = {rank: self._stopped_since_s.get(rank, now_s) for rank in self._stopped_ranks()}
         for rank, status in self.ranks.statuses.items():
             if rank not in self._ended:
                 reason = self.ranks.failure(rank)
@@ -112,6 +118,17 @@ class Attempt:
     def living(self) -> dict[int, int]:
         """Rank -> pid of the ranks that have not ended, as of the last :meth:`look_after`."""
         return {rank: pid for rank, pid in self.ranks.pids.items() if rank not in self._ended}
+
+    @property
+    def stopped_s(self) -> dict[int, float]:
+        """Rank -> seconds since a signal, such as SIGSTOP, was first seen to have stopped its process."""
+        return {rank: time.monotonic() - since_s for rank, since_s in self._stopped_since_s.items()}
+
+    def _stopped_ranks(self) -> Iterator[int]:
+        for rank, pid in self.living.items():
+            with suppress(psutil.Error):
+                if psutil.Process(pid).status() == psutil.STATUS_STOPPED:  # a tracer, such as gdb, has another status
+                    yield rank
 
     def progress(self) -> tuple[int, float]:
         """The newest step of the ranks on this node, and the seconds since a stall was detected (0: no stall)."""

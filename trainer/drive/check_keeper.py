@@ -1,11 +1,17 @@
 """The checks that the driver orders for this node: starts their commands, and keeps the newest results."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from trainer.drive.checks import why_failed
 from trainer.drive.driver_client import FreePort
 from trainer.drive.node_check import NodeCheck, PairedCheck
+from trainer.drive.reachability import unreached_among
 from trainer.drive.records import CheckReport, Order, PairReport, PairsOrder, Work
+
+NO_PEERS: Mapping[str, str] = MappingProxyType({})
 
 
 class CheckKeeper:
@@ -25,7 +31,7 @@ class CheckKeeper:
     def obey(self, order: Order, *, may_start: bool = True) -> None:
         """Start what is ordered, end what is not, and collect results. ``may_start``: no rank lives on this node."""
         is_check = order.work is Work.CHECK and may_start
-        self._mind_check(order.check if is_check and order.pairs is None else None)
+        self._mind_check(order.check if is_check and order.pairs is None else None, order.peers)
         self._mind_pairs(order.pairs if is_check else None)
 
     def end(self) -> None:
@@ -33,7 +39,7 @@ class CheckKeeper:
         self._mind_check(None)
         self._mind_pairs(None)
 
-    def _mind_check(self, number: int | None) -> None:
+    def _mind_check(self, number: int | None, peers: Mapping[str, str] = NO_PEERS) -> None:
         if self._check is not None and self._check.number != number:
             self._check.end()
             self._check = None
@@ -48,7 +54,9 @@ class CheckKeeper:
             if found.unknown and not why_failed(found) and self._repeated != number:
                 self._repeated = found.number  # the next order starts it again
             else:
-                self.checked = found
+                unreached = unreached_among(peers, self._port.address)
+                reached = tuple(peer for peer in peers if peer not in unreached)
+                self.checked = replace(found, reached=reached, unreached=unreached)
 
     def _mind_pairs(self, order: PairsOrder | None) -> None:
         number = order.number if order else None

@@ -40,9 +40,10 @@ from trainer.drive.folder import DRIVER, JOB, STATE, DriverPlace, JobFile, JobFo
 from trainer.drive.job import Job, Phase
 from trainer.drive.marks import MarkSender
 from trainer.drive.policy import Policy
-from trainer.drive.records import Action, Decision, Finding, Order, Report, Request, decode, encode
+from trainer.drive.records import Action, Decision, Finding, Order, Report, Request
 from trainer.drive.replica_order import replica_order
 from trainer.drive.status import Status
+from trainer.json_records import decode, encode
 
 LOOPBACK = "127.0.0.1"
 TICK_S = 0.25

@@ -1,13 +1,15 @@
-"""The driver, as an executor sees it."""
+"""The driver, as an executor sees it, and the addresses and ports of its node."""
 
 import socket
 import time
 
 import httpx
+import psutil
 
-from telemetry.errors import RankscopeError
+from telemetry.errors import RankscopeError, UsageError
 from trainer.drive.folder import DRIVER, DriverPlace, JobFolder
-from trainer.drive.records import Order, Report, decode, encode
+from trainer.drive.records import Order, Report
+from trainer.json_records import decode, encode
 
 ANSWER_S = 5.0
 
@@ -17,7 +19,7 @@ class FreePort:
     and another one is taken when they have ended."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self.address = address
         self._socket: socket.socket | None = None
         self.number = 0
         self.take()
@@ -25,12 +27,12 @@ class FreePort:
     def take(self) -> None:
         """Keep a port for this node: the same one until it is released, then another one. None while the address does
         not exist: a network can be down for a while."""
-        if not self._address or self._socket is not None:
+        if not self.address or self._socket is not None:
             return
         found = socket.socket()
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind((self._address, 0))
+            found.bind((self.address, 0))
         except OSError:
             found.close()
             return
@@ -41,6 +43,26 @@ class FreePort:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def interface_of(address: str) -> str:
+    """The network interface with an address.
+
+    Raises:
+        UsageError: there is none on this host.
+    """
+    found = {
+        each.address: name
+        for name, addresses in psutil.net_if_addrs().items()
+        for each in addresses
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    }
+    if address not in found:
+        raise UsageError(
+            f"{address} is not an address of this host",
+            hint=f"use the address by which other nodes reach it: {', '.join(sorted(found))}",
+        )
+    return found[address]
 
 
 class DriverClient:

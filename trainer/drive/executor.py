@@ -8,20 +8,18 @@ executor --- Report ---> driver      twice a second, and as soon as a rank ends
     '--- command of the node checks
 
 Without an answer from the driver the ranks train on. An executor outlives the driver. It ends when the driver says so,
-or when no driver has answered for ten minutes. A node can also be separated from a driver that lives:
+when no driver has answered for ten minutes, or at once when the folder of the job is deleted. A node can also be
+separated from a driver that lives:
 
 executor --x--> driver: node lost, attempt n + 1 --> state.json
     '--- reads state.json, if it has the storage of the job: kills the ranks of attempt n
 """
 
 import os
-import socket
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-
-import psutil
 
 from telemetry.errors import RankscopeError, UsageError
 from telemetry.printable import write_lines
@@ -34,9 +32,9 @@ from trainer.checkpoint.rollback import NoCheckpointLeftError
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.attempt import Attempt
 from trainer.drive.check_keeper import CheckKeeper
-from trainer.drive.driver_client import DriverClient, FreePort
+from trainer.drive.driver_client import DriverClient, FreePort, interface_of
 from trainer.drive.earlier_ranks import living, recorded_ranks
-from trainer.drive.folder import JOB, SPOOL, STATE, JobFile, JobFolder, held_lock
+from trainer.drive.folder import JOB, SPOOL, STATE, JobFile, JobFolder, held_lock, is_deleted
 from trainer.drive.job import Job
 from trainer.drive.records import Order, Report, Work
 from trainer.replicas.keeper_process import KeeperProcess
@@ -52,9 +50,22 @@ LOCKED = 3
 
 
 class Executor:
-    """One node. Runs on the main thread of a process that has torch and no other threads."""
+    """One node. Runs on the main thread of a process that has torch and no other threads.
 
-    def __init__(self, folder: JobFolder, job: JobFile, node: str, *, address: str, tokens: Tokens | None) -> None:
+    ``lock``: descriptor of the lock of the node.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        job: JobFile,
+        node: str,
+        *,
+        address: str,
+        tokens: Tokens | None,
+        lock: int | None = None,
+    ) -> None:
+        self._lock = lock
         self._folder, self._job, self._node, self._tokens = folder, job, node, tokens
         self._life = birth_of(os.getpid()) + f" {os.getpid()}"
         self._address = address
@@ -79,7 +90,7 @@ class Executor:
         """Until the driver, or a signal, ends this executor."""
         try:
             order = None
-            while not self.interrupted:
+            while not self.interrupted and not self._is_deleted:
                 answer = self._driver.exchange(self._report())
                 order = answer or order
                 if (order is not None and order.work is Work.LEAVE) or self._driver.silent_s > ORPHAN_S:
@@ -102,6 +113,10 @@ class Executor:
         """End, without a checkpoint. Records get a few seconds to be sent. For a signal handler."""
         self.interrupted = number
 
+    @property
+    def _is_deleted(self) -> bool:
+        return self._lock is not None and is_deleted(self._lock)
+
     def _report(self) -> Report:
         step, stalled_s = self._attempt.progress() if self._attempt else (-1, 0.0)
         return Report(
@@ -111,6 +126,7 @@ class Executor:
             port=self._port.number,
             attempt=max(self._attempt.number if self._attempt else -1, self._failed_attempt),
             pids=self._attempt.living if self._attempt else {},
+            stopped_s=self._attempt.stopped_s if self._attempt else {},
             ended=self._attempt.ended if self._attempt else (),
             error=str(user_error(self._error) or self._error) if self._error else "",
             no_checkpoint=isinstance(self._error, NoCheckpointLeftError),
@@ -147,7 +163,9 @@ class Executor:
         with suppress(RankscopeError, OSError):
             state = self._folder.read(STATE, Job)
             if state is not None and state.has_replaced(self._node, attempt.number):
-                write_lines(f"executor of {self._node}: the job continues without this node; its ranks are killed")
+                write_lines(
+                    f"executor of {self._node}: the job continues without this node. The ranks of this node are killed"
+                )
                 attempt.end()
 
     def _start(self, order: Order) -> None:
@@ -213,10 +231,13 @@ class Executor:
                 self._port.take()
 
     def _leave(self) -> None:
-        if self._driver.silent_s > ORPHAN_S:
+        is_deleted = self._is_deleted
+        if is_deleted:
+            write_lines(f"executor of {self._node}: the folder {self._folder.out} was deleted; its ranks are killed")
+        elif self._driver.silent_s > ORPHAN_S:
             write_lines(f"executor of {self._node}: no driver answered for {ORPHAN_S:g} s")
         if self._attempt is not None:
-            if self._attempt.living and not self.interrupted:
+            if self._attempt.living and not self.interrupted and not is_deleted:
                 self._attempt.ranks.let_save(lambda: self.interrupted)
             self._attempt.end()
             self._agents.append(self._attempt.agent)
@@ -235,26 +256,6 @@ def run_node(out: Path, node: str, *, address: str) -> int:
     job = JobFolder(out).read(JOB, JobFile)
     tokens = None if job is None else load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
     return run_executor(out, node, address=address, tokens=tokens)
-
-
-def interface_of(address: str) -> str:
-    """The network interface with an address.
-
-    Raises:
-        UsageError: there is none on this host.
-    """
-    found = {
-        each.address: name
-        for name, addresses in psutil.net_if_addrs().items()
-        for each in addresses
-        if each.family in (socket.AF_INET, socket.AF_INET6)
-    }
-    if address not in found:
-        raise UsageError(
-            f"{address} is not an address of this host",
-            hint=f"use the address by which other nodes reach it: {', '.join(sorted(found))}",
-        )
-    return found[address]
 
 
 def run_executor(out: Path, node: str, *, address: str = "", tokens: Tokens | None = None) -> int:
@@ -276,8 +277,7 @@ def run_executor(out: Path, node: str, *, address: str = "", tokens: Tokens | No
     with held_lock(folder.node(node)) as lock:
         if lock is None:
             return LOCKED
-        executor = Executor(folder, job, node, address=address, tokens=tokens)
-
+        executor = Executor(folder, job, node, address=address, tokens=tokens, lock=lock)
         on_first_ending(executor.interrupt)
         executor.run()
         return SIGNAL_BASE + executor.interrupted if executor.interrupted else 0

@@ -1,5 +1,5 @@
 """What the exit statuses of failed ranks show: the kind of the fault, and the nodes that may be its cause. The same for
-ranks that could not be started."""
+ranks that could not be started, and for ranks that a signal has stopped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from trainer.drive.records import Ended, Report
 from trainer.rank_status import FAILED, NOT_FINITE, NOT_FINITE_TEXT, causing, is_failure, manner
 
-RANK_FAILED, STEP_NOT_FINITE = "rank-failed", "not-finite"
+RANK_FAILED, RANK_STOPPED, STEP_NOT_FINITE = "rank-failed", "rank-stopped", "not-finite"
 NOT_STARTED, NO_CHECKPOINT = "not-started", "no-usable-checkpoint"
+STOPPED_S = 15.0
+"""A rank is at fault if it is stopped for this time while others run. The watcher usually finds the hang before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +62,14 @@ def cause_of_errors(reports: Sequence[Report]) -> Cause:
     first = reports[0]
     nodes = tuple(report.node for report in reports)
     return Cause(fault=NOT_STARTED, reason=f"node {first.node} cannot start ranks: {first.error}", nodes=nodes)
+
+
+def cause_of_stop(reports: Sequence[Report]) -> Cause | None:
+    """The cause, if a signal has stopped some ranks. None if it has stopped all ranks: a person paused the job."""
+    stopped = {rank for report in reports for rank, seconds in report.stopped_s.items() if seconds > STOPPED_S}
+    if not stopped or all(rank in report.stopped_s for report in reports for rank in report.pids):
+        return None
+    nodes = tuple(report.node for report in reports if stopped & report.stopped_s.keys())
+    ranks = ", ".join(f"rank {rank}" for rank in sorted(stopped))
+    reason = f"a signal, such as SIGSTOP, has stopped {ranks} on {', '.join(nodes)}"
+    return Cause(fault=RANK_STOPPED, reason=reason, nodes=nodes)

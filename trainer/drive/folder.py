@@ -12,6 +12,7 @@
 The folder is private, because the token in it gives control of the job. It is on storage that all nodes share.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -23,8 +24,9 @@ from typing import TypeVar
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import Folder, check_own, make_folder, open_folder
 from trainer.config import TrainConfig
-from trainer.drive.records import Decision, decode, encode
+from trainer.drive.records import Decision
 from trainer.drive.settings import DriveConfig
+from trainer.json_records import decode, encode
 from trainer.run_options import RunOptions
 
 NAME = "drive"
@@ -119,7 +121,7 @@ class JobFolder:
         except (OSError, UsageError) as error:
             problem = error.message if isinstance(error, UsageError) else error.strerror or error
             raise UnreadableError(
-                f"{self.path / name}: {problem}", hint="look at the file, or choose another --out for a new job"
+                f"{self.path / name}: {problem}", hint="check the file, or choose another --out for a new job"
             ) from error
 
     def remove(self, *names: str) -> None:
@@ -176,6 +178,15 @@ def held_lock(path: Path) -> Iterator[int | None]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def is_deleted(lock: int) -> bool:
+    """Whether the file of a lock was deleted, and so the folder of the job. A folder that cannot be reached for a while
+    is not deleted. ``lock``: a descriptor of :func:`held_lock`."""
+    try:
+        return os.fstat(lock).st_nlink == 0
+    except OSError as error:
+        return error.errno == errno.ESTALE  # another host deleted it
 
 
 def _line(decision: Decision) -> bytes:

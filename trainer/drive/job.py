@@ -85,13 +85,19 @@ class PairedTest:
     """The others meet at the first one."""
     endpoint: str
     since_s: float
+    patience_s: float = 30.0
+    """How long the nodes wait for each other at the start. Files of older versions lack it."""
     verdicts: dict[str, PairReport] = field(default_factory=dict)
     """Node -> its result, once the test is over."""
 
     def order_for(self, name: str) -> PairsOrder:
         """The part of a node in the test."""
         return PairsOrder(
-            number=self.number, endpoint=self.endpoint, index=self.nodes.index(name), nodes=len(self.nodes)
+            number=self.number,
+            endpoint=self.endpoint,
+            index=self.nodes.index(name),
+            nodes=len(self.nodes),
+            patience_s=self.patience_s,
         )
 
 
@@ -103,6 +109,8 @@ class Round:
     nodes: tuple[str, ...]
     """Without those that were away since the round began."""
     since_s: float
+    patience_s: float = 0.0
+    """How long the nodes wait for each other in a paired test. Known when the nodes have checked themselves."""
     tests: list[PairedTest] = field(default_factory=list)
     """The last one runs, the others are over. Without one, the nodes check themselves."""
 

@@ -31,7 +31,7 @@ from trainer.data.batches import check_data
 from trainer.data.tokens import Tokens, load_tokens
 from trainer.drive.driver import LOOPBACK, STATUS_OF, open_driver_place, run_driver
 from trainer.drive.executor import run_executor
-from trainer.drive.folder import DRIVER, JOB, STATE, DriverPlace, JobFile, JobFolder, held_lock
+from trainer.drive.folder import DRIVER, JOB, STATE, DriverPlace, JobFile, JobFolder, held_lock, is_deleted
 from trainer.drive.job import Job, Phase
 from trainer.launch import ProgressLine
 from trainer.output import LOGS
@@ -62,7 +62,7 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
 
     Raises:
         RankscopeError: what runs beside the job cannot start.
-        UsageError: another process drives a job in this folder, or the folder belongs to another job.
+        UsageError: another process drives a job in this folder, the folder belongs to another job, or it was deleted.
         UnreadableError: the state of an earlier driver cannot be read.
         OSError: the folder of a node cannot be used.
     """
@@ -136,7 +136,16 @@ class Starter:
         self._interrupted = number
 
     def look_after(self) -> int | None:
-        """Start what is missing. The exit status of the driver when the job is over."""
+        """Start what is missing. The exit status of the driver when the job is over.
+
+        Raises:
+            UsageError: the folder of the job was deleted.
+        """
+        if is_deleted(self._lock):
+            raise UsageError(
+                f"the folder {self._folder.out} was deleted while its job ran; its processes end",
+                hint="do not delete the folder of a running job; end the command first",
+            )
         now_s = time.monotonic()
         if (status := self._look_after_driver(now_s)) is not None:
             return status

@@ -19,8 +19,6 @@ CHECK_SECONDS = "15"
 """Time limit of each check."""
 PAIR_SECONDS = "10"
 """Time limit of each round of a paired test."""
-PATIENCE_SECONDS = "30"
-"""How long the nodes of a paired test wait for each other: a loaded machine imports torch slowly."""
 MAX_BYTES = 1 << 20
 FOUND = (0, 1)
 """Exit statuses with a result."""
@@ -97,7 +95,7 @@ class PairedCheck:
     def __init__(self, order: PairsOrder, name: str) -> None:
         self.number = order.number
         place = ("--rdzv-endpoint", order.endpoint, "--node-rank", str(order.index), "--nnodes", str(order.nodes))
-        limits = ("--seconds", PAIR_SECONDS, "--patience", PATIENCE_SECONDS)
+        limits = ("--seconds", PAIR_SECONDS, "--patience", f"{order.patience_s:g}")
         self._command = DoctorCommand(("--pairs", *place, *limits), name)
 
     def result(self) -> PairReport | None:

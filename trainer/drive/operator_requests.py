@@ -1,6 +1,7 @@
 """What operators ask for: drain, replace, pause, resume, end."""
 
 from telemetry.errors import UsageError
+from telemetry.host_metrics import BY_OPERATOR
 from trainer.drive.job import Node, NodeState, Phase
 from trainer.drive.records import Action, Request
 from trainer.drive.transitions import Transitions
@@ -25,21 +26,25 @@ class Requests:
     def _ask_job(self, action: Action) -> None:
         job = self._job
         if job.phase.is_over:
-            raise UsageError(f"the job is over: {job.reason}", hint="the command that started it continues the job")
+            raise UsageError(
+                f"the job is over: {job.reason}", hint="to continue it later, repeat the command that started it"
+            )
         if action is Action.RESUME:
             if job.phase is not Phase.PAUSED and job.after_stop is not Phase.PAUSED:
-                raise UsageError("the job is not paused", hint="to admit a node again: rankscope drive resume NODE")
+                raise UsageError(
+                    "the job is not paused", hint="to admit a node again, run: rankscope drive resume NODE"
+                )
             job.after_stop = Phase.GATHER
             if job.phase is Phase.PAUSED:
-                self._transitions.turn(Phase.GATHER, "resumed")
-            self._transitions.decide("resume", "an operator resumed the job")
+                self._transitions.turn(Phase.GATHER, f"{BY_OPERATOR} resumed the job")
+            self._transitions.decide("resume", f"{BY_OPERATOR} resumed the job")
             return
         if action not in (Action.PAUSE, Action.END):
-            raise UsageError(f"{action} needs a node", hint=f"rankscope drive {action} NODE")
+            raise UsageError(f"{action} needs a node", hint=f"run: rankscope drive {action} NODE")
         if action is Action.PAUSE and job.phase in (Phase.SAVE, Phase.STOP) and job.after_stop is Phase.ENDED:
-            raise UsageError("the job is ending", hint="the command that started it continues the job")
+            raise UsageError("the job is ending", hint="to continue it later, repeat the command that started it")
         target = Phase.PAUSED if action is Action.PAUSE else Phase.ENDED
-        reason = "an operator paused the job" if action is Action.PAUSE else "the job was asked to end"
+        reason = f"{BY_OPERATOR} paused the job" if action is Action.PAUSE else "the job was asked to end"
         self._transitions.decide(action, reason)
         if job.phase in (Phase.SAVE, Phase.STOP):
             job.after_stop = target
@@ -51,20 +56,22 @@ class Requests:
     def _ask_node(self, action: Action, node: Node) -> None:
         if action is Action.RESUME:
             if node.state not in (NodeState.BLOCKED, NodeState.DRAINED):
-                raise UsageError(f"node {node.name} is {node.state}", hint="only a blocked or drained node resumes")
+                raise UsageError(
+                    f"node {node.name} is {node.state}", hint="only a blocked or drained node can be resumed"
+                )
             node.num_slow = node.num_faults = 0
-            self._transitions.set(node, NodeState.NEW, "an operator admitted it again")
+            self._transitions.set(node, NodeState.NEW, f"{BY_OPERATOR} admitted it again")
             self._transitions.decide("resume", node.reason, node)
             return
         if action not in (Action.DRAIN, Action.REPLACE):
-            raise UsageError(f"{action} is about the whole job", hint=f"rankscope drive {action}")
-        reason = f"an operator asked to {action} it"
+            raise UsageError(f"{action} is for the whole job", hint=f"run: rankscope drive {action}")
+        reason = f"{BY_OPERATOR} asked to {action} it"
         self._transitions.decide(action, reason, node)
         was_active = self._job.trains(node)
         node.num_faults += action is Action.REPLACE
         self._transitions.set(node, NodeState.DRAINED if action is Action.DRAIN else NodeState.SUSPECT, reason)
         if was_active:
-            self._transitions.save_and(Phase.GATHER, f"{action} of node {node.name}")
+            self._transitions.save_and(Phase.GATHER, f"{BY_OPERATOR} asked to {action} node {node.name}")
 
     def _named(self, name: str) -> Node:
         try:

@@ -1,18 +1,20 @@
 """The network between the nodes of a round: who hosts a paired test, and what follows from the verdicts. Pure.
 
-``rankscope doctor --pairs`` pairs the nodes, and judges those that reach the first node of the test. A node without a
-way to the first node cannot take part. So if a node is left without a pair that works, another first node is used:
+Each node connects to the others after its own checks. So a node that reaches no other node is found first.
+
+``rankscope doctor --pairs`` pairs the nodes, and judges those that reach the first node of the test. A node that does
+not reach the first node cannot take part. So if a node is left without a pair that works, another first node is used:
 
     test 1, first a    (a b) works    c does not reach a       c, or the way between a and c?
     test 2, first b    (a b) works    c does not reach b       c fails with two nodes that work with each other
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer.drive.job import PairedTest
-from trainer.drive.records import PairReport
+from trainer.drive.records import CheckReport, PairReport
 
 MAX_TESTS = 3
 """In a round."""
@@ -59,6 +61,23 @@ def judge_pairs(tests: Sequence[PairedTest]) -> PairJudgement:
             if verdict.problem and not verdict.is_cut_off
         },
     )
+
+
+def cut_off_nodes(reports: Mapping[str, CheckReport]) -> dict[str, str]:
+    """The nodes that the network does not connect to any other node: node -> reason.
+
+    A node is connected if another node answered it, or if it answered another node: a firewall can block one direction.
+    A node is named only if it and at least MIN_PARTNERS others did not answer each other. No node is named if no
+    two nodes are connected, because then the whole network is down.
+    """
+    linked = {frozenset((name, peer)) for name, report in reports.items() for peer in report.reached}
+    connected = {name for pair in linked for name in pair}
+    found = {}
+    for name, report in reports.items():
+        others = {peer for peer in report.unreached if peer in reports and name in reports[peer].unreached}
+        if name not in connected and len(others) >= MIN_PARTNERS and linked:
+            found[name] = f"it cannot reach {_listed(others)}"
+    return found
 
 
 def next_first(nodes: Sequence[str], tests: Sequence[PairedTest]) -> str | None:

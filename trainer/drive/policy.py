@@ -19,7 +19,7 @@ fewer faults. This order is that of MegaScale (arXiv 2402.15627, section 4.1).
 
 from collections.abc import Sequence
 
-from trainer.drive.failed_ranks import cause_of, cause_of_errors, failed_ranks, is_not_finite
+from trainer.drive.failed_ranks import Cause, cause_of, cause_of_errors, cause_of_stop, failed_ranks, is_not_finite
 from trainer.drive.findings import Findings
 from trainer.drive.job import Job, Node, NodeState, Phase
 from trainer.drive.operator_requests import Requests
@@ -210,19 +210,19 @@ class Policy:
         self._rounds.begin()  # of nodes that came back, or are new
         job, reports = self.job, self._reports()
         self._note_progress(reports)
-        ended = [rank for report in reports for rank in report.ended]
         failed = failed_ranks(reports)
         broken = [report for report in reports if report.error]
         if broken:
             cause = cause_of_errors(broken)
-            suspects = [job.nodes[name] for name in cause.nodes]
-            self._transitions.fault(cause.fault, cause.reason, suspects, check=bool(suspects))
+            self._fault(cause, check=bool(cause.nodes))
         elif failed:
             job.failed_s = job.failed_s or self._transitions.now_s
             if self._know_the_cause(reports, failed, self._transitions.now_s - job.failed_s):
-                self._ranks_failed(reports)
+                self._fault(cause_of(reports))
         elif len(reports) == len(job.members) and not any(report.living for report in reports):
-            self._all_ended(ended)
+            self._all_ended([rank for report in reports for rank in report.ended])
+        elif (stop := cause_of_stop(reports)) is not None:
+            self._fault(stop)
         elif reports and min(report.stalled_s for report in reports) > self.config.stall_s:
             reason = f"no progress for {self.config.stall_s:g} s, and no finding explains it"
             self._transitions.fault("stall", reason, self._findings.with_link_losses())
@@ -245,9 +245,8 @@ class Policy:
         if step > self.job.best_step:
             self.job.best_step, self.job.num_failures = step, 0
 
-    def _ranks_failed(self, reports: Sequence[Report]) -> None:
-        cause = cause_of(reports)
-        self._transitions.fault(cause.fault, cause.reason, [self.job.nodes[name] for name in cause.nodes])
+    def _fault(self, cause: Cause, *, check: bool = True) -> None:
+        self._transitions.fault(cause.fault, cause.reason, [self.job.nodes[name] for name in cause.nodes], check=check)
 
     def _all_ended(self, ended: Sequence[Ended]) -> None:
         if any(rank.status == ENDED_EARLY for rank in ended):
@@ -265,7 +264,7 @@ class Policy:
         self._transitions.note_checkpoints(reports)
         failed = failed_ranks(reports)
         if is_not_finite(failed):
-            self._ranks_failed(reports)
+            self._fault(cause_of(reports))
             return
         over = not any(report.living for report in reports) or self._transitions.now_s - self.job.since_s > SAVE_S
         if failed or over:

@@ -8,17 +8,8 @@ operator --- Request ------------------>
 Reports and orders hold the whole state, not changes. So a lost message, or a driver that was killed, needs no repair.
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from typing import Any, TypeVar, get_args, get_origin
-
-from pydantic import TypeAdapter, ValidationError
-
-from telemetry.errors import UsageError
-from telemetry.plain_errors import in_plain_words
 
 
 class Work(StrEnum):
@@ -62,6 +53,10 @@ class CheckReport:
     """Why the checks could not run; empty if they ran."""
     killed: str = ""
     """Why there are no results: something else killed the command."""
+    reached: tuple[str, ...] = ()
+    """Nodes of the order that answered this node."""
+    unreached: tuple[str, ...] = ()
+    """Nodes of the order that did not answer this node."""
 
     @property
     def unknown(self) -> str:
@@ -120,6 +115,8 @@ class PairsOrder:
     index: int
     """Of this node; 0: the first one, where the others meet."""
     nodes: int
+    patience_s: float
+    """How long the nodes wait for each other at the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +147,8 @@ class Report:
     """The newest attempt that this executor has started; -1: none."""
     pids: dict[int, int] = field(default_factory=dict)
     """Rank -> pid of the ranks that have not ended."""
+    stopped_s: dict[int, float] = field(default_factory=dict)
+    """Rank -> seconds since a signal, such as SIGSTOP, was seen to have stopped its process."""
     ended: tuple[Ended, ...] = ()
     error: str = ""
     """Why the ranks could not be started."""
@@ -208,6 +207,8 @@ class Order:
     """``tcp://host:port``; empty: a file in the folder of the job."""
     check: int = 0
     """Number of the round of checks."""
+    peers: dict[str, str] = field(default_factory=dict)
+    """Some other nodes of the round -> their ``address:port``. Empty: all nodes are on one machine."""
     replicas: ReplicaOrder | None = None
     """None: the job keeps no replicas."""
     rollback: Rollback | None = None
@@ -264,37 +265,3 @@ class Decision:
     """Such as ``start``, ``suspect``, ``stop``, ``check``, ``block``, ``give-up``."""
     reason: str
     node: str = ""
-
-
-Record = TypeVar("Record")
-
-
-def encode(record: object) -> bytes:
-    """A record as JSON."""
-    return _adapter(type(record)).dump_json(record)
-
-
-def decode(kind: type[Record], content: bytes) -> Record:
-    """The record that :func:`encode` wrote.
-
-    Raises:
-        UsageError: it is no record of this kind.
-    """
-    try:
-        found: Record = _adapter(kind).validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        words = f"{place}: {in_plain_words(first['msg'])}" if place else f"it {in_plain_words(first['msg'])}"
-        raise UsageError(f"not a valid {_name_of(kind)}: {words}", hint="use the same version on all nodes") from error
-    return found
-
-
-def _name_of(kind: Any) -> str:
-    """``CheckReport`` as ``check report``, ``list[Part]`` as ``list of part``."""
-    if of := get_args(kind):
-        return f"{_name_of(get_origin(kind))} of {', '.join(map(_name_of, of))}"
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
-
-
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)

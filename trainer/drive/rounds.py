@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from trainer.drive.checks import slow_nodes, why_failed
 from trainer.drive.job import Node, NodeState, PairedTest, Round
-from trainer.drive.pairs import PairJudgement, judge_pairs, next_first
+from trainer.drive.pairs import PairJudgement, cut_off_nodes, judge_pairs, next_first
 from trainer.drive.records import CheckReport, Order, Work
 from trainer.drive.transitions import Transitions
 
@@ -22,6 +22,12 @@ CHECK_S = 240.0
 """A round of checks ends after this time. A node without a result has failed. Each check may run twice."""
 PAIRS_S = 240.0
 """A paired test ends after this time."""
+MIN_PATIENCE_S, MAX_PATIENCE_S = 10.0, 30.0
+PATIENCE_FACTOR = 3.0
+"""The nodes of a paired test wait for each other. The wait is this number of times as long as the slowest node took to
+check itself: the checks and the paired test both import torch, and that is slow on a loaded machine."""
+PEERS_BESIDE = 4
+"""On each side, in the order of the round."""
 MIN_NODES = 3
 """Of a round whose nodes are on several addresses. Two nodes do not show which one breaks a pair."""
 CHECKED = (NodeState.NEW, NodeState.SUSPECT, NodeState.READY)
@@ -72,7 +78,8 @@ class Rounds:
             return None
         test = now.tests[-1] if now.tests else None
         if test is None:
-            return Order(work=Work.CHECK, check=now.number) if node.result_of(now.number) is None else None
+            is_checked = node.result_of(now.number) is not None
+            return None if is_checked else Order(work=Work.CHECK, check=now.number, peers=self._peers(now, node))
         if node.name not in test.nodes or node.verdict_of(test.number) is not None:
             return None
         return Order(work=Work.CHECK, check=now.number, pairs=test.order_for(node.name))
@@ -87,6 +94,15 @@ class Rounds:
         else:
             self._end_checks(now)
 
+    def _peers(self, now: Round, node: Node) -> dict[str, str]:
+        """Up to eight other nodes of the round -> their ``address:port``. Nothing listens on this port. With all nodes,
+        the orders of a round would grow with the square of their number."""
+        place, num_nodes = now.nodes.index(node.name), len(now.nodes)
+        beside = {(place + by) % num_nodes for by in range(-PEERS_BESIDE, PEERS_BESIDE + 1)} - {place}
+        others = [self._job.nodes[now.nodes[index]] for index in sorted(beside)]
+        reports = [other.report for other in others if other.report is not None and other.report.address]
+        return {report.node: f"{report.address}:{report.port}" for report in reports}
+
     def _partners(self, nodes: Sequence[Node]) -> list[Node]:
         """Other nodes for comparison: one, or two if the network between nodes is measured."""
         ready = [node for node in self._job.in_state(NodeState.READY) if not node.has_ranks]
@@ -99,8 +115,11 @@ class Rounds:
         results = {node.name: found for node in present if (found := node.result_of(now.number)) is not None}
         if len(results) < len(present) and self._transitions.now_s - now.since_s < CHECK_S:
             return
+        checked_s = self._transitions.now_s - now.since_s
+        now.patience_s = min(max(PATIENCE_FACTOR * checked_s, MIN_PATIENCE_S), MAX_PATIENCE_S)
         slow = slow_nodes(results, self._config.slow_ratio)
-        failed = {node.name: problem for node in present if (problem := _problem(results.get(node.name)))}
+        failed = cut_off_nodes(results)
+        failed |= {node.name: problem for node in present if (problem := _problem(results.get(node.name)))}
         passed = [node for node in present if node.name not in failed and node.name not in slow]
         paired = bool(_addresses(passed))
         for node in present:
@@ -131,6 +150,7 @@ class Rounds:
             nodes=(first, *(node.name for node in order if node.name != first)),
             endpoint=f"{report.address}:{report.port}",
             since_s=self._transitions.now_s,
+            patience_s=now.patience_s,
         )
         now.tests.append(test)
         self._transitions.decide("check-pairs", f"measure the network between {', '.join(test.nodes)}")

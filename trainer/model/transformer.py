@@ -65,7 +65,7 @@ def by_heads(qkv: Tensor, up: Tensor, num_heads: int) -> Tensor:
 
 @torch.no_grad()
 def initialise(stage: TransformerStage, config: ModelConfig, *, seed: int) -> None:
-    """Fill every parameter, whole or sharded, from a generator seeded by its name: the grid plays no part."""
+    """Fill every parameter, whole or sharded, from a generator seeded by its name. All grids get equal values."""
     for name, parameter in stage.named_parameters():
         whole = _first_values(name, parameter.shape, parameter.device, config, seed)
         if isinstance(parameter, DTensor):

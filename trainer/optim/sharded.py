@@ -79,7 +79,7 @@ class ShardedOptimiser(ABC):
 
     @abstractmethod
     def resume_at(self, step: int) -> None:
-        """Continue after ``step`` steps. The moments are those of that step already."""
+        """Continue after ``step`` steps. The caller has already loaded the moments of that step."""
 
     @abstractmethod
     def _update(self, number: int, learning_rate: float) -> None:

@@ -44,7 +44,7 @@ Schedule = Schedule1F1B | ScheduleInterleaved1F1B | ScheduleInterleavedZeroBubbl
 
 
 class ComputeHook(Protocol):
-    """Stands at the compute of a pipeline stage; a fault is one, and so is nothing at all."""
+    """Is called before and after the compute of a pipeline stage, for example to inject a fault."""
 
     def before(self, stage: Stage) -> None:
         """Called as ``stage`` is about to begin; outside its span."""

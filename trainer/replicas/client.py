@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 
 from telemetry.errors import RankscopeError, UnreadableError, UsageError
-from trainer.drive.records import decode
+from trainer.json_records import decode
 from trainer.replicas.memory_folder import MemoryFolder
 from trainer.replicas.parts import Generation, Part, header_of
 
@@ -16,7 +16,7 @@ CONNECT_S, ANSWER_S = 2.0, 10.0
 SEND_S = 60.0
 """Limit for a whole part."""
 PIECE_BYTES = 1 << 20
-HINT = "the newest checkpoint in storage is used where no replica is complete"
+HINT = "if no replica is complete, the newest checkpoint in storage is used"
 
 
 class KeeperClient:

@@ -26,7 +26,7 @@ from telemetry.collector.serving import serve
 from telemetry.collector.settings import ServerSettings
 from telemetry.errors import RankscopeError
 from telemetry.process.child_process import end_with_starter
-from trainer.drive.records import encode
+from trainer.json_records import encode
 from trainer.replicas.client import SEND_S
 from trainer.replicas.memory_limits import Memory, usable_memory
 from trainer.replicas.part_store import Incoming, PartStore, RefusedError
@@ -72,7 +72,7 @@ class Body:
             RefusedError: it is cut off or damaged.
         """
         if self._incoming is None:
-            raise RefusedError("a part without a header", hint="use the same version on all nodes")
+            raise RefusedError("the part has no header", hint="use the same version on all nodes")
         self._store.end(self._incoming)
 
 

@@ -36,7 +36,7 @@ class Incoming:
         """
         end = self._arrived + len(piece)
         if end > len(self._content):
-            raise RefusedError("more bytes than the header of the part says", hint="send the part again")
+            raise RefusedError("the part has more bytes than its header states", hint="send the part again")
         self._content[self._arrived : end] = piece
         self._arrived = end
 
@@ -52,7 +52,7 @@ class Incoming:
             RefusedError: bytes are missing, or a checksum does not match.
         """
         if self.missing_bytes:
-            raise RefusedError("a part is cut off", hint="send the part again")
+            raise RefusedError("the part is incomplete", hint="send the part again")
         content, begin, found = memoryview(self._content), 0, {}
         for file in self.part.files:
             found[file.name] = content[begin : begin + file.size_bytes]
@@ -78,7 +78,9 @@ class PartStore:
         """
         generations = {generation for generation, _ in self._held}
         if generations and part.generation[:2] < max(generations)[:2]:
-            raise RefusedError("a newer replica is held already", hint="an earlier attempt must not send any more")
+            raise RefusedError(
+                "this keeper already has a newer replica", hint="an earlier attempt must not send any more"
+            )
         freed = self.keep_only({part.generation, max(generations - {part.generation}, default=part.generation)})
         promised = sum(incoming.missing_bytes for incoming in self._arriving)
         if free_bytes + freed - promised - part.size_bytes < LEAST_FREE * total_bytes:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from telemetry.errors import UsageError
 from trainer.checkpoint.folder import FORMAT, About
-from trainer.drive.records import Rollback, decode, encode
+from trainer.drive.records import Rollback
+from trainer.json_records import decode, encode
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 1 << 20
@@ -96,7 +97,7 @@ def read_header(content: bytes) -> Part:
         or len(names) != len(part.files)
         or len(names) > MAX_FILES
     ):
-        raise UsageError("no part of a replica", hint="use the same version on all nodes")
+        raise UsageError("the content is not a part of a replica", hint="use the same version on all nodes")
     return part
 
 

@@ -78,7 +78,7 @@ def restore_replica(
         if state.rank == 0:
             _drop_all(places)
         raise UnreadableError(
-            f"the replica of step {about.step - 1} was read in part, and there is no checkpoint in storage",
+            f"only a part of the replica of step {about.step - 1} was read, and there is no checkpoint in storage",
             hint="the next attempt begins with the first step",
         )
     return None

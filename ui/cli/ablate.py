@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from diagnose.ablation import ABLATION, OPTIONS, ROW, SEPARATOR, TECHNIQUE, load_ablation
 from diagnose.report import ablation_object, ablation_text
-from telemetry.errors import RankscopeError
+from telemetry.errors import RankscopeError, UsageError
 from telemetry.labels import label_meta
 from telemetry.run_names import checked_run_name
 from telemetry.wire.client import CollectorClient
@@ -26,7 +26,7 @@ from trainer.techniques import Row, rows_of
 from ui.cli.commands.ablate import AblateOptions
 from ui.cli.demonstration import RANKSCOPE, child, output_folder, serving
 from ui.cli.output import out, progress
-from ui.cli.train import configured
+from ui.cli.train import config_of, configured, options_from
 
 TABLE = "ablation.json"
 LOG = "train.log"
@@ -37,6 +37,7 @@ def ablate(options: AblateOptions) -> int:
     rows = rows_of(_config(options), _named(options.techniques))
     for row in rows:
         label_meta(_labels(name, row))
+        _check(options, row)
     folder = output_folder(options.folder, name)
     with _collector(options, folder) as collector:
         for number in range(options.rounds):
@@ -59,6 +60,18 @@ def _config(options: AblateOptions) -> TrainConfig:
     """The recipe on the grid of the trainings."""
     given = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
     return configured(recipe_named(options.recipe), {"path": options.data}, options.steps, given)
+
+
+def _check(options: AblateOptions, row: Row) -> None:
+    """Before the first training begins.
+
+    Raises:
+        UsageError: `rankscope train` refuses the options of this row.
+    """
+    try:
+        config_of(options_from([*_given(options), *row.options]))
+    except UsageError as error:
+        raise UsageError(f"row {row.number}, {row.title}: {error.message}", hint=error.hint) from error
 
 
 def _named(techniques: str | None) -> list[str] | None:

@@ -104,7 +104,7 @@ def _send(hook: Hook, notice: Notice) -> None:
         if error.hint:
             raise UsageError(words, hint=error.hint) from error
         if error.again:
-            raise UnreachableError(words, hint="is the receiver running, and is this its address?") from error
+            raise UnreachableError(words, hint="check that the receiver runs at this address") from error
         raise UsageError(
             words, hint=f"a retry does not help. Check the section [hooks.{hook.name}] in the file of rules"
         ) from error

@@ -34,7 +34,8 @@ def collect(options: CollectOptions) -> int:
             with quick_imports():
                 from ui.dashboard.app import mount_dashboard  # noqa: PLC0415 - an optional extra: --no-dashboard
 
-            mount_dashboard(server, reader, settings.live, takes_orders=bool(settings.tokens.full))
+            may_order = bool(settings.tokens.full)
+            mount_dashboard(server, reader, settings.live, takes_orders=may_order, takes_actions=True)
         progress.print(Text(f"collector on {address}, store {without_password(options.store)}"))
         if watcher:
             running.enter_context(watcher)

@@ -10,7 +10,6 @@ All processes end with the demo, for any reason.
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,12 +30,13 @@ from telemetry.stores.queries import Samples, Steps
 from telemetry.wire.client import CollectorClient
 from trainer.output import make_out, open_output
 from ui.cli.own_collector import reason_in
-from ui.cli.ports import free_port
+from ui.cli.ports import claimed_port
 
 RANKSCOPE = python_module("ui.cli")
 DEFAULT_OUT = Path("rankscope-out")
 LOG = "collector.log"
-START_S = 60.0
+START_S = 120.0
+"""Limit for the start of the collector, which is slow on a busy machine."""
 FIRST_STEP_S = 300.0
 """Limit for the first step. On a busy machine, the start of eight ranks takes minutes."""
 STALL_S = 90.0
@@ -102,7 +102,11 @@ def serving(out: Path) -> Iterator[CollectorClient]:
     """
     log_path = out / LOG
     command = [*RANKSCOPE, "collect", "--store", f"embedded:{out / 'store'}", "--port"]
-    with _reserved_port() as port, open_output(log_path) as sink, child([*command, str(port)], sink) as process:
+    with (
+        claimed_port(DEFAULT_PORT, out) as port,
+        open_output(log_path) as sink,
+        child([*command, str(port)], sink) as process,
+    ):
         client = CollectorClient(f"http://127.0.0.1:{port}")
         _wait_ready(client, process, log_path)
         try:
@@ -190,17 +194,6 @@ def _truth(path: Path) -> dict[str, Any]:
     return truth
 
 
-@contextmanager
-def _reserved_port() -> Iterator[int]:
-    """The default port, if it is free and no other demo is about to use it. Else any free port."""
-    with socket.socket(socket.AF_UNIX) as claim:
-        claimed = False
-        with suppress(OSError):
-            claim.bind(f"\0rankscope-demo-{DEFAULT_PORT}")  # the system removes this name with the process
-            claimed = True
-        yield free_port(DEFAULT_PORT if claimed else 0)
-
-
 def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_path: Path) -> None:
     """Wait until the log of our collector shows that it uses the port: another server may answer there."""
     deadline = time.monotonic() + START_S
@@ -208,7 +201,8 @@ def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_p
         if f"collector on {client.url}" in log_path.read_text() and client.healthy():
             return
         time.sleep(0.1)
-    reason = reason_in(log_path.read_text(errors="replace"))
+    late = "" if process.poll() is not None else f"it did not answer within {START_S:g} s"
+    reason = reason_in(log_path.read_text(errors="replace")) or late
     raise UnreachableError(
         f"the collector did not start{f': {reason}' if reason else ''}", hint=f"see its log: {log_path}"
     )

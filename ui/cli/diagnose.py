@@ -16,15 +16,13 @@ from typing import TypeVar
 import typer
 
 from diagnose.findings import Kind, StepWindow
-from diagnose.hang.evidence import HangEvidence
 from diagnose.hang.from_bodies import evidence_from_spool
 from diagnose.hang.sources.combine import judge_together
-from diagnose.hang.stored import stored_verdict
+from diagnose.hang.stored import verdict_or_nothing
 from diagnose.hang.verdict import HangVerdict, judge
 from diagnose.model.load import load_view, newest_attempt
 from diagnose.model.run_state import heard_of
 from diagnose.pipeline import Report, diagnose_run, stall_first
-from diagnose.profiles import stored_profiles
 from diagnose.report import hang_object, hang_text, report_object, report_text, whatif_object, whatif_text
 from diagnose.whatif.conclude import conclude
 from telemetry.errors import UnreachableError, UsageError
@@ -53,9 +51,7 @@ def hang(options: HangOptions) -> int:
         verdict = read()
         _print_verdict(verdict, options.json)
         if options.again:
-            verdict = watch(
-                verdict, read, _accusation, lambda newer: _print_verdict(newer, options.json), options.every
-            )
+            verdict = watch(verdict, read, _result_of, lambda newer: _print_verdict(newer, options.json), options.every)
     return int(verdict.kind not in (None, Kind.INSUFFICIENT_EVIDENCE))
 
 
@@ -68,21 +64,17 @@ def _verdict_reader(options: HangOptions, reader: Callable[[], Reader]) -> ReadV
         return lambda: judge(evidence_from_spool(spool, run, attempt))
     opened = reader()
     run_id, number = newest_attempt(opened, run, attempt)
-    return lambda: stored_verdict(opened, run_id, number) or judge(_nothing(run_id, number))
+    return lambda: verdict_or_nothing(opened, run_id, number)
 
 
 def _only_run(options: HangOptions) -> str | None:
     runs = options.run or []
     if len(runs) > 1:
-        raise UsageError(f"{len(runs)} runs", hint="give one run. Log files need --logs before them")
+        raise UsageError(f"{len(runs)} runs are given", hint="give one run. Put --logs before the names of log files")
     return runs[0] if runs else None
 
 
-def _nothing(run_id: str, attempt: int) -> HangEvidence:
-    return HangEvidence(world_size=0, groups=(), ranks={}, run_id=run_id, attempt=attempt)
-
-
-def _accusation(verdict: HangVerdict) -> object:
+def _result_of(verdict: HangVerdict) -> object:
     return verdict.kind, verdict.initiating
 
 
@@ -98,8 +90,7 @@ def whatif(options: WhatifOptions) -> int:
     with open_spool(options.spool) if options.spool else open_reader(options.store) as reader:
         conclusion = conclude(load_view(reader, *newest_attempt(reader, options.run, options.attempt), window))
         run_id, number = conclusion.report.run_id, conclusion.report.attempt
-        heard, profiles = heard_of(reader, run_id, number), tuple(stored_profiles(reader, run_id, number))
-        report = stall_first(replace(conclusion.report, heard=heard, profiles=profiles), reader)
+        report = stall_first(replace(conclusion.report, heard=heard_of(reader, run_id, number)), reader)
         conclusion = replace(conclusion, report=report)
     if options.json:
         out.print_json(data=whatif_object(conclusion))
@@ -137,7 +128,9 @@ def watch(
 def diagnose(options: DiagnoseOptions) -> int:
     window = step_window(options.first_step, options.last_step)
     if options.again and options.spool:
-        raise UsageError("--watch with --spool", hint="rank files are read once; watch a collector, or leave one out")
+        raise UsageError(
+            "--watch does not work with --spool", hint="files are read once. Use --watch with a collector, or omit it"
+        )
     with open_spool(options.spool) if options.spool else open_reader(options.store) as reader:
         run_id, number = newest_attempt(reader, options.run, options.attempt)
         report = diagnose_run(reader, run_id, number, window)
@@ -149,9 +142,11 @@ def diagnose(options: DiagnoseOptions) -> int:
 
 
 def step_window(first_step: int | None, last_step: int | None) -> StepWindow | None:
+    """The chosen steps. A number above the last possible step means this step."""
     if first_step is None and last_step is None:
         return None
-    window = StepWindow(first_step=first_step or 0, last_step=LAST_STEP if last_step is None else last_step)
+    first, last = (min(step, LAST_STEP) for step in (first_step or 0, LAST_STEP if last_step is None else last_step))
+    window = StepWindow(first_step=first, last_step=last)
     if window.first_step > window.last_step:
         raise UsageError(
             f"--first-step {window.first_step} comes after --last-step {window.last_step}", hint="swap the two"

@@ -1,7 +1,8 @@
 """The work of `rankscope drive`: the job on this machine, its collector, and the requests of operators."""
 
+import shlex
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,17 +11,19 @@ from typing import Any
 import httpx
 
 from telemetry.errors import UnreachableError, UsageError
+from telemetry.plain_errors import without_errno
 from telemetry.printable import printable
 from telemetry.process.quick_imports import quick_imports
 from telemetry.run_names import checked_run_name
 from telemetry.settings import DEFAULT_PORT, host_of
 from trainer.config import CheckpointConfig, TrainConfig
-from trainer.drive.folder import DRIVER, JOB, DriverPlace, JobFile, JobFolder
-from trainer.drive.job import Node
-from trainer.drive.records import Action, Decision, Request, decode, encode
+from trainer.drive.folder import DRIVER, JOB, STATE, DriverPlace, JobFile, JobFolder
+from trainer.drive.job import Job, Node
+from trainer.drive.records import Action, Decision, Request
 from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status
 from trainer.faults.inject import parse_fault
+from trainer.json_records import decode, encode
 from trainer.output import CHECKPOINTS, make_out
 from trainer.recipes import recipe_named
 from trainer.run_options import RunOptions
@@ -36,7 +39,7 @@ from ui.cli.commands.drive import (
 )
 from ui.cli.output import out
 from ui.cli.own_collector import own_collector
-from ui.cli.ports import free_port
+from ui.cli.ports import claimed_port, reclaimed_port
 from ui.cli.train import configured
 
 OWN = "http://127.0.0.1:"
@@ -50,17 +53,28 @@ def drive(options: DriveOptions) -> int:
     place = make_out(options.out, usual=DEFAULT_OUT)
     folder = JobFolder(place)
     folder.make()
-    job = _job(options, folder, place)
+    earlier = folder.read(JOB, JobFile)
+    job = _job(options, earlier, place)
     with quick_imports():
         from trainer.drive.local import drive_here  # noqa: PLC0415 - after the checks: torch takes seconds to import
 
-    has_own = options.collector is None and options.own_collector
-    return drive_here(job, partial(own_collector, place, job) if has_own else None)
+    if options.collector is not None or not options.own_collector:
+        return drive_here(job)
+    with _own_port(earlier, place) as port:  # executors hold it too
+        job = replace(job, options=replace(job.options, collector=f"{OWN}{port}"))
+        return drive_here(job, partial(own_collector, place, job))
 
 
-def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
+def _own_port(earlier: JobFile | None, place: Path) -> AbstractContextManager[int]:
+    """The port of a collector that starts with the job: that of an earlier command in the same folder."""
+    own = (earlier.options.collector if earlier else None) or ""
+    return (
+        reclaimed_port(int(own.removeprefix(OWN)), place) if own.startswith(OWN) else claimed_port(DEFAULT_PORT, place)
+    )
+
+
+def _job(options: DriveOptions, earlier: JobFile | None, place: Path) -> JobFile:
     """The job that the options ask for; the names of an earlier command in the same folder stay."""
-    earlier = folder.read(JOB, JobFile)
     parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
     data = {"path": options.data, "shared_loader": options.shared_loader}
     train = replace(
@@ -100,18 +114,10 @@ def _job(options: DriveOptions, folder: JobFolder, place: Path) -> JobFile:
             out=place,
             run_id=run_id or f"{options.recipe}-{time.strftime('%Y%m%d-%H%M%S')}",
             fault=options.fault,
-            collector=_collector(options, earlier),
+            collector=options.collector,
             checkpoints=place / CHECKPOINTS if options.checkpoints is None else options.checkpoints.resolve(),
         ),
     )
-
-
-def _collector(options: DriveOptions, earlier: JobFile | None) -> str | None:
-    """Address of the collector: a given one, or that of a collector that starts with the job."""
-    if options.collector is not None or not options.own_collector:
-        return options.collector
-    own = (earlier.options.collector if earlier else None) or ""
-    return own if own.startswith(OWN) else f"{OWN}{free_port(DEFAULT_PORT)}"
 
 
 def _check_nodes(train: TrainConfig, nodes: int) -> None:
@@ -154,7 +160,14 @@ def node(options: NodeOptions) -> int:
 
 
 def status(options: StatusOptions) -> int:
-    found = decode(Status, _ask(options.out, "GET", "status"))
+    try:
+        found = decode(Status, _ask(options.out, "GET", "status"))
+    except UnreachableError:
+        folder = JobFolder(options.out.resolve())
+        job = folder.read(STATE, Job)
+        if job is None or not job.phase.is_over:
+            raise
+        found = Status(job=job, decisions=folder.decisions())
     if options.json:
         out.print_json(encode(found).decode())
         return 0
@@ -202,7 +215,11 @@ def resume(options: ResumeOptions) -> int:
 def _request(place: Path, request: Request) -> int:
     _ask(place, "POST", "requests", content=encode(request))
     asked = f"{request.action} {request.node}".rstrip()
-    out.print(f"{asked}: the driver has accepted the request. See rankscope drive status", markup=False)
+    out.print(
+        f"{asked}: the driver has accepted the request. To see its effect, run: rankscope drive status --out "
+        f"{shlex.quote(str(place))}",
+        markup=False,
+    )
     return 0
 
 
@@ -227,8 +244,8 @@ def _ask(place: Path, method: str, path: str, **request: Any) -> bytes:
         )
     except httpx.HTTPError as error:
         raise UnreachableError(
-            f"no driver answers at {driver.url}: {error}",
-            hint=f"the job is over, or its driver was killed: start it again with rankscope drive --out {place}",
+            f"no driver answers at {driver.url}: {without_errno(error)}",
+            hint="the job is over, or its driver was killed: to continue it, repeat the command that started it",
         ) from error
     if answer.is_success:
         return answer.content

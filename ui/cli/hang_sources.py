@@ -23,7 +23,7 @@ from ui.cli.commands.diagnose import HangOptions
 
 BETWEEN_S = 3.0
 """Between two samples of NCCL RAS. A collective of a job that moves takes less."""
-ONE_SAMPLE = "NCCL RAS: one file cannot show that the job stands still. Give a second one, some seconds newer"
+ONE_SAMPLE = "NCCL RAS: one file cannot show that the job makes no progress. Give a second file, some seconds newer"
 MAX_INSPECTOR_BYTES = 2**30
 MAX_INSPECTOR_FILES = 20_000
 
@@ -44,7 +44,7 @@ def find_evidence(options: HangOptions) -> list[Found]:
     logs = [*(options.logs or []), *(more if options.logs else [])]
     stacks = [*(options.stacks or []), *(more if options.stacks and not options.logs else [])]
     if more and not (logs or stacks):
-        raise UsageError("a run does not work with files", hint="leave out the run, or the options that name files")
+        raise UsageError("a run does not work with files", hint="omit the run, or the options that name files")
     found: list[Found] = []
     notes: list[str] = []
     for name, read in _readers(options, logs, stacks):
@@ -81,16 +81,17 @@ def _readers(
 def _dumps(folder: Path, num_ranks: int) -> HangEvidence:
     """Dumps of NCCL list the members of the default group. Those of gloo do not show the number of ranks."""
     evidence = evidence_from_dumps(read_dumps(folder))
+    if num_ranks:
+        check_num_ranks(num_ranks, 1 + max(evidence.ranks), "flight recorder")
     if not num_ranks or not evidence.guessed_size:
         return evidence
-    check_num_ranks(num_ranks, 1 + max(evidence.ranks), "flight recorder")
     return replace(evidence, world_size=num_ranks, guessed_size=False)
 
 
 def _ras(places: list[str]) -> HangEvidence:
     """Two samples: the service is read twice. Nothing is stalled if the counts differ. One file shows too little."""
     if len(places) > 2:
-        raise UsageError("more than two samples of NCCL RAS", hint="--ras FILE --ras FILE, or --ras HOST:PORT")
+        raise UsageError("more than two samples of NCCL RAS", hint="use --ras FILE --ras FILE, or --ras HOST:PORT")
     evidence = evidence_from_ras(read_ras(load_ras(places[0]), places[0]))
     if len(places) == 1 and Path(places[0]).exists():
         return replace(evidence, may_move=True, notes=(*evidence.notes, ONE_SAMPLE))

@@ -56,7 +56,7 @@ COMMANDS = {
     "drive": Subcommand(
         target="ui.cli.commands.drive:drive_app",
         extra="all",
-        help="Train a model on several nodes, and survive their failures.",
+        help="Train a model on several nodes, and continue after a node fails.",
     ),
     "ablate": Subcommand(
         target="ui.cli.commands.ablate:ablate",
@@ -77,7 +77,7 @@ COMMANDS = {
         help="Send rank files to a collector until all ranks have ended and everything is stored.",
     ),
     "ui": Subcommand(
-        target="ui.cli.commands.ui:ui", extra="ui", help="Serve the dashboard over a collector or a store."
+        target="ui.cli.commands.ui:ui", extra="ui", help="Serve the dashboard for a collector or a store."
     ),
     "runs": Subcommand(target="ui.cli.commands.runs:runs", extra="ui", help="List the stored runs, the newest first."),
     "doctor": Subcommand(target="ui.cli.commands.doctor:doctor", extra="ui", help="Check this machine."),
@@ -87,7 +87,7 @@ COMMANDS = {
     "simulate": Subcommand(
         target="ui.cli.commands.simulate:simulate_run",
         extra="ui",
-        help="Simulate a run and store it like a recorded one.",
+        help="Simulate a run and store it like a recorded run.",
     ),
     "diagnose": Subcommand(
         target="ui.cli.commands.diagnose:diagnose_app", extra="ui", help="Explain what slows or stalls a run."
@@ -95,12 +95,12 @@ COMMANDS = {
     "compare": Subcommand(
         target="ui.cli.commands.compare:compare",
         extra="ui",
-        help="Compare two runs, attempts, step ranges or sets of ranks: is B slower than A.",
+        help="Compare two runs, attempts, step ranges or sets of ranks, and print whether B is slower than A.",
     ),
     "goodput": Subcommand(
         target="ui.cli.commands.goodput:goodput",
         extra="ui",
-        help="Print where the wall time of a run went, over all of its attempts, and what each incident cost.",
+        help="Print how a run used its wall time over all attempts, and the cost of each incident.",
     ),
     "profile": Subcommand(
         target="ui.cli.commands.profile:profile",
@@ -111,6 +111,11 @@ COMMANDS = {
         target="ui.cli.commands.alerts:alerts_app",
         extra="ui",
         help="Send an alert when a problem begins, and again when it ends.",
+    ),
+    "mcp": Subcommand(
+        target="ui.cli.commands.mcp:mcp",
+        extra="mcp",
+        help="Serve read-only tools about stored runs to an assistant, over standard input and output.",
     ),
     "export": Subcommand(
         target="ui.cli.commands.export:export_app",

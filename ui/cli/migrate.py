@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from telemetry.errors import UsageError
 from telemetry.stores.address import without_password
 from telemetry.stores.open import find_store
+from telemetry.stores.retention import Limits
 from ui.cli.commands.migrate import MigrateOptions
 from ui.cli.output import out, progress
 from ui.cli.readers import is_missing
@@ -20,13 +21,14 @@ def migrate(options: MigrateOptions) -> int:
             f"{address} is a collector: it creates and upgrades its tables when it starts",
             hint="give the address of a store: --store embedded:DIR or clickhouse://...",
         )
+    limits = Limits(raw_days=options.retention_days, findings_days=options.findings_days)
     found = find_store(EMPTY if options.dry_run and is_missing(options.store) else options.store)
     try:
         if options.dry_run:
-            _print_plan(found.plan(retention_days=options.retention_days), address)
+            _print_plan(found.plan(limits=limits), address)
             return 0
-        planned = found.plan(retention_days=options.retention_days)
-        found.migrate(retention_days=options.retention_days)
+        planned = found.plan(limits=limits)
+        found.migrate(limits=limits)
     finally:
         found.close()
     result = f"upgraded, {len(planned)} statements run" if planned else "already up to date"

@@ -40,6 +40,8 @@ def _check(options: ProfileOptions) -> None:
         raise UsageError("--get does not work with --ranks", hint="--get writes all ranks of a stored profile")
     if options.get and not options.out_folder:
         raise UsageError("--get needs a folder", hint="add --out DIR")
+    if options.out_folder and options.out_folder.exists() and not options.out_folder.is_dir():
+        raise UsageError(f"--out {options.out_folder} is not a folder", hint="give another folder: --out DIR")
 
 
 def _written(attempt: Attempt, stored: StoredProfile, folder: Path | None) -> Path | None:

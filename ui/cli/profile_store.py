@@ -63,7 +63,7 @@ def order(attempt: Attempt, options: ProfileOptions) -> list[StoredProfile]:
     state = heard_of(client, attempt.run_id, attempt.number).state
     if state is not RunState.LIVE:
         raise UsageError(
-            f"run {attempt.name} is {state}",
+            f"run {attempt.name} is not live, its state is {state}",
             hint="only a live run can be profiled" + ("; see `rankscope diagnose hang`" * (state is RunState.STALLED)),
         )
     ranks, finding = chosen_ranks(attempt, options)

@@ -59,7 +59,9 @@ def _check_command(command: list[str]) -> None:
     UsageError: there is no such program, or rankscope would not attach to it.
     """
     if shutil.which(command[0]) is None:
-        raise UsageError(f"there is no program {command[0]!r}", hint="rankscope run -- torchrun train.py")
+        raise UsageError(
+            f"there is no program {command[0]!r}", hint="give a command: rankscope run -- torchrun train.py"
+        )
     if os.environ.get(AUTOLOAD, "1") != "1":
         raise UsageError(f"{AUTOLOAD} is {os.environ[AUTOLOAD]!r}: torch would not load rankscope", hint="unset it")
     if os.environ.get(DISABLED, "0") not in ("", "0"):

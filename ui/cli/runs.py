@@ -9,10 +9,8 @@ import typer
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
-from diagnose.model.run_state import states_of
+from diagnose.run_list import runs_object
 from telemetry.printable import printable
-from telemetry.stores.interface import Reader
-from telemetry.stores.queries import Runs, StoredRuns, in_portions
 from ui.cli.commands.runs import NEWEST, RunsOptions
 from ui.cli.output import out, progress
 from ui.cli.readers import open_reader
@@ -25,35 +23,19 @@ NAME_WIDTH = 60
 def runs(options: RunsOptions) -> int:
     most = (0 if options.json else NEWEST) if options.limit is None else options.limit
     with open_reader(options.store) as reader:
-        names = _stored(reader)
-        rows = _rows(reader, names[: most or None])
+        found = runs_object(reader, most or None)
+    rows, num_runs = found["runs"], found["num_runs"]
     if options.json:
-        # Highlighting thousands of rows takes seconds.
-        typer.echo(dumps({"schema": 1, "num_runs": len(names), "runs": rows}, indent=2))
+        typer.echo(dumps(found, indent=2))  # highlighting thousands of rows takes seconds
     elif not rows:
         out.print("no run stored yet; record one: `rankscope demo`, or rankscope.start(collector=...) in your loop")
     else:
         out.print(table_of(rows, NAME_WIDTH if out.is_terminal else None))
-        if most and len(names) > most:
-            others = len(names) - most
+        if most and num_runs > most:
+            others = num_runs - most
             hidden = "1 older run is" if others == 1 else f"{others:,} older runs are"
-            progress.print(f"{hidden} not shown: --limit N shows more, --limit 0 all of them")
+            progress.print(f"{hidden} not shown. Use --limit N for more runs, --limit 0 for all")
     return 0
-
-
-def _stored(reader: Reader) -> list[str]:
-    """Names of all runs, newest first."""
-    return list(dict.fromkeys(reader.read(StoredRuns())["run_id"].to_pylist()))
-
-
-def _rows(reader: Reader, names: list[str]) -> list[dict[str, Any]]:
-    """Every attempt of some runs with its state, newest first."""
-    rows = [row for some in in_portions(names) for row in reader.read(Runs(run_ids=some)).to_pylist()]
-    states = states_of(reader, rows)
-    for row in rows:
-        heard = states[row["run_id"], row["attempt"]]
-        row |= {"state": str(heard.state), "heard_ns": heard.heard_ns}
-    return sorted(rows, key=lambda row: (-row["started_ns"], row["run_id"], -row["attempt"]))
 
 
 def table_of(rows: list[dict[str, Any]], name_width: int | None) -> Text:

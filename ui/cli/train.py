@@ -1,8 +1,10 @@
 """The work of `rankscope train`: train a recipe with every rank traced."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
+
+import typer
 
 from telemetry.errors import UsageError
 from telemetry.labels import label_meta
@@ -15,30 +17,12 @@ from trainer.output import make_out
 from trainer.recipes import recipe_named
 from trainer.run_options import RunOptions
 from ui.cli.commands.train import DEFAULT_OUT, TrainOptions
+from ui.cli.commands.train import train as train_command
 
 
 def train(options: TrainOptions) -> int:
     end_with_torchrun()
-    parallel = {
-        "dp": options.dp,
-        "pp": options.pp,
-        "tp": options.tp,
-        "num_microbatches": options.microbatches,
-        "num_chunks": options.chunks,
-        "schedule": options.schedule,
-    }
-    data = {"path": options.data, "shared_loader": options.shared_loader}
-    config = replace(
-        configured(recipe_named(options.recipe), data, options.steps, parallel),
-        seed=options.seed,
-        peak_tflops=options.peak_tflops,
-        collective_timeout_s=options.collective_timeout,
-        checkpoint=_checkpoint_config(options),
-        overlap=OverlapConfig.along(options.overlap),
-    )
-    config = with_techniques(config, options)
-    if options.comm_delay_ms and (config.device != "cpu" or not options.telemetry):
-        raise UsageError("--comm-delay-ms needs a recipe for CPUs, and telemetry", hint="leave out one of the options")
+    config = config_of(options)
     parse_fault(options.fault, config.parallel.topology, num_steps=config.num_steps)
     labels = tuple(options.labels or ())
     label_meta(labels)
@@ -57,6 +41,45 @@ def train(options: TrainOptions) -> int:
         checkpoints=None if options.checkpoints is None else options.checkpoints.resolve(),
     )
     return launch(config, run)
+
+
+def config_of(options: TrainOptions) -> TrainConfig:
+    """The whole configuration: the recipe with what the options change.
+
+    Raises:
+        UsageError: an option that cannot work, or several that do not fit together.
+    """
+    parallel = {
+        "dp": options.dp,
+        "pp": options.pp,
+        "tp": options.tp,
+        "num_microbatches": options.microbatches,
+        "num_chunks": options.chunks,
+        "schedule": options.schedule,
+    }
+    data = {"path": options.data, "shared_loader": options.shared_loader}
+    config = replace(
+        configured(recipe_named(options.recipe), data, options.steps, parallel),
+        seed=options.seed,
+        peak_tflops=options.peak_tflops,
+        collective_timeout_s=options.collective_timeout,
+        checkpoint=_checkpoint_config(options),
+        overlap=OverlapConfig.along(options.overlap),
+    )
+    if options.comm_delay_ms and (config.device != "cpu" or not options.telemetry):
+        raise UsageError(
+            "--comm-delay-ms needs a recipe for CPUs, and telemetry",
+            hint="omit --comm-delay-ms, or change the other options",
+        )
+    return with_techniques(config, options)
+
+
+def options_from(words: Sequence[str]) -> TrainOptions:
+    """The options that `rankscope train WORDS` would have."""
+    shelf = typer.Typer()
+    shelf.command("train")(train_command)
+    given = typer.main.get_command(shelf).make_context("train", list(words)).params
+    return TrainOptions(**{field.name: given[field.name] for field in fields(TrainOptions)})
 
 
 def with_techniques(config: TrainConfig, options: TrainOptions) -> TrainConfig:

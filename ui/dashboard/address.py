@@ -2,9 +2,12 @@
 
     ?view=heatmap&run=demo&attempt=0&stage=forward-compute&metric=ratio&time=own&steps=100-199
     ?view=heatmap&run=demo&attempt=0&steps=100-                     step 100 and all that follow
+    ?view=heatmap&run=demo&attempt=0&only=dp1 gpu-00&sort=value&top=32      32 of the ranks with dp1 on some hosts
+    ?view=overview&run=demo&axis=time&range=1000&smooth=51&scale=log&metrics=a,b,
     ?view=timeline&run=demo&attempt=0&group=pp&rank=5&step=150&span=5-1042
     ?view=timeline&run=demo&step=150&zoom=1200000-9800000&pins=5.4&area=1300000-2000000-5-6
     ?view=timeline&run=demo&step=150&ideal=shown                    with the ideal timeline below the real one
+    ?view=timeline&run=demo&step=150&num-steps=4                    four neighbouring steps
     ?view=hang&run=demo&attempt=0&rank=5
     ?view=grid&run=demo&attempt=0&rank=5&colour=blame&form=3d
     ?view=whatif&run=demo&attempt=0&steps=100-199
@@ -13,6 +16,7 @@
     ?view=clock&run=demo&attempt=0&host=gpu-003
     ?view=runs&find=gpt&order=mfu
     ?view=alerts&run=demo                                           of one run; without it of all
+    ?view=findings-log&find=gpt&kind=nic-flap&severity=critical&host=gpu-003&state=firing&since=7d&page=2
 
 A field that is missing takes its default and follows a live run. A field that is not valid takes its default too, and
 adds a note for the reader. Text of an address is only ever displayed as text.
@@ -20,10 +24,14 @@ adds a note for the reader. Text of an address is only ever displayed as text.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from telemetry.stages import STAGE_BY_LABEL, Stage
+from ui.dashboard.address_fields import Value, whole_number
+from ui.dashboard.chart_view import read_chart_view
+from ui.dashboard.log_view import read_log_view
+from ui.dashboard.timeline_view import read_timeline_view
 from ui.dashboard.view_state import (
     LARGEST,
     MAX_NAME,
@@ -36,6 +44,7 @@ from ui.dashboard.view_state import (
     Form,
     Group,
     Metric,
+    RowOrder,
     RunOrder,
     SpanKey,
     StepRange,
@@ -44,7 +53,8 @@ from ui.dashboard.view_state import (
     ViewState,
 )
 
-Value = TypeVar("Value")
+MAX_SEARCH = 16_000
+"""Characters of an address that are read. A view can have five long names."""
 
 
 class Parsed(NamedTuple):
@@ -56,7 +66,7 @@ class Parsed(NamedTuple):
 
 def parse_search(search: str | None) -> Parsed:
     """The view of an address. Never raises: an invalid field takes its default and adds a note."""
-    given = dict(parse_qsl((search or "").lstrip("?")[:4000], max_num_fields=None, errors="replace"))
+    given = dict(parse_qsl((search or "").lstrip("?")[:MAX_SEARCH], max_num_fields=None, errors="replace"))
     notes: list[str] = []
     read = _Fields(given, notes)
     run = given.get("run", "")  # any text: a name that no run has must not lead to another run
@@ -67,6 +77,9 @@ def parse_search(search: str | None) -> Parsed:
         stage=read("stage", _stage, Stage.FORWARD_COMPUTE),
         metric=read("metric", Metric, Metric.RATIO),
         clock=read("time", Clock, Clock.OWN),
+        only=read("only", _name, ""),
+        sort=read("sort", RowOrder, RowOrder.RANK),
+        top=read("top", _count, None),
         colour=read("colour", Colour, Colour.STATE),
         form=read("form", Form, Form.SLICES),
         steps=read("steps", _steps, None),
@@ -84,6 +97,9 @@ def parse_search(search: str | None) -> Parsed:
         order=read("order", RunOrder, RunOrder.TROUBLE),
         a=read("a", _name, ""),
         b=read("b", _name, ""),
+        log=read_log_view(read),
+        timeline=read_timeline_view(read),
+        charts=read_chart_view(read),
     )
     return Parsed(state, tuple(notes))
 
@@ -114,9 +130,11 @@ def _name(text: str) -> str:
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > LARGEST:
-        raise ValueError(text)
-    return int(text)
+    return whole_number(text, 0, LARGEST)
+
+
+def _count(text: str) -> int:
+    return whole_number(text, 1, LARGEST)
 
 
 def _stage(text: str) -> Stage:

@@ -29,13 +29,17 @@ from telemetry.collector.settings import Live, ServerSettings
 from telemetry.process.process_memory import limit_arenas
 from telemetry.stores.interface import Reader
 from ui.dashboard.data import Reads
+from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.pages.frame import layout
+from ui.dashboard.pages.timeline.perfetto import perfetto_from_environment
 from ui.dashboard.pages.timeline.trace_file import serve_traces
 from ui.dashboard.records import price_from_environment
-from ui.dashboard.serving import callbacks
+from ui.dashboard.serving import callbacks, choices
 from ui.dashboard.serving.first_answer import Preload, PreloadRequests
 from ui.dashboard.serving.live import push_updates
 from ui.dashboard.serving.profile_file import serve_profiles
+from ui.dashboard.serving.sql_route import serve_sql, sql_from_environment
+from ui.dashboard.tools.routes import serve_tools
 
 log = logging.getLogger(__name__)
 
@@ -112,17 +116,33 @@ dmc.pre_render_color_scheme()
 
 
 def mount_dashboard(
-    server: FastAPI, reader: Reader, live: Live = "interval", *, takes_orders: bool = False
+    server: FastAPI,
+    reader: Reader,
+    live: Live = "interval",
+    *,
+    takes_orders: bool = False,
+    takes_actions: bool = False,
 ) -> dash.Dash:
     """Serve the dashboard at ``/`` of a server. Call it last, because it takes every path without a route.
 
     It is a separate application, so that its middleware does not affect other routes. Its callbacks query in
-    threads, so that a slow store does not block the server. ``live``: how pages get updates. ``takes_orders``: whether
-    the same server takes orders of profiles.
+    threads, so that a slow store does not block the server. ``live``: how pages get updates. ``takes_orders``,
+    ``takes_actions``: whether the same server takes orders of profiles, and actions on findings.
     """
-    reads = Reads(reader, gpu_price=price_from_environment(), takes_orders=takes_orders)
+    sql = sql_from_environment()
+    settings = ReadSettings(
+        gpu_price=price_from_environment(),
+        takes_orders=takes_orders,
+        takes_actions=takes_actions,
+        perfetto=perfetto_from_environment(),
+        has_sql=sql is not None,
+    )
+    reads = Reads(reader, settings=settings)
     serve_traces(server, reader, reads)
     serve_profiles(server, reader)
+    serve_tools(server, reads, reader)
+    if sql is not None:
+        serve_sql(server, sql)
     app = make_dashboard(reads, live)
     server.mount("/", app.server)
     return app
@@ -162,8 +182,8 @@ def make_dashboard(reads: Reads, live: Live = "interval") -> dash.Dash:
     callbacks.keep_charts(app, reads)
     callbacks.keep_canvases(app, reads)
     callbacks.mark_suspects(app, reads)
-    callbacks.keep_canvas_address(app)
-    callbacks.keep_controls(app, reads)
+    choices.keep_canvas_address(app)
+    choices.keep_controls(app, reads)
     return app
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.findings import Finding, Kind
+from diagnose.findings import Finding, Kind, StepWindow
 from diagnose.model.collectives import INNER_GROUP_STAGES, TP_STAGES, group_axis
 from diagnose.model.exposed import AXIS_OF_STREAM
 from diagnose.model.run_state import RunState
@@ -14,7 +14,7 @@ from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import AXES, Topology
 from ui.dashboard.records import RunFacts
-from ui.dashboard.view_state import Family, Group, Metric, StepRange, ViewState
+from ui.dashboard.view_state import LARGEST, Family, Group, Metric, StepRange, ViewState
 
 RECENT_STEPS = 20
 NEWEST_STEPS = 100
@@ -44,8 +44,11 @@ class Rows:
     """The ranks that a timeline shows."""
 
     ranks: tuple[int, ...]
+    """The group, then the ranks in ``pinned``."""
     group: Group
     rank: int
+    pinned: tuple[int, ...] = ()
+    """Pinned ranks that are not in the group."""
     num_left_out: int = 0
 
 
@@ -62,6 +65,21 @@ def findings_of_hosts(report: Report | None, hosts: Collection[str]) -> dict[str
     wrong = [finding for finding in report.findings if finding.kind is not Kind.INSUFFICIENT_EVIDENCE]
     named = {host: finding for finding in reversed(wrong) for host in finding.hosts if host in hosts}
     return {host: named[host] for finding in wrong for host in finding.hosts if host in named}
+
+
+def onset_of(finding: Finding, examined: StepWindow) -> int | None:
+    """The first step that the finding names, otherwise the first step of its window. None if it was there in the first
+    of the ``examined`` steps already: it began in this step or earlier."""
+    named, first = named_steps(finding), finding.window.first_step
+    if named:
+        return min(named)
+    return first if first > examined.first_step else None
+
+
+def named_steps(finding: Finding) -> list[int]:
+    """The steps that the evidence of a finding names."""
+    named = finding.evidence.get("steps")
+    return [step for step in named if isinstance(step, int)] if isinstance(named, list) else []
 
 
 def suspects(report: Report | None) -> tuple[int, ...]:
@@ -96,7 +114,12 @@ def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
         return next((stage for stage in facts.stages if stage.stream in AXIS_OF_STREAM), state.stage)
     if state.metric is not Metric.WAIT or _has_group(state.stage, facts):
         return state.stage
-    return next((stage for stage in COLLECTIVES if stage in facts.stages and _has_group(stage, facts)), state.stage)
+    return next(iter(collectives_of(facts)), state.stage)
+
+
+def collectives_of(facts: RunFacts) -> list[Stage]:
+    """The recorded collectives of several ranks, in the order of :data:`COLLECTIVES`."""
+    return [stage for stage in COLLECTIVES if stage in facts.stages and _has_group(stage, facts)]
 
 
 def _has_group(stage: Stage, facts: RunFacts) -> bool:
@@ -106,15 +129,18 @@ def _has_group(stage: Stage, facts: RunFacts) -> bool:
 
 
 def chosen_step(state: ViewState, facts: RunFacts) -> int:
-    """The step of the address. Otherwise the newest complete step of a live run, or a typical step.
+    """The step of the address. Otherwise the newest complete step of a live run, or a typical step of the chosen
+    steps.
 
     Raises:
         UsageError: the address asks for a step that is not stored.
     """
     stored = facts.steps.step
     if state.step is None:
-        complete = facts.steps.complete(facts.topology.world_size)
-        return int(complete[-1]) if facts.summary.state is RunState.LIVE else typical_step(facts)
+        follows = state.steps is None or state.steps.last == LARGEST
+        if follows and facts.summary.state is RunState.LIVE:
+            return int(facts.steps.complete(facts.topology.world_size)[-1])
+        return typical_step(facts, state.steps)
     if state.step not in stored:
         raise UsageError(
             f"Step {state.step} is not stored", hint=f"this run has steps {int(stored[0])} to {int(stored[-1])}"
@@ -155,22 +181,27 @@ def chosen_rank(state: ViewState, facts: RunFacts, named: Sequence[int]) -> int:
 
 
 def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows:
-    """The ranks of the address. Otherwise the pipeline group of the first rank of ``named``, or of rank 0.
+    """The ranks of the address. Otherwise the pipeline group of the first rank of ``named``, or of rank 0. Without a
+    pipeline: its group along the first axis with several ranks.
 
     Raises:
         UsageError: the address names a rank that does not exist.
     """
     world, rank = facts.topology.world_size, chosen_rank(state, facts, named)
-    group = state.group or _default_group(facts)
-    if group is Group.ALL:
-        first = min(max(0, rank - MAX_ROWS // 2), max(0, world - MAX_ROWS))
-        shown = tuple(range(first, min(world, first + MAX_ROWS)))
-        return Rows(ranks=shown, group=group, rank=rank, num_left_out=world - len(shown))
-    members = group_members(facts.topology, rank, group)
+    groups = groups_of(facts.topology)
+    group = state.group if state.group in groups else groups[0]  # that of another run can be missing here
+    members = tuple(range(world)) if group is Group.ALL else group_members(facts.topology, rank, group)
     at = members.index(rank)
     first = min(max(0, at - MAX_ROWS // 2), max(0, len(members) - MAX_ROWS))
     shown = members[first : first + MAX_ROWS]
-    return Rows(ranks=shown, group=group, rank=rank, num_left_out=len(members) - len(shown))
+    pinned = tuple(pin for pin in state.pins if pin < world and pin not in shown)
+    return Rows(
+        ranks=(*shown, *pinned),
+        group=group,
+        rank=rank,
+        pinned=pinned,
+        num_left_out=len(members) - len(shown) - len({*pinned} & {*members}),
+    )
 
 
 def group_members(topology: Topology, rank: int, group: Group) -> tuple[int, ...]:
@@ -188,8 +219,3 @@ def groups_of(topology: Topology) -> list[Group]:
     degrees = {Group.PP: topology.pp, Group.DP: topology.dp, Group.TP: topology.tp}
     apart = [group for group in (Group.CP, Group.EP) if group.value in wide and len(wide) > 1]
     return [group for group in Group if group is Group.ALL or degrees.get(group, 1) > 1 or group in apart]
-
-
-def _default_group(facts: RunFacts) -> Group:
-    """The pipeline group, or the first axis with several ranks."""
-    return groups_of(facts.topology)[0]

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -142,11 +142,20 @@ class StoredEvidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A metric by step."""
+    """Values of a metric, in the order of attempts and steps. Arrays of equal length."""
 
     metric: str
+    attempt: Ints
     step: Ints
+    at_ns: Ints
+    """Wall clock of the host that reported the value."""
     value: Floats
+
+    def where(self, rows: npt.NDArray[np.bool_] | Ints | slice) -> "Series":
+        """Some rows: a mask, their numbers, or a range."""
+        return replace(
+            self, attempt=self.attempt[rows], step=self.step[rows], at_ns=self.at_ns[rows], value=self.value[rows]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +185,9 @@ class PooledTimes:
     Arrays have shape [columns, rows] unless noted.
     """
 
+    ranks: Ints
+    """The ranks of the rows, from the top, ``ranks_a_row`` in each row but the last."""
+
     steps: Ints
     """The first step of each column, shape [columns]."""
     steps_a_column: int
@@ -201,6 +213,10 @@ class RankState:
     alive: bool
     ended: bool
     dropped: int
+    at_ns: int = 0
+    """When its agent read the state page, wall clock of the host."""
+    beat_ns: int = 0
+    """When the rank last wrote it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

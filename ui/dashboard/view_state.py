@@ -1,11 +1,24 @@
-"""What a page shows: every choice of its user, and its address."""
+"""What a page shows: every choice of its user, and its address.
 
-from dataclasses import dataclass
+All pages share one selection: run, attempt, steps, step, rank, group, stage, pins, host. A page ignores the parts that
+it does not use, and its links keep them:
+
+    replace(state.at_rank(5), view=View.TIMELINE)      the timeline of rank 5, with all other choices of the user
+
+The methods ``at_...`` change one part. They also remove the parts that have no meaning with it.
+"""
+
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from diagnose.model.collectives import GROUP_STAGES
+from diagnose.model.exposed import AXIS_OF_STREAM
 from telemetry.stages import Stage
+from ui.dashboard.chart_view import PLAIN_CHARTS, ChartView
+from ui.dashboard.log_view import ALL_FINDINGS, LogView
+from ui.dashboard.timeline_view import ONE_STEP, TimelineView
 
 MAX_NAME = 256
 """Characters of a host name or a search. Longer values are refused."""
@@ -15,6 +28,8 @@ SHOWN = "shown"
 """The value of a field of the address that shows an optional part."""
 MAX_PINS = 8
 """Ranks that a user can pin to the top of a timeline."""
+BEFORE, AFTER = 20, 79
+"""Steps that are shown before and after the onset of a problem."""
 
 
 class View(StrEnum):
@@ -35,7 +50,9 @@ class View(StrEnum):
     FLEET = "fleet"
     CLOCK = "clock"
     ALERTS = "alerts"
+    FINDINGS_LOG = "findings-log"
     ABLATION = "ablation"
+    SQL = "sql"
 
 
 class RunOrder(StrEnum):
@@ -60,6 +77,14 @@ class Metric(StrEnum):
     """The time that others waited for a rank, as a share of the step."""
     EXPOSED = "exposed"
     """Communication along the axis of a stage that no compute covers, as a share of the step."""
+
+
+class RowOrder(StrEnum):
+    """The order of the rows of the heat map."""
+
+    RANK = "rank"
+    VALUE = "value"
+    """The highest value first."""
 
 
 class Colour(StrEnum):
@@ -120,6 +145,11 @@ class StepRange(NamedTuple):
     def __str__(self) -> str:
         return f"{self.first}-" if self.last == LARGEST else f"{self.first}-{self.last}"
 
+    @classmethod
+    def around(cls, onset: int) -> "StepRange":
+        """The steps around the onset of a problem."""
+        return cls(max(0, onset - BEFORE), min(onset + AFTER, LARGEST))
+
 
 class TimeRange(NamedTuple):
     """A time range of the timeline, in nanoseconds from its earliest span."""
@@ -153,6 +183,11 @@ class ViewState:
     stage: Stage = Stage.FORWARD_COMPUTE
     metric: Metric = Metric.RATIO
     clock: Clock = Clock.OWN
+    only: str = ""
+    """The ranks of the heat map (``ui/dashboard/figures/rank_rows.py``)."""
+    sort: RowOrder = RowOrder.RANK
+    top: int | None = None
+    """The heat map shows only so many ranks with the highest values, and all suspects."""
     colour: Colour = Colour.STATE
     form: Form = Form.SLICES
     steps: StepRange | None = None
@@ -172,6 +207,57 @@ class ViewState:
     """The reference of a comparison, as the command names it: ``gpt/0/steps=100-199``."""
     b: str = ""
     """What is compared with it."""
+    log: LogView = ALL_FINDINGS
+    timeline: TimelineView = ONE_STEP
+    charts: ChartView = PLAIN_CHARTS
+
+    def clear(self) -> "ViewState":
+        """Without the parts that have a meaning in one attempt of one run only."""
+        return replace(
+            self,
+            steps=None,
+            step=None,
+            rank=None,
+            span=None,
+            zoom=None,
+            pins=(),
+            area=None,
+            host="",
+            only="",
+            a="",
+            b="",
+        )
+
+    def at_run(self, run: str, attempt: int | None = None) -> "ViewState":
+        """A run. If it is another run or attempt, steps, ranks, hosts and sides are cleared. Without ``attempt``: the
+        attempt of the view, or the newest one of another run."""
+        if run == self.run and attempt in (None, self.attempt):
+            return self
+        return replace(self.clear(), run=run, attempt=attempt)
+
+    def at_steps(self, steps: StepRange | None) -> "ViewState":
+        """A window of steps. A step outside it is no longer chosen."""
+        is_inside = steps is None or self.step is None or steps.first <= self.step <= steps.last
+        return replace(self if is_inside else self.at_step(None), steps=steps)
+
+    def at_step(self, step: int | None) -> "ViewState":
+        """A step. Zoom and pins stay, so that the same time range of another step can be compared."""
+        return self if step == self.step else replace(self, step=step, span=None, area=None)
+
+    def at_rank(self, rank: int | None) -> "ViewState":
+        """A rank. Span, zoom and area of a timeline do not apply to other rows."""
+        return self if rank == self.rank else replace(self, rank=rank, span=None, zoom=None, area=None)
+
+    def at_group(self, group: Group) -> "ViewState":
+        """A group of ranks. See :meth:`at_rank`."""
+        return self if group == self.group else replace(self, group=group, span=None, zoom=None, area=None)
+
+    def at_stage(self, stage: Stage) -> "ViewState":
+        """A stage. Waiting times are replaced by ratios if it is not a collective, exposed time if it is not
+        communication."""
+        lacks_wait = self.metric is Metric.WAIT and stage not in GROUP_STAGES
+        lacks_exposed = self.metric is Metric.EXPOSED and stage.stream not in AXIS_OF_STREAM
+        return replace(self, stage=stage, metric=Metric.RATIO if lacks_wait or lacks_exposed else self.metric)
 
     def search(self) -> str:
         """The address of this view, from its ``?`` on; the inverse of :func:`ui.dashboard.address.parse_search`."""
@@ -182,6 +268,9 @@ class ViewState:
             "stage": None if self.stage is Stage.FORWARD_COMPUTE else self.stage.label,
             "metric": None if self.metric is Metric.RATIO else self.metric.value,
             "time": None if self.clock is Clock.OWN else self.clock.value,
+            "only": self.only or None,
+            "sort": None if self.sort is RowOrder.RANK else self.sort.value,
+            "top": self.top,
             "colour": None if self.colour is Colour.STATE else self.colour.value,
             "form": None if self.form is Form.SLICES else self.form.value,
             "steps": self.steps and str(self.steps),
@@ -199,5 +288,8 @@ class ViewState:
             "order": None if self.order is RunOrder.TROUBLE else self.order.value,
             "a": self.a or None,
             "b": self.b or None,
+            **self.log.fields(),
+            **self.timeline.fields(),
+            **self.charts.fields(),
         }
         return "?" + urlencode({name: value for name, value in values.items() if value is not None})

@@ -1,5 +1,6 @@
 """Numbers, times and ranks as text."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -9,7 +10,10 @@ from telemetry.stages import StageClass
 from telemetry.topology import Topology
 
 NS_PER_S = 1_000_000_000
+NO_BREAK_SPACE = "\u00a0"
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+LAST_DIGITS_NS = ((1e3, 1.0), (1e6, 1e3), (1e8, 1e5), (1e9, 1e6), (math.inf, 1e7))
+"""The last digit of a :func:`duration` below a limit."""
 
 
 def duration(ns: float) -> str:
@@ -21,6 +25,12 @@ def duration(ns: float) -> str:
     if ns < 1e9:
         return f"{ns / 1e6:.1f} ms" if ns < 1e8 else f"{ns / 1e6:.0f} ms"
     return f"{ns / 1e9:.2f} s"
+
+
+def displayed_ns(ns: float) -> float:
+    """The value that :func:`duration` shows, for differences that must fit the shown numbers."""
+    digit_ns = next(digit_ns for below_ns, digit_ns in LAST_DIGITS_NS if ns < below_ns)
+    return round(ns / digit_ns) * digit_ns
 
 
 def named_kind(kind: str) -> str:
@@ -67,6 +77,21 @@ def local_ms(ns: int) -> float:
     return ns / 1e6 + (offset.total_seconds() * 1e3 if offset else 0.0)
 
 
+def time_zone(ns: int) -> str:
+    """The name of the time zone of the server: ``CET``."""
+    return datetime.fromtimestamp(ns / NS_PER_S).astimezone().tzname() or ""
+
+
+def from_local_ms(local: float) -> int:
+    """Nanoseconds since the epoch: the inverse of :func:`local_ms`, except for an hour at a change of the clocks.
+
+    Raises:
+        ValueError, OverflowError, OSError: there is no such time.
+    """
+    shift_ms = local_ms(round(local * 1e6)) - local
+    return round((local - shift_ms) * 1e6)
+
+
 def capitalized(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
@@ -77,9 +102,10 @@ def count(number: int, noun: str) -> str:
 
 
 def ranks_text(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -> str:
-    """``0-3, 5``. At most ``limit`` ranges; ``counted`` adds the number of ranks if some are left out."""
+    """``0-3, 5``. At most ``limit`` ranges; ``counted`` adds the number of ranks if some are left out. One more range
+    is shown rather than left out alone."""
     ranges = fold_ranks(ranks).split(", ")
-    if len(ranges) <= limit:
+    if len(ranges) <= limit + 1:
         return ", ".join(ranges)
     return ", ".join(ranges[:limit]) + (f" … ({count(len(ranks), 'rank')})" if counted else " …")
 
@@ -100,5 +126,12 @@ def degrees(topology: Topology) -> str:
 
 
 def worker_name(topology: Topology, dp: int, pp: int) -> str:
-    """A tensor group: ``dp1 pp0``, or ``dp1`` on a mesh without a pipeline."""
-    return f"{topology.replica(dp)} pp{pp}" if topology.pp > 1 else topology.replica(dp)
+    """A tensor group, in the order of the mesh: ``dp1 pp0``, ``pp0 dp_shard1``, or ``dp1`` without a pipeline."""
+    indices = topology.coordinates(int(topology.grid[dp, pp, 0]))
+    left_out = ("tp",) if topology.pp > 1 else ("tp", "pp")
+    return " ".join(f"{name}{index}" for name, index in indices.items() if name not in left_out) or f"dp{dp}"
+
+
+def unbroken(text: str) -> str:
+    """``text`` with no-break spaces: a number stays on one line with its name and unit."""
+    return text.replace(" ", NO_BREAK_SPACE)

@@ -18,14 +18,15 @@ class HookError(Exception):
 
     ``again``: True if the same notices may be accepted later (refused connection, timeout, 429, 5xx, expired token).
     False if they never will be (400): they are dropped, and reported on stderr. ``after_s``: the wait that the receiver
-    requested. ``hint``: what the user can repair; empty if only waiting helps.
+    requested. ``hint``: what the user can repair; empty if only waiting helps. ``status``: of the HTTP answer; 0: none.
     """
 
-    def __init__(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "") -> None:
+    def __init__(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "", status: int = 0) -> None:
         super().__init__(message)
         self.again = again
         self.after_s = after_s
         self.hint = hint
+        self.status = status
 
 
 class Hook(Protocol):
@@ -44,6 +45,15 @@ class Hook(Protocol):
         Raises:
             HookError: it has not accepted them, or this is unknown.
         """
+
+
+def passes_silences(hook: object) -> bool:
+    """Whether a hook passes silences on to its receiver: it has the attribute ``passes_silences``.
+
+    Such a hook also receives alerts that people have silenced, with ``Notice.silence``. Its receiver then notifies
+    nobody about them.
+    """
+    return bool(getattr(hook, "passes_silences", False))
 
 
 class MemoryHook:

@@ -1,4 +1,4 @@
-"""Sends one POST to a receiver, with a total time limit. All failures become a ``HookError``.
+"""Sends requests to a receiver, each with a total time limit. All failures become a ``HookError``.
 
     2xx, complete answer                                  accepted
     refused, interrupted, too slow, 5xx, other 4xx        retried, after Retry-After if the answer has it
@@ -17,6 +17,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote, urlencode
 
 import httpx
 from pydantic import SecretStr
@@ -31,7 +33,9 @@ MAX_PORT = 2**16 - 1
 LONGEST_WAIT_S = 3600.0
 """Longest ``Retry-After`` that is used."""
 ENOUGH_BYTES = 64 * 2**10
-"""Number of bytes that are read of an answer."""
+"""Number of bytes that are read of the answer to a notice."""
+MOST_FOUND_BYTES = 4 * 2**20
+"""Number of bytes that are read of the answer to a query."""
 LONG_SEGMENT = 16
 """Parts of a path with at least this length are treated as secrets."""
 FOR_GOOD = (400, 410, 413, 422)
@@ -52,7 +56,7 @@ class _Answer:
 
 
 class Receiver:
-    """An address that accepts POSTs. For one thread at a time.
+    """An address that accepts requests. For one thread at a time.
 
     Args:
         hook: name of the hook, for messages.
@@ -97,16 +101,45 @@ class Receiver:
         Raises:
             HookError: it has not.
         """
-        all_headers = {"Content-Type": content_type, **self._headers, **(headers or {})}
+        more = {"Content-Type": content_type, **(headers or {})}
+        self._send("POST", self._target, json.dumps(body).encode(), more)
+
+    def get(self, parameters: Sequence[tuple[str, str]]) -> Any:
+        """The JSON that the receiver answers to a query.
+
+        Raises:
+            HookError: it does not answer with JSON.
+        """
+        target = self._target + b"?" + urlencode(parameters).encode()
+        answer = self._send("GET", target, b"", {}, most_bytes=MOST_FOUND_BYTES)
         try:
-            answer = _run(self._request(json.dumps(body).encode(), all_headers))
+            return json.loads(answer.text)
+        except (ValueError, RecursionError):
+            raise self._error("the answer is not JSON, or too long", again=False) from None
+
+    def delete(self, more_path: str) -> None:
+        """Delete what has this path below the address.
+
+        Raises:
+            HookError: the receiver has not confirmed it.
+        """
+        self._send("DELETE", self._target + b"/" + quote(more_path, safe="").encode(), b"", {})
+
+    def _send(
+        self, method: str, target: bytes, content: bytes, headers: Mapping[str, str], *, most_bytes: int = ENOUGH_BYTES
+    ) -> _Answer:
+        try:
+            answer = _run(self._request(method, target, content, {**self._headers, **headers}, most_bytes))
         except TimeoutError:
             raise self._error(f"no complete answer within {self._timeout_s:g} s", again=True) from None
         except (httpx.HTTPError, OSError) as error:
             raise self._error(str(error) or type(error).__name__, again=True) from None
         self._check(answer)
+        return answer
 
-    async def _request(self, content: bytes, headers: Mapping[str, str]) -> _Answer:
+    async def _request(
+        self, method: str, target: bytes, content: bytes, headers: Mapping[str, str], most_bytes: int
+    ) -> _Answer:
         # The path is not part of the URL here, because httpx logs URLs.
         async with (
             asyncio.timeout(self._timeout_s),
@@ -118,10 +151,10 @@ class Receiver:
                 headers={"User-Agent": "rankscope", "Accept-Encoding": "identity"},
             ) as http,
             http.stream(
-                "POST", self._server, content=content, headers=headers, extensions={"target": self._target}
+                method, self._server, content=content, headers=headers, extensions={"target": target}
             ) as answer,
         ):
-            return _Answer(answer.status_code, answer.headers, await _start_of(answer))
+            return _Answer(answer.status_code, answer.headers, await _start_of(answer, most_bytes))
 
     def _check(self, answer: _Answer) -> None:
         status = answer.status
@@ -130,13 +163,13 @@ class Receiver:
         message = f"status {status}: {answer.text}" if answer.text else f"status {status}"
         if 300 <= status < 400:
             message = f"status {status}: redirects are not followed; set the final address"
-            raise self._error(message, again=False)
-        after_s = _retry_after_s(answer.headers, time.time())
-        raise self._error(message, again=status not in FOR_GOOD, after_s=after_s, hint=_HINTS.get(status, ""))
+            raise self._error(message, again=False, status=status)
+        after_s, hint = _retry_after_s(answer.headers, time.time()), _HINTS.get(status, "")
+        raise self._error(message, again=status not in FOR_GOOD, after_s=after_s, hint=hint, status=status)
 
-    def _error(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "") -> HookError:
+    def _error(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "", status: int = 0) -> HookError:
         text = f"{self._name}: {one_line(without(self._secrets, message), 300)}"
-        return HookError(text, again=again, after_s=after_s, hint=hint)
+        return HookError(text, again=again, after_s=after_s, hint=hint, status=status)
 
 
 def _run(work: Coroutine[object, object, _Answer]) -> _Answer:
@@ -159,13 +192,13 @@ def _run_here(work: Coroutine[object, object, _Answer]) -> _Answer:
         loop.close()
 
 
-async def _start_of(answer: httpx.Response) -> str:
-    start = b""
+async def _start_of(answer: httpx.Response, most_bytes: int) -> str:
+    start = bytearray()
     async for piece in answer.aiter_raw():
         start += piece
-        if len(start) >= ENOUGH_BYTES:
+        if len(start) >= most_bytes:
             break
-    return start[:ENOUGH_BYTES].decode("utf-8", "replace")
+    return start[:most_bytes].decode("utf-8", "replace")
 
 
 def _retry_after_s(headers: httpx.Headers, now_s: float) -> float:

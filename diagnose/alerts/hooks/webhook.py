@@ -40,7 +40,7 @@ class WebhookHook:
     def __init__(self, name: str, table: Mapping[str, object]) -> None:
         keys = read_keys(WebhookKeys, name, table)
         if keys.envelope == "cloudevents" and keys.batch > 1:
-            raise UsageError(f"hook {name}: a CloudEvent contains a single notification", hint="remove batch")
+            raise UsageError(f"hook {name}: a CloudEvent can contain only one notification", hint="remove batch")
         self.name = name
         self.resend_s = keys.resend_s
         self.batch = keys.batch

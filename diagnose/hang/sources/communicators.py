@@ -63,9 +63,9 @@ def global_ranks(communicators: Iterable[Communicator], source: str) -> dict[Mem
     largest = [ranks for size, ranks in of_all if size == size_of_largest]
     if not largest or any(ranks != largest[0] for ranks in largest):
         shows = (
-            "communicators of all processes that number them differently"
+            "communicators with all processes, and they number the processes differently"
             if largest
-            else f"no communicator of all {len(members)} processes, so the numbers of the ranks are unknown"
+            else f"no communicator with all {len(members)} processes, so the numbers of the ranks are unknown"
         )
         raise UnreadableError(f"{source} shows {shows}", hint="use --logs, --dumps or --stacks, which name the ranks")
     return largest[0]

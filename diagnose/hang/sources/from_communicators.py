@@ -170,8 +170,9 @@ def evidence_from_inspector(texts: Iterable[tuple[str, bytes]]) -> HangEvidence:
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 num_bad += 1
     if not done:
+        where = f"record of NCCL Inspector in {', '.join(names[:3])}" if names else "file of NCCL Inspector"
         raise UnreadableError(
-            f"no record of NCCL Inspector in {', '.join(names[:3]) or 'no file'}",
+            f"no {where}",
             hint="give the folder set in NCCL_INSPECTOR_DUMP_DIR",
         )
     comms = [Communicator(uid=uid, size=size, ranks=tuple(_completed(found))) for (uid, size), found in done.items()]

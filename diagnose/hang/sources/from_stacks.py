@@ -100,7 +100,8 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
             below = []
         if not below:
             raise UsageError(
-                f"{name} is not a file or folder, or is empty", hint="--stacks DIR or FILE, as often as needed"
+                f"{name} is not a file or folder, or is empty",
+                hint="use --stacks with a file or folder; it can be repeated",
             )
         yield from (found for found in below if found.is_file())
 

@@ -48,7 +48,7 @@ class GroupLog:
             del self.works[max(self.works)]
 
     def add_counts(self, enqueued: int, completed: int) -> None:
-        """Counts of which more have completed than were enqueued are left out: torch 2.3 prints such for none."""
+        """Ignores counts with more completed than enqueued operations. torch 2.3 prints them without any operation."""
         enqueued, completed = max(enqueued, 0), max(completed, 0)
         if completed > enqueued:
             return

@@ -140,7 +140,7 @@ def _read(job: JobLog, file: IO[bytes] | BufferedIOBase, name: str) -> None:
     try:
         for number, raw in enumerate(lines_of(file)):
             if number >= MAX_FACTS:
-                job.notes.append(f"log: only the first {MAX_FACTS:,} lines with words of a stall were read of one file")
+                job.notes.append(f"log: only the first {MAX_FACTS:,} lines about a stall were read of one file")
                 break
             reader.take(raw[: 4 * MAX_LINE].decode(errors="replace"))
     finally:

@@ -20,6 +20,7 @@ from typing import Any
 from diagnose.hang.sources.communicators import MAX_COMMUNICATORS, CommRank, Communicator, Member, checked
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.files.access import read_input
+from telemetry.plain_errors import without_errno
 from telemetry.printable import one_line
 
 MAX_BYTES = 2**28
@@ -59,7 +60,9 @@ def read_ras(data: bytes, name: str) -> list[Communicator]:
             f"{name} is not an answer of NCCL RAS ({one_line(str(error), 120)})", hint="write one with: ncclras -f json"
         ) from None
     if len(found) > MAX_COMMUNICATORS:
-        raise UnreadableError(f"{name} has {len(found):,} communicators", hint="is it an answer of NCCL RAS?")
+        raise UnreadableError(
+            f"{name} has {len(found):,} communicators", hint="check that the file is an answer of NCCL RAS"
+        )
     return found
 
 
@@ -168,7 +171,7 @@ def _filled(comm: _TextComm, dead: set[Member]) -> Communicator:
         if not function:
             continue
         if sum(number for number, _, _ in rows) != len(counts):
-            raise ValueError(f"communicator {comm.uid} does not show all ranks that give no answer: use ncclras -v")
+            raise ValueError(f"communicator {comm.uid} does not list all ranks that give no answer: use ncclras -v")
         listed = {rank: count for _, count, ranks in rows for rank in ranks}
         unlisted = [count for number, count, ranks in rows if len(ranks) < number]
         for rank, of_rank in counts.items():
@@ -177,7 +180,7 @@ def _filled(comm: _TextComm, dead: set[Member]) -> Communicator:
             elif len(unlisted) == 1:
                 of_rank[function] = unlisted[0]
             elif rows:
-                raise ValueError(f"communicator {comm.uid} does not show which ranks differ: use ncclras -v")
+                raise ValueError(f"communicator {comm.uid} does not list the ranks that differ: use ncclras -v")
     known: dict[int, Member] = {rank: comm.members.get(rank, ("", rank, 0)) for rank in range(comm.size)}
     ranks = [CommRank(rank=rank, member=known[rank], counts=of_rank) for rank, of_rank in counts.items()]
     ranks += [
@@ -222,7 +225,7 @@ def ask_ras(host: str, port: int, within_s: float = ANSWER_S) -> bytes:
             return b"".join(_answer(connection, deadline_s))
     except (OSError, EOFError, OverflowError, ValueError) as error:
         raise UnreachableError(
-            f"NCCL RAS at {host}:{port}: {one_line(str(error), 120)}",
+            f"NCCL RAS at {host}:{port}: {one_line(without_errno(error), 120)}",
             hint=f"run this on a host of the job. RAS listens on localhost:{USUAL_PORT} (NCCL_RAS_ADDR)",
         ) from None
 

@@ -54,7 +54,7 @@ class InterfaceChoice:
 
     def __post_init__(self) -> None:
         if self.at_most < 1:
-            raise UsageError(f"at most {self.at_most} network interfaces", hint="select at least 1")
+            raise UsageError(f"at_most is {self.at_most} network interfaces", hint="use at least 1")
 
     def admits(self, name: str) -> bool:
         """Whether the name alone allows the interface."""

@@ -107,10 +107,10 @@ def unpacked(body: bytes, packing: str, limit_bytes: int) -> bytes:
     except zlib.error as error:
         raise UsageError(f"the body is not {packing}: {error}", hint="send the complete body again") from error
     if len(plain) > limit_bytes:
-        raise TooBigError(f"more than {limit_bytes} bytes after decompression")
+        raise TooBigError(f"the body has more than {limit_bytes} bytes after decompression")
     if not unpacker.eof or unpacker.unused_data:
         raise UsageError(
-            f"the {packing} body is truncated or has trailing bytes", hint=f"send one {packing} complete stream"
+            f"the {packing} body is truncated or has trailing bytes", hint=f"send one complete {packing} stream"
         )
     return plain
 

@@ -43,6 +43,8 @@ class Line:
     row: int
     """Place on the state page."""
     issued: int = 0
+    newest: tuple[int, int, int] = (0, 0, 0)
+    """Stage, start and size of the newest operation, as on the state page."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -62,6 +64,8 @@ class Flight:
     ended: bool = False
     wait_ns: int = 0
     """When the rank began to wait for it. 0: it has not waited."""
+    before: tuple[int, int, int] = (0, 0, 0)
+    """``newest`` of the line before it."""
 
 
 LEAST_ASYNCHRONOUS_NS = 500_000
@@ -124,11 +128,28 @@ class Operations:
             microbatch=microbatch,
             chunk=chunk,
             on_device=on_device and self._recorder.on_device(),
+            before=line.newest,
         )
-        self._show_issued(flight)
+        line.newest = (0 if stage is None else stage, flight.start_ns, size_bytes)
+        self._show_issued(line)
         if flight.on_device:
             flight.ticket = self._recorder.begin_on_device()
         return flight
+
+    def withdraw(self, flight: Flight) -> None:
+        """The operation was not issued, because its call raised an error. The next one gets its number. If the next one
+        was issued already, it cannot be withdrawn."""
+        line = flight.line
+        if flight.ended or line.issued != flight.op_seq:
+            return
+        flight.ended = True
+        line.issued -= 1
+        self.num_issued -= 1
+        line.newest = flight.before
+        self._show_issued(line)
+        if flight.ticket is not None:  # the clock needs an end: it follows a span without a stage, and records nothing
+            span = DeviceSpan(stage=None, issue_ns=flight.start_ns, step=flight.step)
+            self._recorder.end_on_device(flight.ticket, span)
 
     def wait_for(self, flight: Flight) -> None:
         """The rank now waits for the end of an operation."""
@@ -197,17 +218,15 @@ class Operations:
         if line.issued and line.row < layout.MAX_OPERATIONS:
             self._recorder.words[_first_word(line)] = _axes_word(mask)
 
-    def _show_issued(self, flight: Flight) -> None:
-        line = flight.line
+    def _show_issued(self, line: Line) -> None:
+        """Show the newest operation of a line."""
         if line.row >= layout.MAX_OPERATIONS:
             return
         words, first = self._recorder.words, _first_word(line)
         words[first] = _axes_word(line.mask)
-        words[first + 1] = 0 if flight.stage is None else flight.stage
+        words[first + 1], words[first + 5], words[first + 7] = line.newest
         words[first + 2] = line.peer
-        words[first + 5] = flight.start_ns
-        words[first + 7] = flight.size_bytes
-        words[first + 3] = flight.op_seq
+        words[first + 3] = line.issued
         words[layout.WORD_NUM_OPERATIONS] = min(len(self._lines), layout.MAX_OPERATIONS)
 
     def _show_completed(self, flight: Flight) -> None:

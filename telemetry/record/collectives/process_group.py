@@ -21,6 +21,7 @@ A group has the axes that the session's topology gives its ranks, or those in it
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
@@ -28,8 +29,9 @@ from weakref import WeakValueDictionary
 import torch
 import torch.distributed as dist
 
+from telemetry.record.collectives.arguments import cuda_device, received_bytes, size_bytes
 from telemetry.record.collectives.operations import Flight, Line, Operations
-from telemetry.record.collectives.stage_names import Operation, place_of, transfer_stage, transfer_stage_in_mesh
+from telemetry.record.collectives.stage_names import Operation, place_of
 from telemetry.record.collectives.torch_groups import (
     COLLECTIVES,
     PASSED_ON,
@@ -44,14 +46,12 @@ from telemetry.record.collectives.torch_groups import (
 from telemetry.record.collectives.traced_work import (
     Transfers,
     before_group,
-    cuda_device,
     end_completed,
     end_transfers,
     follow,
-    received_bytes,
     release_callbacks,
-    size_bytes,
     transfers_of,
+    withdraw,
 )
 from telemetry.record.recording import RECORDER, before_end, when_learned
 from telemetry.record.session import before_start, current_session, see_group
@@ -151,11 +151,7 @@ class TracedGroup(dist.ProcessGroup):
             return method(*arguments, **keywords)
         device = cuda_device(arguments)
         flight = self._issue_collective(operation, arguments, device)
-        if device is None:
-            return self._follow(method(*arguments, **keywords), flight, None)
-        noted = self._transfers.before(None, device)
-        work = method(*arguments, **keywords)
-        return self._follow(work, flight, self._transfers.after(None, device, noted))
+        return self._run(partial(method, *arguments, **keywords), flight, None, device)
 
     def send(self, tensors: list[torch.Tensor], dstRank: int, tag: int = 0) -> Any:
         return self._transfer(self.inner.send, tensors, dstRank, tag, sends=True)
@@ -171,8 +167,16 @@ class TracedGroup(dist.ProcessGroup):
         device = cuda_device(tensors)
         flight = self._issue_transfer(tensors, peer_index, device, sends=sends)
         peer = None if self._batch is not None else peer_index
+        return self._run(partial(method, tensors, peer_index, tag), flight, peer, device)
+
+    def _run(self, call: Callable[[], Any], flight: Flight | None, peer: int | None, device: int | None) -> Any:
         noted = self._transfers.before(peer, device)
-        work = method(tensors, peer_index, tag)
+        try:
+            work = call()
+        except Exception as error:
+            self._transfers.after(peer, device, noted, early=True)
+            withdraw([flight] if flight else [], OPERATIONS, error)
+            raise
         return self._follow(work, flight, self._transfers.after(peer, device, noted))
 
     def _issue_collective(self, operation: Operation, arguments: tuple[Any, ...], device: int | None) -> Flight | None:
@@ -188,24 +192,12 @@ class TracedGroup(dist.ProcessGroup):
     ) -> Flight | None:
         try:
             stage, microbatch, chunk = _described.pop(id(tensors[0]), (None, -1, -1))
-            line = self._line_to(peer_index, stage or self._transfer_stage(peer_index, sends=sends))
-            return OPERATIONS.issue(
-                line,
-                line.stage,
-                size_bytes(tensors),
-                microbatch=microbatch,
-                chunk=chunk,
-                on_device=device is not None,
-            )
+            if stage is None:
+                stage = self.place.transfer_stage(self.ranks, self.index, peer_index, self._topology, sends=sends)
+            line, size, on_device = self._line_to(peer_index, stage), size_bytes(tensors), device is not None
+            return OPERATIONS.issue(line, line.stage, size, microbatch=microbatch, chunk=chunk, on_device=on_device)
         except Exception:
             return None
-
-    def _transfer_stage(self, peer_index: int, *, sends: bool) -> Stage | None:
-        if self.place.purpose == "pp":
-            return transfer_stage(self.index, peer_index, len(self.ranks), sends=sends)
-        if self.place.purpose == "cp":
-            return Stage.CP_SEND_RECV
-        return transfer_stage_in_mesh(self.ranks[self.index], self.ranks[peer_index], self._topology, sends=sends)
 
     def _line_to(self, peer_index: int, stage: Stage | None) -> Line:
         if (key := (peer_index, stage)) not in self._lines:
@@ -233,11 +225,16 @@ class TracedGroup(dist.ProcessGroup):
 
     def _start_coalescing(self, device: torch.device) -> None:
         self.inner._start_coalescing(device)
-        self._batch = []  # operations of an earlier batch without an end are not followed any more
+        withdraw(self._batch or [], OPERATIONS)  # a batch that an error left without an end was not issued
+        self._batch = []
 
     def _end_coalescing(self, device: torch.device) -> Any:
         flights, self._batch = self._batch or [], None
-        work = self.inner._end_coalescing(device)
+        try:
+            work = self.inner._end_coalescing(device)
+        except Exception as error:
+            withdraw(flights, OPERATIONS, error)
+            raise
         return self._follow_all(work, flights, self._transfers.after(None, device.index, None))
 
     def split_group(self, *arguments: Any, **keywords: Any) -> dist.ProcessGroup | None:
@@ -249,7 +246,7 @@ class TracedGroup(dist.ProcessGroup):
         return traced_group(group, tuple(self.own_ranks[member] for member in members))
 
     def shutdown(self) -> None:
-        """torch waits only for hooks of groups of exactly its own type."""
+        """Wait for the hooks of ``inner`` first: torch waits only for hooks of groups of exactly its own type."""
         release_callbacks()
         with suppress(RuntimeError):  # the backend has none
             if self.inner._has_hooks():

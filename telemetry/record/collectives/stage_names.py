@@ -75,6 +75,16 @@ class Place:
             return Stage.EMBEDDING_GRADS_ALL_REDUCE if operation is Operation.ALL_REDUCE else None
         return COLLECTIVE_STAGES.get((self.purpose, operation))
 
+    def transfer_stage(
+        self, ranks: Sequence[int], index: int, peer_index: int, topology: Topology, *, sends: bool
+    ) -> Stage | None:
+        """The stage of a send or receive between two of the ``ranks`` of the group; None if it has none."""
+        if self.purpose == "pp":
+            return transfer_stage(index, peer_index, len(ranks), sends=sends)
+        if self.purpose == "cp":
+            return Stage.CP_SEND_RECV
+        return transfer_stage_in_mesh(ranks[index], ranks[peer_index], topology, sends=sends)
+
 
 def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Place:
     """Where the group of these global ranks lies: by the mesh, or by its description if it lies along no axes of the

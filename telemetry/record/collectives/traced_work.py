@@ -154,33 +154,12 @@ def end_transfers(flights: Sequence[Flight], operations: Operations) -> None:
             operations.end(flight, clock=SpanClock.TRANSFER, alone=len(flights) == 1)
 
 
-def size_bytes(arguments: Any) -> int:
-    """Bytes of the largest argument: what an all-gather gives, what a reduce-scatter takes."""
-    return max((_tensor_bytes(argument) for argument in arguments), default=0)
-
-
-def received_bytes(arguments: Any) -> int:
-    """Bytes of the first argument: what an all-to-all gives this rank. Ranks may receive unequal amounts."""
-    return _tensor_bytes(arguments[0]) if arguments else 0
-
-
-def _tensor_bytes(argument: Any) -> int:
-    if isinstance(argument, torch.Tensor):
-        return 0 if argument.is_sparse else argument.nbytes  # ranks may hold different numbers of values
-    if isinstance(argument, list | tuple):
-        return sum(_tensor_bytes(item) for item in argument)
-    return 0
-
-
-def cuda_device(arguments: Any) -> int | None:
-    """The CUDA device of the first tensor in an operation's arguments; None where there is no such tensor, and on the
-    host."""
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            return argument.device.index if argument.is_cuda else None
-        if isinstance(argument, list | tuple) and argument:
-            return cuda_device(argument)
-    return None
+def withdraw(flights: Sequence[Flight], operations: Operations, error: Exception | None = None) -> None:
+    """The call of these operations raised an error, so they were not issued. An error of the communication may come
+    after the issue: then they stay pending, because peers may wait in them."""
+    with suppress(Exception):
+        for flight in [] if isinstance(error, dist.DistError) else reversed(flights):
+            operations.withdraw(flight)
 
 
 class StreamPool:

@@ -8,11 +8,20 @@ SQL uses only features of both ClickHouse 18.16 and the current engine: no windo
     spans     single spans, also for OpenTelemetry       claims    which collector writes a rank, and what is stored
     hosts     samples and events of hosts                windows   windows of steps, and their roll-ups
     clocks    offsets between the clocks of hosts               profiles  profiles on demand
+    findings  the findings log, and the actions of people      curves    samples and marks for charts
 """
 
 from telemetry.stores.interface import Query
 from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
+from telemetry.stores.queries.curves import MarkColumns, SampleCurves, SampleMedians, SampleNames
+from telemetry.stores.queries.findings import (
+    FindingActions,
+    FindingCount,
+    FindingDecisions,
+    Findings,
+    UnresolvedFindings,
+)
 from telemetry.stores.queries.heat_map import HeatCells, StageGroups, StragglerScan
 from telemetry.stores.queries.histories import RunFirstSteps, RunMarks, RunStepTimes
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples, RunDecisions
@@ -26,7 +35,6 @@ from telemetry.stores.queries.reports import (
     LargestSamples,
     Marks,
     News,
-    SampleCurves,
     Samples,
 )
 from telemetry.stores.queries.runs import (
@@ -62,11 +70,12 @@ QUERIES: dict[str, type[Query]] = {
     for query in (
         Runs, StoredRuns, Ranks, Steps, InterruptedSteps, LastSteps, RankSteps, Spans, Lanes, OperationColumns,
         StageTotals, RankStageStats, RankStageMeans, StageCounts, StageSteps, HeatCells, StageGroups, StragglerScan,
-        Samples, LargestSamples, SampleCurves, Marks, Heartbeats, Evidence, EvidenceCount, News, HighWater,
-        HostSamples, HostEvents,
+        Samples, LargestSamples, SampleNames, SampleCurves, SampleMedians, Marks, MarkColumns, Heartbeats, Evidence,
+        EvidenceCount, News, HighWater, HostSamples, HostEvents,
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
         RunSteps, RunFirstSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts,
-        AlertLooks, ProfileRequests, ProfileStates, ProfileParts,
+        AlertLooks, ProfileRequests, ProfileStates, ProfileParts, Findings, FindingCount, FindingActions,
+        FindingDecisions, UnresolvedFindings,
     )
 }  # fmt: skip
 """Queries that are allowed over the wire: name -> query."""
@@ -80,6 +89,10 @@ __all__ = [
     "ClockHistory",
     "Evidence",
     "EvidenceCount",
+    "FindingActions",
+    "FindingCount",
+    "FindingDecisions",
+    "Findings",
     "Heartbeats",
     "HeatCells",
     "HighWater",
@@ -92,6 +105,7 @@ __all__ = [
     "Lanes",
     "LargestSamples",
     "LastSteps",
+    "MarkColumns",
     "Marks",
     "MeetingSpans",
     "News",
@@ -118,6 +132,8 @@ __all__ = [
     "RunWallTimes",
     "Runs",
     "SampleCurves",
+    "SampleMedians",
+    "SampleNames",
     "Samples",
     "Spans",
     "StageCounts",
@@ -128,5 +144,6 @@ __all__ = [
     "StoredRuns",
     "StragglerScan",
     "TraceSpans",
+    "UnresolvedFindings",
     "in_portions",
 ]

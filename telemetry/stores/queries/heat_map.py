@@ -18,6 +18,8 @@ from telemetry.stores.queries.windows import (
 )
 
 MAX_ROLES = 65536
+MAX_ORDER = 32_768
+"""An SQL text with more numbers is longer than a server accepts by default."""
 Time = Literal["duration_ns", "cpu_ns"]
 """The time that is compared."""
 Peers = Literal["pipeline_rank", "dp_group", "tp_group", "axes_group"]
@@ -48,13 +50,13 @@ OWN_STAGES = tuple(
 class HeatCells(Fields):
     """One stage, ranks by steps, in at most ``max_rows`` rows and ``max_columns`` columns. A cell shows its worst rank.
 
-    A row contains neighbouring ranks, a column neighbouring steps. If a column contains a window or more, the first and
-    the last column may reach beyond the given steps. The time of a rank in a column is its mean over the steps in which
-    it had the stage. So the value does not depend on the width of the column.
+    A row contains neighbouring ranks of ``order``, a column neighbouring steps. If a column contains a window or more,
+    the first and the last column may reach beyond the given steps. The time of a rank in a column is its mean over the
+    steps in which it had the stage. So the value does not depend on the width of the column.
 
-    Columns: rank (the first of the row), step (the first of the column), hottest_rank (the worst rank; any if several
-    are equal), its mean_ns, and its ratio (mean_ns / median of its peers in the column, without the rank itself; NaN
-    without peers). Ordered by rank, step.
+    Columns: rank (the place in ``order`` of the first rank of the row), step (the first of the column), hottest_rank
+    (the worst rank; any if several are equal), its mean_ns, and its ratio (mean_ns / median of its peers in the column,
+    without the rank itself; NaN without peers). Ordered by rank, step.
     """
 
     run_id: str
@@ -81,6 +83,8 @@ class HeatCells(Fields):
     """The worst rank of a cell has most of this. ``lead_ns``: how much less than the median of its peers it took."""
     role_numbers: tuple[int, ...] = ()
     """A number for each rank: ranks with other numbers are no peers. Empty: all may be peers."""
+    order: tuple[int, ...] = ()
+    """The ranks that are shown, in this order. Others are only peers. Empty: all ranks, ascending."""
 
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
@@ -94,6 +98,10 @@ class HeatCells(Fields):
         assert self.worst in _SCORES, self.worst
         if not all(0 <= role < MAX_ROLES for role in self.role_numbers):
             raise UsageError("a role has no valid number", hint=f"number roles from 0 to {MAX_ROLES - 1}")
+        if len({*self.order}) < len(self.order) or not all(0 <= rank < self.num_ranks for rank in self.order):
+            raise UsageError("order is not valid", hint=f"name each rank from 0 to {self.num_ranks - 1} once")
+        if len(self.order) > MAX_ORDER:
+            raise UsageError(f"{len(self.order)} ranks cannot be ordered", hint=f"order at most {MAX_ORDER} ranks")
         if not self.pp_stride:
             object.__setattr__(self, "pp_stride", self.tp)
 
@@ -103,7 +111,7 @@ class HeatCells(Fields):
 
     @property
     def ranks_a_row(self) -> int:
-        return row_ranks(self.num_ranks, self.max_rows)
+        return row_ranks(len(self.order) or self.num_ranks, self.max_rows)
 
     @property
     def _group(self) -> str:
@@ -120,17 +128,27 @@ class HeatCells(Fields):
         offsets = (f"modulo(intDiv(member, {stride}), {degree}) * {stride}" for degree, stride in axes)
         return " - ".join(["member", *offsets])
 
+    def _placed(self, scored: str) -> tuple[str, str]:
+        """SQL for the place of a rank in ``order``, and for the rows of ``scored`` that are shown."""
+        if not self.order:
+            return "member", f"({scored})"
+        places = dict(zip(self.order, range(1, len(self.order) + 1), strict=True))
+        listed = ",".join(str(places.get(rank, 0)) for rank in range(self.num_ranks))
+        place = f"toInt64(arrayElement([{listed}], member + 1)) - 1 AS place"  # 0 beyond the array
+        return "place", f"(SELECT member, number, mean, times_peers, score, {place} FROM ({scored})) WHERE place >= 0"
+
     def sql(self) -> str:
         width, depth = self.steps_a_column, self.ranks_a_row
         score = _SCORES[self.worst]
         sums = _by_window(width, self.time) if width >= WINDOW_STEPS else _by_step(width, self.time)
         scored = f"SELECT member, number, mean, times_peers, {score} AS score FROM ({_with_ratio(sums, self._group)})"
+        place, shown = self._placed(scored)
         return f"""
         SELECT toUInt32(row * {depth}) AS rank, toUInt32(number * {width}) AS step, hottest_rank, mean_ns, ratio
         FROM (
-            SELECT intDiv(member, {depth}) AS row, number, argMax(member, score) AS hottest_rank,
+            SELECT intDiv({place}, {depth}) AS row, number, argMax(member, score) AS hottest_rank,
                 argMax(mean, score) AS mean_ns, argMax(times_peers, score) AS ratio
-            FROM ({scored})
+            FROM {shown}
             GROUP BY row, number
         )
         ORDER BY rank, step

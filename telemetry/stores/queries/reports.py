@@ -90,45 +90,6 @@ class LargestSamples(Fields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampleCurves(Fields):
-    """Points of a chart of metrics over many steps, from the highest rank that reports each metric.
-
-    For every column of steps: the first and last value, the lowest and highest finite value, and the first value that
-    is not finite (M4 aggregation, Jugel et al., VLDB 2014).
-
-    Columns: metric, step, value; ordered by metric, step.
-    """
-
-    run_id: str
-    attempt: int
-    metrics: tuple[str, ...]
-    column_steps: int
-    first_step: int = 0
-    last_step: int = LAST_STEP
-
-    def sql(self) -> str:
-        wanted = f"{IN_WINDOW}{among('metric', 'metrics', self.metrics)}"
-        highest_rank = f"SELECT metric, max(rank) FROM samples WHERE {wanted} GROUP BY metric"
-        return f"""
-        SELECT DISTINCT metric, point.1 AS step, point.2 AS value
-        FROM (
-            SELECT metric, arrayJoin([first, last, if(num_finite > 0, lowest, first),
-                if(num_finite > 0, highest, first), if(num > num_finite, wrong, first)]) AS point
-            FROM (
-                SELECT metric, count() AS num, countIf(isFinite(value)) AS num_finite,
-                    argMin((step, value), step) AS first, argMax((step, value), step) AS last,
-                    argMinIf((step, value), value, isFinite(value)) AS lowest,
-                    argMaxIf((step, value), value, isFinite(value)) AS highest,
-                    argMinIf((step, value), step, NOT isFinite(value)) AS wrong
-                FROM samples WHERE {wanted} AND (metric, rank) IN ({highest_rank})
-                GROUP BY metric, intDiv(step, greatest(%(column_steps)s, 1))
-            )
-        )
-        ORDER BY metric, step
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Marks(Fields):
     """The newest marks of a window of steps, in time order. Columns: rank, step, at_ns, name, text."""
 

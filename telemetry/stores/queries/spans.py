@@ -131,12 +131,14 @@ class OperationColumns(Fields):
     last_step: int
     stages: tuple[int, ...] = ()
     """Codes; empty: all."""
+    ranks: tuple[int, ...] = ()
+    """Empty: all."""
     sizes: bool = False
 
     def sql(self) -> str:
         size = ", size_bytes" if self.sizes else ""
         return f"""
         SELECT stage, step, rank, chunk, microbatch, peer, start_ns, duration_ns, cpu_ns{size}
-        FROM spans WHERE {IN_WINDOW}{among("stage", "stages", self.stages)}
+        FROM spans WHERE {IN_WINDOW}{among("stage", "stages", self.stages)}{among("rank", "ranks", self.ranks)}
         ORDER BY stage, step, rank, start_ns, seq
         """

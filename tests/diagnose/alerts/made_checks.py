@@ -3,10 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from diagnose.alerts.check import Check, RunFindings, Sighting
-from diagnose.alerts.life import Delivery, State, advance
+from diagnose.alerts.check import Check
+from diagnose.alerts.life import State, advance
+from diagnose.alerts.log import LogRow
 from diagnose.alerts.notice import Notice, Status
+from diagnose.alerts.onset import Onset
+from diagnose.alerts.quiet import Quiets
 from diagnose.alerts.rules import DEFAULTS, Flapping, Policy, Rule
+from diagnose.alerts.sending import Delivery
+from diagnose.alerts.sightings import RunFindings, Sighting
 from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
 
 SECOND_NS = 1_000_000_000
@@ -52,7 +57,7 @@ def policy(*, hooks: tuple[str, ...] = ("log",), resend_s: float = 0.0, dashboar
 
 
 def quick(*, for_s: float = 0, keep_firing_for_s: float = 60, **more: object) -> Policy:
-    """Rules of the same two times for all kinds."""
+    """The same two times for the rules of all kinds."""
     usual = policy(**more)  # type: ignore[arg-type]
     rule = Rule(for_s=for_s, keep_firing_for_s=keep_firing_for_s, hooks=("log",))
     return replace(usual, rules={kind: replace(rule, hooks=usual.rules[kind].hooks) for kind in usual.rules})
@@ -66,6 +71,8 @@ class Watched:
         self.state = state or State()
         self.now_s = 0.0
         self.deliveries: list[Delivery] = []
+        self.log: list[LogRow] = []
+        self.quiets = Quiets()
 
     @property
     def told(self) -> list[Notice]:
@@ -73,11 +80,18 @@ class Watched:
         return [delivery.notice for delivery in self.deliveries]
 
     def sees(
-        self, *findings: Finding, after_s: float = 5, has_known_time: bool = True, step_s: float = 1.0
+        self,
+        *findings: Finding,
+        after_s: float = 5,
+        has_known_time: bool = True,
+        step_s: float = 1.0,
+        onset: Onset | None = None,
+        has_ended: bool = False,
     ) -> list[Notice]:
-        """The notices of a check, ``after_s`` after the one before."""
-        sightings = tuple(Sighting(finding=one, has_known_time=has_known_time) for one in findings)
-        return self._advance(after_s, runs=(RunFindings(run_id=RUN, attempt=0, step_s=step_s, sightings=sightings),))
+        """The notices of a check, ``after_s`` after the previous check."""
+        sightings = tuple(Sighting(finding=one, has_known_time=has_known_time, onset=onset) for one in findings)
+        run = RunFindings(run_id=RUN, attempt=0, step_s=step_s, sightings=sightings, has_ended=has_ended)
+        return self._advance(after_s, runs=(run,), quiets=self.quiets)
 
     def is_blind(self, after_s: float = 5) -> list[Notice]:
         """The store did not answer."""
@@ -101,6 +115,7 @@ class Watched:
         outcome = advance(self.state, Check(now_ns=now_ns, **check), self.rules)  # type: ignore[arg-type]
         self.state = outcome.state
         self.deliveries += outcome.deliveries
+        self.log += outcome.log
         return [delivery.notice for delivery in outcome.deliveries]
 
 

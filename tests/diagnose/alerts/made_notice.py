@@ -1,4 +1,4 @@
-"""A notice made by hand: rank 5 holds a collective up."""
+"""A notice made by hand: rank 5 delays a collective."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ _NOTICE = Notice(
 
 
 def made_notice(**changes: Any) -> Notice:
-    """The notice with ``changes``. ``labels`` are added to those that it has; resolved without an end gets one."""
+    """The notice with ``changes``. ``labels`` are added to its own. A resolved notice without an end time gets one."""
     changes["labels"] = {**LABELS, **changes.get("labels", {})}
     if changes.get("status") is Status.RESOLVED:
         changes = {"ends_ns": ENDS_NS, **changes}

@@ -1,4 +1,4 @@
-"""Simulated runs in a real store, as if they had just been recorded, and what agents say of their ranks."""
+"""Simulated runs in a real store, as if they had just been recorded, and heartbeats of their ranks."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order: nothing is told twice, and all that was told is taken back."""
+"""Random sequences of checks: no alert is sent twice, and every sent alert is resolved."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ def play(watched: Watched, sequence: Sequence[tuple[str, float, list[Finding]]],
 
 
 def restarted(state: State) -> State:
-    """As another process reads what this one wrote."""
+    """The state as another process reads it from its stored text."""
     return replace(state, alerts={name: read_alert(alert_text(one)) for name, one in state.alerts.items()})
 
 
@@ -57,9 +57,7 @@ def by_fingerprint(notices: Sequence[Notice]) -> dict[str, list[Notice]]:
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(checks, max_size=25), st.booleans())
-def test_each_alert_is_told_in_order_and_taken_back(
-    sequence: list[tuple[str, float, list[Finding]]], real: bool
-) -> None:
+def test_each_alert_is_sent_in_order_and_resolved(sequence: list[tuple[str, float, list[Finding]]], real: bool) -> None:
     watched = Watched(policy(resend_s=20) if real else quick(for_s=FOR_S, keep_firing_for_s=KEEP_S, resend_s=20))
     play(watched, sequence)
     watched.quietly(1000)
@@ -80,6 +78,16 @@ def test_each_alert_is_told_in_order_and_taken_back(
                 assert notice.labels == fires.labels
                 fires = fires if notice.repeated else notice
         assert fires is None
+    for states in changes(watched).values():
+        assert states == ["raised", *["worse"] * (len(states) - 2), "resolved"]
+
+
+def changes(watched: Watched) -> dict[tuple[str, int], list[str]]:
+    """The states of each finding of the log, in order."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for row in watched.log:
+        found.setdefault((row["fingerprint"], row["raised_ns"]), []).append(row["state"])
+    return found
 
 
 def worse(notice: Notice, before: Notice) -> bool:
@@ -89,24 +97,27 @@ def worse(notice: Notice, before: Notice) -> bool:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(checks, max_size=25))
-def test_a_restart_between_any_two_looks_changes_nothing(sequence: list[tuple[str, float, list[Finding]]]) -> None:
+def test_restart_between_any_two_checks_does_not_change_notices_state_or_log(
+    sequence: list[tuple[str, float, list[Finding]]],
+) -> None:
     one, other = Watched(policy(resend_s=20)), Watched(policy(resend_s=20))
     play(one, sequence)
     play(other, sequence, restarts=True)
     assert one.deliveries == other.deliveries
     assert one.state == other.state
+    assert one.log == other.log
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from([5, 5, 5, 20, 90]), st.booleans()), max_size=60))
-def test_an_incident_is_told_once_and_none_goes_untold(looks_at_one: list[tuple[int, bool]]) -> None:
-    """An incident ends where nothing is seen for as long as an alert is kept firing."""
+def test_each_incident_is_sent_once(looks_at_one: list[tuple[int, bool]]) -> None:
+    """An incident ends when its finding is absent for the keep-firing time."""
     watched = Watched(no_damping())
     straggler, incidents, unseen_s, fires = finding(Kind.COMPUTE_STRAGGLER, 5), 0, 10.0**9, []
     for after_s, seen in looks_at_one:
         told = watched.sees(*([straggler] if seen else []), after_s=after_s)
         fires += [notice for notice in told if notice.status is Status.FIRING]
-        # Quiet is what two checks in a row did not show.
+        # The quiet time starts at the first check that does not show the finding.
         unseen_s = 0.0 if seen and unseen_s < 0 else unseen_s
         if seen:
             incidents += unseen_s >= KEEP_S

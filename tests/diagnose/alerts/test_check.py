@@ -1,17 +1,18 @@
-"""Which runs are looked at, and what of their findings holds now."""
+"""Which runs are checked, and which of their findings are current."""
 
 import time
 
 import pytest
 
 from diagnose.alerts import check as checking
-from diagnose.alerts.check import Check, RunChecker, RunFindings
+from diagnose.alerts.check import Check, RunChecker
 from diagnose.alerts.notice import ErrorReports
+from diagnose.alerts.sightings import RunFindings
 from telemetry.host_metrics import Happening
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, StoreReader
-from telemetry.stores.queries import OperationColumns, Ranks
+from telemetry.stores.queries import OperationColumns, Ranks, Steps
 from tests.diagnose.alerts.made_store import put_beats, put_run
 from tests.telemetry.made_rows import insert, made
 
@@ -33,7 +34,7 @@ def named(run: RunFindings) -> set[tuple[str, tuple[int, ...]]]:
     return {(str(one.finding.kind), tuple(one.finding.ranks)) for one in run.sightings}
 
 
-def test_a_slow_rank_is_seen_and_dated(store: EmbeddedStore) -> None:
+def test_check_reports_a_slow_rank_and_the_step_time_of_its_run(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW)
     (run,) = check(store).runs
     assert (run.run_id, run.attempt) == ("monday", 0)
@@ -42,7 +43,7 @@ def test_a_slow_rank_is_seen_and_dated(store: EmbeddedStore) -> None:
 
 
 @pytest.mark.parametrize("num_steps", [30, 230])
-def test_a_rank_that_is_slow_for_twelve_steps_is_seen_however_long_the_run(
+def test_check_reports_a_rank_slow_for_twelve_steps_in_a_short_and_a_long_run(
     store: EmbeddedStore, num_steps: int
 ) -> None:
     put_run(store, "monday", f"{SLOW},first_step={num_steps - 12}", num_steps=num_steps)
@@ -50,13 +51,38 @@ def test_a_rank_that_is_slow_for_twelve_steps_is_seen_however_long_the_run(
     assert ("compute-straggler", (5,)) in named(run)
 
 
-def test_what_is_over_is_not_seen(store: EmbeddedStore) -> None:
+def test_check_does_not_report_a_straggler_that_has_recovered(store: EmbeddedStore) -> None:
     put_run(store, "monday", f"{SLOW},first_step=60,last_step=100", num_steps=140)
     (run,) = check(store).runs
     assert not [one for one in named(run) if one[0] == "compute-straggler"]
 
 
-def test_a_run_that_ended_in_good_order_is_over(store: EmbeddedStore) -> None:
+def test_onset_of_a_finding_is_the_step_and_wall_time_at_which_the_fault_began(store: EmbeddedStore) -> None:
+    put_run(store, "monday", f"{SLOW},first_step=180", num_steps=230)
+    (run,) = check(store).runs
+    (onset, *_) = sorted(
+        (one.onset for one in run.sightings if one.finding.kind == "compute-straggler" and one.onset),
+        key=lambda onset: (not onset.is_exact, onset.step),
+    )
+    assert onset.is_exact
+    assert 175 <= onset.step <= 185
+    steps = StoreReader(store).read(Steps(run_id="monday", attempt=0)).to_pylist()
+    assert onset.at_ns == next(row["start_ns"] for row in steps if row["step"] == onset.step)
+
+
+def test_check_of_a_dead_run_does_not_report_its_straggler(store: EmbeddedStore) -> None:
+    put_run(store, "monday", SLOW)
+    put_beats(store, "monday", ended=False)
+    assert ("compute-straggler", (5,)) in named(*check(store).runs)
+    now_ns = time.time_ns()
+    died = [{"rank": rank, "at_ns": now_ns, "beat_ns": now_ns, "ended": 2} for rank in range(8)]
+    insert(store, "heartbeats", made("heartbeats", died), run_id="monday")
+    (run,) = check(store).runs
+    assert run.has_ended
+    assert ("compute-straggler", (5,)) not in named(run)
+
+
+def test_check_skips_a_run_that_ended_normally(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW)
     put_beats(store, "monday", ended=False)
     assert check(store).runs
@@ -64,20 +90,20 @@ def test_a_run_that_ended_in_good_order_is_over(store: EmbeddedStore) -> None:
     assert not check(store).runs
 
 
-def test_a_run_that_nobody_heard_of_for_an_hour_is_over(store: EmbeddedStore) -> None:
+def test_check_skips_a_run_without_data_for_more_than_an_hour(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW)
     assert check(store, after_s=3000).runs
     assert not check(store, after_s=4000).runs
 
 
-def test_a_run_that_stands_still_is_alive_while_its_agent_speaks(store: EmbeddedStore) -> None:
+def test_check_includes_a_stalled_run_while_its_agent_sends_heartbeats(store: EmbeddedStore) -> None:
     put_run(store, "monday", SLOW, ended_s=7200)
     assert not check(store).runs
     put_beats(store, "monday", ended=False)
     assert check(store).runs
 
 
-def test_one_run_that_cannot_be_looked_at_spoils_no_other(
+def test_run_that_cannot_be_diagnosed_is_reported_once_and_other_runs_are_checked(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_run(store, "monday", SLOW)
@@ -102,14 +128,14 @@ def test_one_run_that_cannot_be_looked_at_spoils_no_other(
     assert said[1:] == ["run monday/0: diagnosed again"]
 
 
-def test_an_empty_store_has_nothing_to_tell(store: EmbeddedStore) -> None:
+def test_check_of_an_empty_store_finds_no_runs_and_does_not_fail(store: EmbeddedStore) -> None:
     seen = check(store)
     assert not seen.runs
     assert not seen.failed
     assert not seen.blind
 
 
-def test_a_job_that_died_is_not_diagnosed_again_until_something_new_is_known(
+def test_run_without_new_data_is_not_diagnosed_again_until_new_data_arrives(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_run(store, "dead", SLOW)
@@ -134,7 +160,7 @@ def test_a_job_that_died_is_not_diagnosed_again_until_something_new_is_known(
     assert len(asked) > done
 
 
-def test_of_a_job_that_is_silent_only_its_row_is_asked_for_half_a_minute_long(
+def test_check_sends_only_the_runs_query_for_half_a_minute_when_a_run_is_silent(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_run(store, "dead", SLOW, ended_s=300)
@@ -162,7 +188,7 @@ def test_of_a_job_that_is_silent_only_its_row_is_asked_for_half_a_minute_long(
     assert "OperationColumns" in asked
 
 
-def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(
+def test_check_covers_the_newest_runs_and_marks_the_others_as_failed_when_there_are_too_many(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "MOST_RUNS", 2)
@@ -173,10 +199,10 @@ def test_of_too_many_runs_the_newest_are_looked_at_and_the_others_are_not_over(
     assert len(seen.runs) == 2
     assert len(seen.failed) == 2
     assert not seen.failed & {(run.run_id, run.attempt) for run in seen.runs}
-    assert said == ["4 runs are active: only the newest 2 are checked, alerts of the others do not change"]
+    assert said == ["4 runs are active: only the newest 2 are checked; alerts of the others do not change"]
 
 
-def test_a_job_that_is_silent_makes_no_news(store: EmbeddedStore) -> None:
+def test_news_changes_with_a_link_loss_of_an_active_run_but_not_of_a_silent_run(store: EmbeddedStore) -> None:
     for name in ("living", "silent"):
         put_run(store, name, ended_s=0 if name == "living" else 300)
     put_beats(store, "living", ended=False)

@@ -1,4 +1,4 @@
-"""`rankscope alerts test` and `list`, as people use them."""
+"""The commands `rankscope alerts test` and `rankscope alerts list`."""
 
 import signal
 import subprocess
@@ -37,12 +37,12 @@ def rules(tmp_path: Path) -> Path:
     return written
 
 
-def asked(*arguments: object) -> Result:
+def run_alerts(*arguments: object) -> Result:
     return CliRunner().invoke(alerts_app, [str(one) for one in arguments])
 
 
-def test_a_hook_is_tried_with_a_sample_and_its_end_under_a_name_to_look_for(rules: Path) -> None:
-    answer = asked("test", "lines", "--config", rules)
+def test_alerts_test_sends_a_sample_alert_and_its_end_and_prints_the_sample_run(rules: Path) -> None:
+    answer = run_alerts("test", "lines", "--config", rules)
     fires, is_over = (rules.parent / "told.log").read_text().splitlines()
     (run,) = (word for word in fires.split() if word.startswith("run_id=sample-"))
     assert (fires.split()[1], is_over.split()[1]) == ("firing", "resolved")
@@ -54,7 +54,7 @@ def test_a_hook_is_tried_with_a_sample_and_its_end_under_a_name_to_look_for(rule
     ]
 
 
-def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules: Path) -> None:
+def test_alerts_test_with_hold_resolves_the_sample_alert_on_sigint(rules: Path) -> None:
     told = rules.parent / "told.log"
     with subprocess.Popen([*ALERTS, "test", "lines", "--config", str(rules), "--hold", "600"]) as held:
         until(lambda: told.is_file() and told.read_text(), what="the sample", seconds=60)
@@ -68,33 +68,33 @@ def test_a_sample_that_is_held_ends_when_nobody_wants_to_see_it_any_longer(rules
     ("hook", "kind", "said", "hint"),
     [
         ("refuses", UsageError, "exit status 65: not like this", "Check the section [hooks.refuses]"),
-        ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "is the receiver running"),
+        ("nobody", UnreachableError, "hook nobody: http://127.0.0.1:1: ", "check that the receiver runs"),
         ("pager", UsageError, "unknown hook 'pager'", "hooks in the settings: lines, refuses, nobody"),
     ],
 )
-def test_what_keeps_a_sample_from_arriving_is_told_with_a_hint(
+def test_alerts_test_reports_a_failing_or_unknown_hook_with_a_hint(
     rules: Path, hook: str, kind: type[UsageError], said: str, hint: str
 ) -> None:
-    error = asked("test", hook, "--config", rules).exception
+    error = run_alerts("test", hook, "--config", rules).exception
     assert isinstance(error, kind)
     assert said in error.message
     assert hint in error.hint
 
 
-def test_without_a_file_of_rules_a_hook_of_that_name_is_asked_for_in_one() -> None:
-    error = asked("test", "pager").exception
+def test_alerts_test_suggests_config_for_an_unknown_hook_without_a_settings_file() -> None:
+    error = run_alerts("test", "pager").exception
     assert isinstance(error, UsageError)
     assert error.hint == "hooks in the settings: log; --config FILE names others"
 
 
-def test_where_no_watcher_ever_was_the_list_says_so(tmp_path: Path) -> None:
-    answer = asked("list", "--state", tmp_path / "alerts.sqlite")
+def test_alerts_list_reports_a_missing_state_and_creates_no_file(tmp_path: Path) -> None:
+    answer = run_alerts("list", "--state", tmp_path / "alerts.sqlite")
     assert answer.exit_code == 0
     assert "no alerts: no watcher has kept any in" in answer.stdout
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list_says_what_each_costs_what_to_do_and_by_what_it_is_held_back() -> None:
+def test_alert_list_shows_cost_next_step_and_suppressing_alert() -> None:
     watched = Watched(quick())
     watched.sees(finding(Kind.NIC_FLAP, 3, device="eth0"), finding(Kind.COMPUTE_STRAGGLER, 40))
     watched.quietly(120, finding(Kind.NIC_FLAP, 3, device="eth0"))

@@ -1,4 +1,4 @@
-"""What a watcher tells its collector: what stands, what is over, and which runs it looked at."""
+"""What a watcher publishes to its collector: active alerts, ended alerts, and the runs that it checked."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 
 from diagnose.alerts.alert import read_alert
-from diagnose.alerts.check import Check, RunFindings
+from diagnose.alerts.check import Check
 from diagnose.alerts.life import State
 from diagnose.alerts.notice import ErrorReports
 from diagnose.alerts.publish import EVERY_NS, Publisher
+from diagnose.alerts.sightings import RunFindings
 from diagnose.findings import Kind
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
@@ -26,7 +27,7 @@ def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
 
 
 class Sender:
-    """A publisher and what it complained of."""
+    """A publisher and its error reports."""
 
     def __init__(self, reader: object, state: State | None = None) -> None:
         self.reader = reader
@@ -46,7 +47,7 @@ def phases(collector: CollectorClient) -> list[str]:
     return [str(phase) for phase in collector.read(Alerts())["phase"].to_pylist()]
 
 
-def test_an_alert_is_told_from_its_beginning_to_its_end(collector: CollectorClient) -> None:
+def test_publisher_sends_an_alert_as_firing_and_later_as_resolved(collector: CollectorClient) -> None:
     watched, sender = Watched(quick(for_s=5)), Sender(collector)
     trouble = finding(Kind.COMPUTE_STRAGGLER, 5)
     for _ in range(2):
@@ -62,7 +63,9 @@ def test_an_alert_is_told_from_its_beginning_to_its_end(collector: CollectorClie
     assert sender.errors == []
 
 
-def test_what_was_pending_and_did_not_last_is_no_more_even_after_a_restart(collector: CollectorClient) -> None:
+def test_pending_alert_that_did_not_last_is_removed_from_the_collector_after_a_restart(
+    collector: CollectorClient,
+) -> None:
     watched = Watched(quick(for_s=60))
     watched.sees(finding(Kind.COMPUTE_STRAGGLER, 5))
     Sender(collector).publishes(watched)
@@ -75,7 +78,7 @@ def test_what_was_pending_and_did_not_last_is_no_more_even_after_a_restart(colle
 
 
 class Refusing:
-    """A collector that takes nothing until it is told to."""
+    """A collector that rejects all rows while ``refuses``."""
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
@@ -90,7 +93,7 @@ class Refusing:
         return None
 
 
-def test_a_collector_that_refuses_is_told_of_once_asked_rarely_and_told_everything_later() -> None:
+def test_refusing_collector_is_reported_once_retried_rarely_and_updated_later() -> None:
     watched, refusing = Watched(quick()), Refusing()
     sender = Sender(refusing)
     for _ in range(6):
@@ -107,7 +110,7 @@ def test_a_collector_that_refuses_is_told_of_once_asked_rarely_and_told_everythi
     assert sender.errors[1:] == ["the dashboard receives alerts again"]
 
 
-def test_what_goes_on_is_told_again_every_quarter_of_a_minute() -> None:
+def test_firing_alert_is_published_again_every_15_seconds() -> None:
     watched, taking = Watched(quick()), Refusing()
     taking.refuses = False
     sender = Sender(taking)
@@ -118,7 +121,7 @@ def test_what_goes_on_is_told_again_every_quarter_of_a_minute() -> None:
     assert all(table["phase"].to_pylist() == ["firing", "looked"] for table in taking.tables)
 
 
-def test_a_store_that_is_only_read_is_told_nothing() -> None:
+def test_publisher_reports_no_error_when_the_store_is_read_only() -> None:
     watched, sender = Watched(quick()), Sender(object())
     watched.sees(finding(Kind.DEAD_RANK, 5))
     sender.publishes(watched)

@@ -1,4 +1,4 @@
-"""The file of rules and hooks: what it may say, and how it is told what it may not."""
+"""The settings file with rules and hooks: its valid values, and the errors for invalid ones."""
 
 import os
 import re
@@ -19,13 +19,13 @@ def test_every_kind_of_finding_has_a_rule() -> None:
     assert set(DEFAULTS) == set(Kind)
 
 
-def test_without_a_file_all_kinds_go_to_the_log() -> None:
+def test_all_kinds_are_sent_to_the_log_hook_without_a_settings_file() -> None:
     settings = default_settings()
     assert {rule.hooks for rule in settings.rules.values()} == {("log",)}
     assert [hook.name for hook in make_hooks(settings)] == ["log"]
 
 
-def test_a_kinds_own_rule_goes_before_that_of_all_and_that_before_what_is_built_in() -> None:
+def test_rule_of_a_kind_overrides_the_common_rule_and_that_overrides_the_default() -> None:
     text = (
         TWO_HOOKS + '[rules]\nkeep_firing_for = "2m"\nhooks = ["more"]\n[rules.nic-flap]\nfor = 1.5\nseverity = "info"'
     )
@@ -37,7 +37,7 @@ def test_a_kinds_own_rule_goes_before_that_of_all_and_that_before_what_is_built_
     assert rules["dead-rank"].for_s == DEFAULTS[Kind.DEAD_RANK].for_s
 
 
-def test_a_kind_may_be_told_to_nobody() -> None:
+def test_a_kind_may_have_no_hooks() -> None:
     assert parse_settings("[rules.mfu-decline]\nhooks = []", where="test").rules["mfu-decline"].hooks == ()
 
 
@@ -45,7 +45,7 @@ def test_a_kind_may_be_told_to_nobody() -> None:
     ("text", "seconds"),
     [('"30s"', 30), ('"5m"', 300), ('"1.5h"', 5400), ('"250 ms"', 0.25), ("7", 7), ('"1d"', 86_400)],
 )
-def test_durations_are_text_or_seconds(text: str, seconds: float) -> None:
+def test_duration_is_read_from_text_with_a_unit_or_from_a_number_of_seconds(text: str, seconds: float) -> None:
     assert parse_settings(f"[rules]\nfor = {text}", where="test").rules["nic-flap"].for_s == seconds
 
 
@@ -81,19 +81,19 @@ def test_durations_are_text_or_seconds(text: str, seconds: float) -> None:
         ('[hooks."a b"]\ntype = "log"', "is not a valid name", "letters"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place_and_a_hint(text: str, what: str, hint: str) -> None:
+def test_invalid_setting_is_reported_with_its_key_and_a_hint(text: str, what: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_settings(text, where="test")
     assert what in raised.value.message
     assert hint in raised.value.hint
 
 
-def test_a_hook_of_no_known_type_is_told_when_hooks_are_made() -> None:
+def test_make_hooks_raises_a_usage_error_for_an_unknown_hook_type() -> None:
     with pytest.raises(UsageError, match="pigeon"):
         make_hooks(parse_settings('[hooks.far]\ntype = "pigeon"', where="test"))
 
 
-def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_its_line_and_a_missing_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text("every = 5\n[rules\n")
     with pytest.raises(UnreadableError, match="line 2"):
@@ -102,7 +102,7 @@ def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
         read_settings(tmp_path / "none.toml")
 
 
-def test_the_state_lies_beside_the_file_unless_it_says_where(tmp_path: Path) -> None:
+def test_relative_state_path_is_resolved_beside_the_settings_file_and_absolute_path_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('state = "alerts.sqlite"')
     assert read_settings(path).state == tmp_path / "alerts.sqlite"
@@ -110,7 +110,7 @@ def test_the_state_lies_beside_the_file_unless_it_says_where(tmp_path: Path) -> 
     assert read_settings(path).state == Path("/var/lib/alerts.sqlite")
 
 
-def test_the_example_in_the_guide_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_in_the_alerts_guide_is_parsed_and_its_hooks_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     settings = parse_settings(example, where="guide")
     assert settings.every_s == 5
@@ -120,7 +120,7 @@ def test_the_example_in_the_guide_is_understood(monkeypatch: pytest.MonkeyPatch)
     assert {hook.name for hook in make_hooks(settings)} == set(settings.hooks)
 
 
-def test_the_guide_has_the_built_in_rules_of_every_kind() -> None:
+def test_alerts_guide_lists_the_default_rule_of_every_kind() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| ([0-9.]+) s \| ([0-9.]+) s \|", GUIDE.read_text(), re.MULTILINE)
     told = {kind: (float(for_s), float(keep_s)) for kind, for_s, keep_s in rows}
     assert told == {str(kind): (rule.for_s, rule.keep_firing_for_s) for kind, rule in DEFAULTS.items()}
@@ -137,7 +137,7 @@ def test_the_guide_has_the_built_in_rules_of_every_kind() -> None:
         ('type = "log"\npath = "a\\u0000b"', "path"),
     ],
 )
-def test_a_hook_that_can_never_work_is_refused_by_the_name_of_its_key(hook: str, key: str) -> None:
+def test_hook_with_an_invalid_value_is_rejected_with_the_name_of_its_key(hook: str, key: str) -> None:
     with pytest.raises(UsageError, match=rf"hook far: .*{key}"):
         make_hooks(parse_settings(f"[hooks.far]\n{hook}", where="test"))
 
@@ -145,12 +145,12 @@ def test_a_hook_that_can_never_work_is_refused_by_the_name_of_its_key(hook: str,
 @pytest.mark.parametrize(
     "url", ["http://[::1]:80/", "http://[fe80::1%25lo]/", "http://a_b.example:65535/x", "http://m.de."]
 )
-def test_addresses_of_every_kind_are_taken(url: str) -> None:
+def test_webhook_urls_of_every_valid_form_are_accepted(url: str) -> None:
     (hook,) = make_hooks(parse_settings(f'[hooks.far]\ntype = "webhook"\nurl = "{url}"', where="test"))
     assert hook.name == "far"
 
 
-def test_a_file_of_rules_is_a_regular_file_of_no_great_length(tmp_path: Path) -> None:
+def test_settings_file_must_be_a_regular_file_within_the_size_limit(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "long").write_bytes(b"#" * (MAX_BYTES + 1))
     (tmp_path / "as long as may be").write_bytes(b"#" * MAX_BYTES)

@@ -20,18 +20,22 @@ from diagnose.alerts.alert_store import AlertStore, Waiting, read_alert_store
 from diagnose.alerts.life import UNKNOWN_S, State
 from diagnose.alerts.listing import state_object, state_text
 from diagnose.alerts.notice import ErrorReports
+from diagnose.alerts.quiet import Quiet
 from diagnose.alerts.watch import BURST_S, FOLLOW_S, MAX_SHARE, NEWS_EVERY_S, Watcher, watch
 from diagnose.findings import Kind
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
-from telemetry.stores.interface import Query
+from telemetry.stores.interface import Query, StoreReader
 from telemetry.stores.queries import Runs
+from telemetry.tables import FINDING_ACTIONS
 from telemetry.wire.client import CollectorClient
 from tests.diagnose.alerts.made_checks import START_NS, Watched, finding, policy, quick
+from tests.memory_store import memory_store
+from tests.telemetry.made_rows import insert
 from ui.cli.commands.alerts import alerts_app
 
 
 class NoRuns:
-    """Answers every question with nothing; or, while it is told to, nothing at all."""
+    """A store without runs. It does not answer while ``silent``, and fails with ``broken`` if that is set."""
 
     def __init__(self) -> None:
         self.silent = False
@@ -81,13 +85,27 @@ def firing() -> State:
     return watched.state
 
 
+def test_acknowledgement_applies_even_if_the_clock_of_the_watcher_is_ahead(scene: Scene) -> None:
+    (alert,) = firing().alerts.values()
+    at_ns = alert.began_ns - 3600 * 10**9
+    row = {"fingerprint": alert.fingerprint, "raised_ns": alert.raised_ns, "at_ns": at_ns, "action_id": "1"}
+    more = {"action": "acknowledge", "who": "Ada", "text": "", "until_ns": 0}
+    scene.watcher.state = firing()
+    with memory_store() as store:
+        insert(store, "finding_actions", pa.Table.from_pylist([row | more], schema=FINDING_ACTIONS), run_id="gpt")
+        scene.reader.read = StoreReader(store).read  # type: ignore[method-assign]
+        scene.watcher.check(5)
+    (alert,) = scene.watcher.state.alerts.values()
+    assert alert.quiet == Quiet(acknowledged=True, who="Ada")
+
+
 def pending(kind: Kind) -> State:
     watched = Watched(policy())
     watched.sees(finding(kind, 5))
     return watched.state
 
 
-def test_a_pending_alert_says_when_it_may_fire(scene: Scene) -> None:
+def test_watcher_due_time_is_the_time_until_its_pending_alert_may_fire(scene: Scene) -> None:
     assert scene.watcher.due_s() == math.inf
     scene.watcher.state = pending(Kind.COMPUTE_STRAGGLER)
     assert scene.watcher.due_s() == 2
@@ -95,7 +113,7 @@ def test_a_pending_alert_says_when_it_may_fire(scene: Scene) -> None:
     assert scene.watcher.due_s() == 0.5
 
 
-def test_a_store_that_does_not_answer_is_told_once_and_once_more_when_it_does(scene: Scene) -> None:
+def test_unreachable_store_and_its_recovery_are_each_reported_once(scene: Scene) -> None:
     scene.watcher.state = firing()
     scene.reader.silent = True
     for _ in range(50):
@@ -116,7 +134,7 @@ def test_a_store_that_does_not_answer_is_told_once_and_once_more_when_it_does(sc
         (UnreadableError("no such table", hint="none"), "no such table"),
     ],
 )
-def test_a_store_that_breaks_ends_nothing_and_is_told_once(scene: Scene, broken: Exception, said: str) -> None:
+def test_store_error_resolves_no_alert_and_is_reported_once(scene: Scene, broken: Exception, said: str) -> None:
     scene.watcher.state = firing()
     scene.reader.broken = broken
     for _ in range(3):
@@ -128,7 +146,7 @@ def test_a_store_that_breaks_ends_nothing_and_is_told_once(scene: Scene, broken:
     assert scene.said == [f"{said}; alerts do not change until the store answers", "the store answers again"]
 
 
-def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_news_is_none_when_its_query_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def trips(reader: object) -> None:
         raise ZeroDivisionError("oops")
 
@@ -136,7 +154,9 @@ def test_news_that_cannot_be_asked_for_is_none(scene: Scene, monkeypatch: pytest
     assert scene.watcher.news() is None
 
 
-def test_what_cannot_be_judged_ends_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_while_advancing_alerts_is_reported_once_and_does_not_stop_the_watcher(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("diagnose.alerts.watch.advance", lambda *_: 1 / 0)
     scene.watcher.check(5)
     scene.watcher.check(5)
@@ -144,7 +164,7 @@ def test_what_cannot_be_judged_ends_nothing(scene: Scene, monkeypatch: pytest.Mo
 
 
 class ManualTime(threading.Event):
-    """Seconds that pass when somebody waits or checks; ends a watch at ``end_s``."""
+    """A clock that advances when the watcher waits or checks. It ends the watch at ``end_s``."""
 
     def __init__(self, end_s: float) -> None:
         super().__init__()
@@ -162,15 +182,15 @@ class ManualTime(threading.Event):
 
 
 class Timed(Watcher):
-    """Looks take ``took_s`` of a manual time, and there is news at each of ``news_s``."""
+    """A watcher whose checks take ``took_s`` of a manual time. News arrives at each time of ``news_s``."""
 
     def __init__(self, time: ManualTime, took_s: float, news_s: list[float]) -> None:
         self.state = State()
         self._clock_ns = lambda: 0
         self._time, self._took_s, self._news_s = time, took_s, news_s
-        self.looks_s: list[float] = []
+        self.checks_s: list[float] = []
         self.pending_s = math.inf
-        """From when on an alert is pending, which may fire a second later."""
+        """From this time on, an alert is pending. It may fire one second later."""
 
     def due_s(self) -> float:
         return 1.0 if self._time.now_s >= self.pending_s else math.inf
@@ -179,72 +199,72 @@ class Timed(Watcher):
         return sum(at_s <= self._time.now_s for at_s in self._news_s)
 
     def check(self, period_s: float) -> None:
-        self.looks_s.append(self._time.now_s)
+        self.checks_s.append(self._time.now_s)
         self._time.passes(self._took_s)
 
 
-def looks_s(
+def checks_s(
     *, took_s: float, news_s: list[float], every_s: float = 30, end_s: float = 600, pending_s: float = math.inf
 ) -> list[float]:
-    """When a watcher checks."""
+    """The start times of the checks of a watcher."""
     time = ManualTime(end_s)
     watcher = Timed(time, took_s, news_s)
     watcher.pending_s = pending_s
     watch(watcher, every_s, time, clock_s=lambda: time.now_s)
-    return watcher.looks_s
+    return watcher.checks_s
 
 
-def test_a_slow_store_is_looked_at_less_often() -> None:
-    assert looks_s(took_s=40, news_s=[])[1] == 40 + MAX_SHARE * 40
+def test_a_slow_store_is_checked_less_often() -> None:
+    assert checks_s(took_s=40, news_s=[])[1] == 40 + MAX_SHARE * 40
 
 
 @pytest.mark.parametrize("took_s", [0.1, 8])
-def test_what_is_pending_is_looked_at_as_soon_as_it_may_fire_however_long_a_look_takes(took_s: float) -> None:
-    _, seen_s, again_s = looks_s(took_s=took_s, news_s=[], pending_s=30)[:3]
+def test_pending_alert_is_checked_as_soon_as_it_may_fire_however_long_a_check_takes(took_s: float) -> None:
+    _, seen_s, again_s = checks_s(took_s=took_s, news_s=[], pending_s=30)[:3]
     assert again_s - seen_s - took_s == pytest.approx(1)
 
 
 @pytest.mark.parametrize("took_s", [0.5, 8])
-def test_what_pends_without_end_leaves_looks_their_share_of_the_time(took_s: float) -> None:
-    begun_s = looks_s(took_s=took_s, news_s=[], pending_s=0)
+def test_checks_stay_within_their_share_of_time_when_an_alert_is_always_pending(took_s: float) -> None:
+    begun_s = checks_s(took_s=took_s, news_s=[], pending_s=0)
     assert took_s * len(begun_s) <= 600 / (1 + MAX_SHARE) + BURST_S + 2 * took_s
 
 
-def test_the_first_news_after_a_pause_is_looked_at_at_once() -> None:
-    usual_s = looks_s(took_s=4, news_s=[])
+def test_the_first_news_after_a_pause_is_checked_at_once() -> None:
+    usual_s = checks_s(took_s=4, news_s=[])
     assert usual_s[:4] == [0, 34, 68, 102]
-    with_news_s = looks_s(took_s=4, news_s=[75.5])
+    with_news_s = checks_s(took_s=4, news_s=[75.5])
     assert 75.5 <= with_news_s[3] <= 75.5 + NEWS_EVERY_S
 
 
 @pytest.mark.parametrize("took_s", [0.01, 0.5, 2, 4, 20])
-def test_news_without_end_leaves_looks_their_share_of_the_time(took_s: float) -> None:
-    begun_s = looks_s(took_s=took_s, news_s=[0.1 * number for number in range(6000)])
+def test_checks_stay_within_their_share_of_time_when_news_never_stops(took_s: float) -> None:
+    begun_s = checks_s(took_s=took_s, news_s=[0.1 * number for number in range(6000)])
     for end_s in (100, 300, 600):
         looked_s = took_s * sum(one < end_s for one in begun_s)
         assert looked_s <= end_s / (1 + MAX_SHARE) + BURST_S + 2 * took_s
     assert len(begun_s) <= (600 + (1 + MAX_SHARE) * BURST_S) / NEWS_EVERY_S
 
 
-def test_what_news_did_to_the_job_is_seen_soon_after_it() -> None:
-    begun_s = looks_s(took_s=1, news_s=[35])
+def test_news_is_followed_by_more_checks_after_pauses_that_double() -> None:
+    begun_s = checks_s(took_s=1, news_s=[35])
     assert 35 <= begun_s[2] <= 35 + NEWS_EVERY_S
     follows = [later - first - 1 for first, later in pairwise(begun_s[2:6])]
     assert follows == pytest.approx([FOLLOW_S, 2 * FOLLOW_S, 4 * FOLLOW_S])
 
 
-def test_news_that_must_wait_is_looked_at_before_the_usual_time() -> None:
-    begun_s = looks_s(took_s=4, news_s=[0.5 * number for number in range(70, 400)], every_s=60)
+def test_delayed_news_is_checked_before_the_regular_interval_ends() -> None:
+    begun_s = checks_s(took_s=4, news_s=[0.5 * number for number in range(70, 400)], every_s=60)
     waited_s = [later - first - 4 for first, later in pairwise(begun_s)]
     at_once = int((1 + MAX_SHARE) * BURST_S / (MAX_SHARE * 4))
     assert max(waited_s[1:at_once]) <= FOLLOW_S
     assert FOLLOW_S < max(waited_s[at_once + 1 : at_once + 7]) < 60
 
 
-def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alert_is_resolved_only_after_the_change_can_be_saved(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.watcher.state = firing()
-    scene.watcher.check(5)  # the run is over: absent from here on
-    scene.now_ns += round(UNKNOWN_S * 1e9)  # and nobody knows of it any more
+    scene.watcher.check(5)  # the run is over: its alert is absent from now on
+    scene.now_ns += round(UNKNOWN_S * 1e9)  # and the store has not known it for UNKNOWN_S
 
     def full(outcome: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
@@ -263,7 +283,7 @@ def test_what_cannot_be_written_down_has_not_happened_yet(scene: Scene, monkeypa
     ]
 
 
-def test_what_waits_is_listed_with_its_age(tmp_path: Path) -> None:
+def test_alert_list_shows_waiting_notifications_per_hook_with_their_age(tmp_path: Path) -> None:
     waiting = {"pager": Waiting(count=3, since_ns=START_NS), "chat": Waiting(count=1, since_ns=0)}
     text = str(state_text(State(), waiting, START_NS + 7_200_000_000_000))
     waits = "1 notification waits for hook chat; 3 notifications wait for hook pager, the oldest for 2.0 h"
@@ -273,7 +293,7 @@ def test_what_waits_is_listed_with_its_age(tmp_path: Path) -> None:
     assert told["waiting_since_ns"] == {"pager": START_NS, "chat": 0}
 
 
-def test_an_address_that_is_none_ends_the_command(tmp_path: Path) -> None:
+def test_watcher_open_raises_a_usage_error_when_the_store_address_is_invalid(tmp_path: Path) -> None:
     def refuse() -> NoRuns:
         raise UsageError("no address", hint="none")
 
@@ -291,7 +311,7 @@ def test_an_address_that_is_none_ends_the_command(tmp_path: Path) -> None:
 
 
 class Foreign(NoRuns):
-    """Answers with other rows than were asked for."""
+    """A store that answers every query with the same wrong rows."""
 
     def __init__(self, rows: pa.Table) -> None:
         super().__init__()
@@ -309,7 +329,7 @@ class Foreign(NoRuns):
         pa.table({"run_id": [{"a": 1}], "attempt": [0], "num_ranks": [2], "last_ns": [0]}),
     ],
 )
-def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Table) -> None:
+def test_answer_with_wrong_rows_is_reported_once_and_does_not_stop_the_watcher(scene: Scene, rows: pa.Table) -> None:
     scene.reader = Foreign(rows)
     watcher = Watcher(
         open_reader=scene.reader.open,
@@ -327,7 +347,7 @@ def test_rows_of_another_kind_are_told_and_end_nothing(scene: Scene, rows: pa.Ta
 
 
 class Garbage(BaseHTTPRequestHandler):
-    """Says that its answer is packed, which it is not."""
+    """Sends an answer that is marked as gzip but is not gzip."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -343,14 +363,14 @@ class Garbage(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_answer_that_cannot_be_unpacked_is_no_answer() -> None:
+def test_collector_client_raises_an_unreachable_error_for_an_invalid_gzip_answer() -> None:
     with HTTPServer(("127.0.0.1", 0), Garbage) as server:
         threading.Thread(target=server.handle_request).start()
         with CollectorClient(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(UnreachableError):
             client.read(Runs())
 
 
-def test_what_stands_is_a_line_an_alert_and_commands_no_terminal() -> None:
+def test_alert_list_prints_one_line_per_alert_without_terminal_control_characters() -> None:
     state = firing()
     (alert,) = state.alerts.values()
     labels = {**alert.labels, "run_id": "mon\x1b[2J\x9bday" + "x" * 100}
@@ -364,7 +384,7 @@ def test_what_stands_is_a_line_an_alert_and_commands_no_terminal() -> None:
     assert count == "1 firing"
 
 
-def test_thresholds_that_are_none_end_the_command_before_it_watches(
+def test_alerts_run_rejects_an_invalid_threshold_variable_before_it_creates_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANKSCOPE_FLAPS", "abc")
@@ -374,7 +394,7 @@ def test_thresholds_that_are_none_end_the_command_before_it_watches(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_state_without_a_name_ends_the_command() -> None:
+def test_alerts_list_rejects_an_empty_state_path() -> None:
     answer = CliRunner().invoke(alerts_app, ["list", "--state", ""])
     assert isinstance(answer.exception, UsageError)
     assert "--state is" in answer.exception.message

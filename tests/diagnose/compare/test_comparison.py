@@ -10,6 +10,7 @@ import pytest
 from diagnose.compare.comparison import compare_sides
 from diagnose.compare.records import Comparison, Side, Verdict
 from diagnose.compare.sides import parse_side, side_of
+from diagnose.model.profiled import Profiled
 from diagnose.model.view import RunView
 from diagnose.report import comparison_headline
 from diagnose.simulate.role_names import parse_roles
@@ -47,7 +48,7 @@ def compared(b: RunView, a: RunView | None = None) -> Comparison:
     return compare_sides(side(a or run(1)), side(b))
 
 
-def test_equal_runs_show_no_difference_and_what_would_be_one() -> None:
+def test_equal_runs_show_no_difference_and_the_smallest_detectable_change() -> None:
     found = compared(run(2))
     assert (found.verdict, differing(found), found.ranks, found.exit_status) == (Verdict.NO_DIFFERENCE, [], (), 0)
     assert found.step is not None
@@ -65,9 +66,7 @@ def test_equal_runs_show_no_difference_and_what_would_be_one() -> None:
         ("optimizer", 1.04, Verdict.NO_DIFFERENCE),  # 20 ms of a step: the job is not slower
     ],
 )
-def test_a_stage_that_takes_longer_on_all_ranks_is_named_and_no_rank(
-    stage: str, factor: float, verdict: Verdict
-) -> None:
+def test_stage_that_is_slower_on_all_ranks_is_named_without_a_rank(stage: str, factor: float, verdict: Verdict) -> None:
     found = compared(run(3, f"duration:stage={stage},factor={factor}"))
     assert (found.verdict, differing(found), found.ranks) == (verdict, [f"{stage} slower"], ())
     (change,) = (each.change for each in found.stages_that_are(Verdict.SLOWER))
@@ -75,7 +74,7 @@ def test_a_stage_that_takes_longer_on_all_ranks_is_named_and_no_rank(
     assert change.low < factor < change.high
 
 
-def test_a_slow_rank_is_named_with_both_hosts_and_its_victims_are_not() -> None:
+def test_slow_rank_is_named_with_its_hosts_on_both_sides_and_its_victims_are_not() -> None:
     b = run(4, "slow:rank=5,factor=1.1")
     found = compared(replace(b, hosts=("spare",) * 16))
     assert (found.verdict, found.exit_status, named(found), differing(found)) == (
@@ -95,13 +94,13 @@ def test_a_slow_host_and_a_longer_stage_are_named_together() -> None:
     assert differing(found) == ["optimizer slower"]
 
 
-def test_other_grids_compare_step_time_and_stages_only() -> None:
+def test_runs_on_different_grids_are_compared_by_step_time_and_stages_only() -> None:
     found = compared(run(6, "duration:stage=backward-compute,factor=1.06", topology=Topology(dp=2, pp=2, tp=2)))
     assert (found.ranks, found.ratios, differing(found)) == ((), (), ["backward-compute slower"])
     assert any("the meshes differ" in note for note in found.notes)
 
 
-def test_a_stage_of_one_run_alone_is_listed_and_not_tested() -> None:
+def test_stage_that_only_one_run_has_is_listed_and_not_compared() -> None:
     found = compared(run(7, topology=Topology(dp=8, pp=2)))
     alone = next(each for each in found.stages if each.stage is Stage.TP_ALL_REDUCE)
     assert (alone.b_s, alone.change) == (None, None)
@@ -109,7 +108,7 @@ def test_a_stage_of_one_run_alone_is_listed_and_not_tested() -> None:
     assert alone.share_of_step < -0.01
 
 
-def test_ranges_of_one_run_and_sets_of_its_ranks() -> None:
+def test_ranges_of_steps_and_sets_of_ranks_of_one_run_are_compared() -> None:
     b = run(8, "duration:stage=backward-compute,factor=1.06,first_step=30", "slow:host=gpu-001,factor=1.2")
     ranges = compare_sides(side(until(b, 30), "/steps=0-29"), side(b.newest(30), "/steps=30-"))
     assert (ranges.verdict, differing(ranges), ranges.ranks) == (Verdict.SLOWER, ["backward-compute slower"], ())
@@ -121,21 +120,21 @@ def test_ranges_of_one_run_and_sets_of_its_ranks() -> None:
         compare_sides(side(b), side(b))
 
 
-def test_two_stages_of_a_pipeline_are_said_to_do_different_work() -> None:
+def test_comparison_of_two_pipeline_stages_has_a_note_about_different_work() -> None:
     pp = run(1).pp_of_rank
     first, last = (",".join(map(str, np.flatnonzero(pp == at))) for at in (0, 1))
     found = compare_sides(side(run(1), f"/ranks={first}"), side(run(2), f"/ranks={last}"))
     assert any("different work" in note for note in found.notes)
 
 
-def test_ranks_of_a_role_are_compared_within_it() -> None:
+def test_ranks_are_compared_within_their_role() -> None:
     a = run(20, topology=Topology(dp=8), roles=True)
     found = compared(run(21, "slow:rank=6,factor=1.2", topology=Topology(dp=8), roles=True), a)
     assert named(found) == [(6, "slower")]
     assert {each.role for each in found.stages} == {"rollout", "actor"}
 
 
-def test_one_long_step_is_no_difference_and_many_are() -> None:
+def test_one_long_step_is_not_a_difference_but_many_long_steps_are() -> None:
     b = run(2)
     once, often = b.step_ns.copy(), b.step_ns.copy()
     once[30] *= 20
@@ -146,11 +145,11 @@ def test_one_long_step_is_no_difference_and_many_are() -> None:
     assert found.step.change.verdict is found.verdict is Verdict.SLOWER
 
 
-def test_the_warm_up_and_profiled_steps_are_left_out_and_few_steps_are_refused() -> None:
+def test_warm_up_and_profiled_steps_are_left_out_and_too_few_steps_are_rejected() -> None:
     b = run(2)
     cold = b.step_ns.copy()
     cold[:8] *= 5
-    assert compared(replace(b, step_ns=cold, profiled=np.array([40, 41]))).b.left_out == 12
+    assert compared(replace(b, step_ns=cold, profiled=Profiled(steps=np.array([40, 41])))).b.left_out == 12
     with pytest.raises(UsageError, match="8 steps to compare"):
         side(run(9, num_steps=10))
 
@@ -164,7 +163,7 @@ def test_the_warm_up_and_profiled_steps_are_left_out_and_few_steps_are_refused()
         ("gpt/0/ranks=3/steps=7", ("gpt", 0, (7, 7), "3")),
     ],
 )
-def test_a_name_of_a_side_is_read_and_written(text: str, parts: Sequence[object]) -> None:
+def test_name_of_a_side_is_parsed_and_printed(text: str, parts: Sequence[object]) -> None:
     name = parse_side(text)
     window = name.window and (name.window.first_step, name.window.last_step)
     assert (name.run_id, name.attempt, window, name.ranks) == tuple(parts)
@@ -172,7 +171,7 @@ def test_a_name_of_a_side_is_read_and_written(text: str, parts: Sequence[object]
 
 
 @pytest.mark.parametrize("text", ["", "/0", "gpt/x", "gpt/0/1", "gpt/steps=9-5", "gpt/steps=x", "gpt/ranks=", "gpt/"])
-def test_another_form_is_refused_with_an_example(text: str) -> None:
+def test_invalid_name_of_a_side_is_rejected_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_side(text)
     assert error.value.hint

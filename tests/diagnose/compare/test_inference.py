@@ -13,7 +13,7 @@ NUM_PAIRS = 3000
     ("chance", "degrees", "bound"),
     [(0.05, 2, 4.302653), (0.001, 3, 12.92398), (0.05, 10, 2.228139), (1e-6, 10, 10.51648), (0.05, 1e6, 1.959966)],
 )
-def test_the_bound_is_that_of_published_tables(chance: float, degrees: float, bound: float) -> None:
+def test_student_bound_matches_published_tables(chance: float, degrees: float, bound: float) -> None:
     assert student_bound(chance, degrees) == pytest.approx(bound, rel=1e-4)
 
 
@@ -33,7 +33,9 @@ def steps(random: np.random.Generator, count: int, lingering: float, shape: str)
     ("lingering", "shape"), [(0.0, "normal"), (0.5, "normal"), (0.8, "normal"), (0.5, "long tail"), (0.0, "two levels")]
 )
 @pytest.mark.parametrize("trim", [0.2, 0.0])
-def test_equal_series_differ_as_seldom_as_the_bound_says(lingering: float, shape: str, trim: float) -> None:
+def test_false_differences_of_equal_series_are_about_as_rare_as_the_given_chance(
+    lingering: float, shape: str, trim: float
+) -> None:
     """Also if the sides have different lengths, and different noise. A median fails with two levels, and a plain
     standard error fails with autocorrelated steps: 33% of the pairs differ at 5% for 0.8."""
     random = np.random.default_rng(1)
@@ -46,7 +48,7 @@ def test_equal_series_differ_as_seldom_as_the_bound_says(lingering: float, shape
         assert np.mean(distance > bounds) <= most
 
 
-def test_few_ranks_have_about_the_usual_spread_and_many_their_own() -> None:
+def test_spread_is_the_usual_one_for_few_ranks_and_the_measured_one_for_many_ranks() -> None:
     random = np.random.default_rng(2)
     few, many = (spread_between(random.normal(0, 0.03, count), 0.005) for count in (2, 500))
     assert few.variance == pytest.approx(0.005**2)

@@ -27,7 +27,7 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     ids=str,
 )
 @over_seeds(range(5))
-def test_one_slow_rank_is_named_and_nobody_else(topology: Topology, factor: float, seed: int) -> None:
+def test_only_the_slow_rank_is_named(topology: Topology, factor: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     (finding,) = detect_compute_stragglers(make_view(topology, slow={culprit: factor}, seed=seed))
     assert finding.kind is Kind.COMPUTE_STRAGGLER
@@ -42,29 +42,29 @@ def test_heavy_jitter_without_a_culprit_yields_nothing(topology: Topology, jitte
     assert detect_compute_stragglers(make_view(topology, jitter=jitter, seed=seed)) == []
 
 
-@pytest.mark.parametrize("restless", [0.2, 0.4])
+@pytest.mark.parametrize("noise", [0.2, 0.4])
 @over_seeds(range(20))
-def test_nobody_is_accused_of_a_while_in_which_everybody_is_restless(restless: float, seed: int) -> None:
+def test_no_rank_is_named_while_all_ranks_are_noisy(noise: float, seed: int) -> None:
     view, random = make_view(Topology(dp=2, pp=2, tp=2), seed=seed), np.random.default_rng(seed)
     for work in view.work.values():
-        work.ns[10:22] *= np.exp(random.normal(0.0, restless, work.ns[10:22].shape))
+        work.ns[10:22] *= np.exp(random.normal(0.0, noise, work.ns[10:22].shape))
     assert detect_compute_stragglers(view) == []
 
 
 @over_seeds(range(10))
-def test_a_few_steps_far_too_long_do_not_make_a_straggler_of_those_beside_them(seed: int) -> None:
-    """As seen on a crowded machine: seven steps, five of them long, the median 1.6 times the peers'."""
+def test_rank_with_a_few_very_long_steps_is_not_a_straggler(seed: int) -> None:
+    """Seen on a crowded machine: five of seven steps are long. The median step takes 1.6 times that of the peers."""
     view = make_view(Topology(dp=2, pp=2, tp=2), num_steps=60, jitter=0.07, seed=seed)
     view.work[Stage.FORWARD_COMPUTE].ns[15:22, 7] *= (1.2, 7.1, 2.5, 1.6, 1.0, 0.9, 1.7)
     assert detect_compute_stragglers(view) == []
 
 
 @over_seeds(range(10))
-def test_a_spread_among_all_ranks_is_not_a_straggler(seed: int) -> None:
+def test_speed_differences_among_all_ranks_yield_no_straggler(seed: int) -> None:
     assert detect_compute_stragglers(make_view(Topology(dp=8, pp=2, tp=2), rank_spread=0.2, seed=seed)) == []
 
 
-def test_a_fault_that_begins_in_the_middle_is_dated() -> None:
+def test_finding_starts_at_the_first_slow_step_of_a_fault_that_begins_mid_window() -> None:
     view = make_view(Topology(dp=2, pp=2, tp=2), num_steps=60, slow={5: 1.4}, slow_from_row=30)
     (finding,) = detect_compute_stragglers(view)
     assert finding.ranks == [5]
@@ -73,42 +73,44 @@ def test_a_fault_that_begins_in_the_middle_is_dated() -> None:
 
 
 @pytest.mark.parametrize(("other", "named"), [(1.06, [[1]]), (1.3, [[0], [1]])])
-def test_ranks_that_are_slow_in_different_stages_are_no_slow_host(other: float, named: list[list[int]]) -> None:
+def test_ranks_slow_in_different_stages_are_not_merged_into_a_host_finding(
+    other: float, named: list[list[int]]
+) -> None:
     view = make_view(Topology(dp=2), num_steps=60)
     view.work[Stage.FORWARD_COMPUTE].ns[:, 1] *= 1.6
     view.work[Stage.BACKWARD_COMPUTE].ns[:, 0] *= other
     assert [finding.ranks for finding in detect_compute_stragglers(view)] == named
 
 
-def test_a_host_of_which_most_ranks_are_slow_is_one_finding() -> None:
+def test_host_with_mostly_slow_ranks_is_one_finding() -> None:
     view = make_view(Topology(dp=8, pp=1, tp=4), slow={rank: 1.3 for rank in range(8, 15)})
     (finding,) = detect_compute_stragglers(view)
     assert finding.ranks == list(range(8, 15))
     assert finding.summary.startswith("host gpu-01 (ranks 8-14)")
 
 
-def test_those_who_wait_are_victims_and_stay_out_of_the_headline() -> None:
+def test_waiting_ranks_are_victims_and_the_summary_names_only_the_culprit() -> None:
     (finding,) = detect_compute_stragglers(make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.5}))
     assert {suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM} == {4, 7}
     assert finding.summary.startswith("rank 5 (host gpu-00, dp1 pp0 tp1): ")
 
 
-def test_the_excess_is_the_extra_work_over_the_step() -> None:
+def test_lost_share_and_seconds_are_the_extra_compute_time_of_the_slow_rank() -> None:
     (finding,) = detect_compute_stragglers(make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.5}, rank_spread=0.0))
     assert finding.share_lost == pytest.approx(0.25, abs=0.02)
     assert finding.seconds_lost == pytest.approx(40 * 0.060, rel=0.1)
 
 
-def test_a_slow_stage_is_not_a_slow_rank() -> None:
+def test_heavy_pipeline_stage_is_not_reported_as_a_slow_rank() -> None:
     assert detect_compute_stragglers(make_view(Topology(dp=2, pp=2, tp=2), heavy_stage={1: 1.6})) == []
 
 
-def test_five_steps_are_too_few_to_accuse() -> None:
+def test_five_steps_are_too_few_to_name_a_rank() -> None:
     assert detect_compute_stragglers(make_view(Topology(dp=4), num_steps=5, slow={1: 2.0})) == []
 
 
 @pytest.mark.parametrize("slow_steps", [6, 10])
-def test_a_rank_that_was_always_a_little_above_its_peers_is_told_as_soon_as_any_other(slow_steps: int) -> None:
+def test_rank_that_was_always_slightly_slow_is_reported_promptly_when_it_slows_down(slow_steps: int) -> None:
     healthy = make_view(Topology(dp=2, pp=2, tp=2), num_steps=20)
     for work in healthy.work.values():
         work.ns[:, 4] *= 1.04

@@ -28,9 +28,9 @@ def microbatch_view(
     num_steps: int = 40,
     seed: int = 0,
 ) -> RunView:
-    """``lengths``: log-normal spread of microbatches, the same on all ranks of a replica, or on each ``alone``.
+    """``lengths`` is the log-normal spread of microbatches. All ranks of a replica share it; with ``alone``, none do.
 
-    Backward comes in reverse order of microbatches: only their numbers match the two.
+    Backward runs the microbatches in reverse order. Only their numbers match forward and backward.
     """
     random = np.random.default_rng(seed)
     view = make_view(
@@ -71,7 +71,7 @@ def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: in
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(5))
-def test_a_first_step_that_warms_up_is_no_imbalance(topology: Topology, seed: int) -> None:
+def test_slow_first_microbatch_of_the_warm_up_step_yields_nothing(topology: Topology, seed: int) -> None:
     view = microbatch_view(topology, num_microbatches=2, jitter=0.1, num_steps=20, seed=seed)
     for work in view.work.values():
         assert work.each_ns is not None
@@ -84,7 +84,7 @@ def test_a_first_step_that_warms_up_is_no_imbalance(topology: Topology, seed: in
 @pytest.mark.parametrize("lengths", [0.15, 0.4])
 @pytest.mark.parametrize("num_chunks", [1, 2])
 @over_seeds(range(5))
-def test_unequal_sequences_are_found_and_nobody_is_a_suspect(
+def test_unequal_sequence_lengths_are_reported_without_a_suspect(
     topology: Topology, lengths: float, num_chunks: int, seed: int
 ) -> None:
     view = microbatch_view(topology, lengths=lengths, num_chunks=num_chunks, num_microbatches=8, seed=seed)
@@ -108,17 +108,17 @@ def test_the_longest_microbatch_is_named_with_its_step_and_replica() -> None:
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(5))
-def test_a_slow_rank_is_not_unequal_data(topology: Topology, seed: int) -> None:
+def test_slow_rank_is_not_reported_as_data_imbalance(topology: Topology, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, slow={1: 2.0}, seed=seed)) == []
 
 
 @over_seeds(range(5))
-def test_a_heavy_last_stage_is_not_unequal_data(seed: int) -> None:
+def test_heavy_last_pipeline_stage_is_not_reported_as_data_imbalance(seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(GRIDS[1], heavy_stage={3: 2.0}, seed=seed)) == []
 
 
 @over_seeds(range(5))
-def test_a_replica_that_is_slow_in_a_step_as_a_whole_is_not_unequal_data(seed: int) -> None:
+def test_replica_slow_for_whole_steps_is_not_reported_as_data_imbalance(seed: int) -> None:
     view = microbatch_view(GRIDS[1], seed=seed)
     slow = np.exp(np.random.default_rng(seed).normal(0.0, 0.4, (40, 1, 8))).repeat(8, axis=2)
     work = {
@@ -130,26 +130,26 @@ def test_a_replica_that_is_slow_in_a_step_as_a_whole_is_not_unequal_data(seed: i
 
 
 @over_seeds(range(5))
-def test_lengths_that_differ_little_are_left_unsaid(seed: int) -> None:
+def test_small_length_differences_are_not_reported(seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(GRIDS[2], lengths=0.035, jitter=0.002, seed=seed)) == []
 
 
-def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
+def test_imbalance_of_negligible_cost_is_not_reported() -> None:
     view = microbatch_view(GRIDS[2], lengths=0.2)
     assert detect_data_imbalance(replace(view, step_ns=view.step_ns * 50)) == []
 
 
 @over_seeds(range(5))
-def test_what_is_long_on_one_rank_alone_is_not_the_data(seed: int) -> None:
+def test_long_microbatches_not_shared_by_the_replica_are_not_reported(seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(GRIDS[1], lengths=0.3, alone=True, seed=seed)) == []
 
 
-def test_unequal_data_are_found_beside_a_slow_rank() -> None:
+def test_data_imbalance_is_reported_beside_a_slow_rank() -> None:
     (finding,) = detect_data_imbalance(microbatch_view(GRIDS[1], lengths=0.3, slow={9: 2.0}))
     assert finding.suspects == ()
 
 
-def test_the_cost_is_what_the_slowest_replica_has_over_the_mean() -> None:
+def test_lost_time_is_the_excess_of_the_slowest_replica_over_the_mean() -> None:
     view = microbatch_view(Topology(dp=8), lengths=0.4, jitter=0.0)
     (finding,) = detect_data_imbalance(view)
     total = np.sum([work.ns for work in view.work.values()], axis=0)
@@ -158,30 +158,30 @@ def test_the_cost_is_what_the_slowest_replica_has_over_the_mean() -> None:
     assert finding.severity is Severity.WARNING
 
 
-def test_the_same_lengths_in_every_replica_cost_the_pipeline_alone() -> None:
+def test_unequal_lengths_in_a_single_replica_lose_less_than_30_percent() -> None:
     view = microbatch_view(Topology(pp=4, tp=2), lengths=0.4)
     (finding,) = detect_data_imbalance(view)
     assert 0 < finding.share_lost < 0.3
 
 
-def test_without_numbers_of_microbatches_nothing_is_said() -> None:
+def test_operations_without_microbatch_numbers_yield_nothing() -> None:
     view = microbatch_view(GRIDS[0], lengths=0.4)
     for one in view.operations.values():
         one.microbatch[:] = -1
     assert detect_data_imbalance(view) == []
 
 
-def test_without_single_operations_nothing_is_said() -> None:
+def test_view_without_times_of_single_operations_yields_nothing() -> None:
     view = microbatch_view(GRIDS[0], lengths=0.4)
     work = {stage: replace(one, each_ns=None) for stage, one in view.work.items()}
     assert detect_data_imbalance(replace(view, work=work)) == []
 
 
-def test_one_microbatch_a_step_says_nothing() -> None:
+def test_one_microbatch_per_step_yields_nothing() -> None:
     assert detect_data_imbalance(microbatch_view(GRIDS[0], lengths=0.4, num_microbatches=1)) == []
 
 
-def test_ranks_without_values_do_not_hide_the_others() -> None:
+def test_missing_values_of_a_rank_and_a_step_do_not_hide_the_imbalance() -> None:
     view = microbatch_view(GRIDS[1], lengths=0.4)
     for stage, one in view.operations.items():
         one.duration_ns[:, :, 3] = -1

@@ -44,16 +44,14 @@ def test_heavy_jitter_yields_nothing(topology: Topology, typical_ns: float, seed
 @pytest.mark.parametrize("typical_ns", [10e6, 50e6])
 @pytest.mark.parametrize("topology", [*GRIDS, Topology(dp=2)], ids=str)
 @over_seeds(SEEDS)
-def test_loads_that_are_long_and_jitter_on_every_rank_accuse_nobody(
-    topology: Topology, typical_ns: float, seed: int
-) -> None:
+def test_long_noisy_loads_on_all_ranks_name_no_rank(topology: Topology, typical_ns: float, seed: int) -> None:
     findings = detect_data_stall(view_of(loads(topology, seed, typical_ns, jitter=0.7), topology))
     assert [finding.ranks for finding in findings] in ([], [[]])
 
 
 @pytest.mark.parametrize(("topology", "stall_ns"), list(product(GRIDS, [12e6, 60e6, 1e9])), ids=str)
 @over_seeds(range(6))
-def test_a_rank_whose_loads_are_long_is_named_and_nobody_else(topology: Topology, stall_ns: float, seed: int) -> None:
+def test_only_the_rank_with_long_loads_is_named(topology: Topology, stall_ns: float, seed: int) -> None:
     load_ns, culprit = loads(topology, seed), some_rank(topology, seed)
     load_ns[15:, culprit] += stall_ns
     (finding,) = detect_data_stall(view_of(load_ns, topology))
@@ -66,7 +64,7 @@ def test_a_rank_whose_loads_are_long_is_named_and_nobody_else(topology: Topology
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(6))
-def test_a_burst_of_a_few_long_loads_is_found(topology: Topology, seed: int) -> None:
+def test_five_long_loads_of_one_rank_are_reported_as_critical(topology: Topology, seed: int) -> None:
     load_ns, culprit = loads(topology, seed), some_rank(topology, seed)
     load_ns[[8, 14, 15, 27, 31], culprit] += 1e9
     (finding,) = detect_data_stall(view_of(load_ns, topology))
@@ -75,7 +73,7 @@ def test_a_burst_of_a_few_long_loads_is_found(topology: Topology, seed: int) -> 
     assert finding.evidence["steps"] == [108, 114, 115, 127, 131]
 
 
-def test_a_rank_that_loads_long_is_found_among_ranks_that_load_rather_long() -> None:
+def test_rank_with_the_longest_loads_is_named_when_all_ranks_load_slowly() -> None:
     load_ns = loads(GRIDS[1], 0, typical_ns=20e6)
     load_ns[:, 37] *= 3.0
     assert [finding.ranks for finding in detect_data_stall(view_of(load_ns, GRIDS[1]))] == [[], [37]]
@@ -84,9 +82,7 @@ def test_a_rank_that_loads_long_is_found_among_ranks_that_load_rather_long() -> 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("rows", [slice(10, None), [5, 11, 12, 30]], ids=str)
 @over_seeds(range(5))
-def test_loads_that_are_long_everywhere_at_once_accuse_nobody(
-    topology: Topology, rows: slice | list[int], seed: int
-) -> None:
+def test_loads_long_on_all_ranks_at_once_name_no_rank(topology: Topology, rows: slice | list[int], seed: int) -> None:
     load_ns = loads(topology, seed)
     load_ns[rows] += 200e6
     (finding,) = detect_data_stall(view_of(load_ns, topology))
@@ -104,9 +100,7 @@ def test_a_slow_first_load_yields_nothing(num_stalls: int, everywhere: bool) -> 
 
 @pytest.mark.parametrize("num_stalls", [1, 2])
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_one_or_two_long_loads_beside_some_that_are_hardly_long_yield_nothing(
-    num_stalls: int, everywhere: bool
-) -> None:
+def test_one_or_two_very_long_loads_among_slightly_long_ones_yield_nothing(num_stalls: int, everywhere: bool) -> None:
     load_ns = loads(GRIDS[0], 0)
     ranks = slice(None) if everywhere else 5
     load_ns[[2, 3, 4, 8], ranks] += 0.03 * STEP_NS
@@ -114,13 +108,13 @@ def test_one_or_two_long_loads_beside_some_that_are_hardly_long_yield_nothing(
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
 
 
-def test_stalls_that_cost_next_to_nothing_yield_nothing() -> None:
+def test_stalls_of_negligible_cost_yield_nothing() -> None:
     load_ns = loads(GRIDS[0], 0)
     load_ns[[3, 17, 33], 5] += 0.03 * STEP_NS
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
 
 
-def test_ten_times_next_to_nothing_is_nothing() -> None:
+def test_short_loads_that_take_ten_times_longer_on_one_rank_yield_nothing() -> None:
     load_ns = loads(GRIDS[0], 0)
     load_ns[:, 5] *= 10
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
@@ -128,7 +122,7 @@ def test_ten_times_next_to_nothing_is_nothing() -> None:
 
 @pytest.mark.parametrize("absent", [True, False])
 @pytest.mark.parametrize("topology", [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=2, tp=4)], ids=str)
-def test_where_only_the_first_of_a_tensor_group_loads_it_is_not_accused(topology: Topology, absent: bool) -> None:
+def test_ranks_that_load_for_their_tensor_group_are_not_named(topology: Topology, absent: bool) -> None:
     load_ns = loads(topology, 0, typical_ns=4.5e6, jitter=0.05)
     others = np.arange(topology.world_size) % topology.tp > 0
     load_ns[:, others] = np.nan if absent else 0.01e6
@@ -136,7 +130,7 @@ def test_where_only_the_first_of_a_tensor_group_loads_it_is_not_accused(topology
     assert [finding.ranks for finding in detect_data_stall(view_of(load_ns, topology))] == [[]]
 
 
-def test_a_host_of_which_every_rank_loads_long_is_one_finding() -> None:
+def test_long_loads_on_all_ranks_of_a_host_are_one_finding() -> None:
     load_ns = loads(GRIDS[1], 0)
     load_ns[20:, 16:24] += 50e6
     (finding,) = detect_data_stall(view_of(load_ns, GRIDS[1]))
@@ -150,14 +144,14 @@ def test_two_ranks_that_stall_are_two_findings() -> None:
     assert [finding.ranks for finding in detect_data_stall(view_of(load_ns, GRIDS[0]))] == [[0], [6]]
 
 
-def test_a_single_rank_that_stalls_now_and_then_is_held_against_its_own_past() -> None:
+def test_stalls_of_the_only_rank_are_found_by_comparison_with_its_past() -> None:
     load_ns = loads(Topology(), 0)
     load_ns[[8, 14, 15, 27, 31]] += 1e9
     (finding,) = detect_data_stall(view_of(load_ns, Topology()))
     assert finding.evidence["stalled_steps"] == 5
 
 
-def test_an_only_rank_that_loads_is_not_accused_of_loading() -> None:
+def test_rank_that_loads_for_the_only_tensor_group_yields_nothing() -> None:
     load_ns = loads(Topology(tp=4), 0, jitter=0.05)
     load_ns[:, 0] = 30e6
     assert detect_data_stall(view_of(load_ns, Topology(tp=4))) == []

@@ -12,27 +12,27 @@ from tests.diagnose.made_view import make_view
 GRID = Topology(dp=2, pp=2, tp=2)
 
 
-def test_too_few_steps_clear_nobody() -> None:
+def test_too_few_steps_are_reported_as_insufficient_evidence() -> None:
     (finding,) = detect_missing_evidence(make_view(GRID, num_steps=5))
     assert finding.kind is Kind.INSUFFICIENT_EVIDENCE
-    assert "5 finished steps" in finding.summary
+    assert "5 completed steps" in finding.summary
 
 
-def test_a_run_without_compute_spans_clears_nobody() -> None:
+def test_run_without_compute_spans_is_reported_as_insufficient_evidence() -> None:
     (finding,) = detect_missing_evidence(replace(make_view(GRID), work={}))
     assert "compute spans" in finding.summary
 
 
-def test_a_single_rank_has_no_peer() -> None:
+def test_finding_for_a_one_rank_job_says_that_two_ranks_are_needed() -> None:
     (finding,) = detect_missing_evidence(make_view(Topology()))
     assert "at least two ranks" in finding.summary
 
 
-def test_a_run_with_enough_of_all_is_left_to_the_other_detectors() -> None:
+def test_run_with_sufficient_evidence_yields_nothing() -> None:
     assert detect_missing_evidence(make_view(GRID)) == []
 
 
-def test_missing_evidence_is_said_and_sets_no_exit_status() -> None:
+def test_insufficient_evidence_is_reported_with_exit_status_0() -> None:
     report = diagnose_view(make_view(GRID, num_steps=3))
     assert [finding.kind for finding in report.findings] == [Kind.INSUFFICIENT_EVIDENCE]
     assert report.exit_status == 0

@@ -1,4 +1,4 @@
-"""expert-imbalance: unequal experts are reported, no loaded rank is called slow, and a slow rank beside them is."""
+"""expert-imbalance: unequal experts are reported. Their ranks are not stragglers, but a slow rank is still found."""
 
 import pytest
 
@@ -17,19 +17,19 @@ def found(*faults: str, seed: int = 0) -> tuple[Finding, ...]:
 
 
 @over_seeds(range(5))
-def test_natural_differences_of_the_load_are_healthy(seed: int) -> None:
+def test_natural_load_differences_of_experts_yield_nothing(seed: int) -> None:
     assert found(seed=seed) == ()
 
 
 @pytest.mark.parametrize("factor", [1.5, 3])
-def test_unequal_experts_are_named_and_no_rank_is_accused(factor: float) -> None:
+def test_unequal_experts_are_reported_without_a_suspect(factor: float) -> None:
     (finding,) = found(f"experts:factor={factor},ep=2")
     assert (finding.kind, finding.suspects) == ("expert-imbalance", ())
     assert sorted(finding.evidence["hottest_ranks"]) == [2, 6]  # type: ignore[type-var]
 
 
 @over_seeds(range(5))
-def test_a_slow_rank_is_found_beside_loaded_ones(seed: int) -> None:
+def test_slow_rank_is_found_beside_overloaded_experts(seed: int) -> None:
     kinds = {
         (each.kind.value, *each.ranks) for each in found("experts:factor=2,ep=2", "slow:rank=5,factor=1.3", seed=seed)
     }

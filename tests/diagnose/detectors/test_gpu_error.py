@@ -26,7 +26,7 @@ GRID = Topology(dp=4, pp=2, tp=2)
 HOST = "gpu-00"
 ASSUMED = timed(make_view(GRID, num_steps=60))
 VIEW = replace(ASSUMED, meta=tuple({"device": "cuda", "gpu_uuid": f"GPU-{rank}"} for rank in range(GRID.world_size)))
-"""Each rank tells which GPU it has; of the other one nobody knows."""
+"""Each rank of ``VIEW`` records its GPU. The ranks of ``ASSUMED`` record none."""
 SEEN = tuple(
     made_event(Happening.GPU_SEEN, f"gpu-{rank // 8:02d}", f"gpu{rank % 8}", at_ns=1, text=f"GPU-{rank}")
     for rank in range(GRID.world_size)
@@ -61,7 +61,7 @@ def only(findings: list[Finding]) -> Finding:
 
 
 def quiet_counters(seed: int) -> list[MadeSeries]:
-    """What healthy GPUs count over a day: corrected errors, replays, the odd link error, rows remapped long ago."""
+    """Counters of healthy GPUs over a day: corrected errors, replays, a few link errors, rows remapped long ago."""
     random = np.random.default_rng(seed)
     parts = []
     for rank in range(GRID.world_size):
@@ -84,7 +84,7 @@ def test_a_single_corrected_memory_error_yields_nothing() -> None:
 
 
 @over_seeds(range(10))
-def test_a_gpu_that_fell_off_the_bus_is_named_with_its_rank_and_nobody_else(seed: int) -> None:
+def test_only_the_gpu_that_fell_off_the_bus_is_named_with_its_rank(seed: int) -> None:
     rank = int(np.random.default_rng(seed).integers(GRID.world_size))
     finding = only(detect_gpu_errors(with_parts(*quiet_counters(seed), xid(79, rank), gone(rank))))
     assert finding.ranks == [rank]
@@ -95,7 +95,7 @@ def test_a_gpu_that_fell_off_the_bus_is_named_with_its_rank_and_nobody_else(seed
     assert "power-cycle it" in finding.next_step
 
 
-def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
+def test_all_faults_of_a_gpu_are_one_finding_with_the_most_severe_first() -> None:
     finding = only(
         detect_gpu_errors(
             with_parts(
@@ -131,7 +131,9 @@ def test_all_faults_of_a_gpu_are_one_finding_the_gravest_first() -> None:
         (12, "requests recovery action 12", "contact the vendor"),
     ],
 )
-def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: str, to_do: str) -> None:
+def test_recovery_action_of_the_gpu_driver_is_in_the_summary_and_the_next_step(
+    action: int, words: str, to_do: str
+) -> None:
     finding = only(detect_gpu_errors(with_parts(state(Metric.GPU_RECOVERY_ACTION, 9, float(action)))))
     assert words in finding.summary
     assert to_do in finding.next_step
@@ -146,7 +148,9 @@ def test_what_the_driver_asks_for_is_told_as_it_numbers_it(action: int, words: s
         (Metric.GPU_RECOVERY_ACTION, "the driver requests a reset of the GPU", "reset the GPU"),
     ],
 )
-def test_what_needs_a_reset_before_long_is_a_warning_that_says_so(metric: str, words: str, to_do: str) -> None:
+def test_gpu_state_that_needs_an_action_is_a_warning_with_cause_and_next_step(
+    metric: str, words: str, to_do: str
+) -> None:
     finding = only(detect_gpu_errors(with_parts(state(metric, 9, 1.0))))
     assert finding.ranks == [9]
     assert finding.severity is Severity.WARNING
@@ -155,13 +159,13 @@ def test_what_needs_a_reset_before_long_is_a_warning_that_says_so(metric: str, w
     assert [suspect.role for suspect in finding.suspects] == [Role.INITIATING]
 
 
-def test_rows_that_waited_before_the_first_step_are_still_told() -> None:
+def test_row_remap_pending_since_before_the_first_step_is_reported() -> None:
     before = np.concatenate([np.arange(-30, 0) * SECOND_NS + BEGAN_NS, LOOKS])
     finding = only(detect_gpu_errors(with_parts(made_series(Metric.GPU_REMAP_PENDING, HOST, "gpu5", before, 1.0))))
     assert finding.window.first_step == 100
 
 
-def test_link_errors_far_beyond_all_others_are_a_warning() -> None:
+def test_gpu_with_far_more_link_errors_than_others_is_a_warning() -> None:
     finding = only(detect_gpu_errors(with_parts(*quiet_counters(0)[3:], state(Metric.GPU_NVLINK_ERRORS, 0, 5000.0))))
     assert finding.ranks == [0]
     assert finding.severity is Severity.WARNING
@@ -169,14 +173,14 @@ def test_link_errors_far_beyond_all_others_are_a_warning() -> None:
 
 
 @over_seeds(range(10))
-def test_link_errors_that_many_have_accuse_nobody(seed: int) -> None:
+def test_link_errors_on_all_gpus_yield_nothing(seed: int) -> None:
     random = np.random.default_rng(seed)
     parts = [state(Metric.GPU_NVLINK_ERRORS, rank, float(random.lognormal(5, 1))) for rank in range(GRID.world_size)]
     assert detect_gpu_errors(with_parts(*parts)) == []
 
 
 @pytest.mark.parametrize("number", [13, 31, 43])
-def test_a_fault_that_the_application_may_have_made_is_told_as_such(number: int) -> None:
+def test_xid_that_the_application_may_cause_is_info_and_says_so(number: int) -> None:
     finding = only(detect_gpu_errors(with_parts(xid(number, 5))))
     assert finding.ranks == [5]
     assert finding.severity is Severity.INFO
@@ -184,41 +188,41 @@ def test_a_fault_that_the_application_may_have_made_is_told_as_such(number: int)
     assert "check the application first" in finding.next_step
 
 
-def test_the_same_fault_of_the_application_on_many_gpus_is_one_finding() -> None:
+def test_same_application_xid_on_many_gpus_is_one_finding() -> None:
     faults = [xid(31, rank, at_ns=AT_NS + (rank != 6) * SECOND_NS) for rank in range(16)]
     finding = only(detect_gpu_errors(with_parts(*faults)))
     assert finding.ranks == list(range(16))
     assert "first on rank 6" in finding.summary
 
 
-def test_work_that_was_cleared_away_yields_nothing() -> None:
+def test_xid_of_preemptive_cleanup_on_all_gpus_yields_nothing() -> None:
     assert detect_gpu_errors(with_parts(*(xid(45, rank) for rank in range(16)))) == []
 
 
 @pytest.mark.parametrize("number", [63, 92, 106, 154])
-def test_what_is_only_information_yields_nothing(number: int) -> None:
+def test_informational_xid_yields_nothing(number: int) -> None:
     assert detect_gpu_errors(with_parts(xid(number, 5))) == []
 
 
-def test_what_the_application_does_after_a_gpu_died_is_not_told_beside_it() -> None:
+def test_application_xids_after_a_lost_gpu_are_not_reported() -> None:
     aftermath = [xid(number, rank, at_ns=AT_NS + 20 * SECOND_NS) for rank in range(16) for number in (43, 45)]
     assert only(detect_gpu_errors(with_parts(xid(79, 2), *aftermath))).ranks == [2]
 
 
-def test_neighbours_whose_links_broke_with_a_lost_gpu_are_victims() -> None:
+def test_nvlink_errors_of_neighbours_are_attributed_to_the_lost_gpu() -> None:
     broken = [xid(74, rank, at_ns=AT_NS + SECOND_NS) for rank in (0, 1, 3)]
     finding = only(detect_gpu_errors(with_parts(xid(79, 2), gone(2), *broken)))
     assert finding.ranks == [2]
     assert "causes the NVLink errors of its neighbours" in finding.summary
 
 
-def test_a_link_error_by_itself_is_fatal() -> None:
+def test_nvlink_xid_without_a_lost_gpu_is_critical() -> None:
     finding = only(detect_gpu_errors(with_parts(xid(74, 3))))
     assert (finding.ranks, finding.severity) == ([3], Severity.CRITICAL)
     assert "nvidia-smi nvlink" in finding.next_step
 
 
-def test_a_number_that_the_catalogue_lacks_is_told_with_the_words_of_the_driver() -> None:
+def test_unknown_xid_is_a_warning_with_the_text_of_the_driver() -> None:
     finding = only(detect_gpu_errors(with_parts(xid(4711, 5))))
     assert finding.severity is Severity.WARNING
     assert "Xid 4711 (as the driver words it)" in finding.summary
@@ -227,14 +231,14 @@ def test_a_number_that_the_catalogue_lacks_is_told_with_the_words_of_the_driver(
 @pytest.mark.parametrize(
     ("number", "minutes_before", "told"), [(79, 2, True), (79, 30, False), (64, 2, False), (31, 2, False)]
 )
-def test_before_the_first_step_only_what_is_fatal_and_recent_is_told(
+def test_xid_before_the_first_step_is_reported_only_if_fatal_and_recent(
     number: int, minutes_before: int, told: bool
 ) -> None:
     early = xid(number, 5, at_ns=BEGAN_NS - minutes_before * 60 * SECOND_NS)
     assert bool(detect_gpu_errors(with_parts(early))) == told
 
 
-def test_a_fault_is_dated_by_the_step_in_which_it_came() -> None:
+def test_finding_gives_the_step_in_which_the_fault_occurred() -> None:
     view = VIEW
     assert view.step_start_ns is not None
     finding = only(detect_gpu_errors(with_parts(xid(79, 5, at_ns=int(view.step_start_ns[20]) + 1000))))
@@ -244,24 +248,24 @@ def test_a_fault_is_dated_by_the_step_in_which_it_came() -> None:
     assert "after step 159" in after.summary
 
 
-def test_a_gpu_that_the_job_does_not_use_is_none_of_its_business() -> None:
+def test_fault_of_a_gpu_that_the_job_does_not_use_yields_nothing() -> None:
     view = timed(make_view(Topology(dp=4), num_steps=60))
     assert detect_gpu_errors(with_parts(xid(79, 6), view=view)) == []
 
 
-def test_a_job_on_processors_does_not_care_about_gpus() -> None:
+def test_gpu_fault_is_ignored_for_a_job_on_cpus() -> None:
     view = replace(VIEW, meta=({"device": "cpu"},) * GRID.world_size)
     assert detect_gpu_errors(with_parts(xid(79, 5), view=view)) == []
 
 
-def test_where_nobody_knows_who_uses_the_gpu_the_host_is_named_and_no_rank() -> None:
+def test_host_is_named_without_a_rank_when_the_rank_of_the_gpu_is_unknown() -> None:
     view = replace(VIEW, meta=({"device": "cuda", "gpu_uuid": "MIG-of-some-gpu"},) * GRID.world_size)
     finding = only(detect_gpu_errors(with_parts(xid(79, 5), view=view)))
     assert finding.ranks == []
     assert finding.summary.startswith(f"host {HOST}: gpu5")
 
 
-def test_a_rank_that_does_not_tell_its_gpu_is_no_culprit_and_the_gpu_is_named_with_its_host() -> None:
+def test_gpu_and_host_are_named_without_a_culprit_when_ranks_record_no_gpu() -> None:
     known, assumed = (only(detect_gpu_errors(with_parts(xid(79, 5), view=view))) for view in (VIEW, ASSUMED))
     assert (assumed.ranks, assumed.hosts) == ([], [HOST])
     assert [(one.rank, one.role) for one in assumed.suspects] == [(5, Role.UNKNOWN)]
@@ -271,24 +275,24 @@ def test_a_rank_that_does_not_tell_its_gpu_is_no_culprit_and_the_gpu_is_named_wi
     assert assumed.confidence < known.confidence
 
 
-def test_a_fault_of_the_application_accuses_no_rank_that_does_not_tell_its_gpu() -> None:
+def test_application_xid_names_no_rank_when_ranks_record_no_gpu() -> None:
     finding = only(detect_gpu_errors(with_parts(xid(31, 5), view=ASSUMED)))
     assert finding.ranks == []
     assert "if GPUs are assigned in rank order" in finding.summary
 
 
-def test_the_only_rank_of_a_host_needs_not_tell_its_gpu() -> None:
+def test_only_rank_of_a_host_is_named_even_if_it_records_no_gpu() -> None:
     view = replace(timed(make_view(Topology(dp=4), num_steps=60)), hosts=("a", "b", "c", "d"))
     lost = made_event(Happening.DEVICE_GONE, "c", "gpu0", at_ns=AT_NS)
     assert only(detect_gpu_errors(with_parts(lost, view=view))).ranks == [2]
 
 
-def test_a_run_without_a_finished_step_has_its_faults_told() -> None:
+def test_gpu_fault_is_reported_in_a_run_without_a_finished_step() -> None:
     empty = np.zeros(0, dtype=np.int64)
     view = replace(VIEW, steps=empty, step_ns=np.zeros(0), step_start_ns=empty, work={})
     assert only(detect_gpu_errors(with_parts(xid(79, 5), view=view))).ranks == [5]
 
 
-def test_a_nic_that_is_gone_is_no_gpu() -> None:
+def test_lost_nic_is_not_reported_as_a_gpu_error() -> None:
     nic = made_event(Happening.DEVICE_GONE, HOST, "eth0", at_ns=AT_NS)
     assert detect_gpu_errors(with_parts(nic)) == []

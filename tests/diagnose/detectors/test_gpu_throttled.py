@@ -30,9 +30,7 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
 
 @pytest.mark.parametrize(("topology", "factor"), [*product(MANY_PEERS, [1.1]), *product(GRIDS, [1.4])], ids=str)
 @over_seeds(range(4))
-def test_one_throttled_gpu_that_slows_its_rank_is_named_and_nobody_else(
-    topology: Topology, factor: float, seed: int
-) -> None:
+def test_only_the_throttled_gpu_that_slows_its_rank_is_named(topology: Topology, factor: float, seed: int) -> None:
     culprit = culprit_of(topology, seed)
     view = make_view(topology, slow={culprit: factor}, seed=seed)
     (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=culprit, share=0.7)], lottery=0.05))
@@ -45,9 +43,7 @@ def test_one_throttled_gpu_that_slows_its_rank_is_named_and_nobody_else(
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("jitter", [0.3, 1.0])
 @over_seeds(range(12))
-def test_heavy_jitter_yields_nothing_even_where_a_gpu_is_throttled(
-    topology: Topology, jitter: float, seed: int
-) -> None:
+def test_heavy_jitter_yields_nothing_even_if_a_gpu_is_throttled(topology: Topology, jitter: float, seed: int) -> None:
     view = make_view(topology, jitter=jitter, seed=seed)
     throttling = [Throttling(rank=culprit_of(topology, seed), share=0.7)]
     assert detect_gpu_throttled(with_gpus(view, throttling, lottery=0.3, seed=seed)) == []
@@ -55,36 +51,36 @@ def test_heavy_jitter_yields_nothing_even_where_a_gpu_is_throttled(
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(10))
-def test_a_throttled_gpu_that_slows_nothing_is_not_accused(topology: Topology, seed: int) -> None:
+def test_a_throttled_gpu_that_slows_nothing_is_not_named(topology: Topology, seed: int) -> None:
     throttling = [Throttling(rank=culprit_of(topology, seed), share=0.9)]
     assert detect_gpu_throttled(with_gpus(make_view(topology, seed=seed), throttling)) == []
 
 
 @over_seeds(range(5))
-def test_a_fleet_at_its_power_cap_is_healthy_although_one_rank_is_slow(seed: int) -> None:
+def test_slow_rank_yields_nothing_when_all_gpus_are_at_the_power_cap(seed: int) -> None:
     view = make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.4}, seed=seed)
     assert detect_gpu_throttled(with_gpus(view, everybody=0.9)) == []
 
 
-def test_the_slow_rank_is_not_the_one_whose_gpu_is_throttled() -> None:
+def test_throttled_gpu_is_not_named_when_another_rank_is_slow() -> None:
     view = make_view(Topology(dp=4, tp=2), slow={5: 1.4})
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=2, share=0.8)])) == []
 
 
 @over_seeds(range(10))
-def test_lasting_differences_among_ranks_are_not_put_down_to_throttling_that_comes_and_goes(seed: int) -> None:
+def test_constantly_slow_rank_is_not_attributed_to_intermittent_throttling(seed: int) -> None:
     view = make_view(Topology(dp=8), num_steps=80, slow={3: 1.15}, seed=seed)
     rows = tuple(row for row in range(80) if row // 8 % 2)
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=3, share=0.8, rows=rows)])) == []
 
 
 @over_seeds(range(10))
-def test_a_wide_spread_among_all_ranks_is_not_put_down_to_a_throttled_gpu(seed: int) -> None:
+def test_wide_spread_among_all_ranks_is_not_attributed_to_a_throttled_gpu(seed: int) -> None:
     view = make_view(Topology(dp=8, pp=2, tp=2), rank_spread=0.2, seed=seed)
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=seed, share=0.8)])) == []
 
 
-def test_slowness_too_slight_to_convict_a_rank_alone_is_enough_beside_its_gpu() -> None:
+def test_slightly_slow_rank_is_named_only_together_with_its_throttled_gpu() -> None:
     alone, beside = 0, 0
     for seed in range(20):
         view = make_view(Topology(dp=4), jitter=0.06, slow={1: 1.06}, seed=seed)
@@ -96,13 +92,27 @@ def test_slowness_too_slight_to_convict_a_rank_alone_is_enough_beside_its_gpu() 
     assert beside >= 15
 
 
-def test_a_fault_that_begins_in_the_middle_is_dated_and_priced() -> None:
+def test_finding_gives_first_step_and_cost_of_throttling_that_begins_mid_window() -> None:
     view = make_view(Topology(dp=2, pp=2, tp=2), num_steps=120, slow={5: 1.5}, slow_from_row=60, rank_spread=0.0)
     (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=5, share=0.9, from_row=60)]))
-    assert abs(finding.window.first_step - 160) <= 4  # looked at every four steps
+    assert abs(finding.window.first_step - 160) <= 4  # counters are sampled about every four steps
     assert f"since step {finding.window.first_step}" in finding.summary
     assert finding.seconds_lost == pytest.approx(60 * 0.060, rel=0.15)
     assert finding.severity is Severity.CRITICAL
+
+
+def test_cost_and_ratio_are_means_when_counters_do_not_resolve_the_slow_steps() -> None:
+    topology, rank, num_steps = Topology(dp=4), 2, 100
+    calm = make_view(topology, num_steps=num_steps, rank_spread=0.0)
+    slow = make_view(topology, num_steps=num_steps, rank_spread=0.0, slow={rank: 1.4})
+    is_slow = (np.arange(num_steps) % 5 < 3)[:, None]  # the counters grow by 60% of the time in every step
+    mixed = {
+        stage: replace(work, ns=np.where(is_slow, work.ns, calm.work[stage].ns)) for stage, work in slow.work.items()
+    }
+    (finding,) = detect_gpu_throttled(with_gpus(replace(slow, work=mixed), [Throttling(rank=rank, share=0.6)]))
+    lost_ns = sum(float((work.ns - calm.work[stage].ns)[:, rank].sum()) for stage, work in mixed.items())
+    assert finding.seconds_lost == pytest.approx(lost_ns / 1e9, rel=0.1)
+    assert finding.evidence["ratio"] == pytest.approx(1 + 0.4 * 3 / 5, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +123,7 @@ def test_a_fault_that_begins_in_the_middle_is_dated_and_priced() -> None:
         (Metric.GPU_THROTTLE_POWER_BRAKE_NS, "power brake", "power supplies"),
     ],
 )
-def test_the_reason_decides_what_to_do_next(metric: str, reason: str, hint: str) -> None:
+def test_next_step_depends_on_the_throttle_reason(metric: str, reason: str, hint: str) -> None:
     view = make_view(Topology(dp=4), slow={2: 1.3})
     (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=2, share=0.5, metric=metric)]))
     assert finding.evidence["reason"] == reason
@@ -126,11 +136,11 @@ def test_the_summary_names_rank_host_gpu_share_and_clocks() -> None:
     assert finding.summary.startswith(
         "rank 9 (host gpu-01, dp9 pp0 tp0): gpu1 is throttled (power cap) 50% of the time"
     )
-    assert f"at {LOW_MHZ:.0f} MHz against {FULL_MHZ:.0f}" in finding.summary
+    assert f"at {LOW_MHZ:,.0f} MHz against {FULL_MHZ:,.0f}" in finding.summary
     assert finding.evidence["gpus"] == ["gpu-01/gpu1"]
 
 
-def test_a_host_of_which_most_gpus_are_throttled_is_one_finding() -> None:
+def test_host_with_all_gpus_throttled_is_one_finding() -> None:
     hot = range(8, 16)
     view = make_view(Topology(dp=32), slow=dict.fromkeys(hot, 1.3))
     throttling = [Throttling(rank=rank, share=0.6, metric=COUNTERS[1]) for rank in hot]
@@ -139,13 +149,13 @@ def test_a_host_of_which_most_gpus_are_throttled_is_one_finding() -> None:
     assert finding.summary.startswith("host gpu-01 (ranks 8-15)")
 
 
-def test_those_who_wait_are_victims() -> None:
+def test_waiting_ranks_are_victims() -> None:
     view = make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.5})
     (finding,) = detect_gpu_throttled(with_gpus(view, [Throttling(rank=5, share=0.6)]))
     assert {suspect.rank for suspect in finding.suspects if suspect.role is Role.VICTIM} == {4, 7}
 
 
-def test_a_gpu_that_follows_a_slower_one_of_its_boost_group_is_not_accused_beside_it() -> None:
+def test_only_the_overheated_gpu_of_a_sync_boost_group_is_named() -> None:
     view = make_view(Topology(dp=32), slow={8: 1.3, 9: 1.3})
     throttling = [
         Throttling(rank=8, share=0.6, metric=Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS),
@@ -155,7 +165,7 @@ def test_a_gpu_that_follows_a_slower_one_of_its_boost_group_is_not_accused_besid
     assert finding.ranks == [8]
 
 
-def test_a_rank_is_judged_by_the_gpu_whose_uuid_it_gave() -> None:
+def test_rank_is_matched_to_its_gpu_by_the_recorded_uuid() -> None:
     view = with_gpus(make_view(Topology(dp=4), slow={0: 1.4}), [Throttling(rank=3, share=0.7)])
     assert detect_gpu_throttled(view) == []
     uuids = [f"{rank}{rank}aa-bb" for rank in range(4)]
@@ -173,24 +183,24 @@ def test_a_rank_is_judged_by_the_gpu_whose_uuid_it_gave() -> None:
     assert finding.evidence["gpus"] == ["gpu-00/gpu3"]
 
 
-def test_ranks_that_compute_on_processors_have_no_gpu_to_blame() -> None:
+def test_slow_cpu_rank_is_not_attributed_to_a_throttled_gpu() -> None:
     view = with_gpus(make_view(Topology(dp=4), slow={2: 1.4}), [Throttling(rank=2, share=0.7)])
     assert detect_gpu_throttled(view)
     assert detect_gpu_throttled(replace(view, meta=({"device": "cpu"},) * 4)) == []
 
 
-def test_without_wall_times_or_counters_nobody_is_accused() -> None:
+def test_view_without_wall_times_or_counters_yields_nothing() -> None:
     view = with_gpus(make_view(Topology(dp=4), slow={2: 1.4}), [Throttling(rank=2, share=0.7)])
     assert detect_gpu_throttled(replace(view, step_start_ns=None)) == []
     assert detect_gpu_throttled(replace(view, fleet=made_fleet())) == []
 
 
-def test_five_steps_are_too_few_to_accuse() -> None:
+def test_five_steps_are_too_few_to_name_a_rank() -> None:
     view = make_view(Topology(dp=4), num_steps=5, slow={1: 2.0})
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=1, share=0.9)])) == []
 
 
-def test_a_peer_whose_gpu_nobody_looked_at_proves_nothing() -> None:
+def test_throttled_gpu_is_not_named_when_its_peer_gpu_has_too_few_samples() -> None:
     view = with_gpus(make_view(Topology(dp=2), num_steps=60, slow={1: 1.4}), everybody=0.9)
     short = {
         metric: tuple(
@@ -203,6 +213,6 @@ def test_a_peer_whose_gpu_nobody_looked_at_proves_nothing() -> None:
 
 
 @over_seeds(range(5))
-def test_slowness_that_hardly_costs_anything_is_not_told(seed: int) -> None:
+def test_throttling_of_negligible_cost_is_not_reported(seed: int) -> None:
     view = make_view(Topology(dp=8), num_steps=200, jitter=0.01, rank_spread=0.001, slow={3: 1.02}, seed=seed)
     assert detect_gpu_throttled(with_gpus(view, [Throttling(rank=3, share=0.8)])) == []

@@ -26,9 +26,10 @@ def contended_view(
     slow: dict[int, float] | None = None,
     seed: int = 0,
 ) -> RunView:
-    """Time off the core up to 3 times the processor time at ``busy`` 1, and ``stopped`` ranks by what they have more.
+    """Off-core time is the compute time, times ``busy``, times a random factor from 0.5 to 3.
 
-    A ``share`` of the steps from ``from_row`` on is affected.
+    ``stopped`` maps a rank to its extra off-core time, as a multiple of the compute time. Only a ``share`` of the steps
+    from ``from_row`` on has this extra time.
     """
     random = np.random.default_rng(seed)
     view = make_view(topology, num_steps=num_steps, jitter=jitter, slow=slow, seed=seed)
@@ -54,9 +55,7 @@ def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
 @pytest.mark.parametrize("topology", GRIDS[:2], ids=str)
 @pytest.mark.parametrize("ranks_a_host", [2, 8])
 @over_seeds(range(15))
-def test_nobody_is_accused_of_a_while_in_which_every_core_is_fought_for(
-    topology: Topology, ranks_a_host: int, seed: int
-) -> None:
+def test_no_rank_is_named_while_all_ranks_compete_for_cores(topology: Topology, ranks_a_host: int, seed: int) -> None:
     more = np.zeros((40, topology.world_size))
     more[10:30] = np.random.default_rng(seed).exponential(2.0, more[10:30].shape)
     view = contended_view(topology, ranks_a_host=ranks_a_host, seed=seed)
@@ -81,7 +80,7 @@ def test_a_few_steps_of_two_crowded_ranks_yield_nothing(seed: int) -> None:
 
 
 @over_seeds(range(10))
-def test_a_lasting_spread_among_all_ranks_is_no_contention(seed: int) -> None:
+def test_constant_spread_of_off_core_time_among_all_ranks_yields_nothing(seed: int) -> None:
     view = contended_view(Topology(dp=16), busy=0.3, seed=seed)
     lasting = np.exp(np.random.default_rng(seed).uniform(-1.0, 1.0, 16))
     off = {stage: ns * lasting for stage, ns in view.off_cpu.items()}
@@ -89,20 +88,20 @@ def test_a_lasting_spread_among_all_ranks_is_no_contention(seed: int) -> None:
 
 
 @over_seeds(range(5))
-def test_a_rank_is_compared_with_its_neighbours_too(seed: int) -> None:
-    """All of its host are somewhat high: too little for the host, and the rank is not far from them."""
+def test_rank_is_not_named_when_all_ranks_of_its_host_are_slightly_contended(seed: int) -> None:
+    """The contention is too small to name the host. The rank is only slightly above its neighbours."""
     stopped = {**dict.fromkeys(range(8, 16), 0.25), 9: 0.5}
     assert detect_host_contention(contended_view(Topology(dp=128), stopped=stopped, seed=seed)) == []
 
 
-def test_a_rank_high_in_hardly_more_than_every_second_step_is_not_named() -> None:
+def test_rank_contended_in_only_55_percent_of_steps_is_not_named() -> None:
     calm, hot = (contended_view(Topology(dp=8), stopped={2: more}) for more in (0.0, 2.0))
     rows = (np.arange(40) * 11 % 20 < 11)[:, None]
     off = {stage: np.where(rows, hot.off_cpu[stage], calm.off_cpu[stage]) for stage in hot.off_cpu}
     assert detect_host_contention(replace(hot, off_cpu=off)) == []
 
 
-def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
+def test_contention_of_negligible_cost_is_not_reported() -> None:
     view = contended_view(Topology(dp=8), stopped={2: 2.0})
     assert detect_host_contention(replace(view, step_ns=view.step_ns * 100)) == []
 
@@ -111,9 +110,7 @@ def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
 @pytest.mark.parametrize("more", [1.0, 3.0])
 @pytest.mark.parametrize("busy", [0.02, 0.2])
 @over_seeds(range(5))
-def test_a_rank_kept_off_its_core_is_named_and_nobody_else(
-    topology: Topology, more: float, busy: float, seed: int
-) -> None:
+def test_only_the_rank_kept_off_its_core_is_named(topology: Topology, more: float, busy: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     (finding,) = detect_host_contention(contended_view(topology, busy=busy, stopped={culprit: more}, seed=seed))
     assert finding.kind is Kind.HOST_CONTENTION
@@ -130,7 +127,7 @@ def test_a_stopped_rank_is_found_on_a_crowded_machine(seed: int) -> None:
 
 
 @over_seeds(range(10))
-def test_a_competing_load_that_comes_and_goes_is_found(seed: int) -> None:
+def test_rank_with_an_intermittent_competing_load_is_named(seed: int) -> None:
     view = contended_view(Topology(dp=8, pp=4, tp=2), stopped={9: 1.5}, share=0.8, seed=seed)
     (finding,) = detect_host_contention(view)
     assert finding.ranks == [9]
@@ -138,7 +135,7 @@ def test_a_competing_load_that_comes_and_goes_is_found(seed: int) -> None:
 
 
 @over_seeds(range(5))
-def test_a_load_that_begins_in_the_middle_is_dated(seed: int) -> None:
+def test_finding_starts_at_the_first_step_of_a_load_that_begins_mid_window(seed: int) -> None:
     view = contended_view(Topology(dp=2, pp=2, tp=2), stopped={3: 1.5}, from_row=20, seed=seed)
     (finding,) = detect_host_contention(view)
     assert abs(finding.window.first_step - 120) <= 1
@@ -147,7 +144,7 @@ def test_a_load_that_begins_in_the_middle_is_dated(seed: int) -> None:
 
 @pytest.mark.parametrize("busy", [0.02, 0.3])
 @over_seeds(range(5))
-def test_a_host_of_which_most_ranks_are_kept_off_is_one_finding(busy: float, seed: int) -> None:
+def test_host_with_most_ranks_kept_off_their_cores_is_one_finding(busy: float, seed: int) -> None:
     stopped = dict.fromkeys(range(8, 15), 1.2)
     view = contended_view(Topology(dp=8, pp=2, tp=2), busy=busy, stopped=stopped, seed=seed)
     (finding,) = detect_host_contention(view)
@@ -157,18 +154,18 @@ def test_a_host_of_which_most_ranks_are_kept_off_is_one_finding(busy: float, see
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(5))
-def test_a_rank_with_more_work_is_not_contended(topology: Topology, seed: int) -> None:
+def test_rank_with_more_compute_time_is_not_reported_as_contended(topology: Topology, seed: int) -> None:
     assert detect_host_contention(contended_view(topology, busy=0.3, slow={3: 2.0}, seed=seed)) == []
 
 
-def test_without_processor_time_nothing_is_said() -> None:
+def test_view_without_cpu_time_yields_nothing() -> None:
     view = contended_view(Topology(dp=4), stopped={2: 3.0})
     work = {stage: Work(ns=one.ns, basis=Basis.SELF_TIME) for stage, one in view.work.items()}
     assert detect_host_contention(replace(view, work=work)) == []
     assert detect_host_contention(replace(view, off_cpu={})) == []
 
 
-def test_ranks_without_values_do_not_hide_the_others() -> None:
+def test_missing_values_of_a_rank_and_a_step_do_not_hide_the_contended_rank() -> None:
     view = contended_view(Topology(dp=4), stopped={2: 3.0})
     for off in view.off_cpu.values():
         off[:, 0] = np.nan
@@ -177,7 +174,7 @@ def test_ranks_without_values_do_not_hide_the_others() -> None:
     assert finding.ranks == [2]
 
 
-def test_five_steps_are_too_few_to_accuse() -> None:
+def test_five_steps_are_too_few_to_name_a_rank() -> None:
     assert detect_host_contention(contended_view(Topology(dp=4), stopped={2: 3.0}, num_steps=5)) == []
 
 

@@ -1,4 +1,4 @@
-"""What hosts measured on one grid of time."""
+"""Samples of hosts on a common time grid."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from telemetry.host_metrics import Metric
 from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_series
 
 
-def test_a_counter_that_begins_anew_goes_on_from_where_it_was() -> None:
+def test_counter_reset_gives_a_rate_of_zero_instead_of_a_negative_rate() -> None:
     at_ns = BEGAN_NS + np.arange(5) * SECOND_NS
     fleet = made_fleet(made_series(Metric.NIC_SEND_BYTES, "one", "eth0", at_ns, [70.0, 80.0, 90.0, 5.0, 15.0]))
     grid = grid_of(fleet, ["one"], [Metric.NIC_SEND_BYTES])

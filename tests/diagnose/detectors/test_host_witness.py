@@ -73,7 +73,7 @@ class HostLoad:
 
 
 def counter(at_ns: Sequence[int] | np.ndarray, share: float, random: np.random.Generator) -> np.ndarray:  # type: ignore[type-arg]
-    """Grows by this share of the time, unevenly, from anywhere."""
+    """Values of a counter with a random start. It grows unevenly, on average by this share of the time."""
     lengths = np.diff(np.asarray(at_ns), prepend=at_ns[0])
     return np.asarray(random.integers(10**9) + np.cumsum(lengths * share * random.uniform(0.5, 1.5, len(lengths))))
 
@@ -91,7 +91,6 @@ def busy(view: RunView, host: str, device: str, text: str, *, after_s: float = 4
 
 CLEAR = contended_view(GRID, stopped={SLOW: 1.5})
 LESS_CLEAR = contended_view(GRID, stopped={SLOW: 0.22})
-CALM = contended_view(GRID)
 MORE_CALM = [contended_view(GRID, busy=busy, seed=seed) for busy in (0.02, 0.3, 1.0) for seed in range(5)]
 
 
@@ -109,14 +108,14 @@ def test_the_process_on_the_core_of_the_rank_is_named(every_ns: int) -> None:
     assert "pid 4711 stress-ng (cpu)" in finding.next_step
 
 
-def test_a_process_is_named_by_its_core_where_the_kernel_does_not_tell_who_waited() -> None:
+def test_process_is_named_by_its_core_when_the_run_delay_is_unknown() -> None:
     view = HostLoad().added_to(CLEAR, busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90"))
     silent = {metric: series for metric, series in view.fleet.series.items() if metric != Metric.RANK_RUN_DELAY_NS}
     finding = the_finding(replace(view, fleet=replace(view.fleet, series=silent)))
     assert finding.evidence["process"] == "4711 stress-ng"
 
 
-def test_a_rank_that_waits_elsewhere_hears_who_is_busiest_without_blame() -> None:
+def test_busiest_process_on_another_core_is_mentioned_but_not_named_as_the_cause() -> None:
     load = HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, busy(CLEAR, "cpu-01", "core6", "99 backup 0.99"))
     finding = the_finding(load)
     assert finding.evidence["cause"] == "crowded"
@@ -124,7 +123,7 @@ def test_a_rank_that_waits_elsewhere_hears_who_is_busiest_without_blame() -> Non
     assert finding.summary.endswith("the busiest process: pid 99 backup uses 0.99 of core 6 of cpu-01")
 
 
-def test_a_counter_that_stands_still_is_told_once_a_minute_and_known_meanwhile() -> None:
+def test_growth_after_the_last_sample_of_a_counter_is_zero_for_a_minute_then_unknown() -> None:
     load = made_series(Metric.RANK_MAJOR_FAULTS, "cpu-01", "rank9", [BEGAN_NS], [70.0])
     measures = Measures(made_fleet(load))
     for after_s, known in ((-5, None), (0, 0.0), (60, 0.0), (600, None)):
@@ -133,20 +132,20 @@ def test_a_counter_that_stands_still_is_told_once_a_minute_and_known_meanwhile()
         assert measures.growth(Metric.RANK_MAJOR_FAULTS, ("cpu-01", "rank9"), period) == known
 
 
-def test_a_process_of_many_cores_is_named_where_the_rank_waited() -> None:
+def test_process_that_uses_many_cores_is_named_when_the_rank_waited() -> None:
     load = HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, busy(CLEAR, "cpu-01", "", "4711 make 6.50"))
     assert the_finding(load).summary.endswith(": pid 4711 make uses 6.50 of the cores of cpu-01")
 
 
 @pytest.mark.parametrize("after_s", [-30.0, 600.0])
-def test_a_process_of_another_time_is_not_named(after_s: float) -> None:
+def test_process_that_was_busy_at_another_time_is_not_named(after_s: float) -> None:
     event = busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90", after_s=after_s)
     finding = the_finding(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, event))
     assert finding.evidence["cause"] == "crowded"
     assert "process" not in finding.evidence
 
 
-def test_a_process_on_another_core_is_not_named_where_the_rank_waited_for_none() -> None:
+def test_process_on_another_core_is_not_named_when_the_rank_did_not_wait_for_a_core() -> None:
     finding = the_finding(HostLoad().added_to(CLEAR, busy(CLEAR, "cpu-01", "core6", "99 backup 0.99")))
     assert "cause" not in finding.evidence
 
@@ -166,14 +165,14 @@ def test_stops_by_a_signal_are_counted_and_timed() -> None:
     assert "a signal stopped its process 3 times, for 3.0 s" in finding.summary
 
 
-def test_the_quota_of_its_cgroup_is_named_and_not_who_happens_to_be_there() -> None:
+def test_cgroup_quota_is_named_as_the_cause_instead_of_a_busy_process() -> None:
     load = HostLoad(throttled={SLOW: 0.3}, run_delay={SLOW: 0.5})
     finding = the_finding(load.added_to(CLEAR, busy(CLEAR, "cpu-01", "core1", "4711 stress-ng 0.90")))
     assert finding.evidence["cause"] == "quota"
     assert "cpu.max" in finding.next_step
 
 
-def test_a_rank_that_waits_for_memory_says_so_and_who_holds_it() -> None:
+def test_memory_shortage_is_the_cause_and_the_process_that_holds_memory_is_named() -> None:
     short = replace(busy(CLEAR, "cpu-01", "", f"4711 redis {20 * 2**30}"), name=Happening.MEMORY_SHORT)
     load = HostLoad(faults_a_second={SLOW: 400.0}, memory_pressure={"cpu-01": 0.4})
     finding = the_finding(load.added_to(CLEAR, short))
@@ -182,7 +181,7 @@ def test_a_rank_that_waits_for_memory_says_so_and_who_holds_it() -> None:
     assert "pid 4711 redis holds 20.0 GiB" in finding.summary
 
 
-def test_a_small_process_is_not_blamed_for_want_of_memory() -> None:
+def test_small_process_is_not_named_for_a_memory_shortage() -> None:
     short = replace(busy(CLEAR, "cpu-01", "", f"4711 bash {2**22}"), name=Happening.MEMORY_SHORT)
     load = HostLoad(faults_a_second={SLOW: 400.0}, memory_pressure={"cpu-01": 0.4})
     finding = the_finding(load.added_to(CLEAR, short))
@@ -190,12 +189,12 @@ def test_a_small_process_is_not_blamed_for_want_of_memory() -> None:
     assert "process" not in finding.evidence
 
 
-def test_want_of_memory_on_a_host_is_not_the_cause_for_a_rank_that_does_not_fault() -> None:
+def test_memory_shortage_is_not_the_cause_for_a_rank_without_page_faults() -> None:
     finding = the_finding(HostLoad(memory_pressure={"cpu-01": 0.4}).added_to(CLEAR))
     assert "cause" not in finding.evidence
 
 
-def test_stolen_time_is_the_cause_for_a_whole_host_only() -> None:
+def test_stolen_cpu_time_is_the_cause_only_for_a_whole_host() -> None:
     whole = contended_view(GRID, stopped=dict.fromkeys(range(8, 16), 1.2))
     load = HostLoad(steal={"cpu-01": 0.4})
     finding = the_finding(load.added_to(whole))
@@ -204,19 +203,19 @@ def test_stolen_time_is_the_cause_for_a_whole_host_only() -> None:
     assert "cause" not in the_finding(load.added_to(CLEAR)).evidence
 
 
-def test_what_everybody_has_explains_nobody() -> None:
+def test_load_that_all_hosts_share_is_not_the_cause() -> None:
     everybody = dict.fromkeys(range(32), 0.4)
     finding = the_finding(HostLoad(run_delay=everybody, throttled=everybody).added_to(CLEAR))
     assert "cause" not in finding.evidence
 
 
-def test_words_of_a_host_change_neither_who_is_accused_nor_when() -> None:
+def test_host_samples_do_not_change_ranks_window_or_cost_of_a_clear_finding() -> None:
     alone, load = the_finding(CLEAR), the_finding(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR))
     assert (load.ranks, load.window, load.seconds_lost) == (alone.ranks, alone.window, alone.seconds_lost)
 
 
 @over_seeds(range(10))
-def test_spans_that_are_less_clear_accuse_beside_a_strong_witness(seed: int) -> None:
+def test_weaker_spans_name_a_rank_if_host_evidence_is_strong(seed: int) -> None:
     view = contended_view(GRID, stopped={SLOW: 0.22}, seed=seed)
     assert detect_host_contention(view) == []
     finding = the_finding(HostLoad(run_delay={SLOW: 0.3}, seed=seed).added_to(view))
@@ -224,21 +223,21 @@ def test_spans_that_are_less_clear_accuse_beside_a_strong_witness(seed: int) -> 
     assert finding.evidence["cause"] == "crowded"
 
 
-def test_a_strong_witness_must_account_for_what_was_lost() -> None:
+def test_strong_witness_does_not_explain_a_loss_much_larger_than_its_share() -> None:
     one = Witness(cause=Cause.CROWDED, share=0.15, text="", strong=True)
     assert one.explains(0.2)
     assert not one.explains(0.4)
 
 
-def test_a_strong_witness_may_be_want_of_memory_too() -> None:
+def test_memory_shortage_confirms_weaker_spans() -> None:
     load = HostLoad(faults_a_second={SLOW: 300.0}, memory_pressure={"cpu-01": 0.3})
     assert the_finding(load.added_to(LESS_CLEAR)).evidence["cause"] == "memory"
 
 
 @pytest.mark.parametrize("heavy", [False, True])
 @over_seeds(range(5))
-def test_paging_that_takes_processor_time_is_want_of_memory(seed: int, heavy: bool) -> None:
-    """The kernel's time for a fault counts as the rank's own work. Another pipeline stage on its host may hold more."""
+def test_paging_that_uses_cpu_time_is_reported_as_memory_shortage(seed: int, heavy: bool) -> None:
+    """Kernel time for page faults counts as compute time. With ``heavy``, pipeline stage 1 has twice the work."""
     view = contended_view(GRID, slow={SLOW: 1.6}, seed=seed)
     if heavy:
         double = np.where(view.pp_of_rank == 1, 2.0, 1.0)
@@ -260,7 +259,7 @@ def test_paging_that_takes_processor_time_is_want_of_memory(seed: int, heavy: bo
         HostLoad(faults_a_second={9: 300.0}),
     ],
 )
-def test_a_rank_that_merely_computes_for_longer_is_not_contended(load: HostLoad) -> None:
+def test_rank_that_only_computes_longer_is_not_reported_as_contended(load: HostLoad) -> None:
     assert detect_host_contention(load.added_to(contended_view(GRID, slow={SLOW: 1.6}))) == []
 
 
@@ -276,12 +275,12 @@ def test_a_rank_that_merely_computes_for_longer_is_not_contended(load: HostLoad)
     ],
     ids=["nothing", "too little", "of another", "of all its neighbours", "of all", "memory without a fault"],
 )
-def test_spans_that_are_less_clear_accuse_nobody_beside_a_weak_witness(load: HostLoad) -> None:
+def test_weaker_spans_name_no_rank_if_host_evidence_is_weak(load: HostLoad) -> None:
     assert detect_host_contention(load.added_to(LESS_CLEAR)) == []
 
 
 @pytest.mark.parametrize("view", MORE_CALM)
-def test_a_busy_host_that_slows_nobody_is_left_alone(view: RunView) -> None:
+def test_busy_host_that_slows_no_rank_is_not_reported(view: RunView) -> None:
     load = HostLoad(
         run_delay={SLOW: 0.5}, throttled={4: 0.5}, faults_a_second={17: 500.0}, memory_pressure={"cpu-02": 0.5}
     )
@@ -289,24 +288,24 @@ def test_a_busy_host_that_slows_nobody_is_left_alone(view: RunView) -> None:
 
 
 @over_seeds(range(10))
-def test_ranks_that_crowd_few_cores_all_wait_and_nobody_is_accused(seed: int) -> None:
+def test_no_rank_is_named_when_all_ranks_wait_for_few_cores(seed: int) -> None:
     view = contended_view(Topology(dp=2, pp=2, tp=2), busy=1.0, jitter=0.5, seed=seed)
     waits = dict(enumerate(np.random.default_rng(seed).uniform(0.3, 0.7, 8).tolist()))
     assert detect_host_contention(HostLoad(run_delay=waits, seed=seed).added_to(view)) == []
 
 
-def test_steps_without_a_time_are_judged_by_spans_alone() -> None:
+def test_finding_has_no_cause_when_steps_have_no_wall_time() -> None:
     view = replace(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR), step_start_ns=None)
     assert "cause" not in the_finding(view).evidence
 
 
 @pytest.mark.parametrize("text", ["", "4711", "4711 stress-ng", "a b c", "4711 stress-ng much"])
-def test_words_that_make_no_sense_name_nobody(text: str) -> None:
+def test_busy_process_with_invalid_text_is_not_named_as_the_cause(text: str) -> None:
     finding = the_finding(HostLoad(run_delay={SLOW: 0.5}).added_to(CLEAR, busy(CLEAR, "cpu-01", "core1", text)))
     assert finding.evidence["cause"] == "crowded"
 
 
-def test_one_of_many_thousand_ranks_is_explained() -> None:
+def test_cause_is_found_for_one_of_four_thousand_ranks() -> None:
     view = contended_view(Topology(dp=64, pp=8, tp=8), num_steps=20, stopped={777: 3.0})
     finding = the_finding(HostLoad(run_delay={777: 0.6}).added_to(view))
     assert finding.ranks == [777]

@@ -1,4 +1,4 @@
-"""What the driver of a job decided, as a finding."""
+"""Decisions of the driver of a job, reported as a finding."""
 
 from dataclasses import replace
 
@@ -31,14 +31,19 @@ def test_a_restart_is_reported_with_its_reason() -> None:
     assert finding.summary == "the driver restarted the job: rank 4 was killed by SIGKILL on node-2"
 
 
-def test_a_blocked_node_and_the_end_are_reported() -> None:
+def test_restart_that_an_operator_asked_for_is_info() -> None:
+    (finding,) = detect_job_restarted(seen("start: attempt 1 on node-0 after: an operator asked to drain node node-2"))
+    assert finding.severity is Severity.INFO
+
+
+def test_blocked_node_and_give_up_of_the_driver_are_reported() -> None:
     (finding,) = detect_job_restarted(seen("block: slow in two rounds of checks", "give-up: 3 of 4 nodes are ready"))
     assert finding.severity is Severity.CRITICAL
     assert "node-2 is blocked: slow" in finding.summary
     assert "the driver gave up: 3 of 4 nodes are ready" in finding.summary
 
 
-def test_the_driver_writes_the_text_that_is_read_here() -> None:
+def test_detector_reads_the_text_that_the_driver_writes() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.end_ranks("node-2", -9)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnose.detectors.late_launch import detect_late_launch
+from diagnose.detectors.late_launch import _usual_start, detect_late_launch
 from diagnose.findings import Kind, Role, Severity
 from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
@@ -22,7 +22,7 @@ def of_rank(topology: Topology, rank: int, ns: float, from_row: int = 0, num_ste
 
 
 def bursts(topology: Topology, ranks: list[int], ns: float, every: float, seed: int, num_steps: int = 40) -> Floats:
-    """On each of the ranks by itself, at random in one of ``every`` steps."""
+    """Delays of each of the ranks independently, at random in one of ``every`` steps."""
     random = np.random.default_rng(seed + 500)
     late = np.zeros((num_steps, len(ranks)))
     late.flat[random.choice(late.size, round(late.size / every), replace=False)] = ns
@@ -32,7 +32,7 @@ def bursts(topology: Topology, ranks: list[int], ns: float, every: float, seed: 
 
 
 def growing(topology: Topology, until_ns: float, seed: int, num_steps: int = 120) -> Floats:
-    """Offsets of all ranks, both ways, that reach ``until_ns`` at the window's end."""
+    """Random delays of all ranks. Their upper limit grows to ``until_ns`` at the end of the window."""
     random = np.random.default_rng(seed + 900)
     return random.uniform(0, 1, (num_steps, topology.world_size)) * np.linspace(0, until_ns, num_steps)[:, None]
 
@@ -55,9 +55,7 @@ def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, launch_j
 @pytest.mark.parametrize("topology", [SMALL, TWO], ids=str)
 @pytest.mark.parametrize("delay", ["before_launch", "before_compute"])
 @over_seeds(range(15))
-def test_nobody_is_accused_of_a_while_in_which_everybody_comes_late_at_random(
-    topology: Topology, delay: str, seed: int
-) -> None:
+def test_no_rank_is_named_while_all_ranks_are_late_at_random(topology: Topology, delay: str, seed: int) -> None:
     late = np.zeros((40, topology.world_size))
     late[10:22] = np.random.default_rng(seed).exponential(60e6, late[10:22].shape)
     assert detect_late_launch(make_collective_view(topology, delays=Delays(**{delay: late}), seed=seed)) == []
@@ -66,7 +64,7 @@ def test_nobody_is_accused_of_a_while_in_which_everybody_comes_late_at_random(
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
 @pytest.mark.parametrize("late_ns", [25e6, 80e6])
 @over_seeds(range(5))
-def test_a_rank_late_by_itself_is_named_and_nobody_else(topology: Topology, late_ns: float, seed: int) -> None:
+def test_only_the_late_rank_is_named(topology: Topology, late_ns: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(before_launch=of_rank(topology, culprit, late_ns))
     (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, seed=seed))
@@ -78,7 +76,9 @@ def test_a_rank_late_by_itself_is_named_and_nobody_else(topology: Topology, late
 
 @pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
 @over_seeds(range(5))
-def test_a_rank_that_makes_its_whole_replica_late_is_found_by_its_gap(topology: Topology, seed: int) -> None:
+def test_rank_that_delays_its_replica_is_named_and_the_rest_of_the_replica_are_victims(
+    topology: Topology, seed: int
+) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(before_compute=of_rank(topology, culprit, 60e6))
     (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, seed=seed))
@@ -91,7 +91,7 @@ def test_a_rank_that_makes_its_whole_replica_late_is_found_by_its_gap(topology: 
 
 
 @over_seeds(range(5))
-def test_a_replica_late_without_a_trace_of_who_began_names_nobody(seed: int) -> None:
+def test_late_replica_without_a_known_culprit_names_no_rank(seed: int) -> None:
     late = of_rank(MIDDLE, 0, 0.0)
     late[:, 16:24] = 60e6
     (finding,) = detect_late_launch(make_collective_view(MIDDLE, delays=Delays(before_compute=late), seed=seed))
@@ -101,7 +101,7 @@ def test_a_replica_late_without_a_trace_of_who_began_names_nobody(seed: int) -> 
 
 
 @over_seeds(range(5))
-def test_a_host_of_which_most_ranks_are_late_is_one_finding(seed: int) -> None:
+def test_host_with_all_ranks_late_is_one_finding(seed: int) -> None:
     late = np.zeros((40, 16))
     late[:, 4:8] = 60e6  # hosts of four ranks
     (finding,) = detect_late_launch(make_collective_view(FLAT, delays=Delays(before_launch=late), seed=seed))
@@ -110,7 +110,7 @@ def test_a_host_of_which_most_ranks_are_late_is_one_finding(seed: int) -> None:
 
 
 @over_seeds(range(5))
-def test_a_lateness_that_begins_in_the_middle_is_dated(seed: int) -> None:
+def test_finding_starts_at_the_first_late_step_when_lateness_begins_mid_window(seed: int) -> None:
     delays = Delays(before_launch=of_rank(SMALL, 5, 50e6, from_row=20))
     (finding,) = detect_late_launch(make_collective_view(SMALL, delays=delays, seed=seed))
     assert abs(finding.window.first_step - 120) <= 1
@@ -121,7 +121,7 @@ def test_a_lateness_that_begins_in_the_middle_is_dated(seed: int) -> None:
 @pytest.mark.parametrize("basis", Basis)
 @pytest.mark.parametrize("factor", [1.3, 2.0])
 @over_seeds(range(5))
-def test_a_rank_late_by_its_own_work_is_no_late_launch(
+def test_rank_late_because_of_its_compute_time_is_not_a_late_launch(
     topology: Topology, basis: Basis, factor: float, seed: int
 ) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
@@ -136,12 +136,12 @@ def with_basis(view: RunView, basis: Basis) -> RunView:
 
 @pytest.mark.parametrize("topology", [MIDDLE, NO_TP], ids=str)
 @over_seeds(range(5))
-def test_a_heavy_stage_is_no_late_launch(topology: Topology, seed: int) -> None:
+def test_heavy_pipeline_stage_is_not_a_late_launch(topology: Topology, seed: int) -> None:
     assert detect_late_launch(make_collective_view(topology, heavy_stage={topology.pp - 1: 2.0}, seed=seed)) == []
 
 
 @over_seeds(range(5))
-def test_a_rank_kept_off_its_core_is_no_late_launch(seed: int) -> None:
+def test_rank_kept_off_its_core_is_not_a_late_launch(seed: int) -> None:
     off = of_rank(FLAT, 3, 60e6)
     view = with_basis(make_collective_view(FLAT, delays=Delays(before_launch=off), seed=seed), Basis.PROCESSOR_TIME)
     assert len(detect_late_launch(replace(view, off_cpu={Stage.FORWARD_COMPUTE: np.zeros_like(off)}))) == 1
@@ -149,7 +149,7 @@ def test_a_rank_kept_off_its_core_is_no_late_launch(seed: int) -> None:
 
 
 @pytest.mark.parametrize("stage", [Stage.DATA_LOAD, Stage.CHECKPOINT_SNAPSHOT])
-def test_a_rank_that_waits_for_its_data_or_saves_is_no_late_launch(stage: Stage) -> None:
+def test_rank_that_loads_data_or_saves_a_checkpoint_is_not_a_late_launch(stage: Stage) -> None:
     late = of_rank(SMALL, 3, 60e6)
     view = make_collective_view(SMALL, delays=Delays(before_compute=late))
     loading = as_operations(1e6 + late[:, None], np.zeros((40, 1, 8)))
@@ -158,7 +158,7 @@ def test_a_rank_that_waits_for_its_data_or_saves_is_no_late_launch(stage: Stage)
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(8))
-def test_garbage_collected_by_one_rank_in_irregular_steps_is_its_own(topology: Topology, seed: int) -> None:
+def test_rank_with_irregular_garbage_collections_is_named(topology: Topology, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     delays = Delays(gc=bursts(topology, [culprit], 80e6, every=2.5, seed=seed))
     (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, seed=seed))
@@ -169,7 +169,7 @@ def test_garbage_collected_by_one_rank_in_irregular_steps_is_its_own(topology: T
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(8))
-def test_garbage_collected_by_all_at_random_is_nobodys_in_particular(topology: Topology, seed: int) -> None:
+def test_random_garbage_collections_on_all_ranks_name_no_suspect(topology: Topology, seed: int) -> None:
     delays = Delays(
         gc=bursts(topology, list(range(topology.world_size)), 60e6, every=1.5 * topology.world_size, seed=seed)
     )
@@ -180,8 +180,14 @@ def test_garbage_collected_by_all_at_random_is_nobodys_in_particular(topology: T
     assert finding.evidence["late_launches_with_gc"] == pytest.approx(finding.evidence["late_launches"], rel=0.25)
 
 
-def test_garbage_collected_inside_compute_counts_as_well() -> None:
-    """Processor time of a collection in the middle of forward is no work of the rank's own."""
+def test_usual_start_is_the_median_of_replicas_without_gc_or_else_the_earliest_start() -> None:
+    behind_ns = np.array([[0.0, 20.0, 10.0, 500.0], [500.0, 0.0, 20.0, 10.0], [2.0, 1.0, 3.0, 4.0]])
+    without_gc = np.array([[True, True, True, False], [False, True, True, True], [False] * 4])
+    assert _usual_start(behind_ns, without_gc).tolist() == [[10.0], [10.0], [1.0]]
+
+
+def test_rank_with_garbage_collections_inside_compute_is_named() -> None:
+    """CPU time of a garbage collection inside forward is not compute time of the rank."""
     collected = bursts(FLAT, [7], 80e6, every=2.5, seed=1)
     view = make_collective_view(FLAT, delays=Delays(gc=collected), seed=1)
     view.work[Stage.FORWARD_COMPUTE].ns[:] += collected
@@ -190,14 +196,14 @@ def test_garbage_collected_inside_compute_counts_as_well() -> None:
 
 
 @over_seeds(range(5))
-def test_collections_planned_on_all_ranks_together_are_no_finding(seed: int) -> None:
+def test_garbage_collections_on_all_ranks_in_the_same_step_yield_nothing(seed: int) -> None:
     together = np.zeros((40, 16))
     together[::5] = 80e6
     assert detect_late_launch(make_collective_view(FLAT, delays=Delays(gc=together), seed=seed)) == []
 
 
 @over_seeds(range(5))
-def test_a_planned_collection_is_not_the_cause_of_other_lateness(seed: int) -> None:
+def test_lateness_in_the_step_of_a_planned_gc_is_not_attributed_to_the_gc(seed: int) -> None:
     random = np.random.default_rng(seed)
     together, late = np.zeros((40, 16)), np.zeros((40, 16))
     together[::5] = 80e6
@@ -207,14 +213,14 @@ def test_a_planned_collection_is_not_the_cause_of_other_lateness(seed: int) -> N
 
 
 @over_seeds(range(10))
-def test_a_lasting_spread_among_all_replicas_is_no_late_launch(seed: int) -> None:
+def test_constant_spread_among_all_replicas_is_not_a_late_launch(seed: int) -> None:
     late = np.zeros((40, 16)) + np.random.default_rng(seed).uniform(0, 60e6, 16)
     assert detect_late_launch(make_collective_view(FLAT, delays=Delays(before_launch=late), seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
 @over_seeds(range(3))
-def test_a_gap_before_the_first_span_of_a_step_counts(topology: Topology, seed: int) -> None:
+def test_rank_with_a_gap_before_the_first_span_of_a_step_is_named(topology: Topology, seed: int) -> None:
     view = make_collective_view(topology, delays=Delays(before_compute=of_rank(topology, 3, 60e6)), seed=seed)
     known = {stage: one for stage, one in view.operations.items() if stage is not Stage.PARAMS_ALL_GATHER}
     (finding,) = detect_late_launch(replace(view, operations=known))
@@ -222,19 +228,19 @@ def test_a_gap_before_the_first_span_of_a_step_counts(topology: Topology, seed: 
 
 
 @over_seeds(range(5))
-def test_a_late_rank_that_also_works_longer_is_not_accused_of_its_launch(seed: int) -> None:
+def test_late_rank_that_also_computes_longer_is_not_named(seed: int) -> None:
     delays = Delays(before_launch=of_rank(FLAT, 5, 80e6))
     (finding,) = detect_late_launch(make_collective_view(FLAT, slow={5: 1.1}, delays=delays, seed=seed))
     assert finding.ranks == []
 
 
-def test_collections_that_cost_next_to_nothing_are_left_unsaid() -> None:
+def test_garbage_collections_of_negligible_cost_are_not_reported() -> None:
     assert detect_late_launch(make_collective_view(FLAT, delays=Delays(gc=bursts(FLAT, [7], 15e6, 8, seed=0)))) == []
 
 
 @pytest.mark.parametrize("topology", [TWO, FLAT, MIDDLE], ids=str)
 @over_seeds(range(8))
-def test_offsets_that_grow_with_the_steps_are_told_and_nobody_is_accused(topology: Topology, seed: int) -> None:
+def test_launch_offsets_that_grow_over_time_are_reported_without_a_suspect(topology: Topology, seed: int) -> None:
     delays = Delays(before_launch=growing(topology, 120e6, seed))
     (finding,) = detect_late_launch(make_collective_view(topology, delays=delays, num_steps=120, seed=seed))
     assert finding.suspects == ()
@@ -243,7 +249,7 @@ def test_offsets_that_grow_with_the_steps_are_told_and_nobody_is_accused(topolog
     assert finding.evidence["replicas_that_were_last"] > 1
 
 
-def test_work_that_is_longer_than_that_of_peers_is_not_called_as_long() -> None:
+def test_summary_says_normal_compute_time_only_if_it_matches_the_peers() -> None:
     delays = Delays(before_launch=of_rank(TWO, 1, 80e6))
     (alike,) = detect_late_launch(make_collective_view(TWO, delays=delays))
     (longer,) = detect_late_launch(make_collective_view(TWO, delays=delays, slow={1: 1.3}))
@@ -252,14 +258,14 @@ def test_work_that_is_longer_than_that_of_peers_is_not_called_as_long() -> None:
     assert longer.ranks == []
 
 
-def test_the_cost_is_the_wait_that_the_late_rank_causes() -> None:
+def test_lost_time_is_the_wait_that_the_late_rank_causes() -> None:
     view = make_collective_view(SMALL, delays=Delays(before_launch=of_rank(SMALL, 5, 60e6)), jitter=0.001)
     (finding,) = detect_late_launch(view)
     assert finding.seconds_lost == pytest.approx(40 * 0.060, rel=0.1)
     assert finding.severity is Severity.CRITICAL
 
 
-def test_no_clock_of_one_host_is_compared_with_that_of_another() -> None:
+def test_clock_offset_between_hosts_does_not_change_the_finding() -> None:
     view = make_collective_view(NO_TP, delays=Delays(before_compute=of_rank(NO_TP, 5, 60e6)))
     (before,) = detect_late_launch(view)
     for one in view.operations.values():
@@ -269,11 +275,11 @@ def test_no_clock_of_one_host_is_compared_with_that_of_another() -> None:
 
 
 @pytest.mark.parametrize("topology", [Topology(pp=4, tp=2), Topology()], ids=str)
-def test_without_replicas_there_is_nobody_to_be_late_for(topology: Topology) -> None:
+def test_job_without_replicas_yields_nothing(topology: Topology) -> None:
     assert detect_late_launch(make_collective_view(topology)) == []
 
 
-def test_five_steps_are_too_few_to_accuse() -> None:
+def test_five_steps_are_too_few_to_name_a_rank() -> None:
     delays = Delays(before_launch=of_rank(SMALL, 5, 80e6, num_steps=5))
     assert detect_late_launch(make_collective_view(SMALL, delays=delays, num_steps=5)) == []
 

@@ -62,7 +62,7 @@ def test_heavy_jitter_yields_nothing(jitter: float, seed: int) -> None:
 
 @pytest.mark.parametrize("first", [101, 120, 139])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_the_first_step_without_a_number_is_named_and_critical(first: int, value: float) -> None:
+def test_first_step_with_a_non_finite_loss_is_reported_as_critical(first: int, value: float) -> None:
     loss = falling_loss(0)
     loss[first:] = value
     (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(0)))
@@ -75,19 +75,19 @@ def test_the_first_step_without_a_number_is_named_and_critical(first: int, value
     assert finding.seconds_lost == pytest.approx((NUM_STEPS - first) * 0.240)
 
 
-def test_a_norm_without_a_number_is_critical_although_the_loss_is_one() -> None:
+def test_nan_gradient_norm_is_critical_even_if_the_loss_is_finite() -> None:
     norm = changed(wild_then_calm_norm(0), slice(125, None), np.nan)
     (finding,) = detect_loss_anomaly(view_of(falling_loss(0), norm))
     assert (finding.severity, finding.window.first_step) == (Severity.CRITICAL, 125)
 
 
-def test_what_a_loss_scaler_skips_is_no_emergency() -> None:
+def test_short_infinite_gradient_norm_of_a_loss_scaler_is_only_a_warning() -> None:
     (finding,) = detect_loss_anomaly(view_of(falling_loss(0), changed(wild_then_calm_norm(0), [110, 111], np.inf)))
     assert finding.severity is Severity.WARNING
     assert "finite again" in finding.summary
 
 
-def test_the_step_in_which_a_run_dies_counts() -> None:
+def test_nan_loss_of_the_unfinished_last_step_is_reported() -> None:
     loss = np.append(falling_loss(0), np.nan)  # step 140 never finished
     (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(0)))
     assert finding.window.first_step == NUM_STEPS
@@ -100,7 +100,7 @@ def whole_run(loss: FloatArray) -> RunView:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_recorded_loss_yields_nothing(name: str) -> None:
+def test_recorded_healthy_loss_yields_nothing(name: str) -> None:
     assert detect_loss_anomaly(whole_run(RECORDED[name])) == []
 
 
@@ -123,7 +123,7 @@ def test_a_jump_by_two_is_found_while_the_loss_still_falls_fast(first: int, seed
     assert finding.window.first_step == first
 
 
-def test_a_loss_that_has_almost_vanished_does_not_jump_by_a_little() -> None:
+def test_small_jump_of_a_loss_near_zero_yields_nothing() -> None:
     loss = falling_loss(0) - 2.98
     loss[130] = 0.3
     assert detect_loss_anomaly(whole_run(loss)) == []
@@ -132,7 +132,7 @@ def test_a_loss_that_has_almost_vanished_does_not_jump_by_a_little() -> None:
 @pytest.mark.parametrize("times", [1.8, 3.0])
 @pytest.mark.parametrize("first", [105, 125])
 @over_seeds(range(5))
-def test_a_loss_that_jumps_and_stays_is_dated(times: float, first: int, seed: int) -> None:
+def test_lasting_loss_jump_is_critical_and_starts_at_the_first_high_step(times: float, first: int, seed: int) -> None:
     loss = changed(falling_loss(seed), slice(first, None), times)
     (finding,) = detect_loss_anomaly(view_of(loss, wild_then_calm_norm(seed)))
     assert finding.severity is Severity.CRITICAL
@@ -142,7 +142,7 @@ def test_a_loss_that_jumps_and_stays_is_dated(times: float, first: int, seed: in
 
 
 @over_seeds(range(10))
-def test_a_single_spike_that_comes_back_is_info_at_most(seed: int) -> None:
+def test_single_loss_spike_that_recovers_is_info(seed: int) -> None:
     norm = changed(wild_then_calm_norm(seed), [118], 15.0)
     (finding,) = detect_loss_anomaly(view_of(changed(falling_loss(seed), [118, 119], 2.5), norm))
     assert finding.severity is Severity.INFO
@@ -150,7 +150,7 @@ def test_a_single_spike_that_comes_back_is_info_at_most(seed: int) -> None:
     assert "gradient norm jumped" in finding.summary
 
 
-def test_spikes_that_repeat_are_a_warning() -> None:
+def test_repeated_loss_spikes_are_a_warning() -> None:
     (finding,) = detect_loss_anomaly(view_of(changed(falling_loss(1), [105, 115, 125, 135], 2.5), np.zeros(0)))
     assert finding.severity is Severity.WARNING
     assert "4 such jumps" in finding.summary
@@ -158,7 +158,7 @@ def test_spikes_that_repeat_are_a_warning() -> None:
 
 @pytest.mark.parametrize("times", [8.0, 30.0])
 @over_seeds(range(10))
-def test_a_norm_that_jumps_and_stays_is_a_warning(times: float, seed: int) -> None:
+def test_lasting_gradient_norm_jump_is_a_warning(times: float, seed: int) -> None:
     norm = changed(wild_then_calm_norm(seed), slice(120, None), times)
     (finding,) = detect_loss_anomaly(view_of(falling_loss(seed), norm))
     assert finding.severity is Severity.WARNING
@@ -166,16 +166,16 @@ def test_a_norm_that_jumps_and_stays_is_a_warning(times: float, seed: int) -> No
     assert finding.seconds_lost == 0.0
 
 
-def test_a_norm_that_triples_yields_nothing_however_calm_it_was() -> None:
+def test_gradient_norm_that_triples_yields_nothing_even_after_calm_steps() -> None:
     norm = changed(wild_then_calm_norm(3, jitter=0.05), slice(120, None), 3.0)
     assert detect_loss_anomaly(view_of(falling_loss(3), norm)) == []
 
 
-def test_what_was_over_before_the_window_is_left_out() -> None:
+def test_loss_spike_before_the_window_is_not_reported() -> None:
     assert detect_loss_anomaly(view_of(changed(falling_loss(1), [92], 3.0), wild_then_calm_norm(1))) == []
 
 
-def test_what_comes_after_the_window_is_left_out() -> None:
+def test_nan_loss_three_steps_after_the_window_is_not_reported() -> None:
     loss = np.append(falling_loss(0), [3.0, 3.0, np.nan])
     assert detect_loss_anomaly(view_of(loss, wild_then_calm_norm(0))) == []
 

@@ -27,12 +27,12 @@ def step_times(num_steps: int, *, jitter: float = 0.02, seed: int = 0) -> FloatA
 
 
 def view_of(step_ns: FloatArray, num_steps: int = WINDOW) -> RunView:
-    """Stages are left to the tests that ask for them."""
+    """A view without stages. Tests that need stages add them."""
     return replace(with_history(step_ns, num_steps=min(num_steps, len(step_ns))), work={})
 
 
 def lingering(num_steps: int, deviation: float, seed: int, kept: float = 0.8) -> FloatArray:
-    """Noise of which each step keeps a part of the one before."""
+    """Step times with correlated noise: each step keeps the part ``kept`` of the previous noise."""
     fresh = np.random.default_rng(seed).normal(0.0, deviation * (1 - kept**2) ** 0.5, num_steps)
     noise = np.zeros(num_steps)
     for row in range(1, num_steps):
@@ -54,7 +54,7 @@ def test_heavy_jitter_yields_nothing(num_steps: int, jitter: float, seed: int) -
 
 @pytest.mark.parametrize("deviation", [0.03, 0.1])
 @over_seeds(SEEDS)
-def test_noise_that_lingers_yields_nothing(deviation: float, seed: int) -> None:
+def test_noise_correlated_over_steps_yields_nothing(deviation: float, seed: int) -> None:
     assert detect_mfu_decline(view_of(lingering(400, deviation, seed))) == []
 
 
@@ -69,7 +69,7 @@ def test_a_warm_up_yields_nothing(slow_first: int, seed: int) -> None:
 @pytest.mark.parametrize(("every", "length"), [(10, 1), (25, 1), (50, 3), (100, 5)])
 @pytest.mark.parametrize("times", [2.0, 20.0])
 @over_seeds(range(10))
-def test_a_checkpoint_or_an_evaluation_every_so_many_steps_yields_nothing(
+def test_periodic_slow_steps_of_checkpoints_or_evaluations_yield_nothing(
     every: int, length: int, times: float, seed: int
 ) -> None:
     step_ns = step_times(310, seed=seed)
@@ -81,7 +81,9 @@ def test_a_checkpoint_or_an_evaluation_every_so_many_steps_yields_nothing(
 @pytest.mark.parametrize("times", [1.15, 1.4, 3.0])
 @pytest.mark.parametrize(("num_steps", "since"), [(40, 25), (300, 60), (300, 280), (2000, 1850)])
 @over_seeds(range(4))
-def test_a_decline_is_dated_and_measured(times: float, num_steps: int, since: int, seed: int) -> None:
+def test_decline_is_reported_with_first_step_ratio_and_lost_time(
+    times: float, num_steps: int, since: int, seed: int
+) -> None:
     step_ns = step_times(num_steps, seed=seed)
     step_ns[since:] *= times
     (finding,) = detect_mfu_decline(view_of(step_ns))
@@ -95,7 +97,7 @@ def test_a_decline_is_dated_and_measured(times: float, num_steps: int, since: in
 
 
 @over_seeds(range(10))
-def test_a_decline_is_found_through_jitter_and_checkpoints(seed: int) -> None:
+def test_decline_is_found_despite_jitter_and_checkpoints(seed: int) -> None:
     step_ns = step_times(300, jitter=0.1, seed=seed)
     step_ns[150:] *= 1.3
     step_ns[::20] *= 5.0
@@ -104,7 +106,7 @@ def test_a_decline_is_found_through_jitter_and_checkpoints(seed: int) -> None:
 
 
 @over_seeds(range(10))
-def test_a_decline_that_is_over_is_info_and_says_so(seed: int) -> None:
+def test_decline_that_has_recovered_is_info_and_the_summary_says_so(seed: int) -> None:
     step_ns = step_times(300, seed=seed)
     step_ns[150:200] *= 1.5
     (finding,) = detect_mfu_decline(view_of(step_ns))
@@ -128,14 +130,14 @@ def test_a_slow_drift_is_found(num_steps: int, growth: float, seed: int) -> None
     assert finding.window.last_step == num_steps - 1
 
 
-def test_a_rise_of_three_in_a_hundred_yields_nothing() -> None:
+def test_rise_of_three_percent_yields_nothing() -> None:
     step_ns = step_times(300, jitter=0.005)
     step_ns[150:] *= 1.03
     assert detect_mfu_decline(view_of(step_ns)) == []
 
 
 def with_stages(*, seed: int, slow_rank: int | None, waits: bool) -> RunView:
-    """Step 150 of 200: 60 ms a step more, in one rank's own work, in waiting, or in neither."""
+    """From step 150 of 200 on, a step takes 60 ms more: in the work of one rank, in waiting, in both, or in neither."""
     step_ns = step_times(WINDOW, seed=seed)
     step_ns[150:] += 60e6
     view, num_ranks = view_of(step_ns), GRIDS[0].world_size
@@ -152,15 +154,15 @@ def with_stages(*, seed: int, slow_rank: int | None, waits: bool) -> RunView:
 
 
 @over_seeds(range(5))
-def test_waiting_that_grew_while_compute_stayed_flat_is_told(seed: int) -> None:
+def test_waiting_that_grew_while_compute_stayed_flat_is_reported(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=None, waits=True))
-    assert "communication or waiting grew (grads-reduce-scatter +" in finding.summary
+    assert "communication or waiting takes longer (grads-reduce-scatter +" in finding.summary
     assert "compute did not grow: a late rank or the network is the cause" in finding.summary
     assert "links and switches" in finding.next_step
 
 
 @over_seeds(range(5))
-def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None:
+def test_slowdown_caused_by_one_rank_is_not_attributed_to_the_network(seed: int) -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=seed, slow_rank=5, waits=True))
     assert "backward-compute (compute time) takes " in finding.summary
     assert "most on rank 5" in finding.summary
@@ -168,14 +170,14 @@ def test_one_rank_that_slows_all_is_not_taken_for_the_network(seed: int) -> None
     assert str(finding.evidence["grew_ms_per_step"]).count("+") == 2
 
 
-def test_a_decline_that_no_stage_explains_says_so() -> None:
+def test_summary_says_that_no_recorded_stage_explains_the_decline() -> None:
     (finding,) = detect_mfu_decline(with_stages(seed=0, slow_rank=None, waits=False))
     assert "no recorded stage became slower" in finding.summary
     assert "links" not in finding.next_step
 
 
-def told_of(*faults: str, topology: Topology, noise: str = "recorded", seed: int = 0) -> dict[Kind, Finding]:
-    """What is told of ranks on processors that share one host."""
+def found_in(*faults: str, topology: Topology, noise: str = "recorded", seed: int = 0) -> dict[Kind, Finding]:
+    """Findings by kind, of CPU ranks that share one host."""
     planned = plan(
         *faults,
         topology=topology,
@@ -194,10 +196,10 @@ def told_of(*faults: str, topology: Topology, noise: str = "recorded", seed: int
 )
 @pytest.mark.parametrize(("noise", "factor"), [("recorded", 1.5), ("heavy", 2.5)])
 @over_seeds(range(2))
-def test_a_machine_that_others_crowd_is_not_taken_for_the_network(
+def test_contention_on_a_shared_host_is_not_attributed_to_the_network(
     topology: Topology, noise: str, factor: float, seed: int
 ) -> None:
-    told = told_of(f"contention:host=gpu-000,factor={factor},first_step=25", topology=topology, noise=noise, seed=seed)
+    told = found_in(f"contention:host=gpu-000,factor={factor},first_step=25", topology=topology, noise=noise, seed=seed)
     decline = told[Kind.MFU_DECLINE]
     assert "compute (off CPU) takes " in decline.summary
     assert "on every rank" in decline.summary
@@ -206,42 +208,42 @@ def test_a_machine_that_others_crowd_is_not_taken_for_the_network(
 
 
 @over_seeds(range(3))
-def test_on_a_crowded_machine_the_slow_rank_is_named_and_the_decline_sends_nobody_to_the_links(seed: int) -> None:
+def test_slow_rank_on_a_crowded_host_is_named_and_the_decline_does_not_mention_links(seed: int) -> None:
     crowd, slow = "contention:host=gpu-000,factor=2.5,first_step=25", "slow:rank=5,factor=1.4"
-    told = told_of(slow, crowd, topology=GRIDS[0], seed=seed)
+    told = found_in(slow, crowd, topology=GRIDS[0], seed=seed)
     assert told[Kind.COMPUTE_STRAGGLER].ranks == [5]
     assert "links" not in told[Kind.MFU_DECLINE].next_step
 
 
 @pytest.mark.parametrize("topology", [Topology(dp=2, pp=4), Topology(dp=4, pp=4, tp=2)], ids=str)
 @over_seeds(range(3))
-def test_compute_that_grew_on_all_ranks_of_a_pipeline_is_not_taken_for_the_waiting_between_them(
+def test_compute_growth_on_all_ranks_of_a_pipeline_is_not_attributed_to_the_network(
     topology: Topology, seed: int
 ) -> None:
-    decline = told_of("slow:host=gpu-000,factor=1.5,first_step=25", topology=topology, seed=seed)[Kind.MFU_DECLINE]
+    decline = found_in("slow:host=gpu-000,factor=1.5,first_step=25", topology=topology, seed=seed)[Kind.MFU_DECLINE]
     assert "backward-compute (compute time) takes " in decline.summary
     assert "network" not in decline.summary
     assert "clocks, temperature" in decline.next_step
 
 
-def test_own_work_that_grew_by_little_is_not_called_flat() -> None:
+def test_slightly_grown_compute_time_is_not_reported_as_flat() -> None:
     made = with_stages(seed=0, slow_rank=None, waits=True)
     work_ns = made.work[Stage.BACKWARD_COMPUTE].ns.copy()
     work_ns[150:] += 8e6
     made = replace(made, work={Stage.BACKWARD_COMPUTE: Work(ns=work_ns, basis=Basis.PROCESSOR_TIME)})
     (finding,) = detect_mfu_decline(made)
-    assert "communication or waiting grew" in finding.summary
+    assert "communication or waiting takes longer" in finding.summary
     assert "compute grew by at most" in finding.summary
 
 
-def test_a_run_without_stages_says_so() -> None:
+def test_summary_says_that_no_stage_is_recorded() -> None:
     step_ns = step_times(300)
     step_ns[250:] *= 1.3
     (finding,) = detect_mfu_decline(view_of(step_ns))
     assert "no stage is recorded" in finding.summary
 
 
-def test_a_change_before_the_window_says_how_to_see_it() -> None:
+def test_next_step_gives_the_step_range_of_a_change_before_the_window() -> None:
     step_ns = step_times(1000)
     step_ns[400:] *= 1.3
     view = with_history(step_ns, num_steps=WINDOW)
@@ -250,7 +252,7 @@ def test_a_change_before_the_window_says_how_to_see_it() -> None:
     assert "--first-step 350 --last-step 450" in finding.next_step
 
 
-def test_utilisation_is_quoted() -> None:
+def test_summary_gives_mfu_before_and_after_the_decline() -> None:
     step_ns = step_times(300)
     step_ns[150:] *= 1.25
     (finding,) = detect_mfu_decline(with_samples(view_of(step_ns), mfu=0.5 * STEP_NS / step_ns))
@@ -258,13 +260,13 @@ def test_utilisation_is_quoted() -> None:
     assert finding.evidence["mfu_after"] == pytest.approx(0.4, abs=0.01)
 
 
-def test_steps_that_hold_more_work_are_no_decline() -> None:
+def test_longer_steps_with_a_constant_token_rate_are_not_a_decline() -> None:
     step_ns = step_times(300)
     step_ns[150:] *= 2.0
     assert detect_mfu_decline(with_samples(view_of(step_ns), tokens_per_second=np.full(300, 8192.0))) == []
 
 
-def test_without_a_history_the_window_is_judged() -> None:
+def test_decline_is_found_in_the_window_when_there_is_no_history() -> None:
     step_ns = step_times(100)
     step_ns[50:] *= 1.3
     view = view_of(step_ns)
@@ -273,6 +275,6 @@ def test_without_a_history_the_window_is_judged() -> None:
 
 
 @pytest.mark.parametrize("number", [4000514, 4000556, 4000682])
-def test_a_decline_of_all_communication_is_told_once_and_accuses_no_link(number: int) -> None:
-    """Some groups rise later than others."""
+def test_a_decline_of_all_communication_is_reported_once_and_names_no_link(number: int) -> None:
+    """Some groups become slower later than others."""
     assert [one.kind for one in verdict(case(number)).findings] == [Kind.MFU_DECLINE]

@@ -1,4 +1,4 @@
-"""nic-flap: the card that loses its link again and again and holds the job up, and no other."""
+"""nic-flap: only a network card that repeatedly loses its link and delays the job is reported."""
 
 from dataclasses import replace
 
@@ -29,9 +29,11 @@ USUAL_NS = 30e6
 NUM_STEPS = 40
 
 
-def job(*, held: dict[int, float] | None = None, of_host: str = "h2", jitter: float = 0.1, seed: int = 0) -> RunView:
-    """Steps of a second with one gradient reduction, half a second in; ``held``: row -> seconds that it stood still,
-    of all replicas (each has a member on ``of_host``)."""
+def job(*, held: dict[int, float] | None = None, jitter: float = 0.1, seed: int = 0) -> RunView:
+    """Steps of one second. Each has one gradient reduction, which starts after half a second.
+
+    ``held`` maps a row to the seconds by which the reduction is delayed on all ranks.
+    """
     view = make_view(GRID, num_steps=NUM_STEPS, seed=seed)
     step_ns = np.full(NUM_STEPS, 1.0 * SECOND_NS)
     duration_ns = around(USUAL_NS, (NUM_STEPS, GRID.world_size), jitter=jitter, seed=seed)
@@ -45,7 +47,7 @@ def job(*, held: dict[int, float] | None = None, of_host: str = "h2", jitter: fl
 
 
 def flaps(view: RunView, host: str, rows: dict[int, float], device: str = "eth0") -> RunView:
-    """The view whose host tells that it lost its link in these rows, for so many seconds each."""
+    """The view with link losses of ``host``. ``rows`` maps a row to the seconds without a link."""
     assert view.step_start_ns is not None
     events: list[HostEvent] = []
     for row, seconds in rows.items():
@@ -103,23 +105,23 @@ def test_one_long_flap_is_a_finding() -> None:
     assert only(flapping((26.0,))).evidence["longest_s"] == 26.0
 
 
-def test_a_card_that_slowed_nothing_is_not_accused() -> None:
+def test_flapping_card_that_slowed_nothing_is_not_named() -> None:
     quiet = flaps(job(), "h1", {row: 0.4 for row in (3, 9, 15, 21)}, device="mgmt0")
     assert found_in(quiet) == []
     assert all(not mark.stretched and not mark.held_s for mark in marks_of(with_effects(quiet)))
 
 
-def test_the_card_that_hurt_is_told_from_the_one_that_flapped_elsewhen() -> None:
+def test_only_the_card_whose_flaps_delayed_the_job_is_named() -> None:
     view = flaps(flapping((3.0, 3.0, 3.0), host="h2"), "h0", {1: 0.1, 2: 0.1, 8: 0.1, 25: 0.1})
     assert only(view).hosts == ["h2"]
 
 
-def test_groups_that_stay_on_one_host_are_not_put_down_to_its_card() -> None:
+def test_delay_of_groups_inside_one_host_is_not_attributed_to_its_card() -> None:
     view = flapping((3.0, 3.0, 3.0))
     assert found_in(replace(view, hosts=("h2",) * 8)) == []
 
 
-def test_flaps_are_counted_over_as_long_as_the_setting_says() -> None:
+def test_settings_control_the_number_of_flaps_and_their_time_window() -> None:
     view = flapping((3.0, 3.0, 3.0))
     assert found_in(replace(view, settings=DetectorSettings(flaps_within_s=10.0))) == []
     assert found_in(replace(view, settings=DetectorSettings(flaps=4))) == []
@@ -134,7 +136,7 @@ def test_flaps_are_counted_over_as_long_as_the_setting_says() -> None:
         ("8", Severity.CRITICAL, "the next link loss can abort the job"),
     ],
 )
-def test_the_outlook_holds_the_longest_stand_against_the_jobs_patience(
+def test_summary_compares_the_longest_delay_with_the_collective_timeout(
     timeout_s: str, severity: Severity, words: str
 ) -> None:
     told = ({"backend": "gloo", "collective_timeout_s": timeout_s},) * 8
@@ -143,14 +145,14 @@ def test_the_outlook_holds_the_longest_stand_against_the_jobs_patience(
     assert finding.severity is severity
 
 
-def test_a_job_that_did_not_tell_its_patience_is_not_said_to_have_none() -> None:
+def test_evidence_contains_the_patience_only_if_the_job_recorded_its_timeout() -> None:
     view = flapping((3.0, 3.0, 8.0))
     assert "patience_s" not in only(replace(view, meta=())).evidence
     told = ({"backend": "gloo", "collective_timeout_s": "60"},) * 8
     assert only(replace(view, meta=told)).evidence["patience_s"] == 60
 
 
-def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
+def test_infiniband_retry_budget_replaces_a_longer_collective_timeout() -> None:
     told = {"backend": "nccl", "collective_timeout_s": "600", "NCCL_IB_TIMEOUT": "18", "NCCL_IB_RETRY_CNT": "7"}
     assert patience_of([told]).seconds == pytest.approx(7.516, rel=1e-3)
     assert patience_of([{**told, "NCCL_IB_DISABLE": "1"}]).seconds == 600
@@ -169,11 +171,11 @@ def test_infinibands_own_budget_counts_where_it_is_shorter() -> None:
         ({}, True),
     ],
 )
-def test_a_card_that_the_job_does_not_use_is_not_accused(words: dict[str, str], told: bool) -> None:
+def test_a_card_that_the_job_does_not_use_is_not_named(words: dict[str, str], told: bool) -> None:
     assert bool(found_in(replace(flapping((3.0, 3.0, 3.0)), meta=(words,) * 8))) is told
 
 
-def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> None:
+def test_link_loss_is_reported_immediately_only_while_it_stops_the_job() -> None:
     view = job()
     assert view.step_start_ns is not None
     stopped_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
@@ -189,14 +191,16 @@ def test_a_link_that_is_down_now_and_holds_the_job_up_is_a_finding_at_once() -> 
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.4, False), (6.0, True)])
-def test_a_link_that_is_down_this_moment_is_no_finding_for_a_blink(seconds: float, told: bool) -> None:
+def test_ongoing_link_loss_is_reported_after_six_seconds_but_not_after_half_a_second(
+    seconds: float, told: bool
+) -> None:
     view = flapping((seconds,))
     down = view.fleet.events[0]
     fleet = made_fleet(down, seen_ns=down.at_ns + round(seconds * SECOND_NS))
     assert bool(found_in(replace(view, fleet=replace(fleet, moved_ns=fleet.seen_ns)))) is told
 
 
-def test_a_card_of_a_host_without_ranks_is_nobodys_cause() -> None:
+def test_link_loss_on_a_host_without_ranks_is_not_reported() -> None:
     view = job()
     assert view.step_start_ns is not None
     stopped_ns = int(view.step_start_ns[-1] + view.step_ns[-1])
@@ -205,7 +209,7 @@ def test_a_card_of_a_host_without_ranks_is_nobodys_cause() -> None:
     assert found_in(replace(view, fleet=fleet)) == []
 
 
-def test_outages_are_paired_whatever_was_missed() -> None:
+def test_link_events_are_paired_into_outages_even_if_some_are_missing() -> None:
     names = [
         ("link-up", 1, ""), ("link-down", 2, ""), ("link-down", 3, ""), ("link-up", 5, ""), ("link-flaps", 9, "4"),
         ("link-flaps", 12, "?"), ("link-taken-down", 20, ""), ("link-up", 21, ""), ("device-gone", 30, ""),
@@ -218,7 +222,7 @@ def test_outages_are_paired_whatever_was_missed() -> None:
     assert [one.is_exact for one in found] == [True, False, False, True, True]
 
 
-def test_a_port_that_was_down_when_looking_began_is_no_outage() -> None:
+def test_port_already_down_when_sampling_began_is_not_an_outage() -> None:
     idle = made_event(
         Happening.LINK_DOWN, "h", "eth1", at_ns=SECOND_NS, text=f"{LINK_ALREADY_DOWN} when sampling began"
     )
@@ -227,7 +231,7 @@ def test_a_port_that_was_down_when_looking_began_is_no_outage() -> None:
     assert [one.down_ns for one in find_outages([lost, idle])] == [0]
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_invalid_settings_raise_a_usage_error() -> None:
     assert DetectorSettings.from_environment({"RANKSCOPE_FLAPS": "5"}).flaps == 5
     with pytest.raises(UsageError, match="RANKSCOPE_LONG_FLAP_S is 'soon'"):
         DetectorSettings.from_environment({"RANKSCOPE_LONG_FLAP_S": "soon"})
@@ -236,14 +240,14 @@ def test_settings_that_cannot_work_are_refused() -> None:
 
 
 @pytest.mark.parametrize("at_ns", [2**63 - 1, -5], ids=["far ahead", "before time began"])
-def test_a_host_whose_clock_is_mad_silences_no_other(at_ns: int) -> None:
+def test_host_with_a_wrong_clock_does_not_hide_the_card_of_another_host(at_ns: int) -> None:
     view = flapping((3.0, 3.0, 3.0))
     seen_ns = view.fleet.events[-1].at_ns + 60 * SECOND_NS
     mad = made_event(Happening.LINK_DOWN, "h0", "eth0", at_ns=at_ns)
     assert only(replace(view, fleet=made_fleet(*view.fleet.events, mad, seen_ns=seen_ns))).hosts == ["h2"]
 
 
-def test_an_idle_port_that_flaps_without_end_hides_no_other() -> None:
+def test_endlessly_flapping_idle_port_does_not_hide_another_card() -> None:
     view = flapping((3.0, 3.0, 3.0))
     last_ns = view.fleet.events[-1].at_ns
     idle = [
@@ -256,17 +260,17 @@ def test_an_idle_port_that_flaps_without_end_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize("text", ["²", "9" * 5_000, "-3", "3.5", ""])
-def test_a_count_that_is_none_counts_once(text: str) -> None:
+def test_invalid_flap_count_counts_as_one(text: str) -> None:
     (found,) = find_outages([made_event(Happening.LINK_FLAPS, "h", "eth0", at_ns=SECOND_NS, text=text)])
     assert found.count == 1
 
 
-def test_a_gpu_that_disappears_is_no_card() -> None:
+def test_lost_gpu_is_not_a_network_outage() -> None:
     assert find_outages([made_event(Happening.DEVICE_GONE, "h", "gpu3", at_ns=SECOND_NS)]) == []
 
 
 @pytest.mark.parametrize("skew_s", [-4.0, 4.0])
-def test_ranks_of_hosts_whose_clocks_differ_are_victims_all_the_same(skew_s: float) -> None:
+def test_ranks_on_hosts_with_skewed_clocks_are_still_listed_as_suspects(skew_s: float) -> None:
     view = flapping((3.0, 3.0, 3.0))
     stage = Stage.GRADS_REDUCE_SCATTER
     start_ns = view.operations[stage].start_ns.copy()
@@ -277,6 +281,6 @@ def test_ranks_of_hosts_whose_clocks_differ_are_victims_all_the_same(skew_s: flo
     assert len(finding.suspects) == len(HOSTS)
 
 
-def test_operations_that_often_stand_still_are_not_put_down_to_a_flap() -> None:
+def test_frequent_stalls_of_operations_are_not_attributed_to_flaps() -> None:
     stalls = dict.fromkeys(range(0, NUM_STEPS, 3), 1.0)
     assert found_in(flaps(job(held=stalls), "h2", {row: 0.9 for row in (3, 9, 15)})) == []

@@ -21,29 +21,29 @@ def found(*faults: str, roles: str = ROLES, seed: int = 0) -> tuple[Finding, ...
 
 
 @over_seeds(range(5))
-def test_roles_that_differ_by_nature_are_healthy(seed: int) -> None:
+def test_natural_differences_between_roles_yield_nothing(seed: int) -> None:
     assert found(seed=seed) == ()
 
 
 @over_seeds(range(5))
-def test_the_role_that_waits_is_named_and_no_rank(seed: int) -> None:
+def test_waiting_role_is_named_without_a_suspect(seed: int) -> None:
     (finding,) = found("idle:role=reward,factor=4", seed=seed)
     assert (finding.kind, finding.suspects) == ("role-idle", ())
     assert (finding.evidence["role"], finding.evidence["waits_for"]) == ("reward", "rollout")
 
 
-def test_a_small_role_that_waits_costs_nothing() -> None:
+def test_small_waiting_role_is_not_reported() -> None:
     assert found("idle:role=reward,factor=4", roles="rollout=32,reward=1,actor=16") == ()
 
 
-def test_a_slow_rank_explains_why_other_roles_wait() -> None:
+def test_slow_rank_is_reported_instead_of_the_roles_that_wait_for_it() -> None:
     (finding,) = found("slow:rank=15,factor=4")
     assert (finding.kind, finding.ranks) == ("compute-straggler", [15])
     assert "role actor" in finding.summary
 
 
-def test_a_role_that_waits_for_its_data_has_no_slow_storage() -> None:
-    """It records as data-load what it waits for the rollouts of others."""
+def test_data_load_of_a_role_that_waits_for_rollouts_is_not_a_data_stall() -> None:
+    """The actor records its wait for the rollouts of other roles as data-load."""
     parsed = parse_roles(ROLES)
     seen = view(simulate(plan("idle:role=actor,factor=4", topology=Topology(dp=20), roles=parsed)))
     load_ns = np.where(np.arange(20) >= 12, 0.7 * seen.step_ns[:, None], 1e6)

@@ -22,16 +22,16 @@ def kinds(seen: RunView) -> list[tuple[str, list[int]]]:
 
 
 @over_seeds(range(5))
-def test_a_tail_is_reported_without_a_suspect(seed: int) -> None:
+def test_rollout_tail_is_reported_without_a_suspect(seed: int) -> None:
     assert kinds(made("tail:factor=2.5,share=0.8", seed=seed)) == [("rollout-tail", [])]
 
 
 @over_seeds(range(5))
-def test_a_slow_rank_is_no_tail(seed: int) -> None:
+def test_slow_rank_is_not_reported_as_a_rollout_tail(seed: int) -> None:
     assert kinds(made("slow:rank=3,factor=2.5", seed=seed)) == [("compute-straggler", [3])]
 
 
-def test_without_sizes_no_rank_is_called_slow_for_its_rollouts() -> None:
+def test_rank_is_not_named_for_slow_rollouts_without_recorded_sizes() -> None:
     seen = made("slow:rank=3,factor=2.5")
     rollouts = replace(seen.operations[Stage.ROLLOUT], size_bytes=None)
     work = {stage: each for stage, each in seen.work.items() if stage is not Stage.ROLLOUT}

@@ -32,20 +32,18 @@ def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: in
 
 
 @pytest.mark.parametrize("topology", [SMALL, NO_TP], ids=str)
-@pytest.mark.parametrize("restless", [0.4, 0.8])
+@pytest.mark.parametrize("noise", [0.4, 0.8])
 @over_seeds(range(15))
-def test_nobody_is_accused_of_a_while_in_which_all_transfers_are_restless(
-    topology: Topology, restless: float, seed: int
-) -> None:
+def test_no_rank_is_named_while_all_transfers_are_noisy(topology: Topology, noise: float, seed: int) -> None:
     factor = np.ones((40, topology.world_size))
-    factor[10:22] = np.exp(np.random.default_rng(seed).normal(0.0, restless, factor[10:22].shape))
+    factor[10:22] = np.exp(np.random.default_rng(seed).normal(0.0, noise, factor[10:22].shape))
     assert detect_slow_link(make_collective_view(topology, slow_groups=SlowGroups(of_rank=factor), seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
 @pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
 @over_seeds(range(8))
-def test_a_rank_whose_groups_are_all_slow_is_named_and_nobody_else(topology: Topology, times: float, seed: int) -> None:
+def test_only_the_rank_whose_groups_are_all_slow_is_named(topology: Topology, times: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
     view = make_collective_view(topology, slow_groups=slow_ranks(topology, [culprit], times), seed=seed, ranks_a_host=1)
     (finding,) = detect_slow_link(view)
@@ -57,7 +55,7 @@ def test_a_rank_whose_groups_are_all_slow_is_named_and_nobody_else(topology: Top
 
 @pytest.mark.parametrize("host", [0, 3])
 @over_seeds(range(5))
-def test_a_slow_network_card_of_a_host_is_one_finding_of_that_host(host: int, seed: int) -> None:
+def test_slow_network_card_is_one_finding_that_names_the_host(host: int, seed: int) -> None:
     topology = Topology(dp=4, pp=4, tp=2)
     members = [2 * host, 2 * host + 1]
     view = make_collective_view(topology, slow_groups=slow_ranks(topology, members, 3.0), ranks_a_host=2, seed=seed)
@@ -67,8 +65,8 @@ def test_a_slow_network_card_of_a_host_is_one_finding_of_that_host(host: int, se
 
 
 @over_seeds(range(5))
-def test_a_host_whose_inner_transfers_are_all_slow_is_one_finding(seed: int) -> None:
-    """Its network is fine: the collectives that cross hosts are as fast as ever."""
+def test_slow_transfers_inside_a_host_are_one_finding_that_names_the_host(seed: int) -> None:
+    """Collectives between hosts keep their speed, so the network is not the cause."""
     edges = {(rank, rank + 4): 4.0 for rank in range(16, 20)}
     topology = Topology(dp=4, pp=2, tp=4)
     (finding,) = detect_slow_link(
@@ -79,7 +77,7 @@ def test_a_host_whose_inner_transfers_are_all_slow_is_one_finding(seed: int) -> 
 
 
 @over_seeds(range(5))
-def test_fast_transfers_inside_a_host_do_not_clear_its_network_card(seed: int) -> None:
+def test_host_with_a_slow_network_card_is_named_although_its_inner_transfers_are_fast(seed: int) -> None:
     topology = Topology(dp=4, pp=6, tp=2)
     edges = dict.fromkeys([(2, 4), (3, 5), (6, 8), (7, 9)], 4.0)  # in and out of ranks 4 to 7
     (finding,) = detect_slow_link(
@@ -89,22 +87,22 @@ def test_fast_transfers_inside_a_host_do_not_clear_its_network_card(seed: int) -
 
 
 @over_seeds(range(5))
-def test_the_end_of_a_pipeline_is_not_accused_because_nothing_clears_it(seed: int) -> None:
-    """Rank 1 is in a fast pair, rank 0 in no other pair at all: it may still be the link."""
+def test_slow_pair_at_the_end_of_a_pipeline_names_no_rank(seed: int) -> None:
+    """Rank 1 is also in a fast pair. Rank 0 is in no other pair, so the cause may be rank 0 or the link."""
     view = make_collective_view(Topology(dp=4, pp=3), slow_groups=SlowGroups(of_edge={(0, 1): 4.0}), seed=seed)
     (finding,) = detect_slow_link(view)
     assert finding.ranks == []
 
 
 @over_seeds(range(10))
-def test_a_spread_among_all_pairs_is_no_slow_link(seed: int) -> None:
+def test_constant_spread_among_all_pairs_is_not_a_slow_link(seed: int) -> None:
     random = np.random.default_rng(seed)
     edges = {(rank, rank + 2): float(np.exp(random.normal(0.0, 0.4))) for rank in range(MIDDLE.world_size)}
     assert detect_slow_link(make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge=edges), seed=seed)) == []
 
 
 @over_seeds(range(5))
-def test_groups_that_became_slow_together_are_one_finding_and_nobody_is_accused(seed: int) -> None:
+def test_groups_that_become_slow_together_are_one_finding_that_names_no_rank(seed: int) -> None:
     topology = Topology(dp=4, tp=4)
     faults = slow_ranks(topology, list(range(4)), 3.0, from_row=20)
     (finding,) = detect_slow_link(make_collective_view(topology, slow_groups=faults, ranks_a_host=4, seed=seed))
@@ -114,7 +112,7 @@ def test_groups_that_became_slow_together_are_one_finding_and_nobody_is_accused(
 
 @pytest.mark.parametrize("edge", [(1, 3), (9, 11)])
 @over_seeds(range(5))
-def test_a_slow_pair_leaves_open_which_end_it_is(edge: tuple[int, int], seed: int) -> None:
+def test_slow_pair_reports_both_ranks_as_unknown_suspects(edge: tuple[int, int], seed: int) -> None:
     (finding,) = detect_slow_link(make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={edge: 4.0}), seed=seed))
     assert finding.ranks == []
     assert {(suspect.rank, suspect.role) for suspect in finding.suspects} == {(rank, Role.UNKNOWN) for rank in edge}
@@ -123,7 +121,7 @@ def test_a_slow_pair_leaves_open_which_end_it_is(edge: tuple[int, int], seed: in
 
 @pytest.mark.parametrize("from_row", [10, 25])
 @over_seeds(range(8))
-def test_the_only_group_is_compared_with_its_own_past_and_nobody_is_accused(from_row: int, seed: int) -> None:
+def test_only_group_is_compared_with_its_own_past_and_names_no_rank(from_row: int, seed: int) -> None:
     view = make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0, from_row=from_row), seed=seed)
     findings = detect_slow_link(view)
     assert [finding.ranks for finding in findings] == [[]]
@@ -133,25 +131,25 @@ def test_the_only_group_is_compared_with_its_own_past_and_nobody_is_accused(from
     assert len(findings[0].suspects) == 16
 
 
-def test_a_group_that_was_always_slow_and_has_no_peer_is_not_accused() -> None:
+def test_a_group_that_was_always_slow_and_has_no_peer_is_not_named() -> None:
     assert detect_slow_link(make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0))) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(10))
-def test_a_slow_rank_makes_others_wait_but_no_transfer_slow(topology: Topology, seed: int) -> None:
+def test_slow_rank_that_makes_others_wait_is_not_a_slow_link(topology: Topology, seed: int) -> None:
     assert detect_slow_link(make_collective_view(topology, slow={topology.world_size - 1: 2.0}, seed=seed)) == []
 
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @over_seeds(range(10))
-def test_a_late_launch_is_no_slow_link(topology: Topology, seed: int) -> None:
+def test_late_launch_is_not_a_slow_link(topology: Topology, seed: int) -> None:
     late = np.zeros((40, topology.world_size))
     late[:, 1] = 60e6
     assert detect_slow_link(make_collective_view(topology, delays=Delays(before_launch=late), seed=seed)) == []
 
 
-def test_a_busier_machine_is_no_slow_link() -> None:
+def test_equal_slowdown_of_compute_and_transfers_is_not_a_slow_link() -> None:
     slow = dict.fromkeys(range(16), 1.0)
     view = make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, list(range(16)), 2.0, from_row=20), slow=slow)
     for stage in view.work:
@@ -159,7 +157,7 @@ def test_a_busier_machine_is_no_slow_link() -> None:
     assert detect_slow_link(view) == []
 
 
-def test_what_costs_next_to_nothing_is_left_unsaid() -> None:
+def test_slow_link_of_negligible_cost_is_not_reported() -> None:
     view = make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 1.2}))
     assert detect_slow_link(view) == []
     view = make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={(1, 3): 4.0}))
@@ -181,7 +179,7 @@ def test_two_slow_ranks_are_two_findings() -> None:
     assert sorted(finding.ranks for finding in detect_slow_link(view)) == [[0], [29]]
 
 
-def test_five_steps_are_too_few_to_accuse() -> None:
+def test_five_steps_are_too_few_to_name_a_rank() -> None:
     faults = slow_ranks(SMALL, [5], 5.0, num_steps=5)
     assert detect_slow_link(make_collective_view(SMALL, slow_groups=faults, num_steps=5)) == []
 
@@ -192,8 +190,8 @@ def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:
 
 @pytest.mark.parametrize("host", range(4))
 @over_seeds(range(5))
-def test_a_card_that_slows_down_in_a_small_grid_is_that_hosts(host: int, seed: int) -> None:
-    """Half of the pairs that are alike slow down, and all data-parallel groups of one pipeline stage."""
+def test_slow_network_card_in_a_small_grid_names_its_host(host: int, seed: int) -> None:
+    """Half of the comparable pairs become slow, and all data-parallel groups of one pipeline stage."""
     members = [2 * host, 2 * host + 1]
     slowed = slow_ranks(SMALL, members, 4.0, from_row=15)
     (finding,) = detect_slow_link(make_collective_view(SMALL, slow_groups=slowed, ranks_a_host=2, seed=seed))

@@ -1,4 +1,4 @@
-"""Collectives against their own past: those that rise, and not those that are merely alike."""
+"""Collectives are compared with their own past: only those that become slower are reported."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ STEPS, ROW = 40, 15
 
 
 def found_in(factors: list[float], seed: int = 0) -> Rises:
-    """Of pairs that are all alike; each takes so many times as long from ROW on."""
+    """Rises of pairs that are all alike. From ROW on, the time of each pair is multiplied by its factor."""
     total_ns = around(5e6, (STEPS, len(factors)), jitter=0.05, seed=seed)
     total_ns[ROW:] *= np.array(factors)
     collectives = Collectives(
@@ -33,33 +33,33 @@ def rises_of(factors: list[float], seed: int = 0) -> dict[int, tuple[int, float]
 
 
 @over_seeds(range(5))
-def test_only_those_that_rise_themselves_are_told(seed: int) -> None:
+def test_only_pairs_that_become_slower_are_reported(seed: int) -> None:
     found = rises_of([1.0, 9.0, 9.0, 1.0], seed)
     assert list(found) == [1, 2]
     assert all(row == ROW for row, _ in found.values())
 
 
 @over_seeds(range(5))
-def test_those_that_all_rise_are_all_told(seed: int) -> None:
+def test_all_pairs_are_reported_when_all_become_slower(seed: int) -> None:
     found = rises_of([4.0, 4.0, 4.0], seed)
     assert list(found) == [0, 1, 2]
     assert all(ratio == pytest.approx(4.0, rel=0.1) for _, ratio in found.values())
 
 
 @over_seeds(range(10))
-def test_none_is_told_where_none_rises(seed: int) -> None:
+def test_no_pair_is_reported_when_none_becomes_slower(seed: int) -> None:
     assert rises_of([1.0] * 4, seed) == {}
 
 
 @over_seeds(range(5))
-def test_what_rises_less_than_those_alike_has_moved_all_the_same(seed: int) -> None:
+def test_pair_that_slows_down_less_than_its_peers_counts_as_moved_but_not_slow(seed: int) -> None:
     found = found_in([9.0, 9.0, 2.0, 1.0], seed)
     assert set(found.slow) == {0, 1}
     assert found.moved == {0, 1, 2}
 
 
 @over_seeds(range(5))
-def test_what_rises_alone_has_moved(seed: int) -> None:
+def test_single_pair_that_becomes_slower_counts_as_moved_but_not_slow(seed: int) -> None:
     found = found_in([1.0, 1.0, 9.0], seed)
     assert found.slow == {}
     assert found.moved == {2}

@@ -18,7 +18,7 @@ def test_a_balanced_pipeline_yields_nothing(topology: Topology, seed: int) -> No
 
 @pytest.mark.parametrize("topology", GRIDS, ids=str)
 @pytest.mark.parametrize("factor", [1.3, 2.0])
-def test_a_heavy_last_stage_is_named_and_none_of_its_ranks_accused(topology: Topology, factor: float) -> None:
+def test_heavy_last_stage_is_named_without_its_ranks(topology: Topology, factor: float) -> None:
     last = topology.pp - 1
     (finding,) = detect_stage_imbalance(make_view(topology, heavy_stage={last: factor}))
     assert finding.kind is Kind.STAGE_IMBALANCE
@@ -38,17 +38,17 @@ def test_one_slow_rank_does_not_make_its_stage_heavy(topology: Topology) -> None
     assert detect_stage_imbalance(make_view(topology, slow={0: 2.0})) == []
 
 
-def test_a_rank_alone_in_its_stage_cannot_be_told_from_the_stage() -> None:
+def test_slow_stage_with_a_single_rank_is_reported_as_insufficient_evidence() -> None:
     (finding,) = detect_stage_imbalance(make_view(Topology(pp=4), slow={2: 1.5}))
     assert finding.kind is Kind.INSUFFICIENT_EVIDENCE
     assert finding.ranks == []
 
 
-def test_without_a_pipeline_there_is_nothing_to_compare() -> None:
+def test_job_without_a_pipeline_yields_nothing() -> None:
     assert detect_stage_imbalance(make_view(Topology(dp=8))) == []
 
 
-def test_a_rank_that_left_nothing_does_not_hide_a_heavy_stage() -> None:
+def test_rank_without_compute_times_does_not_hide_a_heavy_stage() -> None:
     view = make_view(Topology(dp=2, pp=4), heavy_stage={3: 1.6})
     for work in view.work.values():
         work.ns[:, 6] = np.nan

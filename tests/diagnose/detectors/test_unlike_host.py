@@ -1,4 +1,4 @@
-"""Machine similarity: a host that measures otherwise than its like, for minutes, and only where something is wrong."""
+"""unlike-host: a host that differs from similar hosts for minutes is reported, if the job has a problem."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from tests.diagnose.over_seeds import over_seeds
 
 @pytest.mark.parametrize("num_hosts", [4, 8, 40])
 @over_seeds(range(8))
-def test_healthy_hosts_are_alike(num_hosts: int, seed: int) -> None:
+def test_healthy_hosts_yield_nothing(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, seed=seed))) == []
 
 
@@ -31,12 +31,12 @@ def test_heavy_jitter_without_a_culprit_yields_nothing(num_hosts: int, seed: int
 
 @pytest.mark.parametrize("num_hosts", [4, 6, 12, 40])
 @over_seeds(range(8))
-def test_hosts_that_lastingly_differ_from_each_other_yield_nothing(num_hosts: int, seed: int) -> None:
+def test_constant_differences_between_hosts_yield_nothing(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, spread=0.4, seed=seed))) == []
 
 
 @over_seeds(range(5))
-def test_what_changes_for_all_is_no_difference(seed: int) -> None:
+def test_changes_on_all_hosts_yield_nothing(seed: int) -> None:
     def common(_: Metric, values: Floats) -> None:
         values *= 1.0 + 0.5 * np.sin(SECONDS / 140.0)
         values[:, SECONDS > 500] *= 0.2
@@ -50,7 +50,7 @@ def test_what_changes_for_all_is_no_difference(seed: int) -> None:
     ("metric", "factor"), [(Metric.NIC_SEND_BYTES, 0.5), (Metric.HOST_CPU_BUSY, 0.0), (Metric.GPU_POWER_W, 0.3)]
 )
 @over_seeds(range(3))
-def test_one_host_that_is_odd_while_the_trainer_is_silent_is_named(
+def test_host_that_becomes_unlike_is_named_when_the_run_has_no_steps(
     num_hosts: int, metric: Metric, factor: float, seed: int
 ) -> None:
     finding = the_finding(seen(told(num_hosts, seed=seed, change=odd(metric, factor))))
@@ -64,7 +64,7 @@ def test_one_host_that_is_odd_while_the_trainer_is_silent_is_named(
     assert abs(int(str(finding.evidence["since_ns"])) - BEGAN_NS - 300 * SECOND_NS) < 45 * SECOND_NS
 
 
-def test_the_most_sensitive_metric_is_told_first_and_the_others_with_it() -> None:
+def test_most_sensitive_metric_is_reported_first_followed_by_the_others() -> None:
     changes = [odd(metric, 0.1) for metric in (Metric.GPU_UTILIZATION, Metric.NIC_RECEIVE_BYTES)]
 
     def both(metric: Metric, values: Floats) -> None:
@@ -78,30 +78,30 @@ def test_the_most_sensitive_metric_is_told_first_and_the_others_with_it() -> Non
 
 
 @pytest.mark.parametrize(("from_s", "until_s"), [(700.0, 900.0), (200.0, 600.0), (0.0, 120.0)])
-def test_what_is_too_short_or_over_again_is_not_told(from_s: float, until_s: float) -> None:
+def test_difference_that_is_too_short_or_has_ended_is_not_reported(from_s: float, until_s: float) -> None:
     change = odd(Metric.GPU_POWER_W, 0.2, from_s=from_s, until_s=until_s)
     assert detect_unlike_host(seen(told(change=change))) == []
 
 
 @pytest.mark.parametrize("num_hosts", [4, 8, 40])
-def test_a_host_that_was_unlike_when_all_that_is_known_begins_is_named_if_it_is_so_by_far(num_hosts: int) -> None:
+def test_host_unlike_since_the_first_sample_is_named_only_for_a_large_difference(num_hosts: int) -> None:
     idle, slower = (odd(Metric.HOST_CPU_BUSY, factor, from_s=0.0) for factor in (0.02, 0.5))
     assert the_finding(seen(told(num_hosts, change=idle))).hosts == ["gpu-03"]
     assert detect_unlike_host(seen(told(num_hosts, change=slower))) == []
 
 
-def test_how_long_it_must_last_can_be_chosen() -> None:
+def test_shorter_difference_is_reported_with_a_lower_persist_s() -> None:
     view = seen(told(change=odd(Metric.GPU_POWER_W, 0.2, from_s=700.0)))
     assert len(detect_unlike_host(view, persist_s=120.0)) == 1
 
 
-def test_a_small_difference_among_hosts_that_are_all_but_equal_is_none() -> None:
+def test_small_difference_among_nearly_equal_hosts_yields_nothing() -> None:
     change = odd(Metric.NIC_SEND_BYTES, 0.9)
     assert detect_unlike_host(seen(told(jitter=0.001, spread=0.0, change=change))) == []
 
 
 @pytest.mark.parametrize("num_hosts", [1, 2, 3])
-def test_fewer_than_four_hosts_cannot_be_told_apart(num_hosts: int) -> None:
+def test_fewer_than_four_hosts_yield_nothing(num_hosts: int) -> None:
     def change(metric: Metric, values: Floats) -> None:
         if metric is Metric.GPU_POWER_W:
             values[0, 60:] *= 0.1
@@ -109,15 +109,15 @@ def test_fewer_than_four_hosts_cannot_be_told_apart(num_hosts: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, change=change))) == []
 
 
-def test_hosts_of_other_pipeline_stages_are_not_compared() -> None:
-    """Of eight stages each has a host of its own: they do different work."""
+def test_hosts_of_different_pipeline_stages_are_not_compared() -> None:
+    """Each of the eight stages has its own host, so the hosts do different work."""
     view = make_view(Topology(dp=1, pp=8, tp=8), num_steps=1)
     nothing = view.steps[:0]
     view = replace(view, steps=nothing, step_ns=view.step_ns[:0], work={})
     assert detect_unlike_host(seen(told(8, change=odd(Metric.GPU_POWER_W, 0.1)), view=view)) == []
 
 
-def test_a_pipeline_stage_that_works_otherwise_is_no_odd_host() -> None:
+def test_host_is_compared_only_with_hosts_of_its_pipeline_stage() -> None:
     view = make_view(Topology(dp=5, pp=2, tp=8), num_steps=1)
     view = replace(view, steps=view.steps[:0], step_ns=view.step_ns[:0], work={})
 
@@ -134,8 +134,8 @@ def test_a_pipeline_stage_that_works_otherwise_is_no_odd_host() -> None:
 
 
 @over_seeds(range(5))
-def test_a_host_that_restarts_is_not_unlike(seed: int) -> None:
-    """Two minutes of silence, counters from zero, and a minute until it works like the others."""
+def test_restarted_host_is_not_reported(seed: int) -> None:
+    """No samples for two minutes, then counters from zero. One minute later the host works like the others."""
     view = seen(told(seed=seed))
     back = (SECONDS < 400) | (SECONDS > 520)
 
@@ -154,7 +154,7 @@ def test_a_host_that_restarts_is_not_unlike(seed: int) -> None:
     assert detect_unlike_host(replace(view, fleet=replace(view.fleet, series=series))) == []
 
 
-def test_a_host_that_falls_silent_is_left_out_and_another_one_found() -> None:
+def test_host_without_newer_samples_is_ignored_and_the_unlike_host_is_named() -> None:
     view = seen(told(change=odd(Metric.GPU_POWER_W, 0.3)))
     series = {
         metric: tuple(
@@ -168,7 +168,7 @@ def test_a_host_that_falls_silent_is_left_out_and_another_one_found() -> None:
     assert the_finding(replace(view, fleet=replace(view.fleet, series=series))).hosts == ["gpu-03"]
 
 
-def test_the_lowest_gpu_speaks_for_its_host() -> None:
+def test_host_is_named_for_its_gpu_with_the_lowest_clock() -> None:
     random = np.random.default_rng(0)
     at_ns = BEGAN_NS + SECONDS.astype(np.int64) * SECOND_NS
     clock = 1900.0 + random.normal(0.0, 5.0, (8, 8, len(SECONDS)))
@@ -181,7 +181,7 @@ def test_the_lowest_gpu_speaks_for_its_host() -> None:
     assert the_finding(replace(silent(8), fleet=made_fleet(*parts))).hosts == ["gpu-03"]
 
 
-def test_hosts_that_told_nothing_yield_nothing() -> None:
+def test_hosts_without_samples_yield_nothing() -> None:
     assert detect_unlike_host(silent(8)) == []
     assert detect_unlike_host(replace(silent(8), fleet=made_fleet(seen_ns=BEGAN_NS))) == []
 

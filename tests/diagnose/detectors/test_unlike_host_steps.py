@@ -1,4 +1,4 @@
-"""An unlike host beside steps that go on, become slower, or end."""
+"""Unlike hosts in jobs whose steps continue, become slower, or stop."""
 
 from dataclasses import replace
 
@@ -17,11 +17,11 @@ from tests.diagnose.made_hosts import (
 )
 
 
-def test_a_host_that_looks_different_but_slows_nothing_is_left_alone() -> None:
+def test_unlike_host_that_slows_nothing_is_not_reported() -> None:
     assert detect_unlike_host(seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=stepping())) == []
 
 
-def test_a_host_that_became_unlike_as_steps_became_slower_is_named() -> None:
+def test_host_that_became_unlike_when_steps_became_slower_is_named() -> None:
     view = seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=stepping(slower_from=50))
     finding = the_finding(view)
     assert finding.hosts == ["gpu-03"]
@@ -30,7 +30,7 @@ def test_a_host_that_became_unlike_as_steps_became_slower_is_named() -> None:
 
 
 @pytest.mark.parametrize("from_s", [20.0, 100.0])
-def test_a_host_that_was_unlike_while_steps_were_fast_is_left_alone(from_s: float) -> None:
+def test_host_that_was_unlike_while_steps_were_fast_is_not_reported(from_s: float) -> None:
     values = told(change=odd(Metric.GPU_POWER_W, 0.3, from_s=from_s))
     assert detect_unlike_host(seen(values, view=stepping(slower_from=50))) == []
 
@@ -39,14 +39,14 @@ def test_slow_steps_without_an_unlike_host_yield_nothing() -> None:
     assert detect_unlike_host(seen(told(), view=stepping(slower_from=50))) == []
 
 
-def test_steps_that_were_slow_for_a_while_need_no_explanation() -> None:
+def test_unlike_host_is_not_reported_when_slow_steps_have_recovered() -> None:
     view = stepping()
     step_ns = view.step_ns * np.where((np.arange(120) >= 50) & (np.arange(120) < 100), 1.5, 1.0)
     view = timed(replace(view, step_ns=step_ns * view.step_ns.sum() / step_ns.sum()))
     assert detect_unlike_host(seen(told(change=odd(Metric.GPU_POWER_W, 0.3)), view=view)) == []
 
 
-def test_a_job_that_stands_still_is_explained_by_an_unlike_host() -> None:
+def test_unlike_host_is_named_when_no_more_steps_finish() -> None:
     view = stepping(num_steps=120)
     standing = replace(
         view,

@@ -1,4 +1,4 @@
-"""Histories of runs on a short clock: a second is a unit, and a run begins at second 0."""
+"""Histories of short runs. Times are in seconds, and a run begins at second 0."""
 
 from collections.abc import Sequence
 

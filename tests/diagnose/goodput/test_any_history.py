@@ -1,4 +1,4 @@
-"""Whatever is stored: the classes add up to the wall time, and nothing is negative."""
+"""Random histories: the classes add up to the wall time, and no class is negative."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ some_time = st.one_of(st.just(0), times)
 
 @st.composite
 def step_times(draw: st.DrawFn) -> StepTimes:
-    """Of any order, also overlapping: clocks jump."""
+    """Steps in any order, also overlapping, because clocks can jump."""
     count = draw(st.integers(0, 8))
     first = draw(st.integers(0, 20))
     starts = draw(st.lists(times, min_size=count, max_size=count))

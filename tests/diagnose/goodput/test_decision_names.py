@@ -1,4 +1,4 @@
-"""The ledger knows every decision of the driver that it needs: both sides keep their own names."""
+"""The ledger and the driver each define the names of decisions. The names must match."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,12 @@ import trainer.drive
 from diagnose.findings import Kind
 from diagnose.goodput.decisions import CHECK_PAIRS, FAULTS, HANGS, NEXT_MOVES, OPERATOR, RESULTS, SAVES_FIRST
 from diagnose.goodput.share import JOB_IS_OVER
-from trainer.drive.failed_ranks import NO_CHECKPOINT, NOT_STARTED, RANK_FAILED, STEP_NOT_FINITE
+from trainer.drive.failed_ranks import NO_CHECKPOINT, NOT_STARTED, RANK_FAILED, RANK_STOPPED, STEP_NOT_FINITE
 from trainer.drive.findings import CAN_SAVE
 from trainer.drive.records import Action
 
 FOLDER = Path(trainer.drive.__file__).parent
-FAULTS_OF_RANKS = {RANK_FAILED, STEP_NOT_FINITE, NOT_STARTED, NO_CHECKPOINT}
+FAULTS_OF_RANKS = {RANK_FAILED, RANK_STOPPED, STEP_NOT_FINITE, NOT_STARTED, NO_CHECKPOINT}
 WRITTEN = {
     name for file in FOLDER.glob("*.py") for name in re.findall(r'(?:decide|fault)\(\s*"([a-z-]+)"', file.read_text())
 } | {*FAULTS_OF_RANKS, *(str(action) for action in Action)}

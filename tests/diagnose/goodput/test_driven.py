@@ -7,7 +7,7 @@ from tests.diagnose.goodput.made_history import S, at, attempt, decisions, histo
 BEGIN = ((0, 0, "check"), (3, 0, "admit", "a"), (3, 0, "start"))
 
 
-def test_a_run_without_faults_is_checks_start_up_and_steps() -> None:
+def test_run_without_faults_is_split_into_checks_start_up_and_steps() -> None:
     first = attempt(0, 4, steps(0, 10, begin_s=6), heard_s=16.5, saved_s=16.2)
     ledger = make_ledger(history(first, decided=decisions(*BEGIN, (17, 0, "done"))))
     assert seconds(ledger) == {
@@ -69,7 +69,7 @@ def test_the_warm_up_of_an_attempt_is_a_part_of_the_restart() -> None:
     assert (second.resumed_ns, second.cost_ns) == (at(37), (37 - 32 + 3 + 7) * S)
 
 
-def test_without_a_mark_the_fault_is_assumed_after_the_usual_step_time() -> None:
+def test_fault_is_assumed_after_the_usual_step_time_when_no_mark_exists() -> None:
     ledger = make_ledger(
         history(
             attempt(0, 4, steps(0, 10, begin_s=6), heard_s=20, ending=Ending.FAILED),
@@ -82,7 +82,7 @@ def test_without_a_mark_the_fault_is_assumed_after_the_usual_step_time() -> None
 
 
 def test_a_hang_is_lost_time_from_its_start() -> None:
-    """Nothing is repeated of step 10: the time since its begin is the time of the hang."""
+    """No part of step 10 is repeated work. All time since its begin belongs to the hang."""
     ledger = make_ledger(
         history(
             attempt(0, 4, steps(0, 10, begin_s=6), heard_s=60, ending=Ending.FAILED, interrupted_s=59),
@@ -95,7 +95,7 @@ def test_a_hang_is_lost_time_from_its_start() -> None:
     assert ledger.incidents[0].cost_ns == 48 * S
 
 
-def test_a_pause_saves_and_is_idle_and_no_incident() -> None:
+def test_pause_counts_as_checkpointing_and_idle_and_is_no_incident() -> None:
     ledger = make_ledger(
         history(
             attempt(0, 4, steps(0, 10, begin_s=6), heard_s=18, saved_s=17),
@@ -116,7 +116,7 @@ def test_a_paused_run_is_idle_until_its_newest_data() -> None:
     assert seconds(ledger) == {"useful": 10, "checkpointing": 1, "idle": 13, "checking": 3, "restarting": 3}
 
 
-def test_a_drained_node_is_a_planned_stop() -> None:
+def test_drained_node_is_a_planned_stop_and_no_incident() -> None:
     ledger = make_ledger(
         history(
             attempt(0, 4, steps(0, 10, begin_s=6), heard_s=18),
@@ -142,8 +142,8 @@ def test_a_drained_spare_does_not_stop_the_attempt() -> None:
     assert seconds(ledger)["detecting"] == 0.5
 
 
-def test_a_slow_rank_that_the_driver_removes_is_an_incident_without_detection() -> None:
-    """The job trains on until it has saved."""
+def test_slow_rank_that_the_driver_removes_is_an_incident_without_detecting_time() -> None:
+    """The job continues to train until it has saved a checkpoint."""
     ledger = make_ledger(
         history(
             attempt(0, 4, steps(0, 10, begin_s=6), heard_s=17),
@@ -158,7 +158,7 @@ def test_a_slow_rank_that_the_driver_removes_is_an_incident_without_detection() 
     assert (incident.cause, incident.began_ns, incident.cost_ns) == ("compute-straggler", at(12), 5 * S)
 
 
-def test_too_few_nodes_is_waiting_until_the_next_check() -> None:
+def test_time_with_too_few_nodes_counts_as_waiting_until_the_next_check() -> None:
     ledger = make_ledger(
         history(
             attempt(0, 4, steps(0, 10, begin_s=6), heard_s=18, ending=Ending.FAILED, interrupted_s=16),
@@ -173,13 +173,13 @@ def test_too_few_nodes_is_waiting_until_the_next_check() -> None:
     assert ledger.incidents[0].cost_ns == (92 - 16) * S
 
 
-def test_a_check_of_a_spare_while_the_job_trains_takes_no_time() -> None:
+def test_check_of_a_spare_node_during_training_adds_no_checking_time() -> None:
     first = attempt(0, 4, steps(0, 10, begin_s=6), heard_s=16)
     decided = decisions(*BEGIN, (8, 0, "check"), (12, 0, "admit", "c"), (16, 0, "done"))
     assert seconds(make_ledger(history(first, decided=decided)))["checking"] == 3
 
 
-def test_an_attempt_without_a_step_belongs_to_the_incident_before_it() -> None:
+def test_repeated_work_is_charged_to_the_first_incident_when_the_next_attempt_makes_no_step() -> None:
     """Repeated work is charged to the fault that lost it, also if another attempt failed in between."""
     ledger = make_ledger(
         history(
@@ -209,14 +209,14 @@ def test_a_driver_that_gave_up_ends_the_run_with_an_open_incident() -> None:
     assert ledger.incidents[0].cost_ns == 24 * S
 
 
-def test_a_live_run_that_stalls_has_an_incident_that_nobody_detected_yet() -> None:
+def test_stalled_live_run_has_an_incident_without_a_detection_time() -> None:
     first = attempt(0, 4, steps(0, 10, begin_s=6), heard_s=50, ending=Ending.RUNNING, has_stalled=True)
     ledger = make_ledger(history(first, decided=decisions(*BEGIN)))
     assert seconds(ledger)["detecting"] == 34
     assert ledger.incidents[0].detected_ns is None
 
 
-def test_a_preempted_attempt_saved_before_the_driver_knew() -> None:
+def test_preempted_attempt_counts_its_save_as_checkpointing_and_is_an_incident() -> None:
     ledger = make_ledger(
         history(
             attempt(0, 4, steps(0, 10, begin_s=6), heard_s=18, saved_s=17),

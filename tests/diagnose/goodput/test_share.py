@@ -1,4 +1,4 @@
-"""The figure of the list of runs, from sums."""
+"""The goodput in the list of runs, calculated from sums."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def sums(first: int, last: int, *, step_s: float = 1.0, snapshot_s: float = 0.0,
         ([sums(0, 9)], 5, 1.0),
     ],
 )
-def test_a_step_counts_when_it_is_completed_for_the_first_time(
+def test_goodput_counts_a_step_only_the_first_time_it_is_completed(
     attempts: list[StepSums | None], wall_s: int, share: float
 ) -> None:
     assert goodput_of_sums(attempts, wall_s * S) == pytest.approx(share)
@@ -38,20 +38,20 @@ def test_a_step_counts_when_it_is_completed_for_the_first_time(
 
 @pytest.mark.parametrize(
     ("first_s", "all_s", "num_steps", "warm_up_s"),
-    [(7, 7 + 9 * 2, 10, 5), (2, 20, 10, 0), (1, 19, 10, 0), (5, 5, 1, 0)],
+    [(7, 7 + 9 * 2, 10, 5), (2.4, 2.4 + 9 * 2, 10, 0), (2.6, 2.6 + 9 * 2, 10, 0.6), (1, 19, 10, 0), (5, 5, 1, 0)],
 )
-def test_warm_up_is_what_the_first_step_takes_longer_than_the_mean_of_the_others(
+def test_warm_up_is_the_extra_time_of_the_first_step_over_the_mean_of_the_others_if_it_is_clearly_longer(
     first_s: float, all_s: float, num_steps: int, warm_up_s: float
 ) -> None:
     assert warm_up_ns(first_s * S, all_s * S, num_steps) == pytest.approx(warm_up_s * S)
 
 
-def test_without_a_step_or_a_time_there_is_no_goodput() -> None:
+def test_goodput_is_none_without_steps_or_without_wall_time() -> None:
     assert goodput_of_sums([None, None], 10 * S) is None
     assert goodput_of_sums([sums(0, 3)], 0) is None
 
 
-def test_wall_time_begins_with_the_driver_and_ends_with_its_last_word() -> None:
+def test_wall_time_begins_with_the_first_driver_decision_and_ends_with_done_or_newest_data() -> None:
     assert wall_range(10, 50, None, []) == (10, 50)
     assert wall_range(10, 5000, 30, []) == (10, 40)
     assert wall_range(10, 50, 40, [(4, "check"), (12, "start")]) == (4, 50)

@@ -1,4 +1,4 @@
-"""The history of a run that was restarted often."""
+"""The stored history of a run with many restarts."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ LENGTH_NS, PERIOD_NS = 10, 1000
 
 
 class CountingReader(StoreReader):
-    """Notes every query."""
+    """Records every query."""
 
     queries: list[Query]
 
@@ -25,7 +25,7 @@ class CountingReader(StoreReader):
 
 
 def history(num_attempts: int) -> tuple[RunHistory, int]:
-    """Of a run whose attempts end by errors in step 4, and the number of queries."""
+    """The history of a run whose attempts fail in step 4, and the number of queries."""
     with memory_store() as store:
         for attempt in range(num_attempts):
             begin_ns = 1 + attempt * PERIOD_NS
@@ -61,7 +61,7 @@ def put_attempt(put: Callable[..., None], begin_ns: int) -> None:
     )
 
 
-def test_the_number_of_queries_does_not_depend_on_that_of_attempts() -> None:
+def test_number_of_queries_does_not_depend_on_the_number_of_attempts() -> None:
     _, few = history(2)
     found, many = history(NUM_ATTEMPTS)
     assert many == few
@@ -69,7 +69,7 @@ def test_the_number_of_queries_does_not_depend_on_that_of_attempts() -> None:
 
 
 def test_every_attempt_has_its_own_steps_and_marks() -> None:
-    """The span of the step in which the rank died after a stall is none of them."""
+    """The span of the step in which the rank died after a stall is not among them."""
     found, _ = history(3)
     for facts in found.attempts:
         begin_ns = 1 + facts.attempt * PERIOD_NS

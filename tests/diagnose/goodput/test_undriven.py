@@ -1,4 +1,4 @@
-"""Ledgers of runs that nobody drives: restarted by hand or by torchrun, imported, live."""
+"""Ledgers of runs without a driver: restarted by hand or by torchrun, imported, or live."""
 
 import numpy as np
 
@@ -7,14 +7,20 @@ from diagnose.goodput.records import Ending, RunHistory, StepTimes
 from tests.diagnose.goodput.made_history import S, at, attempt, history, seconds, steps
 
 
-def test_one_attempt_is_start_up_steps_and_the_time_between_them() -> None:
+def test_run_with_one_attempt_is_split_into_start_up_steps_and_time_between_steps() -> None:
     ledger = make_ledger(history(attempt(0, 0, steps(0, 10, begin_s=5, between_s=0.1), heard_s=17)))
     assert seconds(ledger) == {"useful": 10, "outside-steps": 2, "restarting": 5}
     assert ledger.incidents == ()
     assert ledger.unknown == ()
 
 
-def test_snapshots_in_steps_are_checkpointing() -> None:
+def test_healthy_attempt_has_no_time_in_restarting_although_its_first_step_is_slightly_longer() -> None:
+    ledger = make_ledger(history(attempt(0, 0, steps(0, 10, begin_s=0, warm_up_s=0.2), heard_s=10.2)))
+    assert seconds(ledger) == {"useful": 10.2}
+    assert sum(ledger.classes_ns.values()) == ledger.wall_ns
+
+
+def test_snapshots_within_steps_count_as_checkpointing() -> None:
     made = steps(0, 10, begin_s=5)
     snapshots = StepTimes(
         number=np.array([4, 9]), start_ns=np.array([at(9.7), at(14.7)]), duration_ns=np.full(2, 300_000_000)
@@ -23,7 +29,7 @@ def test_snapshots_in_steps_are_checkpointing() -> None:
     assert seconds(ledger) == {"useful": 9.4, "checkpointing": 0.6, "restarting": 5}
 
 
-def test_a_crash_is_detected_when_its_last_rank_ended_and_the_gap_is_idle() -> None:
+def test_crash_is_detected_at_the_end_of_its_last_rank_and_the_gap_counts_as_idle() -> None:
     ledger = make_ledger(
         history(
             attempt(0, 0, steps(0, 10, begin_s=5), heard_s=18, ending=Ending.FAILED, interrupted_s=15.5),
@@ -40,7 +46,7 @@ def test_a_crash_is_detected_when_its_last_rank_ended_and_the_gap_is_idle() -> N
     assert any("no driver" in sentence for sentence in ledger.unknown)
 
 
-def test_a_hang_that_ended_is_a_stall_and_evidence_of_a_crash_is_not() -> None:
+def test_failed_attempt_with_a_stall_has_cause_stall_only_if_its_last_step_lasted_long() -> None:
     for interrupted_s, cause in ((95, "stall"), (15.5, "rank-failed")):
         first = attempt(
             0,
@@ -55,7 +61,7 @@ def test_a_hang_that_ended_is_a_stall_and_evidence_of_a_crash_is_not() -> None:
         assert [incident.cause for incident in ledger.incidents] == [cause]
 
 
-def test_a_live_run_goes_on_until_its_newest_data() -> None:
+def test_ledger_of_a_live_run_ends_at_its_newest_data() -> None:
     ledger = make_ledger(history(attempt(0, 0, steps(0, 10, begin_s=5), heard_s=15.6, ending=Ending.RUNNING)))
     assert seconds(ledger) == {"useful": 10, "outside-steps": 0.6, "restarting": 5}
     assert ledger.incidents == ()
@@ -74,13 +80,13 @@ def test_a_run_before_its_first_step_has_no_goodput() -> None:
     assert ledger.goodput is None
 
 
-def test_an_imported_run_says_that_the_ends_of_its_ranks_are_unknown() -> None:
+def test_ledger_of_an_imported_run_says_that_the_ends_of_its_ranks_are_unknown() -> None:
     ledger = make_ledger(history(attempt(0, 0, steps(0, 10, begin_s=0), heard_s=10, ending=Ending.UNKNOWN)))
     assert ledger.goodput == 1
     assert any("no agent" in sentence for sentence in ledger.unknown)
 
 
-def test_an_attempt_that_nothing_explains_is_an_incident_of_unknown_cause() -> None:
+def test_attempt_with_an_unexplained_end_is_an_incident_of_unknown_cause() -> None:
     ledger = make_ledger(
         history(
             attempt(0, 0, steps(0, 10, begin_s=0), heard_s=10, ending=Ending.UNKNOWN),
@@ -102,14 +108,14 @@ def test_a_restart_after_a_normal_end_is_no_incident() -> None:
     assert seconds(ledger)["idle"] == 9
 
 
-def test_clocks_of_hosts_that_lie_apart_do_not_add_wall_time() -> None:
+def test_clock_offsets_between_hosts_do_not_add_wall_time() -> None:
     first = attempt(0, 0, steps(0, 10, begin_s=5), heard_s=20)
     ledger = make_ledger(RunHistory(run_id="run", attempts=(first,), host_wall_ns=15 * S))
     assert ledger.wall_ns == 15 * S
 
 
-def test_steps_that_seem_to_overlap_lose_no_time_but_once() -> None:
-    """Each step lasts for 1 s as a mean over the ranks; the first rank begins it up to 0.2 s early or late."""
+def test_useful_time_is_kept_when_step_starts_jitter_and_steps_seem_to_overlap() -> None:
+    """The mean duration of each step over the ranks is 1 s. The first rank begins it up to 0.2 s early or late."""
     made = steps(0, 100, begin_s=0)
     late = np.array([0, *np.random.default_rng(0).integers(-S // 5, S // 5, 98), 0])
     shifted = StepTimes(number=made.number, start_ns=made.start_ns + late, duration_ns=made.duration_ns)

@@ -1,4 +1,4 @@
-"""What logs, NCCL RAS and stacks show of a simulated NCCL job that stands still.
+"""Logs, NCCL RAS answers and stacks of a stalled simulated NCCL job.
 
 The watchdog of each rank reports the oldest operation of each of its groups, unless the process is ended before. Then
 the rank prints the counts of the default group at most. Wordings are those of torch 2.1 to 2.13.
@@ -35,7 +35,7 @@ ELSEWHERE = "    next_batch (loader.py:40)\n"
 def watchdog_lines(
     job: SimulatedJob, one: SimulatedRank, version: str, rng: random.Random, *, ended_early: bool
 ) -> list[str]:
-    """What a rank logs. ``ended_early``: before some of its watchdogs report."""
+    """The log of a rank. ``ended_early``: the rank is ended before some of its watchdogs report."""
     lines = [f"[rank{one.rank}]: iteration 7, loss 3.1, lr 0.0003"]
     if job.moves:
         return lines
@@ -130,7 +130,7 @@ def _sizes(name: str, size: int, group: Group) -> str:
 def write_logs(
     job: SimulatedJob, folder: Path, rng: random.Random, *, gone: Sequence[int] = (), ended_early: float = 0.0
 ) -> None:
-    """The logs of all ranks but those that are ``gone``: in one file, or in one each."""
+    """Write the logs of all ranks that are not ``gone``, to one file or to a file for each rank."""
     version = rng.choice(VERSIONS)
     of_rank = {
         one.rank: watchdog_lines(job, one, version, rng, ended_early=rng.random() < ended_early)

@@ -1,4 +1,4 @@
-"""State pages of a grid, made by hand: who stands where, and how far each has come."""
+"""Hand-made state pages of a grid: the open stages and the operation counts of each rank."""
 
 from typing import Any
 
@@ -29,8 +29,11 @@ def state(rank: int, stage: str, operations: list[dict[str, Any]], **more: Any) 
 
 
 def behind_in_tp(rank: int, **more: Any) -> dict[int, dict[str, Any]]:
-    """All ranks of the grid; ``rank`` stands in forward-compute, its tp peer waits for it in tp-all-gather #40, the
-    other stage of its replica for its activations, and the other replica at the end of the step for its gradients."""
+    """All ranks of the grid. ``rank`` is in forward-compute, and all others wait for it.
+
+    Its tp peer waits in tp-all-gather #40. The other stage of its replica waits for its activations. The other replica
+    waits for its gradients at the end of the step.
+    """
     place = GRID.place(rank)
     states = {}
     for other in range(GRID.world_size):

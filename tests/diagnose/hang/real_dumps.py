@@ -1,4 +1,4 @@
-"""The labelled dumps of a real job, read where they stand."""
+"""The labelled dumps of real jobs, read from their folder."""
 
 import os
 import re

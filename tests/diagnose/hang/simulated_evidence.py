@@ -1,4 +1,4 @@
-"""What a reader sees of a simulated job that stands still: fronts and what is pending, and no more."""
+"""The evidence of a stalled simulated job: fronts and pending operations only."""
 
 from collections.abc import Collection
 
@@ -10,9 +10,9 @@ LOOK_AFTER_NS = 60_000_000_000
 
 
 def evidence_of(job: SimulatedJob, *, knows_grid: bool, gone: Collection[int] = ()) -> HangEvidence:
-    """The evidence a minute later; the ranks that are ``gone`` left nothing.
+    """The evidence a minute later. The ranks in ``gone`` left nothing.
 
-    Of a gloo job it tells whether a host waits in communication, of an NCCL job it does not.
+    For a gloo job it shows whether a host waits in communication. For an NCCL job it does not.
     """
     return HangEvidence(
         world_size=job.grid.world_size,
@@ -26,7 +26,7 @@ def evidence_of(job: SimulatedJob, *, knows_grid: bool, gone: Collection[int] = 
 def _left_by(one: SimulatedRank, job: SimulatedJob) -> RankEvidence:
     sees_host = job.backend is Backend.GLOO
     own = [at for at, group in enumerate(job.groups) if one.rank in group.members and group.name != TRANSFERS]
-    # What the host waits for comes first where that is seen; all else in the order of issue.
+    # The operation that the host waits for comes first if it is known. The others are in the order of issue.
     pending = sorted(one.unended, key=lambda issued: sees_host and issued is not one.waits_for)
     return RankEvidence(
         rank=one.rank,

@@ -81,7 +81,7 @@ class SimulatedRank:
     program: Program
     at: int = 0
     waits_for: Issued | None = None
-    """Its host does."""
+    """The operation that its host waits for."""
     issued: list[Issued] = field(default_factory=list)
     stopped: bool = False
     counts: Counter[Key] = field(default_factory=Counter)
@@ -110,9 +110,9 @@ class SimulatedJob:
     taking_part: defaultdict[Key, dict[int, Issued]] = field(default_factory=lambda: defaultdict(dict))
     """By operation and rank."""
     troubled: set[int] = field(default_factory=set)
-    """The ranks whose trouble has come."""
+    """The ranks whose trouble has happened."""
     moves: bool = False
-    """Whether this is a moment of a job that goes on: no watchdog reports."""
+    """Whether the job makes progress at this moment. Then no watchdog reports."""
 
     def run(self, rounds: int | None = None) -> int:
         """Go on until nothing moves, or for so many rounds. Returns the number of rounds."""
@@ -127,7 +127,7 @@ class SimulatedJob:
         return done
 
     def _turn(self, one: SimulatedRank) -> bool:
-        """A few moves of the rank's host; whether there were any."""
+        """Let the host of the rank make a few moves. Return whether it made any."""
         for moves in range(self.rng.randint(1, 4)):
             if not self._move(one):
                 return moves > 0
@@ -159,7 +159,7 @@ class SimulatedJob:
         if one.waits_for is None or not one.waits_for.ended_ns:
             return False
         one.waits_for = None
-        one.at += isinstance(one.program[one.at], Operation)  # an Await looks again: it may wait for more
+        one.at += isinstance(one.program[one.at], Operation)  # an Await runs again: it may wait for more operations
         return True
 
     def _await(self, one: SimulatedRank, action: Await) -> bool:
@@ -216,7 +216,7 @@ class SimulatedJob:
         return len({(other.operation.name, other.operation.size) for other in here.values()}) == 1
 
     def _device_turn(self, one: SimulatedRank) -> bool:
-        """Let the rank's device take part in all that it can; whether there was anything."""
+        """Let the device of the rank take part in all operations that it can. Return whether there was any."""
         busy: set[Key] = set()
         moved = halted = False
         for issued in one.unended:
@@ -243,7 +243,7 @@ class SimulatedJob:
 
 
 def simulated_job(seed: int, backend: Backend, trouble: Trouble) -> SimulatedJob:
-    """A job that has not begun; the same for the same arguments."""
+    """A job that has not begun. Equal arguments give equal jobs."""
     rng = random.Random(f"{backend}/{seed}")
     grid = random_grid(rng)
     groups, shape = groups_of(grid), random_shape(rng, grid)

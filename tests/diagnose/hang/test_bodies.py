@@ -1,4 +1,4 @@
-"""What agents leave, put together: one text that makes no sense costs no more than itself."""
+"""Evidence from the texts that agents stored. An invalid text is left out, and the other texts are used."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ BEHIND = 3
 
 
 def _bodies(**wrong: Any) -> list[Body]:
-    """States of a grid in which rank 3 is behind; ``wrong`` takes the place of rank 0's."""
+    """States of a grid in which rank 3 is behind. ``wrong`` replaces fields of the state of rank 0."""
     states = behind_in_tp(BEHIND)
     texts = {rank: json.dumps(one) for rank, one in states.items()} | {0: json.dumps({**states[0], **wrong})}
     return [Body(rank=rank, kind="state", text=text) for rank, text in texts.items()]
@@ -26,14 +26,14 @@ def _bodies(**wrong: Any) -> list[Body]:
     [{"topology": None}, {"process": "zombie"}, {"rank": float("inf")}, {"open": 3}, {"operations": [{}]}],
     ids=str,
 )
-def test_a_state_that_makes_no_sense_is_left_out_and_told(wrong: dict[str, Any]) -> None:
+def test_invalid_state_is_left_out_and_noted(wrong: dict[str, Any]) -> None:
     evidence = evidence_from_bodies(_bodies(**wrong))
     assert evidence.missing == (0,)
     assert any("rank 0" in note for note in evidence.notes)
     assert judge(evidence).initiating == (BEHIND,)
 
 
-def test_stack_and_log_join_the_state() -> None:
+def test_stack_and_log_of_a_rank_are_added_to_its_state() -> None:
     stack = {"tool": "py-spy", "threads": [{"name": "other", "main": False, "frames": ["wait (threading.py:1)"]}]}
     stack["threads"].append({"name": "MainThread", "main": True, "frames": ["load (loader.py:88)"]})  # type: ignore[attr-defined]
     log = [{"at_ns": 5, "stream": "stderr", "fault": "xid", "text": "NVRM: Xid 79"}]
@@ -46,13 +46,13 @@ def test_stack_and_log_join_the_state() -> None:
     assert verdict.evidence.ranks[BEHIND].log[0].fault == "xid"
 
 
-def test_nothing_that_can_be_read_is_an_error_with_a_hint() -> None:
+def test_evidence_without_a_readable_text_raises_an_error_with_a_hint() -> None:
     with pytest.raises(UnreadableError, match="hint"):
         evidence_from_bodies([Body(rank=0, kind="state", text="[")])
 
 
-def test_a_recorder_in_which_nothing_is_pending_leaves_the_verdict_to_the_states() -> None:
-    """NCCL stands idle while the job hangs in a group under gloo."""
+def test_states_decide_the_verdict_when_the_flight_recorders_show_nothing_pending() -> None:
+    """NCCL is idle while the job hangs in a gloo group."""
     idle = dump({"0": list(range(8))}, {"0": (9, 9)}, [])
     recorders = [Body(rank=rank, kind="flight-recorder", text=json.dumps(idle)) for rank in range(8)]
     assert judge(evidence_from_bodies([*_bodies(), *recorders])).initiating == (BEHIND,)

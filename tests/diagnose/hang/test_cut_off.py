@@ -1,5 +1,7 @@
-"""A job that stands still while a link is down: the link's fault, a flap while it may come back, a hang when it does
-not; and never a rank's that waits."""
+"""Stalls while a link is down: a flap while the link may come back, and a hang if it stays down.
+
+The verdict names the ranks of the host that lost its link.
+"""
 
 import json
 from typing import Any
@@ -28,7 +30,7 @@ def store(embedded: EmbeddedStore) -> EmbeddedStore:
 
 
 def all_in_reduction() -> dict[int, dict[str, Any]]:
-    """Everybody has entered the reduction over both replicas, and nobody ends it."""
+    """All ranks have entered the reduction over both replicas, and none has finished it."""
     reduction = operation("dp", "grads-reduce-scatter", 6, 5)
     return {rank: state(rank, "grads-reduce-scatter", [reduction]) for rank in range(GRID.world_size)}
 
@@ -44,7 +46,11 @@ def verdict(
     seen_after_s: float = 0.0,
     **beat: Any,
 ) -> HangVerdict | None:
-    """Times in seconds: of the link from the moment the job stopped, of the last look from when evidence was taken."""
+    """Store a stall and return its verdict.
+
+    Times of the link count from the moment the job stopped. The heartbeats are ``seen_after_s`` later
+    than the evidence.
+    """
     bodies = (
         {"rank": rank, "at_ns": one["at_ns"], "kind": "state", "body": json.dumps(one)} for rank, one in states.items()
     )
@@ -64,7 +70,7 @@ def verdict(
     return stored_verdict(StoreReader(store), RUN, 0)
 
 
-def test_while_the_link_may_come_back_it_is_a_flap_of_that_card(store: EmbeddedStore) -> None:
+def test_stall_is_a_nic_flap_while_the_link_may_come_back(store: EmbeddedStore) -> None:
     found = verdict(store, all_in_reduction(), down_after_s=2.0)
     assert found is not None
     assert (found.kind, found.initiating) == (Kind.NIC_FLAP, CUT_OFF)
@@ -76,34 +82,36 @@ def test_while_the_link_may_come_back_it_is_a_flap_of_that_card(store: EmbeddedS
     assert finding.severity is Severity.CRITICAL
 
 
-def test_a_link_that_stays_down_is_a_hang_with_the_card_as_its_cause(store: EmbeddedStore) -> None:
+def test_stall_is_a_hang_caused_by_the_nic_when_the_link_stays_down(store: EmbeddedStore) -> None:
     found = verdict(store, all_in_reduction(), seen_after_s=120)
     assert found is not None
     assert (found.kind, found.initiating) == (Kind.HUNG_COLLECTIVE, CUT_OFF)
     assert "eth0 of host-1" in found.headline
 
 
-def test_the_jobs_own_timeout_ends_the_wait_for_a_flap(store: EmbeddedStore) -> None:
+def test_stall_is_a_hang_when_the_link_is_down_longer_than_the_collective_timeout(store: EmbeddedStore) -> None:
     found = verdict(store, all_in_reduction(), timeout_s="30")
     assert found is not None
     assert found.kind is Kind.HUNG_COLLECTIVE
 
 
 @pytest.mark.parametrize("beat", [{"ended": 2, "recorded": 907}, {"alive": 0}], ids=["errors", "deaths"])
-def test_when_ranks_give_up_over_it_the_card_stays_the_cause(store: EmbeddedStore, beat: dict[str, Any]) -> None:
+def test_nic_remains_the_cause_when_the_ranks_abort_after_the_link_loss(
+    store: EmbeddedStore, beat: dict[str, Any]
+) -> None:
     found = verdict(store, all_in_reduction(), down_after_s=2.0, up_after_s=300, seen_after_s=400, **beat)
     assert found is not None
     assert (found.kind, found.initiating) == (Kind.HUNG_COLLECTIVE, CUT_OFF)
     assert "then aborted" in found.headline
 
 
-def test_a_job_that_goes_on_after_the_flap_has_no_verdict(store: EmbeddedStore) -> None:
+def test_no_verdict_when_the_job_makes_progress_after_the_flap(store: EmbeddedStore) -> None:
     span = {"stage": int(Stage.STEP), "step": 7, "start_ns": SINCE_NS, "duration_ns": NOW_NS - SINCE_NS}
     insert(store, "spans", made("spans", ({"rank": rank, **span} for rank in range(8))), run_id=RUN)
     assert verdict(store, all_in_reduction(), up_after_s=30, seen_after_s=5, step=8) is None
 
 
-def test_just_after_the_link_is_back_it_is_still_a_flap(store: EmbeddedStore) -> None:
+def test_stall_is_a_nic_flap_of_severity_info_just_after_the_link_is_up_again(store: EmbeddedStore) -> None:
     found = verdict(store, all_in_reduction(), up_after_s=50)
     assert found is not None
     assert found.kind is Kind.NIC_FLAP
@@ -113,17 +121,17 @@ def test_just_after_the_link_is_back_it_is_still_a_flap(store: EmbeddedStore) ->
     assert finding.severity is Severity.INFO
 
 
-def test_a_job_that_stands_still_again_while_connections_recover_one_by_one_is_no_hang_yet(
+def test_second_stall_is_a_nic_flap_while_connections_recover_after_the_link_is_up(
     store: EmbeddedStore,
 ) -> None:
-    """The link was away for 57 s; the job has gone on a little since, and others try again by 62 s."""
+    """The link was down for 57 s. The job has made some progress since. Other connections retry within 62 s."""
     found = verdict(store, all_in_reduction(), down_after_s=-58.0, up_after_s=-0.5)
     assert found is not None
     assert (found.kind, found.initiating) == (Kind.NIC_FLAP, CUT_OFF)
     assert "is up again" in found.headline
 
 
-def test_a_link_that_was_away_for_so_long_that_the_job_does_without_it_explains_no_later_hang(
+def test_hang_is_not_explained_by_a_long_link_loss_that_ended_before_it(
     store: EmbeddedStore,
 ) -> None:
     found = verdict(store, all_in_reduction(), down_after_s=-310.0, up_after_s=-10.0)
@@ -131,7 +139,7 @@ def test_a_link_that_was_away_for_so_long_that_the_job_does_without_it_explains_
     assert (found.kind, found.initiating, found.cut_off) == (Kind.HUNG_COLLECTIVE, (), None)
 
 
-def test_once_all_connections_should_have_recovered_a_link_that_is_back_explains_nothing(store: EmbeddedStore) -> None:
+def test_hang_is_not_explained_by_a_link_after_all_connections_had_time_to_recover(store: EmbeddedStore) -> None:
     found = verdict(store, all_in_reduction(), down_after_s=-58.0, up_after_s=-0.5, seen_after_s=60.0)
     assert found is not None
     assert (found.kind, found.cut_off) == (Kind.HUNG_COLLECTIVE, None)
@@ -147,7 +155,9 @@ def test_once_all_connections_should_have_recovered_a_link_that_is_back_explains
     ],
     ids=["lost long before", "lost long after", "back for long", "of a host without ranks"],
 )
-def test_a_link_that_does_not_explain_it_is_not_accused(store: EmbeddedStore, times: dict[str, Any]) -> None:
+def test_link_loss_is_not_named_when_its_time_or_host_does_not_explain_the_hang(
+    store: EmbeddedStore, times: dict[str, Any]
+) -> None:
     found = verdict(store, all_in_reduction(), **times)
     assert found is not None
     assert found.cut_off is None
@@ -155,26 +165,26 @@ def test_a_link_that_does_not_explain_it_is_not_accused(store: EmbeddedStore, ti
 
 
 def killed(rank: int, *, after_s: float, ended_by: str = "SIGKILL") -> dict[int, dict[str, Any]]:
-    """All wait in the reduction; ``rank`` died so long after the job stopped."""
+    """All ranks wait in the reduction. ``rank`` died ``after_s`` seconds after the job stopped."""
     states = all_in_reduction()
     died_ns = SINCE_NS + round(after_s * SECOND_NS)
     states[rank] |= {"process": "dead", "living": "alive", "died_ns": died_ns, "ended_by": ended_by}
     return states
 
 
-def test_a_rank_that_is_killed_while_a_link_is_down_is_the_dead_rank(store: EmbeddedStore) -> None:
+def test_rank_killed_while_a_link_is_down_is_reported_as_dead_rank(store: EmbeddedStore) -> None:
     found = verdict(store, killed(2, after_s=1), alive=1)
     assert found is not None
     assert (found.kind, found.initiating, found.cut_off) == (Kind.DEAD_RANK, (2,), None)
 
 
-def test_a_rank_that_dies_after_a_flap_that_the_job_lived_through_is_not_put_down_to_it(store: EmbeddedStore) -> None:
+def test_rank_that_dies_after_a_flap_that_the_job_survived_is_reported_as_dead_rank(store: EmbeddedStore) -> None:
     found = verdict(store, killed(2, after_s=1, ended_by="exit 1"), down_after_s=-20.0, up_after_s=-19.8)
     assert found is not None
     assert (found.kind, found.initiating, found.cut_off) == (Kind.DEAD_RANK, (2,), None)
 
 
-def test_the_watchdogs_abort_of_all_ranks_leaves_the_link_the_cause(store: EmbeddedStore) -> None:
+def test_link_remains_the_cause_when_the_watchdog_aborts_all_ranks(store: EmbeddedStore) -> None:
     states = all_in_reduction()
     for one in states.values():
         one |= {"process": "dead", "living": "alive", "died_ns": SINCE_NS + 30 * SECOND_NS, "ended_by": "SIGABRT"}
@@ -183,7 +193,7 @@ def test_the_watchdogs_abort_of_all_ranks_leaves_the_link_the_cause(store: Embed
     assert (found.kind, found.initiating) == (Kind.HUNG_COLLECTIVE, CUT_OFF)
 
 
-def test_a_rank_that_stands_in_its_own_work_is_not_excused_by_a_link(store: EmbeddedStore) -> None:
+def test_rank_that_stopped_in_compute_is_named_although_a_link_is_down(store: EmbeddedStore) -> None:
     found = verdict(store, behind_in_tp(3))
     assert found is not None
     assert (found.cut_off, found.initiating) == (None, (3,))

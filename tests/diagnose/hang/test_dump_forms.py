@@ -2,12 +2,14 @@
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diagnose.hang.dump import read_dump, read_dumps
+from diagnose.hang.evidence import NS_PER_S
 from diagnose.hang.from_dumps import evidence_from_dumps
 from diagnose.hang.verdict import HangVerdict, judge
 from telemetry.errors import UnreadableError, UsageError
@@ -40,7 +42,7 @@ def _other_backend(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_status(value: dict[str, Any]) -> dict[str, Any]:
-    """As in 2.1: entries only, and a finished one for the rank that is behind."""
+    """The form of 2.1: entries only. The entry of the rank that is behind is completed."""
     done = entry("0", 8, 16, state="completed", retired=True)
     return {"version": "2.1", "pg_config": value["pg_config"], "entries": [done, *value["entries"]]}
 
@@ -56,7 +58,7 @@ def _members_as_list(value: dict[str, Any]) -> dict[str, Any]:
     [dict, _numbers_as_text, _other_backend, _without_status, _members_as_list],
     ids=["2.10", "numbers as text", "another backend", "no status", "members as list"],
 )
-def test_the_rank_that_is_behind_is_named(
+def test_rank_that_is_behind_is_named_for_each_form_of_dumps(
     tmp_path: Path, write: Write, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
     _four_ranks(tmp_path, write, change)
@@ -68,13 +70,13 @@ def test_the_rank_that_is_behind_is_named(
 @pytest.mark.parametrize(
     "name", ["nccl_trace_rank_", "comm_lib_trace_rank_", "torchcomm_fr_trace_", "_dump_", "node7-rank_", "trace-2026."]
 )
-def test_whatever_a_backend_calls_its_files_the_ranks_are_known(tmp_path: Path, name: str) -> None:
+def test_rank_number_is_read_from_the_dump_file_names_of_each_backend(tmp_path: Path, name: str) -> None:
     for rank in range(4):
         (tmp_path / f"{name}{rank}").write_bytes(pickle.dumps(waiting(rank, behind=BEHIND), protocol=2))
     assert _judged(tmp_path).initiating == (BEHIND,)
 
 
-def test_versions_and_forms_may_be_mixed(tmp_path: Path) -> None:
+def test_dumps_of_mixed_versions_and_forms_are_read_together(tmp_path: Path) -> None:
     write_pickle(tmp_path, 0, waiting(0, behind=BEHIND))
     write_json(tmp_path, 1, _numbers_as_text(waiting(1, behind=BEHIND)))
     write_pickle(tmp_path, 2, waiting(2, behind=BEHIND) | {"version": "2.4"})
@@ -84,24 +86,30 @@ def test_versions_and_forms_may_be_mixed(tmp_path: Path) -> None:
     assert any("3.0" in note for note in verdict.evidence.notes)
 
 
-def test_a_rank_without_a_dump_that_all_others_wait_for_is_named_and_said_to_be_missing(tmp_path: Path) -> None:
+def test_rank_without_a_dump_is_not_named_when_all_others_wait_for_it(tmp_path: Path) -> None:
+    """The rank may have entered the operation, and a device may be stuck in it."""
     for rank in (0, 1, 3):
         write_pickle(tmp_path, rank, waiting(rank, behind=BEHIND))
-    verdict = _judged(tmp_path)
-    assert verdict.initiating == (BEHIND,)
-    assert verdict.evidence.missing == (BEHIND,)
-    assert "no evidence" in verdict.headline
+    evidence = evidence_from_dumps(read_dumps(tmp_path))
+    ranks = {rank: replace(of_rank, stage_since_ns=NS_PER_S) for rank, of_rank in evidence.ranks.items()}
+    evidence = replace(evidence, ranks=ranks)
+    soon, later = (judge(replace(evidence, taken_ns=evidence.moved_ns + wait_s * NS_PER_S)) for wait_s in (30, 61))
+    assert (soon.kind, soon.initiating) == ("insufficient-evidence", ())  # evidence may still arrive
+    assert (later.kind, later.initiating) == ("hung-collective", ())
+    assert later.evidence.missing == (BEHIND,)
+    assert later.headline.startswith(f"undecided: rank {BEHIND} left no evidence, and others wait")
+    assert f"the processes of rank {BEHIND}" in later.next_step
 
 
-def test_one_witness_alone_accuses_no_missing_rank(tmp_path: Path) -> None:
+def test_one_waiting_rank_is_not_enough_to_name_a_missing_rank(tmp_path: Path) -> None:
     members = {"0": [0, 1]}
     write_pickle(tmp_path, 0, dump(members, {"0": (9, 8)}, [entry("0", 9, 17)]))
     verdict = _judged(tmp_path)
     assert verdict.initiating == ()
-    assert "rank 1 left no records" in verdict.headline
+    assert "rank 1 left no evidence" in verdict.headline
 
 
-def test_a_rank_that_issued_another_shape_is_named(tmp_path: Path) -> None:
+def test_rank_that_issued_a_different_shape_is_named_for_a_mismatch(tmp_path: Path) -> None:
     members = {"0": [0, 1, 2, 3]}
     for rank in range(4):
         sizes = [[16]] if rank == BEHIND else [[8]]
@@ -111,7 +119,7 @@ def test_a_rank_that_issued_another_shape_is_named(tmp_path: Path) -> None:
     assert "[[16]]" in verdict.headline
 
 
-def test_pieces_of_an_all_to_all_may_differ(tmp_path: Path) -> None:
+def test_different_sizes_of_an_all_to_all_are_not_a_mismatch(tmp_path: Path) -> None:
     members = {"0": [0, 1, 2, 3]}
     for rank in range(4):
         row = entry("0", 9, 17, op="all_to_all", input_sizes=[[rank]])
@@ -120,7 +128,7 @@ def test_pieces_of_an_all_to_all_may_differ(tmp_path: Path) -> None:
     assert _judged(tmp_path).kind == "hung-collective"
 
 
-def test_an_operation_that_all_entered_and_none_ended_accuses_nobody(tmp_path: Path) -> None:
+def test_no_rank_is_named_when_all_entered_the_operation_and_none_finished_it(tmp_path: Path) -> None:
     for rank in range(4):
         write_pickle(tmp_path, rank, waiting(rank, behind=-1))
     verdict = _judged(tmp_path)
@@ -128,7 +136,7 @@ def test_an_operation_that_all_entered_and_none_ended_accuses_nobody(tmp_path: P
     assert "none finished it" in verdict.headline
 
 
-def test_a_hostile_pickle_runs_nothing(tmp_path: Path) -> None:
+def test_hostile_pickle_is_rejected_and_runs_no_code(tmp_path: Path) -> None:
     class Hostile:
         def __reduce__(self) -> tuple[Any, ...]:
             return Path.touch, (tmp_path / "ran",)
@@ -151,12 +159,12 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path) -> None:
         pytest.param(b"\x80\x04K\x01r\xff\xff\xff\x7f.", id="giant memo"),
     ],
 )
-def test_what_is_no_dump_is_refused_with_a_hint(data: bytes) -> None:
+def test_invalid_dump_is_rejected_with_a_hint(data: bytes) -> None:
     with pytest.raises(UnreadableError, match="hint"):
         read_dump(data, "rank0")
 
 
-def test_a_torn_dump_is_told_and_the_rest_counts(tmp_path: Path) -> None:
+def test_truncated_dump_is_noted_and_the_other_dumps_are_used(tmp_path: Path) -> None:
     _four_ranks(tmp_path, write_pickle, dict)
     torn = tmp_path / "nccl_trace_rank_3"
     torn.write_bytes(torn.read_bytes()[:100])
@@ -167,7 +175,7 @@ def test_a_torn_dump_is_told_and_the_rest_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["absent", "empty", "foreign"])
-def test_a_folder_without_dumps_says_so(tmp_path: Path, what: str) -> None:
+def test_folder_without_dumps_raises_a_usage_error_with_a_hint(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "dumps"
     if what != "absent":
         folder.mkdir()
@@ -177,8 +185,8 @@ def test_a_folder_without_dumps_says_so(tmp_path: Path, what: str) -> None:
         read_dumps(folder)
 
 
-def test_a_second_culprit_that_had_entered_is_told_by_how_little_its_host_issued_behind(tmp_path: Path) -> None:
-    """Rank 2 never entered #9; rank 1 entered it and issued no more, while 0, 3 and 4 ran ahead to #12."""
+def test_second_culprit_that_entered_is_named_when_its_host_issued_fewer_operations(tmp_path: Path) -> None:
+    """Rank 2 never entered #9. Rank 1 entered #9 and issued no more. Ranks 0, 3 and 4 ran ahead to #12."""
     members = {"0": list(range(5))}
     for rank, issued in ((0, 12), (1, 9), (3, 12), (4, 12)):
         rows = [entry("0", seq, seq) for seq in range(9, issued + 1)]
@@ -187,7 +195,7 @@ def test_a_second_culprit_that_had_entered_is_told_by_how_little_its_host_issued
     assert _judged(tmp_path).initiating == (1, 2)
 
 
-def test_hosts_that_ran_ahead_unevenly_accuse_nobody(tmp_path: Path) -> None:
+def test_no_second_culprit_is_named_when_hosts_ran_ahead_unevenly(tmp_path: Path) -> None:
     members = {"0": list(range(5))}
     for rank, issued in ((0, 12), (1, 10), (3, 11), (4, 12)):
         rows = [entry("0", seq, seq) for seq in range(9, issued + 1)]

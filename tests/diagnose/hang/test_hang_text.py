@@ -1,4 +1,4 @@
-"""A verdict for people says of which run it is: the newest is taken where none was named."""
+"""The text of a verdict shows its run, because the command takes the newest run if none is given."""
 
 import io
 
@@ -18,5 +18,5 @@ def shown(run_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("run_id", "lines"), [("llm-7b", ["run llm-7b, attempt 2"]), ("", [])])
-def test_the_run_stands_below_where_it_is_known(run_id: str, lines: list[str]) -> None:
+def test_text_shows_run_and_attempt_below_the_headline_when_the_run_is_known(run_id: str, lines: list[str]) -> None:
     assert shown(run_id) == ["nothing is stalled", *lines]

@@ -72,18 +72,18 @@ def _judged(data: bytes) -> HangVerdict:
     return judge(evidence_from_ras(read_ras(data, "ras")))
 
 
-def test_ras_names_the_rank_that_launched_less_in_json_and_in_text() -> None:
+def test_ras_names_the_rank_that_launched_fewer_operations_in_json_and_in_text() -> None:
     assert _judged(_ras([51, 51, 50, 51])).initiating == (2,)
     assert _judged(RAS_TEXT.encode()).initiating == (5,)
     assert _judged(_ras([51, 51, 51, 51])).initiating == ()
 
 
-def test_no_rank_is_named_if_communicators_number_the_processes_differently() -> None:
+def test_ras_answer_is_rejected_when_communicators_number_the_processes_differently() -> None:
     answer = json.loads(_ras([51, 51, 50, 51]))
     (first,) = answer["communicators"]
     other = {**first, "hash": "0xcd", "ranks": [{**one, "rank": 3 - one["rank"]} for one in first["ranks"]]}
     answer["communicators"] = [first, other]
-    with pytest.raises(UnreadableError, match="number them differently"):
+    with pytest.raises(UnreadableError, match="number the processes differently"):
         _judged(json.dumps(answer).encode())
 
 
@@ -93,7 +93,7 @@ def test_a_process_that_ras_considers_dead_is_named() -> None:
     assert verdict.kind is Kind.DEAD_RANK
 
 
-def test_the_json_of_nccl_2_28_lacks_a_comma_before_a_missing_rank_s_status() -> None:
+def test_ras_json_of_nccl_2_28_is_read_although_it_lacks_a_comma_before_status() -> None:
     data = _ras([51, 51, 50, 51], dead=2).replace(
         b'"cuda_dev": 2, "status"', b'"cuda_dev": 2, "nvml_dev": 2\n "status"'
     )
@@ -102,7 +102,7 @@ def test_the_json_of_nccl_2_28_lacks_a_comma_before_a_missing_rank_s_status() ->
     assert _judged(data).initiating == (2,)
 
 
-def test_ranks_that_gave_no_answer_and_are_not_listed_do_not_count_as_waiting() -> None:
+def test_ras_text_is_rejected_when_it_does_not_list_the_ranks_that_gave_no_answer() -> None:
     missing = "#0-0 (27a079b828ff1a75) INCOMPLETE\n  Missing communicator data from 4 ranks\n\nWarnings\n"
     text = RAS_TEXT.replace("Warnings\n", missing).replace("  7 ranks", "  3 ranks")
     with pytest.raises(UnreadableError, match="ncclras -v"):
@@ -111,7 +111,7 @@ def test_ranks_that_gave_no_answer_and_are_not_listed_do_not_count_as_waiting() 
 
 @contextmanager
 def _service(answer: bytes, *, with_json: bool) -> Iterator[int]:
-    """What NCCL's service does with one client; its port."""
+    """Serve one client like the RAS service of NCCL. Yields the port."""
 
     def serve() -> None:
         connection, _ = listening.accept()
@@ -135,18 +135,25 @@ def _service(answer: bytes, *, with_json: bool) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("with_json", [True, False])
-def test_the_service_is_asked_for_json_and_older_versions_answer_in_text(with_json: bool) -> None:
+def test_ras_service_is_asked_for_json_and_then_for_text_when_it_knows_no_json(with_json: bool) -> None:
     answer = _ras([51, 51, 51, 51, 51, 50, 51, 51]) if with_json else RAS_TEXT.encode()
     with _service(answer, with_json=with_json) as port:
         assert _judged(ask_ras("127.0.0.1", port)).initiating == (5,)
 
 
-def test_a_service_that_does_not_answer_is_an_error_in_time() -> None:
+def test_ras_service_that_does_not_answer_in_time_raises_an_unreachable_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(UnreachableError, match="NCCL RAS at"):
         ask_ras("127.0.0.1", silent.getsockname()[1], within_s=0.2)
 
 
-def test_inspector_shows_what_completed_and_names_no_rank() -> None:
+def test_refused_connection_to_ras_raises_an_error_without_the_errno() -> None:
+    with socket.socket() as bound:  # without listen(), connections are refused
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(UnreachableError, match=r"NCCL RAS at 127\.0\.0\.1:\d+: Connection refused"):
+            ask_ras("127.0.0.1", bound.getsockname()[1])
+
+
+def test_inspector_shows_completed_counts_and_names_no_rank() -> None:
     rows = [
         {
             "header": {"id": "0xab", "rank": rank, "n_ranks": 2, "nnodes": 1},
@@ -217,7 +224,7 @@ QUEUE = "    wait (threading.py:320)\n    get (queue.py:171)\n"
         ("    load_weights (model_loader.py:17)", False),
     ],
 )
-def test_a_rank_that_may_wait_through_another_thread_or_for_its_device_is_not_named(top: str, is_named: bool) -> None:
+def test_rank_is_named_only_when_its_stack_excludes_a_wait_for_a_thread_or_device(top: str, is_named: bool) -> None:
     assert judge(_stacks([WAITS, WAITS, f"{top}\n    main (train.py:9)", WAITS])).initiating == (
         (2,) if is_named else ()
     )
@@ -237,7 +244,7 @@ def _recorded(behind: int, size: int = 4) -> HangEvidence:
     return HangEvidence(world_size=size, groups=(group,), ranks=ranks)
 
 
-def test_every_source_is_named_with_what_it_says_alone() -> None:
+def test_verdict_lists_each_source_with_its_own_conclusion() -> None:
     found = [
         Found(name="flight recorder", evidence=_recorded(behind=2)),
         Found(name="NCCL RAS", evidence=evidence_from_ras(read_ras(_ras([51, 51, 50, 51]), "ras"))),
@@ -252,7 +259,7 @@ def test_every_source_is_named_with_what_it_says_alone() -> None:
     assert hang_object(verdict)["contradictions"] == []
 
 
-def test_sources_that_name_different_ranks_name_none_together() -> None:
+def test_no_rank_is_named_when_two_sources_name_different_ranks() -> None:
     found = [
         Found(name="flight recorder", evidence=_recorded(behind=2)),
         Found(name="NCCL RAS", evidence=evidence_from_ras(read_ras(_ras([50, 51, 51, 51]), "ras"))),
@@ -268,7 +275,7 @@ def test_sources_that_name_different_ranks_name_none_together() -> None:
     )
 
 
-def test_other_counts_of_one_rank_are_a_contradiction() -> None:
+def test_different_counts_of_one_rank_are_listed_as_a_contradiction() -> None:
     other = _recorded(behind=2)
     ranks = {**other.ranks, 1: replace(other.ranks[1], fronts={0: Front(entered=9, completed=7)})}
     found = [Found(name="flight recorder", evidence=other), Found(name="log", evidence=replace(other, ranks=ranks))]
@@ -279,7 +286,7 @@ def test_other_counts_of_one_rank_are_a_contradiction() -> None:
     assert verdict.initiating == (2,)
 
 
-def test_a_source_fills_the_rank_that_another_one_lacks() -> None:
+def test_source_supplies_a_rank_that_another_source_lacks() -> None:
     dumps = _recorded(behind=2)
     dumps = replace(dumps, ranks={rank: of_rank for rank, of_rank in dumps.ranks.items() if rank != 2})
     verdict = judge_together([
@@ -291,7 +298,7 @@ def test_a_source_fills_the_rank_that_another_one_lacks() -> None:
 
 
 def _counting(evidence: HangEvidence, completed: dict[int, int]) -> HangEvidence:
-    """The same, but some ranks have completed other numbers of operations."""
+    """The same evidence, but some ranks have completed another number of operations."""
     ranks = {
         rank: replace(evidence.ranks[rank], fronts={0: Front(entered=9, completed=number)})
         for rank, number in completed.items()
@@ -299,7 +306,7 @@ def _counting(evidence: HangEvidence, completed: dict[int, int]) -> HangEvidence
     return replace(evidence, ranks={**evidence.ranks, **ranks})
 
 
-def test_no_rank_is_named_if_two_sources_show_other_counts_of_several_ranks() -> None:
+def test_no_rank_is_named_if_two_sources_show_different_counts_of_several_ranks() -> None:
     dumps = _recorded(behind=2)
     found = [Found(name="flight recorder", evidence=dumps), Found(name="log", evidence=_counting(dumps, {0: 7, 1: 7}))]
     verdict = judge_together(found)
@@ -320,7 +327,7 @@ def test_no_rank_is_named_if_two_sources_disagree_on_the_members_of_a_group() ->
 
 
 def test_no_rank_is_named_if_ras_shows_ranks_behind_that_the_dumps_show_ahead() -> None:
-    """RAS alone names no rank: two are late."""
+    """RAS alone names no rank, because two ranks are late."""
     ras = Found(name="NCCL RAS", evidence=evidence_from_ras(read_ras(_ras([50, 50, 51, 51]), "ras")))
     verdict = judge_together([Found(name="flight recorder", evidence=_recorded(behind=2)), ras])
     assert verdict.initiating == ()
@@ -345,13 +352,13 @@ def test_sizes_are_not_compared_between_sources() -> None:
     assert verdict.kind is Kind.HUNG_COLLECTIVE
 
 
-def test_a_rank_inside_an_operation_of_the_recorder_waits() -> None:
+def test_rank_inside_a_traced_collective_of_rankscope_counts_as_waiting() -> None:
     recorded = "    _ending.<locals>.method (telemetry/record/collectives/traced_work.py:128)\n    main (train.py:9)"
     assert judge(_stacks([recorded, WAITS, LOADS, recorded])).initiating == (2,)
 
 
-def test_a_rank_of_gloo_that_may_wait_for_a_rank_without_a_dump_is_not_named() -> None:
-    """Dumps of gloo do not list members: rank 2 may wait for rank 3 in a group that only they have."""
+def test_gloo_rank_is_not_named_when_it_may_wait_for_a_rank_without_a_dump() -> None:
+    """Dumps of gloo do not list members. Rank 2 may wait for rank 3 in a group of these two ranks."""
     dumps = _recorded(behind=2)
     group = replace(dumps.groups[0], complete=False)
     left = {rank: of_rank for rank, of_rank in dumps.ranks.items() if rank != 3}
@@ -362,7 +369,7 @@ def test_a_rank_of_gloo_that_may_wait_for_a_rank_without_a_dump_is_not_named() -
     assert judge(replace(dumps, ranks=left)).initiating == (2,)
 
 
-def test_a_verdict_asks_for_sources_that_are_not_there() -> None:
+def test_next_step_asks_for_missing_evidence_of_the_suspected_ranks() -> None:
     stacks = Found(name="stacks", evidence=_stacks([WAITS, LOADS, LOADS, WAITS]))
     log = Found(name="log", evidence=replace(stacks.evidence, ranks={1: RankEvidence(rank=1, partial=True)}))
     assert judge_together([stacks, log]).next_step.startswith(

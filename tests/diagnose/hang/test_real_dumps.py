@@ -1,4 +1,4 @@
-"""Real hangs of sixteen ranks: exact, and never an innocent rank accused, whatever is missing."""
+"""Real hangs of sixteen ranks. The verdict names the faulty ranks. It names no innocent rank if dumps are missing."""
 
 import random
 from pathlib import Path
@@ -21,7 +21,7 @@ def _without(dumps: DumpSet, gone: tuple[int, ...]) -> HangVerdict:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_the_injected_ranks_are_named_and_no_other(case: Path) -> None:
+def test_verdict_names_exactly_the_injected_ranks(case: Path) -> None:
     verdict = judge(evidence_from_dumps(read_dumps(case)))
     assert set(verdict.initiating) == injected(case)
     assert verdict.kind is Kind.HUNG_COLLECTIVE
@@ -29,7 +29,7 @@ def test_the_injected_ranks_are_named_and_no_other(case: Path) -> None:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_all_others_are_victims_whose_chain_ends_at_an_injected_rank(case: Path) -> None:
+def test_all_other_ranks_wait_and_their_wait_chain_ends_at_an_injected_rank(case: Path) -> None:
     verdict = judge(evidence_from_dumps(read_dumps(case)))
     for rank in set(verdict.states) - injected(case):
         assert verdict.states[rank] is State.WAITING
@@ -38,7 +38,7 @@ def test_all_others_are_victims_whose_chain_ends_at_an_injected_rank(case: Path)
 
 @pytest.mark.parametrize("num_missing", [1, 3])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_no_innocent_is_accused_when_dumps_are_missing(case: Path, num_missing: int) -> None:
+def test_no_innocent_rank_is_named_when_dumps_are_missing(case: Path, num_missing: int) -> None:
     dumps = read_dumps(case)
     draw = random.Random(f"{case.name} {num_missing}")
     for _ in range(NUM_TRIALS):
@@ -50,7 +50,7 @@ def test_no_innocent_is_accused_when_dumps_are_missing(case: Path, num_missing: 
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_names_of_files_do_not_matter(case: Path, tmp_path: Path) -> None:
+def test_dump_file_names_do_not_change_the_named_ranks(case: Path, tmp_path: Path) -> None:
     for path in case.glob("_dump_*"):
         rank = path.name.rpartition("_")[2]
         (tmp_path / f"trace-{int(rank) * 7 + 100}.bin").write_bytes(path.read_bytes())

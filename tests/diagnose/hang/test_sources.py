@@ -1,4 +1,4 @@
-"""Hundreds of simulated NCCL jobs that stand still, seen by logs, RAS and stacks: exact, or no rank at all."""
+"""Hundreds of simulated NCCL hangs, judged from logs, RAS and stacks. No verdict names an innocent rank."""
 
 import random
 from collections import Counter
@@ -25,7 +25,7 @@ SETS = ((LOG,), (RAS,), (STACKS,), (LOG, RAS), (LOG, STACKS), (RAS, STACKS), (DU
 
 
 def _found(job: SimulatedJob, names: tuple[str, ...], seed: int, folder: Path, *, whole: bool) -> list[Found]:
-    """``whole``: every rank reports everything. Else some leave nothing, or are ended before they report."""
+    """``whole``: every rank reports everything. Otherwise some ranks leave nothing, or are ended before they report."""
     rng = random.Random(f"{names}/{seed}")
     size = job.grid.world_size
     found = []
@@ -80,12 +80,16 @@ def _exact(verdicts: dict[int, tuple[HangVerdict, set[int]]]) -> Counter[str]:
 
 @pytest.mark.parametrize("names", SETS, ids=" and ".join)
 @pytest.mark.parametrize("trouble", [Trouble.HOST_STOPS, Trouble.DEVICE_STOPS], ids=lambda trouble: trouble.name)
-def test_no_innocent_is_named_whatever_is_missing(trouble: Trouble, names: tuple[str, ...], tmp_path: Path) -> None:
+def test_no_innocent_rank_is_named_when_some_evidence_is_missing(
+    trouble: Trouble, names: tuple[str, ...], tmp_path: Path
+) -> None:
     assert _wrong(_verdicts(names, trouble, tmp_path, whole=False)) == []
 
 
 @pytest.mark.parametrize("names", SETS, ids=" and ".join)
-def test_no_innocent_is_named_for_a_stuck_device_if_all_ranks_report(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_no_innocent_rank_is_named_for_a_stuck_device_when_all_ranks_report(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
     assert _wrong(_verdicts(names, Trouble.DEVICE_STOPS, tmp_path, whole=True)) == []
 
 
@@ -93,7 +97,9 @@ LEAST_EXACT = {(LOG,): 0.05, (RAS,): 0.4, (STACKS,): 0.75, (LOG, STACKS): 0.75, 
 
 
 @pytest.mark.parametrize(("names", "least"), LEAST_EXACT.items(), ids=lambda value: str(value))
-def test_a_stopped_host_is_named_if_all_ranks_report(names: tuple[str, ...], least: float, tmp_path: Path) -> None:
+def test_ranks_with_stopped_hosts_are_named_in_a_minimum_share_of_jobs(
+    names: tuple[str, ...], least: float, tmp_path: Path
+) -> None:
     verdicts = _verdicts(names, Trouble.HOST_STOPS, tmp_path, whole=True, seeds=SEEDS)
     assert _wrong(verdicts) == []
     seen = _exact(verdicts)

@@ -1,4 +1,4 @@
-"""The stall that is stored: present while the ranks stand, gone when they have gone on."""
+"""The verdict on stored evidence. It is None after the ranks have made progress."""
 
 import json
 from typing import Any
@@ -26,7 +26,7 @@ def store(embedded: EmbeddedStore) -> EmbeddedStore:
     return embedded
 
 
-def _leave(store: EmbeddedStore, states: dict[int, dict[str, Any]]) -> None:
+def _put_states(store: EmbeddedStore, states: dict[int, dict[str, Any]]) -> None:
     rows = (
         {"rank": rank, "at_ns": one["at_ns"], "kind": "state", "body": json.dumps(one)} for rank, one in states.items()
     )
@@ -40,13 +40,13 @@ def _beat(store: EmbeddedStore, **values: Any) -> None:
     insert(store, "heartbeats", made("heartbeats", rows), run_id=RUN)
 
 
-def _accused(store: EmbeddedStore) -> tuple[int, ...] | None:
+def _named_ranks(store: EmbeddedStore) -> tuple[int, ...] | None:
     verdict = stored_verdict(StoreReader(store), RUN, 0)
     return None if verdict is None else verdict.initiating
 
 
 def _complete(store: EmbeddedStore, step: int, start_ns: int, duration_ns: int) -> None:
-    """The span of a step, of each rank."""
+    """Store the span of a completed step for each rank."""
     span = {"stage": int(Stage.STEP), "step": step, "start_ns": start_ns, "duration_ns": duration_ns}
     insert(store, "spans", made("spans", ({"rank": rank, **span} for rank in range(8))), run_id=RUN)
 
@@ -55,20 +55,22 @@ def _between_steps(states: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any
     return {rank: {**one, "open": one["open"][1:]} for rank, one in states.items()}
 
 
-def test_a_stall_is_there_while_the_ranks_stand(store: EmbeddedStore) -> None:
-    _leave(store, behind_in_tp(3))
+def test_stored_stall_names_the_culprit_while_the_ranks_make_no_progress(store: EmbeddedStore) -> None:
+    _put_states(store, behind_in_tp(3))
     _beat(store)
-    assert _accused(store) == (3,)
+    assert _named_ranks(store) == (3,)
 
 
 @pytest.mark.parametrize(
     ("step", "beat_step"), [(7, 8), (8, 9), (2, 3)], ids=["the stalled step", "a later step", "a step done again"]
 )
-def test_it_is_gone_when_a_step_has_completed_after_it(store: EmbeddedStore, step: int, beat_step: int) -> None:
-    _leave(store, behind_in_tp(3))
+def test_stored_stall_is_cleared_when_a_step_completes_after_it(
+    store: EmbeddedStore, step: int, beat_step: int
+) -> None:
+    _put_states(store, behind_in_tp(3))
     _beat(store, step=beat_step)
     _complete(store, step, STEP_BEGAN_NS, 70 * SECOND_NS)
-    assert _accused(store) is None
+    assert _named_ranks(store) is None
 
 
 @pytest.mark.parametrize(
@@ -79,81 +81,85 @@ def test_it_is_gone_when_a_step_has_completed_after_it(store: EmbeddedStore, ste
     ],
     ids=["errors", "Ctrl-C", "kill -9", "ranks that unwind", "a loop that catches the error"],
 )
-def test_it_stays_when_the_ranks_end_or_go_on_without_completing_a_step(
+def test_stored_stall_remains_when_ranks_end_or_continue_without_completing_a_step(
     store: EmbeddedStore, values: dict[str, Any]
 ) -> None:
     _complete(store, 6, STEP_BEGAN_NS - SECOND_NS, SECOND_NS)
-    _leave(store, behind_in_tp(3))
+    _put_states(store, behind_in_tp(3))
     _beat(store, **values)
-    assert _accused(store) == (3,)
+    assert _named_ranks(store) == (3,)
 
 
 @pytest.mark.parametrize("values", [{"ended": 2}, {"alive": 0}], ids=["errors", "deaths"])
-def test_it_stays_though_an_older_recorder_closed_the_step_as_the_ranks_died(
+def test_stored_stall_remains_when_an_older_recorder_closed_the_step_as_the_ranks_died(
     store: EmbeddedStore, values: dict[str, Any]
 ) -> None:
-    _leave(store, behind_in_tp(3))
+    _put_states(store, behind_in_tp(3))
     _complete(store, 7, STEP_BEGAN_NS, 180 * SECOND_NS)
     _beat(store, recorded=905, **values)
-    assert _accused(store) == (3,)
+    assert _named_ranks(store) == (3,)
 
 
-def test_it_is_gone_when_the_last_step_completed_late_and_the_job_ended_in_order(store: EmbeddedStore) -> None:
-    _leave(store, behind_in_tp(3))
+def test_stored_stall_is_cleared_when_the_last_step_completes_late_and_the_job_ends_normally(
+    store: EmbeddedStore,
+) -> None:
+    _put_states(store, behind_in_tp(3))
     _complete(store, 7, STEP_BEGAN_NS, 70 * SECOND_NS)
     _beat(store, recorded=905, ended=1)
-    assert _accused(store) is None
+    assert _named_ranks(store) is None
 
 
-def test_it_is_gone_when_the_ranks_go_on_and_lose_records(store: EmbeddedStore) -> None:
-    _leave(store, behind_in_tp(3))
+def test_stored_stall_is_cleared_when_ranks_make_progress_but_drop_records(store: EmbeddedStore) -> None:
+    _put_states(store, behind_in_tp(3))
     _beat(store, step=12, dropped=40)
-    assert _accused(store) is None
+    assert _named_ranks(store) is None
 
 
 @pytest.mark.parametrize(
     "values", [{"step": 8}, {"recorded": 901}, {"ended": 1}, {"step": 2, "recorded": 2_000}],
     ids=["another step", "more records", "an end in good order", "an earlier step of a new life"],
 )  # fmt: skip
-def test_a_stall_between_steps_is_gone_when_the_ranks_move(store: EmbeddedStore, values: dict[str, Any]) -> None:
-    _leave(store, _between_steps(behind_in_tp(3)))
+def test_stall_between_steps_is_cleared_when_the_ranks_make_progress(
+    store: EmbeddedStore, values: dict[str, Any]
+) -> None:
+    _put_states(store, _between_steps(behind_in_tp(3)))
     _beat(store, **values)
-    assert _accused(store) is None
+    assert _named_ranks(store) is None
 
 
-def test_nobody_is_accused_when_a_job_that_moves_is_interrupted(store: EmbeddedStore) -> None:
-    """The first rank to end on Ctrl-C is seen while the others still wait for it."""
+def test_no_rank_is_named_when_a_job_that_makes_progress_is_interrupted(store: EmbeddedStore) -> None:
+    """On Ctrl-C, evidence is taken after the first rank has ended and while the others still wait for it."""
     states = {rank: _a_moment_ago(one) for rank, one in behind_in_tp(3).items()}
     states[3] |= {"process": "ended", "open": []}
-    _leave(store, states)
+    _put_states(store, states)
     _beat(store, recorded=905, ended=1)
-    assert _accused(store) is None
+    assert _named_ranks(store) is None
 
 
-def test_what_was_left_of_an_older_stall_does_not_hide_a_new_one(store: EmbeddedStore) -> None:
+def test_evidence_of_an_older_stall_does_not_hide_a_new_stall(store: EmbeddedStore) -> None:
     states = behind_in_tp(3)
     old = {rank: {**states[rank], "step": 2, "recorded": 100, "at_ns": NOW_NS - 3_600 * 10**9} for rank in (4, 5)}
-    _leave(store, {**states, **old})
+    _put_states(store, {**states, **old})
     _beat(store)
-    assert _accused(store) == (3,)
+    assert _named_ranks(store) == (3,)
 
 
-def test_a_job_that_never_stood_still_has_none(store: EmbeddedStore) -> None:
+def test_job_that_never_stalled_has_no_stored_verdict(store: EmbeddedStore) -> None:
     _beat(store)
-    assert _accused(store) is None
+    assert _named_ranks(store) is None
 
 
-def test_a_death_is_not_taken_back_by_the_others_that_unwind_over_it(store: EmbeddedStore) -> None:
+def test_dead_rank_stays_named_when_the_other_ranks_end_because_of_it(store: EmbeddedStore) -> None:
     states = behind_in_tp(3)
     states[3] |= {"process": "dead", "died_ns": NOW_NS, "ended_by": "SIGKILL"}
-    _leave(store, states)
+    _put_states(store, states)
     _beat(store, recorded=905, ended=1)
     insert(store, "heartbeats", made("heartbeats", [_dead_beat()]), run_id=RUN)
-    assert _accused(store) == (3,)
+    assert _named_ranks(store) == (3,)
 
 
 def _a_moment_ago(state: dict[str, Any]) -> dict[str, Any]:
-    """The same state of a job that moved until now."""
+    """The same state, of a job that made progress until a second ago."""
     later_ns = NOW_NS - SECOND_NS - SINCE_NS
     spans = [{**span, "since_ns": span["since_ns"] + later_ns} for span in state["open"]]
     operations = [{**one, "issued_ns": one["issued_ns"] + later_ns} for one in state["operations"]]
@@ -164,22 +170,22 @@ def _dead_beat() -> dict[str, Any]:
     return {"rank": 3, "at_ns": NOW_NS + 2_000_000_000, "step": 7, "recorded": 900}
 
 
-def test_recorders_name_the_rank_where_all_pages_show_ranks_at_work(store: EmbeddedStore) -> None:
-    """DDP waits for a future inside of backward, so the page of a rank that waits shows backward-compute."""
+def test_flight_recorders_name_the_rank_when_all_state_pages_show_compute(store: EmbeddedStore) -> None:
+    """DDP waits for a future inside backward, so the page of a rank that waits shows backward-compute."""
     grid = {"topology": {"dp": 4, "pp": 1, "tp": 1}}
     states, behind = {}, 2
     for rank in range(4):
         reduced = operation("dp", "grads-all-reduce", 26 if rank == behind else 27, 26)
         states[rank] = state(rank, "forward-compute" if rank == behind else "backward-compute", [reduced], **grid)
-    _leave(store, states)
+    _put_states(store, states)
     _beat(store)
     recorders = (
         {"rank": rank, "at_ns": NOW_NS, "kind": "flight-recorder", "body": json.dumps(waiting(rank, behind=behind))}
         for rank in range(4)
     )
-    assert _accused(store) == ()
+    assert _named_ranks(store) == ()
     insert(store, "evidence", made("evidence", recorders), run_id=RUN)
-    assert _accused(store) == (behind,)
+    assert _named_ranks(store) == (behind,)
 
 
 def _driver_says(store: EmbeddedStore, text: str) -> None:
@@ -203,13 +209,13 @@ def _headline(store: EmbeddedStore) -> str:
     return verdict.headline
 
 
-def test_ranks_that_an_operator_ended_before_the_first_step_are_no_finding(store: EmbeddedStore) -> None:
+def test_no_verdict_when_an_operator_ended_the_ranks_before_the_first_step(store: EmbeddedStore) -> None:
     _driver_says(store, "drain: an operator asked to drain it")
     _beat(store, step=0, recorded=0, alive=0)
     assert stored_verdict(StoreReader(store), RUN, 0) is None
 
 
-def test_ranks_that_died_before_the_first_step_are_reported_with_what_is_known_of_the_cause(
+def test_deaths_before_the_first_step_are_reported_with_the_best_known_cause(
     store: EmbeddedStore,
 ) -> None:
     _beat(store, step=0, recorded=0, alive=0)
@@ -227,18 +233,18 @@ def test_ranks_that_died_before_the_first_step_are_reported_with_what_is_known_o
 def test_a_rank_that_ended_with_an_error_before_the_first_step_is_named(store: EmbeddedStore) -> None:
     rows = [{"rank": rank, "at_ns": NOW_NS, "alive": int(rank != 2), "ended": 2 * (rank == 2)} for rank in range(3)]
     insert(store, "heartbeats", made("heartbeats", rows), run_id=RUN)
-    assert _accused(store) == (2,)
+    assert _named_ranks(store) == (2,)
 
 
-def test_after_a_step_the_end_of_ranks_alone_is_no_finding(store: EmbeddedStore) -> None:
+def test_no_verdict_when_ranks_end_after_a_completed_step(store: EmbeddedStore) -> None:
     _beat(store, alive=0)
     _complete(store, 0, STEP_BEGAN_NS, SECOND_NS)
     assert stored_verdict(StoreReader(store), RUN, 0) is None
 
 
-def test_ranks_that_were_ended_on_purpose_before_the_first_step_are_no_finding(store: EmbeddedStore) -> None:
+def test_no_finding_when_sigterm_ended_the_ranks_before_the_first_step(store: EmbeddedStore) -> None:
     gone = {"process": "dead", "ended_by": "SIGTERM", "died_ns": NOW_NS, "step": -1, "open": [], "operations": []}
-    _leave(store, {rank: {**one, **gone} for rank, one in behind_in_tp(3).items()})
+    _put_states(store, {rank: {**one, **gone} for rank, one in behind_in_tp(3).items()})
     _beat(store, step=0, recorded=0, alive=0)
     verdict = stored_verdict(StoreReader(store), RUN, 0)
     assert verdict is None or verdict.kind is None

@@ -1,4 +1,4 @@
-"""A verdict over a job that has ended is told in the past, with the time; over one that lives, in the present."""
+"""Text of a verdict: in past tense with the end time if the job has ended, in present tense if it runs."""
 
 import io
 import json
@@ -48,35 +48,37 @@ def text_of(verdict: HangVerdict) -> str:
         (Process.DEAD, "; others wait in", "; others waited in"),
     ],
 )
-def test_a_headline_is_in_the_tense_of_the_job(process: Process, present: str, past: str) -> None:
+def test_headline_is_in_present_tense_for_a_running_job_and_in_past_tense_for_an_ended_job(
+    process: Process, present: str, past: str
+) -> None:
     evidence = with_process(alive(), process)
     assert present in judge(evidence).headline
     assert past in ended(evidence).headline
 
 
-def test_nobody_is_told_to_continue_a_process_that_is_gone() -> None:
+def test_next_step_does_not_suggest_kill_cont_when_the_job_has_ended() -> None:
     evidence = with_process(alive(), Process.STOPPED)
     assert "kill -CONT" in judge(evidence).next_step
     assert "kill -CONT" not in ended(evidence).next_step
 
 
-def test_the_text_tells_when_the_job_ended() -> None:
+def test_text_shows_when_the_job_ended() -> None:
     text = text_of(ended(alive()))
     assert f"run made, attempt 0, ended {local_time(ENDED_NS)}" in text
     assert "no rank had made progress for 60 s at the time of the check" in text
     assert "no rank has made progress for 60 s" in text_of(judge(alive()))
 
 
-def test_a_run_has_ended_once_no_rank_lives() -> None:
-    def heard(gone: int, well: int) -> bool:
+def test_run_has_ended_only_when_every_rank_has_ended_or_died() -> None:
+    def has_ended(gone: int, well: int) -> bool:
         beats = {"heard_ns": 5, "num_ranks": 4, "num_ended": well, "num_gone": gone}
         return state_of(beats, None, last_end_ns=0, last_ns=0, now_ns=6).has_ended
 
-    assert not heard(gone=1, well=0)
-    assert heard(gone=1, well=3)
+    assert not has_ended(gone=1, well=0)
+    assert has_ended(gone=1, well=3)
     assert not state_of(None, None, last_end_ns=0, last_ns=0, now_ns=10**12).has_ended
 
 
-def test_a_window_of_one_step_is_one_step() -> None:
+def test_window_of_one_step_is_printed_in_the_singular() -> None:
     assert StepWindow(first_step=8, last_step=8).in_words == "step 8"
     assert StepWindow(first_step=8, last_step=9).in_words == "steps 8 to 9"

@@ -59,7 +59,7 @@ def store(run: SyntheticRun) -> Iterator[EmbeddedStore]:
 
 
 def alerts_of(run: SyntheticRun) -> Iterator[Alert]:
-    """Two stragglers, one that may not exist any more, one that another alert explains, and two of other kinds."""
+    """Three stragglers, a resolved one, one that another alert explains, and two alerts of other kinds."""
     began_ns = run.started_ns
     straggler = made_alert(NAME, began_ns=began_ns, rank=5)
     yield from (straggler, made_alert(NAME, began_ns=began_ns, rank=1), made_alert(NAME, began_ns=began_ns, rank=4))
@@ -93,7 +93,7 @@ def values(store: EmbeddedStore, run: SyntheticRun) -> dict[Key, float]:
     return scraped(metrics_of(StoreReader(store), run.now_ns / 1e9 + 5))
 
 
-def test_step_time_mfu_goodput_and_state_are_those_of_the_list_of_runs(
+def test_step_time_mfu_goodput_and_state_match_the_list_of_runs(
     values: dict[Key, float], store: EmbeddedStore, run: SyntheticRun
 ) -> None:
     (row,) = run_list(Reads(StoreReader(store), Clock(run.now_ns / 1e9 + 5))).rows
@@ -109,7 +109,7 @@ def test_step_time_mfu_goodput_and_state_are_those_of_the_list_of_runs(
 
 
 @pytest.mark.parametrize("stage", [Stage.FORWARD_COMPUTE, Stage.FORWARD_SEND, Stage.TP_ALL_GATHER])
-def test_the_time_of_a_stage_is_its_time_in_a_step_as_a_mean_over_the_ranks_that_have_it(
+def test_stage_time_is_the_time_in_a_step_averaged_over_the_ranks_with_the_stage(
     values: dict[Key, float], store: EmbeddedStore, stage: Stage
 ) -> None:
     asked = Spans(run_id=NAME, attempt=0, first_step=0, last_step=NUM_STEPS - 2, stages=(int(stage),))
@@ -155,7 +155,7 @@ def test_a_run_without_data_for_an_hour_has_no_metrics(store: EmbeddedStore, run
     assert values[key("rankscope_recent_runs")] == 0
 
 
-def test_many_scrapes_cost_the_store_no_query(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_repeated_scrapes_query_the_store_once_in_an_interval(store: EmbeddedStore, run: SyntheticRun) -> None:
     clock = Clock(0.0)
     reader = Counting(StoreReader(store))
     metrics = RunMetrics(reader, Clock(run.now_ns / 1e9), clock, wait_s=60)
@@ -203,7 +203,7 @@ def test_a_scrape_does_not_wait_for_a_store_that_does_not_answer(store: Embedded
     reader.may_answer.set()
 
 
-def test_a_store_that_fails_is_reported_once_and_old_values_end(
+def test_failing_store_is_reported_once_and_old_values_expire(
     store: EmbeddedStore, run: SyntheticRun, capfd: pytest.CaptureFixture[str]
 ) -> None:
     clock, reader = Clock(0.0), Switched(StoreReader(store))

@@ -23,7 +23,7 @@ def operations(duration_ns: list[list[float]], peer: list[list[int]] | None = No
     return as_operations(values, np.zeros_like(values), None if peer is None else np.array([peer]))
 
 
-def test_the_last_to_come_has_the_shortest_duration_and_waits_for_nobody() -> None:
+def test_last_rank_of_a_collective_has_the_shortest_duration_which_is_the_transfer_time() -> None:
     collectives = group_collectives(Stage.GRADS_REDUCE_SCATTER, operations([[30, 12, 10, 50]]), TWO_BY_TWO)[0]
     assert collectives.ranks.tolist() == [[0, 2], [1, 3]]
     assert collectives.transfer_ns.tolist() == [[[10, 12]]]
@@ -31,21 +31,21 @@ def test_the_last_to_come_has_the_shortest_duration_and_waits_for_nobody() -> No
 
 
 @pytest.mark.parametrize("topology", [TWO_BY_TWO, Topology(dp=3, pp=2, tp=2), Topology(dp=4)], ids=str)
-def test_groups_are_those_of_the_grid(topology: Topology) -> None:
+def test_collective_groups_match_the_groups_of_the_topology(topology: Topology) -> None:
     view = make_collective_view(topology, num_steps=2)
     collectives = group_collectives(Stage.PARAMS_ALL_GATHER, view.operations[Stage.PARAMS_ALL_GATHER], topology)[0]
     assert [tuple(group) for group in collectives.ranks.tolist()] == list(topology.groups(along="dp"))
     assert collectives.alike.tolist() == [topology.place(group[0]).pp for group in collectives.ranks.tolist()]
 
 
-def test_a_meeting_that_a_member_did_not_record_is_left_out() -> None:
+def test_a_collective_that_a_member_did_not_record_is_left_out() -> None:
     collectives = group_collectives(Stage.PARAMS_ALL_GATHER, operations([[30, 12, 10, np.nan]]), TWO_BY_TWO)[0]
     assert np.isnan(collectives.duration_ns[0, 0, 1]).all()
     assert collectives.transfer_total_ns()[0, 0] == 10
     assert np.isnan(collectives.transfer_total_ns()[0, 1])
 
 
-def test_the_n_th_send_meets_the_n_th_receive_of_its_peer() -> None:
+def test_nth_send_is_paired_with_the_nth_receive_of_its_peer() -> None:
     none = np.nan
     sends = operations([[5, none, 6, none], [7, none, 8, none]], [[1, ABSENT, 3, ABSENT]] * 2)
     receives = operations([[none, 50, none, 60], [none, 4, none, 80]], [[ABSENT, 0, ABSENT, 2]] * 2)
@@ -56,13 +56,15 @@ def test_the_n_th_send_meets_the_n_th_receive_of_its_peer() -> None:
 
 
 @pytest.mark.parametrize(("towards", "senders"), [(1, [0, 2]), (-1, [1, 3])])
-def test_without_recorded_peers_the_neighbour_in_the_pipeline_is_meant(towards: int, senders: list[int]) -> None:
+def test_transfers_without_recorded_peers_are_paired_with_the_pipeline_neighbour(
+    towards: int, senders: list[int]
+) -> None:
     every = operations([[5, 5, 5, 5]])
     pairs = pair_transfers(Stage.FORWARD_SEND, every, every, TWO_BY_TWO, towards=towards)
     assert pairs.ranks.tolist() == [[rank, rank + towards] for rank in senders]
 
 
-def test_steps_in_which_one_side_counts_more_are_left_out() -> None:
+def test_steps_with_unequal_numbers_of_sends_and_receives_are_ignored() -> None:
     none = np.nan
     sends = operations([[5, none, 6, none], [none, none, 8, none]])
     receives = operations([[none, 50, none, 60], [none, 4, none, 80]])
@@ -79,7 +81,7 @@ def test_a_rank_that_sends_to_several_peers_is_left_out() -> None:
     assert pairs.ranks.tolist() == [[2, 3]]
 
 
-def test_a_data_parallel_degree_of_one_has_no_groups_to_meet() -> None:
+def test_data_parallel_degree_of_one_has_no_data_parallel_collectives() -> None:
     topology = Topology(pp=2)
     assert {one.stage for one in all_collectives(make_collective_view(topology).operations, topology)} == {
         Stage.FORWARD_SEND,
@@ -89,7 +91,7 @@ def test_a_data_parallel_degree_of_one_has_no_groups_to_meet() -> None:
 
 @pytest.mark.parametrize("count", range(1, 8))
 @pytest.mark.parametrize("seed", range(5))
-def test_the_median_of_the_others_leaves_a_member_itself_out(count: int, seed: int) -> None:
+def test_median_of_others_excludes_the_member_itself(count: int, seed: int) -> None:
     values = np.random.default_rng(seed).integers(0, 5, (3, 4, count)).astype(np.float64)
     if count == 1:
         assert np.isnan(median_of_others(values)).all()
@@ -99,7 +101,7 @@ def test_the_median_of_the_others_leaves_a_member_itself_out(count: int, seed: i
         assert np.array_equal(median_of_others(values)[..., member], expected)
 
 
-def test_no_clock_is_compared() -> None:
+def test_clock_offsets_between_ranks_do_not_change_collective_durations() -> None:
     topology = Topology(dp=4, pp=2)
     view = make_collective_view(topology, seed=3)
     before = [one.duration_ns for one in all_collectives(view.operations, topology)]
@@ -110,8 +112,8 @@ def test_no_clock_is_compared() -> None:
 
 
 @pytest.mark.parametrize("skew_ns", [0, 3_600_000, -90_000])
-def test_a_round_trip_tells_the_transfer_of_a_pair_whatever_their_clocks_say(skew_ns: int) -> None:
-    """There 10, back 14; a second microbatch waits for a receiver that is busy. Sends end at once."""
+def test_round_trip_gives_the_transfer_time_of_a_pair_despite_clock_skew(skew_ns: int) -> None:
+    """Transfers take 10 forward and 14 backward. The second microbatch waits for a busy receiver. Sends end at once."""
     rank_0 = [0, 50]
     none = [np.nan, np.nan]
     times = {
@@ -132,7 +134,7 @@ def test_a_round_trip_tells_the_transfer_of_a_pair_whatever_their_clocks_say(ske
     assert trips.transfer_ns.tolist() == [[[(10 + 14) / 2]]]
 
 
-def test_a_pair_that_sends_one_way_alone_makes_no_round_trip() -> None:
+def test_pair_with_transfers_in_only_one_direction_has_no_round_trip() -> None:
     view = make_collective_view(TWO_BY_TWO, num_steps=2)
     one_way = {stage: one for stage, one in view.operations.items() if stage is not Stage.BACKWARD_RECV}
     assert round_trips(one_way, TWO_BY_TWO) is None

@@ -1,4 +1,4 @@
-"""Counters of GPUs over steps."""
+"""Growth of GPU counters in each step."""
 
 from dataclasses import replace
 
@@ -28,13 +28,13 @@ def growth(at_s: Ints, value: np.ndarray, view: RunView) -> np.ndarray:  # type:
     return growth_in_steps(replace(view, fleet=fleet), [one.series, None])[:, 0]
 
 
-def test_one_short_gap_between_looks_does_not_make_the_others_look_still() -> None:
+def test_one_short_sample_interval_does_not_change_the_growth_per_step() -> None:
     at_s = np.sort(np.append(np.arange(0, SPAN_S, 5), 101))
     grown = growth(at_s, at_s * 0.5, steps())
     assert grown == pytest.approx(np.full(200, STEP_S * 0.5))
 
 
-def test_a_counter_that_stood_still_grew_when_it_was_told_again_and_not_before() -> None:
+def test_growth_after_a_constant_period_is_counted_only_just_before_the_new_value() -> None:
     at_s = np.array([*range(0, 100, 5), 155, 215, 275, *range(300, SPAN_S, 5)])
     value = np.where(at_s < 100, at_s, np.where(at_s < 300, 95, at_s - 300 + 100))
     grown = growth(at_s, value.astype(np.float64), steps())
@@ -42,7 +42,7 @@ def test_a_counter_that_stood_still_grew_when_it_was_told_again_and_not_before()
     assert grown[148:150].sum() == pytest.approx(5, abs=4)
 
 
-def test_a_counter_that_falls_began_anew() -> None:
+def test_counter_reset_is_not_counted_as_a_decrease() -> None:
     at_s = np.arange(0, SPAN_S, 5)
     grown = growth(at_s, np.where(at_s < 200, 1000 + at_s, at_s - 200).astype(np.float64), steps())
     assert grown.min() >= 0

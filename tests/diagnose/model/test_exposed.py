@@ -12,7 +12,7 @@ Spans = dict[Stage, list[tuple[int, int]]]
 
 
 def operations(ranks: list[list[tuple[int, int]]]) -> Operations:
-    """Of one step; spans of each rank in order of their begin."""
+    """Operations of one step. The spans of each rank are in order of their begin."""
     most = max(len(spans) for spans in ranks)
     start, duration = np.full((2, 1, most, len(ranks)), ABSENT, dtype=np.int64)
     for rank, spans in enumerate(ranks):
@@ -37,7 +37,7 @@ def exposed(*ranks: Spans, on_device: bool = False) -> dict[Stage, list[float]]:
 
 
 def by_loop(spans: Spans, axis: str) -> int:
-    """Nanoseconds in which a rank of a host waits for an operation of the axis, one by one."""
+    """Nanoseconds in which a CPU rank waits for an operation of the axis, counted one by one."""
     waits = {end: begin for begin, end in spans.get(Stage.COMMUNICATION_WAIT, [])}
     blocked = {
         stage: [(max(begin, waits.get(end, begin)), end) for begin, end in each]
@@ -60,12 +60,12 @@ def by_loop(spans: Spans, axis: str) -> int:
     return sum(within(at, along) and not (within(at, computes) and not within(at, stops)) for at in range(last))
 
 
-def test_a_transfer_is_exposed_where_no_compute_covers_it() -> None:
+def test_transfer_is_exposed_while_no_compute_overlaps_it() -> None:
     spans = {Stage.FORWARD_COMPUTE: [(0, 50), (70, 90)], Stage.FORWARD_SEND: [(40, 80)]}
     assert exposed(spans, on_device=True) == {Stage.FORWARD_SEND: [20.0]}
 
 
-def test_operations_of_an_axis_that_overlap_count_once_and_other_axes_separately() -> None:
+def test_overlapping_operations_count_once_within_an_axis_and_axes_count_separately() -> None:
     spans = {
         Stage.OPTIMIZER: [(90, 100)],
         Stage.PARAMS_ALL_GATHER: [(0, 30)],
@@ -78,7 +78,7 @@ def test_operations_of_an_axis_that_overlap_count_once_and_other_axes_separately
     assert found[Stage.FORWARD_RECV] == [30.0]
 
 
-def test_a_device_computes_beside_gathers_and_stops_for_tensor_parallelism() -> None:
+def test_device_compute_covers_parameter_gathers_but_not_tensor_parallel_gathers() -> None:
     spans = {
         Stage.FORWARD_COMPUTE: [(0, 100)],
         Stage.PARAMS_ALL_GATHER: [(10, 30)],
@@ -88,7 +88,16 @@ def test_a_device_computes_beside_gathers_and_stops_for_tensor_parallelism() -> 
     assert exposed(spans) == {Stage.PARAMS_ALL_GATHER: [20.0], Stage.TP_ALL_GATHER: [30.0]}
 
 
-def test_a_rank_of_a_host_is_blocked_from_the_begin_of_its_wait() -> None:
+def test_device_compute_that_waits_for_parameters_exposes_this_time_as_well() -> None:
+    made = {
+        Stage.FORWARD_COMPUTE: operations([[(0, 100)], [(0, 100)]]),
+        Stage.PARAMS_ALL_GATHER: operations([[(10, 30), (90, 110)], []]),
+    }
+    found = exposed_of(made, None, on_device=True, waiting_ns=np.array([[15.0, 0.0], [0.0, 0.0]]))
+    assert found[Stage.PARAMS_ALL_GATHER][0].tolist() == pytest.approx([10 + 15, np.nan], nan_ok=True)
+
+
+def test_cpu_rank_is_blocked_from_the_begin_of_its_communication_wait() -> None:
     covered = {
         Stage.FORWARD_COMPUTE: [(0, 100)],
         Stage.TP_ALL_GATHER: [(20, 60)],
@@ -98,12 +107,12 @@ def test_a_rank_of_a_host_is_blocked_from_the_begin_of_its_wait() -> None:
     assert exposed(covered, alone) == {Stage.TP_ALL_GATHER: [5.0, 40.0]}
 
 
-def test_without_compute_spans_nothing_is_known() -> None:
+def test_exposed_time_is_unknown_without_compute_spans() -> None:
     assert exposed({Stage.FORWARD_SEND: [(0, 10)]}) == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_agrees_with_a_loop_over_nanoseconds(seed: int) -> None:
+def test_exposed_time_equals_a_plain_loop_over_nanoseconds(seed: int) -> None:
     random = np.random.default_rng(seed)
     ranks: list[Spans] = []
     for _ in range(3):

@@ -1,9 +1,9 @@
-"""How much of a long run detectors load."""
+"""How many steps of a long run are loaded for the detectors."""
 
 import pytest
 
 from diagnose.findings import StepWindow
-from diagnose.model import load
+from diagnose.model import chosen_steps
 from diagnose.model.load import load_view
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
@@ -11,8 +11,8 @@ from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
 
 
-def test_detectors_load_the_past_of_a_window_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "HISTORY_STEPS", 1_000)
+def test_load_view_loads_the_history_before_a_window_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_steps, "HISTORY_STEPS", 1_000)
     with memory_store() as store:
         MadeRuns(names=("long",), topology=Topology(), num_steps=3_000).store(store)
         newest = load_view(StoreReader(store), "long", 0)

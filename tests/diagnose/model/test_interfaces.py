@@ -1,4 +1,4 @@
-"""What a job says of its network decides which cards can have held it up."""
+"""The network settings of a job determine which network cards can have delayed it."""
 
 import pytest
 
@@ -38,6 +38,8 @@ IB = {"backend": "nccl"}
         ({**IB, "NCCL_IB_HCA": ","}, "mlx5_3/1", True),
     ],
 )
-def test_cards_are_chosen_as_the_libraries_choose_them(words: dict[str, str], device: str, expected: bool) -> None:
+def test_network_cards_are_selected_by_the_rules_of_gloo_and_nccl(
+    words: dict[str, str], device: str, expected: bool
+) -> None:
     outage = Outage(host="h0", device=device, down_ns=0, up_ns=1, count=1)
     assert may_carry([{}, words], outage.device) is expected

@@ -1,4 +1,4 @@
-"""Medians of what is partly unknown."""
+"""Medians of arrays in which some values are unknown (NaN)."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from diagnose.model.peers import medians
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("unknown", [0.0, 0.3])
-def test_they_are_those_of_numpy(axis: int, unknown: float) -> None:
+def test_medians_equal_numpy_nanmedian(axis: int, unknown: float) -> None:
     random = np.random.default_rng(0)
     values = random.lognormal(size=(5, 8, 7))
     values[random.random(values.shape) < unknown] = np.nan
@@ -17,7 +17,7 @@ def test_they_are_those_of_numpy(axis: int, unknown: float) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_of_nothing_known_nothing_is() -> None:
+def test_median_of_only_unknown_values_is_nan_without_a_warning() -> None:
     values = np.array([[np.nan, np.nan], [np.nan, 3.0]])
     np.testing.assert_array_equal(medians(values, axis=1), [np.nan, 3.0])
     np.testing.assert_array_equal(medians(np.empty((2, 0)), axis=1), [np.nan, np.nan])

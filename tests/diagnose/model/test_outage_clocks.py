@@ -1,4 +1,4 @@
-"""A loss of link is held against operations of other hosts by aligned clocks, where they are known."""
+"""Link losses are compared with operations of other hosts on aligned clocks, if the clocks are known."""
 
 from dataclasses import replace
 
@@ -23,8 +23,11 @@ NUM_STEPS, ROW = 30, 12
 
 
 def job(held_from_s: npt.NDArray[np.float64], ahead_s: npt.NDArray[np.float64]) -> RunView:
-    """Steps of ten seconds. In one of them h2 loses its link for two seconds, and each rank's reduction stands for two
-    seconds from ``held_from_s`` after that; each host's clock is ``ahead_s`` ahead."""
+    """Steps of ten seconds. In step ``ROW``, h2 loses its link for two seconds.
+
+    The reduction of each rank stalls for two seconds, ``held_from_s`` after the link loss. The clock of each host is
+    ``ahead_s`` ahead.
+    """
     view = timed(
         replace(make_view(GRID, num_steps=NUM_STEPS), hosts=HOSTS, step_ns=np.full(NUM_STEPS, 10.0 * SECOND_NS))
     )
@@ -63,21 +66,21 @@ def effect(view: RunView) -> Effect:
     return one
 
 
-def test_ranks_that_stood_are_found_however_far_their_clocks_are_off() -> None:
+def test_stalled_ranks_are_found_with_aligned_clocks_despite_large_clock_offsets() -> None:
     ahead_s = np.array([0.0, 25.0, 3.0, -40.0])
     view = job(np.zeros(4), ahead_s)
-    assert effect(view).held_up == (0, 2)  # what lies beyond five seconds is not seen by raw stamps
+    assert effect(view).held_up == (0, 2)  # raw stamps find no stall that is more than five seconds away
     assert effect(replace(view, clocks=clocks(ahead_s))).held_up == (0, 1, 2, 3)
 
 
-def test_what_stood_after_the_link_was_back_is_not_laid_to_it() -> None:
-    """Within the five seconds by which clocks that nobody aligned may differ, but not by aligned ones."""
+def test_stall_after_the_link_is_back_is_not_attributed_to_it_with_aligned_clocks() -> None:
+    """Clocks that are not aligned may differ by five seconds. Within this tolerance, the stall counts."""
     view = job(np.array([3.5, 0.0, 0.0, 0.0]), np.zeros(4))
     assert effect(view).held_up == (0, 1, 2, 3)
     assert effect(replace(view, clocks=clocks(np.zeros(4)))).held_up == (1, 2, 3)
 
 
-def test_hosts_whose_clocks_are_refused_keep_their_room() -> None:
+def test_hosts_with_rejected_clock_estimates_keep_the_tolerance_of_raw_stamps() -> None:
     view = job(np.array([3.5, 0.0, 0.0, 0.0]), np.zeros(4))
     refused = [HostClock(host=host, reference="h1") for host in HOSTS]
     assert effect(replace(view, clocks=ClockTable(refused))).held_up == (0, 1, 2, 3)

@@ -29,8 +29,8 @@ def clock(*windows: HostClock) -> ReferenceClock:
     )
 
 
-def test_stamps_are_shifted_by_what_is_known_near_them() -> None:
-    """Two minutes of one drift: 20 ppm of half a minute are 600 µs."""
+def test_stamps_are_shifted_by_the_offset_and_drift_of_their_window() -> None:
+    """Two minutes with the same drift: 20 ppm of half a minute are 600 µs."""
     drifting = clock(*(window(n, offset_ns=3 * SECOND + n * 1_200_000, drift_ppm=20.0) for n in (0, 1)))
     middle = np.array([EPOCH + MINUTE // 2, EPOCH + MINUTE // 2 + MINUTE])
     moved = middle - drifting.aligned(middle, "b")
@@ -40,18 +40,18 @@ def test_stamps_are_shifted_by_what_is_known_near_them() -> None:
 
 
 @given(STAMPS)
-def test_stamps_keep_their_order_where_two_windows_disagree(stamps: list[int]) -> None:
+def test_stamps_keep_their_order_when_two_windows_disagree(stamps: list[int]) -> None:
     jumping = clock(window(0, offset_ns=SECOND), window(1, offset_ns=SECOND + 80_000))
     at_ns = EPOCH + np.sort(np.array(stamps, dtype=np.int64))
     assert (np.diff(jumping.aligned(at_ns, "b")) >= 0).all()
 
 
-def test_stamps_of_a_host_of_which_nothing_is_known_stay() -> None:
+def test_stamps_of_a_host_without_a_clock_estimate_stay_unchanged() -> None:
     blind = clock()
     at_ns = np.array([EPOCH, EPOCH + 7])
     assert blind.aligned(at_ns, "b").tolist() == at_ns.tolist()
     assert blind.alignment.unaligned == ("a", "b")
 
 
-def test_a_clock_known_worse_than_a_second_is_not_known() -> None:
+def test_clock_with_an_error_bound_of_two_seconds_is_unaligned() -> None:
     assert clock(window(0, offset_ns=9, bound_ns=2 * SECOND)).alignment.unaligned == ("a", "b")

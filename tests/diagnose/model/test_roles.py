@@ -1,4 +1,4 @@
-"""Roles: each is a job of its own, with the numbers that its ranks have in the whole job."""
+"""Each role is analysed as a separate job. Its ranks keep their numbers of the whole job."""
 
 from dataclasses import replace
 
@@ -31,18 +31,18 @@ def of_actor(view: RunView, stage: Stage) -> Operations | None:
     return role_views(view)[1].operations.get(stage)
 
 
-def test_a_job_with_one_role_is_seen_as_a_whole() -> None:
+def test_job_with_one_role_has_a_single_view_of_the_whole_job() -> None:
     view = replace(make_view(GRID), meta=({ROLE: "actor"},) * 7 + ({},))
     assert role_views(view) == [view]
 
 
-def test_a_name_of_its_own_for_each_rank_is_no_role() -> None:
+def test_role_names_that_differ_for_every_rank_are_ignored() -> None:
     many = make_view(Topology(dp=40), num_steps=2)
     view = replace(many, meta=tuple({ROLE: f"actor-{rank}"} for rank in range(40)))
     assert role_views(view) == [view]
 
 
-def test_a_role_has_its_part_of_the_mesh_and_its_ranks_keep_their_numbers() -> None:
+def test_role_view_has_its_part_of_the_mesh_and_keeps_the_rank_numbers_of_the_job() -> None:
     rollout, actor = role_views(replace(make_view(GRID), meta=META))
     assert (rollout.role, actor.role) == ("rollout", "actor")
     assert actor.topology == Topology(dp=2, pp=1, tp=2)
@@ -52,17 +52,19 @@ def test_a_role_has_its_part_of_the_mesh_and_its_ranks_keep_their_numbers() -> N
 
 
 @pytest.mark.parametrize(("ranks", "topology"), [([0, 1, 4, 5], Topology(dp=2, tp=2)), ([0, 1, 3], Topology(dp=3))])
-def test_ranks_that_are_no_box_in_the_mesh_count_as_data_parallel(ranks: list[int], topology: Topology) -> None:
+def test_role_whose_ranks_form_no_block_of_the_mesh_counts_as_data_parallel(
+    ranks: list[int], topology: Topology
+) -> None:
     assert topology_of_role(GRID, np.array(ranks)) == topology
 
 
-def test_operations_with_other_roles_are_left_out() -> None:
+def test_operations_with_other_roles_are_ignored() -> None:
     within, across = peer_of_mask(GRID.mask("tp")), peer_of_mask(GRID.mask("dp"))
     assert of_actor(with_peer([across] * 8), Stage.GRADS_ALL_REDUCE) is None
     assert of_actor(with_peer([within] * 8), Stage.GRADS_ALL_REDUCE) is not None
 
 
-def test_the_other_side_of_a_transfer_gets_its_number_in_the_role() -> None:
+def test_peer_of_a_transfer_is_renumbered_within_the_role() -> None:
     sends = of_actor(with_peer([1, 0, 3, 2, 0, 4, 7, 99], Stage.FORWARD_SEND), Stage.FORWARD_SEND)
     assert sends is not None
     assert sends.present[0, 0].tolist() == [False, True, True, False]  # 4 sends to another role, 7 to no known rank

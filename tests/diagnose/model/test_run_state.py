@@ -1,4 +1,4 @@
-"""What is known about the life of an attempt."""
+"""The state of an attempt, from its heartbeats, stalls and steps."""
 
 import pytest
 
@@ -21,7 +21,7 @@ NOW_NS = 1_790_000_000 * S
         (0, 0, 0, None, 900, RunState.ENDED, False),
     ],
 )
-def test_a_state_is_the_worst_that_is_known(
+def test_run_state_is_the_worst_known_state(
     num_ranks: int,
     num_ended: int,
     num_gone: int,
@@ -30,7 +30,7 @@ def test_a_state_is_the_worst_that_is_known(
     state: RunState,
     is_silent: bool,
 ) -> None:
-    """Times are so many seconds ago; the newest step ended 100 seconds ago, and a span opened when heartbeats did."""
+    """Times are in seconds before now. The newest step ended 100 seconds ago. No data is newer than the heartbeats."""
     heard_ns = NOW_NS - heard_s * S
     beats = {"heard_ns": heard_ns, "num_ranks": num_ranks, "num_ended": num_ended, "num_gone": num_gone}
     stall = None if stalled_s is None else {"newest_ns": NOW_NS - stalled_s * S}

@@ -11,32 +11,32 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-def test_inner_spans_are_taken_from_the_span_they_begin_in() -> None:
+def test_inner_spans_are_subtracted_from_the_span_they_begin_in() -> None:
     own = self_time_ns(ints(0, 100), ints(80, 50), ints(10, 60, 110, 140), ints(5, 10, 20, 5))
     assert own.tolist() == [65, 25]
 
 
-def test_an_inner_span_counts_only_as_far_as_its_outer_one_reaches() -> None:
+def test_inner_span_is_subtracted_only_up_to_the_end_of_the_outer_span() -> None:
     assert self_time_ns(ints(0), ints(100), ints(90), ints(50)).tolist() == [90]
 
 
-def test_inner_spans_that_overlap_count_once() -> None:
+def test_overlapping_inner_spans_are_subtracted_once() -> None:
     assert self_time_ns(ints(0), ints(100), ints(10, 20, 60), ints(30, 5, 10)).tolist() == [60]
 
 
-def test_an_inner_span_counts_in_every_span_that_it_reaches_into() -> None:
+def test_inner_span_is_subtracted_from_every_span_that_it_overlaps() -> None:
     assert self_time_ns(ints(0, 100), ints(90, 50), ints(80), ints(40)).tolist() == [80, 30]
 
 
-def test_inner_spans_in_a_gap_belong_to_nobody() -> None:
+def test_inner_span_between_outer_spans_is_not_subtracted() -> None:
     assert self_time_ns(ints(0, 100), ints(10, 10), ints(50), ints(20)).tolist() == [10, 10]
 
 
-def test_nothing_inside_leaves_the_durations() -> None:
+def test_self_time_is_the_duration_when_there_are_no_inner_spans() -> None:
     assert self_time_ns(ints(0, 100), ints(10, 20), ints(), ints()).tolist() == [10, 20]
 
 
-def test_the_victim_of_a_slow_tensor_peer_has_the_same_self_time_as_ever() -> None:
+def test_compute_time_of_a_tensor_parallel_victim_excludes_its_wait() -> None:
     forward, reduce = int(Stage.FORWARD_COMPUTE), int(Stage.TP_ALL_REDUCE)
     rows = pa.table(
         {
@@ -54,7 +54,7 @@ def test_the_victim_of_a_slow_tensor_peer_has_the_same_self_time_as_ever() -> No
     assert own.work[Stage.FORWARD_COMPUTE].ns.tolist() == [[55, 95]]
 
 
-def test_a_collection_of_the_host_is_not_inside_a_compute_that_a_device_measured() -> None:
+def test_host_garbage_collection_is_not_subtracted_from_device_compute_time() -> None:
     forward, gc = int(Stage.FORWARD_COMPUTE), int(Stage.GC)
     rows = pa.table(
         {
@@ -71,7 +71,7 @@ def test_a_collection_of_the_host_is_not_inside_a_compute_that_a_device_measured
     assert [one[Stage.FORWARD_COMPUTE].ns.tolist() for one in work] == [[[60]], [[100]]]
 
 
-def test_time_that_gradients_are_reduced_inside_a_backward_may_be_waiting() -> None:
+def test_gradient_reduction_inside_backward_counts_as_overlap() -> None:
     backward, reduce, receive = int(Stage.BACKWARD_COMPUTE), int(Stage.GRADS_ALL_REDUCE), int(Stage.BACKWARD_RECV)
     rows = pa.table(
         {

@@ -1,4 +1,4 @@
-"""A fleet of nodes on paper: how fast each is, and what pairs of them would measure."""
+"""A modelled fleet: the speed of each node, and the times that pairs of nodes measure."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ Jitter = Callable[[], float]
 
 
 def run_test(factors: Sequence[float | None], jitter: Jitter) -> tuple[Judgement, list[PairRun]]:
-    """The whole test over nodes of these factors of time; None: a node that fails."""
+    """Run the whole paired test on nodes with these factors of time. None: the node fails."""
     nodes, runs = range(len(factors)), list[PairRun]()
     round = 0
     while planned := pairs(nodes, round, runs):

@@ -1,4 +1,4 @@
-"""Each check measures this machine, and sees what is broken."""
+"""Each check measures this machine and finds faults."""
 
 import itertools
 import resource
@@ -26,8 +26,10 @@ NOT_OURS = Interface(name="eth9", address="192.0.2.77", speed_mbps=None)
 
 
 def in_process(call: object) -> CheckResult:
-    """As the examiner runs it: in a process of its own. (That one has used no OpenMP yet; this one may have, and its
-    threads do not survive a fork.)"""
+    """Run the check in a separate process, like the examiner.
+
+    One thread: this process may have used OpenMP, and OpenMP threads do not survive a fork.
+    """
     assert callable(call)
 
     def on_one_thread() -> object:
@@ -56,7 +58,7 @@ def in_process(call: object) -> CheckResult:
     ],
     ids=lambda call: call.func.__name__,
 )
-def test_a_check_measures_what_may_be_expected_of_it(call: object) -> None:
+def test_check_measures_a_positive_value_of_a_kind_that_expectations_may_name(call: object) -> None:
     result = in_process(call)
     assert result.verdict is Verdict.MEASURED, result.detail
     assert result.value is not None
@@ -64,7 +66,7 @@ def test_a_check_measures_what_may_be_expected_of_it(call: object) -> None:
     assert result.measured in EXPECTABLE
 
 
-def test_copies_between_devices_arrive() -> None:
+def test_device_copies_check_measures_when_copies_are_correct() -> None:
     assert device.device_copies(source="cpu", target="cpu", **SMALL).verdict is Verdict.MEASURED
 
 
@@ -79,7 +81,7 @@ def test_one_flipped_bit_of_host_memory_is_found(turn: int) -> None:
         host.verify(memory, base, turn)
 
 
-def test_a_block_in_the_place_of_another_is_found() -> None:
+def test_host_memory_block_with_the_data_of_another_block_is_found() -> None:
     base = host.base_words()
     memory = np.empty((2, len(base)), dtype=np.uint64)
     host.write(memory, base, 0)
@@ -97,7 +99,7 @@ def test_one_flipped_bit_of_device_memory_is_found() -> None:
     assert device.changed(blocks, base, 1) == [2]
 
 
-def test_a_product_that_is_wrong_now_and_then_is_found() -> None:
+def test_gemm_check_fails_when_a_matrix_product_is_wrong_once() -> None:
     turns = itertools.count()
 
     def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
@@ -110,41 +112,41 @@ def test_a_product_that_is_wrong_now_and_then_is_found() -> None:
     assert "the same product differed in 1 of" in result.detail
 
 
-def test_a_disk_without_room_fails(tmp_path: Path) -> None:
+def test_disk_check_fails_when_the_disk_is_full(tmp_path: Path) -> None:
     result = in_process(partial(with_files_up_to, 12 << 20, partial(host.disk, folder=tmp_path, **SMALL)))
     assert (result.verdict, result.detail) == (Verdict.FAILED, "File too large")
 
 
-def test_shared_memory_without_room_fails() -> None:
+def test_shared_memory_check_fails_when_shared_memory_is_full() -> None:
     result = in_process(partial(with_files_up_to, 8 << 20, partial(host.shared_memory, **SMALL)))
     assert (result.verdict, result.detail) == (Verdict.FAILED, "File too large: 16 MiB needed")
 
 
-def test_a_disk_that_is_not_there_fails(tmp_path: Path) -> None:
+def test_disk_check_fails_when_the_folder_is_missing(tmp_path: Path) -> None:
     result = host.disk(folder=tmp_path / "gone", **SMALL)
     assert (result.verdict, result.detail) == (Verdict.FAILED, "No such file or directory")
 
 
-def test_nothing_stays_on_the_disk(tmp_path: Path) -> None:
+def test_disk_check_leaves_no_files(tmp_path: Path) -> None:
     assert host.disk(folder=tmp_path, **SMALL).verdict is Verdict.MEASURED
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_that_is_not_ours_fails() -> None:
+def test_nic_pair_check_fails_for_an_address_of_another_host() -> None:
     result = nic_pair(source=LOOPBACK, target=NOT_OURS, **SHORT)
     assert result.verdict is Verdict.FAILED
     assert "Cannot assign requested address" in result.detail
 
 
 @pytest.mark.gloo
-def test_the_member_that_breaks_a_collective_is_named() -> None:
+def test_all_to_all_check_names_the_member_that_fails() -> None:
     result = in_process(partial(all_to_all, devices=["cpu", "broken"], measure_s=0.05, deadline_s=2.0))
     assert result.verdict is Verdict.FAILED
     assert "broken (rank 1) RuntimeError" in result.detail
 
 
 @pytest.mark.gloo
-def test_neighbours_all_reduce_with_each_other() -> None:
+def test_neighbours_check_measures_an_all_reduce_between_two_nodes() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     nodes = [Rendezvous(endpoint=endpoint, index=index, nodes=2, patience_s=LONG_S) for index in range(2)]
     calls = [
@@ -157,6 +159,6 @@ def test_neighbours_all_reduce_with_each_other() -> None:
 
 
 def with_files_up_to(size_bytes: int, call: partial[CheckResult]) -> CheckResult:
-    """The kernel refuses larger ones."""
+    """Run the call. The kernel refuses files larger than ``size_bytes``."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
     return call()

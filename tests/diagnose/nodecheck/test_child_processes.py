@@ -1,4 +1,4 @@
-"""A call ends by its deadline, and nothing of it lives on."""
+"""A bounded call ends by its deadline, and none of its processes remains."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ LONG_S = 30.0
 
 
 def stand_still(note: Path) -> None:
-    """Deaf to everything but SIGKILL."""
+    """Ignore SIGTERM and never end."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note.write_text(str(os.getpid()))
     threading.Event().wait()
@@ -40,44 +40,44 @@ def divide(by: int) -> float:
     return 1 / by
 
 
-def one(call: object, deadline_s: float = LONG_S) -> Outcome:
+def run_one(call: object, deadline_s: float = LONG_S) -> Outcome:
     assert callable(call)
     (outcome,) = run_bounded([call], deadline_s)
     return outcome
 
 
-def test_a_call_gives_its_value() -> None:
-    outcome = one(partial(divide, 2))
+def test_bounded_call_returns_its_value() -> None:
+    outcome = run_one(partial(divide, 2))
     assert (outcome.value, outcome.error) == (0.5, "")
 
 
-def test_an_exception_is_the_error() -> None:
-    assert one(partial(divide, 0)).error == "ZeroDivisionError: division by zero"
+def test_exception_of_a_bounded_call_becomes_its_error() -> None:
+    assert run_one(partial(divide, 0)).error == "ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize(
     ("number", "is_killed"), [(signal.SIGKILL, True), (signal.SIGTERM, True), (signal.SIGUSR1, False)]
 )
-def test_a_death_is_named_by_its_signal(number: signal.Signals, is_killed: bool) -> None:
+def test_error_names_the_signal_that_ended_a_call(number: signal.Signals, is_killed: bool) -> None:
     """The OOM killer sends SIGKILL. A process that fails by itself ends with another signal."""
-    outcome = one(partial(die_by, number))
+    outcome = run_one(partial(die_by, number))
     assert (outcome.error, outcome.is_killed) == (f"was killed by {number.name}", is_killed)
 
 
-def test_a_call_that_does_not_end_is_killed_and_says_so(tmp_path: Path) -> None:
+def test_call_that_exceeds_its_deadline_is_killed_and_reports_the_deadline(tmp_path: Path) -> None:
     for hang in (stand_still, stop_itself):
         note = tmp_path / hang.__name__
-        assert one(partial(hang, note), 0.5).error == "did not finish in 0.5 s"
+        assert run_one(partial(hang, note), 0.5).error == "did not finish in 0.5 s"
         assert not alive(int(note.read_text()))
 
 
-def test_what_a_killed_call_had_forked_dies_with_it(tmp_path: Path) -> None:
+def test_child_processes_of_a_killed_call_are_killed(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    assert one(partial(fork_further, note), 5.0).error == "did not finish in 5 s"
+    assert run_one(partial(fork_further, note), 5.0).error == "did not finish in 5 s"
     until(lambda: not alive(int(note.read_text())), what="its end")
 
 
-def test_calls_run_at_the_same_time_and_one_that_hangs_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_calls_run_concurrently_and_a_hanging_call_does_not_affect_the_others(tmp_path: Path) -> None:
     mine, theirs = Pipe()
     with mine, theirs:
         outcomes = run_bounded([mine.recv, partial(theirs.send, 7), partial(stand_still, tmp_path / "pid")], 1.0)

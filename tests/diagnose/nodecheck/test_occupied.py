@@ -1,4 +1,4 @@
-"""Checks leave to a job what it has: the host on which its ranks record, the GPUs on which its processes compute."""
+"""Checks do not use what a job uses: a host on which ranks record, or a GPU on which processes compute."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ MAYBE = GpuUse(device="cuda:2", use=Use.UNKNOWN, why="40% of its memory is in us
 
 
 class RefusedError(Exception):
-    """What a library raises."""
+    """The error that the library raises."""
 
 
 @dataclass(slots=True)
@@ -75,20 +75,20 @@ class MadeNvml:
     ],
     ids=["nobody", "this process", "a process", "one under MPS", "nobody named", "no answer", "no library"],
 )
-def test_whose_a_gpu_is_follows_from_who_computes_there(library: MadeNvml | None, use: Use) -> None:
+def test_use_of_a_gpu_follows_from_its_processes_and_memory(library: MadeNvml | None, use: Use) -> None:
     assert use_of_gpu("cuda:0", "aa-bb", library).use is use
     assert library is None or library.inits == 0
 
 
 def planned(uses: list[GpuUse], monkeypatch: pytest.MonkeyPatch, checks: NodeChecks) -> tuple[list[Task], list[object]]:
-    """Tasks and what is told, on a machine with these GPUs."""
+    """The planned tasks and the reported results, on a machine with these GPUs."""
     answer = [Outcome(value=uses, error="", seconds=0.0)]
     monkeypatch.setattr(torch_suite, "run_bounded", lambda calls, deadline_s: answer)
     told: list[object] = []
     return [task for tasks in torch_suite.torch_rounds(checks, told.append) for task in tasks], told
 
 
-def test_a_gpu_on_which_somebody_computes_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_in_use_by_a_process_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks, told = planned([FREE, TAKEN], monkeypatch, NodeChecks())
     assert not [task for task in tasks if "cuda:1" in task.subject]
     assert {task.check for task in tasks if "cuda:0" in task.subject} == {"gemm", "device-memory", "device-copies"}
@@ -96,16 +96,16 @@ def test_a_gpu_on_which_somebody_computes_is_skipped_with_the_reason(monkeypatch
     assert reasons == ["process 4711 computes on it: drain it first, then check it"]
 
 
-def test_where_every_gpu_is_taken_nothing_is_tried_in_their_stead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_check_is_planned_when_every_gpu_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned([TAKEN], monkeypatch, NodeChecks())[0] == []
 
 
-def test_who_insists_may_check_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_in_use_is_checked_with_the_option_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks, _ = planned([TAKEN], monkeypatch, NodeChecks(beside_others=True))
     assert {task.subject for task in tasks} >= {"cuda:1"}
 
 
-def test_most_of_the_memory_is_tried_only_where_nobody_else_may_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_check_uses_most_of_the_memory_only_on_a_free_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks, _ = planned([FREE, MAYBE], monkeypatch, NodeChecks())
     alone = {task.subject: task.call.keywords["alone"] for task in tasks if task.check == DEVICE_MEMORY}  # type: ignore[attr-defined]
     assert alone == {"cuda:0": True, "cuda:2": False}
@@ -120,19 +120,19 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_host_on_which_a_rank_is_recording_is_not_checked(spool: Path) -> None:
+def test_host_with_a_recording_rank_is_not_checked(spool: Path) -> None:
     with session(spool), pytest.raises(UsageError, match="rank 0 of run test is recording on this host") as refused:
         list(check_node(NodeChecks()))
     assert "drain this host first" in refused.value.hint
 
 
-def test_a_rank_that_has_ended_its_recording_is_no_hindrance(spool: Path) -> None:
+def test_rank_that_stopped_recording_is_not_listed_as_recording(spool: Path) -> None:
     with session(spool):
         assert len(recording_ranks(spools())) == 1
     assert recording_ranks(spools()) == []
 
 
-def test_a_rank_that_died_is_no_hindrance(spool: Path) -> None:
+def test_dead_rank_is_not_listed_as_recording(spool: Path) -> None:
     dies = "import os, telemetry; telemetry.start('test', rank=0, agent=False); os._exit(1)"
     subprocess.run([sys.executable, "-c", dies], check=False)
     assert list(spool.glob("test/0/rank-*"))
@@ -140,7 +140,7 @@ def test_a_rank_that_died_is_no_hindrance(spool: Path) -> None:
 
 
 @pytest.mark.parametrize(("state", "later_s", "found"), [("S", 0, 1), ("T", 0, 1), ("Z", 0, 0), ("S", 60, 0)])
-def test_a_process_is_the_ranks_if_it_lives_and_began_no_later(
+def test_process_counts_as_the_rank_only_if_alive_and_not_started_after_the_recording(
     spool: Path, tmp_path: Path, state: str, later_s: int, found: int
 ) -> None:
     proc = tmp_path / "proc"
@@ -152,7 +152,7 @@ def test_a_process_is_the_ranks_if_it_lives_and_began_no_later(
         assert len(recording_ranks([spool], proc)) == found
 
 
-def test_ranks_are_told_in_few_words(spool: Path) -> None:
+def test_recording_ranks_are_described_in_one_sentence(spool: Path) -> None:
     with session(spool):
         (rank,) = recording_ranks(spools())
     assert (
@@ -160,7 +160,7 @@ def test_ranks_are_told_in_few_words(spool: Path) -> None:
     )
 
 
-def test_what_is_no_rank_is_no_hindrance(spool: Path) -> None:
+def test_invalid_rank_folder_and_missing_spool_are_ignored(spool: Path) -> None:
     (spool / "run" / "0" / "rank-0").mkdir(parents=True)
     (spool / "run" / "0" / "rank-0" / "meta.json").write_text("{")
     assert recording_ranks([spool, spool / "nowhere"]) == []

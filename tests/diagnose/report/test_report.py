@@ -21,18 +21,18 @@ def text_of(slow: dict[int, float]) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_text_leads_with_the_verdict() -> None:
+def test_first_line_of_the_text_is_the_verdict() -> None:
     first = text_of({5: 1.4}).splitlines()[0]
     assert first.startswith("rank 5 (host gpu-00, dp1 pp0 tp1): ")
     assert "its peers' time in" in first
     assert "of each step" in first
 
 
-def test_the_text_of_a_healthy_run_says_so_and_what_was_looked_at() -> None:
+def test_text_of_a_healthy_run_says_that_nothing_was_found_and_what_was_checked() -> None:
     assert text_of({}).startswith("nothing found: no slow rank or stage in 40 steps of 8 ranks")
 
 
-def test_the_object_has_the_fields_that_scripts_rely_on() -> None:
+def test_report_object_has_all_fields_of_schema_1() -> None:
     answer = report_object(diagnose_view(make_view(GRID, slow={5: 1.4})))
     assert json.loads(json.dumps(answer)) == answer
     assert (answer["schema"], answer["run"], answer["attempt"]) == (1, "made", 0)
@@ -48,7 +48,7 @@ def test_findings_set_the_exit_status(slow: dict[int, float], status: int) -> No
     assert diagnose_view(make_view(GRID, slow=slow)).exit_status == status
 
 
-def test_a_finding_of_severity_info_sets_no_exit_status() -> None:
+def test_finding_of_severity_info_leaves_exit_status_0() -> None:
     report = diagnose_view(make_view(GRID, slow={5: 1.4}))
     harmless = tuple(replace(finding, severity=Severity.INFO) for finding in report.findings)
     assert (len(harmless), replace(report, findings=harmless).exit_status) == (1, 0)

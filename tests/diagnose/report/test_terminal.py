@@ -1,4 +1,4 @@
-"""What reaches a terminal: text from outside is shown as text, in every form in which commands print."""
+"""Output to a terminal: untrusted text is escaped in every form in which commands print."""
 
 import io
 import json
@@ -38,19 +38,19 @@ def assert_harmless(text: str) -> None:
     assert all(one.isprintable() for one in text.split("\n")), text
 
 
-def test_whatever_is_printed_has_no_control_characters() -> None:
+def test_terminal_prints_no_control_characters_of_untrusted_text() -> None:
     table = Table(HOSTILE)
     table.add_row(HOSTILE, Text(HOSTILE))
     for what in (HOSTILE, Text(HOSTILE), table, Group(Text(HOSTILE), table)):
         assert_harmless(printed(what))
 
 
-def test_colours_are_those_of_the_command_alone() -> None:
+def test_untrusted_text_adds_no_colours_to_those_of_the_command() -> None:
     assert printed(Text("red", style="red"), terminal=True) == "\x1b[31mred\x1b[0m\n"
     assert printed(line(HOSTILE, style="red"), terminal=True).count("\x1b") == 2
 
 
-def test_an_object_is_exact_and_keeps_to_ascii() -> None:
+def test_printed_json_is_ascii_and_decodes_to_the_same_object() -> None:
     console = Terminal(file=io.StringIO())
     console.print_json(data={"run": HOSTILE})
     told = console.file.getvalue()  # type: ignore[attr-defined]
@@ -59,12 +59,12 @@ def test_an_object_is_exact_and_keeps_to_ascii() -> None:
     assert json.loads(told) == {"run": HOSTILE}
 
 
-def test_an_error_is_two_lines_whatever_it_names() -> None:
+def test_error_text_escapes_untrusted_text_in_message_and_hint() -> None:
     error = UsageError(f"no file {HOSTILE}", hint=f"look at {HOSTILE}")
     assert str(error) == f"no file {SHOWN}\n\nhint: look at {SHOWN}"
 
 
-def test_names_in_a_report_begin_no_line_of_their_own() -> None:
+def test_untrusted_names_in_a_report_start_no_new_line() -> None:
     report = diagnose_view(make_view(Topology(dp=2, pp=2, tp=2), slow={5: 1.4}))
     (finding,) = report.findings
     mark = Mark(
@@ -92,7 +92,7 @@ def test_names_in_a_report_begin_no_line_of_their_own() -> None:
     assert text(HOSTILE).count(SHOWN) == text("plain").count("plain")
 
 
-def test_log_lines_and_notes_of_a_hang_begin_no_line_of_their_own() -> None:
+def test_untrusted_log_lines_and_notes_of_a_hang_start_no_new_line() -> None:
     def text(words: str) -> str:
         ranks = {0: RankEvidence(rank=0, log=(LogLine(at_ns=1, fault=words, text=words),))}
         evidence = HangEvidence(world_size=1, groups=(), ranks=ranks, run_id=words, notes=(words,))
@@ -104,7 +104,7 @@ def test_log_lines_and_notes_of_a_hang_begin_no_line_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_long_name_in_a_list_of_runs_leaves_the_other_columns_where_they_are(
+def test_long_name_in_the_list_of_runs_does_not_shift_the_other_columns(
     terminal: bool,
 ) -> None:
     row = {"attempt": 0, "state": "live", "started_ns": 0, "num_ranks": 8, "first_step": 0, "last_step": 9}

@@ -20,7 +20,7 @@ def plan(
     num_microbatches: int = 4,
     **more: Any,
 ) -> SimulatedRun:
-    """A plan with the faults of these texts."""
+    """A plan with these faults, given as text."""
     return SimulatedRun(
         topology=topology,
         noise=noise_named(noise, on_cpu=device == "cpu"),
@@ -33,5 +33,5 @@ def plan(
 
 
 def only(**milliseconds: float) -> dict[Stage, float]:
-    """Stages that take so long, e.g. ``forward_compute=10``; the others take no time."""
+    """Durations of stages, e.g. ``forward_compute=10``. All other stages take no time."""
     return dict.fromkeys(MILLISECONDS, 0.0) | {Stage[name.upper()]: value for name, value in milliseconds.items()}

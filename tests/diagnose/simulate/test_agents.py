@@ -1,4 +1,4 @@
-"""What hosts of simulated runs tell: of the card and the GPU that fail, at the time at which they do, and no more."""
+"""What host agents of simulated runs report: only the NIC and the GPU that fail, at the time of the failure."""
 
 from dataclasses import replace
 
@@ -31,11 +31,11 @@ def found(made: Simulation) -> list[tuple[str, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("faults", [(), ("slow:rank=5,factor=1.4",), ("link:host=gpu-001,factor=3", "gc")])
-def test_hosts_say_nothing_where_no_card_and_no_gpu_fails(faults: tuple[str, ...]) -> None:
+def test_host_agents_report_nothing_when_no_nic_and_no_gpu_fails(faults: tuple[str, ...]) -> None:
     assert simulate(plan(*faults)).fleet == NO_FLEET
 
 
-def test_the_same_seed_makes_the_same_rows() -> None:
+def test_same_seed_makes_the_same_agent_rows() -> None:
     faults = ("flap:rank=3", "throttle:host=gpu-001,factor=1.3")
     one, again, other = (simulate(plan(*faults, seed=seed)).fleet for seed in (3, 3, 4))
     assert one.events == again.events != other.events
@@ -57,7 +57,7 @@ def test_the_same_seed_makes_the_same_rows() -> None:
     ids=["host", "rank", "tail of a pipeline", "head of a pipeline", "middle of a pipeline"],
 )
 @pytest.mark.parametrize("noise", ["recorded", "heavy"])
-def test_a_link_is_lost_while_transfers_stand_and_for_as_long(
+def test_link_outage_coincides_with_the_stalled_transfers_and_lasts_as_long(
     fault: str, topology: Topology, device: str, noise: str
 ) -> None:
     made = simulate(plan(fault, topology=topology, noise=noise, num_steps=30, **OFF))
@@ -73,7 +73,7 @@ def test_a_link_is_lost_while_transfers_stand_and_for_as_long(
 
 
 @pytest.mark.parametrize("offset_ms", [0.0, 2000.0])
-def test_the_link_goes_as_the_groups_of_its_card_have_met(offset_ms: float) -> None:
+def test_link_outage_lies_within_the_collective_that_it_delays(offset_ms: float) -> None:
     made = simulate(plan("flap:rank=9,seconds=4,times=1", topology=GRID, clock_offset_ms=offset_ms))
     (outage,) = find_outages(made.fleet.events)
     reduction = made.operations[Stage.GRADS_REDUCE_SCATTER]
@@ -87,7 +87,7 @@ def test_the_link_goes_as_the_groups_of_its_card_have_met(offset_ms: float) -> N
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("fault", ["flap:host=gpu-002,seconds=4", "flap:rank=5,seconds=1,times=5"])
-def test_the_card_that_flaps_is_named(fault: str, seed: int) -> None:
+def test_diagnosis_names_the_ranks_of_the_flapping_nic(fault: str, seed: int) -> None:
     made = simulate(plan(fault, topology=GRID, num_steps=40, seed=seed))
     (truth,) = made.truth
     assert found(made) == [(truth.kind, truth.ranks)]
@@ -102,14 +102,14 @@ THROTTLED = (
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fault", THROTTLED)
-def test_the_gpu_that_is_held_down_is_named(fault: str, seed: int) -> None:
+def test_diagnosis_names_the_ranks_of_the_throttled_gpu(fault: str, seed: int) -> None:
     made = simulate(plan(fault, topology=GRID, num_steps=60, seed=seed))
     (truth,) = made.truth
     assert found(made) == [(truth.kind, truth.ranks)]
 
 
-def test_a_gpu_is_held_down_in_the_steps_whose_work_is_longer_and_for_as_much_of_them() -> None:
-    """Of 40 slow and 40 healthy steps; what is told every five seconds blurs where they meet."""
+def test_throttle_counter_grows_only_in_slow_steps_and_by_the_matching_share() -> None:
+    """40 slow steps, then 40 healthy ones. Samples come every five seconds, so steps near the border are skipped."""
     made = simulate(plan("throttle:rank=5,factor=1.4,period=80", topology=GRID, num_steps=80, noise="none", **OFF))
     seen = view(made)
     gpus = gpu_of_ranks(seen)
@@ -125,7 +125,7 @@ def test_a_gpu_is_held_down_in_the_steps_whose_work_is_longer_and_for_as_much_of
     assert ((power > 0) & (power < 0.06)).all()
 
 
-def test_clocks_of_a_gpu_that_is_held_down_are_as_low_as_its_work_is_long() -> None:
+def test_throttled_gpu_reports_a_clock_reduced_by_its_factor_and_a_higher_temperature() -> None:
     made = simulate(plan("throttle:rank=5,factor=1.5,period=200", topology=GRID, num_steps=40))
     clocks = {(one.host, one.device): one for one in made.fleet.of(Metric.GPU_SM_CLOCK_MHZ)}
     own, peer = clocks["gpu-000", "gpu5"], clocks["gpu-001", "gpu5"]
@@ -135,7 +135,7 @@ def test_clocks_of_a_gpu_that_is_held_down_are_as_low_as_its_work_is_long() -> N
     assert heat["gpu-000", "gpu5"] > heat["gpu-001", "gpu5"]
 
 
-def test_every_gpu_that_tells_was_seen_under_its_own_uuid() -> None:
+def test_every_reporting_gpu_has_a_seen_event_with_its_own_uuid() -> None:
     made = simulate(plan("throttle:host=gpu-001,factor=1.3")).fleet
     seen = made.named(Happening.GPU_SEEN)
     telling = {(one.host, one.device) for one in made.of(Metric.GPU_THROTTLE_POWER_NS)}
@@ -143,8 +143,8 @@ def test_every_gpu_that_tells_was_seen_under_its_own_uuid() -> None:
     assert len({event.text for event in seen}) == len(seen) == 16
 
 
-def test_of_many_hosts_those_tell_that_share_the_work_of_the_one_held_down() -> None:
-    """256 hosts, two for each replica: first and second half of its pipeline."""
+def test_only_hosts_of_the_same_pipeline_half_report_in_a_large_run_with_a_throttled_gpu() -> None:
+    """256 hosts, two for each replica: one for the first and one for the second half of its pipeline."""
     topology = Topology(dp=128, pp=4, tp=4)
     made = simulate(plan("throttle:rank=1000,factor=1.4", topology=topology, num_microbatches=4, num_steps=60))
     telling = {one.host for one in made.fleet.of(Metric.GPU_SM_CLOCK_MHZ)}
@@ -155,7 +155,7 @@ def test_of_many_hosts_those_tell_that_share_the_work_of_the_one_held_down() -> 
     assert {topology.place(made.plan.hosts.index(host)).pp // 2 for host in telling} == {place // 2}
 
 
-def test_flaps_and_throttling_of_one_run_are_both_told() -> None:
+def test_flaps_and_throttling_of_one_run_are_both_reported() -> None:
     made = simulate(plan("flap:host=gpu-000", "throttle:rank=9,factor=1.4", num_steps=20))
     assert {event.name for event in made.fleet.events} == {"link-down", "link-up", "gpu-seen"}
     assert parse_fault(made.truth[1].fault) == made.plan.faults[1]

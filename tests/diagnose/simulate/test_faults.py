@@ -1,4 +1,4 @@
-"""Faults as text: what was asked for is what is told, and what cannot be is refused."""
+"""Faults as text: the truth equals the requested fault, and an impossible fault is rejected."""
 
 import pytest
 
@@ -34,15 +34,15 @@ OF_JOBS = {
     "idle:role=reward,factor=4": (Kind.ROLE_IDLE, {"topology": Topology(dp=8), "roles": ROLES}),
     "experts:factor=2,ep=1": (Kind.EXPERT_IMBALANCE, {"topology": Topology.parse("dp=2,ep=4"), "experts": True}),
 }
-"""Faults of jobs with roles or experts. They accuse no rank."""
+"""Faults of jobs with roles or experts. They name no rank."""
 
 
-def test_every_kind_of_fault_is_here() -> None:
+def test_every_kind_of_fault_is_covered_by_these_tests() -> None:
     assert {text.partition(":")[0] for text in (*TEXTS, *OF_JOBS)} == set(KINDS)
 
 
 @pytest.mark.parametrize("text", OF_JOBS)
-def test_faults_of_jobs_accuse_no_rank_and_need_such_a_job(text: str) -> None:
+def test_fault_of_roles_or_experts_names_no_rank_and_is_rejected_for_other_jobs(text: str) -> None:
     kind, job = OF_JOBS[text]
     (truth,) = simulate(plan(text, num_steps=2, **job)).truth
     assert (truth.kind, truth.ranks, parse_fault(truth.fault)) == (kind, (), parse_fault(text))
@@ -51,18 +51,18 @@ def test_faults_of_jobs_accuse_no_rank_and_need_such_a_job(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["rollout=4", "rollout=4,actor=0", "rollout=4,actor=4,actor=4", "rollout:4,actor=4"])
-def test_roles_that_cannot_be_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="are no roles"):
+def test_invalid_list_of_roles_is_rejected(text: str) -> None:
+    with pytest.raises(UsageError, match="not a list of roles"):
         parse_roles(text)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_fault_reads_back_as_it_was_written(text: str) -> None:
+def test_fault_text_parses_back_to_the_same_fault(text: str) -> None:
     assert parse_fault(fault_text(parse_fault(text))) == parse_fault(text)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_truth_is_what_was_asked_for(text: str) -> None:
+def test_truth_of_a_simulation_equals_the_requested_fault(text: str) -> None:
     made = simulate(plan(text, device="cuda" if text.startswith("throttle") else "cpu", checkpoint_every=4))
     kind, ranks, pp = TEXTS[text]
     (truth,) = made.truth
@@ -72,7 +72,7 @@ def test_the_truth_is_what_was_asked_for(text: str) -> None:
     assert parse_fault(told[0]["fault"]) == parse_fault(text)  # type: ignore[index]
 
 
-def test_two_faults_of_one_run_are_both_told() -> None:
+def test_truth_of_a_simulation_contains_both_of_its_faults() -> None:
     made = simulate(plan("slow:rank=5,factor=1.4", "stage:pp=1,factor=1.2,first_step=3,last_step=5"))
     assert [(one.kind, one.first_step, one.last_step) for one in made.truth] == [
         ("compute-straggler", 0, 11),
@@ -112,14 +112,14 @@ def test_two_faults_of_one_run_are_both_told() -> None:
         ("experts:factor=2", "need a run with experts"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_hint(text: str, words: str) -> None:
+def test_invalid_fault_is_rejected_with_a_hint(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as error:
         plan(text)
     assert error.value.hint
 
 
 @pytest.mark.parametrize("fsdp", [False, True])
-def test_a_longer_stage_is_longer_on_all_ranks_and_no_other_compute_is(fsdp: bool) -> None:
+def test_duration_fault_lengthens_only_its_own_stage_on_all_ranks(fsdp: bool) -> None:
     usual, longer = (
         simulate(plan(*faults, noise="none", fsdp=fsdp)).operations
         for faults in ((), ("duration:stage=optimizer,factor=1.5,first_step=6",))
@@ -130,14 +130,14 @@ def test_a_longer_stage_is_longer_on_all_ranks_and_no_other_compute_is(fsdp: boo
         assert ratio[6:] == pytest.approx(1.5 if stage is Stage.OPTIMIZER else 1.0, abs=1e-6)
 
 
-def test_a_network_that_nobody_uses_cannot_fail() -> None:
+def test_link_fault_is_rejected_when_no_rank_uses_the_network() -> None:
     with pytest.raises(UsageError, match="no rank uses"):
         plan("link:rank=1,factor=2", topology=Topology(tp=2))
     with pytest.raises(UsageError, match="no rank uses"):
         plan("link:rank=1,factor=2,axis=dp", topology=Topology(pp=2))
 
 
-def test_a_card_that_carries_nothing_cannot_flap() -> None:
+def test_flap_fault_is_rejected_when_the_nic_carries_no_traffic() -> None:
     for topology in (Topology(dp=4), Topology(pp=4)):
         with pytest.raises(UsageError, match="carries no traffic"):
             plan("flap:rank=1", topology=topology)
@@ -145,7 +145,7 @@ def test_a_card_that_carries_nothing_cannot_flap() -> None:
         plan("flap:rank=0", topology=Topology(pp=4), gpus_per_host=2)
 
 
-def test_a_gpu_cannot_be_held_down_where_nobody_computes_on_one() -> None:
+def test_throttle_fault_is_rejected_when_the_run_computes_on_the_cpu() -> None:
     with pytest.raises(UsageError, match="needs compute on the GPU"):
         plan("throttle:rank=5,factor=1.4", device="cpu")
 
@@ -161,6 +161,6 @@ def test_a_gpu_cannot_be_held_down_where_nobody_computes_on_one() -> None:
         ({"noise": "loud"}, "'loud'"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, object], words: str) -> None:
+def test_invalid_plan_is_rejected(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         plan(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Simulated runs: the same for the same seed, true to their dependencies, and faulty only where a fault sits."""
+"""Simulated runs: equal for the same seed, consistent with their dependencies, and changed only where a fault is."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_the_same_seed_makes_the_same_run() -> None:
     [Topology(dp=4, pp=4, tp=2), Topology(dp=3), Topology(pp=4, tp=2), Topology(tp=2), Topology(dp=2, pp=8, tp=1)],
 )
 @pytest.mark.parametrize("noise", ["none", "heavy"])
-def test_step_times_are_what_a_replay_of_the_operations_says(topology: Topology, noise: str) -> None:
+def test_step_times_equal_a_replay_of_the_operations(topology: Topology, noise: str) -> None:
     faults = ["link:rank=0,factor=3"] if topology.dp > 1 else []
     made = simulate(plan(*faults, topology=topology, noise=noise))
     run = replayed(made.operations, topology)
@@ -43,7 +43,7 @@ def test_step_times_are_what_a_replay_of_the_operations_says(topology: Topology,
     np.testing.assert_allclose(again_s, slowest_step_s(made), atol=1e-6, rtol=0)
 
 
-def test_step_times_of_an_interleaved_schedule_are_what_a_replay_says() -> None:
+def test_step_times_of_an_interleaved_schedule_equal_a_replay() -> None:
     topology = Topology(dp=2, pp=4)
     made = simulate(plan(topology=topology, num_chunks=3))
     run = replayed(made.operations, topology)
@@ -52,7 +52,7 @@ def test_step_times_of_an_interleaved_schedule_are_what_a_replay_says() -> None:
     np.testing.assert_allclose(again_s, slowest_step_s(made), atol=1e-6, rtol=0)
 
 
-def test_no_step_begins_before_all_have_ended_the_one_before() -> None:
+def test_no_step_begins_before_all_ranks_have_ended_the_previous_step() -> None:
     made = simulate(plan(noise="heavy", checkpoint_every=3)).operations
     first = np.min([np.where(one.present, one.start_ns, 2**62).min(axis=(1, 2)) for one in made.values()], axis=0)
     del made[Stage.CHECKPOINT_WRITE]  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def test_a_tensor_parallel_group_ends_its_computes_together_and_the_slow_rank_wa
     assert collective.shape[1] == made[COMPUTE[0]].present.shape[1] + made[COMPUTE[1]].present.shape[1]
 
 
-def test_processor_time_is_measured_on_cpus_alone() -> None:
+def test_cpu_time_is_recorded_only_for_computes_on_the_cpu() -> None:
     on_cpu, on_gpu = (simulate(plan(device=device)).operations for device in ("cpu", "cuda"))  # type: ignore[arg-type]
     for stage in COMPUTE:
         assert (on_gpu[stage].cpu_ns == -1).all()
@@ -105,7 +105,9 @@ def self_time(simulation: Simulation) -> np.ndarray:
         ("drift:ms=50", [], 1.0),
     ],
 )
-def test_a_fault_changes_the_work_of_its_ranks_alone(fault: str, ranks: range | list[int], factor: float) -> None:
+def test_fault_changes_only_the_compute_time_of_its_own_ranks(
+    fault: str, ranks: range | list[int], factor: float
+) -> None:
     healthy, faulty = simulate(plan(device="cpu")), simulate(plan(fault, device="cpu"))
     ratio = compute_time(faulty) / compute_time(healthy)
     others = np.setdiff1d(np.arange(16), ranks)
@@ -114,7 +116,7 @@ def test_a_fault_changes_the_work_of_its_ranks_alone(fault: str, ranks: range | 
 
 
 def shortest(simulation: Simulation, stage: Stage) -> np.ndarray:
-    """Shortest duration in each data-parallel group, [steps, groups]: its transfer; pp and tp count on."""
+    """Transfer time of each data-parallel group, [steps, groups]: the shortest duration. Groups are in pp, tp order."""
     duration = simulation.operations[stage].duration_ns[:, 0]
     return duration.reshape(len(duration), GRID.dp, -1).min(axis=1)
 
@@ -129,7 +131,7 @@ def test_a_slow_link_slows_the_transfers_of_its_groups_for_all_members() -> None
     assert (sends == [1_000_000, 4_000_000, 1_000_000]).all()
 
 
-def test_a_fault_of_some_steps_leaves_the_others_alone() -> None:
+def test_fault_with_first_and_last_step_changes_only_those_steps() -> None:
     healthy, faulty = (simulate(plan(*fault)) for fault in ((), ("slow:rank=5,factor=2,first_step=4,last_step=7",)))
     changed = np.flatnonzero(faulty.step_ns != healthy.step_ns)
     assert changed.tolist() == [4, 5, 6, 7]
@@ -145,7 +147,7 @@ def test_long_sequences_lengthen_forward_and_backward_on_all_pipeline_ranks_alik
     assert 0.3 < np.log(ratio[..., 0]).std() < 0.5
 
 
-def test_garbage_is_collected_inside_a_forward_that_gets_longer_by_it() -> None:
+def test_garbage_collection_lies_within_a_forward_and_lengthens_it_by_its_duration() -> None:
     healthy, faulty = simulate(plan(noise="none")), simulate(plan("gc:rank=6,every=3,ms=100", noise="none"))
     collections, forward = faulty.operations[Stage.GC], faulty.operations[Stage.FORWARD_COMPUTE]
     assert set(np.nonzero(collections.present)[2].tolist()) == {6} == set(faulty.truth[0].ranks)
@@ -157,7 +159,7 @@ def test_garbage_is_collected_inside_a_forward_that_gets_longer_by_it() -> None:
         assert abs(int(longer[0]) - (end - begin)) <= 2
 
 
-def test_launches_of_a_drifting_run_come_ever_later_with_compute_as_it_was() -> None:
+def test_drift_fault_delays_launches_more_and_more_without_changing_compute() -> None:
     made = simulate(plan("drift:ms=300", noise="none", num_steps=60))
     scatter = made.operations[Stage.GRADS_REDUCE_SCATTER].start_ns[:, 0].reshape(60, 4, 2, 2)
     late_ns = (scatter - scatter.min(axis=1, keepdims=True)).max(axis=1).mean(axis=(1, 2))
@@ -166,14 +168,14 @@ def test_launches_of_a_drifting_run_come_ever_later_with_compute_as_it_was() -> 
     assert np.ptp(made.operations[Stage.BACKWARD_COMPUTE].duration_ns) <= 2
 
 
-def test_a_flap_stops_the_run_for_seconds_in_as_many_steps_as_asked() -> None:
+def test_flap_fault_stalls_the_requested_number_of_steps_for_seconds() -> None:
     made = simulate(plan("flap:host=gpu-001,seconds=4,times=2", num_steps=30))
     assert (made.step_ns > 3e9).sum() == 2
     alone = simulate(plan("flap:rank=1,seconds=4", topology=Topology(pp=4), gpus_per_host=2, num_steps=30))
     assert (alone.step_ns > 3e9).sum() == 3
 
 
-def test_a_slow_writer_writes_longer_in_the_background() -> None:
+def test_checkpoint_fault_lengthens_the_background_write_of_its_rank() -> None:
     made = simulate(plan("checkpoint:rank=5,factor=3", noise="none", checkpoint_every=6, num_steps=18)).operations
     write = made[Stage.CHECKPOINT_WRITE]
     assert write.present.any(axis=(1, 2)).nonzero()[0].tolist() == [5, 11, 17]
@@ -184,7 +186,7 @@ def test_a_slow_writer_writes_longer_in_the_background() -> None:
     assert (snapshots[11, 0, 5] >= write.end_ns[5, 0, 5]).all()
 
 
-def test_data_comes_late_in_as_many_steps_as_asked_on_the_ranks_asked_for() -> None:
+def test_data_stall_fault_delays_the_requested_share_of_steps_on_its_rank_only() -> None:
     healthy, faulty = (
         simulate(plan(*fault, num_steps=20)) for fault in ((), ("data-stall:rank=3,seconds=2,share=0.3",))
     )
@@ -194,7 +196,7 @@ def test_data_comes_late_in_as_many_steps_as_asked_on_the_ranks_asked_for() -> N
     assert np.array_equal(faulty.step_ns > 2e9, late[:, 3] > 0)
 
 
-def test_a_throttled_rank_is_slow_by_fits_or_ever_more() -> None:
+def test_throttle_fault_slows_its_rank_in_waves_or_as_a_ramp() -> None:
     healthy = self_time(simulate(plan(num_steps=20)))
     waves, ramp = (
         self_time(simulate(plan(f"throttle:rank=5,factor=1.5,{shape}", num_steps=20))) / healthy
@@ -205,7 +207,7 @@ def test_a_throttled_rank_is_slow_by_fits_or_ever_more() -> None:
     np.testing.assert_allclose(np.delete(np.concatenate([waves, ramp]), 5, axis=1), 1.0, atol=1e-6)
 
 
-def test_a_loss_that_jumps_comes_back() -> None:
+def test_loss_returns_to_normal_after_a_loss_spike_fault() -> None:
     healthy, faulty = (simulate(plan(*fault, num_steps=40)).samples for fault in ((), ("loss:step=7,size=3",)))
     above = faulty["loss"].values - healthy["loss"].values
     assert (above[:7] == 0).all()
@@ -214,25 +216,25 @@ def test_a_loss_that_jumps_comes_back() -> None:
     assert faulty["gradient-norm"].values[7] > 2 * healthy["gradient-norm"].values[7]
 
 
-def test_a_loss_that_is_no_number_stays_none() -> None:
+def test_loss_stays_nan_from_the_step_of_a_nan_fault() -> None:
     loss = simulate(plan("loss:step=7,how=nan")).samples["loss"]
     assert np.isnan(loss.values).tolist() == [step >= 7 for step in range(12)]
 
 
-def test_communication_of_all_grows_in_a_decline() -> None:
+def test_decline_fault_lengthens_the_transfers_of_all_groups_in_every_step() -> None:
     made = simulate(plan("decline:factor=3", noise="none", num_steps=20))
     transfer = shortest(made, Stage.GRADS_REDUCE_SCATTER)
     assert (np.diff(transfer, axis=0) > 0).all()
     np.testing.assert_allclose(transfer[-1] / transfer[0], 3.0, rtol=1e-6)
 
 
-def test_planned_collections_are_on_all_ranks_at_the_end_of_each_step() -> None:
+def test_planned_garbage_collections_run_on_all_ranks_at_the_end_of_each_step() -> None:
     made = simulate(plan(collects_by_plan=True)).operations
     assert made[Stage.GC].present.all()
     assert (made[Stage.GC].start_ns[:, 0] >= made[Stage.BACKWARD_COMPUTE].end_ns.max(axis=1)).all()
 
 
-def test_hosts_stamp_by_clocks_of_their_own() -> None:
+def test_each_host_stamps_spans_with_its_own_clock() -> None:
     exact, off = (simulate(plan(clock_offset_ms=ms, clock_drift_ppm=ms * 10)) for ms in (0, 5))
     for stage, one in exact.operations.items():
         by = np.where(one.present, off.operations[stage].start_ns - one.start_ns, 0)
@@ -252,7 +254,7 @@ def test_a_healthy_run_yields_no_finding(seed: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_slow_rank_is_named_without_any_store(device: str) -> None:
+def test_diagnosis_names_the_slow_rank_of_a_simulation_without_a_store(device: str) -> None:
     made = simulate(plan("slow:rank=5,factor=1.3", device=device, num_steps=40))  # type: ignore[arg-type]
     found = diagnose_view(view(made)).findings
     assert [(finding.kind.value, tuple(finding.ranks)) for finding in found] == [
@@ -260,7 +262,7 @@ def test_a_slow_rank_is_named_without_any_store(device: str) -> None:
     ]
 
 
-def test_communication_is_of_the_classes_that_it_says() -> None:
+def test_simulation_has_exactly_the_expected_communication_stages() -> None:
     made = simulate(plan()).operations
     assert {stage for stage in made if stage.stage_class is StageClass.COMMUNICATION} == {
         *(Stage.FORWARD_SEND, Stage.FORWARD_RECV, Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, Stage.TP_ALL_REDUCE),
@@ -268,7 +270,7 @@ def test_communication_is_of_the_classes_that_it_says() -> None:
     }
 
 
-def test_collections_here_and_there_do_not_keep_a_run_from_being_replayed() -> None:
+def test_run_with_unplanned_garbage_collections_is_replayed_completely() -> None:
     made = simulate(plan("gc:every=3"))
     run = replayed(made.operations, made.plan.topology)
     assert run is not None

@@ -1,4 +1,4 @@
-"""Schedules: each microbatch once forward and once backward, in an order that can be, as idle as the formula says."""
+"""Schedules: each microbatch once forward and once backward, in a valid order, with the idle time of the formula."""
 
 import numpy as np
 import pytest
@@ -48,20 +48,20 @@ def test_every_microbatch_passes_every_chunk_once_forward_then_once_backward(sha
             assert place[Stage.FORWARD_COMPUTE, *one] < place[Stage.BACKWARD_COMPUTE, *one]
 
 
-def test_one_forward_one_backward_is_the_order_of_the_timeline() -> None:
+def test_one_forward_one_backward_schedule_has_the_order_of_the_timeline() -> None:
     assert text(0, layout(4, 1, 4)) == "F0 F1 F2 F3 B0 B1 B2 B3"
     assert text(1, layout(4, 1, 4)) == "F0 F1 F2 B0 F3 B1 B2 B3"
     assert text(3, layout(4, 1, 4)) == "F0 B0 F1 B1 F2 B2 F3 B3"
 
 
-def test_interleaved_is_the_order_of_the_timeline() -> None:
+def test_interleaved_schedule_has_the_order_of_the_timeline() -> None:
     assert text(0, layout(2, 2, 4)) == "F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 b2 b3 B2 B3"
     assert text(1, layout(2, 2, 4)) == "F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3"
 
 
 @pytest.mark.parametrize("shape", LAYOUTS)
-def test_the_pipeline_idles_as_long_as_the_formula_says(shape: tuple[int, int, int]) -> None:
-    """(pp - 1) / (chunks * microbatches) of the work, with equal durations and no transfers."""
+def test_pipeline_idle_time_equals_the_bubble_formula(shape: tuple[int, int, int]) -> None:
+    """The idle time is (pp - 1) / (chunks * microbatches) of the work, with equal durations and no transfers."""
     pp, num_chunks, num_microbatches = shape
     step_ns = simulate(
         plan(
@@ -78,7 +78,7 @@ def test_the_pipeline_idles_as_long_as_the_formula_says(shape: tuple[int, int, i
 
 
 @pytest.mark.parametrize(("pp", "num_chunks"), [(4, 1), (4, 3), (2, 2)])
-def test_nothing_begins_before_what_it_needs(pp: int, num_chunks: int) -> None:
+def test_no_operation_begins_before_its_dependencies_have_ended(pp: int, num_chunks: int) -> None:
     """receive -> compute -> send on a rank; a receive ends no earlier than its send began, and they end together."""
     topology = Topology(dp=2, pp=pp, tp=2)
     made = simulate(plan(topology=topology, noise="heavy", num_chunks=num_chunks, num_microbatches=8)).operations

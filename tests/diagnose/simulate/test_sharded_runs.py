@@ -1,4 +1,4 @@
-"""Simulated runs that shard their parameters, and those measured by a device."""
+"""Simulated runs that shard their parameters, and runs measured with a device clock."""
 
 import numpy as np
 import pytest
@@ -36,11 +36,13 @@ def test_the_members_of_a_shard_group_end_each_gather_together_and_name_their_gr
     assert (ends == ends[..., :1]).all()
     assert set(made.peer.ravel().tolist()) == {peer_of_mask(mask)}
     lasted = made.total_ns().mean(axis=0)
-    assert lasted[1] > 2 * lasted[3]  # 1 waits for 3 at every layer
+    assert lasted[1] > 2 * lasted[3]  # rank 1 waits for rank 3 at every layer
 
 
 @pytest.mark.parametrize(("prefetches", "least", "most"), [(True, 0.3, 1.0), (False, 0.0, 0.01)])
-def test_gathers_run_beside_work_only_where_they_are_prefetched(prefetches: bool, least: float, most: float) -> None:
+def test_gathers_overlap_with_compute_only_when_they_are_prefetched(
+    prefetches: bool, least: float, most: float
+) -> None:
     """Without noise: a layer is 5 ms of work, its gather 1.5 ms."""
     made = simulate(plan(topology=Topology(dp=4), fsdp=True, noise="none", prefetches=prefetches, num_steps=2))
     forward = made.operations[Stage.FORWARD_COMPUTE].duration_ns[0, 0, 0] / 1e6
@@ -48,7 +50,7 @@ def test_gathers_run_beside_work_only_where_they_are_prefetched(prefetches: bool
     assert least <= hidden <= most
 
 
-def test_on_a_device_the_host_issues_work_before_it_runs_and_after_its_step_began() -> None:
+def test_issue_time_lies_between_step_start_and_span_start_with_a_device_clock() -> None:
     rows = spans_table(sharded(clock="device")).to_pandas()
     device = rows[~rows.stage.isin([int(Stage.DATA_LOAD), int(Stage.STEP)])]
     begins = rows[rows.stage == int(Stage.STEP)].groupby(["rank", "step"]).start_ns.min()
@@ -59,7 +61,7 @@ def test_on_a_device_the_host_issues_work_before_it_runs_and_after_its_step_bega
     assert not spans_table(sharded()).column("issue_ns").to_numpy().any()
 
 
-def test_sharding_needs_somebody_to_share_with_and_a_device_clock_needs_a_device() -> None:
+def test_plan_rejects_sharding_without_an_axis_and_a_device_clock_on_the_cpu() -> None:
     with pytest.raises(UsageError, match="no axis to shard"):
         plan(topology=Topology(pp=2), fsdp=True)
     with pytest.raises(UsageError, match="does not work on the CPU"):

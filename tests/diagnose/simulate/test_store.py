@@ -1,4 +1,4 @@
-"""A simulation into a store and back: the same operations, and no word of the truth."""
+"""A simulation is stored and loaded: the operations are equal, and the truth is not stored."""
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,9 @@ def put(simulation: Simulation, store: Store) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize(("topology", "num_chunks"), [(Topology(dp=2, pp=4, tp=2), 1), (Topology(dp=3, pp=2), 2)])
-def test_what_is_stored_reads_back_as_it_was(store: Store, topology: Topology, num_chunks: int, device: str) -> None:
+def test_stored_simulation_loads_as_an_equal_view(
+    store: Store, topology: Topology, num_chunks: int, device: str
+) -> None:
     made = simulate(
         plan(
             *("slow:rank=1,factor=1.3", "gc:every=2"),
@@ -64,7 +66,7 @@ def test_what_is_stored_reads_back_as_it_was(store: Store, topology: Topology, n
 
 
 @pytest.mark.parametrize("roles", ["rollout=4,actor=4", ""], ids=["roles", "experts"])
-def test_roles_sizes_and_findings_of_a_stored_run_are_those_of_the_simulation(store: Store, roles: str) -> None:
+def test_stored_run_has_the_same_roles_sizes_and_findings_as_the_simulation(store: Store, roles: str) -> None:
     topology = Topology(dp=8) if roles else Topology.parse("dp=2,ep=4")
     fault = "tail:factor=3" if roles else "experts:factor=2"
     made = simulate(plan(fault, topology=topology, roles=parse_roles(roles), experts=not roles))
@@ -76,7 +78,7 @@ def test_roles_sizes_and_findings_of_a_stored_run_are_those_of_the_simulation(st
     assert diagnose_view(stored).findings == diagnose_view(direct).findings != ()
 
 
-def test_what_hosts_told_reads_back_as_it_was(store: Store) -> None:
+def test_host_events_and_host_samples_load_as_they_were_stored(store: Store) -> None:
     faults = ("flap:host=gpu-001,seconds=2", "throttle:rank=5,factor=1.5,period=4")
     made = simulate(plan(*faults, clock_offset_ms=3, clock_drift_ppm=20))
     put(made, store)
@@ -93,7 +95,7 @@ def test_what_hosts_told_reads_back_as_it_was(store: Store) -> None:
     assert stored.meta == direct.meta
 
 
-def test_spans_come_by_rank_numbered_in_order_of_time() -> None:
+def test_spans_of_each_rank_are_numbered_in_order_of_time() -> None:
     made = simulate(plan())
     spans = spans_table(made)
     assert spans.schema.equals(SPANS)
@@ -109,7 +111,7 @@ def test_spans_come_by_rank_numbered_in_order_of_time() -> None:
     assert (op_seq[stage == Stage.FORWARD_COMPUTE] == 0).all()
 
 
-def test_every_transfer_names_the_rank_that_names_it() -> None:
+def test_send_and_receive_of_a_transfer_name_each_other_as_peers() -> None:
     spans = spans_table(simulate(plan())).to_pylist()
     peers = {
         stage: {(row["rank"], row["peer"]) for row in spans if row["stage"] == stage}
@@ -119,7 +121,7 @@ def test_every_transfer_names_the_rank_that_names_it() -> None:
     assert (0, 2) in peers[Stage.FORWARD_SEND]
 
 
-def test_no_word_of_the_truth_is_stored(store: Store) -> None:
+def test_truth_of_a_simulation_is_not_stored(store: Store) -> None:
     put(simulate(plan("slow:rank=5,factor=1.4")), store)
     (row,) = StoreReader(store).read(Runs()).to_pylist()
     assert row["num_ranks"] == 16
@@ -128,14 +130,14 @@ def test_no_word_of_the_truth_is_stored(store: Store) -> None:
     assert store.query("SELECT count() AS rows FROM marks")["rows"][0].as_py() == 0
 
 
-def test_a_name_that_is_taken_is_refused(store: Store) -> None:
+def test_store_rejects_another_simulation_with_the_same_name(store: Store) -> None:
     put(simulate(plan()), store)
     with pytest.raises(TakenNameError):
         put(simulate(plan(seed=1)), store)
 
 
 class BreaksAt:
-    """A target that is cut off as one table goes in."""
+    """A target that fails when one table is written."""
 
     def __init__(self, store: Store, table: str) -> None:
         self._inner = StoreTarget(store)
@@ -150,7 +152,7 @@ class BreaksAt:
 
 
 @pytest.mark.parametrize("table", ["host_events", "host_samples", "samples", "ranks"])
-def test_what_is_cut_off_is_completed_by_the_same_again(store: Store, table: str) -> None:
+def test_interrupted_import_is_completed_by_importing_the_same_simulation_again(store: Store, table: str) -> None:
     made = simulate(plan("throttle:rank=5,factor=1.4"))
     with pytest.raises(UnreachableError):
         put_simulation(as_run(made), samples_table(made), BreaksAt(store, table))
@@ -170,7 +172,7 @@ def test_samples_have_the_columns_of_their_table() -> None:
 
 
 @pytest.mark.parametrize("clock", ["host", "device"])
-def test_a_sharded_run_reads_back_with_its_own_work_and_the_clock_of_its_computes(store: Store, clock: str) -> None:
+def test_stored_sharded_run_loads_with_the_same_compute_time_and_clock(store: Store, clock: str) -> None:
     made = simulate(plan("slow:rank=1,factor=1.3", fsdp=True, clock=clock))
     put(made, store)
     stored, direct = load_view(StoreReader(store), "simulated", 0), view(made)

@@ -1,4 +1,4 @@
-"""What a trace should hold, counted by the store itself."""
+"""The expected content of a trace, counted by the store."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ def _by_pair(window: Window, stage: Stage, *, sender: str, receiver: str) -> str
 
 
 def num_collective_arrows(store: Store, window: Window, topology: Topology) -> int:
-    """Of each collective of a whole group one less than it has members."""
+    """For each collective of a complete group: the number of its members minus one."""
     width = topology.pp * topology.tp
     along = {
         f"rank % {width}": (topology.dp, [9, 10, 11, 23]),

@@ -1,4 +1,4 @@
-"""Traces read back as their viewers do, into one shape whatever their form."""
+"""Reads traces back like their viewers. Both forms give the same records."""
 
 import gzip
 import json
@@ -59,12 +59,12 @@ class Opened:
 
 
 def cut_off(us: float) -> int:
-    """Nanoseconds as Perfetto makes them of Chrome's microseconds."""
+    """Nanoseconds as Perfetto computes them from Chrome's microseconds."""
     return int(us * 1000.0)
 
 
 def opened_json(path: Path) -> Opened:
-    """Of Chrome's JSON; ``.gz`` unpacked."""
+    """Read Chrome's JSON. ``.gz`` is unpacked."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     trace = Opened()
     leaves: dict[int, Slice] = {}
@@ -115,7 +115,7 @@ def _read_metadata(trace: Opened, event: dict[str, Any]) -> None:
 
 
 def opened_protobuf(path: Path) -> Opened:
-    """Of Perfetto's protobuf."""
+    """Read Perfetto's protobuf."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos  # noqa: PLC0415 - an optional extra
 
     packets = protos.Trace.FromString(path.read_bytes()).packet

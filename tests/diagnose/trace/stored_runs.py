@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from diagnose.simulate.run import simulate
 from diagnose.simulate.store import as_run, put_simulation, samples_table
-from telemetry.clocks.windows import estimate_newest
+from telemetry.clocks.align_evidence import HostClock
+from telemetry.clocks.stored_evidence import Window
+from telemetry.clocks.windows import Estimate, estimate_newest
 from telemetry.imports.write import StoreTarget
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store, StoreReader
@@ -24,9 +26,16 @@ def put(store: Store, name: str, **more: object) -> None:
 
 
 def estimate(store: Store, run: str) -> None:
-    """The clocks of its hosts, as a collector would."""
+    """Estimate the clocks of its hosts, like a collector."""
     for one in estimate_newest(StoreReader(store), run, 0, last_step=11):
         insert(store, "host_clocks", one.rows(estimated_ns=1), run_id=run)
+
+
+def refuse(store: Store, run: str, last_step: int) -> None:
+    """Store that the clocks of its four hosts could not be estimated in steps 0 to ``last_step``."""
+    window = Window(run_id=run, attempt=0, first_step=0, last_step=last_step, first_ns=0, last_ns=0)
+    clocks = tuple(HostClock(host=f"gpu-00{number}", reference="gpu-000") for number in range(4))
+    insert(store, "host_clocks", Estimate(window=window, clocks=clocks).rows(estimated_ns=1), run_id=run)
 
 
 def put_by_hand(store: Store, run: str, spans: list[tuple[Stage | int, int, int, int]]) -> None:

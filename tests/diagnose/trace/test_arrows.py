@@ -1,4 +1,4 @@
-"""Who meets whom: the n-th with the n-th, nothing where a record is missing, and the last member in front."""
+"""Arrows from sends to their receives, and from the last member of a collective to the others."""
 
 from diagnose.model.operations import SpanColumns
 from diagnose.trace.survey import Arrows, collectives, transfers
@@ -21,7 +21,7 @@ def reduced(*starts_and_ends: tuple[int, int]) -> SpanColumns:
     return made_columns(*((rank, REDUCE, *times) for rank, times in enumerate(starts_and_ends)))
 
 
-def test_the_nth_send_meets_the_nth_receive_of_its_peer() -> None:
+def test_arrow_leads_from_the_nth_send_to_the_nth_receive_of_its_peer() -> None:
     spans = made_columns(
         (0, SEND, 0, 2), (0, SEND, 10, 12), (1, RECV, 1, 3), (1, RECV, 11, 13), (1, SEND, 14, 15), (2, RECV, 0, 16),
         peers=(1, 1, 0, 0, 2, 1),
@@ -29,19 +29,19 @@ def test_the_nth_send_meets_the_nth_receive_of_its_peer() -> None:
     assert drawn(transfers(spans, PIPELINE)) == [(0, 2), (1, 3), (4, 5)]
 
 
-def test_without_recorded_peers_the_neighbour_along_the_pipeline_is_meant() -> None:
+def test_peer_is_the_pipeline_neighbour_when_none_is_recorded() -> None:
     spans = made_columns((0, SEND, 0, 2), (1, RECV, 1, 3), (2, BACK_SEND, 4, 5), (1, BACK_RECV, 4, 6))
     assert drawn(transfers(spans, PIPELINE)) == [(0, 1), (2, 3)]
 
 
-def test_a_transfer_around_the_pipeline_goes_by_its_recorded_peer() -> None:
+def test_transfer_from_the_last_to_the_first_stage_needs_a_recorded_peer() -> None:
     spans = made_columns((2, SEND, 0, 2), (0, RECV, 1, 3), peers=(0, 2))
     assert drawn(transfers(spans, PIPELINE)) == [(0, 1)]
     nobody = made_columns((2, SEND, 0, 2), (0, RECV, 1, 3))
     assert drawn(transfers(nobody, PIPELINE)) == []
 
 
-def test_where_a_record_is_missing_no_arrow_of_that_pair_is_drawn() -> None:
+def test_no_arrow_of_a_pair_of_ranks_is_drawn_when_a_record_is_missing() -> None:
     spans = made_columns(
         (0, SEND, 0, 2), (0, SEND, 10, 12), (1, RECV, 11, 13), (1, SEND, 14, 15), (2, RECV, 0, 16),
         peers=(1, 1, 0, 2, 1),
@@ -49,17 +49,17 @@ def test_where_a_record_is_missing_no_arrow_of_that_pair_is_drawn() -> None:
     assert drawn(transfers(spans, PIPELINE)) == [(3, 4)]
 
 
-def test_the_member_that_entered_last_points_to_the_others() -> None:
+def test_arrows_lead_from_the_member_that_entered_last_to_the_others() -> None:
     assert drawn(collectives(reduced((0, 30), (20, 31), (5, 30)), REPLICAS, ("a", "a", "a"))) == [(1, 0), (1, 2)]
 
 
-def test_across_hosts_the_shortest_entered_last_whatever_the_stamps_say() -> None:
+def test_member_with_the_shortest_span_entered_last_when_hosts_differ() -> None:
     spans = reduced((0, 30), (20, 50), (5, 15))
     assert drawn(collectives(spans, REPLICAS, ("a", "a", "b"))) == [(2, 0), (2, 1)]
     assert drawn(collectives(spans, REPLICAS, ("", "", ""))) == [(2, 0), (2, 1)]
 
 
-def test_collectives_are_told_apart_by_their_number_in_the_step() -> None:
+def test_collectives_are_distinguished_by_their_number_in_the_step() -> None:
     spans = made_columns(
         (0, REDUCE, 0, 9), (0, REDUCE, 10, 19), (1, REDUCE, 1, 9), (1, REDUCE, 8, 19), (2, REDUCE, 0, 9),
         (2, REDUCE, 11, 19),
@@ -67,13 +67,13 @@ def test_collectives_are_told_apart_by_their_number_in_the_step() -> None:
     assert drawn(collectives(spans, REPLICAS, ("a",) * 3)) == [(2, 0), (2, 4), (5, 1), (5, 3)]
 
 
-def test_of_a_group_that_is_not_whole_nothing_is_drawn() -> None:
+def test_no_arrow_is_drawn_for_an_incomplete_group() -> None:
     assert drawn(collectives(reduced((0, 30), (20, 30)), REPLICAS, ("a",) * 3)) == []
     uneven = made_columns((0, REDUCE, 0, 9), (0, REDUCE, 10, 19), (1, REDUCE, 1, 9), (2, REDUCE, 0, 9))
     assert drawn(collectives(uneven, REPLICAS, ("a",) * 3)) == []
 
 
-def test_groups_lie_along_their_axis() -> None:
+def test_arrows_of_a_collective_stay_in_the_groups_along_its_axis() -> None:
     grid = Topology(dp=2, pp=2, tp=2)
     tensor = made_columns(*((rank, Stage.TP_ALL_GATHER, rank, 20) for rank in range(8)))
     assert drawn(collectives(tensor, grid, ("a",) * 8)) == [(1, 0), (3, 2), (5, 4), (7, 6)]
@@ -81,16 +81,11 @@ def test_groups_lie_along_their_axis() -> None:
     assert drawn(collectives(data, grid, ("a",) * 8)) == [(4, 0), (5, 1), (6, 2), (7, 3)]
 
 
-def test_the_embedding_is_reduced_between_both_ends_of_a_pipeline() -> None:
+def test_embedding_all_reduce_joins_the_first_and_last_stage_of_a_pipeline() -> None:
     spans = made_columns((0, Stage.EMBEDDING_GRADS_ALL_REDUCE, 0, 9), (2, Stage.EMBEDDING_GRADS_ALL_REDUCE, 3, 9))
     assert drawn(collectives(spans, PIPELINE, ("a",) * 3)) == [(1, 0)]
 
 
-def test_steps_are_kept_apart() -> None:
-    first, second = reduced((0, 9), (1, 9), (2, 9)), reduced((10, 19), (12, 19), (11, 19))
-    assert len(collectives(first, REPLICAS, ("a",) * 3)) == len(collectives(second, REPLICAS, ("a",) * 3)) == 2
-
-
-def test_no_spans_no_arrows() -> None:
+def test_no_arrow_is_drawn_without_spans() -> None:
     nothing = made_columns()
     assert len(transfers(nothing, PIPELINE)) == len(collectives(nothing, PIPELINE, ("a",) * 3)) == 0

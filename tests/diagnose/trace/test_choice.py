@@ -1,4 +1,4 @@
-"""Which steps and ranks become a trace, and which are too many."""
+"""The choice of steps and ranks for a trace, and its limits."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stores.interface import Store, StoreReader
 
 
-def test_a_very_large_run_gives_fewer_of_its_newest_steps(store: Store) -> None:
+def test_trace_of_a_very_large_run_has_only_its_newest_steps(store: Store) -> None:
     reader = StoreReader(store)
     all_steps = choose(reader, "single", 0)
     a_third = choose(reader, "single", 0, max_spans=all_steps.num_spans // 3)
@@ -16,7 +16,7 @@ def test_a_very_large_run_gives_fewer_of_its_newest_steps(store: Store) -> None:
     assert a_third.num_spans <= all_steps.num_spans // 3
 
 
-def test_a_window_that_is_too_large_is_refused_with_one_that_fits(store: Store) -> None:
+def test_too_large_window_is_rejected_with_a_window_that_fits(store: Store) -> None:
     reader = StoreReader(store)
     window = StepWindow(first_step=2, last_step=11)
     limit = choose(reader, "single", 0, window=window).num_spans // 2
@@ -38,12 +38,14 @@ def test_a_window_that_is_too_large_is_refused_with_one_that_fits(store: Store) 
         ({"window": StepWindow(first_step=50, last_step=60)}, "steps 0 to 11"),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(store: Store, chosen: dict[str, object], words: str) -> None:
+def test_unknown_rank_host_or_step_is_rejected_with_the_valid_ones(
+    store: Store, chosen: dict[str, object], words: str
+) -> None:
     with pytest.raises(UsageError) as raised:
         choose(StoreReader(store), "single", 0, **chosen)
     assert words in str(raised.value)
 
 
-def test_a_run_whose_ranks_never_reported_is_refused(store: Store) -> None:
+def test_run_without_ranks_is_rejected(store: Store) -> None:
     with pytest.raises(UnknownRunError):
         choose(StoreReader(store), "nobody", 0)

@@ -1,8 +1,9 @@
-"""Runs out of a store into a file and back: every span once, to the nanosecond, with its arrows."""
+"""Traces exported from a store and read back: every span once, exact to the nanosecond, with its arrows."""
 
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,13 +33,22 @@ def exported(store: Store, run: str, folder: Path, form: Format, **chosen: objec
     return written, OPENERS[form](path)
 
 
+Exports = Callable[[str, Format], tuple[Written, Opened]]
+
+
+@pytest.fixture(scope="module")
+def exports(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Exports:
+    """A run as it is exported without options. Each run and form is exported and opened once."""
+    return cache(lambda run, form: exported(store, run, tmp_path_factory.mktemp(run), form))
+
+
 def stored(store: Store, run: str, first_step: int, last_step: int) -> pa.Table:
     asked = Spans(run_id=run, attempt=0, first_step=first_step, last_step=last_step)
     return StoreReader(store).read(asked)
 
 
 def keys(trace: Opened) -> Counter[tuple[object, ...]]:
-    """Every slice: rank, stage, start, duration, and what is told of it; starts since the earliest."""
+    """Every slice as rank, stage, start, duration and arguments. Starts count from the earliest start."""
     first = min(one.start_ns for one in trace.slices)
     return Counter(
         (one.pid - 1, one.name, one.start_ns - first, one.duration_ns, tuple(sorted(one.words.items())))
@@ -63,10 +73,10 @@ def expected(rows: pa.Table) -> Counter[tuple[object, ...]]:
 
 @EACH_FORM
 @pytest.mark.parametrize(("run", "topology"), [("single", GRID), ("chunks", WIDE)])
-def test_every_span_is_a_slice_to_the_nanosecond(
-    store: Store, run: str, topology: Topology, form: Format, tmp_path: Path
+def test_every_span_is_exported_as_a_slice_exact_to_the_nanosecond(
+    store: Store, exports: Exports, run: str, topology: Topology, form: Format
 ) -> None:
-    written, trace = exported(store, run, tmp_path, form)
+    written, trace = exports(run, form)
     window = Window(run=run, first_step=2, last_step=11)
     assert (written.first_step, written.last_step) == (2, 11)
     assert written.spans == len(trace.slices) == num_spans(store, window)
@@ -76,10 +86,10 @@ def test_every_span_is_a_slice_to_the_nanosecond(
 
 @EACH_FORM
 @pytest.mark.parametrize(("run", "topology"), [("single", GRID), ("chunks", WIDE)])
-def test_arrows_are_those_that_the_store_counts(
-    store: Store, run: str, topology: Topology, form: Format, tmp_path: Path
+def test_exported_arrows_match_the_counts_of_the_store(
+    store: Store, exports: Exports, run: str, topology: Topology, form: Format
 ) -> None:
-    written, trace = exported(store, run, tmp_path, form)
+    written, trace = exports(run, form)
     window = Window(run=run, first_step=2, last_step=11)
     assert written.transfers == num_transfers(store, window) > 0
     assert written.collectives == num_collective_arrows(store, window, topology) > 0
@@ -94,16 +104,16 @@ def test_arrows_are_those_that_the_store_counts(
 
 
 @EACH_FORM
-def test_wall_time_is_kept(store: Store, form: Format, tmp_path: Path) -> None:
-    _, trace = exported(store, "single", tmp_path, form)
+def test_trace_keeps_wall_time(store: Store, exports: Exports, form: Format) -> None:
+    _, trace = exports("single", form)
     first_ns = min(stored(store, "single", 2, 11)["start_ns"].to_pylist())
     begins_ns = {Format.JSON: 0, Format.PROTOBUF: first_ns}
     assert (trace.first_ns, min(one.start_ns for one in trace.slices)) == (first_ns, begins_ns[form])
 
 
-def test_both_forms_say_the_same(store: Store, tmp_path: Path) -> None:
-    _, json_trace = exported(store, "single", tmp_path, Format.JSON)
-    _, protobuf = exported(store, "single", tmp_path, Format.PROTOBUF)
+def test_json_and_protobuf_traces_have_the_same_content(exports: Exports) -> None:
+    _, json_trace = exports("single", Format.JSON)
+    _, protobuf = exports("single", Format.PROTOBUF)
     assert keys(json_trace) == keys(protobuf)
     assert json_trace.processes == protobuf.processes
     assert json_trace.threads == protobuf.threads
@@ -115,8 +125,8 @@ def test_both_forms_say_the_same(store: Store, tmp_path: Path) -> None:
 
 
 @EACH_FORM
-def test_tracks_are_named_after_ranks_and_streams(store: Store, form: Format, tmp_path: Path) -> None:
-    _, trace = exported(store, "single", tmp_path, form)
+def test_tracks_are_named_after_ranks_and_streams(exports: Exports, form: Format) -> None:
+    _, trace = exports("single", form)
     assert trace.processes[6] == "rank 5 · gpu-000 · dp1 pp0 tp1"
     assert {name for pid, name in trace.threads.values() if pid == 6} >= {"host", "compute", "pp-forward", "dp"}
     categories = {one.name: one.category for one in trace.slices}
@@ -126,7 +136,9 @@ def test_tracks_are_named_after_ranks_and_streams(store: Store, form: Format, tm
 
 
 @EACH_FORM
-def test_samples_are_counters_and_a_loss_that_is_no_number_is_told(store: Store, form: Format, tmp_path: Path) -> None:
+def test_samples_are_exported_as_counters_and_a_nan_loss_as_an_instant(
+    store: Store, form: Format, tmp_path: Path
+) -> None:
     values = [2.5, math.nan, 2.25]
     rows = [
         {"rank": 0, "seq": step, "step": step, "at_ns": 1000 + step, "metric": "loss", "value": value}
@@ -142,7 +154,7 @@ def test_samples_are_counters_and_a_loss_that_is_no_number_is_told(store: Store,
 
 
 @EACH_FORM
-def test_marks_are_instants_of_their_rank(store: Store, form: Format, tmp_path: Path) -> None:
+def test_marks_are_exported_as_instants_of_their_rank(store: Store, form: Format, tmp_path: Path) -> None:
     run = f"marks-{form}"
     mark = {"rank": 0, "seq": 9, "step": 1, "at_ns": 1005, "name": "restart", "text": 'a "quoted" word\n'}
     insert(store, "marks", made("marks", [mark, mark | {"seq": 10, "step": 7}]), run_id=run)
@@ -154,7 +166,7 @@ def test_marks_are_instants_of_their_rank(store: Store, form: Format, tmp_path: 
 
 
 @EACH_FORM
-def test_spans_that_overlap_lie_side_by_side(store: Store, form: Format, tmp_path: Path) -> None:
+def test_overlapping_spans_are_drawn_on_separate_tracks(store: Store, form: Format, tmp_path: Path) -> None:
     run = f"overlaps-{form}"
     put_by_hand(store, run, [(Stage.PARAMS_ALL_GATHER, 0, 100, 0), (Stage.PARAMS_ALL_GATHER, 50, 100, 0)])
     _, trace = exported(store, run, tmp_path, form)
@@ -166,9 +178,7 @@ def test_spans_that_overlap_lie_side_by_side(store: Store, form: Format, tmp_pat
 
 
 @EACH_FORM
-def test_a_span_of_no_length_and_a_stage_of_a_newer_version_are_drawn(
-    store: Store, form: Format, tmp_path: Path
-) -> None:
+def test_zero_length_span_and_stage_of_a_newer_version_are_drawn(store: Store, form: Format, tmp_path: Path) -> None:
     run = f"odd-{form}"
     put_by_hand(store, run, [(Stage.STEP, 0, 100, 0), (Stage.GC, 40, 0, 0), (200, 10, 5, 0)])
     _, trace = exported(store, run, tmp_path, form)
@@ -178,8 +188,11 @@ def test_a_span_of_no_length_and_a_stage_of_a_newer_version_are_drawn(
 
 
 @EACH_FORM
-def test_hosts_are_drawn_on_one_clock(store: Store, form: Format, tmp_path: Path) -> None:
-    """Clocks seconds apart: a receive ends after its send begins all the same, and members of a collective overlap."""
+def test_spans_of_all_hosts_are_drawn_on_one_clock(store: Store, form: Format, tmp_path: Path) -> None:
+    """The host clocks are seconds apart.
+
+    In the trace, a receive ends after its send begins, and members of a collective overlap.
+    """
     written, trace = exported(store, "apart", tmp_path, form)
     assert (written.alignment.num_hosts, written.alignment.unaligned, written.left_out) == (4, (), 0)
     assert 0 < written.alignment.bound_ns < SECOND_NS // 100
@@ -192,9 +205,7 @@ def test_hosts_are_drawn_on_one_clock(store: Store, form: Format, tmp_path: Path
     trace.check_nesting()
 
 
-def test_what_a_drifting_clock_recorded_is_kept_beside_what_the_reference_would_have(
-    store: Store, tmp_path: Path
-) -> None:
+def test_recorded_duration_is_kept_beside_the_duration_corrected_for_clock_drift(store: Store, tmp_path: Path) -> None:
     _, trace = exported(store, "apart", tmp_path, Format.PROTOBUF)
     recorded = sorted(one.words.get("recorded_ns", one.duration_ns) for one in trace.slices)
     assert recorded == sorted(stored(store, "apart", 2, 11)["duration_ns"].to_pylist())
@@ -204,7 +215,7 @@ def test_what_a_drifting_clock_recorded_is_kept_beside_what_the_reference_would_
 
 
 @EACH_FORM
-def test_hosts_of_which_nothing_is_known_are_told_and_keep_their_stamps(
+def test_hosts_without_a_clock_estimate_are_reported_and_keep_their_stamps(
     store: Store, form: Format, tmp_path: Path
 ) -> None:
     written, trace = exported(store, "blind", tmp_path, form)
@@ -219,7 +230,14 @@ def test_hosts_of_which_nothing_is_known_are_told_and_keep_their_stamps(
     assert (about["run"], about["arrows omitted"]) == ("blind", written.left_out)
 
 
-def test_ranks_and_hosts_are_chosen(store: Store, tmp_path: Path) -> None:
+def test_clocks_that_no_collector_stored_are_estimated(store: Store, tmp_path: Path) -> None:
+    by_collector, _ = exported(store, "apart", tmp_path, Format.JSON)
+    estimated, _ = exported(store, "unwatched", tmp_path, Format.JSON)
+    assert estimated.alignment == by_collector.alignment
+    assert estimated.alignment.unaligned == ()
+
+
+def test_trace_contains_only_the_chosen_ranks_and_hosts(store: Store, tmp_path: Path) -> None:
     written, trace = exported(store, "apart", tmp_path, Format.JSON, ranks="0-1,6", hosts=["gpu-003"])
     assert written.ranks == [6]
     assert {one.pid for one in trace.slices} == {7}
@@ -229,14 +247,14 @@ def test_ranks_and_hosts_are_chosen(store: Store, tmp_path: Path) -> None:
     assert (host.alignment.num_hosts, host.alignment.unaligned, host.left_out) == (1, (), 0)
 
 
-def test_a_window_is_cut_at_both_ends(store: Store, tmp_path: Path) -> None:
+def test_trace_contains_only_the_steps_of_the_window(store: Store, tmp_path: Path) -> None:
     window = StepWindow(first_step=3, last_step=4)
     written, trace = exported(store, "single", tmp_path, Format.JSON, window=window)
     assert {one.words["step"] for one in trace.slices} == {3, 4}
     assert (written.first_step, written.last_step) == (3, 4)
 
 
-def test_a_step_that_nobody_has_finished_is_part_of_the_newest(store: Store, tmp_path: Path) -> None:
+def test_unfinished_step_is_exported_with_the_newest_steps(store: Store, tmp_path: Path) -> None:
     put_by_hand(store, "stuck", [(Stage.STEP, 0, 100, 0), (Stage.FORWARD_COMPUTE, 110, 5, 1)])
     written, trace = exported(store, "stuck", tmp_path, Format.JSON)
     assert (written.last_step, len(trace.slices)) == (1, 2)

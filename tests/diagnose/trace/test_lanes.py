@@ -24,11 +24,11 @@ def test_a_slice_inside_another_shares_its_lane() -> None:
     assert lanes((0, 30), (0, 10), (10, 20), (12, 14), (30, 31)) == [0, 0, 0, 0, 0]
 
 
-def test_a_slice_that_ends_after_the_one_it_begins_in_takes_another_lane() -> None:
+def test_partially_overlapping_slice_takes_another_lane() -> None:
     assert lanes((0, 10), (5, 15), (6, 9), (12, 20)) == [0, 1, 0, 0]
 
 
-def test_where_nothing_nests_a_slice_inside_another_takes_another_lane() -> None:
+def test_slice_inside_another_takes_another_lane_when_slices_do_not_nest() -> None:
     assert lanes((0, 30), (0, 10), (10, 20), (30, 31), nests=False) == [0, 1, 1, 0]
 
 

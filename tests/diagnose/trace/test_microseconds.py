@@ -1,4 +1,4 @@
-"""Every reader gets the nanosecond back."""
+"""Microseconds in JSON traces: every reader gets the exact nanosecond."""
 
 import json
 import math
@@ -22,7 +22,7 @@ def by_digits(text: str) -> float:
 
 
 @given(st.lists(st.integers(0, SIX_DAYS_NS), min_size=1))
-def test_whoever_rounds_and_whoever_cuts_off_reads_the_same_nanosecond(stamps: list[int]) -> None:
+def test_rounding_and_truncating_readers_get_the_same_nanosecond(stamps: list[int]) -> None:
     for at_ns, us in zip(stamps, microseconds(np.array(stamps, dtype=np.int64)), strict=True):
         text = json.dumps(us)
         read = json.loads(text)
@@ -31,13 +31,13 @@ def test_whoever_rounds_and_whoever_cuts_off_reads_the_same_nanosecond(stamps: l
             assert int(by_digits(text) * 1000.0) == at_ns
 
 
-def test_every_fraction_of_a_microsecond_survives() -> None:
+def test_microseconds_keep_every_nanosecond() -> None:
     stamps = np.arange(0, 3_000_000, dtype=np.int64) + 86_399_999_000_000
     read = np.array(microseconds(stamps))
     np.testing.assert_array_equal((read * 1000.0).astype(np.int64), stamps)
     np.testing.assert_array_equal(np.rint(read * 1000.0).astype(np.int64), stamps)
 
 
-def test_a_plain_number_stays_plain() -> None:
+def test_microseconds_without_rounding_error_are_not_adjusted() -> None:
     assert microseconds(np.array([0, 1500, 2_000_250])) == [0.0, 1.5, 2000.25]
     assert math.floor(microseconds(np.array([1001]))[0] * 1000.0) == 1001

@@ -1,4 +1,4 @@
-"""A file is there whole or not at all."""
+"""A file is written completely or not at all."""
 
 import gzip
 import os
@@ -34,7 +34,7 @@ def write(path: Path, content: bytes, interruption: BaseException | None = None)
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_what_is_written_is_there_when_the_block_ends(name: str, tmp_path: Path) -> None:
+def test_file_appears_with_its_whole_content_when_the_block_ends(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     with whole_file(path) as file:
         file.write(b"whole")
@@ -45,7 +45,7 @@ def test_what_is_written_is_there_when_the_block_ends(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(name: str, tmp_path: Path) -> None:
+def test_full_disk_keeps_the_old_file_and_leaves_no_other_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text("old")
     with little_room(), pytest.raises(UsageError) as raised:
@@ -56,20 +56,20 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_a_disk_that_is_full_only_at_the_end_is_noticed(name: str, tmp_path: Path) -> None:
-    """What a buffer still holds fails when the file is closed."""
+def test_full_disk_on_close_raises_an_error_and_leaves_no_file(name: str, tmp_path: Path) -> None:
+    """The rest in the buffer cannot be written when the file is closed."""
     with little_room(), pytest.raises(UsageError):
         write(tmp_path / name, os.urandom(2 * ROOM_BYTES))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_interrupts_it_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_write_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "trace.json.gz", b"half", KeyboardInterrupt())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_path_raises_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         write(tmp_path / "nowhere" / "trace.json", b"no such folder")
     with pytest.raises(UsageError):
@@ -77,7 +77,7 @@ def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+def test_path_that_is_not_a_regular_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(path := tmp_path / "fifo")
     with pytest.raises(UsageError, match="not a regular file"):
         write(path, b"x")

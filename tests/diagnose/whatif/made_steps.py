@@ -1,4 +1,4 @@
-"""Small pipelines with round numbers, so that a test can do the sums in its head."""
+"""Small pipelines with round numbers. Expected values can be calculated by hand."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ SECOND = 1_000_000_000
 
 
 def one_stage(begin_s: np.ndarray, duration_s: np.ndarray) -> Operations:
-    """Operations from seconds, [steps, occurrences, ranks]; a negative duration: none."""
+    """Operations from seconds, [steps, occurrences, ranks]. A negative duration means no operation."""
     present = duration_s >= 0
     shape = begin_s.shape
     numbers = np.broadcast_to(np.arange(shape[1])[None, :, None], shape)
@@ -27,7 +27,7 @@ def one_stage(begin_s: np.ndarray, duration_s: np.ndarray) -> Operations:
 
 
 def data_parallel(work_s: list[list[float]], *, transfer_s: float = 0.0) -> tuple[Mapping[Stage, Operations], Topology]:
-    """One forward a step on each dp rank ([steps][ranks] seconds), then gradients that meet: who is early waits."""
+    """One forward per step on each dp rank ([steps][ranks] seconds), then a gradient collective: early ranks wait."""
     work = np.array(work_s)[:, None, :]
     latest = work.max(axis=2, keepdims=True)
     return {

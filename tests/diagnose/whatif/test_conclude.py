@@ -1,4 +1,4 @@
-"""From a replay to findings: their price, and when nothing is concluded."""
+"""From a replay to findings: their cost, and the cases without a conclusion."""
 
 from dataclasses import replace
 
@@ -24,14 +24,14 @@ def _view(*faults: str, **settings: object) -> RunView:
     return view(simulate(SimulatedRun(**settings)))  # type: ignore[arg-type]
 
 
-def test_a_slow_rank_is_priced_by_what_its_peers_would_have_taken() -> None:
+def test_cost_of_a_slow_rank_equals_the_time_lost_to_a_healthy_run() -> None:
     slow, healthy = _view("slow:rank=11,factor=1.5", noise=SILENT), _view(noise=SILENT)
     (finding,) = conclude(slow).report.findings
     assert (finding.kind, finding.ranks) == (Kind.COMPUTE_STRAGGLER, [11])
     assert finding.seconds_lost == pytest.approx((slow.step_ns - healthy.step_ns).sum() / 1e9, rel=0.01)
 
 
-def test_ranks_that_wait_for_a_slow_one_in_an_exchange_of_experts_cost_nothing() -> None:
+def test_only_the_slow_rank_has_a_cost_when_other_ranks_wait_in_an_expert_exchange() -> None:
     experts = {"topology": Topology.parse("dp=2,ep=4"), "experts": True, "num_microbatches": 4, "num_steps": 10}
     slow, healthy = (_view(*faults, noise=SILENT, **experts) for faults in (["slow:rank=5,factor=1.5"], []))
     found = conclude(slow)
@@ -44,7 +44,7 @@ def test_ranks_that_wait_for_a_slow_one_in_an_exchange_of_experts_cost_nothing()
 
 
 @pytest.mark.parametrize("factor", [1.16, 1.40, 2.03])
-def test_the_slowdown_of_a_job_is_what_was_done_to_it(factor: float) -> None:
+def test_slowdown_of_a_job_equals_the_factor_of_its_slow_replica(factor: float) -> None:
     """All of one replica is slow, so the job is as slow as that replica."""
     faults = [f"slow:rank={rank},factor={factor}" for rank in range(8)]
     slow, healthy = conclude(_view(*faults)), conclude(_view())
@@ -54,7 +54,7 @@ def test_the_slowdown_of_a_job_is_what_was_done_to_it(factor: float) -> None:
     assert slow.figures.by_dp.argmax() == 0
 
 
-def test_clocks_that_disagree_change_no_figure() -> None:
+def test_clock_offsets_between_hosts_do_not_change_the_slowdown() -> None:
     exact, skewed = (conclude(_view("slow:rank=11,factor=1.5", clock_offset_ms=ms)) for ms in (0.0, 50.0))
     assert exact.figures is not None
     assert skewed.figures is not None
@@ -62,13 +62,13 @@ def test_clocks_that_disagree_change_no_figure() -> None:
     assert skewed.figures.by_pp == pytest.approx(exact.figures.by_pp, rel=0.01)
 
 
-def test_collections_planned_together_would_gain_what_they_cost_apart() -> None:
+def test_what_if_reports_a_gain_for_planned_garbage_collection() -> None:
     told = conclude(_view("gc:every=3,ms=400"))
     (planned,) = (fix for fix in told.fixes if "garbage collection" in fix.change)
     assert planned.share > 0.05
 
 
-def test_a_share_that_rounds_to_zero_has_no_sign() -> None:
+def test_share_that_rounds_to_zero_is_printed_without_a_sign() -> None:
     told = conclude(_view("slow:rank=11,factor=1.5"))
     assert told.figures is not None
     console = Console(width=300)
@@ -77,7 +77,7 @@ def test_a_share_that_rounds_to_zero_has_no_sign() -> None:
     assert "explain 0% of the slowdown, the last pipeline stage 0%" in printed.get()
 
 
-def test_nothing_is_concluded_from_a_replay_that_misses_the_measured_steps() -> None:
+def test_what_if_reports_insufficient_evidence_when_the_replay_misses_the_measured_steps() -> None:
     seen = _view("slow:rank=11,factor=1.5")
     told = conclude(replace(seen, step_ns=seen.step_ns * 1.1))
     assert [finding.kind for finding in told.report.findings] == [Kind.INSUFFICIENT_EVIDENCE, Kind.COMPUTE_STRAGGLER]
@@ -89,7 +89,7 @@ def test_nothing_is_concluded_from_a_replay_that_misses_the_measured_steps() -> 
     assert told.figures is not None
 
 
-def test_without_operations_it_says_what_it_would_need() -> None:
+def test_what_if_reports_insufficient_evidence_without_operations() -> None:
     told = conclude(replace(_view(), operations={}))
     assert told.figures is None
     assert not told.holds
@@ -100,13 +100,21 @@ def test_without_operations_it_says_what_it_would_need() -> None:
     assert answer["findings"][0]["summary"].startswith("no what-if: ")
 
 
-def test_a_single_rank_is_replayed_alone() -> None:
+def test_run_with_a_single_rank_is_replayed() -> None:
     told = conclude(view(simulate(SimulatedRun(topology=Topology(dp=1), num_microbatches=4))))
     assert told.figures is not None
     assert told.figures.by_worker.shape == (1, 1)
 
 
-def test_what_would_gain_less_than_nothing_is_told_as_no_gain() -> None:
+def test_fix_of_a_finding_that_covers_only_some_steps_names_these_steps() -> None:
+    told = conclude(_view("slow:rank=11,factor=1.5,last_step=29", noise=SILENT, num_steps=40))
+    fix, *others = told.fixes
+    assert fix.in_words == "rank 11 like its peers, steps 0 to 29"
+    assert whatif_object(told)["what_if"][0]["window"] == {"first_step": 0, "last_step": 29}
+    assert [other.window for other in others] == [None] * len(others)
+
+
+def test_fix_with_a_negative_gain_is_printed_as_none() -> None:
     told = conclude(_view("slow:rank=11,factor=1.5", noise=SILENT))
     loss = Fix(change="balanced pipeline stages", saved_s=-0.42, share=-0.013)
     console = Console(width=120)

@@ -31,7 +31,7 @@ def lost_s(faulty: RunView, healthy: RunView) -> float:
 
 
 def gain(rank: int) -> Fix:
-    """Of five steps in which rank 3 takes eight seconds and the others four."""
+    """The gain of fixing ``rank`` in five steps. Rank 3 takes eight seconds, the other ranks take four."""
     operations, topology = data_parallel([[4.0, 4.0, 4.0, 8.0]] * 5)
     seen = RunView(
         run_id="made",
@@ -49,7 +49,7 @@ def gain(rank: int) -> Fix:
     return replay.saved(change)
 
 
-def test_a_slow_rank_costs_what_its_peers_wait_for_it() -> None:
+def test_cost_of_a_slow_rank_equals_the_wait_of_its_peers() -> None:
     assert gain(3).saved_s == pytest.approx(5 * 4.0)
 
 
@@ -67,7 +67,7 @@ def test_a_rank_that_only_waits_costs_nothing() -> None:
     ],
     ids=["a rank", "a rank since step 20", "both ranks of a tensor-parallel group", "a throttled rank"],
 )
-def test_the_cost_is_the_time_that_the_job_lost(faults: list[str], ranks: list[int]) -> None:
+def test_cost_of_a_finding_equals_the_time_that_the_job_lost(faults: list[str], ranks: list[int]) -> None:
     faulty, healthy = simulated(*faults), simulated()
     (finding,) = diagnose_view(faulty).findings
     assert (finding.ranks, finding.basis) == (ranks, Basis.REPLAYED)
@@ -77,7 +77,8 @@ def test_the_cost_is_the_time_that_the_job_lost(faults: list[str], ranks: list[i
     assert f"costs {finding.share_lost:.1%} of each step" in finding.headline
 
 
-def test_collections_cost_what_they_add_to_a_step_less_the_collections_themselves() -> None:
+def test_cost_of_garbage_collection_is_slightly_less_than_the_time_that_the_job_lost() -> None:
+    """The time of the collections themselves is not saved."""
     faulty, healthy = simulated("gc"), simulated()
     (finding,) = diagnose_view(faulty).findings
     assert (finding.kind, finding.basis) == (Kind.LATE_LAUNCH, Basis.REPLAYED)
@@ -88,7 +89,7 @@ TWO_SLOW = ("slow:rank=3,factor=1.4", "slow:rank=11,factor=1.4")
 
 
 @pytest.mark.parametrize("faults", [("slow:rank=11,factor=1.2",), TWO_SLOW, ("stage:pp=1,factor=1.4",), ("gc",)])
-def test_a_report_and_a_what_if_quote_one_cost(faults: tuple[str, ...]) -> None:
+def test_report_and_what_if_state_the_same_cost(faults: tuple[str, ...]) -> None:
     seen = simulated(*faults)
     reported, concluded = diagnose_view(seen).findings, conclude(seen)
     assert reported
@@ -97,7 +98,9 @@ def test_a_report_and_a_what_if_quote_one_cost(faults: tuple[str, ...]) -> None:
     assert all(round(finding.seconds_lost, 6) in gains for finding in reported if finding.basis is Basis.REPLAYED)
 
 
-def test_of_a_large_window_the_newest_steps_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_stays_the_same_when_only_the_newest_steps_of_a_large_window_are_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen = simulated("slow:rank=11,factor=1.5")
     (whole,) = diagnose_view(seen).findings
     num_operations = sum(int(operations.present.sum()) for operations in seen.operations.values())
@@ -107,26 +110,26 @@ def test_of_a_large_window_the_newest_steps_are_replayed(monkeypatch: pytest.Mon
     assert conclude(seen).report.findings == (part,)
 
 
-def test_without_another_replica_the_excess_stays_and_says_so() -> None:
+def test_finding_states_its_own_excess_when_no_other_replica_does_the_same_work() -> None:
     (finding,) = diagnose_view(simulated("slow:rank=3,factor=1.5", topology=Topology(pp=2, tp=4))).findings
     assert finding.basis is Basis.EXCESS
     assert finding.evidence["not_replayed"] == "no other replica does the same work"
     assert "own excess" in finding.cost
-    assert "the loss of the job is not known" in finding.headline
+    assert "the cost to the job is unknown" in finding.headline
 
 
-def test_a_hidden_fault_is_not_more_severe_than_its_cost() -> None:
-    """Rank 11 waits for rank 3, which is far slower."""
+def test_severity_of_a_fault_hidden_by_a_slower_rank_follows_its_cost() -> None:
+    """Rank 11 waits for rank 3, which is much slower."""
     seen = simulated("slow:rank=3,factor=1.6", "slow:rank=11,factor=1.24")
     before = {finding.ranks[0]: finding for finding in without_costs(seen).findings}
     after = {finding.ranks[0]: finding for finding in diagnose_view(seen).findings}
     assert after[11].seconds_lost < 0.1 * before[11].seconds_lost
-    assert after[11].headline.endswith("costs the job nothing in these steps")
+    assert after[11].headline.endswith("the cost to the job is zero in these steps")
     assert (before[11].severity, after[11].severity) == (Severity.WARNING, Severity.INFO)
     assert after[3].seconds_lost > 0
 
 
-def test_a_replay_that_fails_hides_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_is_reported_with_its_excess_when_the_replay_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: RunView) -> None:
         raise IndexError("unexpected data")
 

@@ -1,4 +1,4 @@
-"""The ideal timeline: sums done in the head, and the replay's own figures."""
+"""The ideal timeline: values calculated by hand, and the figures of the replay."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def replayed(seen: RunView) -> IdealSteps:
 
 
 def two_ranks(work_s: list[list[float]]) -> RunView:
-    """A forward, gradients that take 2 s once both are there, and a second of optimizer."""
+    """A forward, a gradient collective of 2 s after both ranks have arrived, and an optimizer of 1 s."""
     operations, topology = data_parallel(work_s, transfer_s=2.0)
     step_ns = np.array([(max(step) + 3) * SECOND for step in work_s])
     return RunView(
@@ -39,7 +39,7 @@ def slow() -> RunView:
     return view(simulate(plan))
 
 
-def test_each_operation_begins_as_soon_as_what_it_needs_is_there() -> None:
+def test_ideal_operation_begins_as_soon_as_its_dependencies_have_ended() -> None:
     found = replayed(two_ranks([[1.0, 3.0]]))
     operations = found.operations
     assert operations.stage.tolist() == [Stage.FORWARD_COMPUTE, Stage.GRADS_REDUCE_SCATTER, Stage.OPTIMIZER]
@@ -49,7 +49,7 @@ def test_each_operation_begins_as_soon_as_what_it_needs_is_there() -> None:
     assert (found.ideal_ns, found.replayed_ns.tolist(), found.steps.tolist()) == (5 * SECOND, [6 * SECOND], [7])
 
 
-def test_what_a_stage_waits_for_in_the_ideal_step_is_told_apart_from_its_transfer(slow: RunView) -> None:
+def test_ideal_receive_separates_waiting_time_from_transfer_time(slow: RunView) -> None:
     operations = replayed(slow).operations
     receives = (operations.pp == 1) & (operations.stage == Stage.FORWARD_RECV)
     first = np.flatnonzero(receives)[0]
@@ -57,7 +57,7 @@ def test_what_a_stage_waits_for_in_the_ideal_step_is_told_apart_from_its_transfe
     assert (operations.waited_ns <= operations.duration_ns).all()
 
 
-def test_computes_of_a_rank_do_not_overlap() -> None:
+def test_ideal_computes_of_a_pipeline_stage_do_not_overlap() -> None:
     noisy = replayed(view(simulate(SimulatedRun(topology=GRID, num_steps=4)))).operations
     for pp in range(GRID.pp):
         mine = np.flatnonzero((noisy.pp == pp) & np.isin(noisy.stage, WORK_STAGES))
@@ -65,7 +65,7 @@ def test_computes_of_a_rank_do_not_overlap() -> None:
         assert (noisy.begin_ns[mine[1:]] >= (noisy.begin_ns + noisy.duration_ns)[mine[:-1]]).all()
 
 
-def test_its_steps_are_those_of_the_analysis(slow: RunView) -> None:
+def test_ideal_and_replayed_step_times_equal_those_of_the_analysis(slow: RunView) -> None:
     found, (run, _) = replayed(slow), replay_of(slow)
     assert run is not None
     figures = analyse(run, GRID)
@@ -73,7 +73,7 @@ def test_its_steps_are_those_of_the_analysis(slow: RunView) -> None:
     assert found.replayed_ns == pytest.approx(1e9 * figures.step_s)
 
 
-def test_a_step_that_the_replay_misses_says_so_and_no_other() -> None:
+def test_only_steps_that_the_replay_misses_or_lacks_have_a_refusal() -> None:
     seen = two_ranks([[1.0, 3.0], [1.0, 3.0]])
     seen.step_ns[1] *= 1.2
     found = replayed(seen)
@@ -82,7 +82,7 @@ def test_a_step_that_the_replay_misses_says_so_and_no_other() -> None:
     assert "does not have the same operations" in found.refusal_of(9)
 
 
-def test_what_cannot_be_replayed_says_why() -> None:
+def test_ideal_steps_give_a_reason_when_no_step_can_be_replayed() -> None:
     nothing = RunView(run_id="none", attempt=0, topology=GRID, hosts=("a",) * 8, steps=np.arange(1), step_ns=np.ones(1))
     found = ideal_steps(nothing)
     assert isinstance(found, NotReplayed)

@@ -1,4 +1,4 @@
-"""A production trace against the figures its publishers give for it (arXiv 2505.05713, trace ST)."""
+"""A production trace compared with its published figures (arXiv 2505.05713, trace ST)."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 TOLERANCE = 1e-4
-"""Of every figure: stamps are stored as whole nanoseconds."""
+"""Relative tolerance of every figure. Stamps are stored as whole nanoseconds."""
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,11 @@ def _published(name: str) -> Any:
     return json.loads((REAL / name).read_text())
 
 
-def test_the_slowdown_is_the_published_one(figures: WhatIf) -> None:
+def test_slowdown_equals_the_published_value(figures: WhatIf) -> None:
     assert figures.slowdown == pytest.approx(_published("result-ST.json")["blocking_slowdown"], rel=TOLERANCE)
 
 
-def test_so_is_every_share_of_it(figures: WhatIf) -> None:
+def test_slowdown_by_operation_pipeline_stage_and_dp_rank_equals_the_published_values(figures: WhatIf) -> None:
     result = _published("result-ST.json")
     assert dict(figures.by_stage) == pytest.approx(result["blocking_decompose_by_optype"], rel=TOLERANCE)
     by_pp = {str(pp): ratio for pp, ratio in enumerate(figures.by_pp)}
@@ -59,23 +59,23 @@ def test_so_is_every_share_of_it(figures: WhatIf) -> None:
     assert by_dp == pytest.approx(result["blocking_decompose_by_dp_rank"], rel=TOLERANCE)
 
 
-def test_so_are_the_shares_of_the_worst_workers_and_the_last_stage(figures: WhatIf) -> None:
+def test_shares_of_worst_workers_and_last_stage_equal_the_published_values(figures: WhatIf) -> None:
     assert figures.m_w == pytest.approx(_published("mw-ST.json")["Mw"], rel=TOLERANCE)
     assert figures.m_s == pytest.approx(_published("ms-ST.json")["Ms"], rel=TOLERANCE)
 
 
-def test_so_is_the_slowdown_of_every_step(conclusion: Conclusion, figures: WhatIf) -> None:
+def test_slowdown_of_every_step_equals_the_published_value(conclusion: Conclusion, figures: WhatIf) -> None:
     steps = zip(conclusion.steps.tolist(), (figures.step_s / figures.ideal_step_s).tolist(), strict=True)
     published = {int(step): ratio for step, ratio in _published("result-ST.json")["blocking_step_slowdown"].items()}
     assert dict(steps) == pytest.approx(published, rel=TOLERANCE)
 
 
-def test_the_replay_meets_the_measured_steps_as_theirs_does(conclusion: Conclusion) -> None:
+def test_replay_error_equals_the_published_replay_error(conclusion: Conclusion) -> None:
     launch = _published("result-ST.json")["launch_slowdown"]
     assert conclusion.replay_error == pytest.approx(1 - 1 / launch, rel=1e-2)
 
 
-def test_the_last_stage_is_to_blame_and_no_rank(conclusion: Conclusion) -> None:
+def test_finding_names_the_last_pipeline_stage_and_no_rank(conclusion: Conclusion) -> None:
     (finding,) = conclusion.report.findings
     assert finding.kind is Kind.STAGE_IMBALANCE
     assert finding.evidence["pp"] == 3

@@ -1,4 +1,4 @@
-"""Figures that can be worked out by hand."""
+"""Figures that can be calculated by hand."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ def _figures(work_s: list[list[float]], transfer_s: float = 0.0) -> WhatIf:
     return analyse(run, topology)
 
 
-def test_ranks_that_are_alike_lose_nothing() -> None:
+def test_equal_ranks_have_no_slowdown() -> None:
     figures = _figures([[4.0, 4.0], [4.0, 4.0]])
     assert figures.slowdown == pytest.approx(1.0)
     assert figures.m_w is None
 
 
-def test_everyone_waits_for_the_slow_rank() -> None:
+def test_slow_rank_determines_the_step_time_and_explains_the_whole_slowdown() -> None:
     figures = _figures([[4.0, 4.0, 4.0, 8.0]], transfer_s=1.0)
     assert figures.step_s == pytest.approx([8 + 1 + 1])
     assert figures.ideal_step_s == pytest.approx([5 + 1 + 1])
@@ -29,7 +29,7 @@ def test_everyone_waits_for_the_slow_rank() -> None:
     assert figures.m_w == pytest.approx(1.0)
 
 
-def test_waiting_is_no_part_of_a_transfer() -> None:
+def test_waiting_time_is_not_counted_as_transfer_time() -> None:
     assert _figures([[1.0, 9.0]], transfer_s=0.5).by_stage["grads-reduce-scatter"] == pytest.approx(1.0)
 
 

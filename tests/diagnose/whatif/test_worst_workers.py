@@ -1,4 +1,4 @@
-"""What would be gained by putting right the worst workers."""
+"""The gain of fixing the worst workers."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def concluded(*faults: str, **settings: object) -> Conclusion:
     return conclude(view(simulate(plan)))
 
 
-def test_the_slow_ranks_worker_is_first_and_takes_most_of_the_slowdown_with_it() -> None:
+def test_worker_of_the_slow_rank_is_fixed_first_and_its_fix_removes_most_of_the_slowdown() -> None:
     found = concluded("slow:rank=11,factor=1.5")
     assert found.figures is not None
     assert found.worst_workers is not None
@@ -30,7 +30,7 @@ def test_the_slow_ranks_worker_is_first_and_takes_most_of_the_slowdown_with_it()
     assert share[1] == pytest.approx(found.figures.m_w)
 
 
-def test_with_all_workers_fixed_the_step_is_ideal() -> None:
+def test_step_time_is_ideal_when_all_workers_are_fixed() -> None:
     found = concluded("slow:rank=11,factor=1.5")
     assert found.figures is not None
     assert found.worst_workers is not None
@@ -50,7 +50,7 @@ def test_two_slow_workers_are_fixed_one_after_the_other() -> None:
     assert report[0]["slowdown"] == pytest.approx(whatif_object(found)["slowdown"])
 
 
-def test_where_nothing_is_slow_nothing_is_fixed() -> None:
+def test_no_worker_is_fixed_when_no_rank_is_slow() -> None:
     found = concluded(noise=SILENT)
     assert found.worst_workers is None
     assert whatif_object(found)["fixing_workers"] is None

@@ -1,5 +1,5 @@
-"""Chaos: real ranks, agent, collectors and store, disturbed by a seeded schedule; at the end every record is accounted
-for.
+"""Chaos: a seeded schedule disturbs real ranks, agent, collectors and store. At the end, every record is stored or
+reported as lost.
 
     schedule (pure, seeded)  -->  world (real processes, relays, small disks)  -->  quiet  -->  account: recorded
                                                                                                - lost = stored

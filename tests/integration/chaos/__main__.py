@@ -2,11 +2,11 @@
 
 python -m tests.integration.chaos [--seeds 0:200] [--only server|embedded|collectors] [--write]
 
-Seeds take turns over three grounds: Debian's server, an embedded store, two collectors behind one address over the
-server.
+The seeds alternate between three setups: Debian's server, an embedded store, and two collectors behind one address with
+the server.
 
-``--write`` puts the table into docs/accuracy.md. Small disks that can be full need root; without it none is filled.
-Exit status 1 where an account has a fault.
+``--write`` puts the table into docs/accuracy.md. Small disks that can be full need root. Without root, no disk is
+filled. The exit status is 1 if an account has a fault.
 """
 
 import argparse
@@ -52,10 +52,10 @@ NOTES = """\
 
 
 def main() -> int:
-    """Exit status."""
+    """Run the trials. Return the exit status."""
     given = _parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that every disk is unmounted
-    logging.getLogger("clickhouse_driver").setLevel(logging.CRITICAL)  # that nobody answers is what is wanted
+    logging.getLogger("clickhouse_driver").setLevel(logging.CRITICAL)  # a missing answer is expected here
     seeds = range(*map(int, given.seeds.split(":")))
     disks = os.geteuid() == 0
     with ExitStack() as cleanup:

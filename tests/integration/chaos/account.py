@@ -1,6 +1,6 @@
-"""Is what was recorded stored, each record once, less exactly what is told as lost?
+"""Checks that every recorded record is stored once, except exactly the records that are reported as lost.
 
-Recorded is what the segments held, as copies of them tell that no part of the world ever touches.
+The recorded records are read from copies of the segments. No part of the world changes these copies.
 """
 
 import hashlib
@@ -36,30 +36,30 @@ CAUSES = tuple(CAUSE_TEXTS.values())
 
 @dataclass(slots=True, kw_only=True)
 class Account:
-    """How a trial ended."""
+    """Result of a trial."""
 
     recorded: int = 0
     """Numbered records of all ranks."""
     lost_of: dict[str, int] = field(default_factory=dict)
-    """Of these, told as lost by marks in the store, by rank."""
+    """Records of these that marks in the store report as lost, by rank."""
     stored: int = 0
-    """Rows of spans, samples and marks."""
+    """Number of rows of spans, samples and marks."""
     unnumbered: int = 0
-    """Records that found no room at all, by the ranks' own count."""
+    """Records that were dropped without a number, counted by the ranks."""
     checksum: str = ""
-    """Over rank, seq, start_ns and duration_ns of the stored spans."""
+    """Checksum of rank, seq, start_ns and duration_ns of the stored spans."""
     faults: list[str] = field(default_factory=list)
-    """What does not add up; empty: all does."""
+    """Differences that were found. Empty if there are none."""
 
     @property
     def lost(self) -> int:
-        """Of the recorded."""
+        """Number of recorded records that were lost."""
         return sum(self.lost_of.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """What one rank recorded, in all its lives, by number."""
+    """The records of one rank over all its starts, by number."""
 
     num_records: int
     num_padding: int
@@ -72,7 +72,7 @@ class RankRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A hole that the store tells of: records from ``first_seq`` to before ``end_seq``."""
+    """Records that the store reports as lost: from ``first_seq`` to before ``end_seq``."""
 
     first_seq: int
     end_seq: int
@@ -80,10 +80,10 @@ class Loss:
 
 
 def read_recorded(kept: Path) -> RankRecord:
-    """What the copied segments of one rank hold.
+    """The records in the copied segments of one rank.
 
     Raises:
-        AssertionError: their numbers have a gap: the copies are not whole.
+        AssertionError: the record numbers have a gap, so a copy is missing.
     """
     with open_folder(kept) as folder:
         blocks = [block for name in list_segments(folder) if len((block := _block(folder, name)).records)]
@@ -105,7 +105,7 @@ def read_recorded(kept: Path) -> RankRecord:
 
 
 def _block(folder: Folder, name: str) -> RecordBlock:
-    """All that a segment holds; a life that was killed may have left it unsealed."""
+    """All records of a segment. It may be unsealed if the rank was killed."""
     header = read_header(folder, name)
     return RecordBlock(
         first_seq=header.first_seq,
@@ -135,7 +135,7 @@ def _bits(column: Any) -> NDArray[np.int64]:
 
 
 def hold_rows(account: Account, kept: Sequence[Path], dumped: Path) -> None:
-    """Hold what the copies in ``kept`` (by rank) say against the rows dumped into a folder."""
+    """Compare the copies in ``kept`` (by rank) with the rows that were dumped into a folder."""
     tables = {name: pyarrow.feather.read_table(dumped / f"{name}.feather") for name in ("spans", "samples", "marks")}
     account.checksum = _checksum(tables["spans"])
     account.stored = sum(rows.num_rows for rows in tables.values())
@@ -144,18 +144,20 @@ def hold_rows(account: Account, kept: Sequence[Path], dumped: Path) -> None:
 
 
 def hold_counters(account: Account, who: str, kept: Path, *, dropped: int, called: int | None) -> None:
-    """Hold a rank's own count of drops, of all its lives, against what its calls were to leave (None: not known, one of
-    its lives was killed). Call it after :func:`hold_rows`."""
+    """Compare a rank's count of dropped records, over all its starts, with the number of records of its calls.
+
+    ``called`` is None if that number is unknown, because the rank was killed. Call this after :func:`hold_rows`.
+    """
     lost = account.lost_of[who]
     unnumbered = dropped - lost
     if called is None:
-        # A kill may take what was counted since the last step; nothing is counted twice.
+        # A kill can lose counts since the last step. No drop is counted twice.
         account.unnumbered += max(0, unnumbered)
         return
     account.unnumbered += unnumbered
     recorded = read_recorded(kept)
     numbered = recorded.num_records - recorded.num_padding
-    # What found no room is counted with its padding: a mark never lies across the end of a segment.
+    # Dropped records are counted with their padding, because a mark never crosses the end of a segment.
     if unnumbered < 0 or numbered + unnumbered < called or (not unnumbered and numbered != called):
         account.faults.append(f"{who}: {called} calls, {numbered} numbered, {dropped} dropped, {lost} lost")
 

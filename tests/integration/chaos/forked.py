@@ -1,4 +1,4 @@
-"""Parts as real processes that can be started as often as it takes."""
+"""Parts as real processes that can be started many times."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.forkserver import FORKED, end_with_pytest
 
 
 class Part:
-    """A process that can be started as often as it takes. ``role`` is called in it with ``arguments``."""
+    """A process that can be started many times. It calls ``role`` with ``arguments``."""
 
     def __init__(self, name: str, role: Callable[..., None], log: Path) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Part:
 
     @property
     def status(self) -> int | None:
-        """As it ended; None while it runs."""
+        """The exit status. None while the process runs."""
         return self._process.exitcode if self._process is not None else None
 
     def start(self) -> None:
@@ -48,13 +48,13 @@ class Part:
         self.num_starts += 1
 
     def tell(self, number: signal.Signals) -> None:
-        """Send a signal, if there is anybody."""
+        """Send a signal if the process runs."""
         if self.running:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, whatever it is at; gone when this returns."""
+        """Send SIGKILL and wait for the end of the process."""
         if self._process is not None:
             self.tell(signal.SIGKILL)
             self._process.join()
@@ -64,7 +64,7 @@ class Part:
 
 
 def _play(log: Path, role: Callable[..., None], *arguments: object) -> None:
-    """In the child: what it says goes to its log, and it ends with the harness, however that ends."""
+    """In the child: write the output to the log, and end when the test process ends."""
     threading.Thread(target=end_with_pytest, name="harness", daemon=True).start()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for number in (1, 2):

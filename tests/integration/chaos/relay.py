@@ -2,7 +2,7 @@
 
 client ---> [relay] ---> one of the targets, in turn
              cut:    connections are reset, and new ones are refused
-             halve:  of the next answer only the beginning arrives, then a reset
+             halve:  only the first half of the next answer arrives, then a reset
 """
 
 import itertools
@@ -19,7 +19,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 
 class Relay:
-    """Listens on a port of its own from birth to ``close``."""
+    """A relay that listens on its own port from its creation to ``close``."""
 
     def __init__(self, *targets: int) -> None:
         self.targets: Sequence[int] = targets
@@ -39,11 +39,11 @@ class Relay:
                 _reset(pair)
 
     def mend(self) -> None:
-        """Let all through again."""
+        """Relay all connections again."""
         self._is_cut = self._halves = False
 
     def halve(self) -> None:
-        """Once."""
+        """Reset the connection after half of the next answer."""
         self._halves = True
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Relay:
             end.close()
 
     def _connect(self) -> socket.socket | None:
-        """To the target whose turn it is, or the next one that answers."""
+        """Connect to the next target in turn that answers."""
         first = next(self._turn)
         for number in range(len(self.targets)):
             with suppress(OSError):
@@ -104,7 +104,7 @@ class Relay:
 
 
 def _reset(sockets: Sequence[socket.socket]) -> None:
-    """The other side gets an error, at once. Whoever still reads here wakes up."""
+    """Reset the connections. The other side gets an error at once, and blocked reads on this side end."""
     for one in sockets:
         with suppress(OSError):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

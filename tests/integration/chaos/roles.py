@@ -1,4 +1,4 @@
-"""What the processes of a world do: each role is a function that a forked child runs."""
+"""The roles of the processes of a world. Each role is a function that a forked child runs."""
 
 import gc
 import os
@@ -26,11 +26,11 @@ SPANS_PER_STEP = 20
 STEPS_PER_MARK = 16
 PAUSE_S = 0.005
 LINGER_S = 0.01
-"""Segments are small here, and each is a batch: to wait for other hosts would take most of the time."""
+"""A short wait, because segments are small here and each segment is a batch."""
 
 
 class WitnessedRankFile(RankFile):
-    """A rank file whose segments are copied as they are sealed: what was recorded, whatever becomes of the file."""
+    """A rank file that copies its segments when they are sealed, so that the recorded records are known."""
 
     def __init__(self, folder: Path, *, kept: Path, **options: object) -> None:
         super().__init__(folder, segment_records=SEGMENT_RECORDS, **options)  # type: ignore[arg-type]
@@ -50,11 +50,11 @@ class WitnessedRankFile(RankFile):
 
 
 def rank(clock: Path, run_id: str, number: int, num_ranks: int, spool: Path, kept: Path, max_segments: int) -> None:
-    """Records until SIGTERM; then writes down how many records the calls of this life were to leave."""
+    """Record until SIGTERM. Then write the number of records of all calls since the start."""
     follow_clock(clock)
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
-    gc.disable()  # a collection would be recorded, too
+    gc.disable()  # a garbage collection would also be recorded
     os.environ["RANKSCOPE_SEGMENTS"] = str(max_segments)
     telemetry.record.recording.RankFile = partial(WitnessedRankFile, kept=kept)  # type: ignore[misc,assignment]
     session = telemetry.start(
@@ -93,7 +93,7 @@ def _record(number: int, told: list[int]) -> int:
 
 
 def agent(clock: Path, spool: Path, port: int) -> None:
-    """Ends by itself when every rank is over and stored."""
+    """Run an agent, which ends by itself when every rank has ended and is stored."""
     follow_clock(clock)
     arguments = ["--spool", str(spool), "--collector", f"http://127.0.0.1:{port}", "--interval", "0.1"]
     follow("agent", [*arguments, "--patience", "20", "--sample", "0", "--network", "0"])
@@ -112,7 +112,7 @@ STORED = {
 
 
 def dump(store: str, run_id: str, folder: Path) -> None:
-    """Every stored row of a run, as it stands in the store itself."""
+    """Write every row of a run in the store to files."""
     opened = open_store(store)
     for table, sql in STORED.items():
         rows = opened.query(sql, {"run_id": run_id})

@@ -1,4 +1,4 @@
-"""What is done to the parts of a world, and when: a pure function of a seed."""
+"""The disturbances of the parts of a world and their times, as a pure function of a seed."""
 
 import random
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from typing import Literal
 
 Kind = Literal["kill", "pause", "cut", "halve", "slow", "fill", "move", "jump"]
 SECONDS = 3.0
-"""In which disturbances begin."""
+"""All disturbances start within this time."""
 MAX_SEGMENTS = (4, 16, 64, 64)
-"""Most segments of a rank file: with few, an outage costs records."""
+"""Maximum number of segments of a rank file. With few segments, an outage loses records."""
 JUMPS_S = (0.3, 5.0, 3600.0, 40 * 86_400.0)
-"""How far a wall clock is set, forwards or back: at most into another month."""
+"""Sizes of jumps of a wall clock, forwards or back. The largest one reaches another month."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """Something is done to a part, and undone after a while."""
+    """A disturbance of a part, undone after some time."""
 
     at_s: float
     kind: Kind
@@ -24,7 +24,7 @@ class Disturbance:
     """A process, a link, a disk or a clock of the world."""
     seconds: float
     jump_s: float = 0.0
-    """How far a clock is set."""
+    """Size of the jump of a clock."""
 
     def __str__(self) -> str:
         how_far = f" by {self.jump_s:+g}s" if self.jump_s else ""
@@ -37,7 +37,7 @@ class Schedule:
 
     seed: int
     disturbances: tuple[Disturbance, ...]
-    """In the order in which they begin."""
+    """Sorted by their start."""
     max_segments: int
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a world has that can be disturbed."""
+    """The parts of a world that can be disturbed."""
 
     processes: tuple[str, ...]
     links: tuple[str, ...]
@@ -55,7 +55,7 @@ class Scope:
 
 
 def make_schedule(seed: int, scope: Scope, *, seconds: float = SECONDS) -> Schedule:
-    """Three to eight disturbances, and one or two jumps of clocks; they may overlap."""
+    """Three to eight disturbances, and one or two jumps of clocks. They may overlap."""
     chance = random.Random(seed)
     found = [_disturbance(chance, scope, seconds) for _ in range(chance.randint(3, 8))]
     max_segments = chance.choice(MAX_SEGMENTS)

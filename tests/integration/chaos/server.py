@@ -1,4 +1,4 @@
-"""The ClickHouse server of a world: killed, stopped and started at any moment, its data on a disk that can be full."""
+"""The ClickHouse server of a world. It is killed, paused and started at any moment, and its disk can be full."""
 
 import shutil
 import signal
@@ -16,7 +16,7 @@ DISK_MIB = 512
 
 
 class DisturbedServer(ClickHouseServer):
-    """``disk``: what its data lies on, if that can be filled."""
+    """``disk``: the disk of its data, if the disk can be filled."""
 
     disk: SmallDisk | None = None
 
@@ -25,7 +25,7 @@ class DisturbedServer(ClickHouseServer):
         return self._process is not None and self._process.poll() is None
 
     def launch(self) -> None:
-        """Start it without waiting for its first answer, unless it runs."""
+        """Start the server unless it runs. Do not wait for its first answer."""
         if not self.running:
             with (self._folder / "output.log").open("ab") as output:
                 self._process = subprocess.Popen(
@@ -33,18 +33,18 @@ class DisturbedServer(ClickHouseServer):
                 )
 
     def tell(self, number: signal.Signals) -> None:
-        """Send a signal, if there is anybody."""
+        """Send a signal if the server runs."""
         if self._process is not None and self.running:
             self._process.send_signal(number)
 
     def url_through(self, port: int, database: str) -> str:
-        """As a client addresses it that goes through a relay."""
+        """The address of the server for a client that uses a relay."""
         return self.url(database).replace(f":{self.port}/", f":{port}/")
 
 
 @contextmanager
 def disturbed_server(*, disks: bool) -> Iterator[DisturbedServer]:
-    """A running one, gone with its data at the end. Skips a test (fails it in CI) where the program is missing."""
+    """A running server, removed with its data at the end. Skips a test (fails it in CI) if the program is missing."""
     program = require("clickhouse-server")
     with ExitStack() as cleanup:
         folder = Path(tempfile.mkdtemp(prefix="rankscope-chaos-server-", dir="/dev/shm"))

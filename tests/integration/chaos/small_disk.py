@@ -1,4 +1,4 @@
-"""A disk of a few megabytes that can be full: a tmpfs in a private place. Needs root."""
+"""A disk of a few megabytes that can be full: a tmpfs in a private folder. Needs root."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ FILLER = "filler"
 
 
 class SmallDisk:
-    """A folder with so much room."""
+    """A folder on a small disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def fill(self) -> None:
-        """Take every page that is free now."""
+        """Use every page that is free now."""
         number = os.open(self.folder / FILLER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         size, step = 0, 2**24
         while step >= LEAST_BYTES:
@@ -35,7 +35,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(folder: Path, *, size_mib: int) -> Iterator[SmallDisk]:
-    """Mounted for the length of the block."""
+    """A small disk that is mounted during the block."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "rankscope-chaos", str(folder)]
     subprocess.run(command, check=True, timeout=MOUNT_S)

@@ -1,4 +1,4 @@
-"""One schedule over one world, from birth to account."""
+"""One schedule in one world, from its start to its account."""
 
 import shutil
 import tempfile
@@ -14,12 +14,12 @@ from tests.integration.chaos.server import DisturbedServer
 from tests.integration.chaos.world import CLOCKS, NUM_RANKS, World, standing_world
 
 KEPT = Path(tempfile.gettempdir()) / "rankscope-chaos"
-"""Where a world goes whose account has faults."""
+"""The folder for files of worlds whose account has faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a trial stands on."""
+    """The setup of a trial."""
 
     server: DisturbedServer | None = None
     """None: an embedded store."""
@@ -28,7 +28,7 @@ class Ground:
 
     @property
     def scope(self) -> Scope:
-        """What can be disturbed on it."""
+        """The parts that can be disturbed in this setup."""
         collectors = ["collector", *(f"collector-{number + 2}" for number in range(self.num_collectors - 1))]
         parts = (*collectors, "agent", *(f"rank-{number}" for number in range(NUM_RANKS)))
         return Scope(
@@ -45,7 +45,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How a trial went."""
+    """A trial and its result."""
 
     schedule: Schedule
     ground: str
@@ -54,7 +54,7 @@ class Seen:
 
 
 def stand_trial(seed: int, ground: Ground, *, seconds: float = SECONDS) -> Seen:
-    """Everything started, disturbed, quietened and counted."""
+    """Start all parts, disturb them, let them finish and compare the records."""
     schedule = make_schedule(seed, ground.scope, seconds=seconds)
     began = time.monotonic()
     account = Account()
@@ -83,7 +83,7 @@ def _play(world: World, schedule: Schedule, account: Account) -> None:
 
 @contextmanager
 def _folder(account: Account) -> Iterator[Path]:
-    """In memory; what is left of a world with faults is kept for whoever looks into them."""
+    """A folder in memory. If the account has faults, it is copied to ``KEPT`` for debugging."""
     folder = Path(tempfile.mkdtemp(prefix="rankscope-chaos-", dir="/dev/shm"))
     try:
         yield folder

@@ -1,6 +1,6 @@
-"""A wall clock that is set while processes look at it: the machine's, and an offset that they read from a file.
+"""A wall clock that can be set while processes use it: the machine's clock plus an offset from a file.
 
-harness  --set-->  file: 8 bytes  <--mapped--  time.time_ns() of whoever follows it
+harness  --set-->  file: 8 bytes  <--mapped--  time.time_ns() of each process that follows it
 """
 
 import mmap
@@ -10,20 +10,20 @@ from pathlib import Path
 
 
 class WallClock:
-    """The end that sets it. It begins as the machine's."""
+    """The side that sets the clock. At first it equals the machine's clock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.write_bytes(bytes(8))
 
     def set_off(self, seconds: float) -> None:
-        """It is so far ahead of the machine's from now on."""
+        """Set how far the clock is ahead of the machine's clock from now on."""
         with self.path.open("r+b", buffering=0) as file:
             file.write(round(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 
 
 def follow(path: Path) -> None:
-    """For the rest of this process's life its Python reads this clock. An engine within keeps the machine's."""
+    """Let the Python code of this process read this clock until the process ends. Its engine uses the machine's."""
     with path.open("r+b") as file:
         offset_ns = memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
     real_ns, real_s = time.time_ns, time.time

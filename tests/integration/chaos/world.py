@@ -3,7 +3,7 @@
     rank-0 rank-1 --files--> agent --front, side--> collector (collector-2) --back--> server, or a folder of chdb
       '-- spool disk                   (relays)                            (relay)       '-- store disk
 
-Whatever ended is started again, as a service manager would; ranks only when the schedule says so.
+A part that ended is started again, as by a service manager. Ranks are started only when the schedule says so.
 """
 
 import signal
@@ -30,33 +30,33 @@ from tests.integration.processes import free_port
 
 NUM_RANKS = 2
 CLOCKS = ("host", "collectors")
-"""Of ranks and agent; of the collectors."""
+"""The clock of ranks and agent, and the clock of the collectors."""
 SPOOL_MIB = 6
 STORE_MIB = 64
 LOOK_S = 0.02
 DUTY_S = 0.1
 QUIET_S = 180.0
 AFTERMATH_S = 0.5
-"""Of undisturbed recording before the end."""
+"""Time of undisturbed recording before the end."""
 Undo = Callable[[], object]
 _no_undo: Undo = object
 
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """What stands; see :func:`standing_world`."""
+    """The running parts. See :func:`standing_world`."""
 
     folder: Path
     run_id: str
     store: str
-    """As the collectors address it."""
+    """The address of the store for the collectors."""
     parts: dict[str, Part]
     links: dict[str, Relay]
     clocks: dict[str, WallClock] = field(init=False)
     disks: dict[str, SmallDisk] = field(default_factory=dict)
     server: DisturbedServer | None = None
     down: set[str] = field(default_factory=set)
-    """Parts that are not to run just now."""
+    """Parts that must not run now."""
 
     def __post_init__(self) -> None:
         self.clocks = {name: WallClock(self.folder / f"{name}.clock") for name in CLOCKS}
@@ -66,18 +66,18 @@ class World:
         return [part for name, part in self.parts.items() if name.startswith("rank")]
 
     def kept(self, part: Part) -> Path:
-        """Where copies of a rank's segments lie."""
+        """Folder of the copies of a rank's segments."""
         return self.folder / "kept" / part.name
 
     def spool_of(self, part: Part) -> Path:
         return self.folder / "spool" / self.run_id / "0" / f"rank-{int(part.name[5:]):05d}"
 
     def flows(self) -> bool:
-        """Whether records of every rank have arrived."""
+        """Whether records of every rank are acknowledged."""
         return all(RankReader(self.spool_of(part)).acked() for part in self.ranks)
 
     def disturb(self, schedule: Schedule) -> None:
-        """Let the schedule happen."""
+        """Run the schedule."""
         began = time.monotonic()
         ahead = list(schedule.disturbances)
         undone: list[tuple[float, Undo]] = []
@@ -94,7 +94,7 @@ class World:
             pause.wait(LOOK_S)
 
     def tend(self) -> None:
-        """Start what has ended and should run."""
+        """Start every part that has ended and should run."""
         if self.server is not None and "server" not in self.down:
             self.server.launch()
         for name, part in self.parts.items():
@@ -102,7 +102,7 @@ class World:
                 part.start()
 
     def quieten(self) -> None:
-        """Have every rank record for a moment, end in order, and all of it shipped."""
+        """Let every rank record for a moment and end normally. Wait until everything is shipped."""
         pause = threading.Event()
         for part in self.ranks:
             if not part.running:
@@ -118,7 +118,7 @@ class World:
         until(self._is_shipped, seconds=QUIET_S, what=f"all shipped ({self.parts['agent'].said()[-2000:]})")
 
     def account(self, account: Account) -> None:
-        """Once it is quiet: ends the collectors, and holds what the store has against what was recorded."""
+        """End the collectors after ``quieten``, and compare the store with the recorded records."""
         for part in self.parts.values():
             part.tell(signal.SIGTERM)
         until(lambda: not any(part.running for part in self.parts.values()), seconds=QUIET_S, what="the end")
@@ -156,7 +156,7 @@ class World:
         return self._disturb_process(one, self.parts[one.part])
 
     def _move_agent(self) -> Undo:
-        """Another agent in its place that is told another address."""
+        """Replace the agent by one that sends to the other address."""
         agent = self.parts["agent"]
         agent.kill()
         clock, spool, port = agent.arguments
@@ -188,7 +188,7 @@ class World:
         return lambda: self.down.discard("server")
 
     def _copy(self, part: Part) -> None:
-        """What the last life of a rank left; what was sealed, and may be reclaimed just now, is copied already."""
+        """Copy the segments that a rank left. A segment that disappears meanwhile was sealed and copied before."""
         for path in self.spool_of(part).glob("*.rec"):
             with suppress(FileNotFoundError):
                 copyfile(path, self.kept(part) / path.name)
@@ -200,7 +200,7 @@ class World:
         return False
 
     def _is_shipped(self) -> bool:
-        """The agent, which has seen that every rank is over, ends in good order."""
+        """Whether the agent has ended normally after every rank, and every record is acknowledged."""
         agent = self.parts["agent"]
         if not agent.running and agent.status == 0 and all(self._is_acked(part) for part in self.ranks):
             return True
@@ -213,7 +213,7 @@ class World:
 
 
 def _paused(tell: Callable[[signal.Signals], None], one: Disturbance) -> Undo:
-    """Stopped until it is undone; ``slow``: stopped every other moment, by a thread of its own."""
+    """Stop a process until the disturbance is undone. ``slow``: a thread stops and continues it in turn."""
     tell(signal.SIGSTOP)
     if one.kind == "pause":
         return lambda: tell(signal.SIGCONT)
@@ -246,13 +246,13 @@ def standing_world(
     num_collectors: int = 1,
     disks: bool = False,
 ) -> Iterator[World]:
-    """Everything started; whatever still runs at the end is killed, and every disk unmounted.
+    """A world with all parts started. At the end, running parts are killed and every disk is unmounted.
 
     Args:
-        folder: an empty one, on a fast disk.
-        max_segments: most segments of a rank file.
-        server: the store; None: an embedded one.
-        disks: spool and embedded store on small ones; needs root.
+        folder: an empty folder on a fast disk.
+        max_segments: maximum number of segments of a rank file.
+        server: the store. None: an embedded store.
+        disks: put spool and embedded store on small disks, which needs root.
     """
     with ExitStack() as cleanup:
         found: dict[str, SmallDisk] = {}
@@ -283,7 +283,7 @@ def standing_world(
 
 
 def _people(world: World, store: str, ports: list[int], max_segments: int) -> None:
-    """Make the parts: collectors first."""
+    """Create the parts, collectors first."""
     host, collectors = (world.clocks[name].path for name in CLOCKS)
 
     def part(name: str, role: Callable[..., None], *arguments: object) -> None:

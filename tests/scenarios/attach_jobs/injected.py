@@ -1,10 +1,10 @@
-"""What a trial puts into a training script: a fault in one rank, and a file with the bits of its losses.
+"""Added to a training script by a trial: a fault in one rank, and a file with the exact losses.
 
 TRIAL_OUT: folder of the files. TRIAL_FAULT: slow, stop or empty. TRIAL_RANK: the rank at fault. TRIAL_FACTOR: how many
 times as long as without the fault a slow rank works in a forward. TRIAL_STOP: number of the forward with gradients
 after which a rank stops, and seconds from there to the stop.
 
-This file knows nothing of rankscope. The scripts import it from their own folder.
+This file does not use rankscope. The scripts import it from their own folder.
 """
 
 import os
@@ -24,7 +24,7 @@ SIZE = 64
 
 
 def inject(model: nn.Module, rank: int) -> None:
-    """Put the fault of the trial into this rank, if it is the one. Results do not change."""
+    """Put the fault of the trial into this rank, if it is the rank at fault. Results do not change."""
     fault = os.environ.get("TRIAL_FAULT", "")
     if str(rank) == os.environ.get("TRIAL_RANK"):
         if fault == "slow":
@@ -60,7 +60,7 @@ class _SlowForward:
 
 
 class _Stop:
-    """The whole process stops (SIGSTOP) some time after a forward, in whatever it does then."""
+    """The whole process stops (SIGSTOP) some time after a forward, at any point of the code."""
 
     def __init__(self, model: nn.Module, number: str, seconds: str) -> None:
         self._left, self._seconds = int(number), float(seconds)

@@ -15,7 +15,7 @@ def make_model() -> nn.Module:
 
 
 def rows_of(rank: int, num_batches: int) -> TensorDataset:
-    """Other rows on each rank."""
+    """Each rank has different rows."""
     return TensorDataset(torch.randn(num_batches * BATCH, INPUTS, generator=torch.Generator().manual_seed(rank)))
 
 

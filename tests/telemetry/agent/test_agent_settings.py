@@ -1,4 +1,4 @@
-"""What an agent that a rank starts can be told, by its environment; and what it looks at."""
+"""Settings of an agent from its arguments and its environment, and the samplers that it opens."""
 
 import pynvml
 import pytest
@@ -11,7 +11,7 @@ from telemetry.errors import UsageError
 ARGUMENTS = ["--spool", "spool", "--collector", "http://127.0.0.1:1"]
 
 
-def test_the_environment_sets_how_often_a_host_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_the_sampling_intervals_and_an_argument_overrides_it(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = parse_settings("agent", ARGUMENTS, collector=None).samplers
     assert (usual.interval_s, usual.network_s) == (1.0, 0.0)
     monkeypatch.setenv("RANKSCOPE_SAMPLE_S", "5")
@@ -23,7 +23,9 @@ def test_the_environment_sets_how_often_a_host_is_looked_at(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("text", ["often", "nan", "inf"])
-def test_a_variable_that_is_no_finite_number_is_wrong_use(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_that_is_not_a_finite_number_raises_usage_error(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANKSCOPE_NETWORK_S", text)
     with pytest.raises(UsageError, match=f"--network: {text!r} is not a finite number"):
         parse_settings("agent", ARGUMENTS, collector=None)
@@ -46,7 +48,7 @@ def test_a_variable_that_is_no_finite_number_is_wrong_use(text: str, monkeypatch
         ([*ARGUMENTS, "--network", "11"], "11 s are out of range"),
     ],
 )
-def test_an_error_names_one_option_and_has_a_hint(
+def test_invalid_agent_arguments_raise_an_error_with_a_reason_and_a_hint(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RANKSCOPE_COLLECTOR", raising=False)
@@ -57,7 +59,7 @@ def test_an_error_names_one_option_and_has_a_hint(
     assert wrong.value.hint
 
 
-def test_a_library_that_breaks_as_it_is_opened_costs_its_own_sampler_alone(
+def test_failure_of_the_nvml_library_is_printed_and_other_samplers_still_open(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken() -> None:

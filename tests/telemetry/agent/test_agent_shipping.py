@@ -1,4 +1,4 @@
-"""The agent over real rank files and a real collector: what it ships, what it lets go of, and when it ends."""
+"""The agent with real rank files and a real collector: what it ships, what it deletes, and when it ends."""
 
 import gc
 import os
@@ -40,11 +40,11 @@ RUN = {"run_id": "run", "attempt": 0}
 LONG_TEXT = "überlang " * 30
 STEPS = 5
 RECORDS = STEPS * 3
-"""A step span, a forward span and a sample each."""
+"""Each step records a step span, a forward span and a sample."""
 
 
 def record(spool: Path, *, rank: int = 0, steps: int = STEPS, end: bool = True) -> Path:
-    """Record as one of two ranks in this process; its folder."""
+    """Record as one of two ranks in this process. Return the folder of the rank."""
     session = telemetry.start(
         "run", topology=Topology(dp=2), rank=rank, local_rank=rank, host="host", attempt=0, spool=spool, agent=False
     )
@@ -70,8 +70,8 @@ def collector(faulty: FaultyStore) -> Iterator[CollectorClient]:
 
 
 @pytest.fixture(autouse=True)
-def counted() -> Iterator[None]:
-    """A collection of garbage is recorded, too: without any, records can be counted beforehand."""
+def gc_disabled() -> Iterator[None]:
+    """Disable garbage collection: each collection adds a record, and the tests expect an exact number of records."""
     gc.disable()
     yield
     telemetry.stop()
@@ -92,7 +92,7 @@ def spans(collector: CollectorClient) -> list[dict[str, int]]:
     return rows
 
 
-def test_all_that_was_recorded_is_stored_with_wall_time(tmp_path: Path, collector: CollectorClient) -> None:
+def test_all_records_are_stored_with_wall_time(tmp_path: Path, collector: CollectorClient) -> None:
     before_ns = time.time_ns()
     record(tmp_path)
     telemetry.stop()
@@ -116,7 +116,7 @@ def test_a_mark_keeps_a_text_longer_than_a_record(tmp_path: Path, collector: Col
     assert text.startswith(LONG_TEXT[:100])
 
 
-def test_the_rank_is_announced_and_its_end_is_told(tmp_path: Path, collector: CollectorClient) -> None:
+def test_the_rank_is_announced_and_its_end_is_reported(tmp_path: Path, collector: CollectorClient) -> None:
     record(tmp_path, rank=1)
     run(tmp_path, collector)
     (rank,) = collector.read(Ranks(**RUN)).to_pylist()
@@ -125,10 +125,10 @@ def test_the_rank_is_announced_and_its_end_is_told(tmp_path: Path, collector: Co
     assert (beat["ended"], beat["step"], beat["recorded"]) == (1, STEPS - 1, RECORDS)
 
 
-def test_a_rank_that_ends_just_after_the_agent_was_asked_to_end_is_reported(
+def test_agent_reports_the_end_of_a_rank_that_ends_just_after_the_stop_request(
     tmp_path: Path, collector: CollectorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed launcher takes its agent and its ranks with it at the same moment."""
+    """A killed launcher stops its agent and its ranks at the same moment."""
     monkeypatch.setattr(loop, "LAST_ROUNDS_S", 30.0)  # a busy machine may need more than a second
     record(tmp_path, end=False)
     stop = threading.Event()
@@ -141,7 +141,7 @@ def test_a_rank_that_ends_just_after_the_agent_was_asked_to_end_is_reported(
     assert collector.read(Heartbeats(**RUN))["ended"].to_pylist() == [ENDED_WELL]
 
 
-def test_the_last_heartbeat_is_the_newest_though_the_clock_was_set_back(
+def test_last_heartbeat_is_the_newest_when_the_clock_was_set_back(
     tmp_path: Path, collector: CollectorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock_ns = iter([10**18, 10**18 - 3600 * 10**9])
@@ -155,7 +155,7 @@ def test_the_last_heartbeat_is_the_newest_though_the_clock_was_set_back(
     assert beat["ended"] == 1
 
 
-def test_a_live_rank_is_followed_while_it_records(tmp_path: Path, collector: CollectorClient) -> None:
+def test_agent_ships_records_of_a_rank_that_is_still_recording(tmp_path: Path, collector: CollectorClient) -> None:
     folder = record(tmp_path, end=False)
     following = agent(tmp_path, collector)
     following.turn()
@@ -166,7 +166,7 @@ def test_a_live_rank_is_followed_while_it_records(tmp_path: Path, collector: Col
 
 
 class SlowCollector:
-    """In the time that it takes to store rows, a rank records the next ones."""
+    """A rank records new rows while this collector stores the previous ones."""
 
     def __init__(self) -> None:
         self.tables: list[str] = []
@@ -178,7 +178,7 @@ class SlowCollector:
         return Ack(rows=rows.num_rows, duplicates=0)
 
 
-def test_the_little_that_comes_while_a_slow_store_works_waits_for_the_next_round(tmp_path: Path) -> None:
+def test_records_written_during_a_slow_post_are_shipped_in_the_next_turn(tmp_path: Path) -> None:
     record(tmp_path, end=False)
     slow = SlowCollector()
     following = Agent(Host(tmp_path), slow, AgentSettings(spool=tmp_path, collector=""))
@@ -202,7 +202,9 @@ def test_segments_are_deleted_only_when_stored(tmp_path: Path, collector: Collec
     assert RankReader(folder).acked() == RECORDS
 
 
-def test_a_lost_confirmation_doubles_nothing(tmp_path: Path, collector: CollectorClient, faulty: FaultyStore) -> None:
+def test_spans_are_stored_once_when_a_confirmation_is_lost(
+    tmp_path: Path, collector: CollectorClient, faulty: FaultyStore
+) -> None:
     record(tmp_path)
     faulty.drop_answers = True
     with pytest.raises(UnreachableError):
@@ -212,8 +214,10 @@ def test_a_lost_confirmation_doubles_nothing(tmp_path: Path, collector: Collecto
     assert len(spans(collector)) == 2 * STEPS
 
 
-def test_a_rank_recorded_again_in_place_goes_on_counting(tmp_path: Path, collector: CollectorClient) -> None:
-    """Even when all it had recorded was shipped and deleted."""
+def test_sequence_numbers_continue_when_a_rank_records_again_in_the_same_folder(
+    tmp_path: Path, collector: CollectorClient
+) -> None:
+    """The numbers continue even if all earlier records were shipped and deleted."""
     record(tmp_path)
     run(tmp_path, collector)
     record(tmp_path)
@@ -222,7 +226,7 @@ def test_a_rank_recorded_again_in_place_goes_on_counting(tmp_path: Path, collect
     assert collector.read(HighWater(**RUN, table="samples"))["next_seq"].to_pylist() == [2 * RECORDS]
 
 
-def test_ranks_are_announced_again_when_the_collector_was_away(
+def test_ranks_are_announced_again_after_the_collector_was_unreachable(
     tmp_path: Path, collector: CollectorClient, faulty: FaultyStore, embedded: EmbeddedStore
 ) -> None:
     record(tmp_path, end=False)
@@ -240,7 +244,7 @@ def test_ranks_are_announced_again_when_the_collector_was_away(
 
 
 @pytest.mark.parametrize("name", ["000000.rec", "meta.json", "state"])
-def test_garbage_in_one_rank_s_file_stops_no_other(
+def test_garbage_in_the_files_of_one_rank_is_reported_and_other_ranks_are_shipped(
     tmp_path: Path, collector: CollectorClient, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     record(tmp_path, rank=0)
@@ -257,7 +261,7 @@ def test_garbage_in_one_rank_s_file_stops_no_other(
         following.run(stop)
 
 
-def test_a_copied_folder_does_not_pass_for_a_second_rank(tmp_path: Path, collector: CollectorClient) -> None:
+def test_copied_rank_folder_is_not_shipped_as_a_second_rank(tmp_path: Path, collector: CollectorClient) -> None:
     folder = record(tmp_path)
     folder.with_name("rank-00001").mkdir()
     (folder.with_name("rank-00001") / "meta.json").write_text((folder / "meta.json").read_text())
@@ -267,12 +271,12 @@ def test_a_copied_folder_does_not_pass_for_a_second_rank(tmp_path: Path, collect
     assert len(spans(collector)) == 2 * STEPS
 
 
-def test_no_rank_file_is_the_users_error(tmp_path: Path, collector: CollectorClient) -> None:
+def test_agent_raises_usage_error_when_there_are_no_rank_files(tmp_path: Path, collector: CollectorClient) -> None:
     with pytest.raises(UsageError, match=r"hint: check the folder.*rankscope\.start"):
         run(tmp_path / "nothing", collector)
 
 
-def test_the_command_says_what_it_needs(tmp_path: Path) -> None:
+def test_agent_command_exits_with_2_and_names_the_collector_option_when_it_is_missing(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RANKSCOPE_COLLECTOR"}
     told = subprocess.run(
         [sys.executable, "-m", "telemetry.agent", "--spool", str(tmp_path)],
@@ -288,14 +292,14 @@ def identity(pid: int, started_ns: int) -> RankIdentity:
     )
 
 
-def test_a_pid_that_another_process_inherited_is_not_the_rank() -> None:
+def test_rank_is_not_alive_when_its_pid_is_unused_or_belongs_to_another_process() -> None:
     born_ns = int(psutil.Process().create_time() * 1e9)
     assert is_alive(identity(os.getpid(), born_ns), Path())
     assert not is_alive(identity(os.getpid(), born_ns - 3600 * 10**9), Path())
     assert not is_alive(identity(2**22 + 1, born_ns), Path())
 
 
-def test_rank_files_can_be_asked_without_a_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rank_files_can_be_queried_without_a_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(tmp_path, rank=0)
     (record(tmp_path, rank=1) / "meta.json").write_text("{")
     store = store_from_spool(tmp_path)
@@ -307,7 +311,7 @@ def test_rank_files_can_be_asked_without_a_collector(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("state", [None, b"", b"torn" * 10])
-def test_rank_files_without_a_state_keep_their_spans(
+def test_spans_of_rank_files_are_read_when_the_state_page_is_missing_or_invalid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], state: bytes | None
 ) -> None:
     page = record(tmp_path) / "state"
@@ -320,7 +324,7 @@ def test_rank_files_without_a_state_keep_their_spans(
     store.close()
 
 
-def test_a_rank_that_ends_while_it_is_looked_at_has_ended_in_good_order(
+def test_rank_that_ends_while_its_heartbeat_is_read_is_reported_as_ended_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as recording:

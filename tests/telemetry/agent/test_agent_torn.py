@@ -1,4 +1,4 @@
-"""A rank killed in the middle of a record: what was whole is shipped, and what a later life records after it, too."""
+"""A rank is killed in the middle of a record. Complete records and those of the restarted rank are shipped."""
 
 import subprocess
 import sys
@@ -23,13 +23,13 @@ os.kill(os.getpid(), 9)
 SPANS, TEXTS = 3, 3
 
 
-def live_and_be_killed(spool: Path) -> Path:
+def record_until_killed(spool: Path) -> Path:
     subprocess.run([sys.executable, "-c", LIFE, str(spool)], timeout=60, check=False)
     return spool / "run" / "0" / "rank-00000"
 
 
 def tear(folder: Path, record: int) -> None:
-    """As if the process had been killed before it committed that record."""
+    """Change the file as if the process was killed before it committed this record."""
     segment = folder / "000000.rec"
     content = bytearray(segment.read_bytes())
     at = HEADER_BYTES + record * RECORD_BYTES + RECORD.fields["commit"][1]
@@ -49,17 +49,17 @@ def shipped(folder: Path) -> tuple[list[int], list[str]]:
     return numbers, texts
 
 
-def test_a_mark_without_all_of_its_text_waits_for_it(tmp_path: Path) -> None:
-    folder = live_and_be_killed(tmp_path)
+def test_mark_is_not_shipped_when_its_text_is_incomplete(tmp_path: Path) -> None:
+    folder = record_until_killed(tmp_path)
     tear(folder, SPANS + TEXTS)
     assert shipped(folder) == ([0, 1, 2], [])
 
 
 @pytest.mark.parametrize("torn", range(SPANS, SPANS + TEXTS + 1))
-def test_the_next_life_goes_on_after_the_last_whole_record(tmp_path: Path, torn: int) -> None:
-    folder = live_and_be_killed(tmp_path)
+def test_restarted_rank_continues_after_the_last_complete_record(tmp_path: Path, torn: int) -> None:
+    folder = record_until_killed(tmp_path)
     tear(folder, torn)
-    live_and_be_killed(tmp_path)
+    record_until_killed(tmp_path)
     numbers, texts = shipped(folder)
     assert numbers == [0, 1, 2, torn, torn + 1, torn + 2]
     assert texts[-1] == "x" * 100

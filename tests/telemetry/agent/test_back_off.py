@@ -1,4 +1,4 @@
-"""What a client makes of a collector that cannot take rows now, and how long an agent then waits."""
+"""Errors of a client when the collector cannot take rows, and the time that an agent waits before a retry."""
 
 import random
 import threading
@@ -19,7 +19,7 @@ SPANS = of_run(numbered_spans(0, 3))
 
 @contextmanager
 def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
-    """The address of whoever gives one answer to everything: a proxy before a collector that is away."""
+    """Address of a server that gives the same answer to every request, like a proxy before a stopped collector."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -47,7 +47,7 @@ def away(retry_after_s: float | None = None) -> UnreachableError:
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"{}", b"[]", b'{"rows": "many", "duplicates": 0}', b"null"])
-def test_a_page_that_is_no_answer_of_a_collector_stores_nothing_and_may_be_tried_again(body: bytes) -> None:
+def test_client_raises_unreachable_error_when_the_answer_is_not_from_a_collector(body: bytes) -> None:
     with answering(200, body) as url, CollectorClient(url) as client:
         with pytest.raises(UnreachableError, match="hint: check that this is the address of a rankscope collector"):
             client.post("spans", SPANS)
@@ -55,7 +55,7 @@ def test_a_page_that_is_no_answer_of_a_collector_stores_nothing_and_may_be_tried
             client.read(Runs())
 
 
-def test_an_address_without_a_server_is_named_in_plain_words() -> None:
+def test_connection_error_names_the_address_and_says_connection_refused() -> None:
     refused = pytest.raises(UnreachableError, match=r"at http://127\.0\.0\.1:1: Connection refused")
     with CollectorClient("http://127.0.0.1:1") as client, refused:
         client.read(Runs())
@@ -68,7 +68,9 @@ def test_an_address_without_a_server_is_named_in_plain_words() -> None:
         *((503, told, None) for told in ("Wed, 21 Oct 2026 07:28:00 GMT", "-1", "")),
     ],
 )
-def test_the_client_hands_on_when_to_come_back(status: int, told: str, understood: float | None) -> None:
+def test_client_error_carries_retry_after_when_it_is_a_valid_number_of_seconds(
+    status: int, told: str, understood: float | None
+) -> None:
     with (
         answering(status, b"{}", Retry_After=told) as url,
         CollectorClient(url) as client,
@@ -98,7 +100,7 @@ def test_an_agent_waits_longer_after_each_failure_and_not_at_all_after_a_success
     assert back_off.seconds <= 1
 
 
-def test_an_agent_does_not_come_back_before_it_was_told_to_however_late_within_reason() -> None:
+def test_an_agent_retries_only_after_the_time_that_the_collector_requests() -> None:
     back_off = BackOff(random.Random(1))
     back_off.failed(away(30))
     assert 30 <= back_off.seconds <= 60
@@ -106,7 +108,7 @@ def test_an_agent_does_not_come_back_before_it_was_told_to_however_late_within_r
     assert back_off.seconds <= 2 * MAX_RETRY_AFTER_S
 
 
-def test_agents_sent_away_together_come_back_one_by_one() -> None:
+def test_agents_with_the_same_retry_after_spread_their_retries() -> None:
     waits = []
     for seed in range(1536):
         back_off = BackOff(random.Random(seed))

@@ -1,4 +1,4 @@
-"""How far an agent finds its host's clock off its collector's."""
+"""The agent measures the offset between the clock of its host and the clock of its collector."""
 
 import httpx
 import pytest
@@ -39,27 +39,27 @@ class Exchange:
 
 
 @pytest.mark.parametrize(("there_ms", "back_ms"), [(1, 1), (9, 1), (0, 7)])
-def test_the_true_offset_lies_within_half_of_the_round_trip(there_ms: int, back_ms: int) -> None:
+def test_error_of_the_measured_clock_offset_is_at_most_half_of_the_round_trip(there_ms: int, back_ms: int) -> None:
     exchange = Exchange((there_ms * MILLI, back_ms * MILLI), ahead_ns=-3_000_000_000, inside_ns=20 * MILLI)
     found = ping(exchange.ask, wall=exchange.wall, monotonic=exchange.monotonic)
     assert found.round_trip_ns == (there_ms + back_ms) * MILLI
     assert abs(found.offset_ns + 3_000_000_000) <= found.round_trip_ns / 2
 
 
-def test_a_clock_that_is_set_during_a_ping_is_told_as_it_was_before() -> None:
+def test_ping_reads_the_wall_clock_only_once() -> None:
     exchange = Exchange((MILLI, MILLI), ahead_ns=5)
-    readings = iter([ZERO_NS])  # a second reading of the wall clock would fail
+    readings = iter([ZERO_NS])  # a second reading would fail: the clock may be set during the ping
     found = ping(exchange.ask, wall=lambda: next(readings), monotonic=exchange.monotonic)
     assert found.offset_ns == 5
 
 
-def test_an_answer_that_took_longer_than_the_ping_is_none() -> None:
+def test_ping_raises_when_the_collector_claims_more_time_than_the_request_took() -> None:
     exchange = Exchange((MILLI, MILLI), inside_ns=5 * MILLI)
-    with pytest.raises(ValueError, match="in all"):
+    with pytest.raises(ValueError, match="the request took only"):
         ping(exchange.ask, wall=exchange.wall, monotonic=lambda: 0)
 
 
-def test_the_quickest_of_several_pings_counts() -> None:
+def test_clock_sampler_reports_the_ping_with_the_shortest_round_trip() -> None:
     exchange = Exchange((90 * MILLI, MILLI), (MILLI, MILLI), (MILLI, 50 * MILLI))
     sampler = ClockPing(exchange.ask, lambda: None, tries=3, wall=exchange.wall, monotonic=exchange.monotonic)
     values = {reading.metric: reading for reading in sampler.sample(0).readings}
@@ -71,7 +71,7 @@ def test_the_quickest_of_several_pings_counts() -> None:
 @pytest.mark.parametrize(
     "fault", [UnreachableError("away", hint=""), UsageError("no such route", hint=""), ValueError()]
 )
-def test_a_collector_that_tells_no_time_makes_a_look_empty(fault: Exception) -> None:
+def test_clock_sample_is_empty_when_the_time_request_fails(fault: Exception) -> None:
     def ask() -> CollectorTime:
         raise fault
 
@@ -81,12 +81,12 @@ def test_a_collector_that_tells_no_time_makes_a_look_empty(fault: Exception) -> 
 @pytest.mark.parametrize(
     "answer", [[], {}, {"collector": 1, "received_ns": 5}, {"collector": "", "received_ns": 5, "answered_ns": 4}]
 )
-def test_nonsense_is_no_time(answer: object) -> None:
+def test_invalid_answer_is_rejected_as_collector_time(answer: object) -> None:
     with pytest.raises(ValueError, match=r"no time|received"):
         CollectorTime.of(answer)
 
 
-def test_a_collector_tells_the_time_to_whoever_has_a_token(embedded: EmbeddedStore) -> None:
+def test_collector_returns_its_time_for_every_valid_token_but_not_without_a_token(embedded: EmbeddedStore) -> None:
     tokens = {"token": "full-token", "write_token": "write-token", "read_token": "read-token"}
     with collecting(embedded, **tokens) as client:
         with CollectorClient(client.url, "write-token") as agent:
@@ -96,4 +96,4 @@ def test_a_collector_tells_the_time_to_whoever_has_a_token(embedded: EmbeddedSto
             for headers in ({}, {"Authorization": "Bearer read-token"}, {"Authorization": "Bearer full-token"})
         ]
     assert answers == [401, 200, 200]
-    assert abs(found.offset_ns) <= found.round_trip_ns / 2 + MILLI  # it is one machine; its clock may be slewed
+    assert abs(found.offset_ns) <= found.round_trip_ns / 2 + MILLI  # both clocks are the same; the system may slew it

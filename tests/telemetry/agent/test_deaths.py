@@ -1,4 +1,4 @@
-"""When processes end: stamped by the kernel's word, in order, also where nobody looked."""
+"""DeathWatch stamps the time at which a process ends, as the kernel reports it."""
 
 import os
 import signal
@@ -15,13 +15,13 @@ from tests.deadline import until
 
 
 @pytest.fixture
-def told() -> threading.Event:
+def death_reported() -> threading.Event:
     return threading.Event()
 
 
 @pytest.fixture
-def deaths(told: threading.Event) -> Iterator[DeathWatch]:
-    deaths = DeathWatch(told.set)
+def deaths(death_reported: threading.Event) -> Iterator[DeathWatch]:
+    deaths = DeathWatch(death_reported.set)
     yield deaths
     deaths.close()
 
@@ -36,7 +36,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
 
 
-def test_each_end_is_stamped_in_its_turn(deaths: DeathWatch, told: threading.Event) -> None:
+def test_death_times_of_processes_follow_the_order_of_their_ends(
+    deaths: DeathWatch, death_reported: threading.Event
+) -> None:
     processes = [living() for _ in range(3)]
     assert all(deaths.follow(process.pid) for process in processes)
     assert not any(deaths.died_ns(process.pid) for process in processes)
@@ -48,11 +50,13 @@ def test_each_end_is_stamped_in_its_turn(deaths: DeathWatch, told: threading.Eve
         process.communicate()
     stamps = [deaths.died_ns(process.pid) for process in order]
     assert before_ns < stamps[0] < stamps[1] < stamps[2] <= time.time_ns()
-    assert told.is_set()
+    assert death_reported.is_set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_ended_a_process_is_read_before_its_parent_asks(deaths: DeathWatch, number: signal.Signals) -> None:
+def test_signal_that_ended_a_process_is_known_before_its_parent_waits(
+    deaths: DeathWatch, number: signal.Signals
+) -> None:
     process = living()
     deaths.follow(process.pid)
     process.send_signal(number)
@@ -61,14 +65,14 @@ def test_what_ended_a_process_is_read_before_its_parent_asks(deaths: DeathWatch,
     process.communicate()
 
 
-def test_of_a_process_that_is_gone_nothing_is_known(deaths: DeathWatch) -> None:
+def test_process_that_already_ended_is_not_followed_and_has_no_death_time(deaths: DeathWatch) -> None:
     process = living()
     end(process)
     assert not deaths.follow(process.pid)
     assert deaths.died_ns(process.pid) == 0
 
 
-def test_where_the_kernel_knows_no_such_thing_nothing_is_stamped(
+def test_no_death_time_is_stamped_when_pidfd_open_is_missing(
     deaths: DeathWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
@@ -78,7 +82,7 @@ def test_where_the_kernel_knows_no_such_thing_nothing_is_stamped(
     assert deaths.died_ns(process.pid) == 0
 
 
-def test_after_its_end_it_follows_nobody_and_tells_what_it_knew() -> None:
+def test_closed_death_watch_keeps_known_death_times_and_follows_no_process() -> None:
     deaths = DeathWatch()
     process = living()
     assert deaths.follow(process.pid)

@@ -1,4 +1,4 @@
-"""What samplers see, from a thread of the agent to the store: thinned, written down, shipped, never twice."""
+"""Samples and events of a host, from an agent thread to the store: thinned, written to a journal, shipped once."""
 
 import os
 import threading
@@ -43,40 +43,40 @@ def counter(value: float) -> Reading:
     return Reading(metric="errors", device="eth0", value=value, is_counter=True)
 
 
-def looks(thinning: Thinning, *readings: Reading, first: int = 0) -> list[tuple[str, int, float]]:
-    """A look a second; the samples that came of them, times in seconds."""
+def thinned(thinning: Thinning, *readings: Reading, first: int = 0) -> list[tuple[str, int, float]]:
+    """Add one reading per second. Return the reported samples, with times in seconds."""
     found = []
     for number, one in enumerate(readings, start=first):
         found += thinning.add(BEGAN_NS + number * SECOND_NS, [one])
     return [(one.metric, (one.at_ns - BEGAN_NS) // SECOND_NS, one.value) for one in found]
 
 
-def test_a_level_is_told_as_its_mean_over_a_window() -> None:
-    assert looks(Thinning(window_s=3), *map(level, [1, 2, 6, 0, 0, 0, 9])) == [("load", 2, 3.0), ("load", 5, 0.0)]
+def test_a_level_is_reported_as_its_mean_over_a_window() -> None:
+    assert thinned(Thinning(window_s=3), *map(level, [1, 2, 6, 0, 0, 0, 9])) == [("load", 2, 3.0), ("load", 5, 0.0)]
 
 
-def test_a_counter_that_stands_still_is_told_once_a_minute() -> None:
-    told = looks(Thinning(window_s=5), *[counter(7)] * 131)
+def test_unchanged_counter_is_reported_once_a_minute() -> None:
+    told = thinned(Thinning(window_s=5), *[counter(7)] * 131)
     assert [at for _, at, _ in told] == [4, 64, 124]
 
 
-def test_a_counter_that_moves_is_told_at_the_end_of_its_window() -> None:
-    told = looks(Thinning(window_s=5), *map(counter, [7, 7, 7, 7, 7, 7, 8, 9, 9, 9, 9]))
+def test_changed_counter_is_reported_at_the_end_of_its_window() -> None:
+    told = thinned(Thinning(window_s=5), *map(counter, [7, 7, 7, 7, 7, 7, 8, 9, 9, 9, 9]))
     assert told == [("errors", 4, 7.0), ("errors", 9, 9.0)]
 
 
 def test_a_clock_that_is_set_back_ends_the_window() -> None:
     thinning = Thinning(window_s=5)
-    looks(thinning, level(1), level(3), first=100)
-    assert looks(thinning, level(9), first=2) == [("load", 101, 2.0)]
+    thinned(thinning, level(1), level(3), first=100)
+    assert thinned(thinning, level(9), first=2) == [("load", 101, 2.0)]
 
 
-def test_without_a_window_every_reading_passes() -> None:
-    assert [value for _, _, value in looks(Thinning(window_s=0), *map(counter, [1, 1, 1]))] == [1, 1, 1]
+def test_every_reading_is_reported_when_the_window_is_zero() -> None:
+    assert [value for _, _, value in thinned(Thinning(window_s=0), *map(counter, [1, 1, 1]))] == [1, 1, 1]
 
 
 class Counting:
-    """A sampler that counts its looks: ``fails`` says what becomes of each."""
+    """A sampler that counts its samples. ``fails`` maps the number of a sample to the error that it raises."""
 
     def __init__(self, name: str = "counting", fails: dict[int, Exception] | None = None) -> None:
         self.name = name
@@ -121,7 +121,7 @@ def paced(sampler: Counting | Stuck) -> Paced:
     return Paced(sampler=sampler, interval_s=0.01, window_s=0)
 
 
-def test_a_sampler_that_hangs_holds_up_no_other() -> None:
+def test_sampler_that_hangs_does_not_delay_other_samplers() -> None:
     stuck, other = Stuck(), Counting()
     watch = HostWatch([paced(stuck), paced(other)])
     watch.start()
@@ -131,7 +131,7 @@ def test_a_sampler_that_hangs_holds_up_no_other() -> None:
     assert len(watch.take()[1]) == other.looked
 
 
-def test_a_sampler_whose_world_is_gone_is_closed_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sampler_is_closed_and_the_reason_printed_when_its_devices_are_gone(capsys: pytest.CaptureFixture[str]) -> None:
     gone = Counting(fails={3: GoneError("no GPU is left")})
     watch = HostWatch([paced(gone)])
     watch.start()
@@ -141,7 +141,7 @@ def test_a_sampler_whose_world_is_gone_is_closed_and_told_of(capsys: pytest.Capt
     assert "no GPU is left" in capsys.readouterr().err
 
 
-def test_a_look_that_goes_wrong_now_and_then_is_forgiven() -> None:
+def test_sampling_continues_after_occasional_errors() -> None:
     shaky = Counting(fails={2: OSError("busy"), 3: OSError("busy"), 5: ValueError("torn")})
     watch = HostWatch([paced(shaky)])
     watch.start()
@@ -151,7 +151,7 @@ def test_a_look_that_goes_wrong_now_and_then_is_forgiven() -> None:
 
 
 class Odd:
-    """A sampler of a device that is called by no letters."""
+    """A sampler of a device whose name is not valid text."""
 
     name = "odd"
 
@@ -164,7 +164,7 @@ class Odd:
         pass
 
 
-def test_a_device_that_is_called_by_any_bytes_is_stored_under_letters(no_folder: Path, embedded: EmbeddedStore) -> None:
+def test_invalid_bytes_of_a_device_name_are_stored_as_question_marks(no_folder: Path, embedded: EmbeddedStore) -> None:
     record_as(0, no_folder)
     watch = HostWatch([Paced(sampler=Odd(), interval_s=0.01, window_s=0)])
     reports = HostReports(watch, LivingRanks(), own_host="")
@@ -188,7 +188,7 @@ def record_as(rank: int, spool: Path) -> None:
 
 
 class Scripted:
-    """A watch that has seen what a test says."""
+    """A watch that returns the events that a test sets."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -206,7 +206,7 @@ def stored_events(client: CollectorClient) -> list[str]:
     return [row["text"] for row in client.read(HostEvents(run_id="run", attempt=0)).to_pylist()]
 
 
-def test_what_was_seen_is_stored_under_the_ranks_own_host(no_folder: Path, embedded: EmbeddedStore) -> None:
+def test_host_samples_are_stored_under_the_host_name_of_the_ranks(no_folder: Path, embedded: EmbeddedStore) -> None:
     record_as(0, no_folder)
     sampler = Counting()
     with collecting(embedded) as client:
@@ -225,7 +225,7 @@ def test_what_was_seen_is_stored_under_the_ranks_own_host(no_folder: Path, embed
         assert list(living.pids()) == [0]
 
 
-def test_events_survive_a_store_that_fails_and_an_agent_that_is_replaced(
+def test_events_are_stored_once_when_the_store_fails_and_the_agent_is_replaced(
     no_folder: Path, embedded: EmbeddedStore
 ) -> None:
     record_as(0, no_folder)
@@ -249,9 +249,7 @@ def test_events_survive_a_store_that_fails_and_an_agent_that_is_replaced(
         assert stored_events(client) == [event(1).text, event(2).text]
 
 
-def test_events_are_written_down_while_the_agent_waits_for_a_collector(
-    no_folder: Path, embedded: EmbeddedStore
-) -> None:
+def test_events_are_written_to_the_journal_without_an_agent_turn(no_folder: Path, embedded: EmbeddedStore) -> None:
     record_as(0, no_folder)
     watch = Scripted()
     reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
@@ -263,7 +261,9 @@ def test_events_are_written_down_while_the_agent_waits_for_a_collector(
     reports.stop()
 
 
-def test_what_lasts_is_told_to_a_job_that_comes_later(no_folder: Path, embedded: EmbeddedStore) -> None:
+def test_events_that_still_hold_are_stored_for_a_job_that_starts_later(
+    no_folder: Path, embedded: EmbeddedStore
+) -> None:
     watch = Scripted()
     reports = HostReports(watch, LivingRanks(), own_host="")  # type: ignore[arg-type]
     told = [("eth0", "link-down"), ("eth1", "link-down"), ("eth1", "link-up"), ("gpu0", "gpu-seen"), ("", "oom-kill")]
@@ -282,7 +282,7 @@ def test_what_lasts_is_told_to_a_job_that_comes_later(no_folder: Path, embedded:
     ]
 
 
-def test_rows_that_find_no_room_while_the_collector_is_away_are_counted_and_told(
+def test_host_rows_beyond_the_buffer_limit_are_counted_and_reported_as_lost(
     no_folder: Path, embedded: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(host_reports, "MAX_EVENTS", 3)
@@ -302,7 +302,7 @@ def test_rows_that_find_no_room_while_the_collector_is_away_are_counted_and_told
     assert capsys.readouterr().err == lost
 
 
-def test_a_writer_that_was_killed_spoils_its_own_line_alone(tmp_path: Path) -> None:
+def test_torn_line_of_a_killed_writer_does_not_spoil_other_journal_lines(tmp_path: Path) -> None:
     journal.append(tmp_path, "h", [event(1)])
     (path,) = (tmp_path / "hosts").iterdir()
     path.write_bytes(path.read_bytes() + b'{"at_ns": 3, "dev')
@@ -310,7 +310,7 @@ def test_a_writer_that_was_killed_spoils_its_own_line_alone(tmp_path: Path) -> N
     assert list(journal.read(tmp_path)) == [("h", [event(1), event(2)])]
 
 
-def test_what_no_store_takes_is_left_in_the_journal(tmp_path: Path) -> None:
+def test_journal_lines_with_values_that_no_store_accepts_are_skipped(tmp_path: Path) -> None:
     journal.append(tmp_path, "h", [event(1)])
     (path,) = (tmp_path / "hosts").iterdir()
     odd = ('Infinity, "text": ""', '1e300, "text": ""', '-1, "text": ""', '5, "text": "\\ud800"')
@@ -319,7 +319,7 @@ def test_what_no_store_takes_is_left_in_the_journal(tmp_path: Path) -> None:
     assert list(journal.read(tmp_path)) == [("h", [event(1)])]
 
 
-def test_a_journal_that_is_no_file_is_passed_over(tmp_path: Path) -> None:
+def test_journal_that_is_not_a_regular_file_is_neither_written_nor_read(tmp_path: Path) -> None:
     (tmp_path / "hosts").mkdir()
     os.mkfifo(tmp_path / "hosts" / "pipe.jsonl")
     (tmp_path / "elsewhere").write_text("")
@@ -331,7 +331,7 @@ def test_a_journal_that_is_no_file_is_passed_over(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere").read_text() == ""
 
 
-def test_of_a_journal_that_is_far_too_large_one_file_at_a_time_is_held(tmp_path: Path) -> None:
+def test_only_one_file_of_a_large_journal_is_in_memory(tmp_path: Path) -> None:
     for host in range(12):
         journal.append(tmp_path, f"h{host:02d}", [event(host)])
     for path in (tmp_path / "hosts").iterdir():
@@ -345,7 +345,9 @@ def test_of_a_journal_that_is_far_too_large_one_file_at_a_time_is_held(tmp_path:
     assert most_bytes < 6 * journal.MAX_BYTES
 
 
-def test_a_journal_of_too_many_files_is_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_read_is_limited_to_max_files_and_to_the_newest_events_of_each_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for host in ("a", "b", "c"):
         journal.append(tmp_path, host, [event(1), event(2), event(3)])
     monkeypatch.setattr(journal, "MAX_FILES", 2)
@@ -353,7 +355,7 @@ def test_a_journal_of_too_many_files_is_read_in_part(tmp_path: Path, monkeypatch
     assert list(journal.read(tmp_path)) == [("a", [event(2), event(3)]), ("b", [event(2), event(3)])]
 
 
-def test_a_collector_that_knows_no_hosts_is_left_in_peace(
+def test_agent_continues_and_prints_the_error_when_the_collector_has_no_host_tables(
     no_folder: Path, embedded: EmbeddedStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record_as(0, no_folder)
@@ -370,7 +372,7 @@ def test_a_collector_that_knows_no_hosts_is_left_in_peace(
 
 
 class _Older:
-    """A collector of a version before hosts had rows."""
+    """A collector of an older version without host tables."""
 
     def __init__(self, client: CollectorClient) -> None:
         self._client = client
@@ -381,7 +383,7 @@ class _Older:
         return self._client.post(table, rows)
 
 
-def test_the_journal_leaves_out_what_was_torn(tmp_path: Path) -> None:
+def test_journal_read_skips_torn_and_invalid_lines(tmp_path: Path) -> None:
     journal.append(tmp_path, "odd/host", [event(1), event(2)])
     (path,) = (tmp_path / "hosts").iterdir()
     path.write_bytes(path.read_bytes() + b'{"at_ns": 3, "dev\xff\n[1, 2]\nnull\n' + b"[" * 100_000)

@@ -78,11 +78,11 @@ class Pod:
         return json.loads(self.line())
 
     def end(self) -> str:
-        """What it printed to stderr. It ends, because its input does."""
+        """Close its input, so that the program ends. Return what it printed to stderr."""
         return self.process.communicate(timeout=60)[1]
 
     def kill(self) -> None:
-        """Before its input ends, so that the program does not end by itself."""
+        """Kill the program before its input ends, so that it does not end by itself."""
         self.process.kill()
         self.process.wait()  # the kernel has sent SIGKILL to the program, too
         self.process.communicate()
@@ -104,7 +104,7 @@ def agent(tmp_path: Path) -> Iterator[Pod]:
 
 
 def test_an_agent_in_another_namespace_reports_a_rank_as_dead_only_after_its_end(rank: Pod, agent: Pod) -> None:
-    """Process 1 of the agent's namespace is the agent itself."""
+    """The rank has PID 1 in its own namespace. PID 1 in the agent's namespace is the agent."""
     assert agent.ask() == [1, False, "alive", True, 0, None]
     assert agent.ask() == [1, False, "alive", True, 0, None]
     rank.kill()
@@ -114,7 +114,7 @@ def test_an_agent_in_another_namespace_reports_a_rank_as_dead_only_after_its_end
     assert "hostPID: true" in HIDDEN
 
 
-def test_an_agent_in_an_outer_namespace_sees_the_process(
+def test_agent_in_an_outer_namespace_sees_the_process_of_the_rank(
     rank: Pod, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder,) = find_rank_dirs(tmp_path)
@@ -135,7 +135,7 @@ def test_an_agent_in_an_outer_namespace_sees_the_process(
     assert capsys.readouterr().err == ""
 
 
-def test_a_container_that_starts_again_with_the_same_number_is_another_process(rank: Pod, tmp_path: Path) -> None:
+def test_restarted_container_with_the_same_pid_is_detected_as_another_process(rank: Pod, tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.find_ranks()
     ((folder, followed),) = host.ranks.items()
@@ -148,7 +148,7 @@ def test_a_container_that_starts_again_with_the_same_number_is_another_process(r
     again.kill()
 
 
-def test_many_numbers_that_nobody_has_cost_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_unknown_pids_cause_only_one_scan_of_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
     monkeypatch.setattr(pid_namespace, "_scan", lambda: searches.append(1) or iter(()))
     monkeypatch.setattr(pid_namespace, "_missed", {})

@@ -1,4 +1,4 @@
-"""When does a job stand still? A manual clock, ranks made by hand: every healthy slow phase raises nothing."""
+"""Stall detection with a manual clock and ranks made by hand. A healthy slow phase is not a stall."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ SETTINGS = StallSettings(factor=5, floor_s=10, ceiling_s=300, confirm_s=1)
 
 @dataclass
 class Job:
-    """Four ranks in step, looked at each second."""
+    """Four ranks at the same step, sampled each second."""
 
     detector: StallDetector = field(default_factory=lambda: StallDetector(SETTINGS))
     now_s: float = 1000.0
@@ -48,7 +48,7 @@ class Job:
         return seen
 
     def wait(self, seconds: float, *, moving: bool = False) -> set[Phase]:
-        """A look each second, while nothing moves, or only operations do."""
+        """Take a sample each second. No step begins. With ``moving``, only the counters change."""
         seen: set[Phase] = set()
         end_s = self.now_s + seconds
         while self.now_s < end_s:
@@ -65,12 +65,12 @@ def job() -> Job:
 
 @pytest.fixture
 def running(job: Job) -> Job:
-    """Two seconds a step; the threshold is then the floor."""
+    """A job with steps of two seconds. The threshold is then the floor."""
     assert job.run(20) == {Phase.GOING}
     return job
 
 
-def test_no_step_for_longer_than_usual_is_a_stall(running: Job) -> None:
+def test_stall_is_reported_when_a_step_takes_longer_than_the_threshold(running: Job) -> None:
     running.begin_step()
     assert running.wait(10) == {Phase.GOING}
     assert running.wait(1) == {Phase.SUSPECTED}
@@ -78,39 +78,39 @@ def test_no_step_for_longer_than_usual_is_a_stall(running: Job) -> None:
     assert running.wait(100) == {Phase.STALLED}
 
 
-def test_slow_steps_are_given_more_time(job: Job) -> None:
+def test_stall_threshold_is_longer_when_steps_are_slow(job: Job) -> None:
     job.run(10, step_s=8)
     job.begin_step()
     assert job.wait(39) == {Phase.GOING}
     assert Phase.STALLED in job.wait(3)
 
 
-def test_no_step_however_slow_is_given_more_than_the_ceiling(job: Job) -> None:
+def test_stall_threshold_is_at_most_the_ceiling_when_steps_are_very_slow(job: Job) -> None:
     job.run(10, step_s=100)
     job.begin_step()
     assert Phase.STALLED in job.wait(302)
 
 
-def test_one_step_that_takes_three_times_as_long_is_none(job: Job) -> None:
+def test_step_that_takes_three_times_as_long_is_not_a_stall(job: Job) -> None:
     job.run(10, step_s=8)
     assert job.run(1, step_s=24) == {Phase.GOING}
     assert job.run(5, step_s=8) == {Phase.GOING}
 
 
-def test_a_first_step_that_compiles_is_none(job: Job) -> None:
+def test_slow_first_step_that_compiles_is_not_a_stall(job: Job) -> None:
     assert job.wait(60) == {Phase.GOING}
     assert job.run(1, step_s=120) == {Phase.GOING}
     assert job.run(5) == {Phase.GOING}
 
 
-def test_before_the_first_steps_the_ceiling_counts(job: Job) -> None:
+def test_stall_threshold_is_the_ceiling_before_the_first_step(job: Job) -> None:
     job.look()
     assert job.wait(300) == {Phase.GOING}
     assert Phase.STALLED in job.wait(2)
 
 
 @pytest.mark.parametrize("inside_step", [False, True])
-def test_a_checkpoint_or_an_evaluation_is_none(running: Job, inside_step: bool) -> None:
+def test_checkpoint_or_evaluation_is_not_a_stall(running: Job, inside_step: bool) -> None:
     running.begin_step()
     running.inside_step, running.takes_its_time = inside_step, True
     assert running.wait(120) == {Phase.GOING}
@@ -119,24 +119,24 @@ def test_a_checkpoint_or_an_evaluation_is_none(running: Job, inside_step: bool) 
     assert running.run(5) == {Phase.GOING}
 
 
-def test_a_checkpoint_that_never_ends_is_one(running: Job) -> None:
+def test_checkpoint_longer_than_the_ceiling_is_a_stall(running: Job) -> None:
     running.begin_step()
     running.takes_its_time = True
     assert Phase.STALLED in running.wait(302)
 
 
-def test_work_between_steps_is_none(running: Job) -> None:
+def test_work_between_steps_is_not_a_stall(running: Job) -> None:
     running.inside_step = False
     assert running.wait(120) == {Phase.GOING}
 
 
-def test_a_slow_phase_in_which_counters_move_is_none(running: Job) -> None:
+def test_slow_step_is_not_a_stall_while_counters_move(running: Job) -> None:
     running.begin_step()
     assert running.wait(60, moving=True) == {Phase.GOING, Phase.SUSPECTED}
     assert Phase.STALLED in running.wait(3)
 
 
-def test_a_stall_is_over_with_the_next_step_and_may_come_again(running: Job) -> None:
+def test_stall_ends_with_the_next_step_and_a_second_stall_is_reported(running: Job) -> None:
     running.begin_step()
     assert Phase.STALLED in running.wait(15)
     assert running.run(5) == {Phase.GOING}
@@ -145,7 +145,7 @@ def test_a_stall_is_over_with_the_next_step_and_may_come_again(running: Job) -> 
     assert Phase.STALLED in running.wait(3)
 
 
-def test_a_job_that_begins_again_from_its_first_step_is_none(running: Job) -> None:
+def test_stall_ends_when_the_job_restarts_from_its_first_step(running: Job) -> None:
     running.begin_step()
     running.wait(15)
     running.step, running.inside_step = -1, False
@@ -153,25 +153,25 @@ def test_a_job_that_begins_again_from_its_first_step_is_none(running: Job) -> No
     assert running.run(5) == {Phase.GOING}
 
 
-def test_a_job_that_is_over_is_none(running: Job) -> None:
+def test_finished_job_without_ranks_is_not_a_stall(running: Job) -> None:
     running.ranks = ()
     assert running.wait(1000) == {Phase.GOING}
 
 
-def test_an_agent_that_comes_late_to_a_stall_waits_for_the_ceiling(job: Job) -> None:
+def test_agent_that_starts_during_a_stall_reports_it_only_after_the_ceiling(job: Job) -> None:
     job.step, job.step_started_s, job.inside_step = 50, job.now_s - 250, True
     assert job.wait(50) == {Phase.GOING}
     assert Phase.STALLED in job.wait(3)
 
 
 @pytest.mark.parametrize("values", [{"factor": 1}, {"floor_s": 0}, {"floor_s": 20, "ceiling_s": 10}])
-def test_settings_that_cannot_work_are_refused(values: dict[str, float]) -> None:
+def test_invalid_stall_settings_raise_usage_error(values: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="hint: "):
         StallSettings(**values)
 
 
-def test_of_what_ranks_recorded_before_the_first_look_the_most_steps_count(job: Job) -> None:
-    """A look at eight ranks takes a while: the first was taken up after one step, the last after seven."""
+def test_threshold_is_learned_from_the_rank_with_most_steps_recorded_before_the_first_sample(job: Job) -> None:
+    """Sampling of eight ranks takes time: the first rank had recorded one step, the last rank seven."""
     for num_steps in (1, 7):
         job.detector.learn([2 * SECOND_NS] * num_steps)
     job.run(1)

@@ -1,4 +1,4 @@
-"""Old spools are deleted once they are stored, and only then."""
+"""Old spools are deleted only after they are stored."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from telemetry.topology import Topology
 
 
 def after(*, monotonic_days: float, wall_days: float) -> Anchor:
-    """What the two clocks read so many days after now."""
+    """Readings of the two clocks the given number of days from now."""
     now = measure_anchor()
     return Anchor(
         monotonic_ns=now.monotonic_ns + round(monotonic_days * DAY_NS), wall_ns=now.wall_ns + round(wall_days * DAY_NS)
@@ -53,7 +53,7 @@ def ship(folder: Path) -> None:
         tail.shipped(chunk)
 
 
-def test_what_is_stored_and_old_is_deleted_with_its_run(tmp_path: Path) -> None:
+def test_old_stored_rank_folder_is_deleted_with_its_run_folder(tmp_path: Path) -> None:
     folder = record(tmp_path)
     (folder.parent / "hosts").mkdir()
     (folder.parent / "agent.log").touch()
@@ -62,7 +62,7 @@ def test_what_is_stored_and_old_is_deleted_with_its_run(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_killed_rank_s_last_segment_goes_too(tmp_path: Path) -> None:
+def test_old_folder_of_a_killed_rank_is_deleted_with_its_last_segment(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60)
     assert ran.returncode == -signal.SIGKILL
     folder = tmp_path / "run" / "0" / "rank-00000"
@@ -71,22 +71,24 @@ def test_a_killed_rank_s_last_segment_goes_too(tmp_path: Path) -> None:
     assert sweep(tmp_path, now=LATER) == [folder]
 
 
-def test_what_is_young_stays(tmp_path: Path) -> None:
+def test_young_rank_folder_is_kept(tmp_path: Path) -> None:
     folder = record(tmp_path)
     ship(folder)
     assert sweep(tmp_path, now=after(monotonic_days=13, wall_days=13)) == []
     assert folder.exists()
 
 
-def test_a_wall_clock_that_is_wrong_for_a_moment_deletes_nothing(tmp_path: Path) -> None:
-    """The rank may come back, and count its records on."""
+def test_age_of_a_rank_folder_follows_the_monotonic_clock_when_the_wall_clock_is_wrong(tmp_path: Path) -> None:
+    """The rank may restart and continue its sequence numbers."""
     folder = record(tmp_path)
     ship(folder)
     assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=40)) == []
     assert sweep(tmp_path, now=after(monotonic_days=15, wall_days=-40)) == [folder]
 
 
-def test_of_another_boot_the_wall_clock_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_age_of_a_rank_folder_from_another_boot_follows_the_wall_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = record(tmp_path)
     ship(folder)
     monkeypatch.setattr("telemetry.agent.host.is_of_this_boot", lambda _: False)
@@ -94,19 +96,19 @@ def test_of_another_boot_the_wall_clock_tells(tmp_path: Path, monkeypatch: pytes
     assert sweep(tmp_path, now=after(monotonic_days=0, wall_days=15)) == [folder]
 
 
-def test_what_nobody_has_acknowledged_stays(tmp_path: Path) -> None:
+def test_unacknowledged_rank_folder_is_kept(tmp_path: Path) -> None:
     record(tmp_path)
     assert sweep(tmp_path, now=LATER) == []
 
 
-def test_a_rank_that_lives_stays_however_long_it_is_silent(tmp_path: Path) -> None:
+def test_old_folder_of_a_living_rank_is_kept(tmp_path: Path) -> None:
     ship(record(tmp_path, end=False))
     assert sweep(tmp_path, now=LATER) == []
     telemetry.stop()
 
 
 @pytest.mark.parametrize("spoiled", ["meta.json", "state"])
-def test_what_is_no_rank_s_folder_stays(tmp_path: Path, spoiled: str) -> None:
+def test_folder_without_meta_json_or_state_page_is_kept(tmp_path: Path, spoiled: str) -> None:
     folder = record(tmp_path)
     ship(folder)
     (folder / spoiled).unlink()

@@ -1,4 +1,4 @@
-"""A process to which rankscope attaches, forked from that of the tests: torch is imported already."""
+"""A process to which rankscope attaches. It is forked from the test process, so torch is already imported."""
 
 import multiprocessing
 import os
@@ -38,16 +38,16 @@ class Ended:
     """How an attached process ended."""
 
     result: Any
-    """What its work returned: the losses of a training."""
+    """Return value of its work. For a training: the losses."""
     lines: list[str]
-    """On stderr."""
+    """Lines on stderr."""
     spool: Path
 
 
 def attached(
     folder: Path, breaks: Callable[[], Any] = lambda: None, work: Callable[[], Any] = train, **variables: str
 ) -> Ended:
-    """Do some work in a forked process, by default train. torch attaches to it as after its import."""
+    """Run ``work`` in a forked process, by default a training. rankscope attaches as after an import of torch."""
     (ended,) = attached_together(folder, [variables], work, breaks)
     return ended
 
@@ -55,7 +55,7 @@ def attached(
 def attached_together(
     folder: Path, each: list[dict[str, str]], work: Callable[[], Any], breaks: Callable[[], Any] = lambda: None
 ) -> list[Ended]:
-    """The same with several processes at once. ``each``: the variables of a process."""
+    """The same with several processes at once. ``each``: the environment variables of each process."""
     spool = folder / "spool"
     forking = multiprocessing.get_context("fork")
     children = []

@@ -1,6 +1,7 @@
 """A plain DDP training of two gloo ranks, as a user writes it. It does not know rankscope.
 
-MEET: address of the meeting. STEPS. SLOW_RANK: multiplies matrices in its forward. Prints the bits of each loss.
+Variables: MEET, the rendezvous address; STEPS; SLOW_RANK, which multiplies matrices in its forward. Prints the bits of
+each loss.
 """
 
 import os

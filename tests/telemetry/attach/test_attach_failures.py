@@ -1,4 +1,4 @@
-"""Whatever is wrong, ``import torch`` and the training continue, and one line says why."""
+"""After any failure, ``import torch`` and the training continue, and one line reports the cause."""
 
 import importlib
 import os
@@ -37,7 +37,7 @@ def plain() -> list[float]:
     return train()
 
 
-def test_without_the_variable_nothing_is_imported_and_nothing_is_hooked() -> None:
+def test_attach_imports_no_module_when_rankscope_is_not_requested() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKSCOPE")}
     environment["PYTHONPATH"] = str(HOME)
     command = [sys.executable, "-c", LOOK_ONCE]
@@ -46,7 +46,7 @@ def test_without_the_variable_nothing_is_imported_and_nothing_is_hooked() -> Non
 
 
 @pytest.mark.parametrize("name", ["telemetry.py", "telemetry/__init__.py"])
-def test_a_file_of_the_user_that_hides_our_package_is_not_run(tmp_path: Path, name: str) -> None:
+def test_user_file_that_shadows_the_telemetry_package_is_not_run(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("raise SystemExit('a program of the user')\n")
     environment = {**os.environ, "RANKSCOPE": "1", "PYTHONPATH": f"{tmp_path}:{HOME}"}
@@ -71,7 +71,7 @@ def _raises(*_: object, **__: object) -> Any:
 
 
 def _break_training() -> None:
-    """Every method that follows the loop."""
+    """Break every method that follows the loop."""
     training = importlib.import_module("telemetry.attach.training").Training
     for name in ("begin_load", "begin_forward", "begin_backward", "begin_optimizer", "end_optimizer"):
         setattr(training, name, _raises)
@@ -85,7 +85,7 @@ def _break_ends() -> None:
 
 
 def _break_the_seams() -> None:
-    """Also those of modules that are imported later."""
+    """Break the seams, including those of modules that are imported later."""
     importlib.import_module("torch.distributed.checkpoint")
     importlib.import_module("telemetry.attach.seams").replace = _raises  # type: ignore[attr-defined]
 
@@ -111,7 +111,7 @@ def _forget_the_helper() -> None:
         (_forget_the_helper, {}, "not attached: this version of torch"),
     ],
 )
-def test_the_training_keeps_its_bits_and_one_line_says_why(
+def test_losses_are_bit_identical_after_a_failure_and_one_line_reports_the_cause(
     tmp_path: Path, plain: list[float], breaks: Callable[[], Any], variables: dict[str, str], line: str
 ) -> None:
     ended = attached(tmp_path, breaks, **{"RANKSCOPE_COLLECTOR": "", **variables})
@@ -123,7 +123,7 @@ def test_the_training_keeps_its_bits_and_one_line_says_why(
 
 
 class BrokenStream:
-    """What a program may put in the place of standard error."""
+    """A program may replace standard error with such a stream."""
 
     def write(self, text: str) -> None:
         raise RuntimeError(text)
@@ -133,13 +133,13 @@ def _break_standard_error() -> None:
     sys.stderr = BrokenStream()  # type: ignore[assignment]
 
 
-def test_a_standard_error_that_raises_breaks_nothing(tmp_path: Path, plain: list[float]) -> None:
+def test_losses_are_bit_identical_when_standard_error_raises(tmp_path: Path, plain: list[float]) -> None:
     assert attached(tmp_path, _break_standard_error, RANKSCOPE="banana").result == plain
     assert attached(tmp_path, _break_standard_error).result == plain
 
 
 def _start_own(**options: Any) -> None:
-    """The script starts a session of its own, before or after it trains for a while."""
+    """The script starts its own session: before the training, or (``late``) during it."""
     if options.pop("late"):
         plain = torch.optim.Optimizer.zero_grad
 
@@ -154,7 +154,9 @@ def _start_own(**options: Any) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_session_of_the_user_is_the_only_one_or_replaces_ours(tmp_path: Path, plain: list[float], late: bool) -> None:
+def test_session_started_by_the_user_prevents_or_replaces_the_attached_session(
+    tmp_path: Path, plain: list[float], late: bool
+) -> None:
     ended = attached(tmp_path, lambda: _start_own(late=late), WORLD_SIZE="1")
     assert ended.result == plain
     assert not any("start() was called twice" in line for line in ended.lines)

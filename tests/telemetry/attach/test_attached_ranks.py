@@ -1,4 +1,4 @@
-"""A plain DDP script, attached by the environment alone: the same bits, every stage, and the slow rank is named."""
+"""rankscope attaches to a plain DDP script through environment variables alone."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ SLOW_RANK = 1
 
 
 def train(folder: Path, **variables: str) -> tuple[list[str], list[str]]:
-    """What the two ranks print on stdout, and on stderr."""
+    """The outputs of the two ranks on stdout, and on stderr."""
     folder.mkdir()
     environment = installed(
         folder,
@@ -39,15 +39,15 @@ def train(folder: Path, **variables: str) -> tuple[list[str], list[str]]:
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
+        outputs = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    return [out for out, _ in said], [error for _, error in said]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    return [out for out, _ in outputs], [error for _, error in outputs]
 
 
-def test_a_script_without_rankscope_is_traced_and_keeps_its_bits(tmp_path: Path) -> None:
+def test_plain_ddp_script_is_traced_with_bit_identical_losses_and_its_slow_rank_is_named(tmp_path: Path) -> None:
     plain, _ = train(tmp_path / "plain")
     losses, errors = train(tmp_path / "attached", RANKSCOPE="1", RANKSCOPE_RUN="attached")
     assert losses == plain

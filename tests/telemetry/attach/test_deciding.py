@@ -21,7 +21,7 @@ URL = "http://collector:8719"
         ({"RANKSCOPE_DISABLED": "0", "RANKSCOPE_COLLECTOR": "https://[::1]"}, True),
     ],
 )
-def test_the_environment_decides(environment: dict[str, str], wanted: bool) -> None:
+def test_attachment_is_decided_by_environment_variables(environment: dict[str, str], wanted: bool) -> None:
     assert wants_attachment(environment) is wanted
 
 
@@ -35,7 +35,7 @@ def test_the_environment_decides(environment: dict[str, str], wanted: bool) -> N
         ),
     ],
 )
-def test_a_value_that_cannot_be_used_has_a_hint(environment: dict[str, str]) -> None:
+def test_invalid_environment_value_raises_an_error_with_a_hint(environment: dict[str, str]) -> None:
     with pytest.raises(UsageError) as error:
         wants_attachment(environment)
     assert error.value.hint
@@ -53,7 +53,7 @@ def test_a_value_that_cannot_be_used_has_a_hint(environment: dict[str, str]) -> 
         ("", False),
     ],
 )
-def test_launchers_and_helpers_are_no_ranks(program: str, no_rank: bool) -> None:
+def test_launchers_and_helper_programs_are_not_ranks(program: str, no_rank: bool) -> None:
     assert is_no_rank([program, "train.py"]) is no_rank
     assert not is_no_rank([])
 
@@ -69,11 +69,13 @@ def test_launchers_and_helpers_are_no_ranks(program: str, no_rank: bool) -> None
         ({"RANKSCOPE_COLLECTOR": URL}, False),
     ],
 )
-def test_a_process_without_a_group_is_a_rank_if_it_is_the_only_one(environment: dict[str, str], single: bool) -> None:
+def test_process_without_a_process_group_is_a_rank_if_it_is_the_only_process(
+    environment: dict[str, str], single: bool
+) -> None:
     assert is_single_rank(environment) is single
 
 
-def test_names_come_from_the_launcher() -> None:
+def test_run_name_and_local_rank_are_read_from_the_launcher() -> None:
     assert names_of({}) == Names(run=None, local_rank=None)
     assert names_of({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_LOCALID": "3"}) == Names(
         run="slurm-7.2", local_rank=3

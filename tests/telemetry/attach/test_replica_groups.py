@@ -1,4 +1,4 @@
-"""Replica groups: jobs of torch that number their ranks from 0 each are one run."""
+"""Replica groups: several torch jobs, each with ranks from 0, are recorded as one run."""
 
 import os
 from pathlib import Path
@@ -30,11 +30,11 @@ REDUCED = 2
         ("pp=2,dp_replicate=2", "dp_replicate=8"),
     ],
 )
-def test_the_mesh_of_all_groups_has_an_outer_axis(of_group: str, of_all: str) -> None:
+def test_mesh_of_all_replica_groups_has_an_outer_replicate_axis(of_group: str, of_all: str) -> None:
     assert SECOND.of_all(Topology.parse(of_group)) == Topology.parse(of_all)
 
 
-def test_the_variables_must_be_a_group_and_a_number_of_groups() -> None:
+def test_replica_group_is_read_from_the_environment_and_validated() -> None:
     assert ReplicaGroup.from_environment({GROUP: "1", NUM_GROUPS: "2"}) == SECOND
     assert ReplicaGroup.from_environment({GROUP: "1"}) == ReplicaGroup()
     for wrong in ("2", "-1", "x"):
@@ -51,7 +51,7 @@ def test_ranks_are_numbered_over_all_groups_if_the_run_has_a_common_name() -> No
 
 
 def exchange() -> None:
-    """A rank of a group: it reduces, and rank 0 sends to rank 1."""
+    """A rank of a group: both ranks reduce gradients, and rank 0 sends to rank 1."""
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo", init_method=os.environ["MEET"], rank=rank, world_size=GROUP_SIZE)
     shard = dist.new_group([0, 1], group_desc="mesh_dp_shard")
@@ -66,7 +66,7 @@ def exchange() -> None:
 
 
 @pytest.mark.gloo
-def test_real_groups_are_one_run_with_one_mesh(tmp_path: Path) -> None:
+def test_real_replica_groups_are_recorded_as_one_run_with_one_mesh(tmp_path: Path) -> None:
     ranks = [
         {
             "RANK": str(rank), "WORLD_SIZE": str(GROUP_SIZE), "LOCAL_RANK": str(rank),
@@ -88,8 +88,8 @@ def test_real_groups_are_one_run_with_one_mesh(tmp_path: Path) -> None:
 
 
 @pytest.mark.gloo
-def test_groups_of_one_rank_are_the_ranks_of_one_run(tmp_path: Path) -> None:
-    """As in torchft's examples: there is no process group of torch, and the first step of an optimizer attaches."""
+def test_replica_groups_of_one_rank_are_recorded_as_ranks_of_one_run(tmp_path: Path) -> None:
+    """As in torchft's examples, torch has no process group. rankscope attaches at the first optimizer step."""
     for group in ("0", "1"):
         attached(tmp_path, RANK="0", WORLD_SIZE="1", **{GROUP: group, NUM_GROUPS: "2"})
     for number in range(2):

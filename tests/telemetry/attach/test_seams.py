@@ -1,4 +1,4 @@
-"""Functions of torch that are replaced work as before, also for pickle and torch.compile."""
+"""Replaced functions of torch work as before, also with pickle and torch.compile."""
 
 import pickle
 from pathlib import Path
@@ -24,7 +24,7 @@ def _import_early() -> None:
 
 
 def _pickled() -> dict[str, bool]:
-    """Whether pickle finds each function again, and whether it is ours."""
+    """Whether each function is replaced, and pickle restores the same object."""
     train()  # becomes a rank
     checkpoint = torch.distributed.checkpoint
     functions = [torch.save, torch.autograd.backward, checkpoint.save, checkpoint.async_save, nn.Module.__call__]
@@ -34,13 +34,13 @@ def _pickled() -> dict[str, bool]:
     }
 
 
-def test_pickle_finds_the_functions(tmp_path: Path) -> None:
+def test_pickle_restores_the_replaced_functions(tmp_path: Path) -> None:
     found = attached(tmp_path, _import_early, _pickled, **SINGLE).result
     assert found == dict.fromkeys(["save", "backward", "async_save", "Module.__call__"], True)
 
 
 class Named(nn.Module):
-    """Its arguments have names that functions of rankscope have, too."""
+    """Its argument names are also argument names of rankscope functions."""
 
     def forward(self, module: torch.Tensor, stage: float, begin: float) -> torch.Tensor:
         return module * stage * begin
@@ -63,13 +63,13 @@ def _save_and_pickle() -> None:
     torch.save(torch.ones(2), "/dev/null")
 
 
-def test_pickled_tensors_are_no_checkpoints(tmp_path: Path) -> None:
+def test_pickled_tensors_are_not_recorded_as_checkpoints(tmp_path: Path) -> None:
     ended = attached(tmp_path, work=_save_and_pickle, **SINGLE)
     assert recorded(ended.spool).stages.count("checkpoint-write") == 1
 
 
 def _run_pipeline() -> list[float]:
-    """A schedule that names the arguments of a microbatch."""
+    """A schedule that passes the arguments of a microbatch by name."""
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe  # noqa: PLC0415
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -88,7 +88,7 @@ def _run_pipeline() -> list[float]:
     return [loss.item() for loss in losses]
 
 
-def test_a_schedule_may_name_the_arguments_of_a_microbatch(tmp_path: Path) -> None:
+def test_pipeline_schedule_may_pass_microbatch_arguments_by_name(tmp_path: Path) -> None:
     ended = attached(tmp_path, _import_early, _run_pipeline)
     assert len(ended.result) == 2
     spans = recorded(ended.spool).spans
@@ -101,7 +101,7 @@ def _shortcut_is_kept() -> bool:
     return known is nn.Module.__call__ and torch._dynamo.variables.nn_module.unpatched_nn_module_call is known
 
 
-def test_torch_compile_knows_the_call_of_modules(tmp_path: Path) -> None:
+def test_torch_compile_recognizes_the_replaced_module_call(tmp_path: Path) -> None:
     assert attached(tmp_path, _import_early, _shortcut_is_kept, **SINGLE).result
 
 
@@ -116,7 +116,7 @@ def test_torch_compile_knows_the_call_of_modules(tmp_path: Path) -> None:
         ((), {"closure": float}, True),
     ],
 )
-def test_wrappers_of_optimizers_pass_none_for_no_closure(args: Any, kwargs: Any, has: bool) -> None:
+def test_optimizer_closure_is_detected_and_none_counts_as_no_closure(args: Any, kwargs: Any, has: bool) -> None:
     assert has_closure(args, kwargs) is has
 
 
@@ -127,7 +127,7 @@ class Sharded(torch.Tensor):
 @pytest.mark.parametrize(
     ("step", "done"), [(torch.tensor(5.0), 5), (7, 7), (torch.tensor(5.0).as_subclass(Sharded), None)]
 )
-def test_the_count_of_an_optimizer_is_read_without_waiting(step: Any, done: int | None) -> None:
+def test_optimizer_step_count_is_read_unless_it_is_a_sharded_tensor(step: Any, done: int | None) -> None:
     weight = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.AdamW([weight])
     optimizer.state[weight]["step"] = step

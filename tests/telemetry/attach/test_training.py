@@ -1,4 +1,4 @@
-"""What is inferred from the calls of a training loop."""
+"""Steps and spans that are inferred from the calls of a training loop."""
 
 import weakref
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from tests.telemetry.recording import recorded, session
 
 
 class Optimizer:
-    """Anything that can be referred to weakly."""
+    """Any object that supports weak references."""
 
 
 class Loop:
-    """A training loop whose calls are told to a :class:`Training`."""
+    """A training loop that reports its calls to a :class:`Training`."""
 
     def __init__(self, spool: Path) -> None:
         self.spool = spool
@@ -87,7 +87,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
         yield Loop(tmp_path)
 
 
-def test_a_step_lasts_from_its_first_load_to_the_next_one(loop: Loop) -> None:
+def test_step_lasts_from_its_data_load_to_the_data_load_of_the_next_step(loop: Loop) -> None:
     for _ in range(2):
         loop.iteration()
     loop.training.end(failed=False)
@@ -111,21 +111,21 @@ def test_accumulated_gradients_are_microbatches_of_one_step(loop: Loop) -> None:
     assert loop.counted("step") == [0, 1]
 
 
-def test_submodules_and_recomputed_activations_are_no_forwards(loop: Loop) -> None:
+def test_submodule_calls_and_recomputed_activations_are_not_recorded_as_forwards(loop: Loop) -> None:
     loop.forward(inside=3)
     loop.backward(recomputes=True)
     loop.step()
     assert loop.counted("forward-compute") == [0, 0]  # the model, and the loss
 
 
-def test_the_loss_is_no_forward_if_it_communicates(loop: Loop) -> None:
+def test_loss_that_communicates_is_not_recorded_as_a_forward(loop: Loop) -> None:
     loop.forward()
     loop.num_operations += 1
     loop.backward()
     assert loop.counted("forward-compute") == [0]
 
 
-def test_the_first_optimizer_ends_steps_and_the_others_are_spans_in_them(loop: Loop) -> None:
+def test_first_optimizer_ends_the_step_and_other_optimizers_are_spans_within_steps(loop: Loop) -> None:
     discriminator, generator = Optimizer(), Optimizer()
     for _ in range(3):
         for optimizer in (discriminator, generator):
@@ -149,7 +149,7 @@ def test_optimizers_that_step_one_after_the_other_belong_to_one_step(loop: Loop)
     assert loop.counted("step") == [0, 1]
 
 
-def test_an_optimizer_that_is_gone_or_rests_is_replaced(loop: Loop) -> None:
+def test_another_optimizer_ends_steps_when_the_first_one_is_deleted_or_idle(loop: Loop) -> None:
     first, second = Optimizer(), Optimizer()
     loop.forward()
     loop.step(first)
@@ -167,7 +167,7 @@ def test_an_optimizer_that_is_gone_or_rests_is_replaced(loop: Loop) -> None:
     assert loop.counted("step") == list(range(6))
 
 
-def test_a_closure_of_the_optimizer_is_forward_and_backward(loop: Loop) -> None:
+def test_optimizer_closure_is_recorded_as_forward_and_backward(loop: Loop) -> None:
     for _ in range(2):
         loop.load()
         loop.step(closure=True)
@@ -181,7 +181,7 @@ def test_a_closure_of_the_optimizer_is_forward_and_backward(loop: Loop) -> None:
     assert optimizer["start_ns"] >= backward["start_ns"] + backward["duration_ns"]
 
 
-def test_a_step_that_the_scaler_skips_counts(loop: Loop) -> None:
+def test_step_skipped_by_the_gradient_scaler_is_counted(loop: Loop) -> None:
     scaler = Optimizer()
     for skips in (True, False, True):
         loop.forward()
@@ -195,7 +195,7 @@ def test_a_step_that_the_scaler_skips_counts(loop: Loop) -> None:
     assert loop.counted("optimizer") == [0, 1, 2]
 
 
-def test_a_compiled_optimizer_has_stepped_when_its_gradients_are_cleared(loop: Loop) -> None:
+def test_zero_grad_ends_the_step_of_a_compiled_optimizer(loop: Loop) -> None:
     for _ in range(3):
         loop.training.see_zero_grad(loop.adam)
         loop.forward()
@@ -205,7 +205,7 @@ def test_a_compiled_optimizer_has_stepped_when_its_gradients_are_cleared(loop: L
     assert loop.counted("step") == [0, 1, 2]
 
 
-def test_an_optimizer_that_raised_does_not_hide_the_next_steps(loop: Loop) -> None:
+def test_steps_are_recorded_after_an_optimizer_raised(loop: Loop) -> None:
     loop.forward()
     loop.training.begin_optimizer(loop.adam)  # and raises
     for _ in range(2):
@@ -215,7 +215,7 @@ def test_an_optimizer_that_raised_does_not_hide_the_next_steps(loop: Loop) -> No
     assert loop.counted("step") == [0, 1]
 
 
-def test_an_optimizer_that_raised_and_is_replaced_does_not_hide_the_next_steps(loop: Loop) -> None:
+def test_steps_are_recorded_after_an_optimizer_raised_and_was_replaced(loop: Loop) -> None:
     loop.iteration()
     loop.training.begin_optimizer(loop.adam)  # and raises
     loop.adam = Optimizer()
@@ -225,7 +225,7 @@ def test_an_optimizer_that_raised_and_is_replaced_does_not_hide_the_next_steps(l
     assert loop.counted("optimizer") == loop.counted("step") == [0, 1, 2]
 
 
-def test_a_scaler_that_raised_leaves_no_optimizer_open(loop: Loop) -> None:
+def test_optimizer_span_is_closed_after_the_gradient_scaler_raised(loop: Loop) -> None:
     loop.forward()
     loop.training.begin_optimizer(Optimizer())
     loop.training.see_failed_optimizer()
@@ -234,7 +234,7 @@ def test_a_scaler_that_raised_leaves_no_optimizer_open(loop: Loop) -> None:
     assert RECORDER.words[layout.WORD_OPEN_SINCE + Stage.OPTIMIZER] == 0
 
 
-def test_an_optimizer_within_the_backward_ends_the_step_on_any_thread(loop: Loop) -> None:
+def test_optimizer_called_in_the_backward_on_another_thread_ends_the_step(loop: Loop) -> None:
     def step() -> None:
         loop.training.begin_optimizer(loop.adam, in_backward=True)
         loop.training.end_optimizer(loop.adam, loop.adam, in_backward=True)
@@ -252,7 +252,7 @@ def test_an_optimizer_within_the_backward_ends_the_step_on_any_thread(loop: Loop
     assert loop.counted("optimizer") == []
 
 
-def test_until_an_optimizer_steps_the_thread_that_calls_backward_is_followed(loop: Loop) -> None:
+def test_thread_that_calls_backward_is_followed_before_the_first_optimizer_step(loop: Loop) -> None:
     made = Thread(target=lambda: setattr(loop, "training", Training(RECORDER)))
     made.start()
     made.join()
@@ -261,14 +261,14 @@ def test_until_an_optimizer_steps_the_thread_that_calls_backward_is_followed(loo
     assert loop.counted("backward-compute") == loop.counted("forward-compute") == [0]
 
 
-def test_a_script_that_only_reads_its_data_keeps_a_limited_number_of_loads(loop: Loop) -> None:
+def test_number_of_data_loads_kept_before_the_first_forward_is_limited(loop: Loop) -> None:
     for _ in range(MAX_LOADS + 10):
         loop.load()
     loop.forward()
     assert len(loop.counted("data-load")) == MAX_LOADS
 
 
-def test_a_step_before_the_recording_is_not_recorded(tmp_path: Path) -> None:
+def test_optimizer_step_before_the_session_is_not_recorded(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     loop.step()
     with session(tmp_path):
@@ -277,7 +277,7 @@ def test_a_step_before_the_recording_is_not_recorded(tmp_path: Path) -> None:
     assert loop.counted("step") == [0]
 
 
-def test_evaluations_lie_between_steps_and_their_loads_count_for_none(loop: Loop) -> None:
+def test_evaluations_are_between_steps_and_their_data_loads_are_not_recorded(loop: Loop) -> None:
     loop.iteration()
     for _ in range(3):
         loop.load()
@@ -300,7 +300,7 @@ def test_a_checkpoint_ends_the_step_before_it(loop: Loop) -> None:
     assert loop.counted("step") == [0, 1]
 
 
-def test_the_end_of_the_data_is_no_load(loop: Loop) -> None:
+def test_exhausted_data_loader_is_not_recorded_as_a_load(loop: Loop) -> None:
     loop.iteration()
     loop.load(completed=False)
     loop.training.end(failed=False)
@@ -317,7 +317,7 @@ def test_an_interrupted_step_leaves_a_mark_and_no_span(loop: Loop) -> None:
     assert [name for name, _ in recorded(loop.spool).marks] == ["step-interrupted"]
 
 
-def test_a_resumed_training_continues_the_count_of_its_optimizer(loop: Loop) -> None:
+def test_resumed_training_continues_the_step_count_of_its_optimizer(loop: Loop) -> None:
     loop.forward()
     loop.backward()
     loop.step(done=41)
@@ -326,7 +326,7 @@ def test_a_resumed_training_continues_the_count_of_its_optimizer(loop: Loop) -> 
     assert loop.counted("step") == [41, 42]
 
 
-def test_spans_of_the_user_win(loop: Loop) -> None:
+def test_spans_of_the_user_replace_inferred_spans(loop: Loop) -> None:
     for _ in range(2):
         with telemetry.span("forward-compute"):
             loop.forward()
@@ -341,7 +341,7 @@ def test_spans_of_the_user_win(loop: Loop) -> None:
     assert loop.counted("step") == [0, 1]
 
 
-def test_with_steps_of_the_user_no_step_is_inferred(loop: Loop) -> None:
+def test_no_step_is_inferred_when_the_user_records_steps(loop: Loop) -> None:
     for number in (7, 8):
         loop.load()
         with telemetry.step(number):
@@ -358,7 +358,7 @@ def test_with_steps_of_the_user_no_step_is_inferred(loop: Loop) -> None:
     assert loop.counted("checkpoint-write") == []
 
 
-def test_backwards_of_a_step_of_the_user_are_numbered_microbatches(loop: Loop) -> None:
+def test_backwards_within_a_user_step_are_numbered_as_microbatches(loop: Loop) -> None:
     for number in (7, 8):
         with telemetry.step(number):
             for _ in range(2):
@@ -369,7 +369,7 @@ def test_backwards_of_a_step_of_the_user_are_numbered_microbatches(loop: Loop) -
     assert spans[spans["stage"] == Stage.FORWARD_COMPUTE]["microbatch"].tolist() == [0, 0, 1, 1] * 2
 
 
-def test_other_threads_are_not_followed(loop: Loop) -> None:
+def test_training_calls_of_other_threads_are_not_recorded(loop: Loop) -> None:
     loop.iteration()
     other = Thread(target=loop.iteration)
     other.start()
@@ -380,14 +380,15 @@ def test_other_threads_are_not_followed(loop: Loop) -> None:
     assert loop.counted("backward-compute") == [0, 1]
 
 
-def test_a_forked_child_is_not_followed(loop: Loop) -> None:
+def test_nothing_is_recorded_after_switch_off(loop: Loop) -> None:
+    """A forked child calls it."""
     loop.training.switch_off()
     loop.iteration()
     loop.training.end(failed=False)
     assert loop.spans() == []
 
 
-def test_an_engine_that_skips_its_optimizer_ends_the_step_under_its_number(loop: Loop) -> None:
+def test_engine_step_without_an_optimizer_call_is_recorded_with_its_number(loop: Loop) -> None:
     engine = Optimizer()
     for num_steps in (1, 2, 3):
         loop.load()
@@ -414,7 +415,7 @@ def test_a_loaded_checkpoint_sets_the_number_of_the_next_step(loop: Loop) -> Non
     assert loop.counted("forward-compute") == [0, 0, 40, 40]
 
 
-def test_a_framework_gives_a_forward_its_microbatch_and_chunk(loop: Loop) -> None:
+def test_forward_gets_the_microbatch_and_chunk_given_by_the_framework(loop: Loop) -> None:
     loop.training.place = 5, 1
     loop.forward()
     loop.training.place = None

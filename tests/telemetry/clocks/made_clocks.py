@@ -1,6 +1,6 @@
-"""Hosts whose clocks are off by known amounts, and what their ranks would have recorded.
+"""Hosts whose clocks are off by known amounts, and the events that their ranks would have recorded.
 
-true time   ---------|------------------|---->   by nobody's clock; each host reads it fast or slow, and with an offset
+true time   ---------|------------------|---->   no clock shows it: each host's clock has an offset and a drift
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MICRO, MILLI, SECOND = 1e3, 1e6, 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jump:
-    """A clock that is set under way."""
+    """The clock of a host is set during the run."""
 
     host: int
     at_ns: float
@@ -28,7 +28,7 @@ class Jump:
 
 
 class World:
-    """Hosts with clocks up to five seconds off and up to 50 ppm fast or slow; the truth about them."""
+    """Hosts with clocks up to five seconds off and up to 50 ppm fast or slow. The true values are known."""
 
     def __init__(self, seed: int, num_hosts: int, *, jump: Jump | None = None, length_s: float = 60.0) -> None:
         self.random = np.random.default_rng(seed)
@@ -46,8 +46,8 @@ class World:
         return ZERO_NS + np.rint(reading).astype(np.int64)
 
     def offsets_ns(self, host: int, reading_ns: int, *, against: int = 0) -> list[float]:
-        """What the clock of ``host`` reads less what that of ``against`` reads; after a jump back there are two true
-        times for one reading."""
+        """The reading of the clock of ``host`` minus that of ``against``. After a jump back, two true times have the
+        same reading."""
         jump = self._jump if self._jump is not None and self._jump.host == host else None
         found = []
         for by_ns, holds in ((0.0, lambda at: jump is None or at <= jump.at_ns), *self._after(jump)):
@@ -63,7 +63,7 @@ class World:
         return np.sort(self.random.uniform(0, self.length_ns, count))
 
     def noise(self, shape: tuple[int, ...], jitter_ns: float, tail: float) -> Floats:
-        """Normal, and now and then twenty times as large, always late."""
+        """Normal noise. Some values (``tail``) are also late by about twenty times as much."""
         late = self.random.exponential(20 * jitter_ns, shape) * (self.random.random(shape) < tail)
         return np.asarray(self.random.normal(0, jitter_ns, shape) + late)
 
@@ -77,7 +77,7 @@ class World:
         lasts_ns: float = 20 * MILLI,
         late_ns: Floats | None = None,
     ) -> Gathering:
-        """Collectives of some hosts; ``late_ns``: mean of an exponential by which the end on each comes late."""
+        """Collectives of some hosts. ``late_ns``: mean of the exponential delay of the end on each host."""
         shape = (count, len(members))
         ends = self.times(count)[:, None] + self.noise(shape, jitter_ns, tail)
         if late_ns is not None:
@@ -92,7 +92,7 @@ class World:
         )
 
     def transfers(self, sender: int, receiver: int, count: int, *, least_ns: float = 200 * MICRO) -> Transfers:
-        """Messages; some are waited for much longer than they take."""
+        """Messages. The delay of some is much longer than the least one."""
         sent = self.times(count)
         received = sent + least_ns + self.random.exponential(2 * MILLI, count)
         return Transfers(
@@ -104,7 +104,7 @@ class World:
         )
 
     def pings(self, host: int, count: int = 6, *, there_ns: float = 300 * MICRO, back_ns: float = 300 * MICRO) -> Pings:
-        """Of a collector three seconds ahead; the mean delays of the two ways may differ."""
+        """Pings of a collector whose clock is three seconds ahead. The mean delays of the two directions may differ."""
         sent = self.times(count)
         there, back = (100 * MICRO + self.random.exponential(mean, count) for mean in (there_ns, back_ns))
         first, last = self.read(host, sent), self.read(host, sent + there + back)
@@ -126,14 +126,14 @@ class World:
         )
 
     def error_ns(self, clock: HostClock) -> float:
-        """How far a window is off the truth where it is worst."""
+        """The largest error of an estimated window."""
         host, against = self.hosts.index(clock.host), self.hosts.index(clock.reference)
         middle = (clock.first_ns + clock.last_ns) // 2
         worst = 0.0
         for reading in (clock.first_ns, middle, clock.last_ns):
-            told = clock.offset_ns + clock.drift_ppm * 1e-6 * (reading - middle)
+            estimated = clock.offset_ns + clock.drift_ppm * 1e-6 * (reading - middle)
             worst = max(
                 worst,
-                min((abs(told - true) for true in self.offsets_ns(host, reading, against=against)), default=0.0),
+                min((abs(estimated - true) for true in self.offsets_ns(host, reading, against=against)), default=0.0),
             )
         return worst

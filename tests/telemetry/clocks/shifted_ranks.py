@@ -1,4 +1,4 @@
-"""Eight real ranks under gloo on four hosts of one machine, the wall clock of each host off by a known amount.
+"""Eight real gloo ranks on four hosts, simulated on one machine. The wall clock of each host has a known offset.
 
 host-0: ranks 0, 1    host-1: ranks 2, 3 ...       a rank reads its wall clock once, to tie its stamps to it
 """

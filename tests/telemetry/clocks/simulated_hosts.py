@@ -1,4 +1,4 @@
-"""A simulated run whose hosts' clocks disagree, in a store; and the truth about them."""
+"""A simulated run in a store. The clocks of its hosts disagree, and their true offsets are known."""
 
 import time
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ RUN = "disagreeing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """A run with its truth."""
+    """A run with the true values of its clocks."""
 
     plan: SimulatedRun
     clocks: Clocks
     spans: pa.Table
 
     def error_ns(self, row: dict) -> float:
-        """How far a row of ``HostClocks`` is off where it is worst."""
+        """The largest error of a row of ``HostClocks``."""
         host, against = (self.clocks.hosts.index(row[name]) for name in ("host", "reference"))
         middle = (row["first_ns"] + row["last_ns"]) // 2
         worst = 0.0
@@ -41,7 +41,7 @@ class Simulated:
 
 @cache
 def simulated(**changes: object) -> Simulated:
-    """Sixteen ranks on four hosts, clocks up to five seconds and 50 ppm off; it ended just now."""
+    """A run of sixteen ranks on four hosts that has just ended. Clocks are up to five seconds and 50 ppm off."""
     usual = {
         "topology": Topology(dp=4, pp=2, tp=2),
         "num_steps": 32,
@@ -58,7 +58,7 @@ def simulated(**changes: object) -> Simulated:
 
 
 def put(run: Simulated, store: Store) -> None:
-    """Into a store, as if its ranks had recorded it."""
+    """Write the run into a store, as if its ranks had recorded it."""
     topology = run.plan.topology
     degrees = {f"{axis}_size": getattr(topology, axis) for axis in ("dp", "pp", "tp")}
     rows = [

@@ -1,4 +1,4 @@
-"""Offsets and bounds against clocks whose truth is known."""
+"""Estimated clock offsets and bounds, compared with the known offsets of simulated clocks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,21 +10,21 @@ from telemetry.clocks.align import align
 from telemetry.clocks.align_evidence import DISPUTED, ENDS, ORDER, PINGS, Evidence, HostClock
 from tests.telemetry.clocks.made_clocks import MICRO, MILLI, SECOND, Jump, World
 
-EVERYBODY = (0, 1, 2, 3)
+ALL_HOSTS = (0, 1, 2, 3)
 Made = Callable[[World], Evidence]
 
 
-def told(made: Made, *, seeds: int, jump: Jump | None = None) -> Iterator[tuple[World, HostClock]]:
-    """Every window of every host but the reference, over many worlds."""
+def estimates(made: Made, *, seeds: int, jump: Jump | None = None) -> Iterator[tuple[World, HostClock]]:
+    """Estimated windows of all hosts except the reference, over many simulated worlds."""
     for seed in range(seeds):
-        world = World(seed, len(EVERYBODY), jump=jump)
+        world = World(seed, len(ALL_HOSTS), jump=jump)
         for clock in align(world.evidence(*made(world))):
             if clock.host != clock.reference:
                 yield world, clock
 
 
-def inside(found: list[tuple[World, HostClock]]) -> float:
-    """Part of the windows whose truth lies within their bound."""
+def fraction_within_bound(found: list[tuple[World, HostClock]]) -> float:
+    """Fraction of the windows whose true offset lies within the bound."""
     return float(np.mean([world.error_ns(clock) <= clock.bound_ns for world, clock in found]))
 
 
@@ -43,32 +43,32 @@ def test_the_true_offset_lies_within_the_bound(count: int, jitter_us: float, tai
     """Clocks up to five seconds and 50 ppm off; three hundred windows each."""
 
     def made(world: World) -> list:
-        return [world.gathering(EVERYBODY, count, jitter_ns=jitter_us * MICRO, tail=tail)]
+        return [world.gathering(ALL_HOSTS, count, jitter_ns=jitter_us * MICRO, tail=tail)]
 
-    found = list(told(made, seeds=100))
+    found = list(estimates(made, seeds=100))
     assert len(found) == 300
-    assert inside(found) >= 0.99
+    assert fraction_within_bound(found) >= 0.99
     assert np.percentile([clock.bound_ns for _, clock in found], 95) < bound_us * MICRO
 
 
-def test_drift_is_found() -> None:
-    for world, clock in told(lambda world: [world.gathering(EVERYBODY, 64)], seeds=20):
+def test_clock_drift_is_estimated_to_within_3_ppm() -> None:
+    for world, clock in estimates(lambda world: [world.gathering(ALL_HOSTS, 64)], seeds=20):
         drift = world.drift[world.hosts.index(clock.host)] - world.drift[0]
         assert abs(clock.drift_ppm - drift * 1e6) < 3
 
 
-def test_a_constant_delay_of_one_side_hides_within_the_bound() -> None:
-    """Half of what the scatter says is asymmetric: ends on one host are late by an exponential time."""
+def test_true_offset_lies_within_the_bound_when_one_host_is_always_late() -> None:
+    """The scatter is asymmetric: ends on one host are late by an exponentially distributed time."""
     late = np.array([20.0, 20.0, 20.0, 400.0]) * MICRO
-    found = list(told(lambda world: [world.gathering(EVERYBODY, 64, jitter_ns=MICRO, late_ns=late)], seeds=60))
-    assert inside(found) >= 0.99
+    found = list(estimates(lambda world: [world.gathering(ALL_HOSTS, 64, jitter_ns=MICRO, late_ns=late)], seeds=60))
+    assert fraction_within_bound(found) >= 0.99
 
 
 @pytest.mark.parametrize("by_ns", [-2 * SECOND, 128 * MILLI, 2 * MILLI])
-def test_a_clock_that_is_set_begins_a_new_window(by_ns: float) -> None:
+def test_clock_step_starts_a_new_window(by_ns: float) -> None:
     jump = Jump(host=2, at_ns=25 * SECOND, by_ns=by_ns)
-    found = list(told(lambda world: [world.gathering(EVERYBODY, 64)], seeds=20, jump=jump))
-    assert inside(found) >= 0.99
+    found = list(estimates(lambda world: [world.gathering(ALL_HOSTS, 64)], seeds=20, jump=jump))
+    assert fraction_within_bound(found) >= 0.99
     for seed in range(20):
         windows = [clock for world, clock in found[seed * 4 : seed * 4 + 4] if clock.host == "host-2"]
         assert len(windows) == 2
@@ -77,14 +77,14 @@ def test_a_clock_that_is_set_begins_a_new_window(by_ns: float) -> None:
 
 
 @pytest.mark.parametrize("at_s", [1.0, 59.0])
-def test_a_clock_that_is_set_at_an_end_is_told_of_the_rest_alone(at_s: float) -> None:
+def test_clock_step_near_the_start_or_end_of_a_run_does_not_widen_the_bound(at_s: float) -> None:
     jump = Jump(host=2, at_ns=at_s * SECOND, by_ns=128 * MILLI)
-    found = list(told(lambda world: [world.gathering(EVERYBODY, 64)], seeds=30, jump=jump))
-    assert inside(found) >= 0.99
+    found = list(estimates(lambda world: [world.gathering(ALL_HOSTS, 64)], seeds=30, jump=jump))
+    assert fraction_within_bound(found) >= 0.99
     assert max(clock.bound_ns for _, clock in found) < MILLI
 
 
-def test_a_host_without_common_events_is_refused() -> None:
+def test_host_without_common_events_is_not_aligned() -> None:
     world = World(1, 4)
     clocks = align(world.evidence(world.gathering((0, 1), 64), world.gathering((2, 3), 64)))
     by_host = {clock.host: clock for clock in clocks}
@@ -92,25 +92,33 @@ def test_a_host_without_common_events_is_refused() -> None:
     assert "shared with" in by_host["host-2"].reason
 
 
-def test_messages_one_way_bound_nothing() -> None:
+def test_messages_in_one_direction_do_not_bound_the_offset() -> None:
     world = World(1, 2)
     (_, clock) = align(world.evidence(world.transfers(0, 1, 64)))
     assert not clock.aligned
-    assert "do not bound its clock" in clock.reason
+    assert "do not limit the offset of its clock" in clock.reason
 
 
-def test_messages_both_ways_bound_without_any_assumption() -> None:
+def test_reference_and_its_only_neighbour_have_the_same_number_of_events() -> None:
+    world = World(1, 2)
+    sent, received = world.transfers(0, 1, 64), world.transfers(1, 0, 64)
+    reference, neighbour = align(world.evidence(sent, received))
+    assert reference.num_events == neighbour.num_events == len(sent.sent_ns) + len(received.sent_ns)
+    assert reference.last_ns == max(sent.sent_ns.max(), received.received_ns.max())
+
+
+def test_messages_in_both_directions_always_bound_the_true_offset() -> None:
     def made(world: World) -> list:
         return [world.transfers(a, b, 64) for a, b in ((0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2))]
 
-    found = list(told(made, seeds=40))
-    assert inside(found) == 1.0
+    found = list(estimates(made, seeds=40))
+    assert fraction_within_bound(found) == 1.0
     assert {clock.method for _, clock in found} == {ORDER}
     assert np.median([clock.bound_ns for _, clock in found]) < 2 * MILLI
 
 
-def test_offsets_go_along_the_tree_of_tightest_bounds() -> None:
-    """Host 3 met host 0 in messages alone, and host 1 in collectives: the way round is the better one."""
+def test_offset_is_estimated_along_the_path_of_hosts_with_the_tightest_bounds() -> None:
+    """Host 3 shares only messages with host 0, but collectives with host 1. The path through host 1 is tighter."""
     world = World(5, 4)
     sources = [world.gathering((0, 1, 2), 64), world.gathering((1, 3), 64)]
     sources += [world.transfers(0, 3, 64), world.transfers(3, 0, 64)]
@@ -120,17 +128,17 @@ def test_offsets_go_along_the_tree_of_tightest_bounds() -> None:
 
 
 @pytest.mark.parametrize("back_us", [300, 3000])
-def test_pings_alone_bound_however_asymmetric_the_way(back_us: float) -> None:
-    found = list(told(lambda world: [world.pings(host, back_ns=back_us * MICRO) for host in EVERYBODY], seeds=25))
-    assert inside(found) == 1.0
+def test_pings_alone_bound_the_true_offset_when_delays_are_asymmetric(back_us: float) -> None:
+    found = list(estimates(lambda world: [world.pings(host, back_ns=back_us * MICRO) for host in ALL_HOSTS], seeds=25))
+    assert fraction_within_bound(found) == 1.0
     assert {clock.method for _, clock in found} == {PINGS}
 
 
-def test_a_host_whose_stamps_lie_harms_nobody_else() -> None:
-    """Its ends are stamped at random within a second; the others do not lean on it."""
+def test_host_with_wrong_timestamps_does_not_affect_other_hosts() -> None:
+    """The end times of host 1 are wrong by up to one second. Estimates of the other hosts do not use them."""
     for seed in range(10):
         world = World(seed, 4)
-        gathering = world.gathering(EVERYBODY, 64)
+        gathering = world.gathering(ALL_HOSTS, 64)
         lies = gathering.end_ns.copy()
         lies[:, 1] += world.random.integers(0, 10**9, 64)
         clocks = align(world.evidence(replace(gathering, end_ns=lies)))
@@ -139,8 +147,8 @@ def test_a_host_whose_stamps_lie_harms_nobody_else() -> None:
         assert not clocks[1].aligned or world.error_ns(clocks[1]) <= clocks[1].bound_ns
 
 
-def test_ends_that_the_order_of_events_contradicts_do_not_count() -> None:
-    """One host stamps all ends 50 ms late, but collectives take 2 ms: nobody could have waited so long."""
+def test_end_times_that_contradict_the_order_of_events_are_ignored() -> None:
+    """One host stamps all ends 50 ms late, but collectives take 2 ms. A wait of 50 ms is impossible."""
     world = World(3, 3)
     gathering = world.gathering((0, 1, 2), 64, lasts_ns=2 * MILLI)
     two_way = [world.transfers(0, 1, 64), world.transfers(1, 0, 64)]
@@ -150,8 +158,8 @@ def test_ends_that_the_order_of_events_contradicts_do_not_count() -> None:
     assert not clock.aligned or world.error_ns(clock) <= clock.bound_ns
 
 
-def test_a_bound_reaches_to_what_pings_say_otherwise() -> None:
-    """Wall clocks set after the ranks began: their stamps go by the old one, pings by the new."""
+def test_bound_is_widened_to_include_a_different_offset_from_pings() -> None:
+    """The wall clock was set after the ranks started: their timestamps use the old clock, pings the new one."""
     world = World(3, 2)
     pings = world.pings(1)
     moved = replace(pings, offset_ns=pings.offset_ns - 128_000_000)
@@ -161,7 +169,7 @@ def test_a_bound_reaches_to_what_pings_say_otherwise() -> None:
     assert "128" in clock.reason or "12" in clock.reason
 
 
-def test_the_reference_is_another_where_the_first_host_met_nobody() -> None:
+def test_another_host_is_the_reference_when_the_first_host_shares_no_events() -> None:
     world = World(1, 4)
     clocks = align(world.evidence(world.gathering((1, 2, 3), 64)))
     assert {clock.reference for clock in clocks} == {"host-1"}
@@ -169,18 +177,18 @@ def test_the_reference_is_another_where_the_first_host_met_nobody() -> None:
 
 
 @pytest.mark.parametrize("count", [*range(1, 9), 11])
-def test_few_events_say_little_rather_than_something_wrong(count: int) -> None:
-    """Below eight the order of events alone counts; from eight on their scatter, not known well, is taken for more."""
+def test_few_events_give_no_estimate_or_one_whose_bound_holds_the_true_offset(count: int) -> None:
+    """Below eight events, only their order is used. From eight on, their scatter is used with a margin."""
     found = [
         (world, clock)
-        for world, clock in told(lambda world: [world.gathering(EVERYBODY, count)], seeds=100 if count > 7 else 5)
+        for world, clock in estimates(lambda world: [world.gathering(ALL_HOSTS, count)], seeds=100 if count > 7 else 5)
         if clock.aligned
     ]
-    assert not found or inside(found) >= 0.995
+    assert not found or fraction_within_bound(found) >= 0.995
     assert count <= 7 or len(found) >= 295
 
 
-def test_no_evidence_is_no_error() -> None:
+def test_align_accepts_no_hosts_and_a_single_host_without_evidence() -> None:
     assert align(Evidence(hosts=())) == []
     (clock,) = align(Evidence(hosts=("alone",)))
     assert clock.aligned

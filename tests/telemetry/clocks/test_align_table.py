@@ -1,4 +1,4 @@
-"""Stamps of several hosts on one clock."""
+"""Timestamps of several hosts are converted to one clock."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def clock(first_s: float, last_s: float, *, offset_ns: int, drift_ppm: float = 0
 REFERENCE = HostClock(host="a", reference="a", bound_ns=0, method="reference")
 
 
-def test_a_stamp_is_shifted_by_the_window_it_lies_in() -> None:
+def test_timestamp_is_shifted_by_the_window_that_contains_it() -> None:
     table = ClockTable([REFERENCE, clock(0, 60, offset_ns=5_000_000, drift_ppm=10), clock(60, 120, offset_ns=-7_000)])
     aligned = table.aligned(np.array([ZERO_NS + 40 * SECOND, ZERO_NS + 41 * SECOND]), "b")
     assert aligned is not None
@@ -43,13 +43,13 @@ def test_the_bound_grows_outside_of_every_window() -> None:
     assert [one.bound_ns for one in bounds if one is not None] == [1000, 2034, 32_000]
 
 
-def test_a_host_is_unknown_when_the_nearest_window_is_too_far_off() -> None:
+def test_shift_of_a_host_is_unknown_when_the_nearest_window_is_too_far_away() -> None:
     table = ClockTable([REFERENCE, clock(0, 60, offset_ns=0)])
     assert table.shift("b", ZERO_NS + 10**6 * SECOND) is None
     assert table.aligned(np.array([ZERO_NS + 10**6 * SECOND]), "b") is None
 
 
-def test_refused_and_unheard_of_hosts_are_not_aligned() -> None:
+def test_refused_and_unknown_hosts_are_not_aligned() -> None:
     refused = HostClock(host="b", reference="a", reason="no collective")
     table = ClockTable([REFERENCE, refused])
     assert not table
@@ -58,7 +58,7 @@ def test_refused_and_unheard_of_hosts_are_not_aligned() -> None:
     assert table.between("a", "b", ZERO_NS) is None
 
 
-def test_between_two_hosts_bounds_add_up() -> None:
+def test_bound_between_two_hosts_is_the_sum_of_their_bounds() -> None:
     other = HostClock(
         host="c", reference="a", first_ns=ZERO_NS, last_ns=ZERO_NS + 60 * SECOND, offset_ns=-2 * SECOND, bound_ns=500,
         method="ends",
@@ -70,7 +70,7 @@ def test_between_two_hosts_bounds_add_up() -> None:
     assert table.between("b", "b", ZERO_NS) is not None
 
 
-def test_of_two_windows_that_hold_the_tighter_one_counts() -> None:
+def test_tighter_of_two_overlapping_windows_is_used() -> None:
     table = ClockTable(
         [REFERENCE, clock(0, 60, offset_ns=9, bound_ns=5000), clock(30, 60, offset_ns=7, bound_ns=MAX_BOUND_NS)]
     )
@@ -79,8 +79,8 @@ def test_of_two_windows_that_hold_the_tighter_one_counts() -> None:
     assert shift.offset_ns == 9
 
 
-def test_windows_against_an_earlier_reference_do_not_count() -> None:
-    """Offsets against two references are not of one clock."""
+def test_windows_with_another_reference_host_are_ignored() -> None:
+    """Offsets to different reference hosts cannot be combined."""
     earlier = replace(clock(0, 60, offset_ns=1), reference="b", host="a")
     table = ClockTable([earlier, REFERENCE, clock(60, 120, offset_ns=7)])
     shift = table.shift("a", ZERO_NS + 30 * SECOND)

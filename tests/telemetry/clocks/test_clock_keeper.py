@@ -1,4 +1,4 @@
-"""What a collector knows of the clocks of a run, from its spans to whoever asks."""
+"""The collector estimates the clocks of a run from its spans and stores the estimates. Commands read them."""
 
 import json
 import time
@@ -27,7 +27,7 @@ def clocks_in(store: Store) -> list[dict]:
     return StoreReader(store).read(HostClocks(run_id=RUN, attempt=0)).to_pylist()
 
 
-def test_the_clocks_of_a_run_that_is_alive_are_kept(store: Store) -> None:
+def test_clock_estimates_of_an_active_run_are_stored(store: Store) -> None:
     run = simulated()
     put(run, store)
     assert ClockKeeper(store, every_s=0).update() == 1
@@ -38,13 +38,13 @@ def test_the_clocks_of_a_run_that_is_alive_are_kept(store: Store) -> None:
     assert max(abs(row["offset_ns"]) for row in rows) > 10**9
 
 
-def test_a_look_without_news_estimates_nothing(embedded: Store) -> None:
+def test_update_without_new_spans_estimates_nothing(embedded: Store) -> None:
     put(simulated(), embedded)
     keeper = ClockKeeper(embedded, every_s=0)
     assert (keeper.update(), keeper.update()) == (1, 0)
 
 
-def test_of_several_collectors_the_newest_estimate_counts_once(store: Store) -> None:
+def test_only_the_newest_estimate_is_read_when_several_collectors_store_one(store: Store) -> None:
     put(simulated(), store)
     for _ in range(3):
         ClockKeeper(store, every_s=0).update()
@@ -53,7 +53,7 @@ def test_of_several_collectors_the_newest_estimate_counts_once(store: Store) -> 
     assert len({row["estimated_ns"] for row in rows}) == 1
 
 
-def test_raw_stamps_stay_as_they_are(embedded: Store) -> None:
+def test_clock_estimates_do_not_change_the_stored_timestamps(embedded: Store) -> None:
     run = simulated()
     put(run, embedded)
     ClockKeeper(embedded, every_s=0).update()
@@ -63,18 +63,18 @@ def test_raw_stamps_stay_as_they_are(embedded: Store) -> None:
     )
 
 
-def test_a_run_that_is_over_for_long_is_left_alone(embedded: Store) -> None:
+def test_clocks_of_a_run_that_ended_long_ago_are_not_estimated(embedded: Store) -> None:
     put(simulated(started_ns=time.time_ns() - 3600 * 10**9), embedded)
     assert ClockKeeper(embedded, every_s=0).update() == 0
 
 
-def test_a_job_on_one_host_has_nothing_to_align(embedded: Store) -> None:
+def test_clocks_of_a_run_on_one_host_are_not_estimated(embedded: Store) -> None:
     put(simulated(gpus_per_host=16), embedded)
     assert ClockKeeper(embedded, every_s=0).update() == 0
 
 
-def test_pings_bound_hosts_whose_ranks_have_nothing_in_common(embedded: Store) -> None:
-    """Replicas of four ranks fill a host each, and nothing of what goes along dp was recorded."""
+def test_pings_bound_the_clock_offset_of_hosts_without_common_operations(embedded: Store) -> None:
+    """Each host has one replica of four ranks. Operations along dp were not recorded."""
     run = simulated()
     along_dp = {Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.GRADS_ALL_REDUCE}
     kept = run.spans.filter([stage not in along_dp for stage in run.spans["stage"].to_pylist()])
@@ -97,7 +97,7 @@ def test_pings_bound_hosts_whose_ranks_have_nothing_in_common(embedded: Store) -
         assert run.error_ns(row) <= row["bound_ns"] < 2_000_000
 
 
-def test_few_ranks_are_asked_however_many_there_are(embedded: Store) -> None:
+def test_clock_keeper_reads_the_spans_of_one_rank_per_host(embedded: Store) -> None:
     put(simulated(num_steps=4), embedded)
     asked: list[MeetingSpans] = []
     reader = StoreReader(embedded)
@@ -114,10 +114,10 @@ def test_few_ranks_are_asked_however_many_there_are(embedded: Store) -> None:
     assert [len(query.ranks) for query in asked] == [HOSTS]
 
 
-def test_a_run_that_makes_no_sense_keeps_no_other_from_being_aligned(
+def test_run_with_an_invalid_topology_does_not_block_clock_estimates_of_other_runs(
     embedded: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It began last, so it is looked at first, and its grid has a side of none."""
+    """The invalid run is the newest, so it is read first. Its dp degree is 0."""
     put(simulated(), embedded)
     nonsense = [{"rank": rank, "host": f"host-{rank}", "dp_size": 0, "started_ns": time.time_ns()} for rank in (0, 1)]
     insert(embedded, "ranks", made("ranks", nonsense), run_id="a run of nonsense")
@@ -128,7 +128,7 @@ def test_a_run_that_makes_no_sense_keeps_no_other_from_being_aligned(
     assert capsys.readouterr().err.count("run 'a run of nonsense', attempt 0: UsageError: dp is 0") == 1
 
 
-def test_a_view_aligns_stamps_of_different_hosts(embedded: Store) -> None:
+def test_run_view_aligns_the_timestamps_of_different_hosts(embedded: Store) -> None:
     run = simulated()
     put(run, embedded)
     ClockKeeper(embedded, every_s=0).update()
@@ -147,7 +147,7 @@ def test_a_view_aligns_stamps_of_different_hosts(embedded: Store) -> None:
     assert load_clocks(reader, "another", 0, view.steps, view.step_ns).reference == ""
 
 
-def test_a_collector_keeps_the_table_by_itself(embedded: Store) -> None:
+def test_collector_stores_clock_estimates_periodically(embedded: Store) -> None:
     put(simulated(), embedded)
     with collecting(embedded, clocks_s=0.05) as client:
         asked = HostClocks(run_id=RUN, attempt=0)
@@ -155,8 +155,8 @@ def test_a_collector_keeps_the_table_by_itself(embedded: Store) -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_doctor_tells_the_clocks_of_a_run(embedded: Store, kept: bool) -> None:
-    """Those that the collector keeps; of a run that it never watched they are estimated on the spot."""
+def test_doctor_shows_the_clock_offsets_of_a_run(embedded: Store, kept: bool) -> None:
+    """Uses the estimates that the collector has stored. If there are none, the command estimates the clocks."""
     run = simulated()
     put(run, embedded)
     if kept:
@@ -164,17 +164,17 @@ def test_doctor_tells_the_clocks_of_a_run(embedded: Store, kept: bool) -> None:
     with collecting(embedded) as client:
         as_json = CliRunner().invoke(app, ["doctor", "--run", RUN, "--store", client.url, "--json"])
         as_text = CliRunner().invoke(app, ["doctor", "--run", RUN, "--store", client.url])
-    told = json.loads(as_json.stdout)
+    report = json.loads(as_json.stdout)
     assert (as_json.exit_code, as_text.exit_code) == (0, 0)
-    assert told["reference"] == "gpu-000"
-    for row in told["clocks"]:
+    assert report["reference"] == "gpu-000"
+    for row in report["clocks"]:
         assert row["aligned"]
         assert run.error_ns(row) <= row["bound_ns"]
     assert "gpu-003" in as_text.stdout
     assert "ppm" in as_text.stdout
 
 
-def test_doctor_tells_which_hosts_are_refused_and_why(embedded: Store) -> None:
+def test_doctor_shows_refused_hosts_with_their_reason(embedded: Store) -> None:
     run = simulated()
     alone = [rank not in (4, 5, 6, 7) for rank in run.spans["rank"].to_pylist()]
     put(replace(run, spans=run.spans.filter(alone)), embedded)
@@ -186,7 +186,7 @@ def test_doctor_tells_which_hosts_are_refused_and_why(embedded: Store) -> None:
     assert "shared with" in line
 
 
-def test_doctor_of_a_run_that_is_not_there_says_so(embedded: Store) -> None:
+def test_doctor_reports_an_unknown_run_by_name(embedded: Store) -> None:
     put(simulated(num_steps=2), embedded)
     with collecting(embedded) as client:
         answer = CliRunner().invoke(app, ["doctor", "--run", "other", "--store", client.url])

@@ -1,4 +1,4 @@
-"""Which ranks and spans clocks are estimated from, on meshes in any order."""
+"""Choice of the ranks and spans from which clocks are estimated, on meshes in any axis order."""
 
 import pytest
 
@@ -15,7 +15,7 @@ HOSTS = tuple(f"host-{rank // 2}" for rank in range(16))
 WINDOW = Window(run_id="run", attempt=0, first_step=0, last_step=3, first_ns=0, last_ns=10**9)
 
 
-def test_groups_of_any_axes_and_neighbours_of_the_pipeline_are_asked() -> None:
+def test_chosen_places_contain_groups_of_all_axes_and_pipeline_neighbours() -> None:
     places = choose_places(MESH, HOSTS)
     both, shard, cp = MESH.mask("dp_shard", "cp"), MESH.mask("dp_shard"), MESH.mask("cp")
     assert next(iter(places.groups["dp"])) == both
@@ -36,10 +36,12 @@ def test_groups_of_any_axes_and_neighbours_of_the_pipeline_are_asked() -> None:
         (peer_of_axes(("dp_shard",), 2), ("dp_shard",)),
     ],
 )
-def test_a_span_counts_for_the_group_that_it_names(embedded: EmbeddedStore, peer: int, axes: tuple[str, ...]) -> None:
+def test_span_is_evidence_for_the_group_that_it_names(
+    embedded: EmbeddedStore, peer: int, axes: tuple[str, ...]
+) -> None:
     groups = MESH.members(MESH.mask(*axes)).tolist()
-    told = {"stage": int(Stage.GRADS_ALL_REDUCE), "step": 1, "op_seq": 1, "start_ns": 100, "duration_ns": 50}
-    rows = [{"rank": rank, "seq": 1, "peer": peer, **told} for group in groups for rank in group]
+    common = {"stage": int(Stage.GRADS_ALL_REDUCE), "step": 1, "op_seq": 1, "start_ns": 100, "duration_ns": 50}
+    rows = [{"rank": rank, "seq": 1, "peer": peer, **common} for group in groups for rank in group]
     insert(embedded, "spans", made("spans", rows))
     evidence = read_evidence(StoreReader(embedded), WINDOW, choose_places(MESH, HOSTS), HOSTS)
     found = [gathering.hosts for gathering in evidence.gatherings]

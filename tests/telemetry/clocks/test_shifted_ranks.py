@@ -11,10 +11,10 @@ from tests.telemetry.clocks.shifted_ranks import OFFSETS_NS, RUN, STEPS, train_s
 
 pytestmark = pytest.mark.gloo
 SAME_CLOCK_NS = 1_000_000
-"""Ranks of one machine read one clock; it may be slewed between their readings."""
+"""Ranks of one machine read the same clock, but it may be slewed between two readings."""
 
 
-def test_the_shift_of_each_host_is_found_within_its_bound(tmp_path: Path) -> None:
+def test_clock_offset_of_each_host_is_estimated_within_its_bound(tmp_path: Path) -> None:
     train_shifted(tmp_path)
     store = store_from_spool(tmp_path)
     try:

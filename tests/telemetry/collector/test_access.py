@@ -1,4 +1,4 @@
-"""Who is let in, by which name and how often: the gates before a server's routes, and the settings behind them."""
+"""Access to a server: tokens, host names, rate limits and TLS, and the settings for them."""
 
 import os
 import ssl
@@ -47,7 +47,7 @@ def test_each_token_opens_its_own_routes_and_no_others(embedded: EmbeddedStore) 
     assert statuses["wrong"] == {**dict.fromkeys(let_in, 401), "health": 200}
 
 
-def test_who_is_turned_away_hears_which_variable_would_have_let_him_in(embedded: EmbeddedStore) -> None:
+def test_a_refused_client_receives_the_name_of_the_variable_that_permits_access(embedded: EmbeddedStore) -> None:
     def hint(token: str, path: str) -> str:
         told = {"Authorization": f"Bearer {token}"}
         answer = http.get(path, headers=told) if path == "/metrics" else http.post(path, content=b"", headers=told)
@@ -60,14 +60,14 @@ def test_who_is_turned_away_hears_which_variable_would_have_let_him_in(embedded:
         assert hint("wrong", "/v1/logs").startswith("set RANKSCOPE_WRITE_TOKEN or RANKSCOPE_TOKEN to the collector's")
 
 
-def test_a_client_presents_with_each_request_the_token_for_it() -> None:
+def test_client_uses_the_write_and_read_tokens_unless_a_full_token_is_set() -> None:
     both = Tokens.from_environment({"RANKSCOPE_WRITE_TOKEN": "in", "RANKSCOPE_READ_TOKEN": "out"})
     assert (both.to_write, both.to_read) == ("in", "out")
     full = Tokens.from_environment({"RANKSCOPE_TOKEN": "all", "RANKSCOPE_READ_TOKEN": "out"})
     assert (full.to_write, full.to_read) == ("all", "all")
 
 
-def test_tokens_are_not_shown_where_they_are_kept() -> None:
+def test_tokens_do_not_appear_in_the_text_of_settings() -> None:
     settings = CollectorSettings.checked(token="hush-hush")
     assert "hush" not in f"{settings!r} {settings} {settings.tokens!r} {settings.tokens}"
 
@@ -90,7 +90,7 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
         ({"A": "schlüssel"}, "beyond ASCII"),
     ],
 )
-def test_a_secret_that_is_none_is_told_without_being_shown(
+def test_error_for_an_invalid_secret_gives_the_reason_and_does_not_show_the_secret(
     tmp_path: Path, environment: dict[str, str], reason: str
 ) -> None:
     for name, text in {"good": "hush", "empty": "\n", "long": "hush" * 2000, "lines": "hush\r\nX: y"}.items():
@@ -102,16 +102,22 @@ def test_a_secret_that_is_none_is_told_without_being_shown(
 
 
 @pytest.mark.parametrize("token", ["token", "write_token", "read_token"])
-def test_any_token_closes_an_address_that_others_reach(token: str) -> None:
+def test_server_on_a_non_loopback_address_requires_one_of_the_tokens(token: str) -> None:
     with pytest.raises(UsageError, match="needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN"):
         ServerSettings.checked(host="0.0.0.0")
     assert ServerSettings.checked(host="0.0.0.0", **{token: "x"}).tokens
 
 
-def test_two_tokens_are_never_the_same() -> None:
+def test_equal_tokens_raise_an_error_that_does_not_show_them() -> None:
     with pytest.raises(UsageError, match="are the same") as told:
         ServerSettings.checked(write_token="hush", read_token="hush")
     assert "hush" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["https://scope.example", "scope.example:8719", "scope.example/runs"])
+def test_allowed_host_that_is_not_a_host_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="is not a host name"):
+        ServerSettings.checked(allowed_hosts=f"other.example,{name}")
 
 
 HOSTS = {
@@ -133,7 +139,7 @@ HOSTS = {
 """Host header -> status."""
 
 
-def test_without_a_token_only_names_of_this_machine_are_answered_to(embedded: EmbeddedStore) -> None:
+def test_without_a_token_only_local_and_allowed_host_names_are_accepted(embedded: EmbeddedStore) -> None:
     with collecting(embedded, allowed_hosts="other.example, scope.example") as client:
         port = httpx.URL(client.url).port
         for host, status in HOSTS.items():
@@ -141,7 +147,7 @@ def test_without_a_token_only_names_of_this_machine_are_answered_to(embedded: Em
             assert answer.status_code == status, host
 
 
-def test_with_a_token_any_name_is_answered_to_unless_names_are_set(embedded: EmbeddedStore) -> None:
+def test_with_a_token_any_host_name_is_accepted_unless_allowed_hosts_are_set(embedded: EmbeddedStore) -> None:
     told = {"Host": "scope.example", "Authorization": "Bearer all"}
     with collecting(embedded, **TOKENS) as client:
         assert httpx.get(f"{client.url}/metrics", headers=told, verify=False).status_code == 200
@@ -149,7 +155,7 @@ def test_with_a_token_any_name_is_answered_to_unless_names_are_set(embedded: Emb
         assert httpx.get(f"{client.url}/metrics", headers=told, verify=False).status_code == 421
 
 
-def test_a_page_of_another_site_may_change_and_ask_nothing(embedded: EmbeddedStore) -> None:
+def test_post_request_from_a_page_of_another_site_is_refused(embedded: EmbeddedStore) -> None:
     with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         for site, status in {"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200}.items():
             answer = http.post("/v1/query", json={"query": "Runs"}, headers={"Sec-Fetch-Site": site})
@@ -165,7 +171,7 @@ def test_a_host_header_is_read_without_its_port(header: str, name: str) -> None:
     assert without_port(header) == name
 
 
-def test_an_address_gets_its_rate_and_a_burst_and_no_more() -> None:
+def test_rate_limit_permits_each_address_its_rate_and_one_burst() -> None:
     buckets = Buckets(10.0)
     assert [buckets.take("a", 0.0) for _ in range(21)] == [True] * 20 + [False]
     assert buckets.take("b", 0.0)
@@ -174,20 +180,20 @@ def test_an_address_gets_its_rate_and_a_burst_and_no_more() -> None:
     assert [buckets.take("a", 100.0) for _ in range(21)] == [True] * 20 + [False]
 
 
-def test_addresses_without_number_take_no_memory_without_end() -> None:
+def test_rate_limit_keeps_a_bounded_number_of_addresses() -> None:
     buckets = Buckets(10.0, max_addresses=100)
     for number in range(1000):
         buckets.take(str(number), number / 1000)
     assert len(buckets) == 100
 
 
-def test_a_host_of_many_ipv6_addresses_is_one() -> None:
+def test_ipv6_addresses_of_one_network_count_as_one_client() -> None:
     assert network_of(("2001:db8:1:2::1", 1)) == network_of(("2001:db8:1:2:ffff::9%eth0", 2))
     assert network_of(("2001:db8:1:3::1", 1)) != network_of(("2001:db8:1:2::1", 1))
     assert network_of(("10.0.0.1", 1)) != network_of(("10.0.0.2", 1))
 
 
-def test_whoever_asks_too_often_is_told_when_to_come_back(embedded: EmbeddedStore) -> None:
+def test_a_client_with_too_many_requests_receives_the_time_to_retry(embedded: EmbeddedStore) -> None:
     with (
         collecting(embedded, requests_per_second=0.01) as client,
         httpx.Client(base_url=client.url, verify=False) as http,
@@ -210,11 +216,13 @@ def test_whoever_asks_too_often_is_told_when_to_come_back(embedded: EmbeddedStor
         ([(b"content-length", b"1_0")], MALFORMED),
     ],
 )
-def test_a_body_has_one_length(headers: list[tuple[bytes, bytes]], length: int) -> None:
+def test_body_length_is_read_from_headers_and_conflicting_headers_are_malformed(
+    headers: list[tuple[bytes, bytes]], length: int
+) -> None:
     assert declared_length(headers) == length
 
 
-def test_a_certificate_and_a_key_that_do_not_fit_are_told_apart(tmp_path: Path) -> None:
+def test_invalid_pair_of_certificate_and_key_raises_an_error_with_its_cause(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     ours, other = make_server(tmp_path, authority), make_server(tmp_path, authority, "other")
     check_pair(ours.certificate, ours.key)
@@ -228,7 +236,7 @@ def test_a_certificate_and_a_key_that_do_not_fit_are_told_apart(tmp_path: Path) 
         check_pair(ours.certificate, lock(ours, "hush"))
 
 
-def test_neither_side_takes_less_than_tls_1_2(tmp_path: Path) -> None:
+def test_server_and_client_require_at_least_tls_1_2(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     ours = make_server(tmp_path, authority)
     server = configured(FastAPI(), ServerSettings.checked(tls_cert=ours.certificate, tls_key=ours.key)).ssl
@@ -241,7 +249,7 @@ def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
         ServerSettings.checked(tls_cert=tmp_path / "server.pem")
 
 
-def test_a_file_of_authorities_that_holds_none_is_told(tmp_path: Path) -> None:
+def test_ca_file_that_is_missing_or_has_no_certificate_raises_usage_error(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert trusted({}) is None
     with pytest.raises(UsageError, match="no certificate"):

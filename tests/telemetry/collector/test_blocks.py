@@ -1,4 +1,4 @@
-"""Batches become one block in the order of the store, and nothing else happens to them."""
+"""Batches are joined into one block in the order of the store. Their rows do not change."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER)
 
 
 def recorded(rank: int, steps: range, *, run_id: str = "run", attempt: int = 0) -> Batch:
-    """As a rank records them: step after step, stage after stage, two micro-batches each."""
+    """Rows in the order of recording: step by step, stage by stage, two microbatches each."""
     moments = [(step, stage, microbatch) for step in steps for stage in STAGES for microbatch in range(2)]
     rows = made(
         "spans",
@@ -33,19 +33,19 @@ def keys(block: pa.Table) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("first_step", [0, 2**32 - 12])
 @pytest.mark.parametrize("ranks", [(3, 1, 2), (70_000, 5, 2**32 - 1)])
-def test_spans_of_all_batches_come_in_the_order_of_the_store(first_step: int, ranks: tuple[int, ...]) -> None:
+def test_spans_of_all_batches_are_sorted_in_the_order_of_the_store(first_step: int, ranks: tuple[int, ...]) -> None:
     batches = [recorded(rank, range(first_step, first_step + 10)) for rank in ranks]
     block = one_block("spans", [(batch, batch.rows) for batch in batches])
     assert keys(block) == sorted(keys(block))
     assert block.num_rows == sum(batch.rows.num_rows for batch in batches)
 
 
-def test_steps_that_lie_far_apart_are_sorted_too() -> None:
+def test_spans_of_distant_steps_are_sorted() -> None:
     batches = [recorded(0, range(5, 200_000, 70_000)), recorded(1, range(5))]
     assert keys(block := one_block("spans", [(batch, batch.rows) for batch in batches])) == sorted(keys(block))
 
 
-def test_runs_and_attempts_stay_apart_and_one_text_each() -> None:
+def test_spans_are_sorted_by_run_and_attempt_and_each_chunk_holds_one_run_name() -> None:
     owners = [("b", 0), ("a", 1), ("b", 0), ("a", 0)]
     batches = [
         recorded(rank, range(3), run_id=run_id, attempt=attempt) for rank, (run_id, attempt) in enumerate(owners)
@@ -55,7 +55,7 @@ def test_runs_and_attempts_stay_apart_and_one_text_each() -> None:
     assert all(len(chunk.dictionary) == 1 for chunk in block["run_id"].chunks)
 
 
-def test_every_row_is_there_as_it_was() -> None:
+def test_block_contains_every_row_unchanged() -> None:
     batch = recorded(4, range(50))
     shuffled = np.random.default_rng(0).permutation(batch.rows.num_rows)
     block = one_block("spans", [(batch, batch.rows.take(pa.array(shuffled)))])

@@ -1,11 +1,11 @@
-"""Several collectors over one database: whatever is killed, cut off or stands still in between, exactly once."""
+"""Several collectors with one database store each row exactly once, whichever one is killed, cut off or paused."""
 
 import pytest
 
 from tests.telemetry.claims_model import play
 
 SCHEDULES = 60
-"""More than enough: each part of the protocol that is left out is caught within 13 of them."""
+"""Enough: each missing part of the protocol is detected within 13 schedules."""
 
 
 def play_all(**switches: bool) -> None:
@@ -13,11 +13,11 @@ def play_all(**switches: bool) -> None:
         play(seed, **switches)
 
 
-def test_no_order_of_steps_loses_or_doubles_a_row() -> None:
+def test_no_schedule_of_several_collectors_loses_or_doubles_a_row() -> None:
     play_all()
 
 
 @pytest.mark.parametrize("left_out", ["confirms", "settles", "fresh_marks"])
-def test_every_part_of_the_protocol_is_needed(left_out: str) -> None:
+def test_rows_are_doubled_when_a_part_of_the_protocol_is_left_out(left_out: str) -> None:
     with pytest.raises(AssertionError, match="doubled"):
         play_all(**{left_out: False})

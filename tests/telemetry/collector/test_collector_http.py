@@ -1,4 +1,4 @@
-"""The collector's answers to what it cannot take: the status, the reason and a hint, and nothing stored."""
+"""Answers of the collector to requests that it refuses: status, reason and hint. Nothing is stored."""
 
 import base64
 import re
@@ -62,7 +62,7 @@ def post_batch(http: httpx.Client, body: bytes, *, table: str = "spans", kind: s
         pytest.param(encode(of_run(made("spans", [{"seq": 1, "step": None}]))), "missing values", id="missing value"),
     ],
 )
-def test_a_batch_that_is_not_as_agreed_is_refused_and_nothing_of_it_stored(
+def test_invalid_batch_is_refused_with_a_reason_and_nothing_is_stored(
     http: httpx.Client, embedded: EmbeddedStore, body: bytes, reason: str
 ) -> None:
     answer = post_batch(http, body)
@@ -72,20 +72,20 @@ def test_a_batch_that_is_not_as_agreed_is_refused_and_nothing_of_it_stored(
     assert embedded.query("SELECT count() AS n FROM spans")["n"].to_pylist() == [0]
 
 
-def test_an_unknown_table_is_refused_with_the_known_ones(http: httpx.Client) -> None:
+def test_batch_for_an_unknown_table_is_refused_with_a_list_of_tables(http: httpx.Client) -> None:
     answer = post_batch(http, encode(SPANS), table="system.users")
     assert answer.status_code == 400
     assert "heartbeats" in answer.json()["hint"]
 
 
-def test_a_body_beyond_the_limit_is_too_big(http: httpx.Client) -> None:
+def test_body_beyond_the_limit_is_refused_with_status_413(http: httpx.Client) -> None:
     answer = post_batch(http, bytes(200_000))
     assert answer.status_code == 413
     assert answer.json()["hint"]
 
 
 def test_a_page_in_a_browser_cannot_send_rows(http: httpx.Client) -> None:
-    """It may send any bytes to loopback without asking, as text/plain."""
+    """A browser lets any page send text/plain to loopback without permission."""
     assert post_batch(http, encode(SPANS), kind="text/plain").status_code == 415
 
 
@@ -104,31 +104,33 @@ def test_a_page_in_a_browser_cannot_send_rows(http: httpx.Client) -> None:
         ({"query": "HighWater", "parameters": {"run_id": "r", "attempt": 0, "table": "system.users"}}, "'spans'"),
     ],
 )
-def test_a_question_that_is_not_one_is_refused(http: httpx.Client, asked: Any, reason: str) -> None:
+def test_invalid_query_is_refused_with_a_reason_and_a_hint(http: httpx.Client, asked: Any, reason: str) -> None:
     answer = http.post("/v1/query", json=asked)
     assert answer.status_code == 400
     assert reason in answer.json()["error"]
     assert answer.json()["hint"]
 
 
-def test_the_client_gives_the_reason_and_the_hint_of_a_refusal(collector: CollectorClient) -> None:
+def test_client_error_contains_the_reason_and_the_hint_of_a_refusal(collector: CollectorClient) -> None:
     with pytest.raises(UsageError, match=r"has no run_id, or no integer as its attempt(.|\n)*hint: set both"):
         collector.post("spans", numbered_spans(0, 3))
 
 
-def test_no_collector_is_an_error_with_a_hint() -> None:
+def test_client_raises_unreachable_error_with_a_hint_when_no_collector_runs() -> None:
     with CollectorClient("http://127.0.0.1:1") as client:
         assert not client.healthy()
         with pytest.raises(UnreachableError, match="hint: start one with `rankscope collect`"):
             client.read(Runs())
 
 
-def test_an_address_without_a_host_is_refused() -> None:
+def test_collector_address_without_http_scheme_is_refused() -> None:
     with pytest.raises(UsageError, match="hint: use http://"):
         CollectorClient("localhost:8719")
 
 
-def test_what_happened_is_counted(collector: CollectorClient, http: httpx.Client) -> None:
+def test_metrics_count_received_stored_and_duplicate_rows_and_rejected_batches(
+    collector: CollectorClient, http: httpx.Client
+) -> None:
     collector.post("spans", SPANS)
     collector.post("spans", SPANS)
     post_batch(http, b"garbage")
@@ -140,7 +142,7 @@ def test_what_happened_is_counted(collector: CollectorClient, http: httpx.Client
     assert "rankscope_queue_batches 0.0\n" in metrics
 
 
-def test_records_that_ranks_lost_are_counted_once_as_their_marks_are_stored(
+def test_lost_records_are_counted_once_when_their_marks_are_sent_twice(
     collector: CollectorClient, http: httpx.Client
 ) -> None:
     assert "rankscope_records_lost_total 0.0\n" in http.get("/metrics").text
@@ -153,14 +155,14 @@ def test_records_that_ranks_lost_are_counted_once_as_their_marks_are_stored(
     assert "rankscope_records_lost_total 1034.0\n" in http.get("/metrics").text
 
 
-def test_what_the_guide_says_to_watch_is_counted(http: httpx.Client) -> None:
+def test_metrics_named_in_the_guide_exist(http: httpx.Client) -> None:
     guide = (Path(__file__).parents[3] / "docs/guides/metrics.md").read_text()
     named = set(re.findall(r"^\| `(rankscope_\w+)`", guide.partition("## The collector")[2], re.MULTILINE))
     assert len(named) > 5
     assert named <= set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, re.M))
 
 
-def test_with_a_token_only_health_is_open(embedded: EmbeddedStore) -> None:
+def test_only_the_health_route_is_open_to_clients_without_the_token(embedded: EmbeddedStore) -> None:
     with collecting(embedded, token="secret") as client, httpx.Client(base_url=client.url, verify=False) as stranger:
         assert client.post("spans", SPANS).rows == 3
         assert stranger.get("/healthz").status_code == 200
@@ -175,7 +177,7 @@ def test_with_a_token_only_health_is_open(embedded: EmbeddedStore) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "gpu-03.example"])
-def test_an_open_address_needs_a_token(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collector_on_a_non_loopback_address_requires_a_token(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANKSCOPE_TOKEN", raising=False)
     with pytest.raises(UsageError, match="needs a token"):
         CollectorSettings.checked(host=host)
@@ -184,7 +186,8 @@ def test_an_open_address_needs_a_token(host: str, monkeypatch: pytest.MonkeyPatc
 
 
 COLLECT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 from telemetry.errors import RankscopeError
 from telemetry.collector.server import run_collector
 from telemetry.collector.settings import CollectorSettings
@@ -196,7 +199,7 @@ except RankscopeError as error:
 """
 
 
-def test_a_port_in_use_is_the_users_error_and_the_store_is_not_touched(tmp_path: Path) -> None:
+def test_collector_exits_with_2_and_creates_no_store_when_its_port_is_in_use(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         ended = subprocess.run(
@@ -210,7 +213,9 @@ def test_a_port_in_use_is_the_users_error_and_the_store_is_not_touched(tmp_path:
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGINT] * 3])
-def test_a_collector_ends_in_order_on_its_first_signal(signals: list[signal.Signals], tmp_path: Path) -> None:
+def test_collector_exits_with_status_0_after_one_or_repeated_signals(
+    signals: list[signal.Signals], tmp_path: Path
+) -> None:
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, "-c", COLLECT, f"embedded:{tmp_path / 'store'}", str(port)])

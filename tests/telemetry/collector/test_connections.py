@@ -1,4 +1,4 @@
-"""Connections that would be held for ever are let go."""
+"""The server closes connections that would stay open forever."""
 
 import socket
 import threading
@@ -22,7 +22,7 @@ ANSWER_BYTES = 64 * 2**20
 
 
 def plain() -> uvicorn.Config:
-    """Of a server of large answers."""
+    """Configuration of a server with large answers."""
     app = Response(bytes(ANSWER_BYTES))
     return uvicorn.Config(
         app, http=BoundedConnection, lifespan="off", log_level="error", timeout_graceful_shutdown=1, loop="asyncio"
@@ -49,7 +49,7 @@ def call(port: int) -> socket.socket:
 
 
 def all_of(connection: socket.socket) -> int:
-    """Bytes until the other side ends or cuts off."""
+    """Number of bytes received until the other side closes the connection."""
     size = 0
     try:
         while chunk := connection.recv(2**20):
@@ -62,14 +62,14 @@ def all_of(connection: socket.socket) -> int:
 ASK = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-def test_who_says_nothing_or_half_a_head_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_without_a_complete_request_head_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
     with serving() as (port, _), call(port) as silent, call(port) as slow:
         slow.sendall(ASK[:-2])
         assert all_of(silent) == all_of(slow) == 0
 
 
-def test_who_does_not_read_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_is_closed_when_the_client_does_not_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STALL_S", 0.2)
     with serving() as (port, server), call(port) as lazy:
         lazy.sendall(ASK)
@@ -78,13 +78,13 @@ def test_who_does_not_read_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch
         assert all_of(lazy) < ANSWER_BYTES
 
 
-def test_who_reads_its_answer_gets_all_of_it_and_may_ask_again() -> None:
+def test_client_that_reads_gets_the_whole_answer_and_can_send_a_second_request() -> None:
     with serving() as (port, _), call(port) as reader:
         reader.sendall(ASK + ASK.replace(b"Host", b"Connection: close\r\nHost"))
         assert all_of(reader) > 2 * ANSWER_BYTES
 
 
-def test_more_connections_than_there_is_room_for_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "max_connections", lambda: 2)
     with serving() as (port, _), call(port) as first, call(port) as second:
         first.sendall(ASK[:5])
@@ -95,7 +95,7 @@ def test_more_connections_than_there_is_room_for_are_cut_off(monkeypatch: pytest
         assert first.recv(12) == b"HTTP/1.1 200"
 
 
-def test_who_never_ends_the_handshake_of_tls_takes_room_that_is_bounded(
+def test_connections_with_an_unfinished_tls_handshake_count_toward_the_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(connections, "max_connections", lambda: 2)
@@ -105,7 +105,7 @@ def test_who_never_ends_the_handshake_of_tls_takes_room_that_is_bounded(
         assert all_of(third) == 0
 
 
-def test_the_room_of_who_went_away_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_connection_frees_its_place_for_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "max_connections", lambda: 1)
     with serving() as (port, server):
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Orders of profiles: who may give one, for which ranks, and how agents receive it."""
+"""Profile orders: who may send one, for which ranks, and how agents receive it."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def state(rank: int, phase: str, body: str = "") -> Any:
     return of_run(made("profile_states", rows), openings={rank: 5})
 
 
-def test_only_the_full_token_orders_a_profile(embedded: EmbeddedStore) -> None:
+def test_profile_order_is_accepted_only_with_the_full_token(embedded: EmbeddedStore) -> None:
     with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url, verify=False) as http:
         announce(client)
         beat(client, 0, 1, 2)
@@ -79,7 +79,7 @@ def test_a_collector_without_a_full_token_accepts_no_order(embedded: EmbeddedSto
             assert http.post("/v1/profiles", json=ORDER, headers=told).status_code == 403
 
 
-def test_a_page_of_another_site_orders_nothing(embedded: EmbeddedStore) -> None:
+def test_profile_order_from_a_page_of_another_site_is_refused(embedded: EmbeddedStore) -> None:
     with collecting(embedded, **TOKENS) as client, httpx.Client(base_url=client.url, verify=False) as http:
         told = {"Authorization": "Bearer all"}
         foreign = http.post("/v1/profiles", json=ORDER, headers={**told, "Sec-Fetch-Site": "cross-site"})
@@ -108,9 +108,7 @@ def test_ranks_that_cannot_be_profiled_are_refused_with_a_reason(embedded: Embed
         assert "without profiles" in refusal(0)
 
 
-def test_a_request_comes_with_the_answer_to_heartbeats_until_the_agent_has_taken_it(
-    embedded: EmbeddedStore,
-) -> None:
+def test_profile_request_is_returned_with_each_heartbeat_of_its_rank(embedded: EmbeddedStore) -> None:
     with collecting(embedded, **TOKENS) as client:
         announce(client)
         assert beat(client, 0, 1, 2).profiles == ()
@@ -121,7 +119,7 @@ def test_a_request_comes_with_the_answer_to_heartbeats_until_the_agent_has_taken
         assert beat(client, 2).profiles == (request,)
 
 
-def test_another_collector_hands_out_the_request_and_it_expires(embedded: EmbeddedStore) -> None:
+def test_profile_request_is_returned_by_another_collector_until_it_expires(embedded: EmbeddedStore) -> None:
     clock = [10**18]
     reader = StoreReader(embedded)
     first, second = (ProfileOrders(embedded, reader, is_open=True, clock_ns=lambda: clock[0]) for _ in range(2))
@@ -159,7 +157,7 @@ def test_an_agent_cannot_request_a_profile(embedded: EmbeddedStore) -> None:
         ("profile_parts", {"profile_id": ID, "content": "x" * (4 * 2**20 + 1)}, "part"),
     ],
 )
-def test_rows_that_no_profile_has_are_refused(table: str, row: dict[str, Any], reason: str) -> None:
+def test_profile_rows_with_invalid_values_are_refused(table: str, row: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         decode_batch(table, encode(of_run(made(table, [row]))))
 
@@ -181,20 +179,20 @@ def test_rows_that_no_profile_has_are_refused(table: str, row: dict[str, Any], r
         {"finding": "x" * 100},
     ],
 )
-def test_an_order_out_of_range_is_refused(change: dict[str, Any]) -> None:
+def test_profile_order_with_invalid_values_is_refused(change: dict[str, Any]) -> None:
     assert decode_order(json.dumps(ORDER).encode()).ranks == (0, 2)
     with pytest.raises(UsageError, match=next(iter(change))):
         decode_order(json.dumps({**ORDER, **change}).encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 60_000, b"\xff"])
-def test_an_order_that_is_no_object_is_refused(body: bytes) -> None:
+def test_profile_order_that_is_not_a_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(UsageError, match="profile: "):
         decode_order(body)
 
 
 @pytest.mark.parametrize("change", [{"phase": "x"}, {"profile_id": "x"}, {"reason": "x" * 2000}, {"parts": 2**63}])
-def test_an_outcome_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
+def test_profile_outcome_with_invalid_values_is_refused(change: dict[str, Any]) -> None:
     good = json.loads(ProfileOutcome(profile_id=ID, phase="done").to_json())
     assert ProfileOutcome.parse(json.dumps(good)).phase == "done"
     with pytest.raises(ValueError, match=r"profile|range"):

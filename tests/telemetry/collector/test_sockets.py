@@ -1,4 +1,4 @@
-"""WebSockets that are too many, too fast, too large or too slow are cut off; one that keeps quiet is not."""
+"""The server closes WebSockets that are too many, too fast, too large or too slow. A quiet one stays open."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +22,7 @@ UPGRADE = (
 
 
 def echo() -> FastAPI:
-    """Says what it hears; ``/flood`` says more than anybody reads."""
+    """Returns each message. ``/flood`` sends without end."""
     app = FastAPI()
 
     @app.websocket("/")
@@ -65,14 +65,14 @@ def echoes(one: ClientConnection, text: str) -> bool:
         return False
 
 
-def test_one_that_keeps_quiet_stays_open_beyond_the_time_for_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_websocket_stays_open_longer_than_the_request_head_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 2.0)
     with echoing() as (port, _), opened(port) as quiet, call(port) as silent:
-        assert silent.recv(1) == b""  # was opened after it, and has been let go
+        assert silent.recv(1) == b""  # opened after the WebSocket, and already closed by the server
         assert echoes(quiet, "still here")
 
 
-def test_more_than_there_is_room_for_are_cut_off_until_one_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_websockets_beyond_the_limit_are_refused_until_one_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "MAX_SOCKETS", 1)
     with echoing() as (port, server):
         with opened(port) as first:
@@ -84,7 +84,7 @@ def test_more_than_there_is_room_for_are_cut_off_until_one_leaves(monkeypatch: p
             assert echoes(next_one, "in its place")
 
 
-def test_one_that_says_too_much_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_websocket_that_sends_too_large_or_too_many_messages_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "FRAMES_PER_SECOND", 1e-9)
     with echoing() as (port, _):
         with opened(port) as large:
@@ -96,7 +96,7 @@ def test_one_that_says_too_much_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> N
             assert not echoes(pinging, "again")
 
 
-def test_one_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_websocket_that_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STALL_S", 0.2)
     with echoing() as (port, server), call(port) as lazy:
         lazy.sendall(UPGRADE.replace(b"GET /", b"GET /flood"))
@@ -104,7 +104,7 @@ def test_one_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> N
         until(lambda: not server.server_state.connections, what="its end")
 
 
-def test_an_upgrade_behind_an_answer_that_is_not_read_is_cut_off() -> None:
+def test_connection_is_closed_when_an_upgrade_follows_an_unread_answer() -> None:
     with echoing() as (port, server), call(port) as lazy:
         lazy.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n" + UPGRADE)
         assert lazy.recv(12) == b"HTTP/1.1 200"

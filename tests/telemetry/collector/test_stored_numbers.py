@@ -1,4 +1,4 @@
-"""Exactly once: whatever is sent again, and however the store fails, each row is stored and none twice."""
+"""Exactly-once storage: each row is stored once, whatever is sent again and however the store fails."""
 
 import threading
 from collections.abc import Iterator
@@ -47,26 +47,28 @@ def test_a_batch_sent_again_is_stored_once(collector: CollectorClient, embedded:
     assert stored(embedded) == [(0, seq) for seq in range(10)]
 
 
-def test_batches_may_be_cut_differently_when_sent_again(collector: CollectorClient, embedded: Store) -> None:
+def test_overlapping_batch_stores_only_its_new_rows(collector: CollectorClient, embedded: Store) -> None:
     send(collector, 0, 10)
     assert send(collector, 4, 20) == Ack(rows=14, duplicates=6)
     assert stored(embedded) == [(0, seq) for seq in range(24)]
 
 
-def test_ranks_that_share_a_batch_are_trimmed_each_by_its_own_mark(collector: CollectorClient, embedded: Store) -> None:
+def test_duplicates_in_a_batch_of_several_ranks_are_removed_for_each_rank(
+    collector: CollectorClient, embedded: Store
+) -> None:
     send(collector, 0, 5, rank=1)
     both = pa.concat_tables([numbered_spans(0, 3, rank=2), numbered_spans(3, 4, rank=1)])
     assert collector.post("spans", of_run(both)) == Ack(rows=5, duplicates=2)
     assert stored(embedded) == [(1, seq) for seq in range(7)] + [(2, seq) for seq in range(3)]
 
 
-def test_numbers_that_were_dropped_leave_a_gap_and_nothing_else(collector: CollectorClient, embedded: Store) -> None:
+def test_rows_after_a_gap_in_sequence_numbers_are_stored(collector: CollectorClient, embedded: Store) -> None:
     send(collector, 0, 2)
     send(collector, 50, 2)
     assert stored(embedded) == [(0, 0), (0, 1), (0, 50), (0, 51)]
 
 
-def test_tables_and_attempts_are_counted_apart(collector: CollectorClient) -> None:
+def test_sequence_numbers_are_separate_for_each_table_run_and_attempt(collector: CollectorClient) -> None:
     send(collector, 0, 10)
     spans = numbered_spans(0, 10)
     assert collector.post("spans", of_run(spans, attempt=1)).rows == 10
@@ -77,7 +79,7 @@ def test_tables_and_attempts_are_counted_apart(collector: CollectorClient) -> No
     assert collector.read(Samples(run_id="run", attempt=0)).num_rows == 1
 
 
-def test_a_new_collector_learns_from_the_store_what_is_there(embedded: Store) -> None:
+def test_new_collector_recognizes_duplicates_of_rows_in_the_store(embedded: Store) -> None:
     with collecting(embedded) as first:
         send(first, 0, 10)
     with collecting(embedded) as second:
@@ -85,7 +87,7 @@ def test_a_new_collector_learns_from_the_store_what_is_there(embedded: Store) ->
     assert stored(embedded) == [(0, seq) for seq in range(15)]
 
 
-def test_an_insert_that_was_done_but_not_confirmed_is_not_done_again(
+def test_insert_that_succeeded_without_confirmation_is_not_repeated(
     collector: CollectorClient, faulty: FaultyStore, embedded: Store
 ) -> None:
     send(collector, 0, 5)
@@ -111,7 +113,7 @@ def test_the_collector_recovers_by_itself_when_the_store_is_back(
     assert send(collector, 0, 5).rows == 5
 
 
-def test_a_fault_of_the_collector_is_told_in_its_log_and_the_batch_may_be_sent_again(
+def test_internal_error_of_the_collector_is_logged_and_the_batch_can_be_sent_again(
     collector: CollectorClient, faulty: FaultyStore, embedded: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faulty.broken = True
@@ -123,7 +125,9 @@ def test_a_fault_of_the_collector_is_told_in_its_log_and_the_batch_may_be_sent_a
     assert stored(embedded) == [(0, seq) for seq in range(5)]
 
 
-def test_many_hosts_at_once_lose_nothing_and_double_nothing(collector: CollectorClient, embedded: Store) -> None:
+def test_rows_sent_at_the_same_time_by_many_ranks_are_each_stored_once(
+    collector: CollectorClient, embedded: Store
+) -> None:
     def send_all(rank: int) -> None:
         for first_seq in (0, 20, 5, 40, 25, 0):
             send(collector, first_seq, 25, rank=rank)
@@ -152,7 +156,7 @@ def batch(first_seq: int, *, rank: int = 0) -> Batch:
     return Batch(table="spans", run_id="run", attempt=0, rows=numbered_spans(first_seq, 5, rank=rank))
 
 
-def test_a_full_queue_turns_batches_away_until_there_is_room(ingest: Ingest, faulty: FaultyStore) -> None:
+def test_full_queue_rejects_batches_until_there_is_room(ingest: Ingest, faulty: FaultyStore) -> None:
     faulty.gate.clear()
     held = ingest.submit(batch(0))
     until(lambda: faulty.waiting, what="the writer in its insert")
@@ -164,7 +168,7 @@ def test_a_full_queue_turns_batches_away_until_there_is_room(ingest: Ingest, fau
     assert ingest.submit(batch(10)).result(10).rows == 5
 
 
-def test_what_was_queued_is_stored_before_the_writer_ends(ingest: Ingest, faulty: FaultyStore, embedded: Store) -> None:
+def test_queued_batches_are_stored_before_the_writer_ends(ingest: Ingest, faulty: FaultyStore, embedded: Store) -> None:
     faulty.gate.clear()
     ingest.submit(batch(0))
     until(lambda: faulty.waiting, what="the writer in its insert")
@@ -196,8 +200,8 @@ def test_a_request_that_was_cancelled_does_not_end_the_writer(
 
 
 @pytest.mark.parametrize("table", ["spans", "samples", "marks"])
-def test_marks_are_read_without_reading_the_rows(embedded: EmbeddedStore, table: NumberedTable) -> None:
-    """However many there are: each part holds the largest number of each rank, too."""
+def test_high_water_marks_are_read_without_reading_the_rows(embedded: EmbeddedStore, table: NumberedTable) -> None:
+    """Each part of the table also holds the largest sequence number of each rank."""
     insert(embedded, table, made(table, [{"rank": 1, "seq": 6}, {"rank": 2, "seq": 4}]))
     question = HighWater(table=table, run_id="run", attempt=0, ranks=(1,))
     plan = embedded.query(f"EXPLAIN {question.sql()}", question.parameters())["explain"].to_pylist()

@@ -1,4 +1,4 @@
-"""Which flight recorders a rank is asked for: NCCL's only if the rank stands still."""
+"""Which flight recorders are requested from a rank. NCCL's is requested only if the rank makes no progress."""
 
 import signal
 import subprocess
@@ -33,7 +33,7 @@ DUMP = b'{"entries": [], "pg_status": {"0": {}}}'
 
 
 class AskedRank:
-    """This process as rank 0 of two. ``asked``: the recorders that it was asked for."""
+    """This process as rank 0 of two. ``asked``: the recorders that were requested from it."""
 
     def __init__(self, spool: Path, socket: Path) -> None:
         self.asked: list[str] = []
@@ -63,10 +63,10 @@ def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AskedRank]
 
 
 @pytest.mark.parametrize("stamp_is_late", [False, True])
-def test_of_a_rank_that_dies_the_peers_are_asked_once_and_for_gloos_recorder_only(
+def test_peers_of_a_dead_rank_are_asked_for_the_gloo_recorder_and_for_nccl_only_in_the_stall(
     rank: AskedRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp_is_late: bool
 ) -> None:
-    """Also if the kernel's stamp of the end comes after the look that found it."""
+    """Also if the time of death is known only after the check that found the dead process."""
     now_s = 0.0
 
     def now() -> int:
@@ -102,10 +102,10 @@ def stepping(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_without_an_agent_a_rank_is_asked_for_nccls_recorder_once_it_waits_for_an_operation(
+def test_nccl_recorder_is_read_without_an_agent_only_if_the_rank_waits_for_an_operation(
     rank: AskedRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    """A long step without one may compile or capture a graph."""
+    """A long step without an operation may compile or capture a graph."""
     monkeypatch.setattr(collect, "STILL_NS", 0)
     operations = Operations(RECORDER)
     with telemetry.step(0):

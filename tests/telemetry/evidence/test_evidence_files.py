@@ -1,4 +1,4 @@
-"""Evidence on its way: what is kept of which stall, what waits for the collector, what comes back from a spool."""
+"""Evidence of a stall is kept on disk, queued for the collector and read back from a spool."""
 
 import gc
 import json
@@ -33,7 +33,7 @@ OWNER = ("run", 0)
 
 
 @pytest.fixture(autouse=True)
-def counted() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     gc.disable()
     yield
     telemetry.stop()
@@ -48,13 +48,13 @@ def state(step: int) -> Evidence:
     return made("state", json.dumps({"step": step}))
 
 
-def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_kept_evidence_is_read_back_unchanged(tmp_path: Path) -> None:
     evidence = [state(3), made("log", "[]"), made("stack", "überlang")]
     keep(tmp_path, evidence)
     assert sorted(kept(tmp_path, 0), key=lambda one: one.kind) == sorted(evidence, key=lambda one: one.kind)
 
 
-def test_what_is_left_of_another_step_goes_and_the_store_is_told(tmp_path: Path) -> None:
+def test_evidence_of_another_step_is_deleted_and_withdrawn_with_empty_bodies(tmp_path: Path) -> None:
     keep(tmp_path, [state(3), made("stack", "{}")])
     assert discard_other_steps(tmp_path, 0, 3) == []
     gone = discard_other_steps(tmp_path, 0, 4)
@@ -63,12 +63,12 @@ def test_what_is_left_of_another_step_goes_and_the_store_is_told(tmp_path: Path)
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", '"x"', "[" * 100_000, '{"step": "three"}'])
-def test_a_state_that_is_none_is_of_another_step(tmp_path: Path, body: str) -> None:
+def test_invalid_state_evidence_counts_as_evidence_of_another_step(tmp_path: Path, body: str) -> None:
     keep(tmp_path, [made("state", body)])
     assert len(discard_other_steps(tmp_path, 0, 0)) == 1
 
 
-def test_of_what_waits_the_newest_counts_and_what_is_sent_is_gone() -> None:
+def test_evidence_queue_keeps_the_newest_of_a_kind_and_drops_what_was_sent() -> None:
     outbox = EvidenceQueue()
     outbox.put(OWNER, [made("state", "old"), made("log", "[]")])
     outbox.put(OWNER, [made("state", "new")])
@@ -80,7 +80,7 @@ def test_of_what_waits_the_newest_counts_and_what_is_sent_is_gone() -> None:
     assert [one.body for one in rest] == ["newest"]
 
 
-def test_much_evidence_goes_in_several_posts_each_of_one_job() -> None:
+def test_large_evidence_is_split_into_several_batches_of_one_job_each() -> None:
     outbox = EvidenceQueue()
     large = "x" * (BATCH_CHARACTERS // 2)
     outbox.put(OWNER, [made("stack", large, rank=rank) for rank in range(4)])
@@ -90,7 +90,7 @@ def test_much_evidence_goes_in_several_posts_each_of_one_job() -> None:
 
 
 class Job:
-    """This process as a rank that stands in a step, watched with a manual clock."""
+    """This process as a rank that makes no progress in a step, watched with a manual clock."""
 
     def __init__(self, spool: Path) -> None:
         self.now_s = 0.0
@@ -105,14 +105,14 @@ class Job:
         began = RankReader(self.folder).live().step_started_ns
         return began + round(self.now_s * SECOND_NS)
 
-    def look_after(self, seconds: float) -> None:
+    def check_after(self, seconds: float) -> None:
         self.now_s += seconds
         self.watch.check()
 
     def stand_still(self) -> None:
-        """Long enough for it to be seen."""
+        """Make no progress for long enough that the watch detects a stall."""
         for _ in range(25):
-            self.look_after(1.0)
+            self.check_after(1.0)
 
 
 @pytest.fixture
@@ -122,19 +122,19 @@ def job(tmp_path: Path) -> Iterator[Job]:
     job.watch.stop()
 
 
-def test_evidence_of_a_stall_is_taken_again_now_and_then(job: Job) -> None:
+def test_evidence_of_a_long_stall_is_collected_again_after_30_seconds(job: Job) -> None:
     with telemetry.step(0):
         job.stand_still()
         first = {one.kind: one.at_ns for one in kept(job.folder, 0)}
         assert {"state", "stack"} <= first.keys()
-        job.look_after(1)
+        job.check_after(1)
         assert {one.kind: one.at_ns for one in kept(job.folder, 0)} == first
-        job.look_after(30)
+        job.check_after(30)
         again = {one.kind: one.at_ns for one in kept(job.folder, 0)}
     assert all(again[kind] > first[kind] for kind in first)
 
 
-def test_what_is_taken_of_several_ranks_is_shipped_in_one_piece(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_of_several_ranks_is_queued_together(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     second = job.folder.with_name("rank-00001")
     shutil.copytree(job.folder, second, ignore=shutil.ignore_patterns("worker", "*.new"))
     meta = json.loads((second / "meta.json").read_text())
@@ -158,18 +158,18 @@ def test_evidence_of_an_earlier_stall_is_replaced(job: Job) -> None:
     keep(job.folder, [made("flight-recorder", "old")])
     with telemetry.step(1):
         job.now_s = 0
-        job.look_after(1)
+        job.check_after(1)
         job.stand_still()
         found = {one.kind: one.body for one in kept(job.folder, 0)}
     assert json.loads(found["state"])["step"] == 1
     assert found.get("flight-recorder") != "old"
 
 
-def test_a_job_that_goes_on_leaves_none(job: Job) -> None:
+def test_job_that_makes_progress_leaves_no_evidence(job: Job) -> None:
     for number in range(100):
         with telemetry.step(number):
             job.now_s = 0
-            job.look_after(9)
+            job.check_after(9)
     telemetry.stop()
     job.watch.last_check()
     assert kept(job.folder, 0) == []
@@ -181,7 +181,9 @@ class BrokenLogs(JobLogs):
         raise ValueError("no log of this kind")
 
 
-def test_what_goes_wrong_with_one_job_holds_up_no_other(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_in_one_job_does_not_stop_the_evidence_of_other_jobs(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, spoiled = job.spool / "a" / "0" / job.folder.name, job.spool / "b" / "0" / job.folder.name
     for copy in (first, spoiled):
         shutil.copytree(job.folder, copy, ignore=shutil.ignore_patterns("worker", "*.new"))
@@ -195,7 +197,7 @@ def test_what_goes_wrong_with_one_job_holds_up_no_other(job: Job, capsys: pytest
     assert capsys.readouterr().err.count("collecting evidence failed") == 1
 
 
-def test_an_agent_that_begins_in_a_stall_leaves_the_evidence_of_it_when_its_ranks_end(job: Job) -> None:
+def test_agent_started_during_a_stall_keeps_its_evidence_when_the_ranks_end(job: Job) -> None:
     with telemetry.step(0):
         job.stand_still()
         job.watch.stop()
@@ -218,7 +220,7 @@ def agent_over(spool: Path, store: FaultyStore, **settings: float) -> None:
             watch.stop()
 
 
-def test_a_later_agent_ships_what_an_earlier_one_could_not(job: Job, embedded: EmbeddedStore) -> None:
+def test_later_agent_ships_evidence_that_an_earlier_agent_could_not_ship(job: Job, embedded: EmbeddedStore) -> None:
     with telemetry.step(0):
         job.stand_still()
     telemetry.stop()
@@ -233,7 +235,7 @@ def test_a_later_agent_ships_what_an_earlier_one_could_not(job: Job, embedded: E
     assert {row["kind"]: row["body"] for row in rows} == {one.kind: one.body for one in kept(job.folder, 0)}
 
 
-def test_rank_files_bring_their_evidence_along(job: Job) -> None:
+def test_store_built_from_a_spool_contains_the_kept_evidence(job: Job) -> None:
     with telemetry.step(0):
         job.stand_still()
     store = store_from_spool(job.spool)

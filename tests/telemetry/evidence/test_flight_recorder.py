@@ -1,4 +1,4 @@
-"""What an agent gets out of a rank's flight recorders: each handler in its turn, and the files that torch wrote."""
+"""The agent reads a rank's flight recorders from handlers of the worker server and from files of torch."""
 
 import json
 import os
@@ -25,8 +25,8 @@ from telemetry.topology import Topology
 from tests.telemetry.worker_socket import Answer, serve_handlers
 
 GLOO, TORCHCOMMS = "fr_trace_json", "torchcomms_fr_trace_json"
-NOBODYS = 54321
-"""No user of this machine."""
+UNUSED_UID = 54321
+"""A user id that does not exist on this machine."""
 Serve = Callable[[dict[str, Answer]], RankIdentity]
 
 
@@ -54,7 +54,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def dump(*groups: str) -> dict[str, Any]:
-    """One entry a group."""
+    """A dump with one entry per group."""
     entries = [
         {"record_id": number, "process_group": [group, ""], "state": "scheduled", "frames": [{"name": "f"}]}
         for number, group in enumerate(groups)
@@ -70,7 +70,7 @@ def groups_of(told: dict[str, Any]) -> list[str]:
     return [entry["process_group"][0] for entry in told["entries"]]
 
 
-def test_nccls_recorder_counts_and_gloos_is_kept_beside_it(serve: Serve) -> None:
+def test_nccl_recorder_is_the_main_source_and_the_gloo_recorder_is_kept_beside_it(serve: Serve) -> None:
     rank = serve({GLOO: served("gloo"), NCCL: served("nccl"), "ping": b"pong"})
     told = json.loads(ask_flight_recorder(rank, 0) or "")
     assert (told["source"], groups_of(told)) == (NCCL, ["nccl"])
@@ -79,14 +79,14 @@ def test_nccls_recorder_counts_and_gloos_is_kept_beside_it(serve: Serve) -> None
     assert "frames" not in told["entries"][0]
 
 
-def test_a_recorder_that_recorded_nothing_gives_way_to_one_that_did(serve: Serve) -> None:
+def test_empty_recorder_is_ignored_if_another_recorder_has_entries(serve: Serve) -> None:
     rank = serve({GLOO: served("gloo"), NCCL: served(), TORCHCOMMS: b"not JSON"})
     told = json.loads(ask_flight_recorder(rank, 0) or "")
     assert told["source"] == GLOO
     assert "beside" not in told
 
 
-def test_only_handlers_that_the_build_has_are_asked(serve: Serve) -> None:
+def test_only_handlers_that_the_torch_build_has_are_called(serve: Serve) -> None:
     asked: list[str] = []
     rank = serve({"ping": lambda: asked.append("ping") or b"pong"})  # type: ignore[func-returns-value]
     assert ask_flight_recorder(rank, 0) is None
@@ -94,20 +94,21 @@ def test_only_handlers_that_the_build_has_are_asked(serve: Serve) -> None:
     assert not any(NCCL in key for _, _, key in worker_client._silent)
 
 
-def test_a_rank_that_moves_is_asked_nothing_that_would_break_a_graph_capture(serve: Serve) -> None:
+def test_only_the_gloo_recorder_is_requested_from_a_rank_that_makes_progress(serve: Serve) -> None:
+    """The other recorders could break a graph capture."""
     rank = serve({GLOO: served("gloo"), NCCL: served("nccl"), TORCHCOMMS: served("comms")})
     told = json.loads(ask_flight_recorder(rank, 0, stands_still=False) or "")
     assert told["source"] == GLOO
     assert "beside" not in told
 
 
-def test_a_handler_that_hangs_costs_the_others_nothing_and_is_asked_twice_at_most(serve: Serve) -> None:
+def test_handler_that_hangs_does_not_block_others_and_is_called_at_most_twice(serve: Serve) -> None:
     asked: list[float] = []
     end = threading.Event()
 
     def hang() -> bytes:
         asked.append(time.monotonic())
-        end.wait()  # who waits for it meets the limit of this test
+        end.wait()  # a caller that waits for this runs into the time limit of the test
         return b"{}"
 
     rank = serve({GLOO: served("gloo"), NCCL: hang})
@@ -117,7 +118,7 @@ def test_a_handler_that_hangs_costs_the_others_nothing_and_is_asked_twice_at_mos
     assert len(asked) == worker_client.MOST_SILENT
 
 
-def test_a_dump_that_takes_long_to_read_costs_no_answer_of_a_handler(
+def test_dump_file_that_is_slow_to_read_does_not_lose_the_answer_of_a_handler(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "slow.py"
@@ -125,20 +126,20 @@ def test_a_dump_that_takes_long_to_read_costs_no_answer_of_a_handler(
     monkeypatch.setattr(plain_pickle, "__file__", str(program))
     monkeypatch.setattr(
         "telemetry.evidence.flight_recorder.CONVERT_S", 3600.0
-    )  # who waits for it meets the limit of this test
+    )  # a caller that waits for this runs into the time limit of the test
     served_by = serve({GLOO: served("gloo")})
     rank = replace(served_by, meta={**served_by.meta, **files_of(written_to(tmp_path / "dump_0")).meta})
     told = json.loads(ask_flight_recorder(rank, 0, by_s=time.monotonic() + 1) or "")
     assert told["source"] == GLOO
 
 
-def test_a_request_that_is_answered_or_refused_leaves_nothing_behind(serve: Serve, tmp_path: Path) -> None:
+def test_answered_or_refused_request_is_not_remembered_as_silent(serve: Serve, tmp_path: Path) -> None:
     assert worker_client.ask_handler(serve({GLOO: b"x"}), GLOO) == "x"
     assert worker_client.ask_handler(rank_with(**{SOCKET: str(tmp_path / "missing")}), GLOO) is None
     assert not worker_client._silent
 
 
-def test_of_silent_handlers_the_oldest_are_forgotten(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_silent_handlers_are_forgotten_above_the_limit(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_client, "MAX_SILENT_KEYS", 2)
     monkeypatch.setattr(worker_client, "ANSWER_S", 0.1)
     never = threading.Event()
@@ -156,14 +157,14 @@ def files_of(*paths: Path) -> RankIdentity:
 @pytest.mark.parametrize(
     "written", [pickle.dumps(dump("nccl")), json.dumps(dump("nccl")).encode()], ids=["pickle", "json"]
 )
-def test_a_file_that_torch_wrote_is_read_whatever_its_form(tmp_path: Path, written: bytes) -> None:
+def test_dump_file_of_torch_is_read_as_pickle_or_json(tmp_path: Path, written: bytes) -> None:
     path = tmp_path / "dump_0"
     path.write_bytes(written)
     told = json.loads(read_flight_files(files_of(tmp_path / "missing", path), 0) or "")
     assert (told["source"], groups_of(told)) == (f"file:{path}", ["nccl"])
 
 
-def test_a_file_stands_behind_what_nccl_answered_and_before_what_gloo_did(serve: Serve, tmp_path: Path) -> None:
+def test_dump_file_has_lower_priority_than_nccl_and_higher_priority_than_gloo(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "dump_0"
     path.write_bytes(pickle.dumps(dump("written")))
     with_nccl, with_gloo = (json.dumps({**dump(source), "source": source, "beside": []}) for source in (NCCL, GLOO))
@@ -183,7 +184,7 @@ def a_second_name(path: Path) -> None:
 def of_another_user(path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: it gives a file away")
-    os.chown(written_to(path), NOBODYS, NOBODYS)
+    os.chown(written_to(path), UNUSED_UID, UNUSED_UID)
 
 
 def of_an_earlier_step(path: Path) -> None:
@@ -211,13 +212,13 @@ SINCE_NS = time.time_ns() - 10**12
     [a_link, a_second_name, of_another_user, of_an_earlier_step, os.mkfifo, Path.mkdir, a_hostile_pickle, cut_off],
     ids=lambda make: make.__name__,
 )
-def test_what_is_no_dump_of_this_rank_and_step_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_unsafe_or_outdated_dump_file_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "dump_0")
     assert read_flight_files(files_of(tmp_path / "dump_0"), SINCE_NS) is None
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_pickle_that_turns_into_too_much_json_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickle_whose_json_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written_to(tmp_path / "dump_0")
     assert read_flight_files(files_of(path), SINCE_NS)
     monkeypatch.setattr(plain_pickle, "MAX_JSON_BYTES", 50)
@@ -226,17 +227,17 @@ def test_a_pickle_that_turns_into_too_much_json_is_refused(tmp_path: Path, monke
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another user")
 def test_a_pickle_of_another_user_is_read_with_the_rights_of_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the environment of the agent, which may hold its token."""
+    """The reader does not get the agent's environment, which may contain its token."""
     monkeypatch.setenv("RANKSCOPE_TOKEN", "secret")
     real = Path(plain_pickle.__file__).read_text().partition("if __name__")[0]
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o755)
         program, path = Path(folder, "who.py"), Path(folder, "dump_0")
         program.write_text(real + WHO)
-        os.chown(written_to(path), NOBODYS, NOBODYS)
+        os.chown(written_to(path), UNUSED_UID, UNUSED_UID)
         monkeypatch.setattr(plain_pickle, "__file__", str(program))
-        told = json.loads(read_flight_files(replace(files_of(path), uid=NOBODYS), SINCE_NS) or "{}")
-    assert told["pg_status"] == [[NOBODYS] * 3, [65534] * 3, [], False]
+        told = json.loads(read_flight_files(replace(files_of(path), uid=UNUSED_UID), SINCE_NS) or "{}")
+    assert told["pg_status"] == [[UNUSED_UID] * 3, [65534] * 3, [], False]
 
 
 WHO = """
@@ -249,7 +250,7 @@ sys.exit(_convert(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("told", ["[", "7", '["relative", 7, "/nul\\u0000"]'])
-def test_places_that_make_no_sense_are_passed_over(told: str) -> None:
+def test_invalid_dump_paths_are_ignored(told: str) -> None:
     assert read_flight_files(rank_with(**{DUMP_PATHS: told}), 0) is None
 
 
@@ -258,7 +259,7 @@ def places(**environment: str) -> list[str]:
     return found
 
 
-def test_a_rank_tells_where_torch_will_write() -> None:
+def test_rank_reports_the_paths_where_torch_will_write_dumps() -> None:
     assert places(TORCH_FR_DUMP_TEMP_FILE="/d/new_", TORCH_NCCL_DEBUG_INFO_TEMP_FILE="/d/old_", HOME="/h") == [
         "/d/new_3", "/d/old_3", "/h/.cache/torchcomm_fr_trace_3",
     ]  # fmt: skip
@@ -270,7 +271,9 @@ def test_a_rank_tells_where_torch_will_write() -> None:
     assert dynamic[:2] == ["/d/at-noon3", "/d/at-noon"]
 
 
-def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_that_arrives_byte_by_byte_is_stopped_by_the_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker_client, "ANSWER_S", 0.3)
     monkeypatch.setattr(worker_client, "_silent", type(worker_client._silent)())
     length, sent = 600, []

@@ -1,4 +1,4 @@
-"""Real ranks under gloo that stand still: the agent sees it by itself, and what it takes down says what happened."""
+"""Real ranks under gloo stand still. The agent detects it and collects evidence that shows the cause."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from telemetry.agent.watched_job import EvidenceQueue
 from telemetry.evidence.collect import collect_evidence
 from telemetry.evidence.evidence import kept
 from telemetry.record.reader import RankReader
+from telemetry.record.state_page import LiveState
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import Evidence, Heartbeats
 from telemetry.wire.client import CollectorClient
@@ -30,9 +31,9 @@ from tests.telemetry.standing_job import RUN, standing_job
 pytestmark = pytest.mark.gloo
 SETTINGS = StallSettings(floor_s=1.0, ceiling_s=60.0, confirm_s=0.3)
 NEVER = 10**9
-"""A step that no test comes to."""
-LATE = 150
-"""A step that is reached some seconds after all ranks record."""
+"""A step that no test reaches."""
+SOME_STEPS = 20
+"""This many steps take ten intervals of the agent."""
 Bodies = dict[tuple[int, str], Any]
 
 
@@ -44,7 +45,7 @@ def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
 
 @contextmanager
 def following(spool: Path, collector: CollectorClient) -> Iterator[EvidenceWatch]:
-    """An agent at work."""
+    """A running agent."""
     settings = AgentSettings(
         spool=spool, collector=collector.url, interval_s=0.1, patience_s=5, appear_s=120, stall=SETTINGS
     )
@@ -71,6 +72,10 @@ def on_disk(spool: Path) -> Bodies:
     return {(rank, one.kind): json.loads(one.body) for rank, folder in enumerate(folders) for one in kept(folder, rank)}
 
 
+def live(spool: Path, rank: int) -> LiveState:
+    return RankReader(spool / f"job/0/rank-{rank:05d}").live()
+
+
 def main_stack(body: dict[str, Any]) -> str:
     (main,) = [thread for thread in body["threads"] if thread["main"]]
     return "\n".join(main["frames"])
@@ -84,7 +89,7 @@ def main_stack(body: dict[str, Any]) -> str:
         ("gil", "alive", "hold_the_interpreter"),
     ],
 )
-def test_a_rank_that_stands_still_is_taken_down_as_it_stands(
+def test_agent_stores_state_stack_log_and_flight_recorder_of_a_hung_job(
     tmp_path: Path, collector: CollectorClient, how: str, process: str, function: str
 ) -> None:
     spool = tmp_path / "spool"
@@ -110,22 +115,26 @@ def test_a_rank_that_stands_still_is_taken_down_as_it_stands(
     assert ((1, "flight-recorder") in found) is (how != "stop")
 
 
-def test_a_killed_rank_is_told_at_once_with_the_time_of_its_death(tmp_path: Path, collector: CollectorClient) -> None:
+def test_killed_rank_is_reported_with_its_time_of_death(tmp_path: Path, collector: CollectorClient) -> None:
     spool = tmp_path / "spool"
     before_ns = time.time_ns()
-    # The agent runs before the rank dies. It cannot know the time of an earlier death.
-    with following(spool, collector), standing_job(spool, "kill", step=LATE):
+    with following(spool, collector), standing_job(spool, "loop", step=NEVER) as pids:
+        # The agent knows the rank before it dies. It cannot know the time of an earlier death.
+        until(lambda: len(collector.read(Heartbeats(**RUN))) == 3, seconds=60, what="the agent follows")
+        known_at = live(spool, 1).step
+        until(lambda: live(spool, 1).step > known_at + SOME_STEPS, what="a second of steps")
+        os.kill(pids[1], signal.SIGKILL)
         until(lambda: stored(collector).get((1, "state"), {}).get("died_ns"), seconds=60, what="the time of death")
         found = stored(collector)
     state = found[1, "state"]
     assert before_ns < state["died_ns"] < time.time_ns()
-    assert (state["process"], state["step"]) == ("dead", LATE)
+    assert (state["process"], state["step"]) == ("dead", live(spool, 1).step)
     assert {rank for rank, kind in found if kind == "state"} == {0, 1, 2}
 
 
 @pytest.mark.long
-def test_of_the_ranks_that_die_the_first_is_known(tmp_path: Path, collector: CollectorClient) -> None:
-    """The launcher ends the others within a moment."""
+def test_evidence_shows_which_rank_died_first(tmp_path: Path, collector: CollectorClient) -> None:
+    """The launcher ends the other ranks a moment later."""
     spool = tmp_path / "spool"
     with standing_job(spool, "loop", step=NEVER) as pids, following(spool, collector):
         until(lambda: len(collector.read(Heartbeats(**RUN))) == 3, seconds=60, what="the agent follows")
@@ -136,13 +145,13 @@ def test_of_the_ranks_that_die_the_first_is_known(tmp_path: Path, collector: Col
 
 
 def died(found: Bodies) -> dict[int, int]:
-    """When each rank died whose death is known."""
+    """Time of death of each rank whose death is known."""
     return {rank: body["died_ns"] for (rank, kind), body in found.items() if kind == "state" and body["died_ns"]}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_who_ends_a_stall_by_hand_takes_nothing_of_its_evidence_away(tmp_path: Path, number: signal.Signals) -> None:
-    """After SIGINT Python unwinds: the rank ends in good order, and its page tells of no stall any more."""
+def test_evidence_of_a_stall_is_kept_when_a_signal_ends_the_job(tmp_path: Path, number: signal.Signals) -> None:
+    """After SIGINT, Python unwinds. The rank ends normally, and its state page no longer shows the stall."""
     spool = tmp_path / "spool"
     watch = EvidenceWatch(spool, settings=SETTINGS, interval_s=0.1)
     with standing_job(spool, "loop") as pids:
@@ -154,7 +163,7 @@ def test_who_ends_a_stall_by_hand_takes_nothing_of_its_evidence_away(tmp_path: P
             os.kill(pid, number)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="the end of the job")
         watch.last_check()
-    assert RankReader(spool / "job/0/rank-00001").live().ended is (number == signal.SIGINT)
+    assert live(spool, 1).ended is (number == signal.SIGINT)
     assert on_disk(spool) == before
     assert not len(watch.queue), "the store is told nothing else"
     left = {(one.rank, one.kind): json.loads(one.body) for one in collect_evidence(spool, "job", 0)}
@@ -164,14 +173,14 @@ def test_who_ends_a_stall_by_hand_takes_nothing_of_its_evidence_away(tmp_path: P
 
 
 def emptied(outbox: EvidenceQueue) -> bool:
-    """Take what waits to be shipped; whether anything did, and nothing does any more."""
+    """Take everything that waits to be shipped. Return whether the queue was empty."""
     batches = list(outbox.batches())
     for owner, batch in batches:
         outbox.sent(owner, batch)
     return not batches
 
 
-def test_with_no_collector_the_evidence_is_in_the_spool(tmp_path: Path) -> None:
+def test_evidence_is_in_the_spool_if_there_is_no_collector(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     watch = EvidenceWatch(spool, settings=SETTINGS, interval_s=0.1)
     with standing_job(spool, "loop"):
@@ -183,7 +192,7 @@ def test_with_no_collector_the_evidence_is_in_the_spool(tmp_path: Path) -> None:
     assert {left[rank, "state"]["process"] for rank in range(3)} == {"alive"}, "as it was taken down"
 
 
-def test_evidence_can_be_taken_without_an_agent(tmp_path: Path) -> None:
+def test_evidence_can_be_collected_without_an_agent(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     with standing_job(spool, "loop", step=3):
         page = spool / "job/0/rank-00001"
@@ -199,8 +208,8 @@ def main_is_in(spool: Path, function: str) -> bool:
 
 
 @pytest.mark.long
-def test_a_rank_that_fails_leaves_its_last_words(tmp_path: Path, collector: CollectorClient) -> None:
-    """It stops recording in good order as its exception passes by: its words give it away."""
+def test_log_of_a_failed_rank_is_stored_with_its_faults(tmp_path: Path, collector: CollectorClient) -> None:
+    """The rank stops recording normally when its exception passes. Only its log shows the failure."""
     spool = tmp_path / "spool"
     with standing_job(spool, "fail"), following(spool, collector):
         until(lambda: "cuda-error" in faults(stored(collector), 1), seconds=60, what="the fault in the store")

@@ -1,4 +1,4 @@
-"""What ranks print: read on from their files, what healthy runs say left out, known faults marked."""
+"""Output of ranks is read from their files. Healthy lines are left out, and known faults are marked."""
 
 import json
 import os
@@ -37,7 +37,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("line", FAULTS)
-def test_a_known_fault_is_known_by_its_line(line: str) -> None:
+def test_known_fault_is_recognized_by_its_log_line(line: str) -> None:
     assert fault_of(line) == FAULTS[line]
 
 
@@ -70,7 +70,7 @@ def write(path: Path, *lines: str) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def told(logs: JobLogs, rank: int) -> list[tuple[str, str]]:
+def texts_and_faults(logs: JobLogs, rank: int) -> list[tuple[str, str]]:
     return [(line["text"], line["fault"]) for line in json.loads(logs.body(rank) or "[]")]
 
 
@@ -83,7 +83,7 @@ def job(tmp_path: Path, stack: ExitStack) -> tuple[JobLogs, list[Path]]:
     return logs, paths
 
 
-def test_what_healthy_ranks_say_is_left_out(job: tuple[JobLogs, list[Path]]) -> None:
+def test_lines_printed_in_healthy_steps_are_left_out(job: tuple[JobLogs, list[Path]]) -> None:
     logs, paths = job
     for step in range(4):
         for path in paths:
@@ -93,11 +93,11 @@ def test_what_healthy_ranks_say_is_left_out(job: tuple[JobLogs, list[Path]]) -> 
         logs.step_went_by()
     write(paths[0], "step 4 done in 0x4", "loss 4.5", "waiting for data")
     logs.read_on()
-    assert told(logs, 0) == [("waiting for data", "")]
-    assert told(logs, 1) == []
+    assert texts_and_faults(logs, 0) == [("waiting for data", "")]
+    assert texts_and_faults(logs, 1) == []
 
 
-def test_a_fault_is_told_even_when_all_ranks_say_it(job: tuple[JobLogs, list[Path]]) -> None:
+def test_fault_is_reported_even_if_all_ranks_print_it(job: tuple[JobLogs, list[Path]]) -> None:
     logs, paths = job
     before_ns = time.time_ns()
     for path in paths:
@@ -105,30 +105,30 @@ def test_a_fault_is_told_even_when_all_ranks_say_it(job: tuple[JobLogs, list[Pat
     logs.read_on()
     logs.step_went_by()
     for rank in range(4):
-        assert told(logs, rank) == [("RuntimeError: Connection closed by peer", "gloo-connection")]
+        assert texts_and_faults(logs, rank) == [("RuntimeError: Connection closed by peer", "gloo-connection")]
     (line,) = json.loads(logs.body(2) or "")
     assert before_ns - 10**8 < line["at_ns"] <= time.time_ns()
 
 
-def test_half_a_line_waits_for_its_end(job: tuple[JobLogs, list[Path]]) -> None:
+def test_incomplete_line_is_reported_only_when_it_is_complete(job: tuple[JobLogs, list[Path]]) -> None:
     logs, paths = job
     paths[0].write_text("one and ")
     logs.read_on()
-    assert told(logs, 0) == []
+    assert texts_and_faults(logs, 0) == []
     with paths[0].open("a") as file:
         file.write("a half\n")
     logs.read_on()
-    assert told(logs, 0) == [("one and a half", "")]
+    assert texts_and_faults(logs, 0) == [("one and a half", "")]
 
 
-def test_a_progress_bar_ends_its_lines_with_a_carriage_return(job: tuple[JobLogs, list[Path]]) -> None:
+def test_carriage_return_of_a_progress_bar_ends_a_line(job: tuple[JobLogs, list[Path]]) -> None:
     logs, paths = job
     paths[0].write_bytes(b"loading\r\nready\r  0%\r 50%")
     logs.read_on()
-    assert told(logs, 0) == [("loading", ""), ("ready", ""), ("  0%", "")]
+    assert texts_and_faults(logs, 0) == [("loading", ""), ("ready", ""), ("  0%", "")]
 
 
-def test_a_line_that_never_ends_is_kept_to_a_bound(job: tuple[JobLogs, list[Path]]) -> None:
+def test_very_long_line_is_truncated(job: tuple[JobLogs, list[Path]]) -> None:
     logs, paths = job
     for _ in range(20):
         with paths[0].open("a") as file:
@@ -138,28 +138,28 @@ def test_a_line_that_never_ends_is_kept_to_a_bound(job: tuple[JobLogs, list[Path
     assert len(file_read._rest) == MAX_REST
     write(paths[0], " its end", "the next")
     logs.read_on()
-    assert told(logs, 0) == [("ü" * MAX_LINE, ""), ("the next", "")]
+    assert texts_and_faults(logs, 0) == [("ü" * MAX_LINE, ""), ("the next", "")]
 
 
-def test_a_flood_keeps_its_last_lines(job: tuple[JobLogs, list[Path]]) -> None:
+def test_last_lines_are_kept_if_a_rank_prints_too_much(job: tuple[JobLogs, list[Path]]) -> None:
     logs, paths = job
     write(paths[0], *("x" * 90 + f" {number}" for number in range(READ_BYTES // 40)), "the last")
     logs.read_on()
-    lines = told(logs, 0)
+    lines = texts_and_faults(logs, 0)
     assert len(lines) == KEEP_LINES
     assert lines[-1] == ("the last", "")
 
 
-def test_a_file_that_was_emptied_is_read_from_its_start(job: tuple[JobLogs, list[Path]]) -> None:
+def test_truncated_log_file_is_read_from_its_start(job: tuple[JobLogs, list[Path]]) -> None:
     logs, paths = job
     write(paths[0], "a long line before it is emptied")
     logs.read_on()
     paths[0].write_text("short\n")
     logs.read_on()
-    assert told(logs, 0)[-1] == ("short", "")
+    assert texts_and_faults(logs, 0)[-1] == ("short", "")
 
 
-def test_what_an_earlier_attempt_printed_into_the_file_is_not_the_rank_s(tmp_path: Path, stack: ExitStack) -> None:
+def test_output_of_an_earlier_attempt_in_the_same_file_is_skipped(tmp_path: Path, stack: ExitStack) -> None:
     path = tmp_path / "log"
     write(path, "Traceback (most recent call last):")
     offset = path.stat().st_size
@@ -167,10 +167,10 @@ def test_what_an_earlier_attempt_printed_into_the_file_is_not_the_rank_s(tmp_pat
     logs.follow(0, printing_into(stack, path), f"{offset} {offset}")
     write(path, "hello")
     logs.read_on()
-    assert told(logs, 0) == [("hello", "")]
+    assert texts_and_faults(logs, 0) == [("hello", "")]
 
 
-def test_stdout_and_stderr_are_told_apart_where_they_are_two(tmp_path: Path, stack: ExitStack) -> None:
+def test_stdout_and_stderr_are_distinguished_if_they_are_two_files(tmp_path: Path, stack: ExitStack) -> None:
     logs = JobLogs()
     logs.follow(0, printing_into(stack, tmp_path / "out", tmp_path / "err"))
     write(tmp_path / "out", "to out")
@@ -180,17 +180,19 @@ def test_stdout_and_stderr_are_told_apart_where_they_are_two(tmp_path: Path, sta
     assert {line["text"]: line["stream"] for line in lines} == {"to out": "stdout", "to err": "stderr"}
 
 
-def test_ranks_that_share_a_file_are_told_apart_by_torch_s_mark(tmp_path: Path, stack: ExitStack) -> None:
+def test_ranks_that_share_a_file_are_distinguished_by_the_rank_prefix_of_torch(
+    tmp_path: Path, stack: ExitStack
+) -> None:
     logs = JobLogs()
     for rank in range(2):
         logs.follow(rank, printing_into(stack, tmp_path / "all"))
     write(tmp_path / "all", "whose is this", "[rank1]: ValueError: mine", "[rank7]: of another host")
     logs.read_on()
-    assert told(logs, 0) == []
-    assert told(logs, 1) == [("[rank1]: ValueError: mine", "python-exception")]
+    assert texts_and_faults(logs, 0) == []
+    assert texts_and_faults(logs, 1) == [("[rank1]: ValueError: mine", "python-exception")]
 
 
-def test_pipes_and_processes_that_are_gone_have_no_files() -> None:
+def test_pipes_and_ended_processes_have_no_log_files() -> None:
     reading, writing = os.pipe()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=reading, stdout=writing, stderr=writing)
     assert log_files_of(process.pid) == []

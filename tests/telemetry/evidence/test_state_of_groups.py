@@ -1,4 +1,4 @@
-"""Groups of any axes on the state page, in the evidence, and in what a rank usually does."""
+"""Groups of any axes on the state page, in the evidence and in the usual operations of a rank."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_evidence_names_the_axes_and_the_ranks_of_each_group(tmp_path: Path) -> 
     ]
 
 
-def test_a_rank_usually_does_in_a_group_what_it_did_in_that_group(tmp_path: Path) -> None:
+def test_usual_operation_of_a_group_comes_from_earlier_operations_of_that_group(tmp_path: Path) -> None:
     session = telemetry.start("run", topology=MESH, rank=5, attempt=0, spool=tmp_path, agent=False)
     operations = Operations(RECORDER)
     lines = [operations.line((5, mask), mask) for mask in (BOTH, MESH.mask("cp"))]
@@ -61,8 +61,8 @@ def test_a_rank_usually_does_in_a_group_what_it_did_in_that_group(tmp_path: Path
 
 
 @pytest.mark.parametrize(("mesh", "found"), [("dp=2,pp=2,tp=2", [64]), ("dp_shard=2,pp=2,tp=2", [])])
-def test_spans_without_axes_count_only_in_a_plain_grid(tmp_path: Path, mesh: str, found: list[int]) -> None:
-    """Bit 0 is the first axis of the mesh: not the data-parallel ranks of every mesh."""
+def test_spans_without_axes_are_used_only_in_a_plain_dp_pp_tp_mesh(tmp_path: Path, mesh: str, found: list[int]) -> None:
+    """Bit 0 is the first axis of the mesh. It is not the data-parallel axis of every mesh."""
     topology = Topology.parse(mesh)
     session = telemetry.start("run", topology=topology, rank=5, attempt=0, spool=tmp_path, agent=False)
     operations = Operations(RECORDER, mesh_is_final=lambda: False)
@@ -77,7 +77,7 @@ def test_spans_without_axes_count_only_in_a_plain_grid(tmp_path: Path, mesh: str
     assert [one.size_bytes for one in habit.recent] == found
 
 
-def test_a_span_says_what_it_was_measured_with() -> None:
+def test_span_contains_the_clock_that_measured_it() -> None:
     records = np.zeros(3, layout.RECORD)
     records["kind"] = layout.RecordKind.SPAN
     records["text_length"] = (SpanClock.HOST, SpanClock.DEVICE, SpanClock.TRANSFER)

@@ -1,4 +1,4 @@
-"""What a rank usually issues at a place of its step, from its own records."""
+"""The operation that a rank usually issues at a position of its step, from its own records."""
 
 from pathlib import Path
 
@@ -33,20 +33,20 @@ def _usual(spool: Path) -> list[Issued | None]:
     return [habit.usual for habit in operations.habits(reader.live())]
 
 
-def test_it_is_what_was_issued_at_the_same_place_a_step_before(tmp_path: Path) -> None:
+def test_usual_operation_is_the_one_at_the_same_position_of_the_step_before(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
     line = OPERATIONS.line((0, 1), 4)
     _steps(line, 3)
     with telemetry.step(3):
         OPERATIONS.end(OPERATIONS.issue(line, *PROGRAM[0]))
-        OPERATIONS.issue(line, *PROGRAM[2])  # the second is left out
+        OPERATIONS.issue(line, *PROGRAM[2])  # the second operation is left out
         usual = _usual(tmp_path)
     telemetry.stop()
     stage, size_bytes = PROGRAM[1]
     assert Issued(seq=line.issued - len(PROGRAM), stage=stage.label, size_bytes=size_bytes) in usual
 
 
-def test_a_rank_in_its_first_steps_has_no_habits(tmp_path: Path) -> None:
+def test_rank_in_its_first_steps_has_no_usual_operation(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
     line = OPERATIONS.line((0, 1), 4)
     _steps(line, 1)
@@ -57,7 +57,7 @@ def test_a_rank_in_its_first_steps_has_no_habits(tmp_path: Path) -> None:
     assert set(usual) == {None}
 
 
-def test_steps_that_were_recorded_before_anybody_looked_tell_how_long_one_takes(tmp_path: Path) -> None:
+def test_step_durations_include_steps_recorded_before_the_first_read(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
     _steps(OPERATIONS.line((0, 1), 4), 5)
     steps_ns = _operations(tmp_path)[0].steps_ns()
@@ -66,7 +66,7 @@ def test_steps_that_were_recorded_before_anybody_looked_tell_how_long_one_takes(
     assert all(step_ns > 0 for step_ns in steps_ns)
 
 
-def test_what_was_shipped_and_reclaimed_is_remembered(tmp_path: Path) -> None:
+def test_usual_operation_is_remembered_after_its_records_are_reclaimed(tmp_path: Path) -> None:
     telemetry.start("usual", spool=tmp_path, topology=Topology(tp=2), rank=0, agent=False)
     line = OPERATIONS.line((0, 1), 4)
     _steps(line, 4)

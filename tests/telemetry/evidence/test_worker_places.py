@@ -1,4 +1,4 @@
-"""Where an agent opens the socket of a rank's worker server: nowhere else, and over no link or mount."""
+"""The agent opens the socket of a worker server only in known folders, and never through a link."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from telemetry.topology import Topology
 from tests.telemetry.worker_socket import serve_handlers
 
 OTHER = 54321
-"""No user of this machine."""
+"""A user id that does not exist on this machine."""
 RANK = "run/0/rank-00000"
 
 
@@ -36,8 +36,8 @@ def opens(path: Path, folder: Path | None) -> bool:
         return False
 
 
-def test_the_socket_of_a_rank_is_opened_in_the_folder_as_the_agent_knows_it(tmp_path: Path) -> None:
-    """A rank in a container may see its spool elsewhere."""
+def test_socket_of_a_rank_is_opened_in_the_rank_folder_that_the_agent_sees(tmp_path: Path) -> None:
+    """A rank in a container may see its spool under another path."""
     folder = tmp_path / RANK
     with listening(folder / "worker/socket"):
         assert opens(folder / "worker/socket", folder)
@@ -45,7 +45,9 @@ def test_the_socket_of_a_rank_is_opened_in_the_folder_as_the_agent_knows_it(tmp_
 
 
 @pytest.mark.parametrize("name", ["run", "run/0", RANK, f"{RANK}/worker", f"{RANK}/worker/socket"])
-def test_no_link_below_the_spool_leads_to_a_socket(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_socket_is_not_opened_through_a_link_below_the_spool(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
     spool = tmp_path_factory.mktemp("s")  # a path of a socket must be short
     with listening(spool / RANK / "worker/socket"):
         moved = (spool / name).rename(spool / "real")
@@ -53,7 +55,7 @@ def test_no_link_below_the_spool_leads_to_a_socket(tmp_path_factory: pytest.Temp
         assert not opens(spool / RANK / "worker/socket", spool / RANK)
 
 
-def test_a_rank_is_not_asked_through_a_link(tmp_path: Path) -> None:
+def test_handler_is_not_called_through_a_linked_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     end = serve_handlers(tmp_path / "real/socket", {"ping": b"pong"})
@@ -71,7 +73,7 @@ def rank_at(socket: Path) -> RankIdentity:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives a folder away")
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_socket_in_a_folder_of_another_user_is_not_opened(tmp_path: Path) -> None:
     with listening(tmp_path / RANK / "worker/socket"):
         os.chown(tmp_path / RANK / "worker", OTHER, -1)
         assert not opens(tmp_path / RANK / "worker/socket", tmp_path / RANK)
@@ -80,11 +82,11 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [f"/tmp/elsewhere/rankscope-{OTHER}-workers/x", "/tmp/x", "/mounted/run/0/rank-00001/worker/socket", "x"]
 )
-def test_a_rank_of_another_user_leads_an_agent_nowhere_else(path: str) -> None:
+def test_rank_of_another_user_cannot_point_the_agent_to_another_folder(path: str) -> None:
     with pytest.raises(PermissionError):
         checked_place(Path(path), user=OTHER, folder=Path("/spool", RANK))
 
 
-def test_the_short_place_is_below_a_temporary_folder_of_the_machine() -> None:
+def test_short_socket_path_in_the_temporary_folder_is_accepted() -> None:
     short = Path(f"/tmp/rankscope-{OTHER}-workers/0123")
     assert checked_place(short, user=OTHER, folder=Path("/spool", RANK)) == (short, 1)

@@ -1,7 +1,8 @@
-"""torch's worker server in a rank: only its user may ask, and without it nothing is worse."""
+"""torch's worker server in a rank. Only its user can call it. The rank also records without it."""
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -34,7 +35,7 @@ Thread 0x00007f0534a1eb80 (most recent call first):
 
 @pytest.fixture(autouse=True)
 def _servers_to_spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One more than this process has started by now."""
+    """Allow one more server than this process has started so far."""
     assert torch.distributed.is_available()
     monkeypatch.setattr(worker_server, "MAX_SERVERS", worker_server._num_started + 1)
     yield
@@ -42,7 +43,7 @@ def _servers_to_spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def record(spool: Path) -> RankIdentity:
-    """Start to record; who does."""
+    """Start to record. Return the identity of the rank."""
     session = telemetry.start("run", rank=0, attempt=0, topology=Topology(), spool=spool, agent=False)
     assert session.recording
     assert session.folder is not None
@@ -50,7 +51,7 @@ def record(spool: Path) -> RankIdentity:
 
 
 def in_a_process(script: str, **environment: str) -> str:
-    """What a fresh interpreter prints that has not loaded torch."""
+    """Output of a new interpreter that has not imported torch."""
     inherited = {name: value for name, value in os.environ.items() if not name.endswith("_BUFFER_SIZE")}
     told = subprocess.run(
         [sys.executable, "-c", script],
@@ -69,7 +70,7 @@ def test_only_this_user_may_open_the_socket(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_it_answers_while_the_rank_records_and_not_afterwards(tmp_path: Path) -> None:
+def test_worker_server_answers_only_while_the_rank_records(tmp_path: Path) -> None:
     identity = record(tmp_path / "s")
     assert "record" in (ask_handler(identity, "dump_traceback") or "")
     assert '"version"' in (ask_flight_recorder(identity, 0) or "")
@@ -78,7 +79,9 @@ def test_it_answers_while_the_rank_records_and_not_afterwards(tmp_path: Path) ->
     assert ask_handler(identity, "dump_traceback") is None
 
 
-def test_a_path_that_is_too_long_gives_way_to_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_is_in_the_short_folder_if_its_path_in_the_spool_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         monkeypatch.setattr(tempfile, "tempdir", short)
         identity = record(tmp_path / ("deep" * 20))
@@ -89,7 +92,25 @@ def test_a_path_that_is_too_long_gives_way_to_a_short_one(tmp_path: Path, monkey
         telemetry.stop()
 
 
-def test_a_folder_that_others_can_write_into_is_not_used_but_the_next_place(
+def test_old_sockets_of_killed_ranks_are_removed_from_the_short_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary, socket.socket(socket.AF_UNIX) as live:
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        folder = worker_server._place_for_socket(tmp_path / ("deep" * 30)).parent
+        live.bind(str(folder / "live"))
+        live.listen()
+        for name in ("killed", "new"):
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(str(folder / name))
+        (folder / "file").touch()
+        for name in ("killed", "live", "file"):
+            os.utime(folder / name, (0, 0))
+        worker_server._place_for_socket(tmp_path / ("deep" * 30))
+        assert sorted(path.name for path in folder.iterdir()) == ["file", "live", "new"]
+
+
+def test_socket_is_not_created_in_a_folder_that_others_can_write_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "s/run/0/rank-00000/worker"
@@ -102,7 +123,7 @@ def test_a_folder_that_others_can_write_into_is_not_used_but_the_next_place(
         assert path.is_relative_to(f"/tmp/rankscope-{os.getuid()}-workers")
 
 
-def test_no_link_below_the_spool_leads_to_the_socket(tmp_path: Path) -> None:
+def test_socket_is_not_created_through_a_link_below_the_spool(tmp_path: Path) -> None:
     (tmp_path / "real/0/rank-00000").mkdir(parents=True)
     (tmp_path / "run").symlink_to(tmp_path / "real")
     path = worker_server._place_for_socket(tmp_path / "run/0/rank-00000")
@@ -110,7 +131,7 @@ def test_no_link_below_the_spool_leads_to_the_socket(tmp_path: Path) -> None:
     assert not list((tmp_path / "real/0/rank-00000").iterdir())
 
 
-def test_without_any_place_the_rank_prints_one_line(
+def test_rank_prints_one_line_if_no_socket_path_is_short_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(worker_server, "MAX_PATH_BYTES", 1)
@@ -120,14 +141,16 @@ def test_without_any_place_the_rank_prints_one_line(
     assert "is too long" in line
 
 
-def test_where_it_cannot_be_had_the_rank_records_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_records_without_a_worker_server_if_its_socket_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker_server, "_place_for_socket", lambda folder: Path("/proc/nowhere/socket"))
     identity = record(tmp_path)
     assert "worker_server" not in identity.meta
     assert ask_flight_recorder(identity, 0) is None
 
 
-def test_a_process_without_torch_stays_without_it(tmp_path: Path) -> None:
+def test_telemetry_does_not_import_torch_for_the_worker_server(tmp_path: Path) -> None:
     assert (
         in_a_process(
             f"{START}; print(s.recording, 'torch' in sys.modules)".replace("sys.argv[-1]", f"{str(tmp_path)!r}")
@@ -136,14 +159,14 @@ def test_a_process_without_torch_stays_without_it(tmp_path: Path) -> None:
     )
 
 
-def test_switched_off_there_is_none(tmp_path: Path) -> None:
+def test_disabled_telemetry_starts_no_worker_server_and_sets_no_buffer_size(tmp_path: Path) -> None:
     script = (
         f"import torch, os; {START}; print(list(os.scandir({str(tmp_path)!r})), os.environ.get('TORCH_FR_BUFFER_SIZE'))"
     )
     assert in_a_process(script.replace("sys.argv[-1]", f"{str(tmp_path)!r}"), RANKSCOPE_DISABLED="1") == "[] None"
 
 
-def test_a_forked_child_leaves_the_socket_alone(tmp_path: Path) -> None:
+def test_forked_child_does_not_remove_the_socket(tmp_path: Path) -> None:
     identity = record(tmp_path / "s")
     child = os.fork()
     if child == 0:
@@ -153,7 +176,7 @@ def test_a_forked_child_leaves_the_socket_alone(tmp_path: Path) -> None:
     assert ask_handler(identity, "dump_traceback")
 
 
-def test_the_flight_recorder_is_asked_for_unless_somebody_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flight_recorder_buffer_size_is_set_unless_the_user_has_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"TORCH_FR_BUFFER_SIZE": "17"}
     worker_server.keep_flight_recorder(chosen)
     assert chosen == {"TORCH_FR_BUFFER_SIZE": "17"}
@@ -170,14 +193,14 @@ def made_entry(number: int, group: str, state: str) -> dict[str, Any]:
 
 
 def cut_to(entries: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the entries that are taken from a recorder."""
+    """Record ids of the entries that are kept from a recorder."""
     dump = json.dumps({"version": "2.10", "entries": entries, "pg_status": {"0": {}}})
     told = json.loads(flight_recorder._together(flight_recorder._parsed("fr_trace_json", dump)) or "")
     assert told["pg_status"] == {"0": {}}
     return [entry["record_id"] for entry in told["entries"]]
 
 
-def test_of_the_flight_recorder_what_has_not_ended_and_the_last_of_each_group_is_taken(
+def test_unfinished_entries_and_the_last_entries_of_each_group_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entries = [made_entry(number, "tp" if number % 2 else "dp", "completed") for number in range(40)]
@@ -185,7 +208,7 @@ def test_of_the_flight_recorder_what_has_not_ended_and_the_last_of_each_group_is
     assert cut_to(entries, monkeypatch) == [10, 34, 35, 36, 37, 38, 39]
 
 
-def test_of_too_many_that_have_not_ended_each_group_keeps_its_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_entries_of_each_group_are_kept_if_too_many_are_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [made_entry(0, "pp", "completed"), *(made_entry(number, "dp", "scheduled") for number in range(1, 900))]
     taken = cut_to(entries, monkeypatch)
     assert len(taken) == MAX_ENTRIES
@@ -200,7 +223,9 @@ def test_without_py_spy_the_stack_comes_from_the_worker_server(tmp_path: Path, m
     assert "test_without_py_spy_the_stack_comes_from_the_worker_server (test_worker_server.py:" in body
 
 
-def test_without_either_there_is_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stack_is_taken_without_py_spy_and_without_a_worker_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stacks, "py_spy", lambda: "/bin/false")
     monkeypatch.setattr(worker_server, "MAX_SERVERS", 0)
     assert take_stack(record(tmp_path / "s")) is None

@@ -9,7 +9,7 @@ import pytest
 from telemetry.files.access import open_input, read_input
 
 
-def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
+def test_file_is_read_up_to_the_size_limit_and_rejected_above_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"four")
     assert read_input(path, max_bytes=4) == b"four"
@@ -17,7 +17,7 @@ def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
         read_input(path, max_bytes=3)
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_path_that_is_not_a_regular_file_is_rejected_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as listener:

@@ -45,8 +45,8 @@ def modes_below(folder: Path) -> dict[str, set[int]]:
     return found
 
 
-def leave_one_of_each(spool: Path) -> None:
-    """All that a rank and its agent create."""
+def create_rank_and_agent_files(spool: Path) -> None:
+    """Create every kind of file that a rank and its agent create."""
     with session(spool) as started:
         assert started.folder is not None
         ShippingPage(started.folder)
@@ -58,30 +58,32 @@ ANY_UMASK = pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o277])
 
 
 @ANY_UMASK
-def test_what_a_rank_and_its_agent_create_is_private_under_any_umask(tmp_path: Path, mask: int) -> None:
+def test_rank_and_agent_files_are_private_under_any_umask(tmp_path: Path, mask: int) -> None:
     with umask(mask):
-        leave_one_of_each(tmp_path / "spool")
+        create_rank_and_agent_files(tmp_path / "spool")
     assert modes_below(tmp_path) == {"folders": {0o700}, "files": {0o600}}
 
 
 @ANY_UMASK
-def test_a_group_may_read_where_the_setting_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
+def test_group_may_read_files_when_rankscope_umask_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
+) -> None:
     monkeypatch.setenv("RANKSCOPE_UMASK", "027")
     with umask(mask):
-        leave_one_of_each(tmp_path / "spool")
+        create_rank_and_agent_files(tmp_path / "spool")
     found = modes_below(tmp_path)
     assert found["files"] == {0o640}
-    assert found["folders"] - {0o700} == {0o750}  # 0700: of the worker server's socket, where torch is loaded
+    assert found["folders"] - {0o700} == {0o750}  # 0700: the folder of the worker server's socket, if torch is loaded
 
 
-def test_a_new_folder_keeps_the_group_of_its_parent(tmp_path: Path) -> None:
+def test_new_folder_inherits_the_setgid_bit_of_its_parent(tmp_path: Path) -> None:
     tmp_path.chmod(0o2750)
     with umask(0o277), make_folder(tmp_path / "new", below=1):
         pass
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o2700
 
 
-def test_folders_that_are_nested_without_end_are_not_deleted(tmp_path: Path) -> None:
+def test_too_deeply_nested_folders_are_not_deleted(tmp_path: Path) -> None:
     nested = tmp_path.joinpath("rank", *["deeper"] * 300)
     nested.mkdir(parents=True)
     with open_folder(tmp_path) as folder, pytest.raises(OSError, match="nested too deeply"):
@@ -90,13 +92,13 @@ def test_folders_that_are_nested_without_end_are_not_deleted(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["000", "007", "020", "0777", "8", "-22", "private"])
-def test_a_setting_that_lets_others_write_is_refused(text: str) -> None:
+def test_invalid_or_too_open_rankscope_umask_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="RANKSCOPE_UMASK"):
         private_umask({"RANKSCOPE_UMASK": text})
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "hard link", "folder"])
-def test_only_a_regular_file_with_one_name_is_opened(tmp_path: Path, what: str) -> None:
+def test_only_a_regular_file_without_hard_links_is_opened(tmp_path: Path, what: str) -> None:
     real = tmp_path / "real"
     real.write_text("content")
     place = tmp_path / "place"
@@ -118,7 +120,7 @@ def test_only_a_regular_file_with_one_name_is_opened(tmp_path: Path, what: str) 
     assert real.read_text() == "content"
 
 
-def test_a_link_below_the_named_folder_is_not_followed(tmp_path: Path) -> None:
+def test_symbolic_link_below_the_named_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real" / "0").mkdir(parents=True)
     (tmp_path / "linked").symlink_to(tmp_path / "real")
     with pytest.raises(OSError, match=r"Not a directory|symbolic"), open_folder(tmp_path / "linked" / "0", below=2):
@@ -146,7 +148,7 @@ def start_without_a_spool() -> bool:
 
 
 @pytest.mark.parametrize("what", ["folder", "open folder", "link"])
-def test_a_default_spool_that_another_user_made_is_refused_in_one_line(
+def test_default_spool_created_by_another_user_is_refused_with_a_one_line_message(
     shared_temporary: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str
 ) -> None:
     place = default_spool().parent
@@ -186,7 +188,7 @@ def test_no_other_user_can_hold_a_lock_that_a_rank_needs(shared_temporary: Path)
     assert start_without_a_spool()
 
 
-def test_an_inner_block_gives_back_the_rights_of_the_outer_one_and_not_those_of_root() -> None:
+def test_nested_rights_block_restores_the_rights_of_the_outer_block() -> None:
     require_root("works with the rights of another user")
     with shared_machine() as machine:
         new = machine.hostile_folder() / "new"

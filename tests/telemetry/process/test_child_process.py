@@ -53,7 +53,7 @@ def started(command: list[str], **variables: str) -> Iterator[tuple[subprocess.P
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_a_rank_ends_with_a_torchrun_that_is_killed_while_torch_is_imported(tmp_path: Path) -> None:
+def test_rank_ends_when_torchrun_is_killed_while_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(SLOW_TORCH)
     command = [sys.executable, "-m", "ui.cli", "train", "--out", str(tmp_path / "out")]
@@ -63,7 +63,7 @@ def test_a_rank_ends_with_a_torchrun_that_is_killed_while_torch_is_imported(tmp_
         until(lambda: not alive(rank), seconds=5, what="the end of the rank")
 
 
-def test_a_rank_whose_torchrun_ended_before_it_was_tied_ends_at_once(tmp_path: Path) -> None:
+def test_rank_ends_at_once_when_its_torchrun_has_already_ended(tmp_path: Path) -> None:
     imported, survived = tmp_path / "imported", tmp_path / "survived"
     with started([sys.executable, "-c", ORPHAN, str(imported), str(survived)]) as (torchrun, rank):
         until(imported.exists, what="its start")

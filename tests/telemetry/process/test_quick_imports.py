@@ -1,4 +1,4 @@
-"""Imports without garbage collections: what they create is left out of later ones."""
+"""Imports run without garbage collections. Later collections skip the objects that the imports created."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ print(json.dumps([num_collections, any(id(each) in seen for each in made), gc.is
     ("before", "within", "enabled"),
     [("", "", "true"), ("", "import no_such_module", "true"), ("gc.disable()", "", "false")],
 )
-def test_nothing_is_collected_during_imports_and_their_objects_are_left_out(
+def test_no_garbage_is_collected_during_imports_and_their_objects_are_frozen(
     before: str, within: str, enabled: str
 ) -> None:
     program = PROGRAM.format(before=before, within=within)

@@ -1,4 +1,4 @@
-"""The agent that the first rank of a host keeps: restarted when it dies, whatever the training does to children."""
+"""The first rank of a host restarts a dead agent, whatever the training does with its child processes."""
 
 import os
 import signal
@@ -42,21 +42,21 @@ sys.exit(len(pids) != 6)
 
 
 class Agents:
-    """Processes in the place of agents: each sleeps, or ends at once with a status."""
+    """Starts processes in place of agents. Each one sleeps, or ends at once with a status."""
 
     def __init__(self) -> None:
         self.pids: list[int] = []
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.program = "sleep 60"
-        self.over = False
+        self.spawn_fails = False
         self.kept: list[KeptAgent] = []
 
     def keep(self, first_pause_s: float) -> KeptAgent:
-        self.kept.append(KeptAgent(self.spawn, self.said.append, first_pause_s=first_pause_s))
+        self.kept.append(KeptAgent(self.spawn, self.messages.append, first_pause_s=first_pause_s))
         return self.kept[-1]
 
     def spawn(self) -> int:
-        if self.over:
+        if self.spawn_fails:
             raise OSError("no process can be started")
         self.pids.append(os.posix_spawn("/bin/sh", ["sh", "-c", f"exec {self.program}"], os.environ))
         return self.pids[-1]
@@ -69,7 +69,7 @@ class Agents:
 def agents() -> Iterator[Agents]:
     made = Agents()
     yield made
-    made.over = True
+    made.spawn_fails = True
     for kept in made.kept:
         kept.session_ended()
     with suppress(ProcessLookupError):
@@ -84,30 +84,30 @@ def test_an_agent_that_is_killed_is_restarted_after_pauses_that_double(agents: A
     for deaths in (1, 2, 3):
         agents.kill()
         until(lambda deaths=deaths: len(agents.pids) > deaths, what="another agent")
-    assert [words.partition(":")[0] for words in agents.said] == [
+    assert [words.partition(":")[0] for words in agents.messages] == [
         f"the agent was killed by signal 9 and is restarted in {pause} s" for pause in ("0.01", "0.02", "0.04")
     ]
 
 
 @pytest.mark.parametrize("status", [0, 2])
-def test_an_agent_that_finished_or_was_refused_is_not_restarted(status: int, agents: Agents) -> None:
+def test_agent_that_exits_with_status_0_or_2_is_not_restarted(status: int, agents: Agents) -> None:
     agents.program = f"sh -c 'exit {status}'"
     kept = agents.keep(0.01)
     kept.thread.join(30)
     assert not kept.thread.is_alive()
     assert len(agents.pids) == 1
-    assert agents.said == []
+    assert agents.messages == []
 
 
-def test_at_the_end_of_a_session_an_agent_that_is_down_starts_at_once(agents: Agents) -> None:
+def test_dead_agent_is_restarted_at_once_when_the_session_ends(agents: Agents) -> None:
     kept = agents.keep(3600.0)
     agents.kill()
-    until(lambda: agents.said, what="its death")
+    until(lambda: agents.messages, what="its death")
     kept.session_ended()
     assert len(agents.pids) == 2
 
 
-def test_after_the_session_an_agent_that_gives_up_is_not_restarted(agents: Agents) -> None:
+def test_agent_that_exits_with_an_error_after_the_session_is_not_restarted(agents: Agents) -> None:
     agents.program = "sh -c 'read line; exit 3' < /dev/null"
     kept = agents.keep(3600.0)
     kept.session_ended()
@@ -115,22 +115,22 @@ def test_after_the_session_an_agent_that_gives_up_is_not_restarted(agents: Agent
     assert not kept.thread.is_alive()
 
 
-def test_an_agent_that_cannot_be_started_after_the_session_is_given_up(agents: Agents) -> None:
+def test_agent_thread_ends_when_the_agent_cannot_be_restarted_after_the_session(agents: Agents) -> None:
     kept = agents.keep(3600.0)
     agents.kill()
-    until(lambda: agents.said, what="its death")
-    agents.over = True
+    until(lambda: agents.messages, what="its death")
+    agents.spawn_fails = True
     kept.session_ended()
     kept.thread.join(10)
     assert not kept.thread.is_alive()
 
 
 @pytest.mark.parametrize("training", ["reaps every child", "ignores"])
-def test_an_agent_is_restarted_in_a_training_that_takes_the_status_of_its_children(training: str) -> None:
+def test_agent_is_restarted_when_the_training_reaps_or_ignores_child_processes(training: str) -> None:
     subprocess.run([sys.executable, "-c", HOSTILE_TRAINING, training], check=True, timeout=60)
 
 
-def test_the_children_of_the_training_keep_their_status(agents: Agents) -> None:
+def test_training_can_still_read_the_exit_status_of_its_own_child_processes(agents: Agents) -> None:
     agents.keep(0.01)
     with subprocess.Popen(["/bin/sh", "-c", "exit 7"]) as own:
         agents.kill()

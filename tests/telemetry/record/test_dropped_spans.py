@@ -1,4 +1,4 @@
-"""Spans of other threads, asyncio tasks and forked processes: each that is dropped is counted, printed once, marked."""
+"""Dropped spans of threads, asyncio tasks and forked processes are counted, marked and reported once."""
 
 import subprocess
 import sys
@@ -73,7 +73,7 @@ def num_marked(found: Recorded) -> int:
 @pytest.mark.parametrize(
     ("body", "stage"), [(THREAD, "data-load"), (TASKS, "evaluation")], ids=["a thread", "asyncio tasks"]
 )
-def test_spans_that_overlap_are_counted_and_reported_once(tmp_path: Path, body: str, stage: str) -> None:
+def test_dropped_overlapping_spans_are_counted_and_reported_once(tmp_path: Path, body: str, stage: str) -> None:
     (line,), found = run(tmp_path, body.format(count=100))
     assert line.startswith(f"rankscope: a span of {stage} was dropped: ")
     assert "rankscope.record_span(" in line
@@ -82,7 +82,7 @@ def test_spans_that_overlap_are_counted_and_reported_once(tmp_path: Path, body: 
     assert len(found.stages) == 100
 
 
-def test_spans_of_data_loader_workers_are_counted_and_reported_once_a_job(tmp_path: Path) -> None:
+def test_dropped_spans_of_data_loader_workers_are_counted_and_reported_once_per_job(tmp_path: Path) -> None:
     (line,), found = run(tmp_path, WORKERS.format(count=30))
     assert line.startswith("rankscope: a span of data-load was dropped: a forked process, such as a DataLoader worker")
     assert num_marked(found) == 60
@@ -103,19 +103,19 @@ def test_spans_of_data_loader_workers_are_counted_and_reported_once_a_job(tmp_pa
     ],
     ids=["an unknown stage", "a step without a number", "an unknown stage of record_span", "too deep"],
 )
-def test_a_span_that_cannot_be_recorded_says_why_once(tmp_path: Path, body: str, words: str) -> None:
+def test_span_that_cannot_be_recorded_is_reported_once_with_its_reason(tmp_path: Path, body: str, words: str) -> None:
     (line,), _ = run(tmp_path, body)
     assert words in line
     assert "\x1b" not in line
 
 
-def test_spans_that_nest_are_not_reported(tmp_path: Path) -> None:
+def test_nested_spans_are_not_reported_as_dropped(tmp_path: Path) -> None:
     body = "with telemetry.step(1), telemetry.span('data-load'):\n  pass"
     assert run(tmp_path, body)[0] == []
 
 
-def test_a_full_stderr_does_not_hold_up_training(tmp_path: Path) -> None:
-    """The reader of the pipe never reads. Without room the line is lost, and the spans are counted all the same."""
+def test_full_stderr_pipe_does_not_block_training(tmp_path: Path) -> None:
+    """Nothing reads the pipe. The line is lost, but the dropped spans are still counted."""
     fill = """
 import os
 reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""The mesh as the process groups of one rank tell it: of torchtitan, of Megatron-LM, and of nobody."""
+"""The mesh is learned from the process groups of one rank, with group names of torchtitan and Megatron-LM."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -23,14 +23,14 @@ MEGATRON = {
 
 
 class FakeMesh(NamedTuple):
-    """What is read of a DeviceMesh."""
+    """The attributes of a DeviceMesh that are read."""
 
     mesh: torch.Tensor
     mesh_dim_names: tuple[str, ...] | None
 
 
 def groups_of(topology: Topology, rank: int, names: dict[str, str]) -> Iterator[tuple[str, list[int]]]:
-    """Each axis' group of a rank, also those of one rank."""
+    """The group of a rank along each axis. Groups of one rank are included."""
     for axis, description in names.items():
         (own,) = [group for group in topology.members(topology.mask(axis)).tolist() if rank in group]
         yield description, own
@@ -54,18 +54,18 @@ def learned(world_size: int, groups: Sequence[tuple[str, list[int]]]) -> Topolog
         ("dp=2,pp=2,tp=2", MEGATRON),
     ],
 )
-def test_every_rank_learns_the_same_mesh_in_its_rank_order(mesh: str, names: dict[str, str]) -> None:
+def test_every_rank_learns_the_same_mesh_with_the_axis_order_of_the_job(mesh: str, names: dict[str, str]) -> None:
     topology = Topology.parse(mesh)
     for rank in range(topology.world_size):
         assert learned(topology.world_size, [*groups_of(topology, rank, names)]) == topology
 
 
-def test_a_fully_sharded_group_holds_the_ranks_of_context_parallelism() -> None:
+def test_fsdp_group_is_split_into_the_dp_shard_and_cp_axes() -> None:
     groups = [("mesh_pp", [0, 8]), ("mesh_cp", [0, 2]), ("mesh_fsdp", [0, 2, 4, 6]), ("mesh_tp", [0, 1])]
     assert learned(16, groups) == Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
 
 
-def test_a_mesh_that_becomes_finer_is_told_again() -> None:
+def test_learner_returns_the_mesh_again_when_it_becomes_finer() -> None:
     learner = MeshLearner(8)
     assert learner.add("mesh_tp", [4, 5]) is None
     assert learner.add("DATA_PARALLEL_GROUP", [1, 3, 5, 7]) == Topology(dp=4, tp=2)
@@ -75,7 +75,7 @@ def test_a_mesh_that_becomes_finer_is_told_again() -> None:
     assert finer.axes_of(finer.mask_of([1, 3, 5, 7])) == ("dp", "ep")
 
 
-def test_experts_over_tensor_parallel_ranks_are_no_axis() -> None:
+def test_expert_group_over_tensor_parallel_ranks_adds_no_axis() -> None:
     groups = [("mesh_fsdp", [0, 2, 4, 6]), ("mesh_tp", [0, 1]), ("mesh_efsdp", [0, 4]), ("mesh_ep", [0, 1, 2, 3])]
     assert learned(8, groups) == Topology.parse("dp_shard=4,tp=2")
 
@@ -87,13 +87,13 @@ def test_experts_over_tensor_parallel_ranks_are_no_axis() -> None:
         ([("mesh_batch", [0, 2, 4, 6]), ("mesh_cp", [0, 1])], "dp_shard=4,cp=2"),
     ],
 )
-def test_a_mesh_whose_sharded_axis_is_all_of_the_world_is_learned_without_its_group(
+def test_mesh_is_learned_without_an_fsdp_group_when_it_would_span_the_whole_world(
     groups: list[tuple[str, list[int]]], mesh: str
 ) -> None:
     assert learned(8, groups) == Topology.parse(mesh)
 
 
-def test_ranks_of_a_batch_are_told_apart_once_a_group_of_replicas_is_there() -> None:
+def test_batch_group_is_split_into_replicate_and_shard_axes_by_a_replicate_group() -> None:
     learner = MeshLearner(8)
     learner.add("mesh_batch", [0, 2, 4, 6])
     assert learner.add("mesh_tp", [0, 1]) == Topology.parse("dp_shard=4,tp=2")
@@ -113,7 +113,7 @@ def test_ranks_of_a_batch_are_told_apart_once_a_group_of_replicas_is_there() -> 
         [("EMBEDDING_GROUP", [0, 4]), ("HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L0", [0, 1, 2, 3, 4, 5, 6, 7])],
     ],
 )
-def test_nothing_is_guessed_where_groups_do_not_cover_the_world(groups: list[tuple[str, list[int]]]) -> None:
+def test_no_mesh_is_learned_from_incomplete_or_inconsistent_groups(groups: list[tuple[str, list[int]]]) -> None:
     assert learned(8, groups) is None
 
 
@@ -124,13 +124,13 @@ def test_layouts_are_read_from_ranks_in_any_order() -> None:
     assert layout_of([3]) is None
 
 
-def test_a_device_mesh_says_how_ranks_lie() -> None:
+def test_topology_is_read_from_a_device_mesh() -> None:
     ranks = torch.arange(16)
     names = ("pp", "dp_shard", "tp")
-    told = topology_of_device_mesh(FakeMesh(ranks.reshape(2, 4, 2), names))
-    assert told == Topology.parse("pp=2,dp_shard=4,tp=2")
+    topology = topology_of_device_mesh(FakeMesh(ranks.reshape(2, 4, 2), names))
+    assert topology == Topology.parse("pp=2,dp_shard=4,tp=2")
     turned = topology_of_device_mesh(FakeMesh(ranks.reshape(2, 4, 2).transpose(0, 2), ("tp", "dp_shard", "pp")))
-    assert turned == told
+    assert turned == topology
     assert topology_of_device_mesh(FakeMesh(ranks.reshape(4, 2, 2), ("dp", "pp", "tp"))) == Topology(dp=4, pp=2, tp=2)
 
 
@@ -139,11 +139,11 @@ def test_a_device_mesh_says_how_ranks_lie() -> None:
     [
         (FakeMesh(torch.tensor([[0, 1], [3, 2]]), ("dp", "tp")), "not in a regular order"),
         (FakeMesh(torch.tensor([[0, 3], [1, 2]]), ("dp", "tp")), "not in a regular order"),
-        (FakeMesh(torch.arange(4).reshape(2, 2), None), "without names"),
+        (FakeMesh(torch.arange(4).reshape(2, 2), None), "has no names"),
         (FakeMesh(torch.arange(4).reshape(2, 2), ("dp", "model")), "'model' is not a known axis"),
     ],
 )
-def test_a_device_mesh_that_cannot_be_understood_is_refused(mesh: FakeMesh, reason: str) -> None:
+def test_unsupported_device_mesh_is_rejected_with_its_reason(mesh: FakeMesh, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         topology_of_device_mesh(mesh)
 
@@ -164,7 +164,7 @@ def test_a_device_mesh_that_cannot_be_understood_is_refused(mesh: FakeMesh, reas
         ("POSITION_EMBEDDING_GROUP", (), None, True),
     ],
 )
-def test_descriptions_name_axes_and_a_purpose(
+def test_group_descriptions_are_mapped_to_axes_and_a_purpose(
     description: str, axes: tuple[str, ...], purpose: str | None, whole: bool
 ) -> None:
     assert axes_described(description) == axes

@@ -1,4 +1,4 @@
-"""A training with every part of telemetry failing has bit for bit the loss of one without telemetry."""
+"""Training with a failing part of telemetry has the bit-identical losses of training without telemetry."""
 
 import errno
 import subprocess
@@ -29,7 +29,7 @@ telemetry.stop()
 """
 
 
-def test_a_warning_that_cannot_be_printed_ends_nothing() -> None:
+def test_process_exits_normally_when_a_warning_cannot_be_printed() -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run([sys.executable, "-c", START_WITH_A_FULL_STDERR], stderr=full, check=False)
     assert ended.returncode == 0
@@ -130,7 +130,7 @@ def _break_the_environment(patch: pytest.MonkeyPatch) -> None:
         _break_the_environment,
     ],
 )
-def test_the_loss_is_bit_identical_whatever_breaks(
+def test_loss_is_bit_identical_when_a_part_of_telemetry_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: list[float], breaks: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     breaks(monkeypatch)

@@ -1,4 +1,4 @@
-"""A profile of a rank on request: started and ended as steps begin, never at the cost of the training."""
+"""Profiles of a rank on request: they start and end at step boundaries, and never disturb the training."""
 
 import gzip
 import io
@@ -35,7 +35,7 @@ from tests.telemetry.recording import recorded, session
 
 FIRST, SECOND = "1" * 32, "2" * 32
 KINETO_ERROR_NS = 20_000
-"""Of Kineto's conversion from the counter of the processor to wall-clock time."""
+"""Error of Kineto's conversion from the processor's counter to wall-clock time."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def outcome_of(rank: Path, profile_id: str = FIRST) -> ProfileOutcome:
 
 
 def trace_of(rank: Path, outcome: ProfileOutcome) -> dict[str, Any]:
-    """The file that a user gets."""
+    """The decoded trace file that a user gets."""
     with open_trace(rank) as file:
         about = about_file("test", 0, 0, outcome)
         content = b"".join(compressed_parts(file, offset_ns=outcome.clock_offset_ns, about=about))
@@ -87,7 +87,7 @@ def steps_in(trace: dict[str, Any]) -> dict[int, tuple[int, int]]:
     }
 
 
-def test_a_profile_has_the_steps_that_were_asked_for_on_the_clock_of_the_spans(rank: Path, tmp_path: Path) -> None:
+def test_profile_holds_the_requested_steps_with_times_that_match_the_spans(rank: Path, tmp_path: Path) -> None:
     train(0, 2)
     assert place_request(rank, request()) is not None
     train(2, 4)
@@ -111,8 +111,8 @@ def test_a_profile_has_the_steps_that_were_asked_for_on_the_clock_of_the_spans(r
         assert begin_ns + duration_ns >= start_ns + int(own[step]["duration_ns"]) - may_differ_ns
 
 
-def test_a_wall_clock_that_was_set_does_not_move_the_profile(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The anchor of the session was measured an hour before the wall clock was set."""
+def test_profile_times_are_corrected_when_the_wall_clock_was_set(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall clock was set forward by one hour after the session had measured its anchor."""
     profiler = current_session()._profiler
     assert profiler is not None
     hour_ns = 3600 * 10**9
@@ -132,7 +132,7 @@ def test_a_wall_clock_that_was_set_does_not_move_the_profile(rank: Path, monkeyp
     assert moved_ns - plain_ns == outcome.clock_offset_ns
 
 
-def test_without_a_request_a_step_looks_at_one_word_only(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiler_callback_runs_only_after_a_profile_request(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     RECORDER.at_profile_word(lambda step, word: calls.append(step) or word)
     train(0, 20)
@@ -154,7 +154,7 @@ def test_a_second_request_is_refused_while_the_first_is_open(rank: Path) -> None
     assert outcome_of(rank, SECOND).first_step == 4
 
 
-def test_of_many_requests_at_the_same_time_one_is_placed(rank: Path) -> None:
+def test_only_one_of_several_concurrent_profile_requests_is_accepted(rank: Path) -> None:
     placed: list[ProfileRequest | None] = []
     threads = [
         threading.Thread(target=lambda number=number: placed.append(place_request(rank, request(f"{number:032x}"))))
@@ -168,7 +168,7 @@ def test_of_many_requests_at_the_same_time_one_is_placed(rank: Path) -> None:
     assert read_request(rank) == only
 
 
-def test_an_old_request_begins_no_profile(rank: Path) -> None:
+def test_expired_profile_request_starts_no_profile(rank: Path) -> None:
     place_request(rank, request(seconds=1), now_ns=monotonic_ns() - 2 * 10**9)
     train(0, 3)
     assert read_outcome(rank, FIRST) is None
@@ -177,7 +177,7 @@ def test_an_old_request_begins_no_profile(rank: Path) -> None:
     assert "began no step" in given_up.reason
 
 
-def test_a_profile_that_does_not_end_is_given_up(rank: Path) -> None:
+def test_profile_that_does_not_end_is_reported_as_failed(rank: Path) -> None:
     placed = place_request(rank, request(steps=50))
     assert placed is not None
     train(0, 1)
@@ -187,7 +187,7 @@ def test_a_profile_that_does_not_end_is_given_up(rank: Path) -> None:
     assert (given_up.phase, given_up.reason) == (Phase.FAILED, "the rank did not end the profile: it may hang")
 
 
-def test_a_running_profiler_of_the_user_is_left_alone(rank: Path) -> None:
+def test_profile_request_fails_and_does_not_disturb_a_running_user_profiler(rank: Path) -> None:
     with torch.profiler.profile() as own:
         place_request(rank, request())
         train(0, 3)
@@ -196,7 +196,7 @@ def test_a_running_profiler_of_the_user_is_left_alone(rank: Path) -> None:
     assert any(event.key == "aten::mm" for event in own.key_averages())
 
 
-def test_a_user_who_prepares_a_profiler_is_left_alone(rank: Path) -> None:
+def test_profile_request_fails_while_a_user_profiler_warms_up(rank: Path) -> None:
     schedule = torch.profiler.schedule(wait=0, warmup=2, active=1, repeat=1)
     with torch.profiler.profile(schedule=schedule) as own:
         place_request(rank, request())
@@ -207,7 +207,7 @@ def test_a_user_who_prepares_a_profiler_is_left_alone(rank: Path) -> None:
     assert outcome_of(rank).phase == Phase.FAILED
 
 
-def test_a_profiler_that_the_user_starts_ends_the_profile_first(rank: Path) -> None:
+def test_profile_ends_when_the_user_starts_a_profiler(rank: Path) -> None:
     place_request(rank, request(steps=50))
     train(0, 3)
     with torch.profiler.profile() as own:
@@ -218,8 +218,8 @@ def test_a_profiler_that_the_user_starts_ends_the_profile_first(rank: Path) -> N
     assert any(event.key == "aten::mm" for event in own.key_averages())
 
 
-def test_steps_are_counted_whatever_their_numbers_are(rank: Path) -> None:
-    """Numbers may jump. A number that comes again is the same step."""
+def test_profile_counts_steps_correctly_when_step_numbers_jump_or_repeat(rank: Path) -> None:
+    """A repeated number is the same step."""
     place_request(rank, request(steps=3))
     for number in (10, 10, 20, 30, 40):
         train(number, 1)
@@ -228,7 +228,7 @@ def test_steps_are_counted_whatever_their_numbers_are(rank: Path) -> None:
     assert sorted(steps_in(trace_of(rank, outcome))) == [10, 20, 30]
 
 
-def test_a_profile_ends_after_its_time_also_between_two_steps(rank: Path) -> None:
+def test_profile_ends_at_its_time_limit_between_two_steps(rank: Path) -> None:
     place_request(rank, request(steps=50, seconds=1))
     train(0, 2)
     until(lambda: outcome_of(rank).phase == Phase.DONE, what="the profile ended in a long evaluation")
@@ -236,7 +236,7 @@ def test_a_profile_ends_after_its_time_also_between_two_steps(rank: Path) -> Non
     train(2, 2)
 
 
-def test_a_request_that_is_withdrawn_ends_the_profile_without_a_trace(rank: Path, tmp_path: Path) -> None:
+def test_withdrawn_request_ends_the_profile_and_leaves_no_trace_file(rank: Path, tmp_path: Path) -> None:
     place_request(rank, request(steps=50))
     train(0, 2)
     remove_profile(rank, REQUEST, OUTCOME)
@@ -244,10 +244,10 @@ def test_a_request_that_is_withdrawn_ends_the_profile_without_a_trace(rank: Path
     assert not torch.autograd._profiler_enabled()
     assert list((rank / "profile").iterdir()) == []
     telemetry.stop()
-    assert recorded(tmp_path).marks == [("profiled", "steps 0 to 1")]  # they took longer all the same
+    assert recorded(tmp_path).marks == [("profiled", "steps 0 to 1")]  # the steps still took longer
 
 
-def test_the_end_of_the_recording_ends_the_profile(rank: Path) -> None:
+def test_profile_ends_when_the_recording_stops(rank: Path) -> None:
     place_request(rank, request(steps=50))
     train(0, 3)
     telemetry.stop()
@@ -263,21 +263,35 @@ def test_a_trace_that_is_too_large_is_removed(rank: Path, monkeypatch: pytest.Mo
     assert not (rank / "profile" / TRACE).exists()
 
 
-def test_a_full_disk_refuses_the_profile(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_ends_if_the_memory_of_the_process_grows(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "MAX_GROWTH_BYTES", 128 << 20)
+    place_request(rank, request(steps=50))
+    train(0, 3)
+    assert outcome_of(rank).phase == Phase.RUNNING
+    grown = torch.ones(64 << 20)
+    train(3, 1)
+    outcome = outcome_of(rank)
+    assert (outcome.phase, outcome.reason) == (Phase.DONE, "the process grew by more than 128 MiB")
+    assert grown[-1] == 1
+
+
+def test_profile_is_refused_when_the_disk_is_full(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "MIN_FREE_BYTES", 2**80)
     place_request(rank, request())
     train(0, 4)
     assert "MiB left" in outcome_of(rank).reason
 
 
-def test_losses_of_profiled_steps_have_the_same_bits(rank: Path) -> None:
+def test_losses_are_bit_identical_while_steps_are_profiled(rank: Path) -> None:
     plain = [train(step, 1) for step in range(6)]
     place_request(rank, request(steps=3))
     assert [train(step, 1) for step in range(6)] == plain
     assert outcome_of(rank).phase == Phase.DONE
 
 
-def test_a_full_disk_during_the_start_leaves_no_profiler_behind(rank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_profiler_stays_active_when_the_disk_is_full_at_profile_start(
+    rank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -288,7 +302,7 @@ def test_a_full_disk_during_the_start_leaves_no_profiler_behind(rank: Path, monk
     assert torch.autograd.profiler._enable_profiler is torch.autograd._enable_profiler
 
 
-def test_a_folder_that_is_gone_leaves_no_profiler_behind(rank: Path) -> None:
+def test_no_profiler_stays_active_when_the_rank_folder_disappears(rank: Path) -> None:
     place_request(rank, request())
     train(0, 1)
     rank.rename(rank.with_name("moved"))
@@ -299,7 +313,7 @@ def test_a_folder_that_is_gone_leaves_no_profiler_behind(rank: Path) -> None:
     assert not torch.autograd._profiler_enabled()
 
 
-def test_a_process_that_is_forked_during_a_profile_leaves_it_to_its_parent(rank: Path) -> None:
+def test_forked_child_does_not_change_the_profile_of_its_parent(rank: Path) -> None:
     place_request(rank, request(steps=3))
     train(0, 1)
     child = multiprocessing.get_context("fork").Process(target=train, args=(100, 5))
@@ -386,7 +400,9 @@ def folder_of_others(place: Path) -> None:
         *map(planted, (link, second_name, pipe, other_owner, folder_of_others)),
     ],
 )
-def test_a_hostile_request_begins_nothing(make: Callable[[Path], None], rank: Path, tmp_path: Path) -> None:
+def test_invalid_or_unsafe_request_file_starts_no_profile(
+    make: Callable[[Path], None], rank: Path, tmp_path: Path
+) -> None:
     (rank / "profile").mkdir(mode=0o700)
     make(rank / "profile" / REQUEST)
     RECORDER.words[14] = monotonic_ns()
@@ -399,7 +415,7 @@ def test_a_hostile_request_begins_nothing(make: Callable[[Path], None], rank: Pa
     assert found.stages.count("step") == 3
 
 
-def test_a_planted_trace_file_is_not_written_through(rank: Path, tmp_path: Path) -> None:
+def test_profile_does_not_write_through_symbolic_links_at_its_file_names(rank: Path, tmp_path: Path) -> None:
     place_request(rank, request())
     victim = tmp_path / "victim"
     victim.write_text("untouched")
@@ -411,7 +427,7 @@ def test_a_planted_trace_file_is_not_written_through(rank: Path, tmp_path: Path)
     assert not (rank / "profile" / TRACE).is_symlink()
 
 
-def test_parts_are_the_same_bytes_each_time_and_make_one_file() -> None:
+def test_compressed_trace_parts_are_reproducible_and_join_to_one_file() -> None:
     head = b'{"deviceProperties": [], "baseTimeNanoseconds": 1000, "traceEvents": ['
     trace = head + b",".join(b'{"ts": %d}' % number for number in range(500_000)) + b"]}"
     parts = [list(compressed_parts(io.BytesIO(trace), offset_ns=-1, about={}, part_bytes=4096)) for _ in range(2)]
@@ -421,6 +437,6 @@ def test_parts_are_the_same_bytes_each_time_and_make_one_file() -> None:
     assert (found["baseTimeNanoseconds"], len(found["traceEvents"])) == (999, 500_000)
 
 
-def test_a_file_that_is_no_trace_is_refused() -> None:
+def test_file_that_is_not_a_trace_is_rejected() -> None:
     with pytest.raises(ValueError, match="baseTimeNanoseconds"):
         list(compressed_parts(io.BytesIO(b'{"traceEvents": [], "baseTimeNanoseconds": 1}'), offset_ns=0, about={}))

@@ -1,4 +1,4 @@
-"""The rank makes room while the agent ships: what is stored is what was recorded less what is told as lost, exactly."""
+"""The rank deletes segments while the agent ships: each record is either stored or reported as lost, never both."""
 
 import random
 import re
@@ -31,12 +31,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Shipped:
-    """What a store that trims what it has was sent by agents that come and go."""
+    """What several agents sent to a store. Spans that the store already has are ignored."""
 
     def __init__(self) -> None:
         self.spans: list[int] = []
         self.lost: dict[int, tuple[int, str]] = {}
-        """By the number of its mark: how many, and why."""
+        """Number of lost records and cause, by the sequence number of the mark."""
 
     def take(self, chunk: Chunk) -> None:
         spans = chunk.tables["spans"]["seq"].to_pylist()
@@ -56,12 +56,12 @@ class Shipped:
             tail.shipped(chunk)
 
     def assert_exact(self, num_recorded: int) -> None:
-        """No number is both stored and told as lost, and none is neither."""
+        """Each sequence number is either stored or reported as lost, and not both."""
         gone = [seq for end, (count, _) in self.lost.items() for seq in range(end + 1 - count, end + 1)]
         assert sorted(self.spans + gone) == list(range(num_recorded))
 
 
-def test_a_segment_in_flight_is_not_deleted_and_the_next_one_goes(recorder: Recorder, folder: Path) -> None:
+def test_segment_in_flight_is_kept_and_later_segments_are_deleted(recorder: Recorder, folder: Path) -> None:
     sink, shipped = attach(recorder, folder), Shipped()
     record(recorder, SMALL)
     tail = RankTail(folder)
@@ -76,26 +76,26 @@ def test_a_segment_in_flight_is_not_deleted_and_the_next_one_goes(recorder: Reco
     assert shipped.num_lost == sink.dropped == 6 * SMALL
 
 
-def test_what_an_agent_that_was_killed_had_sent_is_sent_again(recorder: Recorder, folder: Path) -> None:
+def test_records_stored_by_a_killed_agent_are_not_reported_as_lost(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     shipped = Shipped()
     record(recorder, SMALL + 3)
     sent = RankTail(folder).read()
     assert sent is not None
-    shipped.take(sent)  # stored, and nobody lives who knows
+    shipped.take(sent)  # stored, but never acknowledged
     record(recorder, 9 * SMALL)
     shipped.drain(RankTail(folder))
     shipped.assert_exact(10 * SMALL + 3)
     assert shipped.num_lost
 
 
-def test_a_small_batch_that_is_acknowledged_leaves_a_large_one_in_flight(recorder: Recorder, folder: Path) -> None:
+def test_acknowledging_a_small_batch_keeps_an_earlier_large_batch_in_flight(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     shipped = Shipped()
     record(recorder, SMALL)
     large = RankTail(folder).read()
     assert large is not None
-    shipped.take(large)  # stored, and nobody lives who knows
+    shipped.take(large)  # stored, but never acknowledged
     tail = RankTail(folder)
     small = tail.read(3)
     assert small is not None
@@ -106,7 +106,7 @@ def test_a_small_batch_that_is_acknowledged_leaves_a_large_one_in_flight(recorde
     assert shipped.num_lost
 
 
-def test_a_segment_pinned_while_it_is_being_deleted_stays(
+def test_segment_that_the_agent_reads_during_its_deletion_is_kept(
     recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, shipped = attach(recorder, folder), Shipped()
@@ -133,7 +133,7 @@ def test_a_segment_pinned_while_it_is_being_deleted_stays(
     assert shipped.num_lost == sink.dropped == SMALL
 
 
-def test_a_segment_taken_back_while_it_is_being_deleted_is_not_counted(
+def test_segment_taken_back_during_its_deletion_is_kept_and_not_counted_as_lost(
     recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, shipped, reader = attach(recorder, folder), Shipped(), RankReader(folder)
@@ -152,7 +152,7 @@ def test_a_segment_taken_back_while_it_is_being_deleted_is_not_counted(
     assert shipped.num_lost == sink.dropped == SMALL
 
 
-def test_what_is_read_is_pinned_though_the_segment_before_it_goes_meanwhile(
+def test_batch_is_in_flight_when_the_segment_before_it_is_deleted_during_the_read(
     recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, shipped = attach(recorder, folder), Shipped()
@@ -178,7 +178,7 @@ def test_what_is_read_is_pinned_though_the_segment_before_it_goes_meanwhile(
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_comes_between_what_is_stored_or_told_as_lost_is_what_was_recorded(
+def test_each_record_is_stored_or_reported_as_lost_under_random_interruptions(
     recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance, shipped, calls, unnumbered = random.Random(seed), Shipped(), 0, 0
@@ -186,8 +186,8 @@ def test_whatever_comes_between_what_is_stored_or_told_as_lost_is_what_was_recor
     look = ShippingPage.in_flight
 
     def act() -> None:
-        """A moment of the agent's: it reads, and what it sent is stored or not, and it learns that or not; or it is
-        killed, and another begins."""
+        """One random action of the agent. It may be replaced by a new agent. Then it reads a batch, which may be
+        stored, and which the store may acknowledge."""
         if chance.random() < 0.1:
             tails[0] = RankTail(folder)
         chunk = tails[0].read(chance.choice((5, 100)))
@@ -212,7 +212,7 @@ def test_whatever_comes_between_what_is_stored_or_told_as_lost_is_what_was_recor
         calls += count
         if chance.random() < 0.5:
             act()
-        if chance.random() < 0.1:  # the rank is killed, and goes on in place
+        if chance.random() < 0.1:  # the rank is killed and restarted in the same folder
             unnumbered += recorder.dropped() - sink.dropped
             recorder.detach()
             sink = attach(recorder, folder, max_segments=4)
@@ -222,7 +222,7 @@ def test_whatever_comes_between_what_is_stored_or_told_as_lost_is_what_was_recor
     assert recorder.next_seq() + unnumbered + recorder.dropped() - sink.dropped == calls
 
 
-def test_a_hole_says_where_it_is_and_why(recorder: Recorder, folder: Path) -> None:
+def test_loss_mark_states_the_position_and_the_cause_of_the_loss(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     record(recorder, 10 * SMALL)
     chunk = RankTail(folder).read()
@@ -233,7 +233,7 @@ def test_a_hole_says_where_it_is_and_why(recorder: Recorder, folder: Path) -> No
     assert mark["at_ns"] <= chunk.tables["spans"]["start_ns"][0].as_py()
 
 
-def test_a_file_that_somebody_deleted_is_told_as_that(recorder: Recorder, folder: Path) -> None:
+def test_deleted_segment_file_is_reported_as_damaged_or_deleted(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     record(recorder, 2 * SMALL)
     (folder / "000000.rec").unlink()
@@ -242,7 +242,7 @@ def test_a_file_that_somebody_deleted_is_told_as_that(recorder: Recorder, folder
     assert shipped.lost == {SMALL - 1: (SMALL, "their file was damaged or deleted")}
 
 
-def test_a_writer_killed_while_it_made_room_loses_nothing(recorder: Recorder, folder: Path) -> None:
+def test_no_record_is_lost_when_the_rank_is_killed_during_a_segment_deletion(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     record(recorder, 3 * SMALL)
     (folder / "000000.rec").rename(folder / "000000.rec.gone")
@@ -252,7 +252,7 @@ def test_a_writer_killed_while_it_made_room_loses_nothing(recorder: Recorder, fo
     assert not shipped.lost
 
 
-def test_whoever_only_looks_writes_nothing(recorder: Recorder, folder: Path) -> None:
+def test_read_only_tail_does_not_change_the_shipping_page(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     record(recorder, SMALL)
     before = (folder / "shipping").read_bytes()

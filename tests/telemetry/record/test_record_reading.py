@@ -1,4 +1,4 @@
-"""Reading what a rank left: killed, torn, cut short, or no rank file at all."""
+"""Reading rank files: of killed processes, torn, truncated, damaged, or not rank files at all."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.private_files import open_folder
 from telemetry.record.clocks.interface import measure_anchor
 from telemetry.record.layout import HEADER_BYTES, RECORD_BYTES
-from telemetry.record.reader import RankReader, find_rank_dirs
+from telemetry.record.reader import RankReader, find_rank_dirs, no_rank_file
 from telemetry.record.segments import list_segments
 from telemetry.record.state_page import StatePage
 from telemetry.stages import Stage
@@ -44,7 +44,7 @@ def write_some(spool: Path, count: int = 10) -> Recorded:
     return recorded(spool)
 
 
-def test_sigkill_loses_nothing_that_was_committed(tmp_path: Path) -> None:
+def test_sigkill_loses_no_committed_record(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         finished = [int(writer.stdout.readline()) for _ in range(20)][-1]
@@ -59,7 +59,7 @@ def test_sigkill_loses_nothing_that_was_committed(tmp_path: Path) -> None:
     assert len(whole) == finished * 101
 
 
-def test_reading_stops_before_a_torn_record_and_loses_none_before_it(tmp_path: Path) -> None:
+def test_reader_returns_all_records_before_a_torn_record(tmp_path: Path) -> None:
     reader = write_some(tmp_path, 10).reader
     segment = reader.folder / "000000.rec"
     raw = bytearray(segment.read_bytes())
@@ -68,21 +68,21 @@ def test_reading_stops_before_a_torn_record_and_loses_none_before_it(tmp_path: P
     assert reader.read(0).records["microbatch"].tolist() == list(range(7))
 
 
-def test_a_file_cut_short_is_read_to_its_end(tmp_path: Path) -> None:
+def test_truncated_segment_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
     reader = write_some(tmp_path, 10).reader
     os.truncate(reader.folder / "000000.rec", HEADER_BYTES + 4 * RECORD_BYTES + 10)
     assert len(reader.read(0).records) == 4
 
 
 @pytest.mark.parametrize("garbage", [b"", b"GIF89a", bytes(8192)])
-def test_a_segment_of_garbage_is_a_clear_error(tmp_path: Path, garbage: bytes) -> None:
+def test_segment_of_garbage_raises_a_clear_error(tmp_path: Path, garbage: bytes) -> None:
     reader = write_some(tmp_path).reader
     (reader.folder / "000000.rec").write_bytes(garbage)
     with pytest.raises(UnreadableError, match="not a segment of a rank file"):
         reader.read(0)
 
 
-def test_a_damaged_segment_hides_no_other(tmp_path: Path) -> None:
+def test_records_after_a_damaged_segment_are_read(tmp_path: Path) -> None:
     reader = write_some(tmp_path, 10).reader
     write_some(tmp_path, 5)
     (reader.folder / "000000.rec").write_bytes(b"garbage")
@@ -93,9 +93,7 @@ def test_a_damaged_segment_hides_no_other(tmp_path: Path) -> None:
     assert reader.reclaim(block.next_seq) == 1
 
 
-def test_a_segment_deleted_while_it_is_looked_for_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segment_deleted_after_it_was_listed_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = write_some(tmp_path).reader
     with open_folder(reader.folder) as folder:
         there = list_segments(folder)
@@ -110,7 +108,7 @@ def test_a_segment_deleted_while_it_is_looked_for_is_passed_over(
      ("meta", {"model": 1}), ("started_ns", "now"), ("topology", {"dp": 0}), ("topology", {"dp": 1.5}),
      ("host", "half a letter: \ud800"), ("run_id", "\udcff")],
 )  # fmt: skip
-def test_an_identity_that_no_table_can_hold_is_a_clear_error(tmp_path: Path, name: str, value: object) -> None:
+def test_identity_with_an_invalid_value_raises_a_clear_error(tmp_path: Path, name: str, value: object) -> None:
     reader = write_some(tmp_path).reader
     meta = reader.folder / "meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {name: value}))
@@ -119,20 +117,20 @@ def test_an_identity_that_no_table_can_hold_is_a_clear_error(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("meta", ["", "{}", "[1]", '{"run_id": 1}'])
-def test_a_damaged_identity_is_a_clear_error(tmp_path: Path, meta: str) -> None:
+def test_damaged_identity_file_raises_a_clear_error(tmp_path: Path, meta: str) -> None:
     reader = write_some(tmp_path).reader
     (reader.folder / "meta.json").write_text(meta)
     with pytest.raises(UnreadableError):
         reader.identity()
 
 
-def test_a_rank_that_starts_again_goes_on_counting(tmp_path: Path) -> None:
+def test_restarted_rank_keeps_its_earlier_records(tmp_path: Path) -> None:
     write_some(tmp_path, 10)
     found = write_some(tmp_path, 5)
     assert found.spans["microbatch"].tolist() == [*range(10), *range(5)]
 
 
-def test_a_rank_that_starts_again_after_a_kill_goes_on_counting(tmp_path: Path) -> None:
+def test_rank_restarted_after_a_kill_keeps_its_earlier_records(tmp_path: Path) -> None:
     life = """
 import os, sys, telemetry
 telemetry.start("test", spool=sys.argv[1], agent=False)
@@ -146,7 +144,7 @@ os.kill(os.getpid(), 9)
     assert recorded(tmp_path).spans["microbatch"].tolist() == [0, 1, 2, 0, 1, 2, 3]
 
 
-def test_garbage_among_the_segments_does_not_keep_a_rank_from_starting(tmp_path: Path) -> None:
+def test_rank_starts_and_records_when_a_segment_file_is_garbage(tmp_path: Path) -> None:
     folder = write_some(tmp_path, 10).reader.folder
     (folder / "000007.rec").write_bytes(b"garbage")
     with session(tmp_path) as started, telemetry.span(Stage.OPTIMIZER):
@@ -165,7 +163,7 @@ def test_two_processes_cannot_record_as_one_rank(tmp_path: Path) -> None:
     until(lambda: StatePage(folder, measure_anchor()), what="the lock is let go")
 
 
-def test_reading_and_reclaiming_follow_a_writer(tmp_path: Path) -> None:
+def test_reader_reads_and_reclaims_all_segments_while_a_rank_writes(tmp_path: Path) -> None:
     with session(tmp_path):
         (folder,) = find_rank_dirs(tmp_path)
         reader, seen = RankReader(folder), 0
@@ -189,3 +187,11 @@ def test_rank_folders_are_found_by_run_and_attempt(tmp_path: Path) -> None:
     assert len(find_rank_dirs(tmp_path, "a[1]")) == 1
     assert len(find_rank_dirs(tmp_path, "b", 0)) == 2
     assert find_rank_dirs(tmp_path / "nowhere") == []
+
+
+def test_hint_names_the_spool_of_a_node_when_the_folder_is_one_of_a_driven_job(tmp_path: Path) -> None:
+    of_node = tmp_path / "drive" / "nodes" / "node-0" / "spool"
+    of_node.mkdir(parents=True)
+    for given in (tmp_path, tmp_path / "spool"):
+        assert f"--spool {of_node}" in no_rank_file(given).hint
+    assert "default folder" in no_rank_file(of_node).hint

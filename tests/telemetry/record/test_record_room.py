@@ -1,4 +1,4 @@
-"""Room runs out, folders vanish: training goes on, and what was lost is counted."""
+"""Full rank files, full disks, missing folders: training continues, and lost records are counted."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_full_rank_file_drops_its_oldest_segment_and_counts(recorder: Recorder, folder: Path) -> None:
+def test_full_rank_file_drops_its_oldest_segments_and_counts_their_records(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder, max_segments=4)
     record(recorder, 10 * SMALL)
     block = RankReader(folder).read(0)
@@ -32,7 +32,7 @@ def test_a_full_rank_file_drops_its_oldest_segment_and_counts(recorder: Recorder
     assert RankReader(folder).end_seq() == 10 * SMALL
 
 
-def test_what_was_acknowledged_is_not_counted_as_dropped(recorder: Recorder, folder: Path) -> None:
+def test_acknowledged_records_are_not_counted_as_dropped(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder, max_segments=3)
     record(recorder, 3 * SMALL)
     ShippingPage(folder).acknowledge(SMALL + 10)
@@ -40,7 +40,7 @@ def test_what_was_acknowledged_is_not_counted_as_dropped(recorder: Recorder, fol
     assert recorder.dropped() == SMALL - 10
 
 
-def test_segments_that_were_shipped_make_room(recorder: Recorder, folder: Path) -> None:
+def test_no_record_is_dropped_when_shipped_segments_are_reclaimed(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder, max_segments=3)
     reader = RankReader(folder)
     for _ in range(20):
@@ -50,7 +50,7 @@ def test_segments_that_were_shipped_make_room(recorder: Recorder, folder: Path) 
     assert recorder.dropped() == 0
 
 
-def test_a_folder_that_vanished_costs_records_and_nothing_else(recorder: Recorder, folder: Path) -> None:
+def test_records_are_dropped_and_counted_when_the_rank_folder_is_deleted(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     record(recorder, SMALL)
     shutil.rmtree(folder)
@@ -58,7 +58,7 @@ def test_a_folder_that_vanished_costs_records_and_nothing_else(recorder: Recorde
     assert recorder.dropped() == 5 * SMALL
 
 
-def test_recording_comes_back_with_its_folder(recorder: Recorder, folder: Path) -> None:
+def test_recording_resumes_when_the_rank_folder_exists_again(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     record(recorder, SMALL)
     shutil.rmtree(folder)
@@ -79,7 +79,7 @@ def test_a_mark_is_never_split_between_segments(recorder: Recorder, folder: Path
     assert len(first.records[first.records["kind"] == 1]) == SMALL - 3
 
 
-def test_a_mark_waits_until_its_text_is_there(recorder: Recorder, folder: Path) -> None:
+def test_mark_is_not_read_before_its_text_is_complete(recorder: Recorder, folder: Path) -> None:
     attach(recorder, folder)
     record(recorder, 2)
     recorder.mark("note", "x" * 100)
@@ -92,7 +92,7 @@ def test_a_mark_waits_until_its_text_is_there(recorder: Recorder, folder: Path) 
     assert len(RankReader(folder).read(0, max_records=3).records) == 6
 
 
-def test_a_limit_on_file_size_never_raises(tmp_path: Path) -> None:
+def test_file_size_limit_of_the_process_drops_records_without_raising(tmp_path: Path) -> None:
     script = f"""
 import resource, telemetry
 resource.setrlimit(resource.RLIMIT_FSIZE, (512 * 1024, 512 * 1024))
@@ -107,7 +107,7 @@ telemetry.stop()
     assert ran.stdout.split() == ["True", "1000"]
 
 
-def test_a_full_disk_never_raises(tmp_path: Path) -> None:
+def test_full_disk_drops_and_counts_records_without_raising(tmp_path: Path) -> None:
     require_root("mounts a file system of one segment")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2500k", "tmpfs", str(tmp_path)], check=True, timeout=30)
     try:
@@ -122,7 +122,9 @@ def test_a_full_disk_never_raises(tmp_path: Path) -> None:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True, timeout=30)
 
 
-def test_a_spool_that_cannot_be_made_leaves_training_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_session_does_not_record_or_raise_when_the_spool_cannot_be_created(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("in the way")
     with session(tmp_path / "file") as started, telemetry.step(0), telemetry.span(Stage.OPTIMIZER):
         telemetry.sample("loss", 1.0)
@@ -140,6 +142,6 @@ page.acknowledge(7)
 """
 
 
-def test_the_page_can_be_used_until_the_process_has_ended(tmp_path: Path) -> None:
+def test_shipping_page_is_usable_in_an_atexit_handler(tmp_path: Path) -> None:
     command = [sys.executable, "-c", USE_AT_EXIT, str(tmp_path)]
     assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == "7\n"

@@ -1,4 +1,4 @@
-"""What is recorded comes back as it was."""
+"""Recorded spans, samples and marks are read back unchanged."""
 
 import gc
 import subprocess
@@ -23,7 +23,7 @@ def test_a_span_keeps_its_fields(tmp_path: Path) -> None:
     assert kept == [7, Stage.FORWARD_SEND, Stage.FORWARD_SEND.stream, 3, 1, 4096, 5]
 
 
-def test_a_label_names_the_same_stage(tmp_path: Path) -> None:
+def test_stage_can_be_given_as_a_label_or_as_an_enum_member(tmp_path: Path) -> None:
     with session(tmp_path), telemetry.span("data-load"), telemetry.span(Stage.DATA_LOAD):
         pass
     assert recorded(tmp_path).stages == ["data-load", "data-load"]
@@ -37,20 +37,20 @@ def test_an_inner_span_lies_within_the_outer_one(tmp_path: Path) -> None:
     assert inner["start_ns"] + inner["duration_ns"] <= outer["start_ns"] + outer["duration_ns"]
 
 
-def test_a_stage_within_itself_is_recorded_twice(tmp_path: Path) -> None:
+def test_nested_spans_of_the_same_stage_are_both_recorded(tmp_path: Path) -> None:
     with session(tmp_path), telemetry.span(Stage.EVALUATION), telemetry.span(Stage.EVALUATION):
         pass
     assert recorded(tmp_path).stages == ["evaluation", "evaluation"]
 
 
-def test_a_span_left_by_an_exception_is_recorded_and_the_exception_goes_on(tmp_path: Path) -> None:
+def test_span_ended_by_an_exception_is_recorded_and_the_exception_propagates(tmp_path: Path) -> None:
     with session(tmp_path), pytest.raises(ZeroDivisionError), telemetry.span(Stage.OPTIMIZER):
         print(1 / 0)
     assert recorded(tmp_path).stages == ["optimizer"]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
-def test_a_step_that_an_exception_interrupts_is_marked_and_is_no_step(
+def test_step_interrupted_by_an_exception_is_recorded_as_a_mark_and_not_as_a_step(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
     with session(tmp_path):
@@ -63,7 +63,7 @@ def test_a_step_that_an_exception_interrupts_is_marked_and_is_no_step(
     assert found.marks == [("step-interrupted", error.__name__)]
 
 
-def test_a_step_left_by_a_break_or_a_return_is_a_step(tmp_path: Path) -> None:
+def test_step_left_by_break_or_return_is_recorded_as_a_step(tmp_path: Path) -> None:
     def steps() -> Iterator[int]:
         for number in range(9):
             with telemetry.step(number):
@@ -87,14 +87,14 @@ def test_a_step_left_by_a_break_or_a_return_is_a_step(tmp_path: Path) -> None:
     assert found.marks == []
 
 
-def test_the_page_shows_no_open_step_after_an_interrupted_one(tmp_path: Path) -> None:
+def test_state_page_shows_no_open_span_after_an_interrupted_step(tmp_path: Path) -> None:
     with session(tmp_path):
         with pytest.raises(ZeroDivisionError), telemetry.step(3):
             print(1 / 0)
         assert recorded(tmp_path).reader.live().open_spans == ()
 
 
-def test_compute_stages_carry_processor_time_and_others_none(tmp_path: Path) -> None:
+def test_only_compute_spans_record_cpu_time(tmp_path: Path) -> None:
     with session(tmp_path):
         with telemetry.span(Stage.FORWARD_COMPUTE):
             sum(range(100_000))
@@ -115,7 +115,7 @@ def test_an_unknown_stage_is_dropped_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["microbatch", "chunk", "size_bytes", "peer"])
-def test_a_value_that_does_not_fit_costs_the_details_and_not_the_span(tmp_path: Path, field: str) -> None:
+def test_span_with_an_invalid_field_value_is_still_recorded(tmp_path: Path, field: str) -> None:
     with session(tmp_path):
         for odd in (10**30, "three", None):
             with telemetry.span(Stage.DATA_LOAD, **{field: odd}):
@@ -125,7 +125,7 @@ def test_a_value_that_does_not_fit_costs_the_details_and_not_the_span(tmp_path: 
     assert recorded(tmp_path).stages == ["data-load"] * 3 + ["optimizer"]
 
 
-def test_spans_deeper_than_the_pool_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_spans_nested_deeper_than_the_limit_are_dropped_and_counted(tmp_path: Path) -> None:
     def descend(levels: int) -> None:
         if levels:
             with telemetry.span(Stage.DATA_LOAD):
@@ -138,7 +138,7 @@ def test_spans_deeper_than_the_pool_are_dropped_and_counted(tmp_path: Path) -> N
     assert len(recorded(tmp_path).spans) == MAX_DEPTH + 1
 
 
-def test_a_span_that_was_begun_and_never_entered_spoils_no_other(tmp_path: Path) -> None:
+def test_span_that_is_created_but_not_entered_does_not_affect_other_spans(tmp_path: Path) -> None:
     with session(tmp_path):
         with telemetry.span(Stage.OPTIMIZER):
             telemetry.span(Stage.DATA_LOAD)
@@ -147,7 +147,7 @@ def test_a_span_that_was_begun_and_never_entered_spoils_no_other(tmp_path: Path)
     assert recorded(tmp_path).stages == ["optimizer", "optimizer"]
 
 
-def test_a_span_over_already_is_recorded_as_told(tmp_path: Path) -> None:
+def test_record_span_stores_a_finished_span_with_the_given_fields(tmp_path: Path) -> None:
     with session(tmp_path):
         telemetry.record_span("tp-all-reduce", 1000, 250, step=4, peer=2, op_seq=9, size_bytes=64, issue_ns=900)
     (span,) = recorded(tmp_path).spans
@@ -155,7 +155,7 @@ def test_a_span_over_already_is_recorded_as_told(tmp_path: Path) -> None:
     assert kept == [1000, 250, 4, 2, 9, 64, 900]
 
 
-def test_samples_and_marks_come_back_whole(tmp_path: Path) -> None:
+def test_samples_and_marks_are_read_back_unchanged(tmp_path: Path) -> None:
     text = "restarted after Xid 79 · " * 40
     with session(tmp_path), telemetry.step(3):
         telemetry.sample("loss", 2.75)
@@ -166,13 +166,13 @@ def test_samples_and_marks_come_back_whole(tmp_path: Path) -> None:
     assert found.marks == [("restart", text), ("bare", "")]
 
 
-def test_a_long_name_is_cut_between_characters(tmp_path: Path) -> None:
+def test_long_sample_name_is_cut_at_a_character_boundary(tmp_path: Path) -> None:
     with session(tmp_path):
         telemetry.sample("ä" * 30, 1.0)
     assert recorded(tmp_path).samples == [("ä" * 12, 1.0)]
 
 
-def test_odd_samples_marks_and_steps_do_no_harm(tmp_path: Path) -> None:
+def test_invalid_samples_marks_and_steps_are_dropped_and_counted(tmp_path: Path) -> None:
     with session(tmp_path) as started:
         telemetry.sample("loss", "not a number")  # type: ignore[arg-type]
         telemetry.mark(None)
@@ -183,7 +183,7 @@ def test_odd_samples_marks_and_steps_do_no_harm(tmp_path: Path) -> None:
     assert (len(found.spans), found.samples, [name for name, _ in found.marks]) == (0, [], [SPANS_DROPPED])
 
 
-def test_collecting_garbage_leaves_a_span(tmp_path: Path) -> None:
+def test_garbage_collections_are_recorded_and_the_gc_hook_is_removed_at_stop(tmp_path: Path) -> None:
     with session(tmp_path):
         cycles: list[object] = []
         for _ in range(200_000):
@@ -196,7 +196,7 @@ def test_collecting_garbage_leaves_a_span(tmp_path: Path) -> None:
     assert not [call for call in gc.callbacks if "GarbageWatch" in repr(call)]
 
 
-def test_recording_imports_nothing_but_numpy() -> None:
+def test_importing_telemetry_loads_no_heavy_package() -> None:
     heavy = {"torch", "pyarrow", "pydantic", "fastapi", "httpx", "psutil", "chdb", "pandas"}
     script = f"import sys, telemetry; print(*sorted({heavy!r} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

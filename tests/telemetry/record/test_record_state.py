@@ -1,4 +1,4 @@
-"""The live state page says what a rank is in the middle of."""
+"""The live state page shows the open spans and the pending operations of a rank."""
 
 import subprocess
 import sys
@@ -15,21 +15,21 @@ from telemetry.stages import Stage
 from tests.telemetry.recording import recorded, session
 
 
-def test_open_spans_show_the_innermost_last(tmp_path: Path) -> None:
+def test_state_page_lists_open_spans_from_outermost_to_innermost(tmp_path: Path) -> None:
     with session(tmp_path), telemetry.step(12), telemetry.span(Stage.FORWARD_COMPUTE):
         live = recorded(tmp_path).reader.live()
     assert [one.stage for one in live.open_spans] == [Stage.STEP, Stage.FORWARD_COMPUTE]
     assert (live.step, live.stage, live.ended) == (12, Stage.FORWARD_COMPUTE, False)
 
 
-def test_after_a_stop_nothing_is_open_and_the_end_is_known(tmp_path: Path) -> None:
+def test_state_page_after_stop_shows_no_open_span_and_an_ended_session(tmp_path: Path) -> None:
     with session(tmp_path), telemetry.step(0), telemetry.span(Stage.OPTIMIZER):
         pass
     live = recorded(tmp_path).reader.live()
     assert (live.open_spans, live.ended, live.recorded) == ((), True, 2)
 
 
-def test_an_operation_that_was_issued_and_not_completed_shows(tmp_path: Path) -> None:
+def test_state_page_shows_an_issued_operation_that_has_not_completed(tmp_path: Path) -> None:
     with session(tmp_path):
         operations = Operations(RECORDER)
         line = operations.line((0, 1), 4)
@@ -42,7 +42,7 @@ def test_an_operation_that_was_issued_and_not_completed_shows(tmp_path: Path) ->
     assert live.stage is Stage.TP_ALL_GATHER
 
 
-def test_a_killed_process_leaves_its_page(tmp_path: Path) -> None:
+def test_state_page_of_a_killed_process_shows_its_last_step_and_stage(tmp_path: Path) -> None:
     script = f"""
 import os, signal, telemetry
 telemetry.start("test", spool={str(tmp_path)!r}, agent=False)
@@ -55,7 +55,7 @@ with telemetry.step(5), telemetry.span("backward-compute"):
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 1000])
-def test_a_damaged_page_is_a_clear_error(tmp_path: Path, damage: bytes) -> None:
+def test_damaged_state_page_raises_a_clear_error(tmp_path: Path, damage: bytes) -> None:
     with session(tmp_path), telemetry.span(Stage.OPTIMIZER):
         pass
     reader = recorded(tmp_path).reader

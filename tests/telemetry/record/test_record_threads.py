@@ -1,4 +1,4 @@
-"""More than one thread, more than one process."""
+"""Recording from several threads and several processes."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.telemetry.recording import recorded, session
 THREADS, EACH = 4, 20_000
 
 
-def test_records_of_many_threads_are_whole_in_order_and_accounted_for(tmp_path: Path) -> None:
+def test_spans_of_many_threads_are_recorded_in_order_or_counted_as_dropped(tmp_path: Path) -> None:
     def work(peer: int) -> None:
         for number in range(EACH):
             telemetry.record_span(Stage.TP_ALL_REDUCE, number, 1, peer=peer, op_seq=number)
@@ -101,7 +101,7 @@ def test_a_forked_child_can_record_as_a_rank_of_its_own(tmp_path: Path) -> None:
     assert recorded(tmp_path, 1).stages == ["optimizer"]
 
 
-def test_a_forked_worker_that_outlives_its_rank_does_not_keep_the_rank_from_starting_again(tmp_path: Path) -> None:
+def test_rank_restarts_while_a_forked_worker_of_its_killed_process_still_runs(tmp_path: Path) -> None:
     life = f"""
 import os, sys, telemetry
 telemetry.start("test", spool={str(tmp_path)!r}, agent=False)

@@ -1,4 +1,4 @@
-"""Segments are made ahead, so that a slow disk does not hold up a rank."""
+"""Segments are created ahead of time, so that a slow disk does not delay a rank."""
 
 import threading
 from pathlib import Path
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_next_segment_is_there_before_it_is_needed(folder: Path) -> None:
+def test_next_segment_is_created_before_the_current_one_is_full(folder: Path) -> None:
     ahead = SegmentsAhead(RankFile(folder, segment_records=SMALL))
     ahead.open_segment(0)
     until(lambda: (folder / "000001.rec").exists())
@@ -34,14 +34,16 @@ def test_the_next_segment_is_there_before_it_is_needed(folder: Path) -> None:
     ahead.stop()
 
 
-def test_a_stop_leaves_no_segment_that_was_made_for_later(tmp_path: Path) -> None:
+def test_stop_deletes_the_segment_that_was_created_ahead(tmp_path: Path) -> None:
     with session(tmp_path), telemetry.span(Stage.OPTIMIZER):
         folder = recorded(tmp_path).reader.folder
         until(lambda: (folder / "000001.rec").exists())
     assert [path.name for path in folder.glob("*.rec*")] == ["000000.rec"]
 
 
-def test_a_disk_that_hangs_costs_records_and_one_short_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorder_drops_records_instead_of_blocking_while_the_disk_hangs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rank_file, recorder, answers = RankFile(folder, segment_records=SMALL), Recorder(), threading.Event()
     ahead = SegmentsAhead(rank_file, patience_s=0.01)
     make, calls = rank_file.make, []
@@ -58,7 +60,7 @@ def test_a_disk_that_hangs_costs_records_and_one_short_wait(folder: Path, monkey
     for _ in range(100 * SMALL):
         with recorder.span(Stage.DATA_LOAD):
             pass
-    assert monotonic_ns() - began < 10_000_000_000  # nobody waited for the disk, which answers only now
+    assert monotonic_ns() - began < 10_000_000_000  # recording did not wait for the disk
     assert recorder.dropped() == 99 * SMALL
     answers.set()
     until(lambda: (folder / "000001.rec").exists())
@@ -71,7 +73,7 @@ def test_a_disk_that_hangs_costs_records_and_one_short_wait(folder: Path, monkey
     ahead.stop()
 
 
-def test_a_segment_made_ahead_of_a_kill_leaves_no_gap(tmp_path: Path) -> None:
+def test_segment_created_ahead_leaves_no_gap_in_the_records_after_a_kill(tmp_path: Path) -> None:
     with session(tmp_path):
         for _ in range(10):
             with telemetry.span(Stage.DATA_LOAD):

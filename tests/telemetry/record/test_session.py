@@ -1,4 +1,4 @@
-"""Starting and stopping: who this rank is, and what happens where it cannot be."""
+"""Start and stop of a session: the identity of the rank, invalid settings and failures."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_torchrun_says_who_this_rank_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_identity_is_read_from_the_torchrun_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RANKSCOPE_HOST", "gpu-03")
@@ -50,7 +50,7 @@ def test_torchrun_says_who_this_rank_is(tmp_path: Path, monkeypatch: pytest.Monk
     assert {**who.meta, "device": "cpu", "recipe": "tiny"} == who.meta
 
 
-def test_what_is_given_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_start_override_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     telemetry.start("mine", rank=0, attempt=0, host="here", spool=tmp_path, topology=Topology(dp=4, tp=2))
@@ -67,24 +67,24 @@ def test_a_role_is_part_of_the_identity(tmp_path: Path, monkeypatch: pytest.Monk
         assert role_in(recorded(tmp_path, 0).reader.identity().meta) == role
 
 
-def test_without_a_name_a_run_is_named_by_time() -> None:
+def test_run_without_a_name_gets_a_default_name_and_the_default_spool() -> None:
     settings = RecordingSettings.from_environment({})
     assert settings.run_id.startswith("run-")
     assert settings.spool == default_spool()
 
 
-def test_ranks_of_one_launcher_get_one_name() -> None:
+def test_ranks_of_one_launcher_get_the_same_run_name() -> None:
     launched = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
     assert len({RecordingSettings.from_environment(launched).run_id for _ in range(3)}) == 1
 
 
-def test_names_of_any_bytes_are_names_that_can_be_stored() -> None:
+def test_invalid_utf8_bytes_in_host_and_run_names_are_replaced() -> None:
     odd = os.fsdecode(b"gpu-\xff")
     settings = RecordingSettings.from_environment({"RANKSCOPE_HOST": odd, "RANKSCOPE_RUN": odd})
     assert (settings.host, settings.run_id) == ("gpu-?", "gpu-?")
 
 
-def test_a_run_with_a_name_that_cannot_be_used_is_recorded_under_the_nearest_one(
+def test_run_with_an_invalid_name_is_recorded_under_a_corrected_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started = telemetry.start("../up\x1b[2J\n", rank=0, spool=tmp_path, topology=Topology(), agent=False)
@@ -94,12 +94,12 @@ def test_a_run_with_a_name_that_cannot_be_used_is_recorded_under_the_nearest_one
     assert line.startswith("rankscope: '../up\\x1b[2J\\n' is not a valid run name; recording as '_._up_[2J_'")
 
 
-def test_a_number_that_is_none_is_a_clear_error() -> None:
+def test_rank_variable_that_is_not_a_number_raises_a_clear_error() -> None:
     with pytest.raises(UsageError, match="RANK is 'five'"):
         RecordingSettings.from_environment({"RANK": "five"})
 
 
-def test_switched_off_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_recorded_when_rankscope_is_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_DISABLED", "1")
     with session(tmp_path) as started, telemetry.step(0), telemetry.span(Stage.OPTIMIZER):
         pass
@@ -107,7 +107,7 @@ def test_switched_off_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_everything_works_before_start_and_after_stop(tmp_path: Path) -> None:
+def test_calls_outside_a_session_record_nothing_and_do_not_raise(tmp_path: Path) -> None:
     for _ in range(2):
         with telemetry.step(0), telemetry.span(Stage.FORWARD_COMPUTE):
             telemetry.mark("note")
@@ -119,7 +119,7 @@ def test_everything_works_before_start_and_after_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"rank": 9}, {"attempt": "x"}])
-def test_what_makes_no_sense_is_said_once_and_training_goes_on(
+def test_invalid_start_options_disable_recording_and_print_one_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object]
 ) -> None:
     given = {"run": "test", "rank": 0, "spool": tmp_path, "topology": Topology(dp=2), "agent": False, **options}
@@ -131,13 +131,15 @@ def test_what_makes_no_sense_is_said_once_and_training_goes_on(
     assert capsys.readouterr().err.count("not recording") == 1
 
 
-def test_a_second_start_leaves_the_first_session_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_start_returns_the_first_session_and_prints_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with session(tmp_path) as first:
         assert telemetry.start("other", spool=tmp_path) is first
         assert "twice" in capsys.readouterr().err
 
 
-def test_a_session_says_what_it_did_and_what_it_cost(tmp_path: Path) -> None:
+def test_session_stats_report_records_dropped_spans_and_own_cost(tmp_path: Path) -> None:
     with session(tmp_path) as started:
         for _ in range(1000):
             with telemetry.span(Stage.DATA_LOAD):
@@ -149,7 +151,9 @@ def test_a_session_says_what_it_did_and_what_it_cost(tmp_path: Path) -> None:
     assert stats.own_cost_ns == stats.records * stats.span_cost_ns > 0
 
 
-def test_a_collector_brings_the_hosts_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_local_rank_starts_the_agent_when_a_collector_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spawned: list[dict[str, object]] = []
     monkeypatch.setattr("telemetry.record.recording.KeptAgent", lambda spawn, _: spawned.append(spawn.keywords))
     for local_rank in (0, 1):
@@ -178,7 +182,9 @@ def test_a_rank_records_if_it_cannot_claim_the_agent(tmp_path: Path, capsys: pyt
     assert "the agent did not start" in capsys.readouterr().err
 
 
-def test_after_an_end_that_failed_another_session_can_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_session_can_start_after_the_previous_session_failed_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with session(tmp_path / "gone"):
         (tmp_path / "gone").rename(tmp_path / "elsewhere")
     assert "did not end cleanly" in capsys.readouterr().err
@@ -187,7 +193,7 @@ def test_after_an_end_that_failed_another_session_can_start(tmp_path: Path, caps
     assert started.stats().records == 1
 
 
-def test_after_a_start_that_failed_the_same_rank_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_can_start_a_session_after_a_failed_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr("telemetry.record.clocks.drain.open_device_clock", lambda device: 1 / 0)
         with session(tmp_path) as failed:

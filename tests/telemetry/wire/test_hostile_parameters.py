@@ -1,4 +1,4 @@
-"""SQL in every parameter of every query, on both engines: it is data, or refused, and harms nothing."""
+"""SQL in any parameter of any query is treated as data or refused, on both engines."""
 
 import json
 from contextlib import suppress
@@ -31,16 +31,23 @@ SQL = (
 )
 NUMBERS = (-(2**63), -1, 0, 1, 255, 256, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**63 - 1)
 ELSEWHERE = 2
-"""Values that a parameter is given where another query has one of its name, and was given all. If a query writes the
-parameter into its text, the first value is an error, and the second one is an error or gets too many rows of most
-queries."""
+"""Number of values for a parameter whose name was already tested with all values in another query. If a query writes
+the parameter into its text, the first value causes an error. The second value causes an error or returns too many rows
+of most queries."""
 NAMES = ("run_id", "metrics", "names", "kinds")
-"""Parameters that nothing stored has such a value of."""
-USUAL: dict[str, Any] = {"run_id": "run", "limit": 10, "period_ns": 1, "last_step": 10, "last_ns": 10**18}
+"""Parameters whose hostile values match no stored row."""
+USUAL: dict[str, Any] = {
+    "run_id": "run",
+    "limit": 10,
+    "period_ns": 1,
+    "last_step": 10,
+    "last_ns": 10**18,
+    "attempts": (0,),
+}
 
 
 def usual(query: type[Query]) -> dict[str, Any]:
-    """Parameters that make sense."""
+    """Valid parameters."""
     kinds = get_type_hints(query)
     return {field.name: USUAL.get(field.name, _usual_of(kinds[field.name])) for field in fields(query)}  # type: ignore[arg-type]
 
@@ -56,7 +63,7 @@ def _usual_of(kind: Any) -> Any:
 
 
 def hostile(kind: Any) -> list[Any]:
-    """Values of the type that are meant to be more than values."""
+    """Hostile values of the type."""
     if get_origin(kind) is tuple:
         of = hostile(get_args(kind)[0])
         return [(one,) for one in of] + [tuple(of)]
@@ -65,7 +72,7 @@ def hostile(kind: Any) -> list[Any]:
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    """A store with a run in which every stage of attack would find something."""
+    """A store with rows that a successful attack would find."""
     insert(store, "spans", numbered_spans(0, 20))
     insert(store, "spans", numbered_spans(0, 20), run_id="other")
     for table in ("marks", "samples", "ranks", "heartbeats", "evidence", "host_samples", "host_events"):
@@ -73,14 +80,14 @@ def filled(store: Store) -> Store:
     return store
 
 
-def test_sql_in_a_parameter_is_data(filled: Store) -> None:
+def test_sql_in_a_query_parameter_is_treated_as_data(filled: Store) -> None:
     reader, before, seen = StoreReader(filled, max_seconds=20), counted(filled), set[str]()
     for query in QUERIES.values():
         kinds = get_type_hints(query)
         for field in fields(query):  # type: ignore[arg-type]
             values = hostile(kinds[field.name])
             for value in values[:ELSEWHERE] if field.name in seen else values:
-                with suppress(UsageError):  # refused before it is asked
+                with suppress(UsageError):  # refused before it is sent
                     asked = query(**{**usual(query), field.name: value})
                     found = answered(reader, asked)
                     assert field.name not in NAMES or found == 0, asked
@@ -89,7 +96,7 @@ def test_sql_in_a_parameter_is_data(filled: Store) -> None:
 
 
 def answered(reader: StoreReader, query: Query) -> int:
-    """Rows of the answer, as a stranger gets it; 0 where the question is refused."""
+    """Number of rows that an untrusted client gets. 0 if the query is refused."""
     try:
         return reader.read(decode_query(_json(encode_query(query)))).num_rows
     except UsageError:
@@ -104,7 +111,7 @@ def counted(store: Store) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", sorted(QUERIES))
-def test_a_parameter_of_another_type_is_refused_on_the_wire(name: str) -> None:
+def test_query_parameter_of_a_wrong_type_is_refused_on_the_wire(name: str) -> None:
     query = QUERIES[name]
     kinds = get_type_hints(query)
     for field in fields(query):  # type: ignore[arg-type]

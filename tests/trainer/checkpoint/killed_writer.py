@@ -1,4 +1,4 @@
-"""Kill a process that writes checkpoints, again and again, and load what it left.
+"""Kill a process that writes checkpoints, again and again, and load its newest checkpoint.
 
 A child saves after every step. All values of step n are n. After each kill the newest complete checkpoint must load,
 with the values of its step. The next child must continue from there.
@@ -43,7 +43,7 @@ def make_checkpoints(root: Path, *, keep: int = CONFIG.checkpoint.keep) -> Check
 
 
 def write_until_killed(root: Path) -> None:
-    """What the child does."""
+    """The work of the child."""
     state, checkpoints = make_state(), make_checkpoints(root)
     done = checkpoints.restore(state)
     if values(state) != {float(done)} and done:
@@ -82,7 +82,7 @@ def newest(root: Path) -> int:
 
 
 def names(root: Path) -> set[str]:
-    """Of everything in the folder, and of what is in the checkpoints that are under way."""
+    """Paths of everything in the folder, including unfinished checkpoints."""
     with suppress(FileNotFoundError):  # a checkpoint became complete meanwhile
         return {str(path) for path in root.rglob("*")}
     return set()

@@ -56,7 +56,7 @@ def _assert_not_lockable(path: Path) -> None:
         (replace(CONFIG, data=replace(CONFIG.data, path=Path(__file__))), "data is the sources of Python", "--data"),
     ],
 )
-def test_another_training_is_refused_with_the_difference(
+def test_checkpoints_of_another_training_are_rejected_with_the_difference(
     other: TrainConfig, named: str, hint: str, tmp_path: Path
 ) -> None:
     complete(tmp_path / "root", 1)
@@ -67,14 +67,14 @@ def test_another_training_is_refused_with_the_difference(
     assert complete_steps(tmp_path / "root") == [1]
 
 
-def test_another_grid_and_more_steps_are_the_same_training(tmp_path: Path) -> None:
+def test_checkpoints_are_accepted_with_another_grid_and_more_steps(tmp_path: Path) -> None:
     complete(tmp_path / "root", 1)
     other = replace(CONFIG, num_steps=900, parallel=ParallelConfig(dp=2, tp=2, num_microbatches=2))
     with claimed(tmp_path / "root", other):
         pass
 
 
-def test_a_damaged_checkpoint_does_not_keep_the_ranks_from_starting(tmp_path: Path) -> None:
+def test_damaged_checkpoint_does_not_prevent_the_claim_of_the_folder(tmp_path: Path) -> None:
     complete(tmp_path / "root", 1, 2)
     (tmp_path / "root" / complete_name(2) / ABOUT_NAME).write_text("{")
     with claimed(tmp_path / "root", CONFIG):
@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_made_is_a_usage_error(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path.parent.parent / "target")])
-def test_a_lock_that_is_no_file_is_refused(put: Callable[[Path], None], tmp_path: Path) -> None:
+def test_lock_that_is_not_a_regular_file_is_rejected(put: Callable[[Path], None], tmp_path: Path) -> None:
     (tmp_path / "root").mkdir(mode=0o700)
     put(tmp_path / "root" / LOCK_NAME)
     with pytest.raises(UsageError, match="not a regular file"), claimed(tmp_path / "root", CONFIG):
@@ -110,7 +110,7 @@ def small_disk(root: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", str(root)], check=True)
 
 
-def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
+def test_checkpoint_folder_can_be_a_mount_point(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with small_disk(root, ""):
         complete(root, 1)
@@ -118,7 +118,7 @@ def test_the_folder_may_be_a_mount_point(tmp_path: Path) -> None:
             assert complete_steps(root) == [1]
 
 
-def test_a_full_disk_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_a_hint(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with (
         small_disk(root, ",nr_inodes=1"),
@@ -129,7 +129,7 @@ def test_a_full_disk_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert "free space there" in raised.value.hint
 
 
-def test_a_mistake_ends_the_command_with_status_2_and_without_a_traceback(tmp_path: Path) -> None:
+def test_checkpoints_of_another_training_end_the_command_with_status_2_and_no_traceback(tmp_path: Path) -> None:
     complete(tmp_path / "root", 1)
     command = [sys.executable, "-m", "ui.cli", "train", "--dp", "1", "--pp", "1", "--tp", "1", "--seed", "1"]
     places = ["--out", str(tmp_path / "out"), "--checkpoints", str(tmp_path / "root")]
@@ -140,6 +140,6 @@ def test_a_mistake_ends_the_command_with_status_2_and_without_a_traceback(tmp_pa
 
 
 @pytest.mark.parametrize("given", [{"keep": 3}, {"checkpoint_every": 5}])
-def test_options_of_checkpoints_need_a_folder(given: dict[str, int], tmp_path: Path) -> None:
+def test_checkpoint_options_without_a_folder_are_rejected(given: dict[str, int], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="without --checkpoints"):
         train(TrainOptions(out=tmp_path, **given))

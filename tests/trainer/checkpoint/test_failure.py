@@ -1,4 +1,4 @@
-"""Why a checkpoint is not written, in words for the user. Full disks: ``test_two_ranks.py``."""
+"""The message for the user why a checkpoint is not written. Full disks: ``test_two_ranks.py``."""
 
 from pathlib import Path
 
@@ -10,13 +10,15 @@ MISSING = FileNotFoundError(2, "No such file or directory", "/ckpt/step-1.partia
 
 
 @pytest.mark.parametrize("error", [MISSING, OtherRankError()])
-def test_a_checkpoint_whose_folder_rank_0_has_removed_failed_on_another_rank(error: Exception, tmp_path: Path) -> None:
+def test_partial_folder_removed_by_rank_0_is_reported_as_a_failure_of_another_rank(
+    error: Exception, tmp_path: Path
+) -> None:
     assert why_not_written(error, tmp_path) == OTHER_RANK
 
 
-def test_a_folder_of_checkpoints_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_missing_checkpoint_folder_is_reported_with_its_path(tmp_path: Path) -> None:
     assert "/ckpt/step-1.partial: No such file or directory" in why_not_written(MISSING, tmp_path / "gone")
 
 
-def test_an_error_without_words_is_named_by_its_kind(tmp_path: Path) -> None:
+def test_error_without_a_message_is_reported_by_its_type(tmp_path: Path) -> None:
     assert why_not_written(RuntimeError(), tmp_path) == "RuntimeError"

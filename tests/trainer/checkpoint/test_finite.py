@@ -19,10 +19,10 @@ GOOD = (2.0, 1.0)
         ([(nan, 1.0), GOOD, GOOD, GOOD], 6),
     ],
 )
-def test_the_first_step_that_is_not_finite_is_named(rows: list[tuple[float, ...]], step: int) -> None:
+def test_error_names_the_first_step_that_is_not_finite(rows: list[tuple[float, ...]], step: int) -> None:
     with pytest.raises(NotFiniteError, match=f"not finite in step {step}\n"):
         check_finite(rows, last_step=9)
 
 
-def test_only_the_norm_and_the_loss_are_judged() -> None:
+def test_only_loss_and_gradient_norm_are_checked() -> None:
     check_finite([GOOD, (*GOOD, inf, nan)], last_step=9)

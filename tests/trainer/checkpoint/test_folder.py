@@ -25,13 +25,13 @@ from trainer.checkpoint.folder import (
 )
 
 
-def test_a_damaged_checkpoint_does_not_block_its_step(tmp_path: Path) -> None:
+def test_new_checkpoint_of_a_stored_step_replaces_it_and_keeps_the_old_one_as_damaged(tmp_path: Path) -> None:
     complete(tmp_path / "root", 3)
     complete(tmp_path / "root", 3)
     assert names(tmp_path / "root") == {complete_name(3), damaged_name(3)}
 
 
-def test_a_newer_checkpoint_replaces_older_ones_and_all_damaged_ones_but_the_newest(tmp_path: Path) -> None:
+def test_remove_old_keeps_the_newest_checkpoints_and_the_newest_damaged_one(tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 1, 2, 3, 4, 5, 9)
     set_aside(root, 1)
@@ -54,7 +54,7 @@ def test_partial_checkpoints_are_removed_except_the_one_under_way(tmp_path: Path
     ("key", "value"),
     [("step", "1"), ("step", True), ("run_id", "../a"), ("run_id", 5), ("attempt", -1), ("training", []), ("new", 1)],
 )
-def test_what_is_no_about_is_not_read(key: str, value: object, tmp_path: Path) -> None:
+def test_invalid_checkpoint_json_is_rejected(key: str, value: object, tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 1)
     path = root / complete_name(1) / ABOUT_NAME
@@ -97,13 +97,13 @@ def test_a_link_in_place_of_a_checkpoint_is_not_followed(tmp_path: Path) -> None
         pass
 
 
-def test_checkpoints_are_written_and_read_through_a_link_that_the_user_names(tmp_path: Path) -> None:
+def test_checkpoints_are_read_when_the_named_folder_is_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     complete(tmp_path / "real", 1)
     assert read_about(tmp_path / "link", 1) == about_of(1)
 
 
-def test_nothing_is_created_where_the_folder_of_checkpoints_has_gone(tmp_path: Path) -> None:
+def test_writing_into_a_missing_checkpoint_folder_raises_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), partial_folder(tmp_path / "root", 1, WRITER):
         pass
     with pytest.raises(FileNotFoundError):

@@ -35,7 +35,7 @@ def test_an_index_that_runs_code_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps({"a": 1})], ids=["empty", "garbage", "no index"])
-def test_what_is_no_index_is_unreadable(content: bytes, tmp_path: Path) -> None:
+def test_invalid_index_raises_an_unreadable_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / INDEX_NAME).write_bytes(content)
     with pytest.raises(UnreadableError, match="cannot read"):
         read(tmp_path)

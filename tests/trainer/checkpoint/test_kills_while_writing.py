@@ -20,7 +20,7 @@ def test_the_newest_complete_checkpoint_loads_whenever_its_writer_is_killed(coun
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_the_next_attempt_removes_what_a_killed_one_has_not_removed(tmp_path: Path) -> None:
+def test_next_attempt_removes_old_checkpoints_that_a_killed_attempt_left(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     make_root(root)
     first = make_checkpoints(root, keep=9)

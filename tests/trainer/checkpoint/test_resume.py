@@ -1,4 +1,4 @@
-"""A job that ended continues with the losses that it would have had."""
+"""A resumed job has the losses of an uninterrupted job."""
 
 import os
 import signal
@@ -30,12 +30,12 @@ def config(*, num_steps: int = NUM_STEPS, every: int = 1, keep: int = 2, **paral
 
 
 def losses(out: Path) -> dict[int, float]:
-    """By step; the newest where a step was repeated."""
+    """Losses by step. A repeated step has its newest loss."""
     return {step["step"]: step["loss"] for step in figures(out)}
 
 
 @pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_killed_job_continues_bit_by_bit(tp: int, tmp_path: Path) -> None:
+def test_job_resumes_with_bit_identical_losses_after_a_kill(tp: int, tmp_path: Path) -> None:
     root, undisturbed = tmp_path / "checkpoints", tmp_path / "undisturbed"
     job = start_job(config(num_steps=FOREVER, dp=2, tp=tp), tmp_path, checkpoints=root)
     until(lambda: bool(complete_steps(root)), seconds=60, what="a checkpoint")
@@ -51,7 +51,7 @@ def test_a_killed_job_continues_bit_by_bit(tp: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_job_whose_gradients_were_nan_continues_with_the_checkpoint_before_bit_by_bit(tmp_path: Path) -> None:
+def test_job_resumes_before_nan_gradients_with_bit_identical_losses(tmp_path: Path) -> None:
     root, undisturbed = tmp_path / "checkpoints", tmp_path / "undisturbed"
     ended = start_job(config(dp=2), tmp_path, fault="nan:rank=1,step=5", checkpoints=root).finish()
     assert (ended.status, "training failed: loss or gradient norm is not finite" in ended.words) == (1, True)
@@ -64,7 +64,7 @@ def test_a_job_whose_gradients_were_nan_continues_with_the_checkpoint_before_bit
 
 
 @pytest.mark.long
-def test_an_ended_job_has_saved_its_last_step_and_keeps_the_newest(tmp_path: Path) -> None:
+def test_completed_job_saves_its_last_step_and_keeps_only_the_newest_checkpoints(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     run_job(config(num_steps=5, every=2, keep=2, dp=2), tmp_path, checkpoints=root)
     kept = complete_steps(root)
@@ -75,7 +75,7 @@ def test_an_ended_job_has_saved_its_last_step_and_keeps_the_newest(tmp_path: Pat
     assert {step - 1 for step in kept} <= set(spans["step"])
 
 
-def test_sigterm_saves_the_step_that_is_under_way(tmp_path: Path) -> None:
+def test_sigterm_saves_a_checkpoint_of_the_current_step(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     job = start_job(config(num_steps=FOREVER, every=FOREVER, dp=2), tmp_path, checkpoints=root)
     until(lambda: job.steps_done() >= 2, seconds=60, what="two steps")
@@ -84,7 +84,7 @@ def test_sigterm_saves_the_step_that_is_under_way(tmp_path: Path) -> None:
     assert complete_steps(root) == [len(figures(tmp_path))]
 
 
-def test_sigterm_to_one_rank_saves_and_ends_the_job_with_its_status(tmp_path: Path) -> None:
+def test_sigterm_to_one_rank_saves_a_checkpoint_and_ends_the_job_with_its_status(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     job = start_job(config(num_steps=FOREVER, every=FOREVER, dp=2), tmp_path, checkpoints=root)
     until(lambda: job.steps_done() >= 2, seconds=60, what="two steps")
@@ -95,7 +95,7 @@ def test_sigterm_to_one_rank_saves_and_ends_the_job_with_its_status(tmp_path: Pa
 
 @pytest.mark.long
 @pytest.mark.parametrize("grid", [{"dp": 4, "pp": 1, "tp": 2}, {"dp": 1, "pp": 2, "tp": 4}], ids=["4x1x2", "1x2x4"])
-def test_another_grid_continues_within_rounding(grid: dict[str, int], tmp_path: Path) -> None:
+def test_job_resumed_on_another_grid_has_the_same_losses_within_rounding(grid: dict[str, int], tmp_path: Path) -> None:
     whole, half = tmp_path / "whole", tmp_path / "half"
     run_job(config(dp=2, pp=2, tp=2), whole)
     run_job(config(num_steps=NUM_STEPS // 2, dp=2, pp=2, tp=2), half, checkpoints=half / "checkpoints")
@@ -104,7 +104,7 @@ def test_another_grid_continues_within_rounding(grid: dict[str, int], tmp_path: 
 
 
 @pytest.mark.long
-def test_four_replicas_read_one_copy(tmp_path: Path) -> None:
+def test_four_replicas_together_read_one_copy_of_the_checkpoint(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     run_job(config(num_steps=2, dp=4), tmp_path, checkpoints=root)
     stored = sum(path.stat().st_size for path in (root / complete_name(2)).glob("*.distcp"))

@@ -22,7 +22,7 @@ def rolled_back(root: Path, before_step: int, *, run_id: str = "job", attempt: i
     return roll_back(root, run_id=run_id, attempt=attempt, before_step=before_step)
 
 
-def test_checkpoints_from_the_bad_step_on_are_not_loaded_and_the_first_of_them_is_kept(tmp_path: Path) -> None:
+def test_rollback_hides_checkpoints_from_the_bad_step_on_and_keeps_the_first_of_them(tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 20, 30, 40, 50, 60)
     assert rolled_back(root, 40) == [60, 50, 40]
@@ -31,7 +31,7 @@ def test_checkpoints_from_the_bad_step_on_are_not_loaded_and_the_first_of_them_i
     assert names(root) == {complete_name(20), complete_name(30), rolled_back_name(40)}
 
 
-def test_a_rollback_may_be_repeated_and_does_not_affect_later_attempts(tmp_path: Path) -> None:
+def test_repeated_rollback_does_not_affect_checkpoints_of_later_attempts(tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 30, 50)
     rolled_back(root, 40)
@@ -42,7 +42,7 @@ def test_a_rollback_may_be_repeated_and_does_not_affect_later_attempts(tmp_path:
     assert rolled_back(root, 45, attempt=1) == [45]
 
 
-def test_a_checkpoint_that_an_ended_attempt_completes_late_is_not_loaded(tmp_path: Path) -> None:
+def test_late_checkpoint_of_an_ended_attempt_is_rolled_back(tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 30, 50)
     rolled_back(root, 40)
@@ -61,7 +61,7 @@ def test_checkpoints_of_another_run_or_without_a_readable_attempt_are_rolled_bac
     assert rolled_back(root, 50, attempt=3) == [60, 50]
 
 
-def test_the_last_checkpoint_is_not_rolled_back(tmp_path: Path) -> None:
+def test_rollback_that_would_leave_no_checkpoint_is_rejected(tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 50, 60)
     with pytest.raises(UsageError, match="has less than 50 steps"):
@@ -69,13 +69,13 @@ def test_the_last_checkpoint_is_not_rolled_back(tmp_path: Path) -> None:
     assert complete_steps(root) == [60, 50]
 
 
-def test_a_job_without_checkpoints_begins_with_the_first_step(tmp_path: Path) -> None:
+def test_rollback_in_a_folder_without_checkpoints_does_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     make_root(root)
     assert rolled_back(root, 3) == []
 
 
-def test_newer_checkpoints_replace_all_rolled_back_ones_but_the_newest(tmp_path: Path) -> None:
+def test_remove_old_removes_all_rolled_back_checkpoints_except_the_newest(tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 1, 2, 3)
     rolled_back(root, 3)

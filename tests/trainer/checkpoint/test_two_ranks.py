@@ -1,4 +1,4 @@
-"""A fault of one rank has the same effect on all ranks, and stops none."""
+"""A fault of one rank has the same effect on all ranks, and no rank hangs."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gloo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What the ranks left and printed."""
+    """Files and output of the ranks."""
 
     folder: Path
     lines: list[str]
@@ -34,7 +34,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return Ended(folder=folder, lines=sorted(done.stdout.splitlines()), messages=done.stderr)
 
 
-def test_a_checkpoint_of_which_one_rank_cannot_write_its_part_is_given_up(ended: Ended) -> None:
+def test_checkpoint_is_abandoned_when_one_rank_cannot_write_its_part(ended: Ended) -> None:
     root, messages = ended.folder / "one_rank_cannot_write", ended.messages
     lines = ended.lines_of("one_rank_cannot_write")
     assert lines == ["0 finished", "1 finished"]
@@ -44,8 +44,8 @@ def test_a_checkpoint_of_which_one_rank_cannot_write_its_part_is_given_up(ended:
     assert "another rank could not write its part" in messages
 
 
-def test_a_full_disk_is_named_until_a_checkpoint_can_be_written_again(ended: Ended) -> None:
-    """torch reports another error: that its position in the file is wrong."""
+def test_full_disk_is_reported_until_a_checkpoint_is_written_again(ended: Ended) -> None:
+    """The error of torch itself is about a wrong position in the file."""
     root = ended.folder / "the_disk_is_full"
     for line in ended.lines_of("the_disk_is_full"):
         *full, written = ast.literal_eval(line[2:])
@@ -57,7 +57,7 @@ def test_a_full_disk_is_named_until_a_checkpoint_can_be_written_again(ended: End
     assert complete_steps(root) == [2, 1]
 
 
-def test_all_ranks_load_the_older_checkpoint_if_one_cannot_open_the_newest(ended: Ended) -> None:
+def test_all_ranks_load_the_older_checkpoint_when_one_rank_cannot_open_the_newest(ended: Ended) -> None:
     root, messages = ended.folder / "one_rank_cannot_open", ended.messages
     lines = ended.lines_of("one_rank_cannot_open")
     assert lines == ["0 (2, [2.0])", "1 (2, [2.0])"]
@@ -66,7 +66,7 @@ def test_all_ranks_load_the_older_checkpoint_if_one_cannot_open_the_newest(ended
     assert (root / damaged_name(3)).exists()
 
 
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(ended: Ended) -> None:
+def test_damaged_checkpoint_is_reported_and_the_previous_one_is_loaded(ended: Ended) -> None:
     root, messages = ended.folder / "one_shard_is_damaged", ended.messages
     lines = ended.lines_of("one_shard_is_damaged")
     assert lines == ["0 (2, [2.0])", "1 (2, [2.0])"]
@@ -84,12 +84,12 @@ def test_rank_0_does_not_wait_for_a_folder_that_was_removed(ended: Ended) -> Non
     assert complete_steps(root) == []
 
 
-def test_no_rank_begins_the_last_checkpoint_while_rank_0_completes_the_one_before(ended: Ended) -> None:
+def test_last_checkpoint_starts_only_after_rank_0_has_completed_the_previous_one(ended: Ended) -> None:
     assert ended.lines_of("rank_0_is_late") == ["0 finished", "1 finished"]
     assert complete_steps(ended.folder / "rank_0_is_late") == [2, 1]
 
 
-def test_all_ranks_end_after_a_step_that_is_not_finite_and_only_the_checkpoint_before_is_complete(ended: Ended) -> None:
+def test_all_ranks_end_after_a_non_finite_step_and_only_the_previous_checkpoint_is_complete(ended: Ended) -> None:
     lines = ended.lines_of("a_step_is_not_finite")
     assert lines == [f"{rank} loss or gradient norm is not finite in step 1" for rank in range(2)]
     assert [path.name for path in (ended.folder / "a_step_is_not_finite").iterdir()] == [complete_name(1)]

@@ -1,4 +1,4 @@
-"""Two ranks, without a training, of which one has a fault. Run as `python -m ... FOLDER`.
+"""Two ranks without a training. One of them has a fault. Run as `python -m ... FOLDER`.
 
 All values after n steps are n. For each scenario, each rank prints a line: scenario, rank, and what it returned.
 """
@@ -106,7 +106,7 @@ def one_shard_is_damaged(root: Path, rank: int) -> object:
 
 
 def the_folder_is_removed(root: Path, rank: int) -> object:
-    """While rank 0 waits for the part of rank 1."""
+    """The folder is removed while rank 0 waits for the part of rank 1."""
     faulty = (lambda folder: _remove(folder.path)) if rank == 1 else writing.writer_into
     with patch.object(writing, "writer_into", faulty):
         saved(root, rank, steps=1)
@@ -130,7 +130,7 @@ def rank_0_is_late(root: Path, rank: int) -> object:
 
 
 def a_step_is_not_finite(root: Path, rank: int) -> object:
-    """In the last step, after a SIGTERM, while checkpoint 1 is written."""
+    """The last step is not finite, after a SIGTERM, while checkpoint 1 is written."""
     state = replace(make_state(), rank=rank)
     checkpoints = Checkpoints(replace(PAIR, num_steps=2), RunOptions(out=root.parent, checkpoints=root, run_id="job"))
     checkpoints.restore(state)
@@ -158,9 +158,8 @@ def _stale(*_: object) -> None:
 
 
 def _remove(path: Path) -> None:
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()
+    """The other rank writes into the folder at the same time."""
+    path.rename(path.parents[1] / "removed")
     raise OSError(28, "No space left on device")
 
 

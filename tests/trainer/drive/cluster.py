@@ -1,4 +1,4 @@
-"""Nodes without processes: they do what the policy orders, at a clock that the test transitions."""
+"""Nodes without processes. They obey the orders of the policy. The test moves the clock."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ class FakeNode:
     name: str
     gflops: float = 100.0
     slow_checks: int = 0
-    """This many checks measure a third."""
+    """The next checks of this number measure a third of ``gflops``."""
     broken: bool = False
     """Fails its checks."""
     killed: bool = False
@@ -57,7 +57,10 @@ class FakeNode:
             assert (nodes[order.pairs.index], len(nodes)) == (self.name, order.pairs.nodes)
             report = replace(report, pairs=self.network.report(self.name, order.pairs.number, nodes))
         elif order.work is Work.CHECK and not self.hangs and (not report.check or report.check.number != order.check):
-            report = replace(report, check=self.checked(order.check))
+            answers = {peer: self.network is None or self.network.answers(self.name, peer) for peer in order.peers}
+            reached = tuple(peer for peer, is_reached in answers.items() if is_reached)
+            unreached = tuple(peer for peer in answers if peer not in reached)
+            report = replace(report, check=replace(self.checked(order.check), reached=reached, unreached=unreached))
         self.report = report
 
     def checked(self, number: int) -> CheckReport:
@@ -69,7 +72,7 @@ class FakeNode:
         return CheckReport(number=number, results=(result,))
 
     def restart_executor(self) -> None:
-        """Its ranks end with it."""
+        """Restart the executor. Its ranks end with it."""
         self.report = replace(Report(node=self.name, life=f"{self.report.life}, again"), address=self.report.address)
 
     def _ended(self, report: Report, status: int) -> Report:
@@ -97,7 +100,7 @@ class Cluster:
 
     @property
     def names(self) -> list[str]:
-        """Of the decisions so far."""
+        """Names of the decisions so far."""
         return [decision.name for decision in self.decisions]
 
     def state(self, node: str) -> NodeState:

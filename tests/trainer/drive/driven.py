@@ -21,6 +21,8 @@ from trainer.drive.folder import DRIVER, STATE, DriverPlace, JobFolder
 from trainer.drive.job import Job, Phase
 
 COMMAND = (sys.executable, "-P", "-m", "ui.cli", "drive")
+PACED = (sys.executable, "-P", "-m", "tests.trainer.drive.paced", "drive", "--recipe", "small")
+"""The same with ranks that use little processor time."""
 TINY = ("--dp", "2", "--pp", "1", "--tp", "1", "--microbatches", "2", "--checkpoint-every", "1")
 PATIENCE_S = 200.0
 STOPPED_S, CONTINUED_S = 0.03, 0.01
@@ -33,17 +35,17 @@ class DrivenJob:
 
     out: Path
     options: tuple[str, ...]
+    command: tuple[str, ...] = COMMAND
     process: subprocess.Popen[Any] | None = None
     born: dict[int, str] = field(default_factory=dict)
     """Every process that was seen: pid -> birth."""
 
     def start(self) -> None:
-        """Start the command, also again."""
-        environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+        """Start the command, also a second time."""
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / "command.log").open("a") as log:
-            command = [*COMMAND, "--out", str(self.out), *self.options]
-            self.process = subprocess.Popen(command, stderr=log, text=True, env=environment, start_new_session=True)
+            command = [*self.command, "--out", str(self.out), *self.options]
+            self.process = subprocess.Popen(command, stderr=log, text=True, env=with_tests(), start_new_session=True)
 
     @property
     def state(self) -> Job:
@@ -138,10 +140,15 @@ class DrivenJob:
         return pid
 
 
+def with_tests() -> dict[str, str]:
+    """An environment in which the modules of the tests are found."""
+    return {**os.environ, "PYTHONPATH": os.getcwd()}
+
+
 @contextmanager
-def driven_job(out: Path, *options: str) -> Iterator[DrivenJob]:
+def driven_job(out: Path, *options: str, command: tuple[str, ...] = COMMAND) -> Iterator[DrivenJob]:
     """A driven job, started. Everything that it started ends with the block."""
-    job = DrivenJob(out, (*TINY, *options))
+    job = DrivenJob(out, (*TINY, *options), command)
     job.start()
     try:
         until(lambda: (out / "drive" / STATE).exists(), seconds=PATIENCE_S, what="a driver")

@@ -1,4 +1,4 @@
-"""A network between nodes on paper, and what ``rankscope doctor --pairs`` finds in it."""
+"""A simulated network between nodes, and the result of ``rankscope doctor --pairs`` in it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,8 @@ from diagnose.nodecheck.pairs.plan import judge, pairs
 from diagnose.nodecheck.pairs.records import PairedVerdict, verdict_object
 from diagnose.nodecheck.pairs.records import PairRun as Run
 from trainer.drive.node_check import read_verdict
-from trainer.drive.records import PairReport, encode
+from trainer.drive.records import PairReport
+from trainer.json_records import encode
 
 CUT_OFF = "status 3: no answer from node 0"
 
@@ -17,12 +18,17 @@ class MadeNetwork:
     """Which nodes reach each other, and how slow each is."""
 
     unplugged: set[str] = field(default_factory=set)
+    lossy: set[str] = field(default_factory=set)
+    """Nodes that answer, but lose what is sent to them."""
     broken: set[frozenset[str]] = field(default_factory=set)
     """Pairs that do not reach each other, although each reaches others."""
     factors: dict[str, float] = field(default_factory=dict)
     jitter: Callable[[], float] = lambda: 1.0
 
     def reaches(self, a: str, b: str) -> bool:
+        return self.answers(a, b) and not (a != b and self.lossy & {a, b})
+
+    def answers(self, a: str, b: str) -> bool:
         return a == b or not (self.unplugged & {a, b} or frozenset((a, b)) in self.broken)
 
     def report(self, name: str, number: int, nodes: Sequence[str]) -> PairReport:

@@ -9,7 +9,17 @@ import httpx
 import pytest
 
 from tests.deadline import until
-from tests.trainer.drive.driven import COMMAND, PATIENCE_S, TINY, DrivenJob, decisions_of, driven_job, slowed
+from tests.trainer.drive.driven import (
+    COMMAND,
+    PACED,
+    PATIENCE_S,
+    TINY,
+    DrivenJob,
+    decisions_of,
+    driven_job,
+    slowed,
+    with_tests,
+)
 from tests.trainer.jobs import figures
 from trainer.checkpoint.folder import complete_steps, rolled_back_name
 from trainer.drive.folder import DRIVER, DriverPlace, JobFolder
@@ -19,19 +29,22 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
 NODES = ("--nodes", "2", "--spares", "1", "--no-own-collector")
 FOREVER = ("--steps", "100000")
+NUM_STEPS = 100
+"""With the pause before each step this takes half a minute, which is longer than all kills."""
 
 
-def undisturbed_losses(out: Path, num_steps: int) -> dict[int, set[float]]:
-    """Of the same training, with nothing killed."""
-    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
-    subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True)
+def undisturbed_losses(out: Path, num_steps: int, command: tuple[str, ...] = COMMAND) -> dict[int, set[float]]:
+    """Losses of the same training without kills."""
+    train = ["train" if word == "drive" else word for word in command]
+    words = [*train, *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
+    subprocess.run(words, check=True, timeout=PATIENCE_S, capture_output=True, env=with_tests())
     return DrivenJob(out, ()).losses()
 
 
-def test_every_process_may_be_killed_and_the_losses_stay_the_same(tmp_path: Path) -> None:
+def test_job_continues_with_the_same_losses_when_any_process_is_killed(tmp_path: Path) -> None:
     """A rank, the driver, an executor, and the command itself, one after the other."""
     out = tmp_path / "job"
-    with driven_job(out, *NODES, "--no-checks", "--steps", "40") as job:
+    with driven_job(out, *NODES, "--no-checks", "--steps", str(NUM_STEPS), command=PACED) as job:
         job.wait_for_attempt(0)
         job.kill(job.ranks()[1])
         job.wait_for_attempt(1)
@@ -55,15 +68,18 @@ def test_every_process_may_be_killed_and_the_losses_stay_the_same(tmp_path: Path
         assert job.ranks() == ranks, "ranks were restarted although only the command was killed"
         assert job.finish() == 0, job.words
         until(lambda: not job.left(), seconds=PATIENCE_S, what="the end of every process")
+        status = [*COMMAND, "status", "--out", str(out)]
+        ended = subprocess.run(status, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert (ended.returncode, "done: all steps are done" in ended.stdout) == (0, True), ended
         assert [name for name in decisions_of(out) if name.endswith(("failed", "lost"))] == [
             "rank-failed",
             "executor-lost",
         ]
-    assert job.losses() == undisturbed_losses(tmp_path / "undisturbed", 40)
+    assert job.losses() == undisturbed_losses(tmp_path / "undisturbed", NUM_STEPS, PACED)
 
 
-def test_sigterm_saves_the_step_and_the_same_command_continues(tmp_path: Path) -> None:
-    with driven_job(tmp_path, *NODES, "--no-checks", *FOREVER) as job:
+def test_sigterm_saves_the_step_and_the_same_command_resumes_the_job(tmp_path: Path) -> None:
+    with driven_job(tmp_path, *NODES, "--no-checks", *FOREVER, command=PACED) as job:
         job.wait_for_attempt(0)
         assert job.process is not None
         job.executor("node-0"), job.executor("node-1"), job.ranks()
@@ -80,7 +96,7 @@ def test_sigterm_saves_the_step_and_the_same_command_continues(tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_after_a_loss_anomaly_the_job_continues_before_it_although_the_driver_is_killed(tmp_path: Path) -> None:
+def test_job_rolls_back_to_before_a_loss_anomaly_although_the_driver_is_killed(tmp_path: Path) -> None:
     out = tmp_path / "job"
     options = ("--no-checks", "--act-on", "loss-anomaly", "--keep", "9", "--steps", "30")
     with driven_job(out, *NODES, *options) as job:
@@ -102,7 +118,7 @@ def test_after_a_loss_anomaly_the_job_continues_before_it_although_the_driver_is
 
 
 def report_anomaly(out: Path, run_id: str, first_step: int) -> None:
-    """As the watcher does."""
+    """Send the alert that the watcher would send."""
     place = JobFolder(out).read(DRIVER, DriverPlace)
     assert place is not None
     labels = {"alertname": "loss-anomaly", "run_id": run_id, "attempt": "0"}
@@ -114,7 +130,7 @@ def report_anomaly(out: Path, run_id: str, first_step: int) -> None:
 
 
 @pytest.mark.long
-def test_operators_pause_resume_replace_and_drain(tmp_path: Path) -> None:
+def test_operator_can_pause_and_resume_a_job_and_replace_and_drain_a_node(tmp_path: Path) -> None:
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*COMMAND, *arguments, "--out", str(tmp_path)]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -145,7 +161,7 @@ def test_operators_pause_resume_replace_and_drain(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_slowed_spare_fails_its_check_and_is_not_admitted(tmp_path: Path) -> None:
-    """It gets a fifth of the time of a core."""
+    """The spare runs only a quarter of the time."""
     with driven_job(tmp_path, *NODES, *FOREVER) as job:
         until(lambda: "node-2" in job.state.nodes, seconds=PATIENCE_S, what="the spare")
         with slowed(job.executor("node-2")):

@@ -1,4 +1,4 @@
-"""The driver's server, its files, and what it reads from a webhook."""
+"""The server and the files of the driver, and the findings that it reads from a webhook."""
 
 import json
 import signal
@@ -28,9 +28,10 @@ from trainer.drive.folder import DECISIONS, JOB, STATE, JobFile, JobFolder, held
 from trainer.drive.job import Job, Phase
 from trainer.drive.marks import MarkSender
 from trainer.drive.node_check import read_results
-from trainer.drive.records import Action, Decision, Order, Report, Request, Work, decode, encode
+from trainer.drive.records import Action, Decision, Order, Report, Request, Work
 from trainer.drive.settings import DriveConfig
 from trainer.drive.status import Status as DriverStatus
+from trainer.json_records import decode, encode
 from trainer.run_options import RunOptions
 
 TOKEN = "t" * 64
@@ -78,19 +79,19 @@ def report(client: httpx.Client, node: str, **fields: object) -> Order:
     return decode(Order, answer.content)
 
 
-def test_nodes_that_report_get_orders(client: httpx.Client) -> None:
+def test_driver_answers_reports_of_nodes_with_orders(client: httpx.Client) -> None:
     assert report(client, "node-0").work is Work.IDLE
     order = report(client, "node-1")
     assert (order.work, order.attempt, order.position) == (Work.TRAIN, 0, 1)
 
 
-def test_without_the_token_nothing_is_answered(client: httpx.Client) -> None:
+def test_requests_without_the_token_are_rejected(client: httpx.Client) -> None:
     for path in ("/v1/reports", "/v1/findings", "/v1/requests"):
         assert client.post(path, content=b"{}").status_code == 401
     assert client.get("/v1/status").status_code == 401
 
 
-def test_limits_of_a_collector_in_the_environment_are_not_those_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_ignores_the_collector_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = ServerSettings.of_job(host="127.0.0.1", token=TOKEN)
     for name in ("TOKEN", "READ_TOKEN", "REQUESTS_PER_SECOND", "MAX_BODY_BYTES", "ALLOWED_HOSTS", "TLS_CERT"):
         monkeypatch.setenv(f"RANKSCOPE_{name}", "1")
@@ -100,7 +101,9 @@ def test_limits_of_a_collector_in_the_environment_are_not_those_of_the_driver(mo
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"node": 1}', b"\xff\xfe", b"null"], ids=repr)
 @pytest.mark.parametrize("path", ["reports", "findings", "requests"])
-def test_garbage_is_refused_with_a_hint_and_changes_nothing(client: httpx.Client, path: str, body: bytes) -> None:
+def test_invalid_body_is_rejected_with_a_hint_and_does_not_change_the_status(
+    client: httpx.Client, path: str, body: bytes
+) -> None:
     report(client, "node-0"), report(client, "node-1")
     before = client.get("/v1/status", headers=HEADERS).content
     answer = client.post(f"/v1/{path}", content=body, headers=HEADERS)
@@ -109,7 +112,7 @@ def test_garbage_is_refused_with_a_hint_and_changes_nothing(client: httpx.Client
     assert client.get("/v1/status", headers=HEADERS).content == before
 
 
-def test_a_webhook_of_the_watcher_restarts_the_job(client: httpx.Client) -> None:
+def test_hung_collective_alert_from_the_watcher_becomes_one_decision(client: httpx.Client) -> None:
     report(client, "node-0"), report(client, "node-1")
     body = v4_body("driver", [_notice("hung-collective", "node-1", attempt=0)])
     assert client.post("/v1/findings", json=body, headers=HEADERS).status_code == 204
@@ -128,7 +131,7 @@ BAD_ALERTS = (
 
 
 @pytest.mark.parametrize("bad", BAD_ALERTS, ids=repr)
-def test_a_bad_alert_is_reported_and_the_others_count(
+def test_invalid_alert_is_reported_and_the_other_alerts_are_processed(
     client: httpx.Client, bad: object, capfd: pytest.CaptureFixture[str]
 ) -> None:
     report(client, "node-0"), report(client, "node-1")
@@ -144,13 +147,13 @@ def test_a_bad_alert_is_reported_and_the_others_count(
     assert "hung-collective" in {decision.name for decision in status.decisions}
 
 
-def test_a_body_with_bad_alerts_only_is_refused(client: httpx.Client) -> None:
+def test_body_with_only_invalid_alerts_is_rejected(client: httpx.Client) -> None:
     answer = client.post("/v1/findings", json={"alerts": list(BAD_ALERTS)}, headers=HEADERS)
     assert answer.status_code == 400
     assert answer.json()["error"] == "alert 0 must be a table"
 
 
-def test_hosts_in_the_details_of_a_notice_are_suspects() -> None:
+def test_finding_from_a_notice_has_all_hosts_of_the_notice() -> None:
     notice = _notice("hung-collective", "", attempt=3, hosts=", ".join(f"node-{number}" for number in range(6)))
     ((finding,), _) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
     assert (finding.kind, finding.attempt, finding.hosts) == (
@@ -172,28 +175,26 @@ def test_hosts_in_the_details_of_a_notice_are_suspects() -> None:
         ("", -1),
     ],
 )
-def test_the_first_step_of_a_finding_is_in_the_details(details: str, step: int) -> None:
+def test_first_step_of_a_finding_is_read_from_the_alert_details(details: str, step: int) -> None:
     labels = {"alertname": "loss-anomaly", "run_id": "run", "attempt": "0"}
     body = {"alerts": [{"labels": labels, "annotations": {"details": details}}]}
     ((finding,), _) = findings_in(json.dumps(body).encode())
     assert finding.first_step == step
 
 
-def test_an_alert_of_the_watcher_names_the_first_step() -> None:
+def test_loss_anomaly_alert_of_the_watcher_contains_the_first_step() -> None:
     notice = _notice("loss-anomaly", "", attempt=0, window=StepWindow(first_step=51, last_step=64))
     ((finding,), _) = findings_in(json.dumps(v4_body("driver", [notice])).encode())
     assert (finding.kind, finding.first_step, finding.hosts) == ("loss-anomaly", 51, ())
 
 
-def test_a_request_that_does_not_fit_is_refused_with_a_hint(client: httpx.Client) -> None:
+def test_request_for_an_unknown_node_is_rejected(client: httpx.Client) -> None:
     answer = client.post("/v1/requests", content=encode(Request(action=Action.DRAIN, node="node-5")), headers=HEADERS)
     assert answer.status_code == 400
     assert answer.json()["error"] == "no node 'node-5'"
 
 
-def test_the_next_driver_continues_where_the_last_one_was(
-    client: httpx.Client, driver: Driver, folder: JobFolder
-) -> None:
+def test_new_driver_continues_from_the_stored_state(client: httpx.Client, driver: Driver, folder: JobFolder) -> None:
     report(client, "node-0"), report(client, "node-1")
     job = folder.read(JOB, JobFile)
     assert job is not None
@@ -202,7 +203,7 @@ def test_the_next_driver_continues_where_the_last_one_was(
     assert [decision.name for decision in folder.decisions()][-2:] == ["start", "take-over"]
 
 
-def test_a_signal_acts_with_the_next_tick(driver: Driver) -> None:
+def test_signal_ends_the_job_at_the_next_tick(driver: Driver) -> None:
     driver.report(Report(node="node-0", life="first"))
     driver.end(signal.SIGTERM)
     assert driver.job.phase is Phase.GATHER, "a handler interrupts other methods: it must not change the state"
@@ -223,7 +224,7 @@ def test_decisions_that_could_not_be_written_are_written_later(folder: JobFolder
     assert stored.phase is Phase.TRAIN
 
 
-def test_the_driver_goes_on_when_its_state_can_be_written_again(folder: JobFolder, driver: Driver) -> None:
+def test_driver_completes_its_end_when_its_state_can_be_written_again(folder: JobFolder, driver: Driver) -> None:
     stopped = threading.Event()
     with serving(make_app(driver, ServerSettings.checked(token=TOKEN), stopped.set)):
         folder.path.chmod(0o777)
@@ -235,7 +236,7 @@ def test_the_driver_goes_on_when_its_state_can_be_written_again(folder: JobFolde
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
-def test_a_wall_clock_that_is_set_loses_no_node(
+def test_wall_clock_change_does_not_mark_a_node_as_lost(
     folder: JobFolder, driver: Driver, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     for node in ("node-0", "node-1"):
@@ -248,7 +249,7 @@ def test_a_wall_clock_that_is_set_loses_no_node(
     assert "lost" not in {decision.name for decision in folder.decisions()}
 
 
-def test_a_torn_line_of_decisions_does_not_swallow_the_next_one(folder: JobFolder) -> None:
+def test_decision_after_a_torn_line_is_still_read(folder: JobFolder) -> None:
     first, second, third = (Decision(at_ns=number, attempt=0, name="start", reason="") for number in range(3))
     folder.append([first, second])
     path = folder.path / DECISIONS
@@ -257,14 +258,14 @@ def test_a_torn_line_of_decisions_does_not_swallow_the_next_one(folder: JobFolde
     assert folder.decisions() == [first, third]
 
 
-def test_every_file_is_private(client: httpx.Client, folder: JobFolder) -> None:
+def test_files_of_the_driver_are_private(client: httpx.Client, folder: JobFolder) -> None:
     report(client, "node-0"), report(client, "node-1")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder.path, *folder.path.iterdir()]}
     assert {mode for name, mode in modes.items() if name != "drive"} == {0o600}
     assert modes["drive"] == 0o700
 
 
-def test_a_state_that_is_damaged_is_an_error_with_a_hint(folder: JobFolder) -> None:
+def test_damaged_state_file_raises_an_error_with_its_path(folder: JobFolder) -> None:
     folder.write_text(STATE, '{"phase": "flying"}')
     with pytest.raises(UnreadableError, match=r"state\.json"):
         folder.read(STATE, Job)
@@ -281,7 +282,7 @@ def test_a_state_that_is_damaged_is_an_error_with_a_hint(folder: JobFolder) -> N
         (b'{"node": "a", "life": "b", "ended": 3}', "ended: must be a list"),
     ],
 )
-def test_a_record_that_does_not_fit_is_an_error_in_plain_words(content: bytes, words: str) -> None:
+def test_invalid_report_raises_an_error_that_names_the_problem(content: bytes, words: str) -> None:
     with pytest.raises(UsageError) as raised:
         decode(Report, content)
     assert raised.value.message.endswith(words)
@@ -306,7 +307,7 @@ def test_a_folder_that_others_can_write_into_is_refused(folder: JobFolder) -> No
         folder.read(STATE, Job)
 
 
-def test_one_process_holds_the_lock(folder: JobFolder) -> None:
+def test_lock_that_is_held_cannot_be_taken_again(folder: JobFolder) -> None:
     with held_lock(folder.path) as first, held_lock(folder.path) as second:
         assert first is not None
         assert second is None
@@ -337,7 +338,7 @@ def test_the_results_of_the_node_check_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "error: no torch", "[]", '{"checks": [{}]}'], ids=repr)
-def test_other_output_of_the_node_check_is_an_error(text: str) -> None:
+def test_invalid_output_of_the_node_check_raises_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="printed no result"):
         list(read_results(text))
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,8 +28,9 @@ from trainer.drive.checks import why_failed
 from trainer.drive.driver_client import FreePort
 from trainer.drive.earlier_ranks import living, recorded_ranks
 from trainer.drive.executor import Executor
-from trainer.drive.folder import JobFile, JobFolder
+from trainer.drive.folder import JobFile, JobFolder, held_lock
 from trainer.drive.node_check import NodeCheck, read_verdict
+from trainer.drive.reachability import unreached_among
 from trainer.drive.records import CheckReport, Order, PairRun, PairsOrder, Rollback, Work
 from trainer.drive.settings import DriveConfig
 from trainer.run_options import RunOptions
@@ -58,7 +60,7 @@ def stand_still(*_: object) -> int:
         signal.pause()
 
 
-def test_the_first_node_waits_for_the_folder_of_checkpoints_and_then_says_why(
+def test_first_node_waits_for_a_claimed_checkpoint_folder_and_then_reports_the_error(
     folder: JobFolder, claim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = RunOptions(out=folder.out, run_id="run", checkpoints=claim)
@@ -74,7 +76,7 @@ def test_the_first_node_waits_for_the_folder_of_checkpoints_and_then_says_why(
     assert node._report().attempt == 1
 
 
-def test_no_rank_lives_and_nothing_is_held_after_an_attempt_that_could_not_start(folder: JobFolder) -> None:
+def test_failed_start_of_an_attempt_leaves_no_process_releases_the_claim_and_keeps_the_port(folder: JobFolder) -> None:
     checkpoints = folder.out / "checkpoints"
     options = RunOptions(out=folder.out, run_id="run", checkpoints=checkpoints, collector="http://127.0.0.1:9")
     job = JobFile(train=small_config(dp=2), options=options, drive=DriveConfig(num_nodes=1))
@@ -89,7 +91,7 @@ def test_no_rank_lives_and_nothing_is_held_after_an_attempt_that_could_not_start
     node._port.release()
 
 
-def test_a_rollback_without_a_checkpoint_is_reported_as_such(folder: JobFolder) -> None:
+def test_rollback_without_a_usable_checkpoint_is_reported(folder: JobFolder) -> None:
     checkpoints = folder.out / "checkpoints"
     with claimed(checkpoints, small_config(dp=2)):
         (checkpoints / complete_name(5)).mkdir(mode=0o700)
@@ -132,8 +134,36 @@ def test_a_signal_ends_an_executor_that_waits_for_checkpoints_and_agents(
     assert agent._process.poll() is not None
 
 
-def test_a_check_starts_when_no_rank_lives_on_the_node(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a rank of this executor, nor one of an earlier executor of the node."""
+def test_executor_and_its_ranks_end_with_an_error_when_the_job_folder_is_deleted(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its agent has records that it cannot send, and no driver answers."""
+    options = RunOptions(out=folder.out, run_id="run", collector="http://127.0.0.1:9")
+    job = JobFile(train=small_config(), options=options, drive=DriveConfig(num_nodes=1))
+    (folder.node("node-0") / "spool" / "run" / "0" / "rank-00000").mkdir(parents=True)
+    monkeypatch.setattr(rank_processes, "run_and_exit", stand_still)
+    monkeypatch.setattr(executor, "ORPHAN_S", 5.0)
+    with held_lock(folder.node("node-0")) as lock:
+        node = Executor(folder, job, "node-0", address="", tokens=None, lock=lock)
+        node._obey(Order(work=Work.TRAIN, attempt=0))
+        assert node._attempt is not None
+        log = folder.out / "logs" / "rank-00000.log"
+        until(lambda: log.exists() and log.read_text() == "ready", what="the rank")
+        shutil.rmtree(folder.out)
+        node.run()
+    assert node._attempt.ranks.statuses == {0: -signal.SIGKILL}
+    agent = node._attempt.agent._process
+    assert agent is not None
+    assert agent.poll() is not None
+    error = capfd.readouterr().err
+    assert f"executor of node-0: the folder {folder.out} was deleted; its ranks are killed" in error
+    assert "no driver answered" not in error
+
+
+def test_check_starts_only_after_all_ranks_on_the_node_have_ended(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These are ranks of this executor, and ranks of an earlier executor of the node."""
     job = JobFile(
         train=small_config(), options=RunOptions(out=folder.out, run_id="run"), drive=DriveConfig(num_nodes=1)
     )
@@ -159,7 +189,7 @@ def test_a_check_starts_when_no_rank_lives_on_the_node(folder: JobFolder, monkey
     assert started == [True, True]
 
 
-def test_a_check_ends_before_ranks_start(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_check_is_killed_before_ranks_start(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     job = JobFile(
         train=small_config(), options=RunOptions(out=folder.out, run_id="run"), drive=DriveConfig(num_nodes=1)
     )
@@ -178,7 +208,7 @@ def test_a_check_ends_before_ranks_start(folder: JobFolder, monkeypatch: pytest.
     assert found == [-signal.SIGKILL]
 
 
-def test_recorded_ranks_are_those_whose_process_lives(tmp_path: Path) -> None:
+def test_recorded_ranks_are_those_of_the_run_with_a_living_process(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     telemetry.start("run", topology=Topology(dp=1), rank=0, local_rank=0, attempt=0, spool=spool, agent=False)
     telemetry.stop()
@@ -188,14 +218,14 @@ def test_recorded_ranks_are_those_whose_process_lives(tmp_path: Path) -> None:
     assert living([own, (own[0], "another birth"), (own[0], "")]) == (own,)
 
 
-def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
+def test_zombie_process_counts_as_ended() -> None:
     with subprocess.Popen(["true"]) as process:
         born = birth_of(process.pid)
         until(lambda: has_ended(process.pid, born), what="its end")
         assert birth_of(process.pid) == born, "it is still listed"
 
 
-def test_a_port_is_kept_until_it_is_released_and_then_another_one() -> None:
+def test_free_port_is_kept_until_released_and_changes_when_it_is_in_use() -> None:
     port = FreePort("127.0.0.1")
     number = port.number
     port.take()
@@ -209,7 +239,7 @@ def test_a_port_is_kept_until_it_is_released_and_then_another_one() -> None:
 
 
 def keep_killing(keeper: CheckKeeper, times: int) -> CheckReport:
-    """Kill the command of a check so many times; the report."""
+    """Kill the command of a check this many times. Return its report."""
     for _ in range(times):
         keeper.obey(Order(work=Work.CHECK, check=3))
         assert keeper.checked is None
@@ -222,8 +252,8 @@ def keep_killing(keeper: CheckKeeper, times: int) -> CheckReport:
     return keeper.checked
 
 
-def test_a_check_that_is_killed_runs_again_and_is_then_no_proof(folder: JobFolder) -> None:
-    """As by the OOM killer."""
+def test_killed_check_is_retried_and_a_second_kill_is_not_a_failure(folder: JobFolder) -> None:
+    """For example, the OOM killer kills it."""
     keeper = CheckKeeper(folder.node("node-0"), "node-0", FreePort(""))
     try:
         found = keep_killing(keeper, 2)
@@ -233,13 +263,26 @@ def test_a_check_that_is_killed_runs_again_and_is_then_no_proof(folder: JobFolde
     assert why_failed(found) == ""
 
 
-def test_two_nodes_run_the_paired_test(folder: JobFolder) -> None:
+def test_peer_with_a_closed_port_is_reached_and_an_unroutable_or_invalid_one_is_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peers = {
+            "open": f"127.0.0.1:{server.getsockname()[1]}",
+            "closed": f"127.0.0.1:{free_port()}",
+            "away": "198.51.100.7:9",  # for documentation; not routed from the loopback address
+        }
+        assert unreached_among(peers, "127.0.0.1") == ("away",)
+        odd = {"name": "no.such.name.invalid:9", "port": "127.0.0.1:99999", "no-port": "127.0.0.1:"}
+        assert unreached_among(odd, "127.0.0.1") == ("name", "no-port", "port")
+        assert unreached_among(peers, "198.51.100.8") == ("away", "closed", "open")  # not an address of this host
+
+
+def test_two_nodes_run_the_paired_test_and_get_the_same_result(folder: JobFolder) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     keepers = [CheckKeeper(folder.node(f"node-{index}"), f"node-{index}", FreePort("")) for index in range(2)]
 
     def all_paired() -> bool:
         for index, keeper in enumerate(keepers):
-            pairs = PairsOrder(number=7, endpoint=endpoint, index=index, nodes=2)
+            pairs = PairsOrder(number=7, endpoint=endpoint, index=index, nodes=2, patience_s=PAIR_S)
             keeper.obey(Order(work=Work.CHECK, check=3, pairs=pairs))
         return all(keeper.paired is not None for keeper in keepers)
 
@@ -256,6 +299,6 @@ def test_two_nodes_run_the_paired_test(folder: JobFolder) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "error: no torch", "[]", json.dumps({"bad": [], "absent": []})], ids=repr)
-def test_other_output_of_the_paired_test_is_an_error(text: str) -> None:
+def test_invalid_output_of_the_paired_test_raises_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="printed no verdict"):
         read_verdict(1, text)

@@ -23,7 +23,7 @@ def cluster() -> Iterator[Cluster]:
         yield found
 
 
-def test_nodes_on_other_hosts_train_and_replace_one_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+def test_job_on_several_hosts_replaces_a_killed_node_and_keeps_its_losses(cluster: Cluster, tmp_path: Path) -> None:
     out = tmp_path / "job"
     out.mkdir()
     options = ("--nodes", "2", "--spares", "1", "--no-own-collector", "--no-checks", "--steps", str(NUM_STEPS))

@@ -1,4 +1,4 @@
-"""What the driver does if the training itself goes wrong: NaN, and findings about its loss."""
+"""Decisions of the driver on NaN, and on findings about the loss."""
 
 from dataclasses import replace
 
@@ -7,8 +7,9 @@ import pytest
 from tests.trainer.drive.cluster import RANKS_PER_NODE, Cluster
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
-from trainer.drive.records import Action, Request, Rollback, Work, decode, encode
+from trainer.drive.records import Action, Request, Rollback, Work
 from trainer.drive.settings import DriveConfig
+from trainer.json_records import decode, encode
 from trainer.rank_status import FAILED, NOT_FINITE
 
 ACTS = (*DriveConfig(num_nodes=1).act_on, "loss-anomaly")
@@ -35,12 +36,12 @@ def reasons(cluster: Cluster, name: str) -> list[str]:
 
 
 def rollbacks(cluster: Cluster) -> set[Rollback | None]:
-    """In the orders to train."""
+    """The rollbacks in the orders to train."""
     orders = [cluster.policy.order(name) for name in cluster.nodes]
     return {order.rollback for order in orders if order.work is Work.TRAIN}
 
 
-def test_after_nan_all_nodes_of_the_attempt_are_checked_and_the_job_continues() -> None:
+def test_all_nodes_of_the_attempt_are_checked_after_nan_and_the_job_continues() -> None:
     cluster = Cluster()
     cluster.train(0)
     members = cluster.job.members
@@ -55,7 +56,7 @@ def test_after_nan_all_nodes_of_the_attempt_are_checked_and_the_job_continues() 
 
 
 @pytest.mark.parametrize("other", [FAILED, -9], ids=["lost its peer", "killed"])
-def test_nan_is_the_cause_whatever_happens_to_other_ranks(other: int) -> None:
+def test_nan_is_the_reported_cause_although_another_rank_failed_or_was_killed(other: int) -> None:
     cluster = Cluster()
     cluster.train(0)
     end_not_finite(cluster, other)
@@ -64,7 +65,7 @@ def test_nan_is_the_cause_whatever_happens_to_other_ranks(other: int) -> None:
     assert "rank-failed" not in cluster.names
 
 
-def test_nan_in_the_step_that_a_pause_saves_is_a_fault_and_the_job_still_pauses() -> None:
+def test_nan_while_a_pause_saves_the_step_is_reported_and_the_job_still_pauses() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.ask(Request(action=Action.PAUSE))
@@ -74,7 +75,7 @@ def test_nan_in_the_step_that_a_pause_saves_is_a_fault_and_the_job_still_pauses(
     assert "not-finite" in cluster.names
 
 
-def test_nan_that_comes_back_in_the_same_steps_ends_the_job() -> None:
+def test_repeated_nan_in_the_same_steps_ends_the_job() -> None:
     cluster = Cluster(max_failures=2)
     for attempt in range(3):
         cluster.train(attempt)
@@ -86,7 +87,7 @@ def test_nan_that_comes_back_in_the_same_steps_ends_the_job() -> None:
     assert cluster.job.reason.startswith("3 attempts in a row made no progress; the last one: loss or gradient norm")
 
 
-def test_a_loss_anomaly_is_advice_by_default() -> None:
+def test_loss_anomaly_only_gives_advice_by_default() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.find("loss-anomaly", first_step=51)
@@ -105,7 +106,7 @@ def test_a_loss_anomaly_stops_the_ranks_without_a_checkpoint_and_rolls_back_if_t
     assert reasons(cluster, "roll-back") == ["checkpoints of 51 steps or more are not used: loss-anomaly"]
 
 
-def test_a_rollback_survives_the_driver_and_later_faults() -> None:
+def test_rollback_is_kept_after_a_driver_restart_and_a_later_fault() -> None:
     cluster = acting()
     cluster.find("loss-anomaly", first_step=51)
     cluster.policy = Policy(cluster.config, decode(Job, encode(cluster.job)))
@@ -116,12 +117,12 @@ def test_a_rollback_survives_the_driver_and_later_faults() -> None:
     assert rollbacks(cluster) == {Rollback(attempt=0, before_step=51)}
 
 
-def test_a_rollback_changes_what_the_next_driver_must_know() -> None:
+def test_rollback_changes_the_outline_of_the_job() -> None:
     job = Job(run_id="run")
     assert replace(job, rollback=Rollback(attempt=0, before_step=1)).outline != job.outline
 
 
-def test_a_finding_about_an_attempt_that_has_just_ended_limits_the_next_one() -> None:
+def test_loss_anomaly_of_an_attempt_that_just_ended_rolls_back_the_next_attempt() -> None:
     cluster = acting()
     cluster.end_ranks(cluster.job.members[0], -9)
     cluster.until(Phase.GATHER)
@@ -131,7 +132,7 @@ def test_a_finding_about_an_attempt_that_has_just_ended_limits_the_next_one() ->
     assert "loss-anomaly" not in cluster.names
 
 
-def test_a_finding_about_the_attempt_before_stops_the_one_that_continued_from_it_once() -> None:
+def test_loss_anomaly_of_the_previous_attempt_stops_the_current_attempt_only_once() -> None:
     cluster = acting()
     cluster.end_ranks(cluster.job.members[0], -9)
     cluster.train(1)
@@ -147,20 +148,20 @@ def test_a_finding_about_the_attempt_before_stops_the_one_that_continued_from_it
 @pytest.mark.parametrize(
     "fields", [{"attempt": 7}, {"run_id": "another"}, {"active": False}], ids=["attempt", "run", "over"]
 )
-def test_anomalies_of_something_else_change_nothing(fields: dict[str, object]) -> None:
+def test_loss_anomaly_of_another_attempt_or_run_or_a_resolved_one_is_ignored(fields: dict[str, object]) -> None:
     cluster = acting()
     cluster.find("loss-anomaly", first_step=51, **fields)
     assert (cluster.job.phase, cluster.job.rollback) == (Phase.TRAIN, None)
 
 
-def test_an_anomaly_without_a_step_is_advice() -> None:
+def test_loss_anomaly_without_a_step_only_gives_advice() -> None:
     cluster = acting()
     cluster.find("loss-anomaly")
     assert cluster.job.phase is Phase.TRAIN
     assert "advise" in cluster.names
 
 
-def test_an_anomaly_that_comes_back_ends_the_job_although_each_attempt_gets_a_step_further() -> None:
+def test_repeated_loss_anomaly_ends_the_job_although_each_attempt_gets_one_step_further() -> None:
     cluster = acting(max_failures=2)
     for attempt in range(3):
         cluster.train(attempt)
@@ -170,7 +171,7 @@ def test_an_anomaly_that_comes_back_ends_the_job_although_each_attempt_gets_a_st
     assert len(reasons(cluster, "roll-back")) == 3
 
 
-def test_anomalies_in_new_steps_do_not_end_the_job() -> None:
+def test_loss_anomalies_in_later_steps_do_not_end_the_job() -> None:
     cluster = acting(max_failures=1)
     for attempt in range(4):
         cluster.train(attempt)

@@ -1,4 +1,4 @@
-"""What the driver decides, without processes."""
+"""Decisions of the driver, without processes."""
 
 import random
 from contextlib import suppress
@@ -9,10 +9,12 @@ import pytest
 from telemetry.errors import UsageError
 from tests.trainer.drive.cluster import Cluster
 from tests.trainer.drive.made_network import MadeNetwork
+from trainer.drive.failed_ranks import STOPPED_S
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
-from trainer.drive.records import Action, CheckReport, Measured, Request, Work, decode, encode
+from trainer.drive.records import Action, CheckReport, Measured, Request, Work
 from trainer.drive.rounds import CHECK_S
+from trainer.json_records import decode, encode
 
 NUM_STEPS = 100
 
@@ -25,7 +27,7 @@ def test_all_nodes_are_checked_before_the_first_attempt() -> None:
     assert cluster.names[-2:] == ["admit", "start"]
 
 
-def test_a_job_whose_ranks_all_end_in_order_is_done() -> None:
+def test_job_is_done_when_all_ranks_end_with_status_0() -> None:
     cluster = Cluster()
     cluster.train(0)
     for name in cluster.job.members:
@@ -47,7 +49,7 @@ def test_the_node_of_a_killed_rank_is_checked_and_the_job_continues() -> None:
     assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
 
 
-def test_the_error_of_a_rank_is_in_the_decision() -> None:
+def test_rank_failed_decision_contains_the_error_of_the_rank() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.end_ranks("node-2", 1)
@@ -59,8 +61,8 @@ def test_the_error_of_a_rank_is_in_the_decision() -> None:
     assert fault.reason == "rank 4 ended with status 1 (OSError: no such file) on node-2"
 
 
-def test_a_checkpoint_that_cannot_be_written_is_recorded_once_until_one_is_written_and_the_job_continues() -> None:
-    def say(problem: str) -> None:
+def test_failed_checkpoint_is_recorded_once_until_one_succeeds_and_the_job_continues() -> None:
+    def report_problem(problem: str) -> None:
         for name in ("node-1", "node-2"):
             node = cluster.nodes[name]
             node.report = replace(node.report, checkpoint_problem=problem)
@@ -70,7 +72,7 @@ def test_a_checkpoint_that_cannot_be_written_is_recorded_once_until_one_is_writt
     cluster = Cluster()
     cluster.train(0)
     for problem, count in (("the disk is full", 1), ("the disk is full, again", 1), ("", 1), ("it is full", 2)):
-        say(problem)
+        report_problem(problem)
         assert cluster.names.count("checkpoint-failed") == count
     assert cluster.job.attempt == 0
     found = [each for each in cluster.decisions if each.name == "checkpoint-failed"]
@@ -81,7 +83,7 @@ def test_a_checkpoint_that_cannot_be_written_is_recorded_once_until_one_is_writt
     assert cluster.job.reason == "all steps are done after attempt 0, but the last one is not saved: it is full"
 
 
-def test_a_spare_takes_the_place_of_a_suspect_that_passes_its_check() -> None:
+def test_spare_replaces_a_suspect_although_the_suspect_passes_its_check() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.end_ranks("node-2", -9)
@@ -90,7 +92,7 @@ def test_a_spare_takes_the_place_of_a_suspect_that_passes_its_check() -> None:
     assert cluster.state("node-2") is NodeState.READY
 
 
-def test_ranks_that_lost_their_peer_are_no_suspects() -> None:
+def test_nodes_of_ranks_that_lost_their_peer_are_not_suspected() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.end_ranks("node-0", 1, 1)
@@ -100,7 +102,7 @@ def test_ranks_that_lost_their_peer_are_no_suspects() -> None:
     assert [node.name for node in cluster.job.nodes.values() if node.num_faults] == ["node-3"]
 
 
-def test_of_ranks_that_raised_the_first_is_suspected() -> None:
+def test_node_whose_ranks_raised_first_is_suspected() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.end_ranks("node-0", 1, 1, at_s=5.0)
@@ -151,7 +153,7 @@ def test_a_node_whose_check_is_killed_is_not_blocked_and_used_last() -> None:
     ]
 
 
-def test_a_check_that_is_killed_does_not_hide_a_fault() -> None:
+def test_killed_check_does_not_hide_the_fault_that_another_check_found() -> None:
     wrong = Measured(check="gemm", subject="cpu", failed=True, detail="wrong data")
     killed = Measured(check="host-memory", subject="memory", failed=False, killed=True, detail="was killed by SIGKILL")
     cluster = Cluster()
@@ -163,7 +165,7 @@ def test_a_check_that_is_killed_does_not_hide_a_fault() -> None:
     assert cluster.job.nodes["node-1"].reason == "gemm cpu: wrong data"
 
 
-def test_without_a_checkpoint_to_continue_with_no_node_is_suspected() -> None:
+def test_no_node_is_suspected_when_no_usable_checkpoint_exists() -> None:
     cluster = Cluster(max_failures=2)
     cluster.train(0)
     cluster.end_ranks("node-0", 65, 65)
@@ -177,7 +179,7 @@ def test_without_a_checkpoint_to_continue_with_no_node_is_suspected() -> None:
     assert NodeState.SUSPECT not in {node.state for node in cluster.job.nodes.values()}
 
 
-def test_checks_that_finish_on_no_node_block_nobody() -> None:
+def test_no_node_is_blocked_when_the_check_finishes_on_no_node() -> None:
     cluster = Cluster()
     for node in cluster.nodes.values():
         node.gflops = 0.0
@@ -185,7 +187,7 @@ def test_checks_that_finish_on_no_node_block_nobody() -> None:
     assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
 
 
-def test_noise_on_all_nodes_blocks_nobody() -> None:
+def test_no_node_is_blocked_when_all_measurements_are_noisy() -> None:
     chance = random.Random(3)
     for _ in range(50):
         cluster = Cluster()
@@ -195,7 +197,7 @@ def test_noise_on_all_nodes_blocks_nobody() -> None:
         assert NodeState.BLOCKED not in {node.state for node in cluster.job.nodes.values()}
 
 
-def test_a_silent_node_is_replaced_and_may_come_back() -> None:
+def test_silent_node_is_replaced_and_becomes_ready_when_it_reports_again() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.nodes["node-1"].silent = True
@@ -211,7 +213,7 @@ def test_a_silent_node_is_replaced_and_may_come_back() -> None:
     assert cluster.job.phase is Phase.TRAIN
 
 
-def test_a_restarted_executor_has_no_ranks() -> None:
+def test_restart_of_an_executor_is_recorded_and_starts_a_new_attempt() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.nodes["node-3"].restart_executor()
@@ -262,14 +264,14 @@ def test_a_hang_restarts_the_job_and_its_host_is_checked() -> None:
 @pytest.mark.parametrize(
     "fields", [{"attempt": 7}, {"run_id": "another"}, {"active": False}], ids=["attempt", "run", "over"]
 )
-def test_findings_about_something_else_change_nothing(fields: dict[str, object]) -> None:
+def test_finding_of_another_attempt_or_run_or_a_resolved_one_is_ignored(fields: dict[str, object]) -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.find("hung-collective", "node-2", **fields)
     assert cluster.job.phase is Phase.TRAIN
 
 
-def test_a_straggler_is_advice_unless_the_policy_acts() -> None:
+def test_repeated_straggler_finding_gives_one_advice_by_default() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.find("compute-straggler", "node-2")
@@ -288,7 +290,7 @@ def test_a_straggler_is_replaced_after_a_checkpoint_if_the_policy_acts() -> None
     assert cluster.job.num_failures == 0
 
 
-def test_link_losses_are_tolerated_up_to_the_budget() -> None:
+def test_link_losses_are_tolerated_up_to_the_maximum() -> None:
     cluster = Cluster(max_flaps=2)
     cluster.train(0)
     for _ in range(2):
@@ -298,7 +300,7 @@ def test_link_losses_are_tolerated_up_to_the_budget() -> None:
     assert cluster.job.phase is Phase.SAVE
 
 
-def test_a_stall_without_a_finding_restarts_the_job_and_checks_every_node() -> None:
+def test_stall_without_a_finding_restarts_the_job() -> None:
     cluster = Cluster(stall_s=20.0)
     cluster.train(0)
     for name in cluster.job.members:
@@ -309,7 +311,7 @@ def test_a_stall_without_a_finding_restarts_the_job_and_checks_every_node() -> N
     cluster.train(1)
 
 
-def test_after_a_link_loss_a_stall_is_blamed_on_that_node() -> None:
+def test_stall_after_a_link_loss_is_blamed_on_the_node_of_the_link() -> None:
     cluster = Cluster(stall_s=20.0)
     cluster.train(0)
     cluster.find("nic-flap", "node-1")
@@ -319,6 +321,38 @@ def test_after_a_link_loss_a_stall_is_blamed_on_that_node() -> None:
     cluster.train(1)
     assert [node.name for node in cluster.job.nodes.values() if node.num_faults] == ["node-1"]
     assert "node-1" not in cluster.job.members
+
+
+def stop_some(cluster: Cluster, seconds: float, *ranks: int) -> None:
+    """The second member reports that a signal has stopped these ranks for this time."""
+    node = cluster.nodes[cluster.job.members[1]]
+    node.report = replace(node.report, stopped_s=dict.fromkeys(ranks, seconds))
+    cluster.turn()
+
+
+def test_node_of_a_rank_stopped_by_a_signal_is_suspected_without_a_finding() -> None:
+    cluster = Cluster()
+    cluster.train(0)
+    name = cluster.job.members[1]
+    stop_some(cluster, STOPPED_S - 1, 1)
+    assert cluster.job.phase is Phase.TRAIN
+    stop_some(cluster, STOPPED_S + 1, 1)
+    (decision,) = [decision for decision in cluster.decisions if decision.name == "rank-stopped"]
+    assert decision.reason == f"a signal, such as SIGSTOP, has stopped rank 1 on {name}"
+    cluster.train(1)
+    assert [node.name for node in cluster.job.nodes.values() if node.num_faults] == [name]
+
+
+def test_job_is_not_restarted_when_signals_stopped_all_ranks() -> None:
+    """An operator may pause a job this way."""
+    cluster = Cluster(num_nodes=2)
+    cluster.train(0)
+    for seconds in (1.0, STOPPED_S + 1):
+        for name in cluster.job.members:
+            node = cluster.nodes[name]
+            node.report = replace(node.report, stopped_s=dict.fromkeys(node.report.pids, seconds))
+        cluster.turn()
+    assert (cluster.job.phase, cluster.job.attempt) == (Phase.TRAIN, 0)
 
 
 def test_the_driver_gives_up_after_failures_without_progress() -> None:
@@ -374,7 +408,7 @@ def test_a_paused_job_continues_when_it_is_resumed() -> None:
     cluster.train(1)
 
 
-def test_the_end_saves_a_checkpoint_first() -> None:
+def test_end_request_saves_a_checkpoint_before_the_job_ends() -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.ask(Request(action=Action.END))
@@ -387,13 +421,13 @@ def test_the_end_saves_a_checkpoint_first() -> None:
     [
         (Request(action=Action.DRAIN, node="node-9"), "no node 'node-9'"),
         (Request(action=Action.DRAIN), "drain needs a node"),
-        (Request(action=Action.PAUSE, node="node-1"), "pause is about the whole job"),
+        (Request(action=Action.PAUSE, node="node-1"), "pause is for the whole job"),
         (Request(action=Action.RESUME), "the job is not paused"),
         (Request(action=Action.RESUME, node="node-1"), "node node-1 is active"),
     ],
     ids=str,
 )
-def test_a_request_that_does_not_fit_is_refused(request_: Request, message: str) -> None:
+def test_invalid_operator_request_is_rejected(request_: Request, message: str) -> None:
     cluster = Cluster()
     cluster.train(0)
     with pytest.raises(UsageError, match=message):
@@ -401,7 +435,7 @@ def test_a_request_that_does_not_fit_is_refused(request_: Request, message: str)
     assert cluster.job.phase is Phase.TRAIN
 
 
-def test_another_driver_takes_over_without_a_stop() -> None:
+def test_new_driver_takes_over_without_a_restart_of_the_job() -> None:
     cluster = Cluster()
     cluster.train(0)
     stored = encode(cluster.job)
@@ -414,7 +448,7 @@ def test_another_driver_takes_over_without_a_stop() -> None:
 
 
 @pytest.mark.parametrize(("num_steps", "phase"), [(NUM_STEPS, Phase.DONE), (NUM_STEPS + 1, Phase.TRAIN)])
-def test_a_job_that_is_done_continues_if_it_has_more_steps(num_steps: int, phase: Phase) -> None:
+def test_done_job_continues_only_when_more_steps_are_requested(num_steps: int, phase: Phase) -> None:
     cluster = Cluster()
     cluster.train(0)
     for name in cluster.job.members:
@@ -429,7 +463,7 @@ def test_a_job_that_is_done_continues_if_it_has_more_steps(num_steps: int, phase
 
 
 @pytest.mark.parametrize(("started_ns", "phase"), [(0, Phase.ENDED), (1, Phase.TRAIN)])
-def test_only_another_command_begins_a_job_again_that_was_ended(started_ns: int, phase: Phase) -> None:
+def test_ended_job_continues_only_after_a_new_command_starts(started_ns: int, phase: Phase) -> None:
     cluster = Cluster()
     cluster.train(0)
     cluster.ask(Request(action=Action.END))
@@ -444,7 +478,7 @@ def test_only_another_command_begins_a_job_again_that_was_ended(started_ns: int,
 
 
 @pytest.mark.parametrize("action", [Action.PAUSE, Action.END, Action.RESUME])
-def test_a_job_that_is_over_stays_over(action: Action) -> None:
+def test_requests_to_a_done_job_are_rejected(action: Action) -> None:
     cluster = Cluster()
     cluster.train(0)
     for name in cluster.job.members:
@@ -466,7 +500,7 @@ def test_a_job_that_ends_cannot_be_paused() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["no report for a while", "another executor"])
-def test_a_node_that_was_away_during_a_check_is_checked_again_and_not_blocked(restarted: bool) -> None:
+def test_node_that_was_lost_or_restarted_during_a_check_is_not_blocked(restarted: bool) -> None:
     cluster = Cluster(num_nodes=2, num_spares=0)
     slow, away = cluster.nodes["node-0"], cluster.nodes["node-1"]
     slow.hangs = away.hangs = True
@@ -489,7 +523,7 @@ def test_a_node_that_was_away_during_a_check_is_checked_again_and_not_blocked(re
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_events_never_train_on_a_blocked_node_nor_two_attempts_at_once(seed: int) -> None:
+def test_random_events_never_start_a_blocked_node_or_two_attempts_at_once(seed: int) -> None:
     chance = random.Random(seed)
     network = MadeNetwork() if seed % 2 else None
     cluster = Cluster(num_nodes=3, num_spares=2, network=network, max_failures=10**6, wait_nodes_s=10**6)

@@ -22,20 +22,20 @@ def order(cluster: Cluster, node: str) -> ReplicaOrder:
     return replica_order(cluster.job, node)
 
 
-def test_each_node_sends_to_the_next_by_position() -> None:
+def test_each_node_sends_replicas_to_the_next_node_by_position() -> None:
     cluster = made_cluster()
     cluster.train(0)
     first, second, third = cluster.job.members
     assert [order(cluster, name).neighbour for name in cluster.job.members] == list(map(keeper, (second, third, first)))
 
 
-def test_a_node_alone_has_no_neighbour() -> None:
+def test_single_node_has_no_replica_neighbour() -> None:
     cluster = made_cluster(num_nodes=1)
     cluster.train(0)
     assert order(cluster, cluster.job.members[0]).neighbour == ""
 
 
-def test_a_spare_has_no_neighbour_and_is_asked_for_parts() -> None:
+def test_spare_has_no_neighbour_and_its_order_lists_the_keepers_of_all_nodes() -> None:
     cluster = made_cluster()
     cluster.train(0)
     cluster.turn()
@@ -44,7 +44,7 @@ def test_a_spare_has_no_neighbour_and_is_asked_for_parts() -> None:
     assert set(order(cluster, spare).keepers) == set(map(keeper, cluster.nodes))
 
 
-def test_a_replaced_node_changes_the_ring() -> None:
+def test_spare_takes_the_neighbours_of_a_replaced_node_whose_keeper_stays_listed() -> None:
     cluster = made_cluster()
     cluster.train(0)
     first, second, third = cluster.job.members
@@ -57,7 +57,7 @@ def test_a_replaced_node_changes_the_ring() -> None:
     assert keeper(second) in order(cluster, first).keepers, "it was replaced, and still holds parts"
 
 
-def test_a_lost_node_is_not_asked() -> None:
+def test_keeper_of_a_lost_node_is_not_listed() -> None:
     cluster = made_cluster()
     cluster.train(0)
     lost = cluster.job.members[1]
@@ -66,7 +66,7 @@ def test_a_lost_node_is_not_asked() -> None:
     assert keeper(lost) not in order(cluster, cluster.job.members[0]).keepers
 
 
-def test_a_replaced_node_frees_its_memory_when_every_node_has_begun() -> None:
+def test_replaced_node_frees_its_memory_only_after_all_nodes_train_again() -> None:
     cluster = made_cluster()
     cluster.train(0)
     replaced = cluster.job.members[1]

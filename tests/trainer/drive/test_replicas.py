@@ -15,7 +15,7 @@ from trainer.drive.folder import JobFolder
 pytestmark = [pytest.mark.gloo, pytest.mark.long, pytest.mark.timeout(600)]
 EVERY, NUM_STEPS = 20, 34
 MOST_REPEATED = 4
-"""A replica begins when the one before is sent, which takes some of these short steps."""
+"""A replica starts after the previous one is sent, which takes some of these short steps."""
 
 
 def resumed(job: DrivenJob) -> list[str]:
@@ -24,7 +24,7 @@ def resumed(job: DrivenJob) -> list[str]:
     return [text for name, text in marks if name == "resumed"]
 
 
-def test_an_executor_is_killed_and_then_all_of_them(tmp_path: Path) -> None:
+def test_job_resumes_from_memory_after_one_killed_executor_and_from_storage_after_all(tmp_path: Path) -> None:
     """One node can be lost without a checkpoint in storage. If both are lost, storage is used."""
     out = tmp_path / "job"
     options = ("--replicas", "--checkpoint-every", str(EVERY), "--no-checks", "--steps", str(NUM_STEPS))

@@ -40,21 +40,21 @@ def client() -> Iterator[KeeperClient]:
         yield found
 
 
-def test_a_part_is_held_and_its_ranges_are_read(client: KeeperClient, files: MemoryFolder) -> None:
+def test_keeper_stores_a_part_and_returns_its_byte_ranges(client: KeeperClient, files: MemoryFolder) -> None:
     client.send(PART, files)
     assert client.parts() == [PART]
     assert client.read(PART, NAME, 1000, 300) == CONTENT[1000:1300]
     assert client.read_whole(PART, NAME) == CONTENT
 
 
-def test_a_range_that_is_not_held_is_an_error(client: KeeperClient, files: MemoryFolder) -> None:
+def test_reading_a_range_that_is_not_stored_raises_an_error(client: KeeperClient, files: MemoryFolder) -> None:
     client.send(PART, files)
     for part, name, begin in ((made_part(1), NAME, 0), (PART, "other", 0), (PART, NAME, len(CONTENT) - 5)):
         with pytest.raises(UnreadableError):
             client.read(part, name, begin, 10)
 
 
-def test_what_is_not_kept_is_dropped(client: KeeperClient, files: MemoryFolder) -> None:
+def test_keep_only_drops_the_parts_of_other_generations(client: KeeperClient, files: MemoryFolder) -> None:
     client.send(PART, files)
     client.keep_only(PART.generation)
     assert client.parts() == [PART]
@@ -62,7 +62,7 @@ def test_what_is_not_kept_is_dropped(client: KeeperClient, files: MemoryFolder) 
     assert client.parts() == []
 
 
-def test_a_request_without_the_token_is_refused(client: KeeperClient, files: MemoryFolder) -> None:
+def test_request_with_a_wrong_token_is_rejected(client: KeeperClient, files: MemoryFolder) -> None:
     with KeeperClient(client.address, "other" * 10) as stranger:
         for act in (stranger.parts, lambda: stranger.send(PART, files), lambda: stranger.keep_only(None)):
             with pytest.raises(UnreadableError, match="401"):
@@ -71,14 +71,14 @@ def test_a_request_without_the_token_is_refused(client: KeeperClient, files: Mem
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 100, header_of(PART), header_of(PART) + CONTENT[:-1]])
-def test_a_body_that_is_no_whole_part_is_refused(client: KeeperClient, body: bytes) -> None:
+def test_body_that_is_not_a_complete_part_is_rejected(client: KeeperClient, body: bytes) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = httpx.post(f"{client.address}/v1/parts", content=body, headers=headers, trust_env=False, verify=False)
     assert answer.status_code == 400
     assert client.parts() == []
 
 
-def test_the_memory_that_a_cgroup_leaves_is_the_limit(files: MemoryFolder) -> None:
+def test_part_is_rejected_when_too_little_memory_is_free(files: MemoryFolder) -> None:
     def memory() -> Memory:
         return Memory(total_bytes=GIB, free_bytes=GIB // 10 + PART.size_bytes // 2)
 
@@ -93,7 +93,7 @@ def test_the_memory_that_a_cgroup_leaves_is_the_limit(files: MemoryFolder) -> No
     assert store.parts() == []
 
 
-def test_a_keeper_is_restarted_at_its_address_and_forgets(files: MemoryFolder) -> None:
+def test_restarted_keeper_has_the_same_address_and_no_parts(files: MemoryFolder) -> None:
     keeper = KeeperProcess("")
     try:
         with KeeperClient(keeper.url, TOKEN) as client:
@@ -107,7 +107,7 @@ def test_a_keeper_is_restarted_at_its_address_and_forgets(files: MemoryFolder) -
         keeper.end()
 
 
-def test_a_keeper_that_cannot_start_does_not_end_its_executor(
+def test_keeper_that_cannot_start_is_reported_and_raises_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -119,19 +119,20 @@ def test_a_keeper_that_cannot_start_does_not_end_its_executor(
     assert "the keeper of replicas cannot start" in capsys.readouterr().err
 
 
-def test_a_keeper_ends_with_its_executor_and_leaves_nothing(tmp_path: Path) -> None:
-    """The executor is killed with SIGKILL."""
+def test_keeper_ends_and_frees_its_memory_when_its_executor_is_killed(tmp_path: Path) -> None:
     before = set(os.listdir("/dev/shm"))
     ready = tmp_path / "pid"
     child = os.fork()
     if not child:
-        keeper = KeeperProcess("")
-        keeper.look_after(TOKEN)
-        assert keeper._process is not None
-        ready.with_suffix(".new").write_text(str(keeper._process.pid))
-        ready.with_suffix(".new").rename(ready)
-        signal.pause()
-        os._exit(0)
+        try:
+            keeper = KeeperProcess("")
+            keeper.look_after(TOKEN)
+            assert keeper._process is not None
+            ready.with_suffix(".new").write_text(str(keeper._process.pid))
+            ready.with_suffix(".new").rename(ready)
+            signal.pause()
+        finally:
+            os._exit(1)
     until(ready.exists, what="the keeper")
     pid = int(ready.read_text())
     born = birth_of(pid)

@@ -37,20 +37,20 @@ def memory(tmp_path: Path, own: str, **groups: Files) -> Memory:
     return usable_memory(mount, own_path)
 
 
-def of(limit: int, used: int) -> Memory:
+def memory_of(limit: int, used: int) -> Memory:
     return Memory(total_bytes=limit, free_bytes=limit - used)
 
 
-def test_the_limit_of_version_2_counts_and_cached_files_are_free(tmp_path: Path) -> None:
+def test_cgroup_v2_limit_is_used_and_cached_files_count_as_free(tmp_path: Path) -> None:
     found = memory(tmp_path, V2, kubepods_pod7_main=v2(str(8 * MIB), 5 * MIB, cached=MIB))
-    assert found == of(8 * MIB, 4 * MIB)
+    assert found == memory_of(8 * MIB, 4 * MIB)
 
 
-def test_the_limit_of_version_1_counts_and_cached_files_are_free(tmp_path: Path) -> None:
-    assert memory(tmp_path, V1, memory_docker_4f1c=v1(str(8 * MIB), 5 * MIB, cached=MIB)) == of(8 * MIB, 4 * MIB)
+def test_cgroup_v1_limit_is_used_and_cached_files_count_as_free(tmp_path: Path) -> None:
+    assert memory(tmp_path, V1, memory_docker_4f1c=v1(str(8 * MIB), 5 * MIB, cached=MIB)) == memory_of(8 * MIB, 4 * MIB)
 
 
-def test_a_parent_can_limit_more_than_the_own_cgroup(tmp_path: Path) -> None:
+def test_lower_limit_of_a_parent_cgroup_is_used(tmp_path: Path) -> None:
     found = memory(
         tmp_path,
         V2,
@@ -61,8 +61,8 @@ def test_a_parent_can_limit_more_than_the_own_cgroup(tmp_path: Path) -> None:
     assert found == Memory(total_bytes=8 * MIB, free_bytes=8 * MIB)
 
 
-def test_a_limit_that_slows_the_process_counts(tmp_path: Path) -> None:
-    assert memory(tmp_path, V2, kubepods=v2(str(8 * MIB), MIB, high=str(4 * MIB))) == of(4 * MIB, MIB)
+def test_memory_high_limit_is_used(tmp_path: Path) -> None:
+    assert memory(tmp_path, V2, kubepods=v2(str(8 * MIB), MIB, high=str(4 * MIB))) == memory_of(4 * MIB, MIB)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,10 @@ def test_a_limit_that_slows_the_process_counts(tmp_path: Path) -> None:
     [(V2, {"root": v2(str(8 * MIB), MIB)}), (V1, {"memory": v1(str(8 * MIB), MIB)})],
     ids=["version 2", "version 1"],
 )
-def test_in_a_container_the_mount_is_the_own_cgroup(tmp_path: Path, own: str, groups: Mapping[str, Files]) -> None:
-    assert memory(tmp_path, own, **groups) == of(8 * MIB, MIB)
+def test_limit_at_the_cgroup_mount_is_used_inside_a_container(
+    tmp_path: Path, own: str, groups: Mapping[str, Files]
+) -> None:
+    assert memory(tmp_path, own, **groups) == memory_of(8 * MIB, MIB)
 
 
 @pytest.mark.parametrize(
@@ -85,5 +87,7 @@ def test_in_a_container_the_mount_is_the_own_cgroup(tmp_path: Path, own: str, gr
     ],
     ids=["no cgroups", "garbage", "no limit, version 2", "use is not known", "no limit, version 1"],
 )
-def test_without_a_limit_the_memory_of_the_node_counts(tmp_path: Path, own: str, groups: Mapping[str, Files]) -> None:
+def test_memory_of_the_node_is_used_when_no_cgroup_limit_is_known(
+    tmp_path: Path, own: str, groups: Mapping[str, Files]
+) -> None:
     assert memory(tmp_path, own, **groups).total_bytes == psutil.virtual_memory().total

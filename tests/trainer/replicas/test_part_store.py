@@ -1,4 +1,4 @@
-"""What a node holds: two generations, only whole parts, and never all of its memory."""
+"""A node keeps two generations and only complete parts, and never fills all of its memory."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def steps(store: PartStore) -> list[tuple[int, int]]:
     return sorted((part.about.attempt, part.about.step) for part in store.parts())
 
 
-def test_a_new_generation_leaves_the_one_before() -> None:
+def test_store_keeps_the_newest_two_generations() -> None:
     store = PartStore()
     for step in (5, 6, 7):
         hold(store, made_part(0, step=step))
@@ -19,7 +19,7 @@ def test_a_new_generation_leaves_the_one_before() -> None:
     assert steps(store) == [(0, 6), (0, 6), (0, 7), (0, 7)]
 
 
-def test_room_is_made_before_the_first_byte_arrives() -> None:
+def test_store_drops_the_oldest_generation_before_a_new_part_arrives() -> None:
     store = PartStore()
     for step in (5, 6):
         hold(store, made_part(0, step=step))
@@ -27,7 +27,7 @@ def test_room_is_made_before_the_first_byte_arrives() -> None:
     assert steps(store) == [(0, 6)]
 
 
-def test_the_generation_of_the_attempt_before_stays_until_the_next_one_is_complete() -> None:
+def test_generation_of_the_previous_attempt_is_kept_while_the_new_one_is_incomplete() -> None:
     store = PartStore()
     hold(store, made_part(0, step=6))
     hold(store, made_part(0, step=7, attempt=1, writer_id="aa"))
@@ -43,9 +43,9 @@ def test_an_earlier_attempt_cannot_replace_a_later_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(b"sha", "cut off"), (b"shard and more", "more bytes"), (b"SHARD", "damaged")]
+    ("content", "reason"), [(b"sha", "incomplete"), (b"shard and more", "more bytes"), (b"SHARD", "damaged")]
 )
-def test_a_torn_or_damaged_part_is_not_held(content: bytes, reason: str) -> None:
+def test_torn_or_damaged_part_is_rejected(content: bytes, reason: str) -> None:
     store = PartStore()
     with pytest.raises(RefusedError, match=reason):
         hold(store, made_part(0), content)
@@ -60,7 +60,7 @@ def test_a_part_that_leaves_too_little_memory_is_refused() -> None:
     assert store.begin(part, total_bytes=GIB, free_bytes=GIB // 10 + part.size_bytes + 1)
 
 
-def test_what_an_older_generation_frees_counts_as_free() -> None:
+def test_memory_of_a_generation_that_will_be_dropped_counts_as_free() -> None:
     store, large = PartStore(), b"x" * 1000
     for step in (5, 6):
         hold(store, made_part(0, large, step=step), large)
@@ -76,14 +76,14 @@ def test_parts_that_arrive_at_the_same_time_share_the_free_memory() -> None:
     assert store.begin(made_part(1, large[:300]), total_bytes=1000, free_bytes=500)
 
 
-def test_a_part_that_was_broken_off_takes_no_memory() -> None:
+def test_memory_of_an_interrupted_part_is_free_again() -> None:
     store, large = PartStore(), b"x" * 600
-    broken_off = store.begin(made_part(0, large), total_bytes=1000, free_bytes=1000)
-    del broken_off
+    interrupted = store.begin(made_part(0, large), total_bytes=1000, free_bytes=1000)
+    del interrupted
     assert store.begin(made_part(1, large), total_bytes=1000, free_bytes=1000)
 
 
-def test_a_file_is_read_from_its_own_generation() -> None:
+def test_file_is_found_only_by_its_generation_rank_and_name() -> None:
     store, part = PartStore(), made_part(0)
     hold(store, part)
     assert bytes(store.read(part.generation, 0, "__0_0.distcp") or b"") == b"shard"

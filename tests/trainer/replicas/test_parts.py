@@ -7,7 +7,8 @@ import pytest
 
 from telemetry.errors import UsageError
 from tests.trainer.replicas.made_parts import RUN, made_part
-from trainer.drive.records import Rollback, encode
+from trainer.drive.records import Rollback
+from trainer.json_records import encode
 from trainer.replicas.parts import Part, header_of, newest_complete, read_header
 
 A, B, C = "http://a", "http://b", "http://c"
@@ -20,16 +21,16 @@ def chosen(**held: list[Part]) -> tuple[int, dict[int, tuple[str, ...]]] | None:
     return None if found is None else (found.about.step, dict(found.sources))
 
 
-def test_the_newest_complete_step_is_used() -> None:
+def test_newest_complete_replica_is_used() -> None:
     older, newer = [made_part(0), made_part(1)], [made_part(0, step=6), made_part(1, step=6)]
     assert chosen(a=older, b=newer) == (6, {0: (B,), 1: (B,)})
 
 
-def test_the_parts_of_one_step_may_be_on_several_nodes() -> None:
+def test_replica_is_used_when_its_parts_are_on_several_nodes() -> None:
     assert chosen(a=[made_part(0)], b=[made_part(0), made_part(1)]) == (5, {0: (A, B), 1: (B,)})
 
 
-def test_a_step_that_lacks_a_part_is_not_used() -> None:
+def test_replica_with_a_missing_part_is_not_used() -> None:
     complete = [made_part(0), made_part(1)]
     assert chosen(a=complete, b=[made_part(0, step=6)]) == (5, {0: (A,), 1: (A,)})
     assert chosen(a=[made_part(0, step=6)], b=[made_part(1, step=5)]) is None
@@ -41,14 +42,14 @@ def test_parts_of_two_attempts_are_not_mixed() -> None:
     assert chosen(a=[made_part(0, writer_id="aa")], b=[made_part(1, writer_id="bb")]) is None
 
 
-def test_a_later_attempt_is_used_before_a_higher_step() -> None:
+def test_replica_of_a_later_attempt_is_preferred_to_a_higher_step() -> None:
     """The earlier attempt can be one that was left behind by a rollback."""
     earlier = [made_part(rank, step=9, attempt=0) for rank in range(2)]
     later = [made_part(rank, step=6, attempt=1) for rank in range(2)]
     assert chosen(a=[*earlier, *later]) == (6, {0: (A,), 1: (A,)})
 
 
-def test_a_replica_of_a_step_that_went_wrong_is_not_used() -> None:
+def test_replica_of_a_rolled_back_step_is_not_used() -> None:
     held = {A: [made_part(rank, step=step) for rank in range(2) for step in (5, 6)]}
     held[B] = [made_part(rank, step=7, attempt=3) for rank in range(2)]
 
@@ -62,14 +63,14 @@ def test_a_replica_of_a_step_that_went_wrong_is_not_used() -> None:
     assert step(attempt=3, before_step=5) is None
 
 
-def test_another_grid_another_run_and_another_format_are_not_used() -> None:
+def test_replica_of_another_grid_run_or_format_is_not_used() -> None:
     assert chosen(a=[made_part(rank, world_size=4) for rank in range(4)]) is None
     assert chosen(a=[made_part(rank, run_id="other") for rank in range(2)]) is None
     other = [made_part(rank) for rank in range(2)]
     assert chosen(a=[replace(part, about=replace(part.about, format=1)) for part in other]) is None
 
 
-def test_random_losses_never_mix_steps() -> None:
+def test_newest_complete_step_is_used_when_random_parts_are_missing() -> None:
     draws = random.Random(0)
     for _ in range(500):
         held = {
@@ -90,7 +91,7 @@ def test_a_header_is_read_back() -> None:
     assert read_header(header_of(part)[8:]) == part
 
 
-def test_a_header_that_is_no_part_is_refused() -> None:
+def test_invalid_header_is_rejected() -> None:
     part = made_part(1)
     wrong = [
         replace(part, rank=2),

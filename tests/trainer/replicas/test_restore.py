@@ -96,19 +96,19 @@ def training(tmp_path: Path) -> Iterator[Training]:
         yield Training(root=root, places=places, own=own, neighbour=neighbour)
 
 
-def test_the_newest_step_comes_from_memory(training: Training) -> None:
+def test_newest_step_is_restored_from_memory(training: Training) -> None:
     training.run(stored=STORED, sent=SENT)
     assert training.resumed() == (SENT, True, {float(SENT)})
 
 
 @pytest.mark.parametrize("lost", ["own", "neighbour"])
-def test_either_of_two_nodes_is_enough(training: Training, lost: str) -> None:
+def test_replica_is_restored_when_only_one_of_two_nodes_holds_it(training: Training, lost: str) -> None:
     training.run(stored=STORED, sent=SENT)
     getattr(training, lost).keep_only([])
     assert training.resumed() == (SENT, True, {float(SENT)})
 
 
-def test_without_parts_storage_is_used(training: Training) -> None:
+def test_checkpoint_in_storage_is_used_when_no_node_holds_parts(training: Training) -> None:
     training.run(stored=STORED, sent=SENT)
     training.own.keep_only([])
     training.neighbour.keep_only([])
@@ -116,7 +116,9 @@ def test_without_parts_storage_is_used(training: Training) -> None:
 
 
 @pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
-def test_damaged_parts_are_not_used(training: Training, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_in_storage_is_used_when_all_copies_are_damaged(
+    training: Training, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     training.run(stored=STORED, sent=SENT)
     damage(training.own, name)
     damage(training.neighbour, name)
@@ -126,13 +128,15 @@ def test_damaged_parts_are_not_used(training: Training, name: str, capfd: pytest
 
 @pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
 @pytest.mark.parametrize("damaged", ["own", "neighbour"])
-def test_a_damaged_part_is_read_from_the_node_that_holds_it_whole(training: Training, name: str, damaged: str) -> None:
+def test_damaged_part_is_read_from_the_node_with_an_intact_copy(training: Training, name: str, damaged: str) -> None:
     training.run(stored=STORED, sent=SENT)
     damage(getattr(training, damaged), name)
     assert training.resumed() == (SENT, True, {float(SENT)})
 
 
-def test_each_tensor_may_come_from_another_node(training: Training, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tensors_are_read_from_different_nodes_when_both_copies_are_damaged(
+    training: Training, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Both copies of the shard are damaged, in different tensors."""
     training.run(stored=STORED, sent=SENT)
     damage(training.own, r".*\.distcp", at=0.1)
@@ -143,7 +147,7 @@ def test_each_tensor_may_come_from_another_node(training: Training, capfd: pytes
     )
 
 
-def test_a_state_that_was_read_in_part_is_never_trained(training: Training) -> None:
+def test_partly_restored_state_without_a_checkpoint_in_storage_raises_an_error(training: Training) -> None:
     state = make_state()
     tensors = state.tensors()
     fill(tensors, SENT)
@@ -155,18 +159,20 @@ def test_a_state_that_was_read_in_part_is_never_trained(training: Training) -> N
     assert restore_replica(training.root, RUN, training.places, make_state(), CONFIG) is None
 
 
-def test_a_newer_checkpoint_in_storage_is_used(training: Training) -> None:
+def test_checkpoint_in_storage_is_used_when_it_is_newer_than_the_replica(training: Training) -> None:
     training.run(stored=SENT, sent=STORED)
     assert training.resumed() == (SENT, False, {float(SENT)})
 
 
-def test_a_replica_that_is_not_used_is_dropped(training: Training) -> None:
+def test_unused_replica_is_dropped(training: Training) -> None:
     training.run(stored=SENT, sent=STORED)
     training.resumed()
     assert training.own.parts() == training.neighbour.parts() == []
 
 
-def test_a_neighbour_that_does_not_answer_costs_one_line(training: Training, capfd: pytest.CaptureFixture[str]) -> None:
+def test_neighbour_that_does_not_answer_is_reported_once_and_the_own_replica_is_used(
+    training: Training, capfd: pytest.CaptureFixture[str]
+) -> None:
     closed = "http://127.0.0.1:1"
     training.places = ReplicaPlaces(
         own=training.places.own, neighbour=closed, keepers=(training.places.own, closed), token=TOKEN

@@ -1,4 +1,4 @@
-"""What an hour of a GPU costs."""
+"""The price of a GPU hour."""
 
 import pytest
 
@@ -16,12 +16,12 @@ def test_a_price_is_a_number_and_a_currency(text: str, hours: float, told: str) 
     assert price.of(hours) == told
 
 
-def test_no_price_is_none() -> None:
+def test_missing_or_blank_price_is_none() -> None:
     assert price_from_environment({}) is None
     assert price_from_environment({VARIABLE: " "}) is None
 
 
 @pytest.mark.parametrize("text", ["EUR 2", "-1", "nan", "inf", "2,10 EUR", "1 a currency that never ends"])
-def test_what_is_no_price_is_refused(text: str) -> None:
+def test_invalid_price_raises_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match=VARIABLE):
         price_from_environment({VARIABLE: text})

@@ -36,18 +36,18 @@ def client(server: FastAPI) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_the_servers_own_routes_stay(client: httpx.Client) -> None:
+def test_routes_of_the_server_stay_available_beside_the_dashboard(client: httpx.Client) -> None:
     assert client.get("/healthz").json() == {"ok": True}
     assert "rankscope" in client.get("/").text
     assert client.get("/v1/nothing").status_code == 404
     assert client.get("/_dash-layout").json()["type"] == "MantineProvider"
 
 
-def test_the_page_asks_nobody_else(client: httpx.Client) -> None:
+def test_the_page_contacts_no_other_server(client: httpx.Client) -> None:
     assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(?:https?:)?//", client.get("/").text)
 
 
-def test_a_browser_keeps_what_has_not_changed_and_is_sent_little(client: httpx.Client) -> None:
+def test_assets_are_immutable_and_answers_are_compressed(client: httpx.Client) -> None:
     index = client.get("/")
     script, style = re.findall(r"(?:src|href)=\"(/own-assets/[^\"]+)\"", index.text)[::-1]
     for address, files in ((script, "*.js"), (style, "*.css")):
@@ -59,7 +59,7 @@ def test_a_browser_keeps_what_has_not_changed_and_is_sent_little(client: httpx.C
     assert client.get("/_dash-layout").headers["content-encoding"] == "gzip"
 
 
-def test_plotly_is_loaded_ahead_where_a_figure_is_to_be_drawn(client: httpx.Client) -> None:
+def test_plotly_is_preloaded_only_on_pages_with_figures(client: httpx.Client) -> None:
     said = client.get("/?view=heatmap&run=made").headers["link"]
     address = said.partition("<")[2].partition(">")[0]
     assert said.endswith("rel=preload; as=script")
@@ -67,7 +67,7 @@ def test_plotly_is_loaded_ahead_where_a_figure_is_to_be_drawn(client: httpx.Clie
     assert "link" not in client.get("/?view=runs").headers
 
 
-def test_the_questions_of_a_page_are_asked_as_soon_as_its_address_is(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_queries_of_a_page_start_when_its_address_is_requested(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader, server = Counting(StoreReader(store)), FastAPI()
     mount_dashboard(server, reader)
     with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
@@ -76,7 +76,7 @@ def test_the_questions_of_a_page_are_asked_as_soon_as_its_address_is(store: Embe
         until(lambda: reader.asked["StageTotals"] == 1, what="the sums of the heat map")
 
 
-def test_no_agent_protocol_is_served_even_when_the_environment_asks(
+def test_mcp_endpoint_of_dash_is_not_served_even_if_the_environment_enables_it(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DASH_MCP_ENABLED", "true")
@@ -86,7 +86,7 @@ def test_no_agent_protocol_is_served_even_when_the_environment_asks(
         assert httpx.post(f"{address}_mcp", json={}, verify=False).status_code == 404
 
 
-def test_behind_a_token_nothing_is_served_without_it(server: FastAPI) -> None:
+def test_dashboard_behind_a_token_rejects_requests_without_it(server: FastAPI) -> None:
     server.add_middleware(TokenGate, tokens=Tokens(full="secret"))
     with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
         assert client.get("/").status_code == 401

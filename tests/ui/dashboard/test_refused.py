@@ -1,4 +1,4 @@
-"""Questions that make no sense, and errors of our own: who is told, and what is written down."""
+"""Invalid requests, and errors in our code: the answer, and the log entry."""
 
 import logging
 
@@ -21,7 +21,7 @@ from ui.dashboard.view_state import View, ViewState
 @pytest.mark.parametrize(
     "body", [b"", b"garbage", b"[]", b"{}", b"1", b'{"output": 3}', b'{"output": "x.y", "inputs": []}', b"\xff" * 99]
 )
-def test_a_question_that_makes_no_sense_is_refused_and_written_down(
+def test_invalid_callback_request_returns_status_400_and_is_logged(
     store: EmbeddedStore, run: SyntheticRun, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = FastAPI()
@@ -34,7 +34,7 @@ def test_a_question_that_makes_no_sense_is_refused_and_written_down(
     assert [one.levelno for one in caplog.records if one.name == "ui.dashboard.app"] == [logging.WARNING]
 
 
-def test_an_error_within_a_callback_is_written_down_with_its_traceback(
+def test_error_in_a_callback_is_logged_with_its_traceback(
     store: EmbeddedStore, run: SyntheticRun, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def freshness(*_: object) -> None:
@@ -53,7 +53,7 @@ def test_an_error_within_a_callback_is_written_down_with_its_traceback(
     assert [type(one.exc_info[1]) for one in written if one.exc_info] == [ZeroDivisionError]
 
 
-def test_a_page_that_cannot_be_drawn_says_so_and_recovers(
+def test_page_that_cannot_be_drawn_shows_an_error_and_recovers(
     reads: Reads, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = ViewState(view=View.OVERVIEW, run="made")

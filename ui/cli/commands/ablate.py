@@ -30,7 +30,7 @@ TechniquesOption = Annotated[
     ),
 ]
 StepsOption = Annotated[int, typer.Option(min=4, help="Steps of each training. The first quarter is not measured.")]
-RoundsOption = Annotated[int, typer.Option(min=1, help="Trainings of each row. The rows take turns.")]
+RoundsOption = Annotated[int, typer.Option(min=1, help="Number of rounds. Each round trains every row once.")]
 NameOption = Annotated[str | None, typer.Option(help="Name of the ablation. Default: ablate-TIME.", show_default=False)]
 OutOption = Annotated[
     Path | None,

@@ -9,7 +9,7 @@ from ui.cli.commands.command import command
 from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption, finite
 
 AArgument = Annotated[str, typer.Argument(help="The reference: RUN, RUN/ATTEMPT, RUN/steps=100-199 or RUN/ranks=0-7.")]
-BArgument = Annotated[str, typer.Argument(help="What is compared with it, in the same form.")]
+BArgument = Annotated[str, typer.Argument(help="The side to compare with A, in the same form.")]
 LeastOption = Annotated[
     float,
     typer.Option(
@@ -18,16 +18,17 @@ LeastOption = Annotated[
         min=0.0,
         max=100.0,
         callback=finite,
-        help="Smaller changes are no difference, even if they are certain.",
+        help="Smaller changes are not reported as a difference, even if they are significant.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareOptions:
-    """Compare two runs, attempts, step ranges or sets of ranks: is B slower than A. Exit status 1 if it is.
+    """Compare two runs, attempts, step ranges or sets of ranks, and print whether B is slower than A.
 
-    Prints by how much, in which stages, and on which ranks. A change within the noise is no difference.
+    The output shows by how much, in which stages, and on which ranks. A change within the noise is not reported. Exit
+    status 1 if B is slower.
     """
 
     a: AArgument

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.commands.command import DEFAULT, DefaultCommand, RunByDefault, add_command
+from ui.cli.commands.command import DEFAULT, DefaultCommand, Needs, RunByDefault, add_command
 from ui.cli.commands.shared import (
     DEFAULT_STORE,
     AttemptOption,
@@ -22,11 +22,13 @@ from ui.cli.commands.shared import (
 
 HangSpoolOption = Annotated[
     Path | None,
-    typer.Option(help="Read the rank files here, of a running or an ended job. Needs no store.", show_default=False),
+    typer.Option(
+        help="Read the rank files in this folder, of a running or ended job. Needs no store.", show_default=False
+    ),
 ]
 DumpsOption = Annotated[
     Path | None,
-    typer.Option(help="Read PyTorch flight-recorder dumps here, of any job, with any file names.", show_default=False),
+    typer.Option(help="Read the PyTorch flight-recorder dumps in this folder, of any job.", show_default=False),
 ]
 LogsOption = Annotated[
     list[str] | None,
@@ -54,7 +56,9 @@ StacksOption = Annotated[
 ]
 InspectorOption = Annotated[
     Path | None,
-    typer.Option(help="Read files of NCCL Inspector here (JSON lines).", metavar="DIR", show_default=False),
+    typer.Option(
+        help="Read the files of NCCL Inspector in this folder (JSON lines).", metavar="DIR", show_default=False
+    ),
 ]
 WorldSizeOption = Annotated[
     int | None,
@@ -64,6 +68,7 @@ WorldSizeOption = Annotated[
         metavar="N",
         show_default=False,
     ),
+    Needs(("dumps", "logs", "stacks")),
 ]
 RunOrFiles = Annotated[
     list[str] | None,

@@ -51,7 +51,7 @@ QuickOption = Annotated[
 SecondsOption = Annotated[
     float,
     typer.Option(
-        help="Time limit of a check or a round, in seconds. At the limit it is killed and fails. At least 5.",
+        help="Time limit of a check or a round, in seconds, at least 5. A check that takes longer is killed and fails.",
         callback=finite,
     ),
     Needs(("node", "pairs")),
@@ -59,7 +59,7 @@ SecondsOption = Annotated[
 PatienceOption = Annotated[
     float,
     typer.Option(help="Seconds to wait for the other nodes.", min=1.0, callback=finite),
-    Needs(("node", "pairs")),
+    Needs(("rdzv_endpoint",)),
 ]
 InterfaceOption = Annotated[
     str | None,

@@ -35,7 +35,7 @@ CollectorOption = Annotated[
     str | None,
     typer.Option(
         envvar="RANKSCOPE_COLLECTOR",
-        help="Address of a collector, http://HOST:PORT. Default: one is started, with dashboard and alerts.",
+        help="Address of a collector, http://HOST:PORT. Default: start a collector with dashboard and alerts.",
         callback=collector_address,
         show_default=False,
     ),
@@ -91,13 +91,16 @@ AddressOption = Annotated[
 OwnNameArgument = Annotated[str, typer.Argument(help="Name of this node. Default: the host name.", show_default=False)]
 NodeArgument = Annotated[str, typer.Argument(help="Name of the node, as in `rankscope drive status`.")]
 OptionalNodeArgument = Annotated[
-    str, typer.Argument(help="Blocked or drained node to admit again. Default: the paused job.", show_default=False)
+    str,
+    typer.Argument(
+        help="Blocked or drained node to admit again. Without it, the paused job continues.", show_default=False
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveOptions:
-    """Train a model on several nodes of this machine, and survive their failures.
+    """Train a model on several nodes, and continue after a node fails. By default, nodes are processes of this machine.
 
     A node that fails is checked. If it is faulty, a spare node replaces it. Training continues from the newest
     checkpoint. The same command continues a job that was interrupted.
@@ -183,7 +186,7 @@ class ResumeOptions:
 
 
 drive_app = typer.Typer(
-    cls=RunByDefault, help="Train a model on several nodes, and survive their failures.", no_args_is_help=False
+    cls=RunByDefault, help="Train a model on several nodes, and continue after a node fails.", no_args_is_help=False
 )
 add_command(drive_app, DEFAULT, DriveOptions, "ui.cli.drive:drive", cls=DefaultCommand)
 add_command(drive_app, "node", NodeOptions, "ui.cli.drive:node")

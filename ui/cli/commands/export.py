@@ -89,9 +89,14 @@ FolderOption = Annotated[
         show_default=False,
     ),
 ]
-ProjectOption = Annotated[str, typer.Option(help="Project in the tracker; with MLflow the experiment.")]
+ProjectOption = Annotated[
+    str, typer.Option(help="Name of the project in the tracker. In MLflow this is the experiment.")
+]
 FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Also export what a live run records later, until it ends. Ctrl-C ends it.")
+    bool,
+    typer.Option(
+        "--follow", help="Continue to export new records of a live run until it ends. Ctrl-C ends the export."
+    ),
 ]
 EveryOption = Annotated[
     float,

@@ -8,7 +8,7 @@ from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, RunArgument, Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodputOptions:
-    """Print where the wall time of a run went, over all of its attempts, and what each incident cost."""
+    """Print how a run used its wall time over all attempts, and the cost of each incident."""
 
     run: RunArgument = None
     store: StoreOption = DEFAULT_STORE

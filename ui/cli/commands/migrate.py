@@ -19,6 +19,16 @@ RetentionOption = Annotated[
         show_default=False,
     ),
 ]
+FindingsOption = Annotated[
+    int | None,
+    typer.Option(
+        envvar="RANKSCOPE_FINDINGS_DAYS",
+        min=0,
+        max=36_500,
+        help="Days to keep the findings log. 0: forever. Default: no change; a new store keeps it for 365 days.",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +38,7 @@ class MigrateOptions:
     store: OwnStoreOption = "embedded:rankscope-store"
     dry_run: DryRunOption = False
     retention_days: RetentionOption = None
+    findings_days: FindingsOption = None
 
 
 migrate = command(MigrateOptions, "ui.cli.migrate:migrate")

@@ -25,7 +25,7 @@ SecondsOption = Annotated[
     typer.Option(
         min=1,
         max=MAX_SECONDS,
-        help="Seconds until a rank must begin a step, and again until its profiled steps must end.",
+        help="Time limit in seconds: first for the start of a step, then again for the end of the profiled steps.",
     ),
 ]
 OutOption = Annotated[

@@ -29,7 +29,9 @@ RunArgument = Annotated[str | None, typer.Argument(help=NEWEST_RUN, show_default
 AttemptOption = Annotated[int | None, typer.Option(help="Attempt. Default: the newest one.", show_default=False)]
 FirstStepOption = Annotated[int | None, typer.Option(help="First step to read.", min=0, show_default=False)]
 LastStepOption = Annotated[int | None, typer.Option(help="Last step to read.", min=0, show_default=False)]
-SpoolOption = Annotated[Path | None, typer.Option(help="Read rank files here instead of a store.", show_default=False)]
+SpoolOption = Annotated[
+    Path | None, typer.Option(help="Read the rank files in this folder instead of a store.", show_default=False)
+]
 HostOption = Annotated[
     str,
     typer.Option(

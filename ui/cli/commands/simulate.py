@@ -42,7 +42,9 @@ ExposedOption = Annotated[
 ]
 ExpertsOption = Annotated[
     bool,
-    typer.Option("--experts", help="Send tokens to experts along the axis ep of --mesh in each forward and backward."),
+    typer.Option(
+        "--experts", help="Send tokens to experts along the axis ep of --mesh in each forward and backward pass."
+    ),
 ]
 RolesOption = Annotated[
     str,
@@ -88,7 +90,7 @@ TruthOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions:
-    """Simulate a run and store it like a recorded one. The ground truth of its faults is not stored."""
+    """Simulate a run and store it like a recorded run. The ground truth of its faults is not stored."""
 
     dp: DataParallelOption = 4
     pp: PipelineParallelOption = 2

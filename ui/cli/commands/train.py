@@ -69,7 +69,7 @@ DelayOption = Annotated[
     typer.Option(
         min=0,
         max=10_000,
-        help="Every collective and transfer takes this much longer, while the core is free. To see overlap on a CPU.",
+        help="Milliseconds to add to every collective and transfer, without use of the core. Shows overlap on a CPU.",
     ),
 ]
 OverlapOption = Annotated[

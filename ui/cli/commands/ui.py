@@ -15,7 +15,7 @@ from ui.cli.commands.shared import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiOptions:
-    """Serve the dashboard over a collector or a store. A collector serves the same dashboard itself."""
+    """Serve the dashboard for a collector or a store. A collector serves the same dashboard itself."""
 
     store: StoreOption = DEFAULT_STORE
     host: HostOption = "127.0.0.1"

@@ -33,6 +33,12 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
             window.dispatchEvent(new CustomEvent(MOVED));
         }
 
+        // Goes to an address, as a link does.
+        function follow(search) {
+            history.pushState({}, "", search);
+            window.dispatchEvent(new CustomEvent(MOVED));
+        }
+
         // Goes to an address from the server. Keeps what the user has changed in the address since the request.
         function goTo([before, after]) {
             const [was, now, fields] = [before, location.search, after].map((search) => new URLSearchParams(search));
@@ -41,8 +47,31 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
                     put(fields, name, now.get(name));
                 }
             });
-            history.pushState({}, "", `?${fields}`);
-            window.dispatchEvent(new CustomEvent(MOVED));
+            follow(`?${fields}`);
+        }
+
+        // A place on an axis as a number. Plotly writes a time as "2026-11-27 03:32:11.12", in the time zone of the server.
+        function toNumber(place) {
+            if (typeof place !== "string") {
+                return place;
+            }
+            const [day, time] = place.split(" ");
+            return Date.parse(`${day}T${time ?? "00:00"}Z`);
+        }
+
+        // The ends of a drag along the x axis of a chart. A zoom of both axes, a change of the size, and the zoom of a chart that
+        // follows another one (curves.js) are no choice.
+        let newest = null;
+        function brushed() {
+            const {triggered} = window.dash_clientside.callback_context;
+            const drags = triggered.filter(({value}) => value && value !== newest && "xaxis.range[0]" in value);
+            const [{prop_id: id, value: change}] = drags.length === 1 ? drags : [{}];
+            const [first, last] = [change?.["xaxis.range[0]"], change?.["xaxis.range[1]"]].map(toNumber);
+            if (!Number.isFinite(first) || "yaxis.range[0]" in change) {
+                return window.dash_clientside.no_update;
+            }
+            newest = change;
+            return {chart: JSON.parse(id.slice(0, id.lastIndexOf("."))).chart, first, last, number: Date.now()};
         }
 
         // The title of the browser's tab.
@@ -51,6 +80,6 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
             return title;
         }
 
-        return {followHands, goTo, setTitle};
+        return {follow, followHands, goTo, brushed, setTitle};
     })(),
 });

@@ -1,5 +1,5 @@
 // Actions of a page without a request to the server: copy a link to this view, change the step with [ and ], use arrow keys in
-// the list of runs.
+// the list of runs, go to a tab.
 
 document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-search]");
@@ -12,6 +12,17 @@ document.addEventListener("click", (event) => {
         button.textContent = "Copied";
         setTimeout(() => { button.textContent = before; }, 1500);
     });
+});
+
+// A button with data-fields sets these fields of the address; an empty field is removed. Unlike a link, the page does not scroll.
+document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-fields]");
+    if (!button) {
+        return;
+    }
+    const fields = new URLSearchParams(location.search);
+    new URLSearchParams(button.dataset.fields).forEach((value, name) => (value ? fields.set(name, value) : fields.delete(name)));
+    window.dash_clientside.rankscope.follow(`?${fields}`);
 });
 
 document.addEventListener("keydown", (event) => {
@@ -52,3 +63,21 @@ async function copyText(text) {
     document.execCommand("copy");
     area.remove();
 }
+
+// A tab keeps the address as it is at the click. Its link may be older than the newest choice: the browser writes choices on the
+// timeline into the address before the server has drawn the tabs again.
+document.addEventListener("click", (event) => {
+    const tab = event.target.closest?.(".way a.view-tab");
+    const [now, there] = [new URLSearchParams(location.search), new URLSearchParams(tab?.search)];
+    if (!there.get("run") || (now.get("run") ?? there.get("run")) !== there.get("run")) {
+        return;
+    }
+    ["view", "run", "attempt"].filter((name) => there.has(name)).forEach((name) => now.set(name, there.get(name)));
+    tab.setAttribute("href", `?${now}`);
+    if (event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey) {
+        event.preventDefault();
+        event.stopPropagation();
+        window.dash_clientside.rankscope.follow(`?${now}`);
+        window.scrollTo(0, 0);
+    }
+}, { capture: true });

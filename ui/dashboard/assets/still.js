@@ -13,7 +13,9 @@ window.rankscope = Object.assign(window.rankscope ?? {}, {
             }
             const props = Object.entries(node.props).map(([name, value]) => [name, isTree(value) ? toElement(value) : value]);
             const type = window[node.namespace][node.type];
-            return window.React.createElement(type, {...Object.fromEntries(props), key, setProps: ignore});
+            // A key of its own: what a user opened stays open if rows are added above it.
+            const own = {key: node.props.key ?? key, setProps: ignore};
+            return window.React.createElement(type, {...Object.fromEntries(props), ...own});
         }
 
         const isTree = (value) => Boolean(value?.namespace) || (Array.isArray(value) && value.some(isTree));

@@ -56,9 +56,9 @@ class StoreQueries:
 
     def ask_all_runs(self, query: Query, *, age_s: float = LIST_AGE_S, known: Hashable = None) -> pa.Table:
         """The answer to a query that is not about a single run. It is at most ``age_s`` old and belongs to ``known``,
-        a description of the stored data."""
+        a description of the stored data. The same query without a description has an answer of its own."""
         version = int(self._wall_s() / age_s), known
-        key = "of all", age_s, cast(Hashable, query)
+        key = "of all", age_s, known is None, cast(Hashable, query)
         return self._cache.get(key, lambda: self._reader.read(query), version=version)
 
     def kept(self, key: Hashable, work: Callable[[], Answer], version: Hashable) -> Answer:

@@ -38,11 +38,19 @@ def span_columns(spans: pa.Table) -> SpanColumns:
     return columns if known.all() else columns.where(known)
 
 
-def series_by_metric(samples: pa.Table) -> dict[str, Series]:
+def series_by_metric(samples: pa.Table, attempt: int) -> dict[str, Series]:
+    """``attempt``: of all rows, if they have no column of this name."""
     series = {}
     for name in sorted(samples["metric"].unique().to_pylist()):
         rows = samples.filter(pc.field("metric") == name)
-        series[name] = Series(metric=name, step=ints(rows, "step"), value=floats(rows, "value"))
+        has_attempt = "attempt" in rows.column_names
+        series[name] = Series(
+            metric=name,
+            attempt=ints(rows, "attempt") if has_attempt else np.full(rows.num_rows, attempt, np.int64),
+            step=ints(rows, "step"),
+            at_ns=ints(rows, "at_ns"),
+            value=floats(rows, "value"),
+        )
     return series
 
 
@@ -55,6 +63,8 @@ def rank_states(heartbeats: pa.Table) -> list[RankState]:
             alive=bool(row["alive"]) and not row["ended"],  # a rank can send its last heartbeat while it ends
             ended=row["ended"] == ENDED_WELL,
             dropped=row["dropped"],
+            at_ns=row["at_ns"],
+            beat_ns=row["beat_ns"],
         )
         for row in heartbeats.to_pylist()
     ]

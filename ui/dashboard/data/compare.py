@@ -9,7 +9,7 @@ from functools import partial
 from diagnose.compare.comparison import compare_sides
 from diagnose.compare.records import Comparison
 from diagnose.compare.sides import SideName, load_side, parse_side
-from diagnose.model.load import DEFAULT_STEPS
+from diagnose.model.chosen_steps import DEFAULT_STEPS
 from diagnose.model.run_state import RunState
 from telemetry.errors import UsageError
 from telemetry.stores.queries import LAST_STEP

@@ -1,11 +1,12 @@
 """The queries about a run that several pages share. They return records."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnose.findings import StepWindow
 from diagnose.model.load import load_view, meta_of_ranks
@@ -26,33 +27,26 @@ from telemetry.stores.queries import (
     RunStalls,
     RunSteps,
     SampleCurves,
+    SampleNames,
     Samples,
     Spans,
     StageCounts,
     StoredRuns,
 )
 from ui.dashboard.data.cache import AnswerCache, BackgroundAnswers, StillWorking
+from ui.dashboard.data.chart_parts import MAX_COLUMNS, Part
 from ui.dashboard.data.columns import ints, metadata, rank_states, series_by_metric, span_columns, step_times
-from ui.dashboard.data.reports import RANK_STEPS_AT_ONCE, RANKS_JUDGED_AT_ONCE, Reports, StallQueries
-from ui.dashboard.records import GpuPrice, MarkRow, RankState, RunFacts, RunSummary, Series, SpanColumns
+from ui.dashboard.data.reports import Reports, StallQueries
+from ui.dashboard.data.settings import USUAL, ReadSettings
+from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series, SpanColumns
 from ui.dashboard.view_state import StepRange, ViewState
 
 KEPT_ANALYSES = 16
 """In each of the two caches of analyses."""
 ANALYSES_BYTES = 64 * 2**20
-MAX_CELLS = 240_000
-"""Ranks times steps of a heat map that are queried step by step. The store pools a larger heat map."""
-MAX_OWN_OPERATIONS = 1_000_000
-"""Operations that are loaded to show compute time as the detectors use it."""
-MAX_OPERATIONS = 6_000_000
-"""Operations of one analysis. It takes seconds and about a gigabyte."""
 METRICS = ("loss", "tokens-per-second", "mfu")
 SHOWN_NAME = 80
-"""Characters of a run's name in a message. An address can contain any text."""
-MAX_SAMPLES, SAMPLES_A_COLUMN = 1_500, 5
-"""Values of a metric in a curve, and in a column of steps."""
-MAX_LANE = 2_000
-"""Spans of one rank and stream in a step. If there are more, the longest are loaded."""
+"""Characters of an unknown name in a message. A request can contain any text."""
 
 
 class Reads(StallQueries):
@@ -63,31 +57,20 @@ class Reads(StallQueries):
         UnreachableError: the store or the collector does not answer.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        wall_s: Callable[[], float] = time.time,
-        *,
-        max_cells: int = MAX_CELLS,
-        max_own_operations: int = MAX_OWN_OPERATIONS,
-        max_lane: int = MAX_LANE,
-        max_operations: int = MAX_OPERATIONS,
-        rank_steps_at_once: int = RANK_STEPS_AT_ONCE,
-        ranks_judged_at_once: int = RANKS_JUDGED_AT_ONCE,
-        gpu_price: GpuPrice | None = None,
-        takes_orders: bool = False,
-    ) -> None:
-        super().__init__(reader, wall_s, ranks_judged_at_once)
-        self.max_cells = max_cells
-        self.max_own_operations = max_own_operations
-        self.max_lane = max_lane
-        self.max_operations = max_operations
+    def __init__(self, reader: Reader, wall_s: Callable[[], float] = time.time, settings: ReadSettings = USUAL) -> None:
+        super().__init__(reader, wall_s, settings.ranks_judged_at_once)
+        self.max_cells = settings.max_cells
+        self.max_own_operations = settings.max_own_operations
+        self.max_lane = settings.max_lane
+        self.max_operations = settings.max_operations
+        self.gpu_price = settings.gpu_price
+        self.takes_orders = settings.takes_orders
+        self.takes_actions = settings.takes_actions
+        self.perfetto = settings.perfetto
+        self.has_sql = settings.has_sql
         self.analyses = AnswerCache(KEPT_ANALYSES, ANALYSES_BYTES)
         self.background = BackgroundAnswers(KEPT_ANALYSES, max_bytes=ANALYSES_BYTES)
-        self.gpu_price = gpu_price
-        self.takes_orders = takes_orders
-        """Whether the server of the pages takes orders of profiles."""
-        self.reports = Reports(self, rank_steps_at_once)
+        self.reports = Reports(self, settings.rank_steps_at_once)
 
     def run_rows(self) -> list[dict[str, Any]]:
         """Every attempt of every run, newest first: the columns of ``StoredRuns``."""
@@ -105,11 +88,16 @@ class Reads(StallQueries):
         if rows and state.run:
             attempts = ", ".join(str(row["attempt"]) for row in rows)
             raise UnknownRunError(f"Run {name} has no attempt {state.attempt}", hint=f"it has attempt {attempts}")
-        raise UnknownRunError(f"No run is called {name}", hint="choose one from the list of runs")
+        what = f"is called {name}" if state.run else f"has attempt {state.attempt}"
+        raise UnknownRunError(f"No run {what}", hint="choose one from the list of runs")
 
     def attempts(self, run_id: str) -> tuple[int, ...]:
         """Attempts of a run, newest first."""
         return tuple(row["attempt"] for row in self._attempts_of(run_id))
+
+    def last_steps(self, run_id: str) -> dict[int, int]:
+        """The newest step of each attempt of a run."""
+        return {row["attempt"]: row["last_step"] for row in self._attempts_of(run_id)}
 
     def _newest_run(self, attempt: int | None) -> str:
         """The newest run that has the attempt. Empty if there is none."""
@@ -139,25 +127,42 @@ class Reads(StallQueries):
         return int(ints(self.ask(run, query), "spans").sum())
 
     def series(self, run: RunSummary) -> dict[str, Series]:
-        """The metrics of a run by name. A long run is thinned to the resolution of a curve."""
-        return self.cached(run, "series", lambda: series_by_metric(self._reader.read(_samples_query(run))))
+        """The metrics of the trainer by name. A long run is thinned to the resolution of a curve."""
+        return self.samples(run, METRICS, Part.of(run))
+
+    def samples(self, run: RunSummary, metrics: tuple[str, ...], part: Part) -> dict[str, Series]:
+        """Metrics by name, in a part of a run. A long part is thinned to the resolution of a curve."""
+        query: Query
+        if part.is_short:
+            query = Samples(**run.key, metrics=metrics, first_step=part.first_step, last_step=part.last_step)
+        else:
+            query = SampleCurves(**part.of_query(run), metrics=metrics, column_steps=part.column_steps(MAX_COLUMNS))
+        key = "samples", metrics, part.name
+        return self.cached(run, key, lambda: series_by_metric(self._reader.read(query), run.attempt))
+
+    def sample_names(self, run: RunSummary) -> list[str]:
+        """The names of all metrics of an attempt, in alphabetical order."""
+        return self.ask(run, SampleNames(**run.key))["metric"].to_pylist()  # type: ignore[no-any-return]
 
     def marks(self, run: RunSummary, limit: int = 50) -> list[MarkRow]:
         """The newest marks, newest first."""
         table = self.ask(run, Marks(**run.key, limit=limit))
         return [MarkRow(**row) for row in reversed(table.to_pylist())]
 
-    def ranks(self, run: RunSummary) -> list[RankState]:
-        """The last heartbeat of each rank. Empty if no agent watched the run."""
-        return rank_states(self._heartbeats(run))
+    def ranks(self, run: RunSummary, only: Sequence[int] | None = None) -> list[RankState]:
+        """The last heartbeat of each rank, or of ``only`` some. Empty if no agent watched the run."""
+        beats = self._heartbeats(run)
+        return rank_states(beats if only is None else beats.filter(pc.field("rank").isin(only)))
 
     def heard_ns(self, run: RunSummary) -> int:
         """The time of the newest heartbeat of the attempt. 0 without a heartbeat."""
         return max(self._heartbeats(run)["at_ns"].to_pylist(), default=0)
 
-    def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...]) -> SpanColumns:
-        """The spans of some ranks in a step: at most ``max_lane`` of each rank and stream, the longest ones."""
-        query = Spans(**run.key, first_step=step, last_step=step, ranks=ranks, longest=self.max_lane)
+    def spans(self, run: RunSummary, step: int, ranks: tuple[int, ...], last_step: int | None = None) -> SpanColumns:
+        """The spans of some ranks in a step, or in all steps up to ``last_step``: at most ``max_lane`` of each rank and
+        stream, the longest ones."""
+        last = step if last_step is None else last_step
+        query = Spans(**run.key, first_step=step, last_step=last, ranks=ranks, longest=self.max_lane)
         return span_columns(self.ask(run, query))
 
     def report_freshness(self, state: ViewState) -> list[object]:
@@ -232,11 +237,3 @@ class Reads(StallQueries):
 
     def _heartbeats(self, run: RunSummary) -> pa.Table:
         return self.ask_each_second(Heartbeats(**run.key), run.last_ns)
-
-
-def _samples_query(run: RunSummary) -> Query:
-    num_steps = run.last_step - run.first_step + 1
-    if num_steps <= MAX_SAMPLES:
-        return Samples(**run.key, metrics=METRICS)
-    width = -(-num_steps * SAMPLES_A_COLUMN // MAX_SAMPLES)
-    return SampleCurves(**run.key, metrics=METRICS, column_steps=width)

@@ -142,6 +142,29 @@ def host_scene(reads: Reads, facts: RunFacts, host: str, metrics: tuple[str, ...
     )
 
 
+def host_samples(
+    reads: Reads,
+    run: RunSummary,
+    hosts: tuple[str, ...],
+    metrics: tuple[str, ...],
+    first_ns: int,
+    last_ns: int,
+    max_points: int,
+) -> dict[str, tuple[HostSeries, ...]]:
+    """Samples of whole hosts and their devices in a time range of their own clocks, by metric: about ``max_points`` in
+    each series."""
+    query = HostSamples(
+        **run.key,
+        metrics=metrics,
+        hosts=hosts,
+        first_ns=first_ns,
+        last_ns=min(last_ns, LAST_NS),
+        period_ns=-(-(last_ns - first_ns) // max_points),
+        parts=False,
+    )
+    return series_by_metric(_ask(reads, run, query))
+
+
 def host_events(reads: Reads, facts: RunFacts, host: str, steps: StepRange) -> tuple[HostEvent, ...]:
     """Events of ``host`` over ``steps``, ordered by time, without frequent and harmless ones."""
     events = _events(reads, facts.summary, host, *_time_of(facts, steps))

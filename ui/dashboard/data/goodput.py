@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from diagnose.goodput.records import DriverDecision, Ledger
-from diagnose.goodput.stored import decisions_in, load_ledger
+from diagnose.goodput.stored import STAGES, decisions_in, load_ledger
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import RunDecisions, RunMarks, RunStepTimes
 from ui.dashboard.data.core import Reads
@@ -33,6 +33,12 @@ def ledger_version(run_id: str, reads: Reads) -> tuple[object, ...]:
 def decisions_of(run_id: str, reads: Reads) -> tuple[DriverDecision, ...]:
     """The decisions of the driver in all attempts. Empty without a driver."""
     return decisions_in(reads.ask_all_runs(RunDecisions(run_ids=(run_id,))))
+
+
+def earlier_steps(newest: RunSummary, reads: Reads) -> pa.Table:
+    """The answer to ``RunStepTimes`` about all attempts before the newest one, which the ledger uses too."""
+    query = RunStepTimes(run_id=newest.run_id, before_attempt=newest.attempt, stages=STAGES)
+    return _Shared(reads, newest).read(query)
 
 
 class _Shared:

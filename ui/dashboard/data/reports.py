@@ -14,7 +14,8 @@ from typing import Generic, TypeVar
 from diagnose.findings import Finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.hang.verdict import HangVerdict, hang_finding
-from diagnose.model.load import DEFAULT_STEPS, load_view
+from diagnose.model.chosen_steps import DEFAULT_STEPS
+from diagnose.model.load import load_view
 from diagnose.model.view import RunView
 from diagnose.pipeline import Report, diagnose_view
 from telemetry.errors import UnreadableError
@@ -22,6 +23,7 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import EvidenceCount
 from ui.dashboard.data.asking import KEPT_ANSWERS, StoreQueries
 from ui.dashboard.data.cache import AnswerCache, BackgroundAnswers, StillWorking
+from ui.dashboard.data.settings import USUAL
 from ui.dashboard.records import RunFacts, RunSummary, StoredEvidence
 
 Answer = TypeVar("Answer")
@@ -89,8 +91,6 @@ VERDICTS_BYTES = 64 * 2**20
 KEPT_STALLS = 256
 """Findings of stalls in the list of runs."""
 STALLS_BYTES = 4 * 2**20
-RANKS_JUDGED_AT_ONCE = 1024
-"""A page waits for the verdict of a job with at most this many ranks."""
 
 
 class StallQueries(StoreQueries):
@@ -105,7 +105,7 @@ class StallQueries(StoreQueries):
         self,
         reader: Reader,
         wall_s: Callable[[], float] = time.time,
-        ranks_judged_at_once: int = RANKS_JUDGED_AT_ONCE,
+        ranks_judged_at_once: int = USUAL.ranks_judged_at_once,
     ) -> None:
         super().__init__(reader, wall_s)
         self._verdicts = AnswerCache(KEPT_VERDICTS, VERDICTS_BYTES)
@@ -159,8 +159,6 @@ class StallQueries(StoreQueries):
 KEPT_VIEWS = 4
 """Each holds all operations of 200 steps of a small run."""
 VIEWS_BYTES = 128 * 2**20
-RANK_STEPS_AT_ONCE = 20_000
-"""A page waits for the detectors if ranks times steps are at most this many: about half a second."""
 REPORT_AGE_S = 30.0
 """The report of a larger, live run is kept at least this long."""
 REPORT_AFTER_S = 2.0
@@ -173,7 +171,7 @@ LATEST_AFTER_S = 10.0
 class Reports:
     """Reports by run and attempt. Every method may block and may be called from any thread."""
 
-    def __init__(self, queries: StoreQueries, rank_steps_at_once: int = RANK_STEPS_AT_ONCE) -> None:
+    def __init__(self, queries: StoreQueries, rank_steps_at_once: int = USUAL.rank_steps_at_once) -> None:
         self._queries = queries
         self._rank_steps_at_once = rank_steps_at_once
         self._views = AnswerCache(KEPT_VIEWS, VIEWS_BYTES)

@@ -19,7 +19,7 @@ OLD_NS = 86_400 * NS_PER_S
 """A run without a heartbeat for this long is listed last, even with findings."""
 GOODPUT_MEANING = (
     "Goodput: the time in steps that were completed for the first time, without checkpoint snapshots, divided by the "
-    "wall time of the run over all attempts. The goodput page of a run shows where the rest went."
+    "wall time of the run over all attempts. The goodput page of a run shows the use of the other time."
 )
 
 
@@ -31,6 +31,8 @@ class OpenFindings:
     severity: Severity = Severity.INFO
     worst: str = ""
     summary: str = ""
+    at_end: bool = False
+    """The run is over: these findings were open when it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from diagnose.whatif.conclude import WorstWorkers
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.topology import Place, Topology
 from ui.dashboard.figures.metrics import hottest_ranks, pool
-from ui.dashboard.figures.style import BLUE, COLOUR_BAR_PX, FAINT, GREY, SUSPECT, framed, outline, room_for
+from ui.dashboard.figures.style import BLUE, COLOUR_BAR_PX, FAINT, GREY, SUSPECT, framed, outline, room_for, titled
 from ui.dashboard.records import Floats, Ints
 from ui.dashboard.wording import worker_name
 
@@ -20,9 +20,12 @@ MAX_BARS = 12
 MAX_COLUMNS = 400
 MIN_SPACED = 96
 """With at most this many cells in a row, there are gaps between cells."""
-BAR_PX, PLACES_PX, ROW_PX, MIN_PX, MAX_PX = 24, 210, 26, 170, 620
+BAR_PX, PLACES_PX, ROW_PX, MIN_PX, MAX_PX = 24, 216, 26, 170, 620
+BELOW_PX, LEFT_PX = 42, 62
+"""Margins with the title of an axis."""
+LONGER = "increase of the step time, %"
 LEAST_TOP = 1.1
-"""The smallest upper end of the colour scale, so that a healthy run looks healthy."""
+"""The colour scale ends at least at this multiple of its begin, so that a healthy run looks healthy."""
 SCALE: list[list[float | str]] = [
     [0.0, FAINT],
     [0.25, "rgba(245,189,92,0.85)"],
@@ -52,12 +55,12 @@ def by_stage(figures: WhatIf, step: int, *, keep: str) -> go.Figure:
     grid = {"showgrid": True, "gridcolor": FAINT}
     return framed(
         [bars],
-        height_px=BAR_PX * len(worst) + 60,
+        height_px=BAR_PX * len(worst) + 68,
         keep=keep,
-        margin={"l": room_for(label for label, _ in worst)},
+        margin={"l": room_for(label for label, _ in worst), "b": BELOW_PX},
         bargap=0.3,
         dragmode=False,
-        xaxis={"ticksuffix": "%", "nticks": 6, "range": _range(figures), "fixedrange": True, **grid},
+        xaxis={"title": titled(LONGER), "nticks": 6, "range": _range(figures), "fixedrange": True, **grid},
         yaxis={"fixedrange": True, "ticksuffix": " "},
     )
 
@@ -79,11 +82,18 @@ def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
         [bars],
         height_px=PLACES_PX,
         keep=keep,
+        margin={"l": LEFT_PX},
         bargap=0.35,
         dragmode=False,
         xaxis={"type": "category", "fixedrange": True, "nticks": 24},
-        yaxis={"ticksuffix": "%", "nticks": 5, "range": _range(figures), "fixedrange": True},
+        yaxis={"title": titled(LONGER), "nticks": 5, "range": _range(figures), "fixedrange": True},
     )
+
+
+def worker_range(figures: WhatIf) -> tuple[float, float]:
+    """Both ends of the colour scale of workers. It begins at the value that all workers share, so that only workers
+    with a higher one are coloured."""
+    return figures.shared, max(LEAST_TOP * figures.shared, float(figures.by_worker.max()))
 
 
 def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str) -> go.Figure:
@@ -91,34 +101,37 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
     topology = figures.topology
     values, index = _pooled(figures.by_worker.T)
     ranks = topology.grid[index, np.arange(topology.pp)[:, None], 0]
-    names = np.array([topology.replica(dp) for dp in range(topology.dp)], dtype=object)
     columns, rows = values.shape[1], values.shape[0]
+    lowest, highest = worker_range(figures)
+    names = [[worker_name(topology, dp, pp) for dp in places] for pp, places in enumerate(index.tolist())]
     cells = go.Heatmap(
         z=values.astype(np.float32),
         x=np.arange(columns),
         y=np.arange(rows),
         customdata=np.dstack([ranks, np.full(ranks.shape, step)]),  # numbers alone: a click finds no others
-        text=names[index],
-        zmin=1.0,
-        zmax=max(LEAST_TOP, float(figures.by_worker.max())),
+        text=names,
+        zmin=lowest,
+        zmax=highest,
         colorscale=SCALE,
         xgap=2 if columns <= MIN_SPACED else 0,
         ygap=2,
         hovertemplate="<b>%{text}"
-        + " pp%{y}" * (topology.pp > 1)
-        + "</b><br>rank %{customdata[0]}"
+        "</b><br>rank %{customdata[0]}"
         + " and its tensor group" * (topology.tp > 1)
-        + "<br>if only these are slow: %{z:.3f}x the ideal step<extra></extra>",
-        colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0},
+        + "<br>if only these are slow: at most %{z:.3f}x the ideal step<extra></extra>",
+        colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0}
+        | {"tickvals": [lowest, (lowest + highest) / 2, highest], "tickformat": ".2f"},
     )
     every = -(-columns // 24)
-    stages = {"tickvals": np.arange(rows), "ticktext": [f"pp{row}" for row in range(rows)]}
+    columns_named = [topology.replica(dp) for dp in index[0, ::every].tolist()]
+    named = rows * (topology.pp > 1)
+    stages = {"tickvals": np.arange(named), "ticktext": [f"pp{row}" for row in range(named)]}
     return framed(
         [cells],
         height_px=int(np.clip(ROW_PX * rows + 70, MIN_PX, MAX_PX)),
         keep=keep,
         margin={"r": COLOUR_BAR_PX},
-        xaxis={"tickvals": np.arange(columns)[::every], "ticktext": names[index[0, ::every]].tolist()},
+        xaxis={"tickvals": np.arange(columns)[::every], "ticktext": columns_named},
         yaxis=stages | {"autorange": "reversed", "showgrid": False},
         shapes=_outlines(suspects, topology, columns),
     )
@@ -149,15 +162,17 @@ def fixing(worst: WorstWorkers, topology: Topology, ideal_s: float, *, step_s: f
         [curve],
         height_px=PLACES_PX,
         keep=keep,
+        margin={"l": LEFT_PX, "b": BELOW_PX},
         dragmode=False,
         hovermode="x",
         xaxis={
+            "title": titled("number of the slowest workers with ideal times"),
             "range": [-0.04 * last, 1.04 * last],
             "tickformat": "d",
             "nticks": min(last + 1, 12),
             "fixedrange": True,
         },
-        yaxis={"ticksuffix": " s", "nticks": 5, "fixedrange": True},
+        yaxis={"title": titled("step time, s"), "nticks": 5, "fixedrange": True},
         shapes=[{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": ideal_s, "y1": ideal_s, "line": line}],
         annotations=[
             {"text": "ideal", "xref": "paper", "x": 1, "y": ideal_s, "xanchor": "right", "yanchor": "bottom"}

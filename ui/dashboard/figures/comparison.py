@@ -5,16 +5,30 @@ step time   A  ..-.'..-.'..        ranks   forward-compute   1.00 1.00 1.10 1.00
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
 
 from diagnose.compare.records import Comparison, RankRatios, SideFacts
+from ui.dashboard.events import RunEvent
+from ui.dashboard.figures.markers import STRIP_PX, combine, marker_trace, strip_axis
 from ui.dashboard.figures.series import thinned
-from ui.dashboard.figures.style import BLUE, CLEAR, COLOUR_BAR_PX, RATIO_SCALE, TROUBLE, framed, plain, room_for, short
+from ui.dashboard.figures.style import (
+    BLUE,
+    CLEAR,
+    COLOUR_BAR_PX,
+    RATIO_SCALE,
+    TROUBLE,
+    framed,
+    plain,
+    room_for,
+    short,
+    titled,
+)
 from ui.dashboard.records import Floats
 
-STEPS_PX = 260
+STEPS_PX, TOP_PX, BELOW_PX, LEFT_PX = 284, 34, 48, 62
 EDGES_PX, ROW_PX, LEAST_ROW_PX = 84, 34, 6
 LEAST_PX, MOST_PX = 190, 900
 RANKS_A_ROW = 128
@@ -23,22 +37,36 @@ RATIOS = (0.8, 1.2)
 """Range of the colours. Changes below 2.4% are grey."""
 
 
-def step_times(found: Comparison, *, keep: str) -> go.Figure:
-    """Step time of A and B by step. If they have no step in common, both begin at 0. ``keep``: as in ``framed``."""
+def step_times(
+    found: Comparison, a_events: Sequence[RunEvent] = (), b_events: Sequence[RunEvent] = (), *, keep: str
+) -> go.Figure:
+    """Step time of A and B by step, with the events of both runs in a strip above. If they have no step in common, both
+    begin at 0. ``keep``: as in ``framed``."""
     is_common = len(np.intersect1d(found.a.steps, found.b.steps)) > 0
+    sides = [("A", found.a, BLUE, a_events), ("B", found.b, TROUBLE, b_events)]
+    begins = [0 if is_common else int(side.steps[0]) for _, side, _, _ in sides]
     lines = [
-        _line("A", found.a, BLUE, first=0 if is_common else int(found.a.steps[0])),
-        _line("B", found.b, TROUBLE, first=0 if is_common else int(found.b.steps[0])),
+        _line(name, side, colour, first=begin) for (name, side, colour, _), begin in zip(sides, begins, strict=True)
     ]
+    places = [
+        (max(event.step, int(side.steps[0])) - begin, replace(event, name=f"{name}: {event.name}"))
+        for (name, side, _, events), begin in zip(sides, begins, strict=True)
+        for event in events
+        if max(event.step, event.last_step) >= side.steps[0] and event.step <= side.steps[-1]
+    ]
+    ends = [line.x[end] for line in lines for end in (0, -1)]
+    strip = STRIP_PX / (STEPS_PX - TOP_PX - BELOW_PX)
+    title = "step" if is_common else "number of the step, from the first compared step"
     return framed(
-        lines,
+        [*lines, marker_trace(combine(places, min(ends), max(ends)))],
         height_px=STEPS_PX,
         keep=keep,
         hovermode="closest",
-        margin={"t": 34, "r": 24, "b": 48},
+        margin={"t": TOP_PX, "r": 24, "b": BELOW_PX, "l": LEFT_PX},
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "bgcolor": CLEAR},
-        xaxis={"title": {"text": "step" if is_common else "step, from the first compared one on", "standoff": 6}},
-        yaxis={"ticksuffix": " s", "nticks": 5},
+        xaxis={"title": titled(title), "anchor": "y"},
+        yaxis={"title": titled("step time, s"), "nticks": 5} | {"domain": [0, 1 - strip]},
+        yaxis2=strip_axis(strip),
     )
 
 
@@ -88,7 +116,7 @@ def rank_ratios(found: Comparison, *, keep: str) -> go.Figure | None:
         height_px=_height_px(len(rows)),
         keep=keep,
         margin={"l": room_for(labels), "r": COLOUR_BAR_PX, "t": 10, "b": 48},
-        xaxis={"title": {"text": _axis_title(found, width), "standoff": 6}, "nticks": 16},
+        xaxis={"title": titled(_axis_title(found, width)), "nticks": 16},
         yaxis={
             "autorange": "reversed",
             "showgrid": False,

@@ -7,12 +7,12 @@ import numpy as np
 
 from diagnose.model.peers import medians
 from diagnose.whatif.analysis import WhatIf
-from ui.dashboard.figures.blame import LEAST_TOP, SCALE
+from ui.dashboard.figures.blame import SCALE, worker_range
 from ui.dashboard.figures.hang import REMARKABLE, SIGNS, Sign, Standing
 from ui.dashboard.figures.heat_map import Colours, colours_for
 from ui.dashboard.figures.host_boxes import ink_on
 from ui.dashboard.figures.metrics import READINGS, values
-from ui.dashboard.figures.style import FAINT_HALF_WIDTH, GREY, ON_LIGHT
+from ui.dashboard.figures.style import FAINT_HALF_WIDTH, ON_LIGHT, ink_from_faint
 from ui.dashboard.records import Floats, StageTimes
 from ui.dashboard.view_state import Metric
 
@@ -83,15 +83,16 @@ def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
     """The slowdown of the ideal step by each worker alone. Ranks of a tensor group share a worker."""
     index = figures.topology.index
     value = figures.by_worker[index["dp"], index["pp"]]
-    colours = Colours(scale=SCALE, lowest=1.0, highest=max(LEAST_TOP, float(value.max())), title="x ideal")
-    faint_to = colours.lowest + (colours.highest - colours.lowest) * FAINT_HALF_WIDTH
+    lowest, highest = worker_range(figures)
+    colours = Colours(scale=SCALE, lowest=lowest, highest=highest, title="x ideal")
+    strength = (value - colours.lowest) / (colours.highest - colours.lowest)
     signs = _suspect_signs(suspects, len(value))
     return GridColours(
         value=value,
         colours=colours,
         hover=[f"its worker alone: {slowdown:.3f}x ideal" for slowdown in value.tolist()],
         short=_marked([f"{slowdown:.2f}x" for slowdown in value.tolist()], signs),
-        inks=[ON_LIGHT if slowdown > faint_to else GREY for slowdown in value.tolist()],
+        inks=[ink_from_faint(share, FAINT_HALF_WIDTH) for share in strength.tolist()],
         signs=signs,
     )
 

@@ -158,6 +158,15 @@ def group_text(evidence: HangEvidence, index: int) -> str:
     return f"{group.name} [{members}]" + ("" if is_whole else " and possibly more")
 
 
+def chain_starts(verdict: HangVerdict, rank: int) -> tuple[int, ...]:
+    """The ranks, ascending, at which the waiting chains begin that end at ``rank``: no other rank waits for them. If
+    there are none, as in a cycle: the ranks that wait for ``rank`` directly."""
+    delayed = delayed_by(verdict, rank)
+    awaited = {on for wait in verdict.waits.values() for on in wait.on}
+    starts = {*delayed.directly, *delayed.over_others} - awaited
+    return tuple(sorted(starts)) or delayed.directly
+
+
 def delayed_by(verdict: HangVerdict, rank: int) -> Delayed:
     """All ranks that wait for a rank, directly or indirectly."""
     waiting_for: dict[int, list[int]] = {}

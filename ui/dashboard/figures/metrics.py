@@ -14,21 +14,26 @@ from ui.dashboard.records import Floats, Ints, PooledTimes, StageTimes
 from ui.dashboard.view_state import Metric
 
 MAX_COLUMNS = 600
-MAX_ROWS = 400
+MAX_ROWS = 320
 """A row has at least two pixels."""
 MAX_CELLS = 80_000
 """A cell is sent as four numbers: about a megabyte in all."""
 Reduce = Callable[..., Floats]
 
 
-def pooled(times: StageTimes, metric: Metric) -> PooledTimes:
-    """``times`` pooled over neighbouring steps and ranks until they fit a screen."""
+def pooled(times: StageTimes, metric: Metric, shown: Ints | None = None) -> PooledTimes:
+    """``times`` pooled over neighbouring steps and rows until they fit a screen.
+
+    ``shown``: the ranks of the rows, from the top, at least one. None: all ranks in order.
+    """
     num_steps, num_ranks = times.ns.shape
-    depth = ranks_a_row(num_ranks)
-    width = max(1, -(-num_steps // max_columns(num_ranks)))
-    ranks = hottest_ranks(_compared(times, metric), width, depth)
+    rows = np.arange(num_ranks) if shown is None else shown
+    depth = ranks_a_row(len(rows))
+    width = max(1, -(-num_steps // max_columns(len(rows))))
+    ranks = rows[hottest_ranks(_compared(times, metric)[:, rows], width, depth)]
     column = np.arange(len(ranks))[:, None]
     return PooledTimes(
+        ranks=rows,
         steps=times.steps[::width],
         steps_a_column=width,
         ranks_a_row=depth,
@@ -75,7 +80,7 @@ def pool(values: Floats, steps: int, ranks: int) -> Floats:
 
 
 def hottest_ranks(values: Floats, steps: int, ranks: int) -> Ints:
-    """The rank of each cell of :func:`pool`, same shape."""
+    """The column of ``values`` that each cell of :func:`pool` shows, same shape."""
     pooled = pool(values, steps, 1)
     blocks = _blocks(np.where(np.isnan(pooled), -np.inf, pooled).T, ranks, fill=-np.inf)
     first = np.arange(len(blocks))[:, None] * ranks
@@ -104,6 +109,8 @@ class Reading(NamedTuple):
     """Text in a cell, for ``format``."""
     hover: str
     """Hover text of a value, for ``format``."""
+    unit: str = ""
+    """Written behind a number."""
 
     def at(self, place: str) -> str:
         """``hover`` as a template of plotly, for a value in the field ``place``."""
@@ -112,10 +119,10 @@ class Reading(NamedTuple):
 
 READINGS = {
     Metric.RATIO: Reading("x peers", "{:.2f}x", "{:.2f}x its peers"),
-    Metric.MILLISECONDS: Reading("ms", "{:.1f} ms", "{:.1f} ms"),
-    Metric.SHARE: Reading("% of step", "{:.1f}%", "{:.1f}% of the step"),
-    Metric.WAIT: Reading("% of step", "{:.1f}%", "others wait {:.1f}% of the step for it"),
-    Metric.EXPOSED: Reading("% of step", "{:.1f}%", "exposed: {:.1f}% of the step"),
+    Metric.MILLISECONDS: Reading("ms", "{:.1f} ms", "{:.1f} ms", " ms"),
+    Metric.SHARE: Reading("% of step", "{:.1f}%", "{:.1f}% of the step", "%"),
+    Metric.WAIT: Reading("% of step", "{:.1f}%", "others wait {:.1f}% of the step for it", "%"),
+    Metric.EXPOSED: Reading("% of step", "{:.1f}%", "exposed: {:.1f}% of the step", "%"),
 }
 BESIDE = {
     Metric.RATIO: Metric.MILLISECONDS,

@@ -16,6 +16,7 @@ GRAPH_CONFIG: dict[str, Any] = {
     # plotly's "Share chart" uploads the data of a figure: no button, and nowhere to send it.
     "showSendToCloud": False,
     "plotlyServerURL": "",
+    "showTips": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
 }
 CLEAR = "rgba(0,0,0,0)"
@@ -48,6 +49,17 @@ FAINT_HALF_WIDTH = 0.08
 TIME_SCALE = "Cividis"
 ON_LIGHT, ON_DARK = "#111111", "#fdfdfd"
 """Colours of text on cells. The style sheet does not replace them."""
+DARK_FROM = 0.88
+"""From here on, the ends of scales from faint to red or blue are too dark for black text."""
+
+
+def ink_from_faint(strength: float, faint_to: float) -> str:
+    """The colour of text on a scale from faint (0) to dark red or blue (1): the text colour of the page up to
+    ``faint_to``, then black, then white."""
+    if strength <= faint_to:
+        return GREY
+    return ON_LIGHT if strength < DARK_FROM else ON_DARK
+
 
 STAGE_COLOURS: dict[Stage, str] = {
     Stage.STEP: FAINT,
@@ -55,9 +67,9 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.FORWARD_COMPUTE: "#62aef0",
     Stage.BACKWARD_COMPUTE: "#2f73c4",
     Stage.FORWARD_SEND: "#f2c037",
-    Stage.FORWARD_RECV: "#f2c037",
+    Stage.FORWARD_RECV: "#857200",
     Stage.BACKWARD_SEND: "#d99000",
-    Stage.BACKWARD_RECV: "#d99000",
+    Stage.BACKWARD_RECV: "#6e3d00",
     Stage.PARAMS_ALL_GATHER: "#f8bd9a",
     Stage.GRADS_REDUCE_SCATTER: "#cf4f1f",
     Stage.GRADS_ALL_REDUCE: "#932f0d",
@@ -88,7 +100,7 @@ STAGE_COLOURS: dict[Stage, str] = {
     Stage.COMMUNICATION_WAIT: "#d9b3c4",
 }
 """One palette for light and dark. Colour-blind people can distinguish stages of one lane of the timeline
-(``tests/ui/dashboard/figures/test_colours.py``). A send and its receive share a colour."""
+(``tests/ui/dashboard/figures/test_colours.py``). A receive is darker than its send."""
 STAGE_SHORT: dict[Stage, str] = {
     Stage.FORWARD_COMPUTE: "F",
     Stage.BACKWARD_COMPUTE: "B",
@@ -142,6 +154,11 @@ def framed(
     whole = {name: (X_AXIS if name.startswith("x") else Y_AXIS) | axis for name, axis in axes.items()}
     room = {"height": height_px, "margin": {**MARGIN, **margin}}
     return go.Figure([*traces], {**FRAME, **room, "uirevision": keep, **layout, **whole})
+
+
+def titled(text: str) -> dict[str, Any]:
+    """The title of an axis: a quantity with its unit, such as ``step time, s``."""
+    return {"text": plain(text), "standoff": 6, "font": {"size": 11}}
 
 
 def room_for(labels: Iterable[str]) -> int:

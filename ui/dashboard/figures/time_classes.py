@@ -7,16 +7,21 @@
 Colours are the same in light and dark. Colour-blind people can distinguish them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
 from diagnose.goodput.records import CLASSES, Ledger, TimeClass
-from ui.dashboard.figures.style import CLEAR, GREY, TROUBLE, framed
+from ui.dashboard.chart_view import Axis
+from ui.dashboard.events import RunEvent
+from ui.dashboard.figures.markers import STRIP_PX, marker_trace, strip_axis
+from ui.dashboard.figures.style import CLEAR, GREY, TROUBLE, framed, titled
+from ui.dashboard.figures.x_axis import XAxis
 from ui.dashboard.records import Floats
+from ui.dashboard.wording import time_zone
 
-HEIGHT_PX = 260
+HEIGHT_PX, TOP_PX, BELOW_PX, LEFT_PX = 290, 52, 56, 62
 MAX_BARS = 240
 MAX_LINES = 24
 """Attempts, and incidents, that are drawn as lines. The newest ones."""
@@ -33,13 +38,13 @@ CLASS_COLOURS: dict[TimeClass, str] = {
 }
 
 
-def wall_time(ledger: Ledger, *, wall_ms: Floats, keep: str) -> go.Figure:
-    """Args:
-    ledger: of a run with wall time.
-    wall_ms: edges of the bars as plotly shows them: milliseconds in the time zone of the server.
-    keep: as in ``framed``.
-    """
-    edges_ns = np.linspace(ledger.timeline.begin_ns, ledger.timeline.end_ns, len(wall_ms)).astype(np.int64)
+def wall_time(ledger: Ledger, events: Sequence[RunEvent] = (), *, keep: str) -> go.Figure:
+    """The bars, with the events of the run in a strip above them. ``ledger``: of a run with wall time. ``keep``: as in
+    ``framed``."""
+    begin_ns, end_ns = ledger.timeline.begin_ns, ledger.timeline.end_ns
+    x_axis = XAxis(axis=Axis.TIME, first=begin_ns, last=end_ns, zone=time_zone(end_ns))
+    wall_ms = np.linspace(*x_axis.ends, MAX_BARS + 1)
+    edges_ns = np.linspace(begin_ns, end_ns, len(wall_ms)).astype(np.int64)
     times_ns = ledger.timeline.columns_ns(len(CLASSES), edges_ns)
     shares = times_ns / np.maximum(np.diff(edges_ns), 1) * 100
     bars = [
@@ -51,22 +56,30 @@ def wall_time(ledger: Ledger, *, wall_ms: Floats, keep: str) -> go.Figure:
     def at_ms(at_ns: int) -> float:
         return float(wall_ms[0]) + (at_ns - ledger.timeline.begin_ns) / 1e6
 
+    strip = STRIP_PX / (HEIGHT_PX - TOP_PX - BELOW_PX)
     return framed(
-        bars,
+        [*bars, marker_trace(x_axis.markers(events))],
         height_px=HEIGHT_PX,
         keep=keep,
-        margin={"t": 52},
+        margin={"t": TOP_PX, "b": BELOW_PX, "l": LEFT_PX},
         barmode="stack",
         bargap=0,
         legend={"orientation": "h", "x": 0, "y": 1.28, "traceorder": "normal", "bgcolor": CLEAR},
-        xaxis={"type": "date", "range": [wall_ms[0], wall_ms[-1]]},
-        yaxis={"ticksuffix": "%", "range": [0, 100], "fixedrange": True, "nticks": 5},
+        xaxis={"type": "date", "range": _with_room(*x_axis.ends), "title": x_axis.title, "anchor": "y"},
+        yaxis={"range": [0, 100], "fixedrange": True, "nticks": 5, "domain": [0, 1 - strip]}
+        | {"title": titled("share of wall time, %")},
+        yaxis2=strip_axis(strip),
         shapes=[_line(at_ms(at_ns), colour) for at_ns, colour in _lines(ledger)],
         annotations=[
             _name(at_ms(at_ns), f"attempt {attempt}")
             for attempt, at_ns in list(zip(ledger.attempts, ledger.begins_ns, strict=True))[-MAX_LINES:]
         ],
     )
+
+
+def _with_room(first: float, last: float) -> list[float]:
+    """A range with room for a marker at its ends."""
+    return [first - 0.01 * (last - first), last + 0.01 * (last - first)]
 
 
 def _bars(time_class: TimeClass, share: Floats, wall_ms: Floats) -> go.Bar:

@@ -1,19 +1,21 @@
 """Controls above a figure: the field of the address that each sets, and the address after a change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.collectives import GROUP_STAGES
-from diagnose.model.exposed import AXIS_OF_STREAM
-from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL, Stage
+from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL
+from ui.dashboard.chart_view import CHART_FIELDS, with_chart_field
 from ui.dashboard.data.compare import joined_side, side_parts
+from ui.dashboard.log_view import LOG_FIELDS, with_log_field
 from ui.dashboard.pages.interface import control_id
+from ui.dashboard.timeline_view import Counters, RankOrder, with_num_steps
 from ui.dashboard.view_state import (
     LARGEST,
     MAX_NAME,
@@ -24,6 +26,7 @@ from ui.dashboard.view_state import (
     Form,
     Group,
     Metric,
+    RowOrder,
     StepRange,
     View,
     ViewState,
@@ -34,9 +37,11 @@ def bar(*controls: Component) -> Component:
     return dmc.Group(list(controls), gap="md", align="flex-end")
 
 
-def switch(label: str, name: str, value: object, choices: Mapping[str, str]) -> Component:
-    """A choice among a few visible values. ``choices``: value -> label."""
-    data = [{"value": value, "label": text} for value, text in choices.items()]
+def switch(
+    label: str, name: str, value: object, choices: Mapping[str, str], *, disabled: Collection[str] = ()
+) -> Component:
+    """A choice among a few visible values. ``choices``: value -> label. ``disabled``: values that cannot be chosen."""
+    data = [{"value": value, "label": text, "disabled": value in disabled} for value, text in choices.items()]
     control = dmc.SegmentedControl(id=control_id(name), value=value, data=data)
     return html.Div([html.Div(label, className="control-label"), control], role="group", **{"aria-label": label})
 
@@ -87,14 +92,17 @@ def window_inputs(shown: Mapping[str, object], newest: int) -> tuple[Component, 
 def window_links(state: ViewState, newest: int) -> tuple[Component, Component]:
     """Links to common windows of steps."""
     return (
-        link_button(f"Newest {newest}", replace(state, steps=None)),
-        link_button("All steps", replace(state, steps=StepRange(0, LARGEST))),
+        link_button(f"Newest {newest}", state.at_steps(None)),
+        link_button("All steps", state.at_steps(StepRange(0, LARGEST))),
     )
 
 
-def text_input(label: str, name: str, placeholder: str) -> Component:
-    """A text field. It takes effect shortly after the last key."""
-    return dmc.TextInput(label=label, id=control_id(name), value="", placeholder=placeholder, debounce=300, w=280)
+def text_input(label: str, name: str, placeholder: str, *, value: object = "", debounce: int | bool = 300) -> Component:
+    """A text field. It takes effect shortly after the last key; with ``debounce=True`` on Enter, or when it loses the
+    focus."""
+    return dmc.TextInput(
+        label=label, id=control_id(name), value=value, placeholder=placeholder, debounce=debounce, w=280
+    )
 
 
 def after_controls(state: ViewState, changed: Mapping[str, Any]) -> ViewState:
@@ -115,9 +123,9 @@ def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewS
         if chart == "hosts":
             return timeline_of(state, first, None)
         if chart == "grid" and first >= 0:
-            return replace(state, rank=first)
+            return state.at_rank(first)
         if chart == "by-stage":
-            return replace(at_stage(state, STAGE_BY_CODE[first]), view=View.HEAT_MAP)
+            return replace(state.at_stage(STAGE_BY_CODE[first]), view=View.HEAT_MAP)
         if chart == "by-pp":
             return stage_timeline(state, first, second)
         if chart in ("by-dp", "workers"):
@@ -125,9 +133,17 @@ def after_click(state: ViewState, chart: str, point: Mapping[str, Any]) -> ViewS
     return state
 
 
+def after_brush(state: ViewState, first: object, last: object) -> ViewState:
+    """The view after a drag along an axis of steps, from ``first`` to ``last``. The ends can lie between steps."""
+    with suppress(ValueError, TypeError, OverflowError):
+        ends = [min(max(0, round(float(end))), LARGEST - 1) for end in (first, last)]  # type: ignore[arg-type]
+        return state.at_steps(StepRange(min(ends), max(ends)))
+    return state
+
+
 def stage_timeline(state: ViewState, rank: int, step: int) -> ViewState:
     """The timeline of a pipeline rank with all its replicas."""
-    return replace(timeline_of(state, rank, step), group=Group.DP)
+    return timeline_of(state.at_group(Group.DP), rank, step)
 
 
 def _first_two(customdata: Any) -> tuple[int, int]:
@@ -137,44 +153,27 @@ def _first_two(customdata: Any) -> tuple[int, int]:
 
 
 def timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
-    """The timeline of a rank."""
-    return replace(_other_rows(state), view=View.TIMELINE, group=None, rank=rank, step=step)
-
-
-def _other_rows(state: ViewState) -> ViewState:
-    """Choices on a timeline do not apply to other ranks."""
-    return replace(state, span=None, zoom=None, pins=(), area=None)
-
-
-def at_stage(state: ViewState, stage: Stage) -> ViewState:
-    """The view of a stage. Waiting times are replaced by ratios if the stage is not a collective, exposed time if it is
-    not communication."""
-    lacks_wait = state.metric is Metric.WAIT and stage not in GROUP_STAGES
-    lacks_exposed = state.metric is Metric.EXPOSED and stage.stream not in AXIS_OF_STREAM
-    return replace(state, stage=stage, metric=Metric.RATIO if lacks_wait or lacks_exposed else state.metric)
+    """The timeline of a rank. Without ``step``: in the chosen step."""
+    chosen = state.at_rank(rank)
+    return replace(chosen if step is None else chosen.at_step(step), view=View.TIMELINE)
 
 
 def _first(state: ViewState, value: Any) -> ViewState:
     if value in ("", None):
-        return replace(state, steps=None)
+        return state.at_steps(None)
     first, last = int(value), state.steps.last if state.steps else LARGEST
-    return replace(state, steps=StepRange(first, max(first, last)))
+    return state.at_steps(StepRange(first, max(first, last)))
 
 
 def _last(state: ViewState, value: Any) -> ViewState:
     if value in ("", None):
-        return replace(state, steps=state.steps and StepRange(state.steps.first, LARGEST))
+        return state.at_steps(state.steps and StepRange(state.steps.first, LARGEST))
     last = int(value)
-    return replace(state, steps=StepRange(min(state.steps.first if state.steps else 0, last), last))
+    return state.at_steps(StepRange(min(state.steps.first if state.steps else 0, last), last))
 
 
-def _step(state: ViewState, value: Any) -> ViewState:
-    """Zoom and pins stay, so that the same time range of another step can be compared."""
-    return replace(state, step=None if value in ("", None) else int(value), span=None, area=None)
-
-
-def _rank(state: ViewState, value: Any) -> ViewState:
-    return replace(_other_rows(state), rank=None if value in ("", None) else int(value))
+def _number(value: Any) -> int | None:
+    return None if value in ("", None) else int(value)
 
 
 def _find(state: ViewState, value: Any) -> ViewState:
@@ -182,29 +181,56 @@ def _find(state: ViewState, value: Any) -> ViewState:
     return replace(state, find=found[:MAX_NAME].strip())
 
 
+def _only(state: ViewState, value: Any) -> ViewState:
+    words = " ".join(str(value or "").split())
+    return replace(state, only="".join(letter for letter in words if letter.isprintable())[:MAX_NAME].strip())
+
+
 def _side(run: Any, part: Any) -> str:
     joined = joined_side(str(run or ""), str(part or "").strip(" /"))
     return "".join(letter for letter in joined if letter.isprintable())[:MAX_NAME]
 
 
+def _num_steps(state: ViewState, value: Any) -> ViewState:
+    """Another number of steps is another picture, with times of its own."""
+    return replace(state, timeline=with_num_steps(state.timeline, value), zoom=None, area=None)
+
+
+def _log_field(name: str, state: ViewState, value: Any) -> ViewState:
+    return replace(state, log=with_log_field(state.log, name, str(value or "")))
+
+
+def _chart_field(name: str, state: ViewState, value: Any) -> ViewState:
+    return replace(state, charts=with_chart_field(state.charts, name, value))
+
+
 _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
-    "stage": lambda state, value: at_stage(state, STAGE_BY_LABEL[value]),
+    "stage": lambda state, value: state.at_stage(STAGE_BY_LABEL[value]),
     "metric": lambda state, value: replace(state, metric=Metric(value)),
     "clock": lambda state, value: replace(state, clock=Clock(value)),
+    "only": _only,
+    "sort": lambda state, value: replace(state, sort=RowOrder(value)),
+    "top": lambda state, value: replace(state, top=None if value in ("", None, 0) else min(int(value), LARGEST)),
     "colour": lambda state, value: replace(state, colour=Colour(value)),
     "form": lambda state, value: replace(state, form=Form(value)),
-    "group": lambda state, value: replace(_other_rows(state), group=Group(value)),
-    "attempt": lambda state, value: ViewState(view=state.view, run=state.run, attempt=int(value)),
+    "group": lambda state, value: state.at_group(Group(value)),
     "first": _first,
     "last": _last,
-    "step": _step,
+    "step": lambda state, value: state.at_step(_number(value)),
     "host": lambda state, value: replace(state, host=str(value or "")),
     "family": lambda state, value: replace(state, family=Family(value)),
-    "rank": _rank,
+    "rank": lambda state, value: state.at_rank(_number(value)),
     "ideal": lambda state, value: replace(state, ideal=value == SHOWN),
+    "num-steps": _num_steps,
+    "rank-order": lambda state, value: replace(state, timeline=replace(state.timeline, order=RankOrder(value))),
+    "counters": lambda state, value: replace(state, timeline=replace(state.timeline, counters=Counters(value))),
     "find": _find,
     "a": lambda state, value: replace(state, a=_side(value, side_parts(state.a)[1])),
     "b": lambda state, value: replace(state, b=_side(value, side_parts(state.b)[1])),
     "a-part": lambda state, value: replace(state, a=_side(side_parts(state.a)[0], value)),
     "b-part": lambda state, value: replace(state, b=_side(side_parts(state.b)[0], value)),
+    "log-find": lambda state, value: replace(_find(state, value), log=replace(state.log, page=1)),
+    "log-host": lambda state, value: replace(state, host=str(value or "")[:MAX_NAME], log=replace(state.log, page=1)),
+    **{f"log-{name}": partial(_log_field, name) for name in LOG_FIELDS},
+    **{f"charts-{name}": partial(_chart_field, name) for name in CHART_FIELDS},
 }

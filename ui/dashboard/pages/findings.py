@@ -1,6 +1,6 @@
 """The findings of a run: the worst in one sentence, then each with its evidence and links to the views that show it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,17 +8,17 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.findings import Finding, Kind
+from diagnose.findings import Finding, Kind, StepWindow
 from diagnose.pipeline import Report
 from diagnose.report.as_text import mark_line
 from diagnose.report.evidence import evidence_in_words
 from diagnose.whatif.cost import REPLAYED
-from telemetry.stages import STAGE_BY_LABEL, Stage, Stream
-from ui.dashboard.defaults import FAMILY_OF, typical_step, worst_finding
+from telemetry.stages import STAGE_BY_LABEL, Stream
+from ui.dashboard.defaults import FAMILY_OF, named_steps, onset_of, typical_step, worst_finding
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
 from ui.dashboard.pages.panels import verdict_alert
 from ui.dashboard.records import RunFacts
-from ui.dashboard.view_state import Family, Group, Metric, StepRange, View, ViewState
+from ui.dashboard.view_state import LARGEST, Clock, Family, Group, Metric, StepRange, View, ViewState
 from ui.dashboard.wording import count, named_kind
 
 BEST_VIEW = {Kind.STAGE_IMBALANCE: View.WHATIF, Kind.DATA_IMBALANCE: View.TIMELINE} | dict.fromkeys(
@@ -34,79 +34,79 @@ class FindingLink(NamedTuple):
     address: str
 
 
-def links_to_views(finding: Finding, facts: RunFacts) -> list[FindingLink]:
-    """Links to the views that show a finding."""
+def links_to_views(finding: Finding, examined: StepWindow, facts: RunFacts, state: ViewState) -> list[FindingLink]:
+    """Links to the views that show a finding. ``examined``: the steps of its report."""
+    chosen = selection(finding, examined, facts, state)
     found = {
-        View.HEAT_MAP: FindingLink("heat map", _heat_map(finding, facts).search()),
-        View.TIMELINE: FindingLink("timeline", _timeline(finding, facts).search()),
+        View.HEAT_MAP: FindingLink("heat map", _heat_map(finding, chosen).search()),
+        View.TIMELINE: FindingLink("timeline", _timeline(finding, facts, chosen).search()),
     }
     if finding.kind is Kind.LOSS_ANOMALY:  # a slow rank would be mistaken for its cause
         del found[View.HEAT_MAP]
     if finding.kind in REPLAYED:
-        found[View.WHATIF] = FindingLink("cost", _at_steps(View.WHATIF, finding, facts).search())
+        found[View.WHATIF] = FindingLink("cost", _in_its_steps(View.WHATIF, finding, chosen).search())
     if finding.kind in FAMILY_OF and finding.hosts:
-        found[View.FLEET] = FindingLink("host", _fleet(finding, facts).search())
+        found[View.FLEET] = FindingLink("host", _fleet(finding, chosen).search())
     first = BEST_VIEW.get(finding.kind, View.HEAT_MAP)
     return [found[view] for view in sorted(found, key=lambda view: view is not first)]
 
 
-def _at_steps(view: View, finding: Finding, facts: RunFacts) -> ViewState:
-    run, window = facts.summary, finding.window
-    return ViewState(
-        view=view, run=run.run_id, attempt=run.attempt, steps=StepRange(window.first_step, window.last_step)
-    )
+def selection(finding: Finding, examined: StepWindow, facts: RunFacts, state: ViewState) -> ViewState:
+    """``state`` with the parts that the finding knows: its attempt, the steps around its onset, its first suspect, its
+    stage and its host. Other choices stay."""
+    run, onset = facts.summary, onset_of(finding, examined)
+    chosen = replace(state, run=run.run_id, attempt=run.attempt)
+    chosen = chosen.at_steps(None if onset is None else StepRange.around(onset))
+    if finding.ranks:
+        chosen = chosen.at_rank(finding.ranks[0])
+    if stage := STAGE_BY_LABEL.get(finding.stage):
+        chosen = chosen.at_stage(stage)
+    return replace(chosen, host=finding.hosts[0]) if finding.hosts else chosen
 
 
-def _heat_map(finding: Finding, facts: RunFacts) -> ViewState:
+def _in_its_steps(view: View, finding: Finding, chosen: ViewState) -> ViewState:
+    """All steps of the finding: its cost and the samples of its host."""
+    return replace(chosen.at_steps(StepRange(finding.window.first_step, finding.window.last_step)), view=view)
+
+
+def _heat_map(finding: Finding, chosen: ViewState) -> ViewState:
     """The heat map of the stage of a finding. A ratio to peers hides a slow pipeline stage."""
-    run = facts.summary
     metric = Metric.MILLISECONDS if finding.kind is Kind.STAGE_IMBALANCE else Metric.RATIO
-    return ViewState(view=View.HEAT_MAP, run=run.run_id, attempt=run.attempt, stage=_stage(finding), metric=metric)
+    return replace(chosen, view=View.HEAT_MAP, metric=metric, clock=Clock.OWN, only="")  # so that suspects are in view
 
 
-def _timeline(finding: Finding, facts: RunFacts) -> ViewState:
+def _timeline(finding: Finding, facts: RunFacts, chosen: ViewState) -> ViewState:
     """A step of a finding, with the group of its first suspect."""
-    run = facts.summary
-    return ViewState(
-        view=View.TIMELINE,
-        run=run.run_id,
-        attempt=run.attempt,
-        stage=_stage(finding),
-        group=_group(finding, facts),
-        rank=finding.ranks[0] if finding.ranks else None,
-        step=_step(finding, facts),
-    )
+    group = _group(finding, facts)
+    rows = chosen if group is None else chosen.at_group(group)
+    return replace(rows.at_step(_step(finding, facts, chosen.steps)), view=View.TIMELINE)
 
 
-def _fleet(finding: Finding, facts: RunFacts) -> ViewState:
-    state = _at_steps(View.FLEET, finding, facts)
-    return replace(state, host=finding.hosts[0], family=FAMILY_OF[finding.kind])
-
-
-def _stage(finding: Finding) -> Stage:
-    return STAGE_BY_LABEL.get(finding.stage, Stage.FORWARD_COMPUTE)
+def _fleet(finding: Finding, chosen: ViewState) -> ViewState:
+    return replace(_in_its_steps(View.FLEET, finding, chosen), family=FAMILY_OF[finding.kind])
 
 
 def _group(finding: Finding, facts: RunFacts) -> Group | None:
-    """Replicas if they differ or communicate, otherwise the pipeline. None: the default of the timeline."""
-    if finding.kind is Kind.DATA_IMBALANCE or _stage(finding).stream is Stream.DP:
+    """Replicas if they differ or communicate, otherwise the pipeline. None: any group."""
+    stage = STAGE_BY_LABEL.get(finding.stage)
+    if finding.kind is Kind.DATA_IMBALANCE or (stage is not None and stage.stream is Stream.DP):
         return Group.DP if facts.topology.dp > 1 else None
     if not finding.ranks:
         return None
     return Group.PP if facts.topology.pp > 1 else Group.ALL
 
 
-def _step(finding: Finding, facts: RunFacts) -> int:
+def _step(finding: Finding, facts: RunFacts, around: StepRange | None) -> int:
     """The first step of a loss anomaly. Otherwise the last step that the finding names, or a typical step of its
-    window."""
+    window: within the steps ``around`` its onset."""
     if finding.kind is Kind.LOSS_ANOMALY:
         return finding.window.first_step
-    named = finding.evidence.get("steps")
-    stored = facts.steps.step
-    shown = [step for step in named if step in stored] if isinstance(named, list) else []
-    if shown:
-        return int(shown[-1])
-    return typical_step(facts, StepRange(finding.window.first_step, finding.window.last_step))
+    shown = around or StepRange(0, LARGEST)
+    named = [step for step in named_steps(finding) if step in facts.steps.step and shown.first <= step <= shown.last]
+    if named:
+        return named[-1]
+    window = finding.window
+    return typical_step(facts, StepRange(max(window.first_step, shown.first), min(window.last_step, shown.last)))
 
 
 WIDE_CHARACTERS = 100
@@ -115,14 +115,14 @@ MAX_MARKS = 12
 """Link losses in the list. The fleet page has all of them."""
 
 
-def headline(report: Report, facts: RunFacts) -> Component:
+def headline(report: Report, facts: RunFacts, state: ViewState) -> Component:
     """The worst finding with its links, or why there is none."""
     worst = worst_finding(report)
     if worst is None:
         return _all_clear(report)
     links = [
         dcc.Link(f"Show {link.name}", href=link.address, className="button" if at else "button primary")
-        for at, link in enumerate(links_to_views(worst, facts))
+        for at, link in enumerate(links_to_views(worst, report.window, facts, state))
     ]
     lines = [
         dmc.Text(worst.headline, fw=600, size="lg", className="verdict-text"),
@@ -138,20 +138,26 @@ def looking(facts: RunFacts) -> Component:
     return dmc.Group([dmc.Loader(size="sm"), dmc.Text(text, size="sm")], gap="sm", className="looking")
 
 
-def findings_list(report: Report, facts: RunFacts, below: Callable[[Finding], Component | None]) -> Component:
+def findings_list(
+    report: Report, facts: RunFacts, state: ViewState, below: Callable[[Finding], Component | None]
+) -> Component:
     """Each finding with its evidence and links. ``below``: what follows it."""
     if not report.findings:
         return dmc.Text("None.", size="sm", c="dimmed")
-    return dmc.Stack([_finding(finding, facts, below(finding)) for finding in report.findings], gap="sm")
+    parts = [
+        _finding(finding, links_to_views(finding, report.window, facts, state), below(finding))
+        for finding in report.findings
+    ]
+    return dmc.Stack(parts, gap="sm")
 
 
-def marks_list(report: Report, facts: RunFacts) -> Component:
+def marks_list(report: Report, facts: RunFacts, state: ViewState) -> Component:
     """Events of hosts that are not findings, the newest last, with links to the hosts."""
     run = facts.summary
-    state = ViewState(view=View.FLEET, run=run.run_id, attempt=run.attempt, family=Family.NETWORK)
+    exactly = replace(state, view=View.FLEET, run=run.run_id, attempt=run.attempt, family=Family.NETWORK)
     return html.Ul(
         [
-            html.Li([mark_line(mark), " ", dcc.Link("host", href=replace(state, host=mark.host).search())])
+            html.Li([mark_line(mark), " ", dcc.Link("host", href=replace(exactly, host=mark.host).search())])
             for mark in report.marks[-MAX_MARKS:]
         ],
         className="host-marks",
@@ -176,7 +182,7 @@ def _fact(name: str, value: str) -> Component:
     return html.Div([html.Dt(name), html.Dd(value)], className="wide" if len(value) > WIDE_CHARACTERS else "")
 
 
-def _finding(finding: Finding, facts: RunFacts, below: Component | None) -> Component:
+def _finding(finding: Finding, links: Sequence[FindingLink], below: Component | None) -> Component:
     evidence = [_fact(name, value) for name, value in evidence_in_words(finding.evidence)]
     head = dmc.Group(
         [
@@ -186,13 +192,12 @@ def _finding(finding: Finding, facts: RunFacts, below: Component | None) -> Comp
         ],
         gap="xs",
     )
-    links = [dcc.Link(link.name, href=link.address) for link in links_to_views(finding, facts)]
     return html.Article(
         [
             head,
             dmc.Text(finding.headline, size="sm"),
             html.Dl(evidence, className="facts"),
-            dmc.Group(links, gap="md"),
+            dmc.Group([dcc.Link(link.name, href=link.address) for link in links], gap="md"),
             below,
         ],
         className="finding",

@@ -1,5 +1,7 @@
 """The frame around every page: the tabs of the views, the state of the run, and the colour scheme."""
 
+from dataclasses import replace
+
 import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -7,9 +9,10 @@ from dash.development.base_component import Component
 from diagnose.model.run_state import NotShipping, not_shipping
 from telemetry.collector.settings import Live
 from ui.dashboard.data import Reads
+from ui.dashboard.figures.style import short
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.panels import state_badge
-from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.view_state import LARGEST, View, ViewState
 from ui.dashboard.wording import capitalized
 
 POLL_EVERY_MS: dict[Live, int] = {"interval": 2000, "websocket": 10_000}
@@ -43,6 +46,7 @@ def layout(live: Live) -> Component:
             dcc.Interval(id="clock", interval=POLL_EVERY_MS[live]),
             dcc.Store(id="here"),
             dcc.Store(id="goes-to"),
+            dcc.Store(id="brushed"),
             dcc.Store(id="known"),
             dcc.Store(id="freshness"),
             html.A("Skip to content", href="#page", className="skip"),
@@ -58,16 +62,18 @@ def layout(live: Live) -> Component:
 
 def draw_navigation(state: ViewState, reads: Reads) -> Component:
     """The name and state of the run, and tabs of its views."""
-    if state.view is View.RUNS or (state.view is View.ALERTS and not state.run):
-        tabs = [_tab(ViewState(view=view), state.view) for view in OF_ALL_RUNS]
+    if is_of_all_runs(state):
+        of_all = {view: state if view is View.RUNS else state.at_run("") for view in OF_ALL_RUNS}
+        tabs = [_tab(replace(of_all[view], view=view), state.view) for view in of_all]
         name = OF_ALL_RUNS[state.view]
         title = dmc.VisuallyHidden(html.H1(name))
         return html.Div([_tab_title(name), title, html.Nav(tabs, **{"aria-label": "views"})], className="way-inner")
     run = reads.newest(state)
-    tabs = [_tab(ViewState(view=view, run=run.run_id, attempt=run.attempt), state.view) for view in OF_A_RUN]
-    tabs.append(_tab(ViewState(view=View.ALERTS, run=run.run_id), state.view))
+    exactly = replace(state, run=run.run_id, attempt=run.attempt)
+    views = [*(view for view in OF_A_RUN if view is not View.SQL or reads.has_sql), View.ALERTS, View.FINDINGS_LOG]
+    tabs = [_tab(replace(exactly, view=view), state.view) for view in views]
     where = [
-        dcc.Link("Runs", href="?view=runs"),
+        dcc.Link("Runs", href=replace(exactly, view=View.RUNS).search()),
         html.Span("/", className="dim"),
         html.H1(run.run_id, className="run-name"),
     ]
@@ -76,10 +82,38 @@ def draw_navigation(state: ViewState, reads: Reads) -> Component:
         [
             _tab_title(run.run_id, PAGES[state.view].title),
             html.Div([*where, *attempt, state_badge(run.state)], className="where"),
+            _selected(exactly),
             html.Nav(tabs, **{"aria-label": "views"}),
         ],
         className="way-inner",
     )
+
+
+def is_of_all_runs(state: ViewState) -> bool:
+    """Whether the page shows all runs. The selection of a run can still be part of its address."""
+    return state.view is View.RUNS or (state.view in OF_ALL_RUNS and not state.run)
+
+
+def _selected(state: ViewState) -> Component | None:
+    """The choices that all pages of this run share, each with a link that clears it. None without a choice."""
+    last = None if state.steps is None or state.steps.last == LARGEST else state.steps.last
+    choices = {
+        f"steps {state.steps and state.steps.first} to {'the newest' if last is None else last}": state.at_steps(None),
+        f"step {state.step}": state.at_step(None),
+        f"rank {state.rank}": state.at_rank(None),
+        f"host {short(state.host)}": replace(state, host=""),
+        f"pinned: {', '.join(map(str, state.pins))}": replace(state, pins=()),
+    }
+    chips = [_chip(text, without) for text, without in choices.items() if without != state]
+    if not chips:
+        return None
+    every = [dcc.Link("Clear", href=state.clear().search(), title="clear the selection")] if len(chips) > 1 else []
+    return html.Div(["Selected", *chips, *every], className="selected", role="group", **{"aria-label": "selection"})
+
+
+def _chip(text: str, without: ViewState) -> Component:
+    label = [html.Span("✕", **{"aria-hidden": "true"}), dmc.VisuallyHidden(f"clear {text}")]
+    return html.Span([text, dcc.Link(label, href=without.search(), title=f"clear {text}")], className="selected-part")
 
 
 def _tab_title(*parts: str) -> Component:
@@ -104,7 +138,7 @@ def draw_notes(notes: tuple[str, ...], silent: NotShipping | None = None) -> Com
 
 def silence_of(state: ViewState, reads: Reads) -> NotShipping | None:
     """The warning for a run that is not shipping, as the command prints it. None on pages of all runs."""
-    if state.view in OF_ALL_RUNS and not state.run:
+    if is_of_all_runs(state):
         return None
     return not_shipping(reads.newest(state).heard)
 

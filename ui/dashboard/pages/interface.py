@@ -6,6 +6,7 @@ place, so that its zoom stays. A control sets the field of the address that has 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import plotly.graph_objects as go
 from dash.development.base_component import Component
@@ -32,9 +33,16 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure. If ``draw`` returns None, the panel is hidden."""
+    """A figure. If ``draw`` returns None, the panel is hidden.
+
+    ``after_drag``: the view after a drag along its x axis, from one value to another. Values come from the browser:
+    numbers, on a time axis milliseconds in the time zone of the server. ``after_click``: the view after a click on a
+    point as plotly describes it. Without it: ``pages/controls.py``.
+    """
 
     draw: Callable[[ViewState, Reads], go.Figure | None]
+    after_drag: Callable[[ViewState, Reads, object, object], ViewState] | None = None
+    after_click: Callable[[ViewState, Reads, Mapping[str, Any]], ViewState] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +60,13 @@ class Canvas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A view. ``title``: of its tab. ``skeleton``: the empty page, drawn at once."""
+    """A view. ``title``: of its tab. ``skeleton``: the empty page, drawn at once. It takes ``own_charts`` if there are
+    any."""
 
     title: str
-    skeleton: Callable[[], Component]
+    skeleton: Callable[..., Component]
+    own_charts: Callable[[ViewState, Reads], Sequence[str]] = lambda state, reads: ()
+    """Names of charts that only some runs have. Their number must not change often: the page is drawn again then."""
     regions: Mapping[str, Region] = field(default_factory=dict)
     charts: Mapping[str, Chart] = field(default_factory=dict)
     canvases: Mapping[str, Canvas] = field(default_factory=dict)

@@ -41,7 +41,7 @@ def standing_chip(rank: int, standing: Standing, state: ViewState, *, label: str
     """A link that chooses the rank in the hang view, or in the grid view if that is shown."""
     view = View.GRID if state.view is View.GRID else View.HANG
     parts = [swatch(standing), label or f"rank {rank}"]
-    address = replace(state, view=view, rank=rank).search()
+    address = replace(state.at_rank(rank), view=view).search()
     return dcc.Link(parts, href=address, className="rank-chip", title=f"rank {rank}: {standing}")
 
 
@@ -105,8 +105,9 @@ def findings_cell(findings: OpenFindings | None) -> Component:
     if not findings.count:
         return html.Span("none", className="dim")
     count = dmc.Badge(str(findings.count), color=SEVERITY_COLOURS[findings.severity], variant="light", size="md")
-    parts = [count, html.Span(findings.worst), dmc.VisuallyHidden(f", {findings.severity.value}")]
-    return html.Span(parts, className="run-findings", title=findings.summary)
+    at_end = [html.Div("at the end", className="dim")] if findings.at_end else []
+    parts = [count, html.Div([findings.worst, *at_end]), dmc.VisuallyHidden(f", {findings.severity.value}")]
+    return html.Div(parts, className="run-findings", title=findings.summary)
 
 
 def mean_of_steps(recent: RecentMean) -> str:

@@ -1,22 +1,18 @@
-"""The callbacks of a page: after a new address, after new data, and after the use of a control or canvas.
+"""The callbacks that draw a page: after a new address, and after new data.
 
 address --> page: if it is another one, its skeleton with the parts that are ready --> here --> the other parts
 clock   --> known: the freshness of the stored data; if it changed --> freshness --> the live parts
-canvas  --> address: by the browser alone (assets/address.js)
 """
 
 import time
 from typing import Any
 
 import dash
-from dash import ALL, MATCH, ClientsideFunction, Input, Output, State, ctx, no_update
+from dash import MATCH, ClientsideFunction, Input, Output, State, ctx, no_update
 from starlette.concurrency import run_in_threadpool
 
-from telemetry.errors import RankscopeError
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
-from ui.dashboard.pages import PAGES
-from ui.dashboard.pages.controls import after_click, after_controls
 from ui.dashboard.pages.frame import TAB_TITLE
 from ui.dashboard.serving.drawing import (
     Drawn,
@@ -30,7 +26,6 @@ from ui.dashboard.serving.drawing import (
 )
 from ui.dashboard.serving.first_answer import Preload, first_answer
 from ui.dashboard.serving.live import freshness
-from ui.dashboard.view_state import ViewState
 
 ADDRESS = Input("url", "search")
 SEARCH = State("url", "search")
@@ -76,7 +71,7 @@ def keep_fresh(app: dash.Dash, reads: Reads, drawing: list[str | None]) -> None:
 
 def keep_page(app: dash.Dash, reads: Reads, ahead: Preload, drawing: list[str | None]) -> None:
     """Draw the skeleton again if the view or the run changes, or if a problem appears or ends. Parts that are ready
-    come with it. ``drawing``: see :func:`keep_fresh`."""
+    come with it, and the browser scrolls to the selected suspect. ``drawing``: see :func:`keep_fresh`."""
 
     async def draw(search: str | None, _: Any, shown: str | None) -> Any:
         drawing.append(search)
@@ -108,6 +103,7 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: Preload, drawing: list[str | 
         DRAWN,
         prevent_initial_call="initial_duplicate",
     )(draw)
+    app.clientside_callback(ClientsideFunction("rankscope", "showSuspect"), Input("page", "data-drawn"))
 
 
 def keep_frame(app: dash.Dash, reads: Reads) -> None:
@@ -185,10 +181,6 @@ def keep_charts(app: dash.Dash, reads: Reads) -> None:
     )(draw)
 
 
-USER_PROPERTIES = ("clicked", "marked", "pins", "zoomed")
-"""Properties of a canvas that change when a user acts on it."""
-
-
 def keep_canvases(app: dash.Dash, reads: Reads) -> None:
     """Draw each canvas in its own request: its spans if they changed, and the choices of the address."""
 
@@ -227,73 +219,3 @@ def mark_suspects(app: dash.Dash, reads: Reads) -> None:
 
     spans = {"canvas": MATCH, "part": "spans"}
     app.callback(Output(spans, "suspects"), HERE, ARRIVED, SEARCH, State(spans, "suspects"))(mark)
-
-
-def keep_canvas_address(app: dash.Dash) -> None:
-    """Choices on a canvas change the address in the browser, without the server."""
-    app.clientside_callback(
-        ClientsideFunction("rankscope", "followHands"),
-        *[Input({"canvas": ALL, "part": "spans"}, name) for name in USER_PROPERTIES],
-        prevent_initial_call=True,
-    )
-
-
-def keep_controls(app: dash.Dash, reads: Reads) -> None:
-    """A control or a click changes the address. A new address or new data sets the controls.
-
-    The browser changes the address itself (assets/address.js). If the address were an output, the parts of a new
-    page would wait for the controls.
-    """
-
-    async def follow(search: str | None, *_: Any) -> Any:
-        state = parse_search(search).state
-        controls, graphs = ctx.inputs_list[2:]
-        used = [trigger for trigger in ctx.triggered_prop_ids.values() if isinstance(trigger, dict)]
-        after = await run_in_threadpool(_after, state, controls, graphs, used, reads) if used else state
-        values = {} if used and after == state else await run_in_threadpool(_control_values, after, reads)
-        goes_to = no_update if after == state else [search, after.search(), time.time_ns()]
-        return goes_to, [_unless_shown(values, item) for item in controls]
-
-    app.callback(
-        Output("goes-to", "data"),
-        Output({"control": ALL}, "value"),
-        ADDRESS,
-        ARRIVED,
-        Input({"control": ALL}, "value"),
-        Input({"chart": ALL, "part": "graph"}, "clickData"),
-        prevent_initial_call=True,
-    )(follow)
-    go_to = ClientsideFunction("rankscope", "goTo")
-    app.clientside_callback(go_to, Input("goes-to", "data"), prevent_initial_call=True)
-
-
-def _control_values(state: ViewState, reads: Reads) -> dict[str, object]:
-    try:
-        return dict(PAGES[state.view].control_values(state, reads))
-    except RankscopeError:
-        return {}
-
-
-def _unless_shown(values: dict[str, object], item: dict[str, Any]) -> Any:
-    """The new value of a control. A control that has it already is not set, because a user may be using it."""
-    value = values.get(item["id"]["control"], no_update)
-    return no_update if value == item.get("value") else value
-
-
-def _after(
-    state: ViewState,
-    controls: list[dict[str, Any]],
-    graphs: list[dict[str, Any]],
-    used: list[dict[str, str]],
-    reads: Reads,
-) -> ViewState:
-    """The view after one control or chart was used. If several triggered, the page was drawn and no user did
-    anything."""
-    if len(used) != 1:
-        return state
-    for item in graphs:
-        if item["id"] == used[0] and item.get("value"):
-            return after_click(state, item["id"]["chart"], item["value"]["points"][0])
-    expected = _control_values(state, reads)
-    values = {item["id"]["control"]: item.get("value") for item in controls if item["id"] == used[0]}
-    return after_controls(state, {name: value for name, value in values.items() if value != expected.get(name)})

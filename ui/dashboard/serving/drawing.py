@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import dash
 import numpy as np
 import plotly.graph_objects as go
 from dash.development.base_component import Component
+from plotly.basedatatypes import BaseTraceType
 from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.model.run_state import NotShipping
@@ -51,8 +53,8 @@ class Drawn(NamedTuple):
 
 
 class ChartKey(NamedTuple):
-    """Identifies a chart: its kind, a digest of its traces, and one of its layout. Zoom persists while the kind is
-    the same."""
+    """Identifies a chart: its kind, a digest of each trace (with commas between), and one of its layout. Zoom persists
+    while the kind is the same."""
 
     kind: str
     traces: str
@@ -64,7 +66,8 @@ class ChartKey(NamedTuple):
     @classmethod
     def of(cls, figure: go.Figure) -> "ChartKey":
         """The key of a figure. Its ``uirevision`` must be its kind."""
-        return cls(str(figure.layout.uirevision), _digest_of_traces(figure), _digest_of_rest(figure))
+        traces = ",".join(_digest_of_trace(trace) for trace in figure.data)
+        return cls(str(figure.layout.uirevision), traces, _digest_of_rest(figure))
 
     @classmethod
     def parse(cls, text: str | None) -> "ChartKey":
@@ -118,6 +121,8 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
             return "empty", empty_store
         if page.needs_step and not len(reads.facts(state).steps.step):
             return _before_the_first_step(state, reads)
+        if own := page.own_charts(state, reads):
+            return f"{len(own)}-charts/page", partial(page.skeleton, own)
     except RankscopeError as error:
         return str(error), partial(problem, error)
     except Exception:
@@ -138,7 +143,7 @@ def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callabl
     known = "-silent" if run.heard.is_silent else "-over" if run.is_over else ""
     if not is_stalled:
         return f"no-step{known}", partial(no_step, run)
-    address = ViewState(view=View.HANG, run=run.run_id, attempt=run.attempt).search()
+    address = replace(state, view=View.HANG, run=run.run_id, attempt=run.attempt).search()
     return f"no-step-stalled{known}", partial(stalled_before_a_step, address, run)
 
 
@@ -198,7 +203,7 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
     key = ChartKey.of(figure)
     if key == before:
         return None
-    change = in_place(figure, with_data=key.traces != before.traces) if key.kind == before.kind else figure
+    change = in_place(figure, key.traces, before.traces) if key.kind == before.kind else figure
     return Plotted(figure=change, style={"height": f"{figure.layout.height}px"}, panel=READY, kind=str(key))
 
 
@@ -237,16 +242,15 @@ def mark_canvas(name: str, state: ViewState, reads: Reads) -> list[int]:
     except RankscopeError:
         return []
     except Exception:
-        log.exception("suspects of canvas %s are not known: %s", name, state.search())
+        log.exception("the suspects of canvas %s could not be determined: %s", name, state.search())
         return []
 
 
-def _digest_of_traces(figure: go.Figure) -> str:
+def _digest_of_trace(trace: BaseTraceType) -> str:
     content = hashlib.blake2s(digest_size=16)
-    for trace in figure.data:
-        for name, value in sorted(trace.to_plotly_json().items()):
-            content.update(name.encode())
-            content.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+    for name, value in sorted(trace.to_plotly_json().items()):
+        content.update(name.encode())
+        content.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
     return content.hexdigest()
 
 
@@ -255,11 +259,19 @@ def _digest_of_rest(figure: go.Figure) -> str:
     return hashlib.blake2s(rest.encode(), digest_size=16).hexdigest()
 
 
-def in_place(figure: go.Figure, *, with_data: bool = True) -> dash.Patch:
-    """A patch that keeps the zoom: everything except the ranges of zoomable axes. ``with_data``: the traces changed."""
+def in_place(figure: go.Figure, traces: str = "", shown: str = "") -> dash.Patch:
+    """A patch that keeps the zoom: everything except the ranges of zoomable axes, and traces that are shown already.
+
+    ``traces``, ``shown``: digests of the traces of the figure and of the shown one, as in :class:`ChartKey`.
+    """
     change = dash.Patch()
     plain = figure.to_plotly_json()
-    if with_data:
+    new, old = traces.split(","), shown.split(",")
+    if traces and len(new) == len(old):
+        for number in range(len(new)):
+            if new[number] != old[number]:
+                change["data"][number] = plain["data"][number]
+    else:
         change["data"] = plain["data"]
     for name, value in plain["layout"].items():
         if not name.startswith(("xaxis", "yaxis")):

@@ -61,7 +61,9 @@ async def first_answer(page: Any, state: ViewState, reads: Reads, within_s: floa
         task.cancel()
     for error in (task.exception() for task in ready):
         if error is not None:
-            log.error("a part of the page could not be drawn with it: %s", state.search(), exc_info=error)
+            log.error(
+                "a part of the page could not be included in the first response: %s", state.search(), exc_info=error
+            )
     drawn = [task.result() for task in ready if task.exception() is None]
     placed = {place: values for part in drawn for place, values in part.items()}
     for props in _with_ids(page):

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from diagnose.profiles import StoredProfile, stored_profiles, trace_parts
-from telemetry.errors import RankscopeError, UnknownRunError, UnreachableError, UsageError
+from telemetry.errors import NotStoredError, RankscopeError, UnreachableError, UsageError
 from telemetry.profile_file import file_name
 from telemetry.stores.interface import Reader
 from ui.dashboard.pages.profiling import PATH
@@ -32,7 +32,7 @@ def _answer(request: Request, reader: Reader) -> Response:
         parts = trace_parts(reader, run_id, attempt, found)
         first = next(parts)  # an error that comes later breaks the download off
     except RankscopeError as error:
-        status = 404 if isinstance(error, UnknownRunError) else 503 if isinstance(error, UnreachableError) else 400
+        status = 404 if isinstance(error, NotStoredError) else 503 if isinstance(error, UnreachableError) else 400
         return PlainTextResponse(f"{error.message}.\n\n{error.hint}\n", status, headers=HEADERS)
     name = f"{found.profile_id[:8]}-{file_name(found.rank)}"
     headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
@@ -43,7 +43,7 @@ def _found(reader: Reader, run_id: str, attempt: int, profile_id: str, rank: int
     for profile in stored_profiles(reader, run_id, attempt):
         if (profile.profile_id, profile.rank) == (profile_id, rank):
             return profile
-    raise UnknownRunError("There is no such profile", hint="choose one from the overview of the run")
+    raise NotStoredError("There is no such profile", hint="choose one from the overview of the run")
 
 
 def _all(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -54,5 +54,5 @@ def _all(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
 def _number(request: Request, name: str) -> int:
     text = request.query_params.get(name, "")
     if not (text.isdecimal() and text.isascii() and len(text) <= 9):
-        raise UsageError(f"{name} is no number", hint="use a link of the dashboard")
+        raise UsageError(f"{name} is not a number", hint="use a link of the dashboard")
     return int(text)

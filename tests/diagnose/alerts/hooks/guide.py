@@ -1,4 +1,4 @@
-"""The page on hooks, read by tests."""
+"""The code blocks of the guide on alert hooks."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A receiver of notices on loopback that behaves as told: takes, refuses, hangs, drips, breaks off."""
+"""A receiver of notices on loopback. A test sets its behaviour: accept, refuse, hang, answer slowly, break off."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was posted."""
+    """One posted request."""
 
     path: str
     headers: dict[str, str]
@@ -20,9 +20,9 @@ class Request:
 
 
 class HttpReceiver(ThreadingHTTPServer):
-    """Answers by ``behaviour``; ``requests`` holds what came, whatever the answer."""
+    """Answers with ``behaviour``. ``requests`` holds all posted requests, whatever the answer was."""
 
-    # As many who do not wait for an answer may come at once.
+    # Maximum number of connections that wait to be accepted.
     request_queue_size = 64
     daemon_threads = False
 
@@ -31,6 +31,7 @@ class HttpReceiver(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests: list[Request] = []
         self.behaviour: Callable[[_Handler], None] = answers(200)
+        self.behaviour_of_get: Callable[[_Handler], None] = answers(501)
         self.over = threading.Event()
 
 
@@ -45,12 +46,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.behaviour(self)
         self.close_connection = True
 
+    def do_GET(self) -> None:
+        self.server.behaviour_of_get(self)
+        self.close_connection = True
+
     def log_message(self, *_: object) -> None:
         pass
 
 
 def answers(status: int, body: bytes = b"ok", **headers: str) -> Callable[[_Handler], None]:
-    """The whole answer at once; ``Retry_After`` is the header ``Retry-After``."""
+    """Sends the whole answer at once. ``Retry_After`` is the header ``Retry-After``."""
 
     def behave(handler: _Handler) -> None:
         handler.send_response(status)
@@ -64,7 +69,7 @@ def answers(status: int, body: bytes = b"ok", **headers: str) -> Callable[[_Hand
 
 
 def hangs(handler: _Handler) -> None:
-    """Reads, and says nothing."""
+    """Reads the request and does not answer."""
     handler.server.over.wait()
 
 
@@ -94,7 +99,7 @@ def _drip(handler: _Handler, words: bytes) -> None:
 
 @contextmanager
 def http_receiver() -> Iterator[HttpReceiver]:
-    """A receiver that takes what comes until it is told otherwise."""
+    """A receiver that accepts all requests until a test sets another behaviour."""
     server = HttpReceiver()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -20,17 +20,17 @@ pytestmark = pytest.mark.alertmanager
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Iterator[HttpReceiver]:
-    """Who Alertmanager tells."""
+def manager_receiver() -> Iterator[HttpReceiver]:
+    """The receiver of the webhooks that Alertmanager sends."""
     with http_receiver() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def alertmanager(theirs: HttpReceiver) -> Iterator[Alertmanager]:
-    """With the rules of inhibition from the guide. Each test has a run of its own."""
+def alertmanager(manager_receiver: HttpReceiver) -> Iterator[Alertmanager]:
+    """An Alertmanager with the inhibition rules of the guide. Each test uses its own run."""
     (rules,) = blocks("yaml")
-    with running_alertmanager(f"{theirs.url}/alerts", rules) as server:
+    with running_alertmanager(f"{manager_receiver.url}/alerts", rules) as server:
         yield server
 
 
@@ -39,13 +39,13 @@ def hook(alertmanager: Alertmanager) -> Hook:
     return make_hook("am", {"type": "alertmanager", "url": alertmanager.url, "labels": {"cluster": "east"}})
 
 
-def told(theirs: HttpReceiver, run: str, status: str) -> list[dict[str, Any]]:
+def webhook_bodies(manager_receiver: HttpReceiver, run: str, status: str) -> list[dict[str, Any]]:
     """The bodies that Alertmanager posted on this run."""
-    bodies = [request.body for request in theirs.requests]
+    bodies = [request.body for request in manager_receiver.requests]
     return [body for body in bodies if body["commonLabels"]["run_id"] == run and body["status"] == status]
 
 
-def test_what_fires_is_there_with_its_labels_and_words(hook: Hook, alertmanager: Alertmanager) -> None:
+def test_firing_alert_arrives_with_its_labels_and_annotations(hook: Hook, alertmanager: Alertmanager) -> None:
     hook.send([made_notice(labels={"run_id": "fires"})])
     (alert,) = alertmanager.alerts(run_id="fires")
     assert alert["labels"] == {**LABELS, "run_id": "fires", "cluster": "east"}
@@ -56,7 +56,7 @@ def test_what_fires_is_there_with_its_labels_and_words(hook: Hook, alertmanager:
     assert alert["status"]["state"] in ("active", "unprocessed")
 
 
-def test_what_is_told_again_stays_one_alert_that_began_when_it_began(hook: Hook, alertmanager: Alertmanager) -> None:
+def test_repeated_alert_stays_one_alert_with_its_original_start_time(hook: Hook, alertmanager: Alertmanager) -> None:
     hook.send([made_notice(labels={"run_id": "again"})])
     (first,) = alertmanager.alerts(run_id="again")
     later = made_notice(labels={"run_id": "again"}, repeated=True, cost="99 s lost so far", starts_ns=STARTS_NS + 10**9)
@@ -68,33 +68,37 @@ def test_what_is_told_again_stays_one_alert_that_began_when_it_began(hook: Hook,
     assert second["endsAt"] > first["endsAt"]
 
 
-def test_it_lasts_much_longer_than_until_it_is_told_again(hook: Hook, alertmanager: Alertmanager) -> None:
+def test_alert_expires_no_earlier_than_after_four_resend_intervals(hook: Hook, alertmanager: Alertmanager) -> None:
     hook.send([made_notice(labels={"run_id": "lasts"})])
     (alert,) = alertmanager.alerts(run_id="lasts")
     lasts_s = (datetime.fromisoformat(alert["endsAt"]) - datetime.fromisoformat(alert["updatedAt"])).total_seconds()
     assert 0 < 4 * hook.resend_s <= lasts_s
 
 
-def test_what_is_over_is_gone(hook: Hook, alertmanager: Alertmanager, theirs: HttpReceiver) -> None:
+def test_resolved_alert_is_removed_and_its_webhook_contains_the_end_time(
+    hook: Hook, alertmanager: Alertmanager, manager_receiver: HttpReceiver
+) -> None:
     labels = {"run_id": "over"}
     hook.send([made_notice(labels=labels)])
-    until(lambda: told(theirs, "over", "firing"), what="a webhook of what fires")
+    until(lambda: webhook_bodies(manager_receiver, "over", "firing"), what="a webhook of what fires")
     hook.send([made_notice(labels=labels, status=Status.RESOLVED)])
     assert alertmanager.alerts(run_id="over") == []
-    until(lambda: told(theirs, "over", "resolved"), what="a webhook of what is over")
-    (alert,) = told(theirs, "over", "resolved")[0]["alerts"]
+    until(lambda: webhook_bodies(manager_receiver, "over", "resolved"), what="a webhook of what is over")
+    (alert,) = webhook_bodies(manager_receiver, "over", "resolved")[0]["alerts"]
     assert alert["endsAt"] == "2026-09-21T14:14:50.25Z"
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_of_a_batch_the_newest_state_counts(hook: Hook, alertmanager: Alertmanager, again: bool) -> None:
+def test_newest_state_in_a_batch_decides_whether_the_alert_is_active(
+    hook: Hook, alertmanager: Alertmanager, again: bool
+) -> None:
     labels = {"run_id": f"batch-{again}"}
     fires, over = made_notice(labels=labels), made_notice(labels=labels, status=Status.RESOLVED)
     hook.send([fires, over, made_notice(labels=labels, starts_ns=ENDS_NS + 1)] if again else [fires, over])
     assert len(alertmanager.alerts(run_id=labels["run_id"])) == again
 
 
-def test_an_end_before_the_start_is_taken(hook: Hook, alertmanager: Alertmanager) -> None:
+def test_resolved_alert_with_an_end_before_its_start_is_accepted(hook: Hook, alertmanager: Alertmanager) -> None:
     labels = {"run_id": "clocks"}
     hook.send([made_notice(labels=labels)])
     hook.send([made_notice(labels=labels, status=Status.RESOLVED, ends_ns=STARTS_NS - 10**9)])
@@ -114,7 +118,7 @@ def test_an_end_before_the_start_is_taken(hook: Hook, alertmanager: Alertmanager
         "x" * 5000,
     ],
 )
-def test_odd_values_arrive(hook: Hook, alertmanager: Alertmanager, odd: str) -> None:
+def test_special_characters_in_labels_and_summary_arrive(hook: Hook, alertmanager: Alertmanager, odd: str) -> None:
     run = f"odd-{ascii(odd)[:20]}"
     hook.send(
         [made_notice(labels={"run_id": "odd", "device": odd, "stage": ascii(run)}, summary=odd, link=f"http://{odd}")]
@@ -125,7 +129,7 @@ def test_odd_values_arrive(hook: Hook, alertmanager: Alertmanager, odd: str) -> 
     assert alert["annotations"]["summary"] == expected
 
 
-def test_empty_values_and_foreign_names_do_not_keep_an_alert_away(hook: Hook, alertmanager: Alertmanager) -> None:
+def test_alert_with_empty_values_and_invalid_label_names_arrives(hook: Hook, alertmanager: Alertmanager) -> None:
     hook.send(
         [made_notice(labels={"run_id": "names", "host": "", "data-centre.name": "x"}, cost="", link="", details={})]
     )
@@ -156,7 +160,7 @@ def test_a_hang_inhibits_the_stragglers_of_its_run_and_no_others(hook: Hook, ale
     until(lambda: state("slow", "compute-straggler")["state"] == "active", what="the other run's alert")
 
 
-def test_contention_inhibits_what_is_on_its_host_alone(hook: Hook, alertmanager: Alertmanager) -> None:
+def test_host_contention_inhibits_only_stragglers_on_its_own_host(hook: Hook, alertmanager: Alertmanager) -> None:
     def notice(number: int, kind: str, host: str) -> Any:
         return made_notice(fingerprint=f"{number:016d}", labels={"run_id": "busy", "alertname": kind, "host": host})
 
@@ -170,18 +174,18 @@ def test_contention_inhibits_what_is_on_its_host_alone(hook: Hook, alertmanager:
 
 
 @pytest.mark.parametrize("status", Status)
-def test_our_webhook_says_what_theirs_says(
-    hook: Hook, theirs: HttpReceiver, receiver: HttpReceiver, status: Status
+def test_webhook_body_equals_the_body_of_alertmanagers_own_webhook(
+    hook: Hook, manager_receiver: HttpReceiver, receiver: HttpReceiver, status: Status
 ) -> None:
     labels = {"run_id": f"same-{status}", "cluster": "east"}
     hook.send([made_notice(labels=labels)])
-    until(lambda: told(theirs, labels["run_id"], "firing"), what="a webhook of what fires")
+    until(lambda: webhook_bodies(manager_receiver, labels["run_id"], "firing"), what="a webhook of what fires")
     notice = made_notice(labels=labels, status=status)
     hook.send([notice])
-    until(lambda: told(theirs, labels["run_id"], status), what=f"a webhook, {status}")
+    until(lambda: webhook_bodies(manager_receiver, labels["run_id"], status), what=f"a webhook, {status}")
     make_hook("ours", {"type": "webhook", "url": receiver.url}).send([notice])
 
-    body, our_body = told(theirs, labels["run_id"], status)[-1], receiver.requests[0].body
+    body, our_body = webhook_bodies(manager_receiver, labels["run_id"], status)[-1], receiver.requests[0].body
     assert _shape(our_body) == _shape(body)
     own = ("externalURL", "groupKey", "alerts")
     assert {key: body[key] for key in body if key not in own} == {

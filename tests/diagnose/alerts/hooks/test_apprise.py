@@ -1,4 +1,4 @@
-"""Apprise: its services are another's; here stands a module of its name that has but one, which does as it is told."""
+"""The apprise hook with a fake module `apprise`. That module has one service, which the tests control."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ SECRET = "tgram://s3cr3t"
 
 
 class Apprise:
-    """The part of its class that the hook uses."""
+    """The part of the class `apprise.Apprise` that the hook uses."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, str]] = []
@@ -52,7 +52,7 @@ def hook(services: Apprise) -> Hook:
     return make_hook("chat", {"type": "apprise", "urls_env": "APPRISE_URLS"})
 
 
-def test_a_notice_is_title_and_text(hook: Hook, services: Apprise) -> None:
+def test_apprise_notification_has_title_type_and_body_of_the_notice(hook: Hook, services: Apprise) -> None:
     hook.send([made_notice()])
     hook.send([made_notice(status=Status.RESOLVED)])
     firing, over = services.told
@@ -69,7 +69,7 @@ def test_a_notice_is_title_and_text(hook: Hook, services: Apprise) -> None:
     ]
 
 
-def test_what_is_refused_is_told_again_and_no_address_with_it(hook: Hook, services: Apprise) -> None:
+def test_refused_apprise_notification_is_retried_and_its_error_hides_the_address(hook: Hook, services: Apprise) -> None:
     services.takes = False
     with pytest.raises(HookError, match="a service rejected the notification") as refused:
         hook.send([made_notice()])
@@ -81,7 +81,7 @@ def test_what_is_refused_is_told_again_and_no_address_with_it(hook: Hook, servic
     assert SECRET not in str(broken.value)
 
 
-def test_a_service_that_hangs_holds_nobody_and_is_not_asked_twice(services: Apprise) -> None:
+def test_hanging_apprise_service_times_out_and_is_not_called_a_second_time(services: Apprise) -> None:
     hook = make_hook("chat", {"type": "apprise", "urls_env": "APPRISE_URLS", "timeout_s": 0.2})
     services.free.clear()
     try:
@@ -94,7 +94,9 @@ def test_a_service_that_hangs_holds_nobody_and_is_not_asked_twice(services: Appr
     assert len(services.told) <= 1
 
 
-def test_an_address_that_is_none_is_told_without_it(services: Apprise, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_apprise_address_is_reported_without_the_address(
+    services: Apprise, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("APPRISE_URLS", "s3cr3t")
     with pytest.raises(UsageError, match="does not know an address") as caught:
         make_hook("chat", {"type": "apprise", "urls_env": "APPRISE_URLS"})

@@ -1,4 +1,4 @@
-"""The command: real programs, told by stdin, never by a shell, and gone when their time is up."""
+"""The command hook with real programs: notices on stdin, no shell, and a kill at the timeout."""
 
 import json
 import subprocess
@@ -47,8 +47,8 @@ def gone(pid: int) -> bool:
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """What a command sees of the world."""
+def command_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Arguments, stdin, environment and open files, as a command reports them."""
     for name in ("PAGER_PASSWORD", "AWS_SECRET_ACCESS_KEY", "RANKSCOPE_TOKEN", "LD_PRELOAD"):
         monkeypatch.setenv(name, "" if name == "LD_PRELOAD" else f"secret of {name}")
     canary = tmp_path / "canary"
@@ -60,13 +60,13 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     return told
 
 
-def test_arguments_are_passed_word_for_word_and_the_body_is_on_stdin(told: dict[str, object]) -> None:
-    assert told["stdin"] == v4_body("page", [made_notice(number=12)])
-    assert told["leads"]
+def test_command_gets_its_arguments_unchanged_and_the_body_on_stdin(command_inputs: dict[str, object]) -> None:
+    assert command_inputs["stdin"] == v4_body("page", [made_notice(number=12)])
+    assert command_inputs["leads"]
 
 
-def test_the_environment_has_the_alert_and_no_secret_but_those_it_was_given(told: dict[str, object]) -> None:
-    environment: dict[str, str] = told["environment"]  # type: ignore[assignment]
+def test_command_environment_contains_the_alert_and_only_permitted_secrets(command_inputs: dict[str, object]) -> None:
+    environment: dict[str, str] = command_inputs["environment"]  # type: ignore[assignment]
     alert = {name.removeprefix("RANKSCOPE_ALERT_"): value for name, value in environment.items() if "_ALERT_" in name}
     assert alert == {
         "STATUS": "firing",
@@ -83,40 +83,42 @@ def test_the_environment_has_the_alert_and_no_secret_but_those_it_was_given(told
     assert environment["PAGER_PASSWORD"] == "secret of PAGER_PASSWORD"
     assert {name for name in environment if "_ALERT_" not in name} <= {*INHERITED, "PAGER_PASSWORD"}
     # Standard input, output and error, and the folder that is being listed.
-    assert len(told["open"]) == 4  # type: ignore[arg-type]
+    assert len(command_inputs["open"]) == 4  # type: ignore[arg-type]
 
 
-def test_a_command_that_fails_is_told_by_its_first_words_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_command_is_retried_and_reported_with_its_first_line_without_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PAGER_PASSWORD", "hunter2hunter2")
     fails = "import os, sys; sys.exit('no route as ' + os.environ['PAGER_PASSWORD'] + '\\x1b[31m\\nsecond line')"
     error = refusal(python(fails, pass_env=["PAGER_PASSWORD"]))
     assert str(error) == f"hook page: {sys.executable}: exit status 1: no route as ***\\x1b[31m"
 
 
-def test_a_command_may_say_that_it_will_never_take_this_notice() -> None:
+def test_command_rejects_a_notice_permanently_with_exit_status_65_only() -> None:
     error = refusal(command("sh", "-c", "echo no such host >&2; exit 65"), again=False)
     assert str(error) == "hook page: sh: exit status 65: no such host"
     for status in (1, 2, 64, 66, 75, 127):
         refusal(command("sh", "-c", f"exit {status}"))
 
 
-def test_a_command_that_is_killed_is_told() -> None:
+def test_a_command_that_is_killed_is_reported() -> None:
     assert "killed by signal 9" in str(refusal(python("import os; os.kill(os.getpid(), 9)")))
 
 
-def test_a_command_that_does_not_read_or_talks_without_end_is_taken(tmp_path: Path) -> None:
+def test_command_that_ignores_stdin_or_prints_much_output_counts_as_delivered(tmp_path: Path) -> None:
     make_hook("page", {"type": "command", "argv": ["true"]}).send([made_notice(summary="x" * 1_000_000)])
     python("import sys; sys.stderr.write('x' * 3_000_000); sys.stdout.write('x' * 3_000_000)").send([made_notice()])
 
 
-def test_when_its_time_is_up_its_children_are_gone_too(tmp_path: Path) -> None:
+def test_command_timeout_kills_the_command_and_its_children(tmp_path: Path) -> None:
     error = refusal(command("sh", "-c", LEAVE_A_GRANDCHILD, str(tmp_path / "pid"), "300", timeout_s=1.5))
     assert "killed: did not finish within 1.5 s" in str(error)
     pid = int((tmp_path / "pid").read_text())
     until(lambda: gone(pid), seconds=10, what=f"the end of process {pid}")
 
 
-def test_what_a_command_leaves_behind_holds_nobody_and_lives_on(tmp_path: Path) -> None:
+def test_background_child_of_a_command_does_not_block_the_hook_and_keeps_running(tmp_path: Path) -> None:
     command("sh", "-c", LEAVE_A_GRANDCHILD, str(tmp_path / "pid"), "0", timeout_s=60).send([made_notice()])
     left = psutil.Process(int((tmp_path / "pid").read_text()))
     try:
@@ -125,7 +127,7 @@ def test_what_a_command_leaves_behind_holds_nobody_and_lives_on(tmp_path: Path) 
         left.kill()
 
 
-def test_a_program_that_vanished_is_asked_again(tmp_path: Path) -> None:
+def test_command_is_retried_when_its_program_was_deleted(tmp_path: Path) -> None:
     program = tmp_path / "page"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -135,7 +137,7 @@ def test_a_program_that_vanished_is_asked_again(tmp_path: Path) -> None:
     assert "No such file" in str(refusal(hook))
 
 
-def test_odd_words_do_not_keep_a_command_from_starting() -> None:
+def test_command_starts_when_its_notice_has_special_characters_and_a_long_summary() -> None:
     command("true").send([made_notice(labels={"host": "a\0b\udcff\ud800\u2603"}, summary="=" * 1_000_000)])
 
 
@@ -152,7 +154,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_command_and_its_children_end_with_the_watcher_however_that_ends(tmp_path: Path, killed: bool) -> None:
+def test_command_and_its_children_end_when_the_watcher_exits_or_is_killed(tmp_path: Path, killed: bool) -> None:
     written = tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", WATCHER, str(written)], stdin=subprocess.PIPE) as watcher:
         until(written.is_file, seconds=60)

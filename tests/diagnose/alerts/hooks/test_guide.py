@@ -1,4 +1,4 @@
-"""The page on hooks: what it shows works."""
+"""The examples and tables of the guide on alert hooks are correct."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ class Apprise:
 
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A secret, and apprise, for those that need them."""
+    """The file of a secret. Also sets the other secrets and a fake module `apprise`."""
     for name in ("TICKETS_TOKEN", "PAGERDUTY_ROUTING_KEY"):
         monkeypatch.setenv(name, "s3cr3t")
     monkeypatch.setenv("EVENTS_URL", "https://events.example/")
@@ -33,7 +33,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "secret"
 
 
-def test_every_example_makes_its_hook(secrets: Path) -> None:
+def test_every_example_in_the_hooks_guide_makes_its_hook(secrets: Path) -> None:
     made = set()
     for block in blocks("toml"):
         for name, table in tomllib.loads(block).get("hooks", {}).items():
@@ -45,7 +45,7 @@ def test_every_example_makes_its_hook(secrets: Path) -> None:
     assert made == set(OURS)
 
 
-def test_the_table_of_hooks_says_what_they_do_by_default(secrets: Path) -> None:
+def test_table_in_the_hooks_guide_lists_default_resend_interval_and_batch_size(secrets: Path) -> None:
     rows = re.findall(
         r"^\| \[`([\w-]+)`\]\(#[\w-]+\) \|[^|]*\| (?:no|every (\d+) s)[^|]*\| (\d+)", GUIDE.read_text(), re.MULTILINE
     )
@@ -68,7 +68,7 @@ def test_the_table_of_hooks_says_what_they_do_by_default(secrets: Path) -> None:
     assert said == {kind: (hook.resend_s, hook.batch) for kind, hook in hooks.items()}
 
 
-def test_the_rules_for_alertmanager_name_kinds_that_there_are() -> None:
+def test_alertmanager_rules_in_the_hooks_guide_name_existing_kinds() -> None:
     (block,) = blocks("yaml")
     rules = yaml.safe_load(block)["inhibit_rules"]
     matchers = [matcher for rule in rules for matcher in (*rule["source_matchers"], *rule["target_matchers"])]
@@ -77,6 +77,6 @@ def test_the_rules_for_alertmanager_name_kinds_that_there_are() -> None:
     assert {kind for (found,) in names for kind in found.split("|")} <= set(Kind)
 
 
-def test_the_entry_point_is_in_the_group_that_is_asked_for() -> None:
+def test_entry_point_example_in_the_hooks_guide_uses_the_right_group() -> None:
     groups = [tomllib.loads(block).get("project", {}).get("entry-points", {}) for block in blocks("toml")]
     assert [list(group) for group in groups if group] == [[GROUP]]

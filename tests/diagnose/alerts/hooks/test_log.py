@@ -1,4 +1,4 @@
-"""The log line: one a notice, whole, whatever is in it and whoever else writes."""
+"""The log hook writes one complete line per notice, whatever its text is and however many processes write."""
 
 import os
 from multiprocessing import get_context
@@ -13,7 +13,9 @@ from diagnose.alerts.notice import Status
 from tests.diagnose.alerts.made_notice import made_notice
 
 
-def test_a_line_has_when_what_where_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_line_contains_time_status_labels_summary_cost_next_step_and_link(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     make_hook("lines", {"type": "log"}).send([made_notice(), made_notice(status=Status.RESOLVED)])
     firing, over = capsys.readouterr().err.splitlines()
     labels = "run_id=monday attempt=0 host=gpu-003 rank=5 stage=grads-all-reduce"
@@ -22,18 +24,18 @@ def test_a_line_has_when_what_where_and_what_to_do(capsys: pytest.CaptureFixture
     assert over.startswith("2026-09-21T14:14:50.25Z resolved critical hung-collective")
 
 
-def test_what_was_told_before_is_told_as_lasting() -> None:
+def test_log_line_of_a_repeated_notice_says_still_firing() -> None:
     assert " still-firing " in log_line(made_notice(repeated=True))
 
 
-def test_a_line_is_a_line() -> None:
+def test_log_line_is_printable_and_limited_in_length() -> None:
     line = log_line(made_notice(summary="a\nb\r\x1b[31m\u2028 c \udcff", next_step="x" * 100_000))
     assert line.isprintable()
     assert "a b \\x1b[31m c \\udcff" in line
     assert len(line) <= 2000
 
 
-def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_log_file_is_created_again_after_it_was_moved(tmp_path: Path) -> None:
     path = tmp_path / "alerts.log"
     hook = make_hook("lines", {"type": "log", "path": str(path)})
     hook.send([made_notice()])
@@ -50,7 +52,7 @@ def _write(path: str, writer: int) -> None:
         hook.send([made_notice(summary=f"{writer}-{number} " + str(writer) * 1500)])
 
 
-def test_several_writers_do_not_cut_into_each_other(tmp_path: Path) -> None:
+def test_lines_of_several_log_writers_are_not_mixed(tmp_path: Path) -> None:
     path = str(tmp_path / "alerts.log")
     writers = [get_context("fork").Process(target=_write, args=(path, writer)) for writer in range(3)]
     for process in writers:
@@ -65,7 +67,7 @@ def test_several_writers_do_not_cut_into_each_other(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_cannot_be_written_is_asked_again(tmp_path: Path) -> None:
+def test_unwritable_log_file_raises_a_hook_error_that_asks_for_a_retry(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", Path("/dev/full")):
         with pytest.raises(HookError) as caught:

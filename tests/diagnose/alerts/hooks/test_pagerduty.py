@@ -1,4 +1,4 @@
-"""PagerDuty: an incident is opened once, and closed by the same key."""
+"""PagerDuty: an incident is opened once, and resolved with the same key."""
 
 import json
 
@@ -22,7 +22,7 @@ def hook(receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> Hook:
     return make_hook("pager", {"type": "pagerduty", "routing_key_env": "PAGERDUTY_KEY", "url": receiver.url})
 
 
-def test_what_fires_opens_an_incident_with_what_is_known(hook: Hook, receiver: HttpReceiver) -> None:
+def test_firing_notice_triggers_an_incident_with_its_details(hook: Hook, receiver: HttpReceiver) -> None:
     hook.send([made_notice()])
     (request,) = receiver.requests
     assert request.path == "/v2/enqueue"
@@ -45,18 +45,19 @@ def test_what_fires_opens_an_incident_with_what_is_known(hook: Hook, receiver: H
     assert payload["custom_details"]["victims"] == "ranks 0 to 4, 6, 7"
 
 
-def test_what_is_over_closes_the_same_incident(hook: Hook, receiver: HttpReceiver) -> None:
+def test_resolved_notice_resolves_the_incident_with_the_same_key(hook: Hook, receiver: HttpReceiver) -> None:
     hook.send([made_notice()])
     hook.send([made_notice(status=Status.RESOLVED)])
     opened, closed = (request.body for request in receiver.requests)
     assert closed == {"routing_key": KEY, "event_action": "resolve", "dedup_key": opened["dedup_key"]}
 
 
-def test_one_notice_goes_at_a_time_so_that_no_closed_incident_is_opened_again(hook: Hook) -> None:
+def test_pagerduty_hook_sends_one_notice_per_request(hook: Hook) -> None:
+    """A retried batch of several notices could open a resolved incident again."""
     assert hook.batch == 1
 
 
-def test_the_key_of_an_incident_tells_runs_apart_and_fits() -> None:
+def test_incident_key_is_unique_per_run_and_fingerprint_and_has_at_most_255_characters() -> None:
     keys = {
         str(pagerduty_event(made_notice(fingerprint=fingerprint, labels={"run_id": run}))["dedup_key"])
         for fingerprint in ("00c0ffee00c0ffee", "00c0ffee00c0ffef")
@@ -67,12 +68,12 @@ def test_the_key_of_an_incident_tells_runs_apart_and_fits() -> None:
 
 
 @pytest.mark.parametrize("severity", Severity)
-def test_every_severity_is_one_of_theirs(severity: Severity) -> None:
+def test_every_severity_is_sent_as_a_pagerduty_severity(severity: Severity) -> None:
     payload = pagerduty_event(made_notice(severity=severity))["payload"]
     assert payload["severity"] in ("critical", "error", "warning", "info")  # type: ignore[index]
 
 
-def test_an_event_stays_within_the_limits(hook: Hook, receiver: HttpReceiver) -> None:
+def test_pagerduty_event_stays_within_the_size_limits(hook: Hook, receiver: HttpReceiver) -> None:
     long = "no end \u2603 " * 100_000
     hook.send([made_notice(summary=long, details={"log": long}, link="")])
     event = receiver.requests[0].body
@@ -81,7 +82,7 @@ def test_an_event_stays_within_the_limits(hook: Hook, receiver: HttpReceiver) ->
     assert "links" not in event
 
 
-def test_the_routing_key_is_not_told(hook: Hook, receiver: HttpReceiver) -> None:
+def test_the_routing_key_is_not_reported(hook: Hook, receiver: HttpReceiver) -> None:
     receiver.behaviour = answers(400, f'{{"errors": ["routing_key {KEY} is unknown"]}}'.encode())
     with pytest.raises(HookError) as caught:
         hook.send([made_notice()])

@@ -1,4 +1,4 @@
-"""Every way a receiver can fail, and what becomes of the notices: asked of a webhook, the same for all over HTTP."""
+"""Failures of a receiver and what happens to the notices. Tested with a webhook; all HTTP hooks behave the same."""
 
 import logging
 import socket
@@ -41,14 +41,14 @@ def refusal(hook: Hook) -> HookError:
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-def test_any_2xx_means_that_it_has_them(receiver: HttpReceiver, status: int) -> None:
+def test_webhook_accepts_any_2xx_status_as_delivered(receiver: HttpReceiver, status: int) -> None:
     receiver.behaviour = answers(status, b"")
     webhook(receiver).send([made_notice()])
     assert len(receiver.requests) == 1
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
-def test_a_receiver_in_trouble_is_asked_again(receiver: HttpReceiver, status: int) -> None:
+def test_webhook_retries_after_a_temporary_error_status(receiver: HttpReceiver, status: int) -> None:
     receiver.behaviour = answers(status, b"too busy")
     error = refusal(webhook(receiver))
     assert error.again
@@ -59,7 +59,9 @@ def test_a_receiver_in_trouble_is_asked_again(receiver: HttpReceiver, status: in
     ("status", "hint"),
     [(401, "token"), (403, "token"), (404, "check the url"), (405, "check the url"), (407, ""), (409, ""), (423, "")],
 )
-def test_what_somebody_may_mend_is_sent_again(receiver: HttpReceiver, status: int, hint: str) -> None:
+def test_webhook_retries_after_an_error_status_that_an_operator_can_fix(
+    receiver: HttpReceiver, status: int, hint: str
+) -> None:
     receiver.behaviour = answers(status, b"not you")
     error = refusal(webhook(receiver))
     assert error.again
@@ -68,7 +70,7 @@ def test_what_somebody_may_mend_is_sent_again(receiver: HttpReceiver, status: in
 
 
 @pytest.mark.parametrize("status", [400, 410, 413, 422])
-def test_what_a_receiver_will_never_take_is_not_sent_again(receiver: HttpReceiver, status: int) -> None:
+def test_webhook_does_not_retry_after_a_permanent_error_status(receiver: HttpReceiver, status: int) -> None:
     receiver.behaviour = answers(status, b"no such\nthing\x1b[31m" + b"x" * 10_000)
     error = refusal(webhook(receiver))
     assert not error.again
@@ -88,14 +90,14 @@ def test_a_redirect_is_not_followed(receiver: HttpReceiver) -> None:
 @pytest.mark.parametrize(
     ("asked", "after_s"), [("17", 17.0), ("0", 0.0), ("-3", 0.0), ("soon", 0.0), ("9" * 400, 3600)]
 )
-def test_it_is_left_alone_for_as_long_as_it_asks(
+def test_retry_pause_follows_a_retry_after_header_in_seconds(
     receiver: HttpReceiver, status: int, asked: str, after_s: float
 ) -> None:
     receiver.behaviour = answers(status, Retry_After=asked)
     assert refusal(webhook(receiver)).after_s == after_s
 
 
-def test_it_may_ask_by_date(receiver: HttpReceiver) -> None:
+def test_retry_pause_follows_a_retry_after_header_with_a_date(receiver: HttpReceiver) -> None:
     until = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     receiver.behaviour = answers(503, Retry_After=until)
     assert 50 < refusal(webhook(receiver)).after_s <= 100
@@ -104,7 +106,7 @@ def test_it_may_ask_by_date(receiver: HttpReceiver) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [hangs, drips_its_headers, drips_its_body])
-def test_a_receiver_that_is_slow_holds_nobody_beyond_the_timeout(
+def test_slow_receiver_is_abandoned_at_the_timeout_and_retried(
     receiver: HttpReceiver, behaviour: Callable[[Any], None]
 ) -> None:
     receiver.behaviour = behaviour
@@ -114,20 +116,20 @@ def test_a_receiver_that_is_slow_holds_nobody_beyond_the_timeout(
 
 
 @pytest.mark.parametrize("behaviour", [breaks_off_in_its_body, says_nothing_and_closes])
-def test_where_nobody_knows_whether_it_was_taken_it_is_sent_again(
+def test_webhook_retries_when_the_answer_is_incomplete_or_missing(
     receiver: HttpReceiver, behaviour: Callable[[Any], None]
 ) -> None:
     receiver.behaviour = behaviour
     assert refusal(webhook(receiver)).again
 
 
-def test_a_closed_port_is_asked_again() -> None:
+def test_webhook_retries_when_the_port_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert refusal(make_hook("ops", {"type": "webhook", "url": f"http://127.0.0.1:{port}"})).again
 
 
-def test_a_host_that_does_not_pick_up_holds_nobody() -> None:
+def test_webhook_retries_when_the_host_does_not_accept_connections() -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
@@ -137,7 +139,7 @@ def test_a_host_that_does_not_pick_up_holds_nobody() -> None:
             assert refusal(hook).again
 
 
-def test_a_name_that_nobody_looks_up_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_host_name_lookup_does_not_block_the_webhook_beyond_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     over, begun, ended = threading.Event(), threading.Event(), threading.Event()
 
     def look_up(*_: object, **__: object) -> list[object]:
@@ -166,18 +168,20 @@ def test_a_name_that_nobody_looks_up_holds_nobody(monkeypatch: pytest.MonkeyPatc
         ("/api/v2/alerts", "/api/v2/alerts"),
     ],
 )
-def test_the_path_of_an_interface_is_added_once(receiver: HttpReceiver, given: str, asked: str) -> None:
+def test_alertmanager_api_path_is_added_to_the_url_once(receiver: HttpReceiver, given: str, asked: str) -> None:
     make_hook("am", {"type": "alertmanager", "url": receiver.url + given}).send([made_notice()])
     assert receiver.requests[0].path == asked
 
 
-def test_the_token_is_presented(receiver: HttpReceiver, tmp_path: Path) -> None:
+def test_webhook_sends_its_token_as_a_bearer_header(receiver: HttpReceiver, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cr3t-token\n")
     webhook(receiver, token_file=str(tmp_path / "token")).send([made_notice()])
     assert receiver.requests[0].headers["authorization"] == "Bearer s3cr3t-token"
 
 
-def test_a_user_in_the_address_is_presented(receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webhook_sends_user_and_password_of_its_url_as_basic_auth(
+    receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPS_URL", receiver.url.replace("://", "://user:p%40ss@") + "/take?team=infra")
     make_hook("ops", {"type": "webhook", "url_env": "OPS_URL"}).send([made_notice()])
     assert receiver.requests[0].headers["authorization"] == "Basic dXNlcjpwQHNz"
@@ -185,7 +189,7 @@ def test_a_user_in_the_address_is_presented(receiver: HttpReceiver, monkeypatch:
 
 
 @pytest.mark.parametrize("status", [200, 400, 500, 302])
-def test_no_secret_is_logged_or_told(
+def test_webhook_secrets_appear_neither_in_logs_nor_in_errors(
     receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     url = f"{receiver.url}/services/{SECRET}"
@@ -203,13 +207,13 @@ def test_no_secret_is_logged_or_told(
     assert receiver.requests[0].path == f"/services/{SECRET}"
     for secret in (SECRET, "s3cr3ts3cr3t", "s3cr3t-token", "hunter2"):
         assert secret not in told
-        # What a receiver answers is logged at DEBUG by the HTTP library: what we send is not.
+        # The HTTP library logs the receiver's answer at DEBUG. It must not log what we send.
         assert not [line for line in caplog.messages if secret in line and "receive_response_headers" not in line]
     assert "httpx" in {record.name for record in caplog.records}
     assert told or status == 200
 
 
 @pytest.mark.parametrize("url", ["ops.example.org", "ftp://ops", "http://", "http://[::1"])
-def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+def test_webhook_with_an_invalid_url_is_rejected_when_the_hook_is_made(url: str) -> None:
     with pytest.raises(UsageError, match="hook ops: its url is not an address"):
         make_hook("ops", {"type": "webhook", "url": url})

@@ -1,4 +1,4 @@
-"""Hooks from their tables: what is wrong in a table is told at once, by hook and key, and without its value."""
+"""Hooks are made from tables. An error in a table is reported at once, with hook and key, without the value."""
 
 import sys
 from pathlib import Path
@@ -47,17 +47,17 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pigeon_post", raising=False)
 
 
-def told(table: dict[str, object]) -> str:
+def error_of(table: dict[str, object]) -> str:
     with pytest.raises(UsageError) as caught:
         make_hook("ops", table)
     return str(caught.value)
 
 
-def test_a_type_that_is_missing_or_misspelt_is_told() -> None:
-    assert "hook ops has no type" in told({"url": "http://127.0.0.1:1"})
-    assert "unknown type 'pagerdutty'" in told({"type": "pagerdutty"})
-    assert "did you mean pagerduty?" in told({"type": "pagerdutty"})
-    assert all(name in told({"type": "zzz"}) for name in OURS)
+def test_missing_or_misspelt_hook_type_is_reported() -> None:
+    assert "hook ops has no type" in error_of({"url": "http://127.0.0.1:1"})
+    assert "unknown type 'pagerdutty'" in error_of({"type": "pagerdutty"})
+    assert "did you mean pagerduty?" in error_of({"type": "pagerdutty"})
+    assert all(name in error_of({"type": "zzz"}) for name in OURS)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_a_type_that_is_missing_or_misspelt_is_told() -> None:
         ({"batch": True}, "hook ops: batch: must be a whole number"),
         ({"envelope": "paper"}, "hook ops: envelope: must be 'none' or 'cloudevents'"),
         ({"url": 7}, "hook ops: url: must be text"),
-        ({"envelope": "cloudevents", "batch": 2}, "a CloudEvent contains a single notification"),
+        ({"envelope": "cloudevents", "batch": 2}, "a CloudEvent can contain only one notification"),
     ],
 )
-def test_a_wrong_key_is_told_by_hook_and_key(change: dict[str, object], expected: str) -> None:
-    assert expected in told({**WEBHOOK, **change})
+def test_invalid_key_or_value_is_reported_with_hook_and_key(change: dict[str, object], expected: str) -> None:
+    assert expected in error_of({**WEBHOOK, **change})
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_wrong_key_is_told_by_hook_and_key(change: dict[str, object], expected
         ({"type": "command"}, "argv"),
     ],
 )
-def test_what_is_missing_is_told(table: dict[str, object], needs: str) -> None:
-    assert f"hook ops needs {needs}\n" in told(table)
+def test_missing_required_key_is_reported(table: dict[str, object], needs: str) -> None:
+    assert f"hook ops needs {needs}\n" in error_of(table)
 
 
 @pytest.mark.parametrize(
@@ -106,69 +106,69 @@ def test_what_is_missing_is_told(table: dict[str, object], needs: str) -> None:
         {"type": "apprise", "urls": SECRET},
     ],
 )
-def test_a_secret_in_the_configuration_is_refused_and_not_repeated(table: dict[str, object]) -> None:
-    assert SECRET not in told(table)
+def test_secret_in_the_configuration_is_rejected_and_not_printed(table: dict[str, object]) -> None:
+    assert SECRET not in error_of(table)
 
 
-def test_where_a_secret_goes_is_told() -> None:
-    words = told({"type": "slack", "url": f"https://hooks.slack.com/services/{SECRET}"})
+def test_error_for_a_secret_in_the_configuration_suggests_url_env() -> None:
+    words = error_of({"type": "slack", "url": f"https://hooks.slack.com/services/{SECRET}"})
     assert "url is a secret and must not be in the configuration\n\nhint: write url_env = " in words
 
 
-def test_a_secret_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_or_invalid_secret_is_reported_with_its_cause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EMPTY", " \n")
     (tmp_path / "lines").write_text("one\ntwo\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with (without_end := tmp_path / "long").open("wb") as file:
         file.truncate(2**43)
-    assert "the variable that token_env names is not set" in told({**WEBHOOK, "token_env": "NOT_SET_ANYWHERE"})
-    assert "token_env is empty" in told({**WEBHOOK, "token_env": "EMPTY"})
-    assert "No such file" in told({**WEBHOOK, "token_file": str(tmp_path / "none")})
-    assert "more than one line" in told({**WEBHOOK, "token_file": str(tmp_path / "lines")})
-    assert "it is not text" in told({**WEBHOOK, "token_file": str(tmp_path / "binary")})
-    assert "Larger than" in told({**WEBHOOK, "token_file": str(without_end)})
-    assert "set the same value" in told({**WEBHOOK, "token_file": str(tmp_path / "lines"), "token_env": "EMPTY"})
+    assert "the variable that token_env names is not set" in error_of({**WEBHOOK, "token_env": "NOT_SET_ANYWHERE"})
+    assert "token_env is empty" in error_of({**WEBHOOK, "token_env": "EMPTY"})
+    assert "No such file" in error_of({**WEBHOOK, "token_file": str(tmp_path / "none")})
+    assert "more than one line" in error_of({**WEBHOOK, "token_file": str(tmp_path / "lines")})
+    assert "it is not text" in error_of({**WEBHOOK, "token_file": str(tmp_path / "binary")})
+    assert "Larger than" in error_of({**WEBHOOK, "token_file": str(without_end)})
+    assert "set the same value" in error_of({**WEBHOOK, "token_file": str(tmp_path / "lines"), "token_env": "EMPTY"})
 
 
-def test_labels_that_alertmanager_would_refuse_are_refused_before() -> None:
+def test_alertmanager_hook_rejects_invalid_labels_and_a_resend_s_of_zero() -> None:
     table = {"type": "alertmanager", "url": "http://127.0.0.1:1"}
     make_hook("am", {**table, "labels": {"cluster": "a"}})
-    assert "hook ops: labels" in told({**table, "labels": {"data-centre": "a"}})
-    assert "hook ops: labels" in told({**table, "labels": {"rack": 7}})
-    assert "resend_s" in told({**table, "resend_s": 0})
+    assert "hook ops: labels" in error_of({**table, "labels": {"data-centre": "a"}})
+    assert "hook ops: labels" in error_of({**table, "labels": {"rack": 7}})
+    assert "resend_s" in error_of({**table, "resend_s": 0})
 
 
-def test_a_program_or_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
-    assert "program '/none/such' not found" in told({"type": "command", "argv": ["/none/such"]})
-    assert "does not exist" in told({"type": "log", "path": str(tmp_path / "none" / "alerts.log")})
+def test_missing_program_or_folder_is_reported_when_the_hook_is_made(tmp_path: Path) -> None:
+    assert "program '/none/such' not found" in error_of({"type": "command", "argv": ["/none/such"]})
+    assert "does not exist" in error_of({"type": "log", "path": str(tmp_path / "none" / "alerts.log")})
 
 
 @pytest.mark.usefixtures("package")
-def test_a_package_brings_a_hook_of_its_own() -> None:
+def test_installed_package_can_add_a_hook_type() -> None:
     hook = make_hook("dovecote", {"type": "pigeon"})
     hook.send([made_notice()])
     assert (hook.name, hook.batch, hook.sent) == ("dovecote", 3, [made_notice()])  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("package")
-def test_a_package_does_not_replace_ours() -> None:
+def test_installed_package_cannot_replace_a_built_in_hook_type() -> None:
     assert isinstance(make_hook("lines", {"type": "log"}), OURS["log"])  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("package")
-def test_a_package_that_does_not_load_is_named() -> None:
-    assert "entry point lost = pigeon_post_that_is_gone:Carrier cannot be loaded: ModuleNotFound" in told(
+def test_entry_point_that_fails_to_load_is_named_in_the_error() -> None:
+    assert "entry point lost = pigeon_post_that_is_gone:Carrier cannot be loaded: ModuleNotFound" in error_of(
         {"type": "lost"}
     )
-    assert "entry point pigeon = pigeon_post:Carrier cannot be loaded: RuntimeError: no pigeons" in told(
+    assert "entry point pigeon = pigeon_post:Carrier cannot be loaded: RuntimeError: no pigeons" in error_of(
         {"type": "pigeon", "broken": True}
     )
-    assert "is not a hook: it has no name, resend_s, batch, send" in told({"type": "feather"})
+    assert "is not a hook: it has no name, resend_s, batch, send" in error_of({"type": "feather"})
 
 
-def test_without_apprise_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apprise_hook_reports_how_to_install_apprise_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
     monkeypatch.setenv("APPRISE_URLS", "json://127.0.0.1")
-    assert "apprise is not installed\n\nhint: pip install 'rankscope[alerts]'" in told(
+    assert "apprise is not installed\n\nhint: pip install 'rankscope[alerts]'" in error_of(
         {"type": "apprise", "urls_env": "APPRISE_URLS"}
     )

@@ -1,4 +1,4 @@
-"""Slack: one message for what is told together, within its limits, that calls nobody by accident."""
+"""Slack: one message per batch, within the limits of Slack. It mentions no person by accident."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def texts(*notices: Notice) -> list[str]:
     return [block["text"]["text"] for block in slack_message(notices)["blocks"]]  # type: ignore[attr-defined]
 
 
-def test_several_notices_are_one_message(receiver: HttpReceiver, table: dict[str, object]) -> None:
+def test_slack_hook_sends_several_notices_as_one_message(receiver: HttpReceiver, table: dict[str, object]) -> None:
     over = made_notice(labels={"rank": "6"}, status=Status.RESOLVED, summary="rank 6 is back")
     make_hook("chat", table).send([made_notice(), over])
     (request,) = receiver.requests
@@ -42,7 +42,7 @@ def test_several_notices_are_one_message(receiver: HttpReceiver, table: dict[str
     ]
 
 
-def test_a_notice_says_what_it_costs_what_to_do_and_where_to_look() -> None:
+def test_slack_message_contains_cost_next_step_details_and_dashboard_link() -> None:
     _, paragraph = texts(made_notice())
     assert paragraph.splitlines()[0] == f":red_circle: {made_notice().summary}"
     for words in ("12.7 s lost so far", made_notice().next_step, "victims: ranks 0 to 4, 6, 7"):
@@ -50,11 +50,11 @@ def test_a_notice_says_what_it_costs_what_to_do_and_where_to_look() -> None:
     assert paragraph.endswith("<http://127.0.0.1:8719/hang?run=monday&step=40|dashboard>")
 
 
-def test_what_was_told_before_is_told_as_lasting() -> None:
+def test_slack_message_of_a_repeated_notice_says_still() -> None:
     assert "still: rank 5" in texts(made_notice(repeated=True))[1]
 
 
-def test_nobody_is_called_by_the_name_of_a_host() -> None:
+def test_slack_message_escapes_mentions_in_names_and_texts() -> None:
     odd = "<!channel> & <@U123>"
     message = slack_message([made_notice(summary=odd, cost=odd, details={odd: odd}, labels={"run_id": odd})])
     assert "<!" not in str(message)
@@ -64,7 +64,7 @@ def test_nobody_is_called_by_the_name_of_a_host() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 10, 20])
 @pytest.mark.parametrize("letter", ["x", "&"])
-def test_a_message_stays_within_the_limits(count: int, letter: str) -> None:
+def test_slack_message_stays_within_the_size_limits(count: int, letter: str) -> None:
     long = letter * 5000
     details = {f"{each} {long}": long for each in range(50)}
     notices = [made_notice(summary=long, cost=long, next_step=long, details=details)] * count
@@ -77,11 +77,11 @@ def test_a_message_stays_within_the_limits(count: int, letter: str) -> None:
     assert not any(entity in text for text in told for entity in ("&\u2026", "&a\u2026", "&am\u2026", "&amp\u2026"))
 
 
-def test_no_more_go_at_a_time_than_fit(table: dict[str, object]) -> None:
+def test_slack_batch_has_at_most_20_notices(table: dict[str, object]) -> None:
     assert make_hook("chat", table).batch <= 20
 
 
-def test_a_second_message_waits_for_its_second(receiver: HttpReceiver, table: dict[str, object]) -> None:
+def test_slack_hook_sends_at_most_one_message_per_second(receiver: HttpReceiver, table: dict[str, object]) -> None:
     time = ManualTime()
     hook = SlackHook("chat", table, now_s=lambda: time.now_s, sleep=time.sleep)
     hook.send([made_notice()])
@@ -95,7 +95,7 @@ def test_a_second_message_waits_for_its_second(receiver: HttpReceiver, table: di
     assert len(receiver.requests) == 3
 
 
-def test_a_refused_message_counts_too(receiver: HttpReceiver, table: dict[str, object]) -> None:
+def test_refused_slack_message_also_counts_for_the_rate_limit(receiver: HttpReceiver, table: dict[str, object]) -> None:
     time = ManualTime()
     hook = SlackHook("chat", table, now_s=lambda: time.now_s, sleep=time.sleep)
     receiver.behaviour = answers(429, Retry_After="30")

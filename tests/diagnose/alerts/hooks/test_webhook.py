@@ -1,4 +1,4 @@
-"""The generic webhook: bodies as Alertmanager's version 4 has them, and CloudEvents around them."""
+"""The generic webhook: bodies in Alertmanager's version 4 format, with an optional CloudEvent around them."""
 
 import json
 import re
@@ -10,14 +10,14 @@ from tests.diagnose.alerts.hooks.http_receiver import HttpReceiver
 from tests.diagnose.alerts.made_notice import LABELS, STARTS_NS, made_notice
 
 
-def sent(receiver: HttpReceiver, *notices: object, **keys: object) -> dict[str, object]:
+def posted_body(receiver: HttpReceiver, *notices: object, **keys: object) -> dict[str, object]:
     make_hook("ops", {"type": "webhook", "url": receiver.url, "batch": len(notices), **keys}).send(notices)  # type: ignore[arg-type]
     (request,) = receiver.requests
     return request.body
 
 
-def test_a_firing_alert_is_a_body_of_version_4(receiver: HttpReceiver) -> None:
-    body = sent(receiver, made_notice())
+def test_webhook_sends_a_firing_alert_as_a_version_4_body(receiver: HttpReceiver) -> None:
+    body = posted_body(receiver, made_notice())
     assert receiver.requests[0].headers["content-type"] == "application/json"
     assert (body["version"], body["receiver"], body["status"], body["truncatedAlerts"]) == ("4", "ops", "firing", 0)
     assert body["groupLabels"] == body["commonLabels"] == LABELS
@@ -40,28 +40,28 @@ def test_a_firing_alert_is_a_body_of_version_4(receiver: HttpReceiver) -> None:
     }
 
 
-def test_an_alert_that_is_over_has_its_end(receiver: HttpReceiver) -> None:
-    body = sent(receiver, made_notice(status=Status.RESOLVED))
+def test_webhook_body_of_a_resolved_alert_contains_its_end_time(receiver: HttpReceiver) -> None:
+    body = posted_body(receiver, made_notice(status=Status.RESOLVED))
     assert body["status"] == "resolved"
     assert body["alerts"][0]["endsAt"] == "2026-09-21T14:14:50.25Z"
 
 
-def test_the_group_of_an_alert_is_the_same_when_it_fires_and_when_it_is_over() -> None:
+def test_group_key_of_an_alert_is_the_same_when_firing_and_resolved() -> None:
     firing, over = (v4_body("ops", [made_notice(status=status)]) for status in Status)
     assert firing["groupKey"] == over["groupKey"]
     assert firing["groupKey"] != v4_body("ops", [made_notice(labels={"rank": "6"})])["groupKey"]
 
 
-def test_alerts_that_go_together_share_what_they_have_in_common(receiver: HttpReceiver) -> None:
+def test_common_labels_and_annotations_of_a_batch_are_those_shared_by_all_alerts(receiver: HttpReceiver) -> None:
     notices = made_notice(), made_notice(labels={"rank": "6"}, status=Status.RESOLVED, cost="")
-    body = sent(receiver, *notices)
+    body = posted_body(receiver, *notices)
     assert body["status"] == "firing"
     assert body["commonLabels"] == {name: value for name, value in LABELS.items() if name != "rank"}
     assert "cost" not in body["commonAnnotations"]
     assert [alert["status"] for alert in body["alerts"]] == ["firing", "resolved"]
 
 
-def test_what_is_sent_twice_says_so(receiver: HttpReceiver) -> None:
+def test_resent_notice_has_the_same_idempotency_key(receiver: HttpReceiver) -> None:
     hook = make_hook("ops", {"type": "webhook", "url": receiver.url})
     for number in (7, 7, 8):
         hook.send([made_notice(number=number)])
@@ -70,8 +70,8 @@ def test_what_is_sent_twice_says_so(receiver: HttpReceiver) -> None:
     assert other != first
 
 
-def test_a_cloud_event_may_be_around_it(receiver: HttpReceiver) -> None:
-    event = sent(receiver, made_notice(number=7, labels={"run_id": "a run/1"}), envelope="cloudevents")
+def test_webhook_wraps_the_body_in_a_cloud_event_when_configured(receiver: HttpReceiver) -> None:
+    event = posted_body(receiver, made_notice(number=7, labels={"run_id": "a run/1"}), envelope="cloudevents")
     assert receiver.requests[0].headers["content-type"] == "application/cloudevents+json"
     assert event.pop("data") == v4_body("ops", [made_notice(labels={"run_id": "a run/1"})])
     assert event == {
@@ -85,7 +85,7 @@ def test_a_cloud_event_may_be_around_it(receiver: HttpReceiver) -> None:
     }
 
 
-def test_odd_words_arrive_as_text() -> None:
+def test_webhook_body_replaces_invalid_characters_and_label_names() -> None:
     odd = 'a "b" \\ \n \u2603 \udcff \0 {{ .x }}'
     labels = {"host": odd, "data-centre.name": "x", "0th": "y", "device": ""}
     (alert,) = v4_body("ops", [made_notice(labels=labels, summary=odd)])["alerts"]  # type: ignore[misc]
@@ -97,7 +97,7 @@ def test_odd_words_arrive_as_text() -> None:
     json.dumps(alert).encode("ascii")
 
 
-def test_what_is_no_link_is_left_out() -> None:
+def test_link_of_a_notice_is_empty_when_its_url_is_invalid() -> None:
     for odd in (
         "",
         "javascript:alert(1)",
@@ -110,6 +110,6 @@ def test_what_is_no_link_is_left_out() -> None:
         assert link_of(made_notice(link=odd)) == ""
 
 
-def test_stamps_are_exact_to_the_nanosecond() -> None:
+def test_timestamp_text_is_exact_to_the_nanosecond() -> None:
     assert stamp(STARTS_NS + 1) == "2026-09-21T14:13:20.250000001Z"
     assert stamp(0) == "1970-01-01T00:00:00Z"

@@ -1,7 +1,7 @@
-"""A kernel's books of one carrier, and a sampler's view of it that may be interrupted between any two reads.
+"""A kernel's counts of one carrier, and a sampler's view of them. Changes may come between any two reads.
 
 Kernel   lose, gain, take_down, put_up; message(): what netlink would send now, and torn ones
-Window   asks the kernel as sysfs would; before each answer the kernel does what is due
+Window   reads the kernel as sysfs does; before each read, one due change happens
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ NAME, ADDRESS, INDEX = "eth0", "0c:42:a1:00:00:01", 7
 
 @dataclass(slots=True)
 class Kernel:
-    """One interface; a driver may begin with its carrier off, which is not counted."""
+    """One interface. A driver may start with its carrier off. This is not counted as a loss."""
 
     has_carrier: bool = True
     is_put_up: bool = True
@@ -43,7 +43,7 @@ class Kernel:
         self.is_put_up = True
 
     def message(self, at_ns: int, between: Callable[[], None] = lambda: None) -> LinkMessage:
-        """The carrier is looked at first and the counts after: ``between`` may change them."""
+        """Read the carrier first and the counts after it. ``between`` may change the counts."""
         has_carrier, is_put_up = self.has_carrier, self.is_put_up
         between()
         return LinkMessage(
@@ -68,7 +68,7 @@ class Kernel:
 
 @dataclass(slots=True)
 class Window:
-    """``due``: what happens, read by read; the last thing in the list first."""
+    """``due``: changes, one before each read, the last of the list first."""
 
     kernel: Kernel
     counts_each_way: bool = True

@@ -1,4 +1,4 @@
-"""``/proc`` as kernels of three ages write it, and a host that a test moves on by hand.
+"""``/proc`` as three generations of kernels write it, and a host whose values a test changes.
 
 rhel5      no steal time, no MemAvailable, no schedstat, partitions in four columns
 rhel8      all of that, but no pressure-stall information unless asked for
@@ -12,13 +12,13 @@ from typing import Literal
 Kernel = Literal["rhel5", "rhel8", "current"]
 KERNELS: tuple[Kernel, ...] = ("rhel5", "rhel8", "current")
 TICK_NS = 10_000_000
-"""A hundred a second, as everywhere."""
+"""100 ticks per second."""
 PAGE_BYTES = 4096
 
 
 @dataclass(slots=True, kw_only=True)
 class MadeProcess:
-    """What its ``stat``, ``status`` and ``schedstat`` will say."""
+    """The values for its ``stat``, ``status`` and ``schedstat``."""
 
     pid: int
     name: str = "python"
@@ -32,18 +32,18 @@ class MadeProcess:
     core: int = 0
     run_delay_ns: int = 0
     switches: tuple[int, int] = (10, 2)
-    """Of its own accord, and not."""
+    """Voluntary and involuntary."""
     cgroup: str = "0::/"
 
 
 @dataclass(slots=True, kw_only=True)
 class MadeHost:
-    """A host whose numbers a test sets; :meth:`write` makes them so."""
+    """A host whose numbers a test sets. :meth:`write` writes them to the files."""
 
     root: Path
     kernel: Kernel = "current"
     cores: list[list[int]] = field(default_factory=lambda: [[0] * 10, [0] * 10])
-    """Of each: ticks of user, nice, system, idle, iowait, irq, softirq, steal, guest, guest nice."""
+    """Ticks of each core: user, nice, system, idle, iowait, irq, softirq, steal, guest, guest nice."""
     running: int = 1
     available_kib: int = 20_000_000
     swapped_pages: tuple[int, int] = (0, 0)
@@ -62,7 +62,7 @@ class MadeHost:
         return self.root / "cgroup"
 
     def write(self) -> None:
-        """In place: a sampler holds the files open."""
+        """Write in place, because a sampler holds the files open."""
         self.proc.mkdir(parents=True, exist_ok=True)
         (self.proc / "stat").write_text(self._stat())
         (self.proc / "meminfo").write_text(self._meminfo())
@@ -77,7 +77,7 @@ class MadeHost:
             self._write_process(process)
 
     def pass_time(self, ticks: int = 100, *, used: float = 0.0, stolen: float = 0.0) -> None:
-        """So many ticks on each core, a share of them used and a share stolen."""
+        """Add ticks to each core. ``used`` and ``stolen`` are shares of them."""
         for core in self.cores:
             core[0] += round(ticks * used)
             core[7] += round(ticks * stolen)

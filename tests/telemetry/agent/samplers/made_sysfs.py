@@ -1,4 +1,4 @@
-"""Trees as the kernel's documentation lays them out, with numbers of our own.
+"""File trees in the layout of the kernel's documentation, with made numbers.
 
 class/net/<interface>/          class/infiniband/<device>/ports/<port>/{,counters,hw_counters}
 """
@@ -74,7 +74,7 @@ def made_interface(
 
 
 def lose_link(interface: Path, *, times: int = 1) -> None:
-    """As the kernel would show an interface that lost its carrier and has not got it back."""
+    """Change the files as the kernel does when an interface loses its carrier and stays down."""
     _count(interface, downs=times, ups=times - 1)
     (interface / "carrier").write_text("0\n")
     (interface / "operstate").write_text("down\n")

@@ -1,5 +1,6 @@
-"""A host of one NIC: a network namespace, and a veth pair whose other end plays the switch, in a namespace of its own:
-links that come and go in the machine's own make every browser on it drop what it is loading.
+"""A host with one NIC: a network namespace and a veth pair. The other end of the pair acts as the switch.
+
+The switch has its own namespace: link changes in the machine's namespace make browsers abort their page loads.
 
 rankscope-nic-<pid>-switch      rankscope-nic-<pid>
 port       ------ veth ------   data0   <-- sampled by a process in there
@@ -19,12 +20,12 @@ from tests.parts import require, require_root
 
 INTERFACE = "data0"
 PORT = "port"
-"""Of the switch, at the other end."""
+"""The interface of the switch, at the other end of the pair."""
 PROJECT = Path(__file__).parents[4]
 
 
 class Namespace:
-    """Its links, and what the kernel counts of them."""
+    """A network namespace, its links and the kernel's counts of them."""
 
     def __init__(self, name: str, switch: str) -> None:
         self.name = name
@@ -32,11 +33,11 @@ class Namespace:
         self._ip = require("ip")
 
     def flap(self, times: int) -> None:
-        """The switch's end goes and comes, back to back, in one process."""
+        """Take the switch's end down and up, back to back, in one process."""
         self._on_switch(self._flaps(times))
 
     def flapping(self, times: int) -> "subprocess.Popen[str]":
-        """The same, under way."""
+        """Start the same in the background."""
         process = subprocess.Popen(self._batch(self._switch), stdin=subprocess.PIPE, text=True)
         assert process.stdin is not None
         process.stdin.write(self._flaps(times))
@@ -50,11 +51,11 @@ class Namespace:
         self._on_switch(f"link set {PORT} up\n")
 
     def batch(self, commands: str) -> None:
-        """Of ``ip``, on the host."""
+        """Run commands of ``ip`` in the host's namespace."""
         subprocess.run(self._batch(self.name), input=commands, text=True, check=True, capture_output=True)
 
     def counted(self, interface: str = INTERFACE) -> int:
-        """How often the kernel says that it lost its carrier."""
+        """Number of carrier losses that the kernel counted."""
         path = f"/sys/class/net/{interface}/carrier_down_count"
         return int(subprocess.run([*self.inside(), "cat", path], check=True, capture_output=True).stdout)
 
@@ -73,7 +74,7 @@ class Namespace:
 
 @contextmanager
 def namespace_of_a_host() -> Iterator[Namespace]:
-    """Skips the test for who may not make one."""
+    """Skip the test if the user may not create a namespace."""
     require_root("network namespaces")
     ip = require("ip")
     name = f"rankscope-nic-{os.getpid()}"
@@ -86,7 +87,7 @@ def namespace_of_a_host() -> Iterator[Namespace]:
 
 @contextmanager
 def _namespace(ip: str, name: str) -> Iterator[str]:
-    """With its links it goes."""
+    """Delete the namespace, with its links, at the end."""
     subprocess.run([ip, "netns", "add", name], check=True)
     try:
         yield name
@@ -95,7 +96,7 @@ def _namespace(ip: str, name: str) -> Iterator[str]:
 
 
 class SamplingProcess:
-    """A sampler inside a namespace, asked over a pipe."""
+    """A sampler inside a namespace, controlled over a pipe."""
 
     def __init__(self, host: Namespace, *arguments: str) -> None:
         command = [*host.inside(), sys.executable, "-m", "tests.telemetry.agent.samplers.sampling_process", *arguments]
@@ -120,7 +121,7 @@ class SamplingProcess:
         return answer["values"], [Event(**event) for event in answer["events"]]
 
     def news(self) -> list[dict[str, Any]]:
-        """Messages of netlink that no sample has taken."""
+        """Netlink messages that no sample has read."""
         answer: list[dict[str, Any]] = self._ask("news")
         return answer
 

@@ -1,4 +1,4 @@
-"""A sampler of scripted GPUs, and what a sample said."""
+"""A sampler of scripted GPUs, and the content of its samples."""
 
 from telemetry.agent.samplers.interface import Sample
 from telemetry.agent.samplers.nvml import NvmlSampler, open_nvml_sampler

@@ -1,4 +1,4 @@
-"""What a sample saw, in the shape in which tests ask."""
+"""The content of a sample, in the form that tests compare."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 
 
 def values(sample: Sample) -> dict[tuple[str, str], float]:
-    """By metric and device."""
+    """Values by metric and device."""
     return {(reading.metric, reading.device): reading.value for reading in sample.readings}
 
 
@@ -17,7 +17,7 @@ def happened(sample: Sample) -> list[tuple[str, str]]:
 
 
 def losses(events: Iterable[Event]) -> int:
-    """How often the events say that a link was lost since sampling began, by whomever."""
+    """Number of link losses in the events since sampling began, including losses that the owner caused."""
     num_lost = 0
     for event in events:
         if event.name == Happening.LINK_FLAPS:

@@ -1,4 +1,4 @@
-"""A made host with a rank on it, looked at once a second, and what a sample said."""
+"""A made host with one rank, sampled once a second, and the content of its samples."""
 
 from telemetry.agent.samplers.host import HostSampler
 from telemetry.agent.samplers.interface import Sample
@@ -11,7 +11,7 @@ RANK_PID = 500
 
 
 class Sampled:
-    """A made host with rank 5 on it, looked at once a second."""
+    """A made host with rank 5 on it, sampled once a second."""
 
     def __init__(self, host: MadeHost) -> None:
         self.host = host

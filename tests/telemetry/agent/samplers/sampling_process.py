@@ -1,4 +1,4 @@
-"""A NIC sampler that samples when a line on its input says so, and answers in JSON. Ends with its input."""
+"""A NIC sampler that takes one command per input line and answers in JSON. It ends when its input ends."""
 
 import argparse
 import json

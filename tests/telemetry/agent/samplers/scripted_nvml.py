@@ -1,4 +1,4 @@
-"""A management library in memory: ``pynvml``'s own names, constants, errors and structures over GPUs that a test moves.
+"""An NVML library in memory: the names, constants, errors and structures of ``pynvml`` over GPUs that a test changes.
 
     nvml = ScriptedNvml(h100s(8))
     nvml.gpus[3].throttle(Throttled.POWER, ns=200_000_000)
@@ -23,7 +23,7 @@ FIRST_HANDLE = 0x7F00_0000_0000
 
 
 class Throttled(IntEnum):
-    """Why clocks are held down, by its place among :attr:`ScriptedGpu.throttled_ns`."""
+    """Reason of throttling, as an index into :attr:`ScriptedGpu.throttled_ns`."""
 
     POWER = 0
     THERMAL = 1
@@ -36,7 +36,7 @@ class Throttled(IntEnum):
 
 @dataclass(kw_only=True)
 class ScriptedGpu:
-    """One GPU: what it reads, what it supports, what it reports."""
+    """One GPU: its readings, its supported functions and its events."""
 
     index: int
     links: int = 18
@@ -48,7 +48,7 @@ class ScriptedGpu:
     utilization_percent: int = 97
     memory_used_bytes: int = 70 * 2**30
     throttled_ns: list[int] = field(default_factory=lambda: [10**12, 3 * 10**9, 0, 0, 2 * 10**9, 0, 0])
-    """Since the driver was loaded: a GPU has a past."""
+    """Since the driver was loaded: not zero at the start of a test."""
     ecc: list[int] = field(default_factory=lambda: [4, 0])
     """Corrected, uncorrected."""
     remapped: list[int] = field(default_factory=lambda: [1, 0, 0, 0])
@@ -74,7 +74,7 @@ class ScriptedGpu:
         return ctypes.cast(ctypes.c_void_p(FIRST_HANDLE + 0x100 * self.index), pynvml.c_nvmlDevice_t)
 
     def throttle(self, reason: Throttled, *, ns: int) -> None:
-        """Its clocks were held down for so much longer."""
+        """Add throttling time for a reason."""
         self.throttled_ns[reason] += ns
 
     def report_xid(self, number: int) -> None:
@@ -118,12 +118,12 @@ class ScriptedGpu:
 
 
 def h100s(count: int) -> list[ScriptedGpu]:
-    """Healthy ones, all alike."""
+    """Healthy GPUs with equal values."""
     return [ScriptedGpu(index=index) for index in range(count)]
 
 
 class ScriptedNvml:
-    """What ``import pynvml`` gives, over scripted GPUs. ``calls`` counts what was called."""
+    """A replacement for the module ``pynvml`` over scripted GPUs. ``calls`` lists the called functions."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class ScriptedNvml:
         self.missing = frozenset(missing)
         """Functions that the driver lacks."""
         self.strange_types: dict[int, int] = {}
-        """Field -> a type of its value that is in no list yet."""
+        """Field -> a value type that the sampler does not know."""
         self.watched: dict[int, int] = {}
         """Of the newest event set: index of a GPU -> mask."""
         self.open_sets = 0
@@ -149,7 +149,7 @@ class ScriptedNvml:
         self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Constants, errors and structures are the real ones; a function that is not scripted is not there."""
+        """Constants, errors and structures are the real ones; a function that is not scripted is missing."""
         if name.startswith("nvml") and callable(getattr(pynvml, name, None)):
             raise AttributeError(name)
         return getattr(pynvml, name)
@@ -261,7 +261,7 @@ class ScriptedNvml:
         self.watched[gpu.index] = mask
 
     def nvmlEventSetWait_v2(self, events: Any, timeout_ms: int) -> Any:
-        """A lost GPU in the set spoils it for all, once no events wait."""
+        """A lost GPU in the set makes every call fail once no event waits."""
         self._called("nvmlEventSetWait_v2")
         assert timeout_ms == 0, "a sample may not wait"
         watched = [self.gpus[index] for index in self.watched]

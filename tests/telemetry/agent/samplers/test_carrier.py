@@ -1,4 +1,4 @@
-"""Every loss of a link is told exactly once, whatever the order in which samples and netlink show it."""
+"""Each link loss is reported exactly once, in whatever order samples and netlink messages show it."""
 
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +19,7 @@ OWNERS_DOING = st.sampled_from(["take_down", "put_up"])
 
 
 def stories(changes: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, Any]]]:
-    """Steps: a change; a message is sent, perhaps torn; some are lost, or arrive; a sample, perhaps interrupted."""
+    """Steps: a change, a message that may be torn, lost messages, delivered messages, a sample with changes inside."""
     step = st.one_of(
         st.tuples(st.just("change"), changes),
         st.tuples(st.just("send"), st.lists(PEERS_DOING, max_size=2)),
@@ -54,7 +54,7 @@ class Story:
             getattr(self, f"_{verb}")(what)
 
     def settle(self) -> None:
-        """What is still on its way arrives, and a sample finds nothing moving."""
+        """Deliver the remaining messages. Then take a sample while nothing changes."""
         self._deliver(len(self.on_their_way))
         self._sample([])
 
@@ -92,7 +92,9 @@ def link_downs_and_flaps(events: list[Event]) -> int:
 
 @given(steps=STEPS, begins_up=st.booleans())
 @settings(max_examples=600, deadline=None, derandomize=True)
-def test_any_interleaving_accounts_for_every_loss_once(steps: list[tuple[str, Any]], begins_up: bool) -> None:
+def test_every_link_loss_is_reported_once_in_any_order_of_samples_and_messages(
+    steps: list[tuple[str, Any]], begins_up: bool
+) -> None:
     story = Story(begins_up=begins_up)
     story.play(steps)
     story.settle()
@@ -101,7 +103,7 @@ def test_any_interleaving_accounts_for_every_loss_once(steps: list[tuple[str, An
 
 @given(steps=PEERS_STEPS, begins_up=st.booleans())
 @settings(max_examples=400, deadline=None, derandomize=True)
-def test_where_nobody_takes_it_down_link_downs_and_flaps_are_the_kernel_s_count(
+def test_link_downs_and_flaps_match_the_kernel_count_when_the_link_is_never_taken_down(
     steps: list[tuple[str, Any]], begins_up: bool
 ) -> None:
     story = Story(begins_up=begins_up)
@@ -113,7 +115,7 @@ def test_where_nobody_takes_it_down_link_downs_and_flaps_are_the_kernel_s_count(
 
 @given(steps=STEPS, begins_up=st.booleans())
 @settings(max_examples=400, deadline=None, derandomize=True)
-def test_what_was_told_last_is_how_the_link_stands(steps: list[tuple[str, Any]], begins_up: bool) -> None:
+def test_last_event_matches_the_state_of_the_link(steps: list[tuple[str, Any]], begins_up: bool) -> None:
     story = Story(begins_up=begins_up)
     story.play(steps)
     story.settle()
@@ -124,7 +126,7 @@ def test_what_was_told_last_is_how_the_link_stands(steps: list[tuple[str, Any]],
 
 @given(steps=PEERS_STEPS, begins_up=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_losses_and_gains_alternate(steps: list[tuple[str, Any]], begins_up: bool) -> None:
+def test_link_down_and_link_up_events_alternate(steps: list[tuple[str, Any]], begins_up: bool) -> None:
     story = Story(begins_up=begins_up)
     story.play(steps)
     told = [event.name for event in story.events if event.name != Happening.LINK_FLAPS]
@@ -132,21 +134,21 @@ def test_losses_and_gains_alternate(steps: list[tuple[str, Any]], begins_up: boo
     assert told == (expected * len(told))[: len(told)]
 
 
-def test_several_messages_for_one_change_tell_it_once_at_the_first() -> None:
+def test_repeated_messages_for_one_change_produce_one_event_with_the_first_time() -> None:
     story = Story(begins_up=True)
     story.play([("change", "lose"), ("send", []), ("send", []), ("change", "gain"), ("send", []), ("send", [])])
     story.settle()
     assert [(event.at_ns, event.name) for event in story.events] == [(2, "link-down"), (5, "link-up")]
 
 
-def test_a_message_that_stands_for_several_flaps_tells_how_many_it_hides() -> None:
+def test_message_after_several_flaps_produces_an_event_with_their_number() -> None:
     story = Story(begins_up=True)
     story.play([("change", "flap"), ("change", "flap"), ("change", "lose"), ("send", [])])
     story.settle()
     assert [(event.name, event.text) for event in story.events] == [("link-flaps", "2"), ("link-down", "no carrier")]
 
 
-def test_a_message_that_a_look_has_overtaken_tells_nothing() -> None:
+def test_message_that_is_older_than_a_sample_produces_no_event() -> None:
     story = Story(begins_up=True)
     story.play([("change", "lose"), ("send", []), ("change", "gain"), ("sample", [])])
     told = len(story.events)
@@ -155,7 +157,7 @@ def test_a_message_that_a_look_has_overtaken_tells_nothing() -> None:
     assert losses(story.events) == 1
 
 
-def test_a_link_that_never_stands_still_while_it_is_read_is_told_at_the_next_look() -> None:
+def test_losses_of_a_link_that_flaps_throughout_a_sample_are_reported_by_the_next_sample() -> None:
     story = Story(begins_up=True)
     story.play([("sample", ["flap"] * 100)])
     assert story.events == []
@@ -163,7 +165,7 @@ def test_a_link_that_never_stands_still_while_it_is_read_is_told_at_the_next_loo
     assert losses(story.events) == story.kernel.downs
 
 
-def test_its_owner_taking_it_down_is_no_loss_of_the_link() -> None:
+def test_link_taken_down_by_its_owner_is_not_reported_as_link_down() -> None:
     story = Story(begins_up=True)
     story.play(
         [
@@ -181,7 +183,7 @@ def test_its_owner_taking_it_down_is_no_loss_of_the_link() -> None:
 
 @given(steps=STEPS, begins_up=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_a_kernel_that_counts_changes_alone_is_followed_to_the_end_state(
+def test_last_event_matches_the_link_state_when_the_kernel_counts_only_changes(
     steps: list[tuple[str, Any]], begins_up: bool
 ) -> None:
     story = Story(begins_up=begins_up, counts_each_way=False)
@@ -191,7 +193,7 @@ def test_a_kernel_that_counts_changes_alone_is_followed_to_the_end_state(
     assert (told[-1] == Happening.LINK_UP if told else begins_up) == (story.kernel.state is LinkState.UP)
 
 
-def test_a_loss_that_is_counted_only_later_is_told_once() -> None:
+def test_link_loss_is_reported_once_when_its_count_rises_later() -> None:
     ledger = LinkLedger("mlx5_0/1")
     told = [
         *ledger.observe(1, LinkState.UP, 3, ""),
@@ -202,21 +204,21 @@ def test_a_loss_that_is_counted_only_later_is_told_once() -> None:
     assert [event.name for event in told] == ["link-down", "link-up"]
 
 
-def test_a_loss_that_is_never_counted_does_not_hide_a_later_one() -> None:
+def test_link_loss_that_is_never_counted_does_not_hide_a_later_loss() -> None:
     ledger = LinkLedger("mlx5_0/1")
     for at_ns, state in enumerate((LinkState.UP, LinkState.DOWN, LinkState.UP, LinkState.UP)):
         ledger.observe(at_ns, state, 3, "")
     assert [event.text for event in ledger.observe(9, LinkState.UP, 4, "")] == ["1"]
 
 
-def test_a_count_that_falls_began_anew_and_tells_nothing() -> None:
+def test_falling_loss_count_is_a_counter_reset_and_produces_no_event() -> None:
     ledger = LinkLedger("mlx5_0/1")
     ledger.observe(1, LinkState.UP, 200, "")
     assert ledger.observe(2, LinkState.UP, 0, "") == []
     assert [event.text for event in ledger.observe(3, LinkState.UP, 2, "")] == ["2"]
 
 
-def test_a_link_that_was_down_before_anybody_looked_is_marked_as_such() -> None:
+def test_link_that_is_down_at_the_first_sample_is_reported_as_already_down() -> None:
     (event,) = LinkLedger("eth0").observe(1, LinkState.DOWN, 12, "no carrier")
     assert event.name == Happening.LINK_DOWN
     assert event.text.startswith(LINK_ALREADY_DOWN)

@@ -1,4 +1,4 @@
-"""The host sampler on trees as kernels write them, and on this very machine."""
+"""The host sampler on file trees like those of real kernels, and on this machine."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tests.telemetry.agent.samplers.sampled_host import BEGAN_NS, RANK_PID, SECO
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_what_every_kernel_tells_is_read_alike(tmp_path: Path, kernel: Kernel) -> None:
+def test_host_metrics_are_read_from_the_files_of_every_kernel(tmp_path: Path, kernel: Kernel) -> None:
     one = Sampled(MadeHost(root=tmp_path, kernel=kernel, running=4, swapped_pages=(3, 4)))
     one.sample()
     one.host.pass_time(used=0.25)
@@ -45,7 +45,7 @@ def test_what_every_kernel_tells_is_read_alike(tmp_path: Path, kernel: Kernel) -
     one.sampler.close()
 
 
-def test_the_process_of_a_rank_is_read(sampled: Sampled) -> None:
+def test_metrics_of_a_rank_process_are_read(sampled: Sampled) -> None:
     rank = sampled.rank
     rank.cpu_ticks, rank.core, rank.run_delay_ns, rank.major_faults = 150, 1, 12_345, 6
     assert values(sampled.sample(), "rank5") == {
@@ -61,7 +61,7 @@ def test_the_process_of_a_rank_is_read(sampled: Sampled) -> None:
     }
 
 
-def test_what_only_grows_is_a_counter(sampled: Sampled) -> None:
+def test_metrics_that_only_grow_are_marked_as_counters(sampled: Sampled) -> None:
     sampled.sample()
     sampled.host.pass_time()
     counters = {reading.metric for reading in sampled.sample().readings if reading.is_counter}
@@ -69,13 +69,13 @@ def test_what_only_grows_is_a_counter(sampled: Sampled) -> None:
     assert not counters & {Metric.HOST_CPU_BUSY, Metric.HOST_RUN_QUEUE, Metric.RANK_RESIDENT_BYTES, Metric.RANK_CORE}
 
 
-def test_pressure_is_told_in_nanoseconds(sampled: Sampled) -> None:
+def test_pressure_is_reported_in_nanoseconds(sampled: Sampled) -> None:
     sampled.host.pressure_us.update(cpu=1, memory=2, io=3)
     host = values(sampled.sample())
     assert [host[metric] for metric in Metric if metric.startswith("host-pressure")] == [1000, 2000, 3000]
 
 
-def test_stolen_time_is_not_used_time(sampled: Sampled) -> None:
+def test_stolen_cpu_time_is_not_reported_as_busy_time(sampled: Sampled) -> None:
     sampled.sample()
     sampled.host.pass_time(used=0.5, stolen=0.3)
     host = values(sampled.sample())
@@ -83,7 +83,7 @@ def test_stolen_time_is_not_used_time(sampled: Sampled) -> None:
     assert host[Metric.HOST_CPU_STEAL] == pytest.approx(0.3)
 
 
-def test_of_many_cores_single_ones_are_told_now_and_then(tmp_path: Path) -> None:
+def test_single_cores_are_reported_only_in_some_samples_when_there_are_many_cores(tmp_path: Path) -> None:
     one = Sampled(MadeHost(root=tmp_path, cores=[[0] * 10 for _ in range(64)]))
     shares: list[dict[str, float]] = []
     for sample in range(9):
@@ -94,7 +94,7 @@ def test_of_many_cores_single_ones_are_told_now_and_then(tmp_path: Path) -> None
     one.sampler.close()
 
 
-def test_a_count_of_busy_milliseconds_that_wraps_goes_on(sampled: Sampled) -> None:
+def test_disk_busy_time_continues_to_grow_after_a_wrap(sampled: Sampled) -> None:
     sampled.host.disk = (100, 200, 2**32 - 100)
     before = values(sampled.sample(), "sda")[Metric.HOST_DISK_BUSY_NS]
     sampled.host.disk = (100, 200, 400)
@@ -103,7 +103,7 @@ def test_a_count_of_busy_milliseconds_that_wraps_goes_on(sampled: Sampled) -> No
 
 
 @pytest.mark.parametrize("garbage", ["", "cpu\ncpu0 a b c d\nprocs_running many\n", "\x00\xff" * 300, "cpu 1 2 3\n"])
-def test_garbage_makes_a_look_shorter_and_nothing_else(sampled: Sampled, garbage: str) -> None:
+def test_garbage_in_proc_files_only_leaves_readings_out_until_the_next_sample(sampled: Sampled, garbage: str) -> None:
     sampled.sample()
     sampled.host.pass_time()
     sampled.host.write()
@@ -114,30 +114,30 @@ def test_garbage_makes_a_look_shorter_and_nothing_else(sampled: Sampled, garbage
     assert values(sampled.sample(10))[Metric.HOST_RUN_QUEUE] == 1
 
 
-def test_a_rank_whose_process_is_not_there_is_left_out(sampled: Sampled) -> None:
+def test_rank_without_a_process_is_left_out(sampled: Sampled) -> None:
     sampled.pids = {5: RANK_PID, 6: 999}
     assert {reading.device for reading in sampled.sample().readings if "rank" in reading.device} == {"rank5"}
 
 
-def test_another_process_under_the_number_of_a_rank_is_not_taken_for_it(sampled: Sampled) -> None:
+def test_another_process_with_the_pid_of_a_rank_is_not_read_as_the_rank(sampled: Sampled) -> None:
     sampled.sample()
     sampled.rank.started = 2000
     assert values(sampled.sample(), "rank5") == {}
 
 
-def test_a_rank_that_is_another_process_now_is_followed_there(sampled: Sampled) -> None:
+def test_rank_with_a_new_pid_is_read_from_its_new_process(sampled: Sampled) -> None:
     sampled.sample()
     sampled.host.processes.append(MadeProcess(pid=600, num_threads=3))
     sampled.pids = {5: 600}
     assert values(sampled.sample(), "rank5")[Metric.RANK_THREADS] == 3
 
 
-def test_a_machine_without_proc_has_no_host_to_sample(tmp_path: Path) -> None:
+def test_host_sampler_raises_gone_error_when_proc_is_missing(tmp_path: Path) -> None:
     with pytest.raises(GoneError):
         HostSampler(proc=tmp_path / "proc", ranks=dict)
 
 
-def test_a_stop_and_its_end_are_told_once_each(sampled: Sampled) -> None:
+def test_stop_and_continuation_of_a_rank_are_each_reported_once(sampled: Sampled) -> None:
     samples = []
     for state in "RTTTS":
         sampled.rank.state = state
@@ -152,7 +152,7 @@ def test_a_stop_and_its_end_are_told_once_each(sampled: Sampled) -> None:
     assert samples[1].events[0].device == "rank5"
 
 
-def test_a_rank_that_ran_between_two_looks_that_found_it_stopped_was_stopped_twice(sampled: Sampled) -> None:
+def test_rank_that_ran_between_two_stopped_samples_is_reported_continued_and_stopped_again(sampled: Sampled) -> None:
     sampled.rank.state = "T"
     sampled.sample()
     sampled.rank.switches = (11, 2)
@@ -169,14 +169,16 @@ def test_a_rank_that_ran_between_two_looks_that_found_it_stopped_was_stopped_twi
     ],
     ids=["version 2", "version 1", "version 1, alone", "inside the container"],
 )
-def test_a_quota_that_holds_a_rank_back_is_read(sampled: Sampled, membership: str, folder: str, words: str) -> None:
+def test_time_that_a_cgroup_quota_throttled_a_rank_is_read(
+    sampled: Sampled, membership: str, folder: str, words: str
+) -> None:
     (sampled.host.cgroups / folder).mkdir(parents=True)
     (sampled.host.cgroups / folder / "cpu.stat").write_text(words)
     sampled.rank.cgroup = membership
     assert values(sampled.sample(), "rank5")[Metric.RANK_THROTTLED_NS] == 42_000
 
 
-def test_a_quota_of_the_cgroup_above_counts_too(sampled: Sampled) -> None:
+def test_throttling_by_the_parent_cgroup_is_added(sampled: Sampled) -> None:
     for folder in ("pod/box", "pod"):
         (sampled.host.cgroups / folder).mkdir(parents=True, exist_ok=True)
         (sampled.host.cgroups / folder / "cpu.stat").write_text("nr_throttled 1\nthrottled_usec 5\n")
@@ -184,7 +186,7 @@ def test_a_quota_of_the_cgroup_above_counts_too(sampled: Sampled) -> None:
     assert values(sampled.sample(), "rank5")[Metric.RANK_THROTTLED_NS] == 10_000
 
 
-def test_kills_for_want_of_memory_are_told_with_their_number(sampled: Sampled) -> None:
+def test_new_oom_kills_are_reported_with_their_number(sampled: Sampled) -> None:
     sampled.host.oom_kills = 3
     assert told(sampled.sample(), Happening.OOM_KILL) == []
     sampled.host.oom_kills = 5
@@ -192,7 +194,7 @@ def test_kills_for_want_of_memory_are_told_with_their_number(sampled: Sampled) -
     assert told(sampled.sample(), Happening.OOM_KILL) == []
 
 
-def test_kills_of_long_ago_are_not_told_after_a_look_that_could_not_read_their_number(sampled: Sampled) -> None:
+def test_old_oom_kills_are_not_reported_after_a_sample_that_failed_to_read_their_number(sampled: Sampled) -> None:
     sampled.host.oom_kills = 3
     sampled.sample()
     (sampled.host.proc / "vmstat").write_text("")
@@ -211,15 +213,15 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def here(child: subprocess.Popen[bytes]) -> Iterator[Sampler]:
+def real_sampler(child: subprocess.Popen[bytes]) -> Iterator[Sampler]:
     sampler = HostSampler(ranks=lambda: {3: child.pid})
     yield sampler
     sampler.close()
 
 
-def test_this_machine_is_read(here: Sampler) -> None:
-    first = here.sample(time.time_ns())
-    until(lambda: Metric.HOST_CPU_BUSY in values(here.sample(time.time_ns())), what="a share of processor time")
+def test_host_and_rank_metrics_of_this_machine_are_read(real_sampler: Sampler) -> None:
+    first = real_sampler.sample(time.time_ns())
+    until(lambda: Metric.HOST_CPU_BUSY in values(real_sampler.sample(time.time_ns())), what="a share of processor time")
     host, rank = values(first), values(first, "rank3")
     assert 0 < host[Metric.HOST_MEMORY_AVAILABLE_BYTES] < host[Metric.HOST_MEMORY_TOTAL_BYTES]
     assert host[Metric.HOST_RUN_QUEUE] >= 1
@@ -227,11 +229,11 @@ def test_this_machine_is_read(here: Sampler) -> None:
     assert 0 <= rank[Metric.RANK_CORE] < (os.cpu_count() or 1)
 
 
-def test_a_process_that_is_really_stopped_continued_and_killed_is_told(
-    here: Sampler, child: subprocess.Popen[bytes]
+def test_real_process_is_reported_stopped_and_continued_and_left_out_after_its_end(
+    real_sampler: Sampler, child: subprocess.Popen[bytes]
 ) -> None:
     def seen(name: Happening) -> bool:
-        return bool(told(here.sample(time.time_ns()), name))
+        return bool(told(real_sampler.sample(time.time_ns()), name))
 
     child.send_signal(signal.SIGSTOP)
     until(lambda: seen(Happening.RANK_STOPPED), what="the stop")
@@ -239,6 +241,6 @@ def test_a_process_that_is_really_stopped_continued_and_killed_is_told(
     until(lambda: seen(Happening.RANK_CONTINUED), what="its end")
     child.kill()
     child.wait()
-    sample = here.sample(time.time_ns())
+    sample = real_sampler.sample(time.time_ns())
     assert values(sample, "rank3") == {}
     assert values(sample)

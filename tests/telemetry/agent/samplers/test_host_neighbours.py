@@ -1,4 +1,4 @@
-"""Who takes cores and memory on a made host, beside a rank that wants them."""
+"""Other processes that take cores or memory from a rank, on a made host."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ class Neighbour:
         sampled.host.processes.append(self.process)
 
     def burn(self, samples: int, *, share: float = 0.9, waits: float = 0.9) -> list[Event]:
-        """Events of so many samples, a second apart."""
+        """Use the core during the given number of samples, one second apart. Return their events."""
         events: list[Event] = []
         for _ in range(samples):
             self.process.cpu_ticks += round(share * 100)
@@ -29,7 +29,7 @@ class Neighbour:
         return events
 
 
-def test_a_process_that_takes_a_core_is_told_where_a_rank_waits(sampled: Sampled) -> None:
+def test_busy_process_is_reported_every_ten_seconds_while_a_rank_waits_for_its_core(sampled: Sampled) -> None:
     sampled.sample()
     first, *others = Neighbour(sampled).burn(samples=40)
     assert (first.name, first.device, first.text) == (Happening.BUSY_PROCESS, "core1", "900 stress-ng (cpu) 0.90")
@@ -37,31 +37,31 @@ def test_a_process_that_takes_a_core_is_told_where_a_rank_waits(sampled: Sampled
     assert [(event.at_ns - first.at_ns) // SECOND_NS for event in others] == [10, 20, 30]
 
 
-def test_nobody_is_looked_for_where_nobody_waits(sampled: Sampled) -> None:
+def test_busy_process_is_not_reported_when_no_rank_waits(sampled: Sampled) -> None:
     sampled.sample()
     assert Neighbour(sampled).burn(samples=20, waits=0.05) == []
 
 
-def test_a_process_of_several_cores_has_no_core_of_its_own(sampled: Sampled) -> None:
+def test_process_that_uses_several_cores_is_reported_without_a_core(sampled: Sampled) -> None:
     sampled.sample()
     events = Neighbour(sampled, num_threads=4).burn(samples=5, share=3.0)
     assert [(event.device, event.text) for event in events] == [("", "900 stress-ng (cpu) 3.00")]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4])
-def test_a_process_that_takes_little_is_not_told(sampled: Sampled, share: float) -> None:
+def test_process_with_little_cpu_time_is_not_reported(sampled: Sampled, share: float) -> None:
     sampled.sample()
     assert Neighbour(sampled).burn(samples=20, share=share) == []
 
 
-def test_what_descends_from_a_rank_or_from_the_agent_is_nobody_else(sampled: Sampled) -> None:
+def test_descendants_of_a_rank_or_of_the_agent_are_not_reported(sampled: Sampled) -> None:
     sampled.host.processes.append(MadeProcess(pid=700, parent=RANK_PID))
     sampled.sample()
     for parent in (700, os.getpid()):
         assert Neighbour(sampled, parent=parent).burn(samples=20) == []
 
 
-def test_small_processes_of_one_name_that_crowd_a_core_count_together(sampled: Sampled) -> None:
+def test_small_processes_with_the_same_name_on_one_core_are_reported_together(sampled: Sampled) -> None:
     crowd = [MadeProcess(pid=800 + number, name="burner", core=1) for number in range(6)]
     sampled.host.processes += crowd
     sampled.sample()
@@ -74,7 +74,7 @@ def test_small_processes_of_one_name_that_crowd_a_core_count_together(sampled: S
     assert [(event.device, event.text) for event in events] == [("core1", "805 burner 0.99")]
 
 
-def test_the_run_queue_and_pressure_show_that_somebody_waits(sampled: Sampled) -> None:
+def test_busy_process_is_reported_when_the_run_queue_or_pressure_shows_waiting(sampled: Sampled) -> None:
     sampled.sample()
     neighbour = Neighbour(sampled)
     sampled.host.running = 8
@@ -89,7 +89,7 @@ def test_the_run_queue_and_pressure_show_that_somebody_waits(sampled: Sampled) -
     assert [event.name for event in events] == [Happening.BUSY_PROCESS]
 
 
-def test_want_of_memory_names_the_largest_process_that_is_no_rank(sampled: Sampled) -> None:
+def test_memory_shortage_event_names_the_largest_process_that_is_not_a_rank(sampled: Sampled) -> None:
     sampled.rank.resident_pages = 10**6
     sampled.host.processes += [MadeProcess(pid=901, name="redis", resident_pages=2000), MadeProcess(pid=902)]
     sampled.sample()
@@ -98,7 +98,7 @@ def test_want_of_memory_names_the_largest_process_that_is_no_rank(sampled: Sampl
 
 
 @pytest.mark.parametrize("kernel", ["rhel5", "current"])
-def test_swapping_and_the_end_of_memory_are_want_of_memory(tmp_path: Path, kernel: Kernel) -> None:
+def test_swapping_or_low_available_memory_is_reported_as_memory_shortage(tmp_path: Path, kernel: Kernel) -> None:
     one = Sampled(MadeHost(root=tmp_path, kernel=kernel))
     one.sample()
     one.host.swapped_pages = (0, 1000)

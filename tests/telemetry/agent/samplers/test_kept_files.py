@@ -1,4 +1,4 @@
-"""Files that are read again and again."""
+"""Files that are read repeatedly."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from telemetry.agent.samplers.kept_files import TRIES, Descriptors, KeptFile
 
 
-def test_a_number_is_read_as_it_stands_now(tmp_path: Path) -> None:
+def test_each_read_returns_the_current_number(tmp_path: Path) -> None:
     path = tmp_path / "number"
     file = KeptFile(path, Descriptors())
     for number in (7, 123_456_789_012, -1):
@@ -42,13 +42,13 @@ def test_closing_gives_the_descriptor_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"up\n", b"\xff\xfe\x00", b"1 2\n", b"0x10\n", b"9" * 100, b"9" * 9000])
-def test_what_is_no_number_is_none(tmp_path: Path, content: bytes) -> None:
+def test_file_without_a_valid_number_is_read_as_none(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "number"
     path.write_bytes(content)
     assert KeptFile(path, Descriptors()).number() is None
 
 
-def test_a_folder_a_dangling_link_and_a_pipe_are_none_at_once(tmp_path: Path) -> None:
+def test_folder_dangling_link_and_pipe_are_read_as_none_without_blocking(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "pipe")
@@ -58,7 +58,7 @@ def test_a_folder_a_dangling_link_and_a_pipe_are_none_at_once(tmp_path: Path) ->
         file.close()
 
 
-def test_a_file_that_fails_again_and_again_is_retired_until_it_is_tried_again(tmp_path: Path) -> None:
+def test_file_that_fails_repeatedly_is_not_read_until_try_again_is_called(tmp_path: Path) -> None:
     path = tmp_path / "number"
     path.write_text("busy\n")
     file = KeptFile(path, Descriptors())
@@ -77,7 +77,7 @@ def test_a_long_file_is_read_to_its_end(tmp_path: Path, at_most: int) -> None:
     assert [len(file.content()) for _ in range(2)] == [200_000] * 2
 
 
-def test_a_file_that_goes_says_nothing_and_is_found_again_when_it_comes(tmp_path: Path) -> None:
+def test_missing_file_is_read_as_empty_and_its_content_is_read_when_it_appears(tmp_path: Path) -> None:
     path = tmp_path / "comes and goes"
     file = KeptFile(path, Descriptors(1))
     assert file.content() == b""
@@ -85,7 +85,7 @@ def test_a_file_that_goes_says_nothing_and_is_found_again_when_it_comes(tmp_path
     assert file.content() == b"here\n"
 
 
-def test_the_file_of_a_process_that_has_ended_says_nothing() -> None:
+def test_proc_file_of_an_ended_process_is_read_as_empty() -> None:
     process = subprocess.Popen(["sleep", "600"])
     file = KeptFile(Path(f"/proc/{process.pid}/stat"), Descriptors(1))
     assert file.content()

@@ -1,4 +1,4 @@
-"""Netlink's messages: their layout, what is not a link, and the thread that reads them."""
+"""Netlink messages: their layout, messages that are ignored, and the thread that reads them."""
 
 import socket
 import struct
@@ -30,7 +30,7 @@ WHOLE = link(
 )
 
 
-def test_a_message_is_read_as_the_kernel_lays_it_out() -> None:
+def test_netlink_message_is_decoded_in_the_layout_of_the_kernel() -> None:
     assert list(read_messages(WHOLE, 11)) == [
         LinkMessage(
             at_ns=11,
@@ -56,24 +56,24 @@ def test_several_messages_in_one_datagram_are_all_read() -> None:
     ]
 
 
-def test_an_old_kernel_that_says_less_is_read_as_saying_less() -> None:
+def test_fields_that_an_old_kernel_does_not_send_are_none() -> None:
     (message,) = read_messages(link(attribute(3, b"eth0\0")), 0)
     assert (message.has_carrier, message.downs, message.ups, message.changes) == (None, None, None, None)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET6, socket.AF_BRIDGE if hasattr(socket, "AF_BRIDGE") else 7])
-def test_what_bridges_and_ipv6_say_of_a_link_is_not_taken(family: int) -> None:
+def test_messages_of_the_bridge_and_ipv6_families_are_ignored(family: int) -> None:
     assert list(read_messages(link(family=family), 0)) == []
 
 
 @given(data=st.binary(max_size=200) | st.builds(lambda cut, tail: WHOLE[:cut] + tail, st.integers(0, 90), st.binary()))
 @settings(max_examples=300, deadline=None, derandomize=True)
-def test_no_bytes_break_the_reading(data: bytes) -> None:
+def test_decoder_raises_no_error_for_any_bytes(data: bytes) -> None:
     for message in read_messages(data, 1):
         assert message.at_ns == 1
 
 
-def test_closing_ends_the_thread_and_may_be_repeated() -> None:
+def test_closing_the_listener_ends_its_thread_and_may_be_repeated() -> None:
     before = threading.active_count()
     listener = LinkListener()
     assert threading.active_count() == before + 1

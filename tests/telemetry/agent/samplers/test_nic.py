@@ -1,4 +1,4 @@
-"""What the NIC sampler reads and tells of a tree of files, without netlink."""
+"""Readings and events of the NIC sampler from a tree of files, without netlink."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.telemetry.agent.samplers.made_sysfs import gain_link, lose_link, made
 from tests.telemetry.agent.samplers.sample_values import happened, losses, values
 
 
-def test_an_interface_that_is_up_is_read_and_nothing_is_told(tmp_path: Path) -> None:
+def test_interface_that_is_up_gives_all_readings_and_no_events(tmp_path: Path) -> None:
     made_interface(tmp_path, "eth0", downs=3, ups=4)
     sample = NicSampler(tmp_path).sample(1)
     assert values(sample) == {
@@ -29,7 +29,7 @@ def test_an_interface_that_is_up_is_read_and_nothing_is_told(tmp_path: Path) -> 
     assert sample.events == ()
 
 
-def test_levels_and_counters_are_told_apart(tmp_path: Path) -> None:
+def test_levels_and_counters_are_distinguished(tmp_path: Path) -> None:
     made_interface(tmp_path, "eth0")
     counters = {reading.metric for reading in NicSampler(tmp_path).sample(1).readings if reading.is_counter}
     assert counters == {
@@ -43,7 +43,7 @@ def test_a_node_s_ethernet_interfaces_are_read_and_its_loopback_is_not(tmp_path:
     assert NicSampler(tmp_path).devices == ("eno1", "eno2")
 
 
-def test_a_link_that_goes_and_comes_is_told_at_the_looks(tmp_path: Path) -> None:
+def test_link_loss_and_return_are_reported_by_the_samples_that_find_them(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = NicSampler(tmp_path)
     sampler.sample(1)
@@ -59,7 +59,7 @@ def test_a_link_that_goes_and_comes_is_told_at_the_looks(tmp_path: Path) -> None
     assert lost.events[0].text == "no carrier, operstate down"
 
 
-def test_flaps_that_no_look_saw_are_counted(tmp_path: Path) -> None:
+def test_link_losses_between_two_samples_are_reported_with_their_number(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = NicSampler(tmp_path)
     sampler.sample(1)
@@ -69,7 +69,7 @@ def test_flaps_that_no_look_saw_are_counted(tmp_path: Path) -> None:
     assert (event.name, event.text) == (Happening.LINK_FLAPS, "7")
 
 
-def test_of_several_losses_the_last_is_a_link_down_when_it_stays(tmp_path: Path) -> None:
+def test_last_of_several_losses_is_reported_as_link_down_when_the_link_stays_down(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = NicSampler(tmp_path)
     sampler.sample(1)
@@ -79,7 +79,7 @@ def test_of_several_losses_the_last_is_a_link_down_when_it_stays(tmp_path: Path)
     assert losses(events) == 4
 
 
-def test_an_old_kernel_that_counts_changes_alone_gives_the_same_losses(tmp_path: Path) -> None:
+def test_link_losses_are_correct_when_the_kernel_counts_only_changes(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0", downs=1, ups=1, without=("carrier_down_count", "carrier_up_count"))
     sampler = NicSampler(tmp_path)
     sampler.sample(1)
@@ -93,7 +93,7 @@ def test_an_old_kernel_that_counts_changes_alone_gives_the_same_losses(tmp_path:
     assert values(sample)[Metric.NIC_CARRIER_DOWNS, "eth0"] == 1 + 5
 
 
-def test_without_any_count_the_carrier_alone_tells(tmp_path: Path) -> None:
+def test_link_events_follow_the_carrier_when_the_kernel_has_no_counts(tmp_path: Path) -> None:
     counts = ("carrier_down_count", "carrier_up_count", "carrier_changes")
     eth0 = made_interface(tmp_path, "eth0", without=counts)
     sampler = NicSampler(tmp_path)
@@ -104,7 +104,7 @@ def test_without_any_count_the_carrier_alone_tells(tmp_path: Path) -> None:
     assert happened(sampler.sample(3)) == [("link-up", "eth0")]
 
 
-def test_a_link_that_was_down_before_sampling_says_so(tmp_path: Path) -> None:
+def test_link_that_was_down_before_sampling_is_reported_as_already_down(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0", carrier="0", downs=2, ups=2)
     sampler = NicSampler(tmp_path)
     first = sampler.sample(1)
@@ -115,7 +115,7 @@ def test_a_link_that_was_down_before_sampling_says_so(tmp_path: Path) -> None:
     assert losses(first.events) == 0
 
 
-def test_without_a_carrier_to_read_flags_say_that_its_owner_took_it_down(tmp_path: Path) -> None:
+def test_taken_down_interface_is_found_by_its_flags_when_the_carrier_is_unreadable(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = NicSampler(tmp_path)
     sampler.sample(1)
@@ -147,7 +147,7 @@ def test_a_link_that_comes_back_slower_is_read_with_its_new_speed(tmp_path: Path
     assert values(sampler.sample(3))[Metric.NIC_SPEED_MBPS, "eth0"] == 10_000
 
 
-def test_every_file_may_be_missing_or_hold_anything(tmp_path: Path) -> None:
+def test_other_readings_continue_when_any_one_file_is_missing_or_invalid(tmp_path: Path) -> None:
     names = [path.name for path in made_interface(tmp_path, "model").rglob("*") if path.is_file()]
     for number, name in enumerate(names):
         made_interface(tmp_path, f"gone{number}", without=(name, f"statistics/{name}"))
@@ -169,7 +169,7 @@ def test_every_file_may_be_missing_or_hold_anything(tmp_path: Path) -> None:
     assert {read.count(device) for device in sampler.devices} <= {6, 7, 8}
 
 
-def test_an_interface_that_appears_is_taken_up_and_its_past_is_not_told(tmp_path: Path) -> None:
+def test_new_interface_is_read_after_a_rescan_and_its_earlier_losses_are_not_reported(tmp_path: Path) -> None:
     made_interface(tmp_path, "eth0")
     sampler = NicSampler(tmp_path, rescan_every=2)
     sampler.sample(1)
@@ -181,7 +181,7 @@ def test_an_interface_that_appears_is_taken_up_and_its_past_is_not_told(tmp_path
     assert losses(sampler.sample(3).events) == 1
 
 
-def test_an_interface_that_vanishes_is_told_once_and_the_others_go_on(tmp_path: Path) -> None:
+def test_removed_interface_is_reported_gone_once_and_others_are_still_read(tmp_path: Path) -> None:
     made_interface(tmp_path, "eth0")
     eth1 = made_interface(tmp_path, "eth1")
     sampler = NicSampler(tmp_path, rescan_every=1)
@@ -193,7 +193,7 @@ def test_an_interface_that_vanishes_is_told_once_and_the_others_go_on(tmp_path: 
     assert sampler.sample(3).events == ()
 
 
-def test_another_interface_under_the_same_name_begins_anew(tmp_path: Path) -> None:
+def test_replaced_interface_is_reported_gone_and_the_new_one_has_its_own_counts(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0", downs=5, ups=6)
     sampler = NicSampler(tmp_path, rescan_every=1)
     sampler.sample(1)
@@ -205,7 +205,7 @@ def test_another_interface_under_the_same_name_begins_anew(tmp_path: Path) -> No
     assert values(sample)[Metric.NIC_CARRIER_DOWNS, "eth0"] == 1
 
 
-def test_a_machine_whose_network_is_gone_for_good_ends_the_sampler(tmp_path: Path) -> None:
+def test_nic_sampler_raises_gone_error_when_no_interface_is_left(tmp_path: Path) -> None:
     made_interface(tmp_path, "eth0")
     sampler = NicSampler(tmp_path, rescan_every=1)
     sampler.sample(1)
@@ -214,7 +214,7 @@ def test_a_machine_whose_network_is_gone_for_good_ends_the_sampler(tmp_path: Pat
         sampler.sample(2)
 
 
-def test_few_descriptors_change_nothing_that_is_read(tmp_path: Path) -> None:
+def test_readings_are_the_same_when_few_file_descriptors_are_allowed(tmp_path: Path) -> None:
     made_h100_node(tmp_path)
     plenty, scarce = NicSampler(tmp_path), NicSampler(tmp_path, descriptors=Descriptors(3))
     assert scarce.sample(1) == plenty.sample(1)

@@ -1,4 +1,4 @@
-"""Real links that come and go: a veth pair into a network namespace, and a sampler in there."""
+"""Flaps of real links: a veth pair into a network namespace, and a sampler inside it."""
 
 import os
 import random
@@ -24,8 +24,8 @@ def host() -> Iterator[Namespace]:
         yield host
 
 
-def told_until_quiet(sampling: SamplingProcess) -> list[Event]:
-    """Events of samples until two in a row saw nothing new, and no message waits."""
+def events_until_quiet(sampling: SamplingProcess) -> list[Event]:
+    """Take samples until two in a row bring no new event. Return all events."""
     events: list[Event] = []
     quiet = 0
 
@@ -41,7 +41,7 @@ def told_until_quiet(sampling: SamplingProcess) -> list[Event]:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--deaf",)], ids=["netlink", "samples alone"])
-def test_hundreds_of_flaps_back_to_back_are_told_as_often_as_the_kernel_counts(
+def test_reported_losses_match_the_kernel_count_after_hundreds_of_back_to_back_flaps(
     host: Namespace, arguments: tuple[str, ...]
 ) -> None:
     with SamplingProcess(host, *arguments) as sampling:
@@ -51,12 +51,12 @@ def test_hundreds_of_flaps_back_to_back_are_told_as_often_as_the_kernel_counts(
         for times in (1, 200, 3, 100, 40):
             host.flap(times)
             events += sampling.sample()[1]
-        events += told_until_quiet(sampling)
+        events += events_until_quiet(sampling)
         assert host.counted() - before == 344
         assert losses(events) == 344
 
 
-def test_flaps_at_any_distance_with_looks_in_between_are_told_as_often_as_the_kernel_counts(host: Namespace) -> None:
+def test_reported_losses_match_the_kernel_count_when_flaps_and_samples_mix_at_random(host: Namespace) -> None:
     chance = random.Random(7)
     with SamplingProcess(host) as sampling:
         sampling.sample()
@@ -70,23 +70,23 @@ def test_flaps_at_any_distance_with_looks_in_between_are_told_as_often_as_the_ke
             if chance.random() < 0.5:
                 events += sampling.sample()[1]
         host.mend()
-        events += told_until_quiet(sampling)
+        events += events_until_quiet(sampling)
         assert losses(events) == host.counted() - before
         assert [event.name for event in events if event.name != Happening.LINK_FLAPS][-1] == Happening.LINK_UP
 
 
-def test_flaps_while_a_look_is_under_way_are_told_as_often_as_the_kernel_counts(host: Namespace) -> None:
+def test_reported_losses_match_the_kernel_count_when_the_link_flaps_during_samples(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
         sampling.sample()
         before = host.counted()
         events: list[Event] = []
         with host.flapping(300) as flapping:
             until(lambda: events.extend(sampling.sample()[1]) or flapping.poll() is not None, every=0.0)
-        events += told_until_quiet(sampling)
+        events += events_until_quiet(sampling)
         assert losses(events) == host.counted() - before == 300
 
 
-def test_news_that_the_kernel_had_to_drop_lose_no_flap(host: Namespace) -> None:
+def test_no_flap_is_lost_when_the_kernel_drops_netlink_messages(host: Namespace) -> None:
     with SamplingProcess(host, "--buffer", "4096") as sampling:
         sampling.sample()
         os.kill(sampling.pid, signal.SIGSTOP)
@@ -95,13 +95,13 @@ def test_news_that_the_kernel_had_to_drop_lose_no_flap(host: Namespace) -> None:
         finally:
             os.kill(sampling.pid, signal.SIGCONT)
         until(lambda: sampling.news() == [], what="all that was not dropped")
-        events = told_until_quiet(sampling)
+        events = events_until_quiet(sampling)
         assert losses(events) == 60
         host.cut()
         until(lambda: any(one["has_carrier"] is False for one in sampling.news()), what="news after the storm")
 
 
-def test_each_change_arrives_with_the_time_at_which_it_came(host: Namespace) -> None:
+def test_netlink_message_carries_the_time_of_the_link_change(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
         seen: list[tuple[int, int]] = []
 
@@ -119,7 +119,7 @@ def test_each_change_arrives_with_the_time_at_which_it_came(host: Namespace) -> 
         assert all(at_ns <= began_ns for (_, at_ns), (began_ns, _) in pairwise(seen))
 
 
-def test_an_interface_that_its_owner_takes_down_is_no_loss_of_its_link(host: Namespace) -> None:
+def test_interface_taken_down_by_its_owner_is_not_reported_as_link_down(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
         sampling.sample()
         host.batch(f"link set {INTERFACE} down\n")
@@ -127,11 +127,11 @@ def test_an_interface_that_its_owner_takes_down_is_no_loss_of_its_link(host: Nam
         assert values[f"nic-up {INTERFACE}"] == 0
         assert f"nic-speed-mbps {INTERFACE}" not in values
         host.batch(f"link set {INTERFACE} up\n")
-        events += told_until_quiet(sampling)
+        events += events_until_quiet(sampling)
         assert [event.name for event in events] == [Happening.LINK_TAKEN_DOWN, Happening.LINK_UP]
 
 
-def test_an_interface_that_is_taken_down_as_sampling_begins_says_so(host: Namespace) -> None:
+def test_interface_taken_down_before_sampling_is_reported_as_already_down(host: Namespace) -> None:
     host.batch(f"link set {INTERFACE} down\n")
     with SamplingProcess(host, "--deaf") as sampling:
         (event,) = sampling.sample()[1]
@@ -139,14 +139,14 @@ def test_an_interface_that_is_taken_down_as_sampling_begins_says_so(host: Namesp
         assert event.text.startswith(LINK_ALREADY_DOWN)
 
 
-def test_an_interface_that_comes_and_goes_is_taken_up_at_once_and_told_as_gone(host: Namespace) -> None:
+def test_new_interface_is_sampled_and_reported_gone_after_its_deletion(host: Namespace) -> None:
     with SamplingProcess(host) as sampling:
         sampling.sample()
         host.batch("link add mgmt0 type veth peer name mgmt1\nlink set mgmt0 up\nlink set mgmt1 up\n")
         until(lambda: "nic-up mgmt0" in sampling.sample()[0], every=0.01, what="the new interface")
-        told_until_quiet(sampling)
+        events_until_quiet(sampling)
         host.batch("link del mgmt0\n")
-        events = told_until_quiet(sampling)
+        events = events_until_quiet(sampling)
         gone = {event.device for event in events if event.name == Happening.DEVICE_GONE}
         assert gone == {"mgmt0", "mgmt1"}
         assert all(event.at_ns <= time.time_ns() for event in events)

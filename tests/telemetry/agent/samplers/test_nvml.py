@@ -1,4 +1,4 @@
-"""GPUs through a scripted management library."""
+"""GPUs read through a scripted NVML library."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from tests.telemetry.agent.samplers.opened_nvml import AT_NS, SECOND_NS, opened,
 from tests.telemetry.agent.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedNvml, Throttled, h100s
 
 
-def test_a_healthy_gpu_tells_everything_in_the_units_of_the_metrics() -> None:
+def test_all_metrics_of_a_healthy_gpu_are_reported_in_their_units() -> None:
     sampler = opened(ScriptedNvml(h100s(8)))
     sample = sampler.sample(AT_NS)
     assert {one.device for one in sample.readings} == {f"gpu{index}" for index in range(8)}
@@ -44,7 +44,7 @@ def test_a_healthy_gpu_tells_everything_in_the_units_of_the_metrics() -> None:
     }
 
 
-def test_levels_and_counters_are_told_apart() -> None:
+def test_levels_and_counters_are_distinguished() -> None:
     sample = opened(ScriptedNvml(h100s(1))).sample(AT_NS)
     counters = {one.metric for one in sample.readings if one.is_counter}
     assert Metric.GPU_THROTTLE_POWER_NS in counters
@@ -52,7 +52,7 @@ def test_levels_and_counters_are_told_apart() -> None:
     assert counters.isdisjoint({Metric.GPU_POWER_W, Metric.GPU_SM_CLOCK_MHZ})
 
 
-def test_each_gpu_says_once_who_it_is() -> None:
+def test_uuid_of_each_gpu_is_reported_once() -> None:
     nvml = ScriptedNvml(h100s(2))
     sampler = opened(nvml)
     assert told(sampler.sample(AT_NS)) == [
@@ -90,13 +90,13 @@ def test_renumbered_throttle_counters_are_found_under_every_driver(driver: str) 
 
 
 @pytest.mark.parametrize("driver", ["570.172.08", "535.104.12", "experimental", ""])
-def test_small_numbers_of_power_smoothing_are_not_taken_for_throttle_counters(driver: str) -> None:
+def test_power_smoothing_fields_are_not_read_as_throttle_counters(driver: str) -> None:
     seen = values(opened(ScriptedNvml(h100s(1), driver=driver)).sample(AT_NS), "gpu0")
     assert Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS not in seen
     assert seen[Metric.GPU_THROTTLE_POWER_NS] == 10**12
 
 
-def test_a_gpu_that_falls_off_the_bus_is_told_once_and_the_others_go_on() -> None:
+def test_gpu_that_falls_off_the_bus_is_reported_once_and_other_gpus_are_still_read() -> None:
     nvml = ScriptedNvml(h100s(8))
     sampler = opened(nvml)
     sampler.sample(AT_NS)
@@ -110,7 +110,7 @@ def test_a_gpu_that_falls_off_the_bus_is_told_once_and_the_others_go_on() -> Non
     assert sampler.sample(AT_NS + 2 * SECOND_NS).events == ()
 
 
-def test_after_one_gpu_is_lost_events_of_the_others_still_come() -> None:
+def test_events_of_other_gpus_are_reported_after_one_gpu_is_lost() -> None:
     nvml = ScriptedNvml(h100s(2))
     sampler = opened(nvml)
     nvml.gpus[0].lose()
@@ -128,7 +128,7 @@ def test_after_one_gpu_is_lost_events_of_the_others_still_come() -> None:
     assert nvml.open_sets == 1
 
 
-def test_a_gpu_that_needs_a_reset_is_gone_too() -> None:
+def test_gpu_that_needs_a_reset_is_reported_as_gone() -> None:
     nvml = ScriptedNvml(h100s(2))
     sampler = opened(nvml)
     sampler.sample(AT_NS)
@@ -136,7 +136,7 @@ def test_a_gpu_that_needs_a_reset_is_gone_too() -> None:
     assert told(sampler.sample(AT_NS)) == [("gpu1", Happening.DEVICE_GONE, "the GPU does not work until it is reset")]
 
 
-def test_when_every_gpu_is_lost_the_sampler_is_gone() -> None:
+def test_nvml_sampler_raises_gone_error_when_every_gpu_is_lost() -> None:
     nvml = ScriptedNvml(h100s(2))
     sampler = opened(nvml)
     sampler.sample(AT_NS)
@@ -147,7 +147,7 @@ def test_when_every_gpu_is_lost_the_sampler_is_gone() -> None:
         sampler.sample(AT_NS)
 
 
-def test_errors_of_memory_are_read_at_once_after_an_event_although_no_health_check_is_due() -> None:
+def test_memory_errors_are_read_immediately_after_an_event_before_the_next_health_check() -> None:
     nvml = ScriptedNvml(h100s(2))
     sampler = opened(nvml)
     sampler.sample(AT_NS)
@@ -167,7 +167,7 @@ def test_errors_of_memory_are_read_at_once_after_an_event_although_no_health_che
     assert Metric.GPU_ECC_UNCORRECTED not in values(sample, "gpu0")
 
 
-def test_a_state_that_changes_within_a_window_is_shipped_as_it_stands() -> None:
+def test_last_value_of_a_gpu_state_is_shipped_when_it_changes_within_a_window() -> None:
     nvml, thinning = ScriptedNvml(h100s(1)), Thinning()
     sampler = opened(nvml)
     thinning.add(AT_NS, sampler.sample(AT_NS).readings)
@@ -178,21 +178,21 @@ def test_a_state_that_changes_within_a_window_is_shipped_as_it_stands() -> None:
     assert shipped[Metric.GPU_RECOVERY_ACTION] == pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT == 2
 
 
-def test_a_value_of_a_type_that_nobody_knows_is_left_out() -> None:
+def test_power_is_read_by_an_older_function_when_the_type_of_its_field_value_is_unknown() -> None:
     nvml = ScriptedNvml(h100s(1))
     nvml.strange_types = {186: 99}
     seen = values(opened(nvml).sample(AT_NS), "gpu0")
-    assert seen[Metric.GPU_POWER_W] == 650  # by the function in its place
+    assert seen[Metric.GPU_POWER_W] == 650  # read by the older function
     assert Metric.GPU_THROTTLE_POWER_NS in seen
 
 
-def test_link_errors_are_summed_over_the_links() -> None:
+def test_nvlink_errors_are_summed_over_all_links() -> None:
     nvml = ScriptedNvml(h100s(1))
     nvml.gpus[0].link_replays[:3] = [5, 0, 7]
     assert values(opened(nvml).sample(AT_NS), "gpu0")[Metric.GPU_NVLINK_ERRORS] == 12
 
 
-def test_a_link_that_no_longer_answers_hides_the_sum_instead_of_shrinking_it() -> None:
+def test_nvlink_error_sum_is_left_out_when_one_link_no_longer_answers() -> None:
     nvml = ScriptedNvml(h100s(1))
     nvml.gpus[0].link_replays[17] = 9
     sampler = opened(nvml, samples_a_health_check=1)
@@ -201,7 +201,7 @@ def test_a_link_that_no_longer_answers_hides_the_sum_instead_of_shrinking_it() -
     assert Metric.GPU_NVLINK_ERRORS not in values(sampler.sample(AT_NS), "gpu0")
 
 
-def test_closing_twice_lets_go_once() -> None:
+def test_closing_the_sampler_twice_releases_nvml_once() -> None:
     nvml = ScriptedNvml(h100s(1))
     sampler = opened(nvml)
     sampler.close()
@@ -209,7 +209,7 @@ def test_closing_twice_lets_go_once() -> None:
     assert (nvml.inits, nvml.open_sets) == (0, 0)
 
 
-def test_a_look_makes_four_calls_a_gpu_and_six_with_a_health_check() -> None:
+def test_sample_makes_four_nvml_calls_per_gpu_and_six_with_a_health_check() -> None:
     nvml = ScriptedNvml(h100s(8))
     sampler = opened(nvml)
     counts = []
@@ -221,7 +221,7 @@ def test_a_look_makes_four_calls_a_gpu_and_six_with_a_health_check() -> None:
     assert nvml.calls.count("nvmlEventSetWait_v2") == 1
 
 
-def test_a_storm_of_events_is_taken_in_bounded_looks_and_none_is_lost() -> None:
+def test_many_events_are_spread_over_several_samples_and_none_is_lost() -> None:
     nvml = ScriptedNvml(h100s(1))
     sampler = opened(nvml)
     sampler.sample(AT_NS)

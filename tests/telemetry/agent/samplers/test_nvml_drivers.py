@@ -1,4 +1,4 @@
-"""Management libraries and drivers that lack something: what is there is read all the same."""
+"""NVML libraries and drivers that lack functions. Values that are available are still read."""
 
 import pynvml
 import pytest
@@ -9,7 +9,7 @@ from tests.telemetry.agent.samplers.opened_nvml import AT_NS, opened, told, valu
 from tests.telemetry.agent.samplers.scripted_nvml import ScriptedGpu, ScriptedNvml, h100s
 
 
-def test_old_functions_stand_in_for_field_values_that_are_not_there() -> None:
+def test_older_nvml_functions_are_used_when_field_values_are_missing() -> None:
     nvml = ScriptedNvml(h100s(1), missing=["nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperatureV"])
     seen = values(opened(nvml).sample(AT_NS), "gpu0")
     assert seen[Metric.GPU_POWER_W] == 650.0
@@ -34,7 +34,7 @@ HALF = frozenset(
 )
 
 
-def test_what_is_not_supported_is_left_out_and_never_asked_again() -> None:
+def test_unsupported_gpu_values_are_left_out_and_not_queried_again() -> None:
     nvml = ScriptedNvml([ScriptedGpu(index=0, lacks=HALF)])
     sampler = opened(nvml)
     nvml.calls.clear()
@@ -47,7 +47,7 @@ def test_what_is_not_supported_is_left_out_and_never_asked_again() -> None:
     assert told(sample) == [("gpu0", Happening.GPU_SEEN, "")]
 
 
-def test_an_answer_of_another_form_than_expected_costs_that_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_answer_of_one_nvml_call_leaves_out_only_its_own_values(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = ScriptedNvml(h100s(1))
     nvml.gpus[0].lacks = frozenset(f"field {number}" for number in (142, 143, 144, 145))
     monkeypatch.setattr(nvml, "nvmlDeviceGetRemappedRows", lambda gpu: (1, 0, 0, 0, "histogram"))
@@ -57,7 +57,7 @@ def test_an_answer_of_another_form_than_expected_costs_that_call_alone(monkeypat
     assert seen[Metric.GPU_PCIE_REPLAYS] == 2
 
 
-def test_without_permission_for_events_the_readings_still_come() -> None:
+def test_gpu_readings_are_reported_without_permission_for_events() -> None:
     nvml = ScriptedNvml(h100s(1), events_allowed=False)
     nvml.gpus[0].report_xid(79)
     sample = opened(nvml).sample(AT_NS)
@@ -65,7 +65,7 @@ def test_without_permission_for_events_the_readings_still_come() -> None:
     assert [name for _, name, _ in told(sample)] == [Happening.GPU_SEEN]
 
 
-def test_a_driver_without_events_or_newer_functions_is_read_all_the_same() -> None:
+def test_gpu_is_read_when_the_driver_lacks_events_and_newer_functions() -> None:
     nvml = ScriptedNvml(
         h100s(1),
         driver="470.57.02",
@@ -80,7 +80,7 @@ def test_a_driver_without_events_or_newer_functions_is_read_all_the_same() -> No
     assert values(opened(nvml).sample(AT_NS), "gpu0")[Metric.GPU_SM_CLOCK_MHZ] == 1980
 
 
-def test_a_gpu_that_may_not_be_asked_is_left_out_and_the_others_keep_their_names() -> None:
+def test_gpu_without_permission_is_left_out_and_other_gpus_keep_their_names() -> None:
     gpus = h100s(3)
     gpus[1].hidden = True
     sample = opened(ScriptedNvml(gpus)).sample(AT_NS)
@@ -88,11 +88,11 @@ def test_a_gpu_that_may_not_be_asked_is_left_out_and_the_others_keep_their_names
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
-def test_without_a_driver_there_is_no_sampler(error: int) -> None:
+def test_no_nvml_sampler_is_opened_without_a_driver(error: int) -> None:
     assert open_nvml_sampler(ScriptedNvml([], init_error=error)) is None
 
 
-def test_without_a_gpu_there_is_no_sampler_and_the_library_is_let_go() -> None:
+def test_no_nvml_sampler_is_opened_without_a_gpu_and_the_library_is_shut_down() -> None:
     nvml = ScriptedNvml([])
     assert open_nvml_sampler(nvml) is None
     assert nvml.inits == 0

@@ -1,4 +1,4 @@
-"""What the RDMA sampler reads and tells, for the files of several drivers."""
+"""Readings and events of the RDMA sampler, for the files of several drivers."""
 
 import shutil
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ def standing_clock() -> int:
 
 
 def sampler_of(root: Path, *, rescan_every: int = 1000) -> RdmaSampler:
-    """One whose samples are never short of time."""
+    """A sampler whose samples never reach their time limit."""
     return RdmaSampler(root, clock=standing_clock, rescan_every=rescan_every)
 
 
-def test_a_node_of_eight_ports_gives_every_counter_of_each(tmp_path: Path) -> None:
+def test_every_counter_of_all_eight_ports_is_read(tmp_path: Path) -> None:
     made_h100_node(tmp_path)
     sample = sampler_of(tmp_path).sample(1)
     read = values(sample)
@@ -43,7 +43,7 @@ def test_a_node_of_eight_ports_gives_every_counter_of_each(tmp_path: Path) -> No
     assert sample.events == ()
 
 
-def test_data_is_told_in_bytes(tmp_path: Path) -> None:
+def test_rdma_data_counters_are_reported_in_bytes(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0")
     (port / "counters" / "port_xmit_data").write_text("1000\n")
     (port / "counters" / "port_rcv_data").write_text("250\n")
@@ -54,7 +54,7 @@ def test_data_is_told_in_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("device", "hw_counters"), [("mana_0", MANA_COUNTERS), ("bnxt_re0", BNXT_COUNTERS), ("rxe0", RXE_COUNTERS)]
 )
-def test_the_files_of_any_driver_are_read_under_their_names(
+def test_counters_of_any_driver_are_reported_under_their_file_names(
     tmp_path: Path, device: str, hw_counters: tuple[str, ...]
 ) -> None:
     made_port(tmp_path, device, counters=(), hw_counters=hw_counters, rate="100 Gb/sec (4X EDR)")
@@ -63,7 +63,7 @@ def test_the_files_of_any_driver_are_read_under_their_names(
     assert set(read) == {(name, f"{device}/1") for name in (*names, Metric.RDMA_UP, Metric.RDMA_RATE_GBPS)}
 
 
-def test_a_counter_that_stands_in_both_folders_is_told_once(tmp_path: Path) -> None:
+def test_a_counter_that_stands_in_both_folders_is_reported_once(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0", counters=("port_rcv_errors",), hw_counters=("port_rcv_errors",))
     (port / "counters" / "port_rcv_errors").write_text("11\n")
     (port / "hw_counters" / "port_rcv_errors").write_text("22\n")
@@ -71,7 +71,7 @@ def test_a_counter_that_stands_in_both_folders_is_told_once(tmp_path: Path) -> N
     assert told == [11]
 
 
-def test_a_port_that_loses_its_link_is_told_though_the_count_lags(tmp_path: Path) -> None:
+def test_link_loss_of_a_port_is_reported_once_when_its_count_rises_later(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0")
     sampler = sampler_of(tmp_path)
     sampler.sample(1)
@@ -89,7 +89,7 @@ def test_a_port_that_loses_its_link_is_told_though_the_count_lags(tmp_path: Path
     assert values(back)[Metric.RDMA_RATE_GBPS, "mlx5_0/1"] == 400
 
 
-def test_losses_between_two_looks_are_told_by_the_count(tmp_path: Path) -> None:
+def test_link_losses_between_two_samples_are_reported_from_the_count(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0")
     sampler = sampler_of(tmp_path)
     sampler.sample(1)
@@ -99,14 +99,14 @@ def test_losses_between_two_looks_are_told_by_the_count(tmp_path: Path) -> None:
     assert (event.name, event.text) == ("link-flaps", "3")
 
 
-def test_a_port_that_is_not_active_as_sampling_begins_says_so(tmp_path: Path) -> None:
+def test_port_that_is_not_active_at_the_first_sample_is_reported_as_already_down(tmp_path: Path) -> None:
     made_port(tmp_path, "mlx5_0", state="2: INIT")
     (event,) = sampler_of(tmp_path).sample(1).events
     assert event.text.startswith(LINK_ALREADY_DOWN)
     assert "INIT" in event.text
 
 
-def test_a_driver_s_counter_of_32_bits_goes_on_past_its_end(tmp_path: Path) -> None:
+def test_driver_counter_of_32_bits_continues_to_grow_after_a_wrap(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0", hw_counters=("out_of_sequence",))
     sampler = sampler_of(tmp_path)
     told = []
@@ -116,7 +116,7 @@ def test_a_driver_s_counter_of_32_bits_goes_on_past_its_end(tmp_path: Path) -> N
     assert told == [2**32 - 10, 2**32 + 5, 2**32 + 2**31, 2 * 2**32 - 1, 2 * 2**32 + 4]
 
 
-def test_an_infiniband_counter_sticks_at_its_end_and_falls_only_with_its_device(tmp_path: Path) -> None:
+def test_infiniband_counter_is_reported_unchanged_when_it_saturates_or_is_reset(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0", counters=("symbol_error",))
     sampler = sampler_of(tmp_path)
     told = []
@@ -126,7 +126,7 @@ def test_an_infiniband_counter_sticks_at_its_end_and_falls_only_with_its_device(
     assert told == [65_534, 65_535, 65_535, 2**32 - 1, 7]
 
 
-def test_whatever_stands_in_a_file_the_others_are_read(tmp_path: Path) -> None:
+def test_other_counters_are_read_when_some_files_are_invalid_or_missing(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0", hw_counters=MLX5_COUNTERS)
     spoil: dict[str, bytes] = {
         "np_cnp_sent": b"",
@@ -149,7 +149,7 @@ def test_whatever_stands_in_a_file_the_others_are_read(tmp_path: Path) -> None:
         assert sample.events == ()
 
 
-def test_a_file_that_was_given_up_is_taken_up_when_it_holds_a_number_again(tmp_path: Path) -> None:
+def test_ignored_counter_file_is_read_again_after_a_rescan_when_it_holds_a_number(tmp_path: Path) -> None:
     port = made_port(tmp_path, "mlx5_0")
     file = port / "hw_counters" / "out_of_sequence"
     file.write_text("busy\n")
@@ -162,7 +162,7 @@ def test_a_file_that_was_given_up_is_taken_up_when_it_holds_a_number_again(tmp_p
 
 
 @pytest.mark.parametrize("state", ["", "garbage", "4 ACTIVE", "\x00"])
-def test_a_state_that_nobody_understands_is_neither_up_nor_down(tmp_path: Path, state: str) -> None:
+def test_unknown_port_state_is_reported_neither_as_up_nor_as_down(tmp_path: Path, state: str) -> None:
     made_port(tmp_path, "mlx5_0", state=state)
     sample = sampler_of(tmp_path).sample(1)
     assert (Metric.RDMA_UP, "mlx5_0/1") not in values(sample)
@@ -171,12 +171,12 @@ def test_a_state_that_nobody_understands_is_neither_up_nor_down(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("rate", ["", "fast", "nan", "-1", "²"])
-def test_a_rate_that_is_no_number_is_left_out(tmp_path: Path, rate: str) -> None:
+def test_port_rate_that_is_not_a_valid_number_is_left_out(tmp_path: Path, rate: str) -> None:
     made_port(tmp_path, "mlx5_0", rate=rate)
     assert (Metric.RDMA_RATE_GBPS, "mlx5_0/1") not in values(sampler_of(tmp_path).sample(1))
 
 
-def test_a_device_that_vanishes_is_told_and_one_that_comes_is_taken_up(tmp_path: Path) -> None:
+def test_removed_device_is_reported_gone_and_a_new_device_is_added(tmp_path: Path) -> None:
     made_port(tmp_path, "mlx5_0")
     made_port(tmp_path, "mlx5_1")
     sampler = sampler_of(tmp_path, rescan_every=2)
@@ -188,7 +188,7 @@ def test_a_device_that_vanishes_is_told_and_one_that_comes_is_taken_up(tmp_path:
     assert sampler.devices == ("mlx5_0/1", "mlx5_2/1")
 
 
-def test_a_host_whose_devices_are_gone_for_good_ends_the_sampler(tmp_path: Path) -> None:
+def test_rdma_sampler_raises_gone_error_when_no_device_is_left(tmp_path: Path) -> None:
     made_port(tmp_path, "mlx5_0")
     sampler = sampler_of(tmp_path, rescan_every=1)
     shutil.rmtree(tmp_path / "class")
@@ -196,7 +196,7 @@ def test_a_host_whose_devices_are_gone_for_good_ends_the_sampler(tmp_path: Path)
         sampler.sample(1)
 
 
-def test_a_look_short_of_time_reads_states_first_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_sample_at_its_time_limit_reads_states_first_and_the_next_sample_continues(tmp_path: Path) -> None:
     made_h100_node(tmp_path)
     ticks: Iterator[int] = count(0, 1_500_000)
     sampler = RdmaSampler(tmp_path, clock=lambda: next(ticks))

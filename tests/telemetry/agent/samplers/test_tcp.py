@@ -1,4 +1,4 @@
-"""Segments sent again, as /proc tells them."""
+"""TCP retransmissions, as read from /proc."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_retransmitted_segments_are_found_by_the_name_of_their_column(tmp_path: 
     assert (reading.metric, reading.device, reading.value, reading.is_counter) == (Metric.TCP_RETRANSMITS, "", 42, True)
 
 
-def test_each_look_reads_anew(tmp_path: Path) -> None:
+def test_each_sample_reads_the_file_again(tmp_path: Path) -> None:
     snmp(tmp_path, TABLE.format(retransmits=42))
     sampler = TcpSampler(tmp_path)
     sampler.sample(1)
@@ -49,12 +49,12 @@ def test_each_look_reads_anew(tmp_path: Path) -> None:
         "\0",
     ],
 )
-def test_a_table_of_another_shape_gives_nothing(tmp_path: Path, text: str) -> None:
+def test_invalid_snmp_table_gives_no_readings(tmp_path: Path, text: str) -> None:
     snmp(tmp_path, text)
     assert TcpSampler(tmp_path).sample(1).readings == ()
 
 
-def test_the_table_of_this_machine_is_read() -> None:
+def test_tcp_table_of_this_machine_is_read() -> None:
     sampler = TcpSampler(Path("/proc"))
     assert [reading.value >= 0 for reading in sampler.sample(1).readings] == [True]
     sampler.close()

@@ -1,4 +1,4 @@
-"""The sampler for quick samples: bytes and nothing else."""
+"""The traffic sampler, for frequent samples: it reads only byte counters."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.telemetry.agent.samplers.made_sysfs import lose_link, made_h100_node,
 from tests.telemetry.agent.samplers.sample_values import values
 
 
-def test_bytes_of_every_interface_and_port_are_read_and_nothing_else(tmp_path: Path) -> None:
+def test_traffic_sampler_reads_only_byte_counters_of_interfaces_and_ports(tmp_path: Path) -> None:
     made_h100_node(tmp_path)
     metrics = {reading.metric for reading in TrafficSampler(tmp_path).sample(1).readings}
     assert metrics == {
@@ -23,7 +23,7 @@ def test_bytes_of_every_interface_and_port_are_read_and_nothing_else(tmp_path: P
     }
 
 
-def test_its_bytes_are_those_of_the_other_samplers(tmp_path: Path) -> None:
+def test_traffic_bytes_equal_those_of_the_nic_and_rdma_samplers(tmp_path: Path) -> None:
     made_h100_node(tmp_path)
     others = values(NicSampler(tmp_path).sample(1)) | values(RdmaSampler(tmp_path, clock=lambda: 0).sample(1))
     traffic = values(TrafficSampler(tmp_path).sample(1))
@@ -31,7 +31,7 @@ def test_its_bytes_are_those_of_the_other_samplers(tmp_path: Path) -> None:
     assert traffic.items() <= others.items()
 
 
-def test_a_link_that_goes_is_not_its_to_tell(tmp_path: Path) -> None:
+def test_traffic_sampler_reports_no_event_when_a_link_is_lost(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = TrafficSampler(tmp_path)
     sampler.sample(1)
@@ -39,7 +39,7 @@ def test_a_link_that_goes_is_not_its_to_tell(tmp_path: Path) -> None:
     assert sampler.sample(2).events == ()
 
 
-def test_interfaces_come_and_go_with_a_rescan(tmp_path: Path) -> None:
+def test_rescan_adds_new_interfaces_and_drops_removed_ones(tmp_path: Path) -> None:
     eth0 = made_interface(tmp_path, "eth0")
     sampler = TrafficSampler(tmp_path, rescan_every=2)
     sampler.sample(1)
@@ -49,7 +49,7 @@ def test_interfaces_come_and_go_with_a_rescan(tmp_path: Path) -> None:
     assert sampler.devices == ("eth1",)
 
 
-def test_a_machine_whose_network_is_gone_for_good_ends_it(tmp_path: Path) -> None:
+def test_traffic_sampler_raises_gone_error_when_no_interface_is_left(tmp_path: Path) -> None:
     made_interface(tmp_path, "eth0")
     sampler = TrafficSampler(tmp_path, rescan_every=1)
     shutil.rmtree(tmp_path / "class")

@@ -1,4 +1,4 @@
-"""A loop with Accelerate on a small network. With `tracker`, it has the line of the adapter.
+"""A loop with Accelerate on a small network. With `tracker`, it uses the adapter of rankscope.
 
 Prints the bits of each loss.
 """

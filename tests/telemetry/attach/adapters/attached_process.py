@@ -1,4 +1,4 @@
-"""A forked process of one rank to which torch attaches as after its import."""
+"""A forked process of one rank to which rankscope attaches as after an import of torch."""
 
 import multiprocessing
 import os
@@ -15,7 +15,7 @@ LIMIT_S = 60
 
 
 def attached(spool: Path, train: Callable[[], None], **variables: str) -> Recorded:
-    """What a process records that runs ``train``."""
+    """The records of a process that runs ``train``."""
     given = {"RANKSCOPE": "1", "RANKSCOPE_RUN": "one", "RANKSCOPE_SPOOL": str(spool), **variables}
     child = multiprocessing.get_context("fork").Process(target=_train, args=(given, train))
     child.start()

@@ -1,4 +1,4 @@
-"""Two gloo ranks of a script that uses a framework, with an interpreter that has it.
+"""Two gloo ranks of a script that uses a framework, run by an interpreter in which the framework is installed.
 
 RANKSCOPE_ADAPTERS_PYTHON names the interpreter with the frameworks (`make adapters`). Without it, the tests use their
 own, and are skipped if it lacks the framework. Such an interpreter needs torch and NumPy: all that a rank needs.
@@ -116,10 +116,10 @@ def train(job: str, folder: Path, *arguments: str, slow: bool = False, **variabl
         for rank in range(NUM_RANKS)
     ]
     try:
-        said = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
+        outputs = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * NUM_RANKS, said
-    losses = [[line for line in out.splitlines() if line.startswith("loss")] for out, _ in said]
-    return Trained(folder=folder, losses=losses, errors=[error for _, error in said])
+    assert [rank.returncode for rank in ranks] == [0] * NUM_RANKS, outputs
+    losses = [[line for line in out.splitlines() if line.startswith("loss")] for out, _ in outputs]
+    return Trained(folder=folder, losses=losses, errors=[error for _, error in outputs])

@@ -1,4 +1,4 @@
-"""A loop with Accelerate on two ranks and the tracker: numbers, checkpoints, collectives, and the same bits."""
+"""A loop with Accelerate on two ranks, recorded by the tracker of rankscope."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ STEPS, ACCUMULATED = 12, 2
 
 
 @pytest.mark.long
-def test_the_tracker_alone_records_every_rank(tmp_path: Path) -> None:
+def test_tracker_alone_records_steps_checkpoints_and_samples_of_every_rank(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "adapted", "tracker")
     for rank in range(NUM_RANKS):
         assert not trained.problems(rank)
@@ -28,7 +28,7 @@ def test_the_tracker_alone_records_every_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_bits_are_kept_and_the_slow_rank_is_named(tmp_path: Path) -> None:
+def test_losses_are_bit_identical_with_the_tracker_and_the_slow_rank_is_named(tmp_path: Path) -> None:
     plain = train(JOB, tmp_path / "plain")
     trained = train(JOB, tmp_path / "slow", "tracker", slow=True)
     assert trained.losses == plain.losses

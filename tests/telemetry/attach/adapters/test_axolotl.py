@@ -1,4 +1,4 @@
-"""Axolotl's plugin manager loads the plugin by its name, and the trainer that gets its callbacks is recorded."""
+"""Axolotl's plugin manager loads the plugin by name. A trainer with its callbacks is recorded."""
 
 from pathlib import Path
 
@@ -13,7 +13,9 @@ STEPS = 12
 
 
 @pytest.mark.parametrize("variables", [{}, {"RANKSCOPE": "1"}], ids=["without", "with"])
-def test_the_plugin_adds_one_callback_with_and_without_the_variable(variables: dict[str, str], tmp_path: Path) -> None:
+def test_axolotl_plugin_records_each_step_once_with_and_without_attachment(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
     trained = train(JOB, tmp_path / "adapted", "axolotl", **variables)
     assert not trained.problems()
     assert trained.steps_of(Stage.STEP) == list(range(STEPS))

@@ -1,4 +1,4 @@
-"""Calls of DeepSpeed's engine become steps, checkpoints and samples; and a real DeepSpeed keeps its bits."""
+"""Calls of DeepSpeed's engine become steps, checkpoints and samples. Real jobs keep bit-identical losses."""
 
 import sys
 from functools import partial
@@ -73,7 +73,7 @@ class MonitorMaster:
 
 
 def import_deepspeed() -> None:
-    """As ``import deepspeed`` does, with these classes."""
+    """Import a fake deepspeed package with the classes above."""
     engine, monitor = ModuleType("deepspeed.runtime.engine"), ModuleType("deepspeed.monitor.monitor")
     vars(engine)["DeepSpeedEngine"] = DeepSpeedEngine
     vars(monitor)["MonitorMaster"] = MonitorMaster
@@ -105,18 +105,18 @@ def steps_of(found: Recorded, stage: Stage) -> list[int]:
     return found.spans[found.spans["stage"] == stage]["step"].tolist()
 
 
-def test_steps_have_the_numbers_of_the_engine_and_a_skipped_step_counts(found: Recorded) -> None:
+def test_steps_have_the_engine_step_numbers_and_skipped_steps_are_counted(found: Recorded) -> None:
     loaded = list(range(FIRST_STEP, FIRST_STEP + 5))
     assert steps_of(found, Stage.STEP) == [0, *loaded]
     assert steps_of(found, Stage.OPTIMIZER) == [0, *(step for step in loaded if step != SKIPPED)]
     assert steps_of(found, Stage.BACKWARD_COMPUTE) == [step for step in loaded for _ in range(ACCUMULATED)]
 
 
-def test_a_checkpoint_is_one_span(found: Recorded) -> None:
+def test_deepspeed_checkpoint_is_recorded_as_one_span(found: Recorded) -> None:
     assert steps_of(found, Stage.CHECKPOINT_WRITE) == [FIRST_STEP + 4]
 
 
-def test_rates_norms_and_what_a_monitor_receives_are_samples(found: Recorded) -> None:
+def test_learning_rate_gradient_norm_and_monitor_events_are_recorded_as_samples(found: Recorded) -> None:
     assert {
         ("learning-rate", 1e-3),
         ("gradient-norm", 0.5),
@@ -125,7 +125,7 @@ def test_rates_norms_and_what_a_monitor_receives_are_samples(found: Recorded) ->
     } == set(found.samples)
 
 
-def test_the_adapter_is_named_and_has_no_errors(found: Recorded) -> None:
+def test_deepspeed_adapter_is_named_in_a_mark_and_has_no_errors(found: Recorded) -> None:
     names = dict(found.marks)
     assert names["adapter"] == "deepspeed 0.19.8"
     assert "attach-error" not in names
@@ -140,7 +140,7 @@ on_cpu = partial(train_ranks, JOB, DS_ACCELERATOR="cpu")
 
 @pytest.mark.gloo
 @needs("deepspeed")
-def test_a_real_engine_has_exact_steps_and_a_slow_rank_is_named(tmp_path: Path) -> None:
+def test_real_deepspeed_engine_has_exact_steps_and_its_slow_rank_is_the_only_suspect(tmp_path: Path) -> None:
     trained = on_cpu(tmp_path / "slow", slow=True, RANKSCOPE="1", SLOW_PRODUCTS="100")
     for rank in range(NUM_RANKS):
         assert not trained.problems(rank)
@@ -159,7 +159,7 @@ def test_a_real_engine_has_exact_steps_and_a_slow_rank_is_named(tmp_path: Path) 
 @pytest.mark.gloo
 @pytest.mark.long
 @needs("deepspeed")
-def test_a_real_engine_keeps_its_bits_and_its_count_after_a_checkpoint(tmp_path: Path) -> None:
+def test_real_deepspeed_losses_are_bit_identical_and_steps_continue_after_a_checkpoint(tmp_path: Path) -> None:
     plain = on_cpu(tmp_path / "plain")
     trained = on_cpu(tmp_path / "attached", RANKSCOPE="1")
     assert trained.losses == plain.losses

@@ -1,4 +1,4 @@
-"""What a framework gets from an entry point: nothing if nothing asks for it, and never an error."""
+"""Entry points for frameworks: they give no callbacks unless recording is requested, and never raise."""
 
 import subprocess
 import sys
@@ -22,23 +22,23 @@ print(rankscope_attach._callbacks("lightning", "no_such_package"))
 """
 
 
-def test_without_variables_and_session_an_entry_point_imports_nothing(tmp_path: Path) -> None:
+def test_entry_point_imports_nothing_without_variables_and_session(tmp_path: Path) -> None:
     assert run(WITHOUT, installed(tmp_path)) == ("[[], [], [], []] set()\n", "")
 
 
-def test_an_adapter_that_cannot_be_used_is_left_out(tmp_path: Path) -> None:
+def test_adapter_that_cannot_be_imported_is_skipped_and_reported(tmp_path: Path) -> None:
     out, error = run(MISSING, installed(tmp_path, RANKSCOPE="1"))
     assert out == "[]\n"
     assert "the adapter of no_such_package cannot be used: ModuleNotFoundError" in error
 
 
 def run(program: str, environment: dict[str, str]) -> tuple[str, str]:
-    """What a program prints on stdout, and on stderr."""
-    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    return said.stdout, said.stderr
+    """The output of a program on stdout, and on stderr."""
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return ended.stdout, ended.stderr
 
 
-def test_adapters_are_loaded_by_name() -> None:
+def test_adapters_are_listed_by_name_and_an_unknown_name_raises() -> None:
     assert set(rankscope.adapters.__all__) == set(rankscope.adapters.MODULES)
     with pytest.raises(AttributeError, match="no attribute 'NoSuchAdapter'"):
         rankscope.adapters.NoSuchAdapter  # type: ignore[attr-defined]  # noqa: B018

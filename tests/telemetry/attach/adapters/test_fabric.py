@@ -1,4 +1,4 @@
-"""Lightning Fabric on two ranks, found through its entry point: checkpoints, logged numbers, and the same bits."""
+"""Lightning Fabric on two ranks, attached through its entry point."""
 
 from pathlib import Path
 
@@ -13,7 +13,9 @@ STEPS = 12
 
 
 @pytest.mark.parametrize("package", ["lightning.fabric", "lightning_fabric"])
-def test_checkpoints_and_numbers_are_recorded_and_the_bits_are_kept(package: str, tmp_path: Path) -> None:
+def test_fabric_steps_checkpoints_and_samples_are_recorded_with_bit_identical_losses(
+    package: str, tmp_path: Path
+) -> None:
     plain = train(JOB, tmp_path / "plain", package)
     trained = train(JOB, tmp_path / "attached", package, RANKSCOPE="1")
     assert trained.losses == plain.losses
@@ -25,6 +27,6 @@ def test_checkpoints_and_numbers_are_recorded_and_the_bits_are_kept(package: str
     assert trained.suspects() == []
 
 
-def test_the_slow_rank_is_named(tmp_path: Path) -> None:
+def test_slow_rank_of_a_fabric_job_is_the_only_suspect(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "slow", "lightning.fabric", slow=True, RANKSCOPE="1")
     assert trained.suspects() == [[SLOW_RANK]]

@@ -1,4 +1,4 @@
-"""The Trainer of Lightning on two ranks, found through its entry point: exact steps, and the same bits."""
+"""The Trainer of Lightning on two ranks, attached through its entry point."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ STEPS, ACCUMULATED, EVALUATED_AFTER, SAVED_AFTER = 12, 2, 6, 8
 
 
 @pytest.mark.long
-def test_an_attached_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_path: Path) -> None:
+def test_attached_lightning_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "attached", "lightning.pytorch", RANKSCOPE="1")
     for rank in range(NUM_RANKS):
         assert not trained.problems(rank)
@@ -34,7 +34,9 @@ def test_an_attached_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_pat
 
 @pytest.mark.long
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_a_script_that_starts_a_session_is_followed_and_keeps_its_bits(package: str, tmp_path: Path) -> None:
+def test_lightning_script_that_starts_a_session_is_recorded_with_bit_identical_losses(
+    package: str, tmp_path: Path
+) -> None:
     plain = train(JOB, tmp_path / "plain", package)
     trained = train(JOB, tmp_path / "adapted", package, "start")
     assert trained.losses == plain.losses
@@ -45,6 +47,6 @@ def test_a_script_that_starts_a_session_is_followed_and_keeps_its_bits(package: 
 
 
 @pytest.mark.long
-def test_the_slow_rank_is_named(tmp_path: Path) -> None:
+def test_slow_rank_of_a_lightning_job_is_the_only_suspect(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "slow", "lightning.pytorch", slow=True, RANKSCOPE="1")
     assert trained.suspects() == [[SLOW_RANK]]

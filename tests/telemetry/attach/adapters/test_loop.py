@@ -1,4 +1,4 @@
-"""What the calls of an adapter record."""
+"""Records of the calls of a framework adapter."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def steps_of(found: Recorded, stage: Stage) -> list[int]:
     return found.spans[found.spans["stage"] == stage]["step"].tolist()
 
 
-def test_steps_and_stages_are_recorded_under_their_numbers(loop: Loop, tmp_path: Path) -> None:
+def test_steps_and_stages_are_recorded_with_their_step_numbers(loop: Loop, tmp_path: Path) -> None:
     for number in (41, 42):
         loop.begin_step(number)
         loop.begin_stage(Stage.FORWARD_COMPUTE, microbatch=3)
@@ -61,7 +61,7 @@ def test_steps_and_stages_are_recorded_under_their_numbers(loop: Loop, tmp_path:
     assert found.spans["microbatch"].tolist() == [3, -1] * 2
 
 
-def test_an_evaluation_lies_between_steps(loop: Loop, tmp_path: Path) -> None:
+def test_evaluation_at_the_start_of_a_step_is_recorded_before_that_step(loop: Loop, tmp_path: Path) -> None:
     loop.begin_step(0)
     loop.end_step(0)
     loop.begin_step(1)
@@ -85,7 +85,7 @@ def test_a_step_that_two_adapters_report_is_recorded_once(loop: Loop, tmp_path: 
     assert steps_of(recorded(tmp_path), Stage.STEP) == [0, 1]
 
 
-def test_a_second_training_continues_the_numbers_of_the_first(loop: Loop, tmp_path: Path) -> None:
+def test_second_training_continues_the_step_numbers_of_the_first(loop: Loop, tmp_path: Path) -> None:
     for numbers in ((10, 11), (0, 1)):
         for number in numbers:
             loop.begin_step(number)
@@ -97,7 +97,7 @@ def test_a_second_training_continues_the_numbers_of_the_first(loop: Loop, tmp_pa
     assert samples["step"].tolist() == [10, 11, 12, 13]
 
 
-def test_a_stage_inside_the_same_stage_and_a_failed_one_are_not_recorded(loop: Loop, tmp_path: Path) -> None:
+def test_stage_nested_in_the_same_stage_and_failed_stage_are_not_recorded(loop: Loop, tmp_path: Path) -> None:
     for _ in range(2):
         loop.begin_stage(Stage.CHECKPOINT_WRITE)
     loop.end_stage(Stage.CHECKPOINT_WRITE)
@@ -121,7 +121,7 @@ def test_a_step_that_did_not_complete_is_not_recorded(loop: Loop, tmp_path: Path
     assert not found.marks
 
 
-def test_what_an_error_left_open_is_not_recorded(loop: Loop, tmp_path: Path) -> None:
+def test_steps_and_stages_left_open_by_an_error_are_not_recorded(loop: Loop, tmp_path: Path) -> None:
     loop.begin_step(0)
     loop.begin_stage(Stage.BACKWARD_COMPUTE)
     loop.begin_step(0)
@@ -134,7 +134,7 @@ def test_what_an_error_left_open_is_not_recorded(loop: Loop, tmp_path: Path) -> 
     assert RECORDER.depth == 0
 
 
-def test_the_step_of_a_failed_training_leaves_a_mark(loop: Loop, tmp_path: Path) -> None:
+def test_open_step_of_a_failed_training_is_recorded_as_a_step_interrupted_mark(loop: Loop, tmp_path: Path) -> None:
     loop.begin_step(0)
     try:
         raise RuntimeError("out of memory")
@@ -145,7 +145,7 @@ def test_the_step_of_a_failed_training_leaves_a_mark(loop: Loop, tmp_path: Path)
     assert found.stages == []
 
 
-def test_stages_of_torch_are_inferred_within_the_steps_of_an_adapter(loop: Loop, tmp_path: Path) -> None:
+def test_forward_and_backward_are_inferred_in_adapter_steps_but_not_in_evaluations(loop: Loop, tmp_path: Path) -> None:
     training = Training(RECORDER)
 
     def compute() -> None:
@@ -166,7 +166,7 @@ def test_stages_of_torch_are_inferred_within_the_steps_of_an_adapter(loop: Loop,
     assert steps_of(found, Stage.STEP) == [7]
 
 
-def test_samples_have_the_names_of_rankscope_and_only_numbers_count(loop: Loop, tmp_path: Path) -> None:
+def test_samples_are_renamed_and_values_that_are_not_numbers_are_skipped(loop: Loop, tmp_path: Path) -> None:
     on_device = SimpleNamespace(device=SimpleNamespace(type="cuda"), item=lambda: 1 / 0)
     loop.sample(
         {
@@ -184,7 +184,7 @@ def test_samples_have_the_names_of_rankscope_and_only_numbers_count(loop: Loop, 
     assert not found.marks
 
 
-def test_errors_are_counted_and_end_the_recording_of_steps(
+def test_adapter_stops_recording_steps_after_too_many_errors(
     loop: Loop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     loop.begin_step(0)
@@ -198,7 +198,7 @@ def test_errors_are_counted_and_end_the_recording_of_steps(
     assert capfd.readouterr().err.count("cannot be followed completely") == 1
 
 
-def test_a_callback_that_fails_does_not_raise(tmp_path: Path) -> None:
+def test_callback_error_is_recorded_as_a_mark_and_not_raised(tmp_path: Path) -> None:
     @harmless
     def on_step_end(state: object) -> None:
         raise AttributeError("this version has another state")
@@ -208,7 +208,7 @@ def test_a_callback_that_fails_does_not_raise(tmp_path: Path) -> None:
     assert [name for name, _ in recorded(tmp_path).marks] == [ATTACH_ERROR]
 
 
-def test_without_a_session_nothing_happens() -> None:
+def test_adapter_calls_without_a_session_do_nothing() -> None:
     LOOP.begin_step(0)
     LOOP.begin_stage(Stage.EVALUATION)
     LOOP.sample({"loss": 1.0})
@@ -218,7 +218,7 @@ def test_without_a_session_nothing_happens() -> None:
 
 
 def test_a_session_is_started_once_and_only_if_the_environment_allows_it(tmp_path: Path) -> None:
-    said = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", FOLLOWING],
         env=installed(tmp_path),
         cwd=tmp_path,
@@ -226,5 +226,5 @@ def test_a_session_is_started_once_and_only_if_the_environment_allows_it(tmp_pat
         text=True,
         check=True,
     )
-    assert said.stdout.split() == ["False", "False", "False", "True", "False"]
+    assert ended.stdout.split() == ["False", "False", "False", "True", "False"]
     assert [path.name for path in tmp_path.glob("spool/*")] == ["followed"]

@@ -1,4 +1,4 @@
-"""Calls of Megatron-LM's loop and schedules become steps, stages and microbatches; events of Megatron-Bridge, too."""
+"""Calls of Megatron-LM and events of Megatron-Bridge become steps, stages and microbatches."""
 
 import sys
 from pathlib import Path
@@ -99,14 +99,14 @@ def numbers(found: Recorded, stage: Stage, field: str = "step") -> list[int]:
     return found.spans[found.spans["stage"] == stage][field].tolist()
 
 
-def test_steps_have_the_numbers_of_iterations(found: Recorded) -> None:
+def test_steps_have_the_iteration_numbers_of_megatron(found: Recorded) -> None:
     steps = list(range(FIRST_STEP, FIRST_STEP + STEPS))
     assert numbers(found, Stage.STEP)[-STEPS:] == steps
     assert numbers(found, Stage.OPTIMIZER)[-STEPS:] == steps
     assert [value for name, value in found.samples if name == "gradient-norm"] == [0.25] * STEPS
 
 
-def test_forwards_and_backwards_have_the_numbers_of_their_microbatches(found: Recorded) -> None:
+def test_forwards_and_backwards_have_their_microbatch_numbers(found: Recorded) -> None:
     microbatches = list(range(MICROBATCHES))
     assert numbers(found, Stage.BACKWARD_COMPUTE, "microbatch") == microbatches * STEPS
     with_loss = [*microbatches, microbatches[-1]]
@@ -145,7 +145,7 @@ def with_callback(folder: Path) -> None:
     bridge.save_checkpoint_and_time()
 
 
-def test_events_of_megatron_bridge_are_steps_and_stages(tmp_path: Path) -> None:
+def test_megatron_bridge_events_are_recorded_as_steps_and_stages(tmp_path: Path) -> None:
     found = attached(tmp_path / "spool", lambda: with_callback(tmp_path))
     assert found.stages == ["step"] * STEPS + ["evaluation", "checkpoint-write"]
     assert numbers(found, Stage.STEP) == list(range(FIRST_STEP, FIRST_STEP + STEPS))
@@ -161,7 +161,9 @@ REAL_STEPS, REAL_MICROBATCHES = 12, 4
 @pytest.mark.gloo
 @needs("megatron.core")
 @pytest.mark.parametrize("options", [[], ["pipeline"]])
-def test_real_schedules_keep_their_bits_and_have_microbatches(options: list[str], tmp_path: Path) -> None:
+def test_real_megatron_schedules_record_microbatches_with_bit_identical_losses(
+    options: list[str], tmp_path: Path
+) -> None:
     plain = train_ranks(JOB, tmp_path / "plain", *options)
     trained = train_ranks(JOB, tmp_path / "attached", *options, RANKSCOPE="1")
     assert trained.losses == plain.losses
@@ -178,6 +180,6 @@ def test_real_schedules_keep_their_bits_and_have_microbatches(options: list[str]
 @pytest.mark.gloo
 @pytest.mark.long
 @needs("megatron.core")
-def test_the_slow_rank_of_real_schedules_is_named(tmp_path: Path) -> None:
+def test_slow_rank_of_a_megatron_job_is_the_only_suspect(tmp_path: Path) -> None:
     trained = train_ranks(JOB, tmp_path / "slow", slow=True, RANKSCOPE="1")
     assert trained.suspects() == [[SLOW_RANK]]

@@ -1,4 +1,4 @@
-"""Workers of Ray Train get the names that Ray gives them; and a real Ray Train keeps its bits."""
+"""Workers of Ray Train get the names that Ray gives them. Real Ray Train jobs keep bit-identical losses."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ REPORTED: list[tuple[object, object]] = []
 
 
 def get_context() -> SimpleNamespace:
-    """Of worker 3 of a node."""
+    """The context of worker 3 of a node."""
     return SimpleNamespace(get_experiment_name=lambda: RUN, get_local_rank=lambda: 3)
 
 
@@ -32,7 +32,7 @@ def no_context() -> SimpleNamespace:
     raise RuntimeError("not a worker")
 
 
-def test_a_worker_has_the_name_of_its_experiment_and_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_worker_gets_the_experiment_name_and_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANKSCOPE_RUN", raising=False)
     assert names_of_worker(NAMES) == NAMES
     monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=get_context))  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def test_a_worker_has_the_name_of_its_experiment_and_its_local_rank(monkeypatch:
     assert names_of_worker(NAMES) == Names(run=None, local_rank=3)
 
 
-def test_a_process_that_is_no_worker_keeps_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_is_not_a_ray_worker_keeps_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=no_context))  # type: ignore[arg-type]
     assert names_of_worker(NAMES) == NAMES
 
@@ -62,7 +62,7 @@ def train_and_report() -> None:
     assert REPORTED == [({"loss": 2.5, "note": "text"}, None), ({"loss": 2.25}, "checkpoint")]
 
 
-def test_reported_metrics_are_samples_and_a_reported_checkpoint_is_a_span(tmp_path: Path) -> None:
+def test_reported_metrics_are_recorded_as_samples_and_a_checkpoint_as_a_span(tmp_path: Path) -> None:
     found = attached(tmp_path / "spool", train_and_report)
     assert found.samples == [("loss", 2.5), ("loss", 2.25)]
     assert found.stages.count(Stage.CHECKPOINT_WRITE.label) == 1
@@ -94,7 +94,7 @@ def train(folder: Path, *, fails: bool = False, slow: bool = False, **variables:
 @pytest.mark.gloo
 @pytest.mark.long
 @needs("ray.train")
-def test_real_workers_keep_their_bits_and_are_one_run(tmp_path: Path) -> None:
+def test_real_ray_workers_are_one_run_with_bit_identical_losses(tmp_path: Path) -> None:
     plain = train(tmp_path / "plain")
     assert train(tmp_path / "attached", RANKSCOPE="1") == plain
     assert len(plain.split()) == STEPS + 1
@@ -111,7 +111,7 @@ def test_real_workers_keep_their_bits_and_are_one_run(tmp_path: Path) -> None:
 @pytest.mark.gloo
 @pytest.mark.long
 @needs("ray.train")
-def test_the_slow_worker_is_named(tmp_path: Path) -> None:
+def test_slow_ray_worker_is_the_only_suspect(tmp_path: Path) -> None:
     train(tmp_path / "slow", slow=True, RANKSCOPE="1")
     with open_spool(tmp_path / "slow" / "spool") as reader:
         findings = diagnose_run(reader, RUN, 0).findings

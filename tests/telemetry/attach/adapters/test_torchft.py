@@ -1,4 +1,4 @@
-"""Groups that torchft creates are traced in place. A real torchft: its replica groups are one run."""
+"""Process groups that torchft creates are traced in place. Replica groups of a real torchft job are one run."""
 
 import multiprocessing
 import os
@@ -52,7 +52,7 @@ class ProcessGroupWrapper(dist.ProcessGroup):
 
 
 def train(folder: Path, rank: int) -> None:
-    """Three steps, each on a new group, as after changes of the quorum; then a group whose ranks are not known."""
+    """Three steps, each on a new group, as after changes of the quorum. Then a group with unknown ranks."""
     package, groups = ModuleType("torchft"), ModuleType("torchft.process_group")
     vars(groups)["ProcessGroupWrapper"] = ProcessGroupWrapper
     sys.modules.update({"torchft": package, "torchft.process_group": groups})
@@ -77,7 +77,7 @@ def reduce(wrapper: ProcessGroupWrapper) -> None:
 
 
 def train_replica(folder: Path, rank: int) -> None:
-    """In a forked process."""
+    """Train one replica. Runs in a forked process."""
     torch.set_num_threads(1)
     own = {"RANKSCOPE_COLLECTOR": "", "RANKSCOPE": "1", "RANKSCOPE_SPOOL": str(folder / "spool"), "WORLD_SIZE": "1"}
     os.environ.update({**REPLICAS, **own, "REPLICA_GROUP_ID": str(rank)})
@@ -86,7 +86,7 @@ def train_replica(folder: Path, rank: int) -> None:
     telemetry.stop()
 
 
-def test_replicas_are_one_run_and_collectives_of_their_groups_are_recorded(tmp_path: Path) -> None:
+def test_torchft_replicas_are_one_run_and_their_collectives_are_recorded(tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")
     replicas = [fork.Process(target=train_replica, args=(tmp_path, rank)) for rank in range(2)]
     for replica in replicas:
@@ -123,7 +123,7 @@ def train_for_real(folder: Path, *, slow: bool = False, **variables: str) -> lis
 @pytest.mark.gloo
 @pytest.mark.long
 @needs("torchft")
-def test_real_replica_groups_keep_their_bits_and_are_one_run(tmp_path: Path) -> None:
+def test_real_torchft_replica_groups_are_one_run_with_bit_identical_losses(tmp_path: Path) -> None:
     plain = train_for_real(tmp_path / "plain", slow=True)
     assert train_for_real(tmp_path / "attached", slow=True, RANKSCOPE="1", RANKSCOPE_RUN=RUN) == plain
     spool = tmp_path / "attached" / "spool"

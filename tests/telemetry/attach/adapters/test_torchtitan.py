@@ -1,4 +1,4 @@
-"""Records as torchtitan's structured logger writes them become steps, stages and samples."""
+"""Records of torchtitan's structured logger become steps, stages and samples."""
 
 import logging
 import multiprocessing
@@ -101,7 +101,7 @@ def test_steps_have_the_numbers_of_torchtitan(titan: Logger, tmp_path: Path) -> 
     ]
 
 
-def test_a_checkpoint_and_an_evaluation_follow_the_step(titan: Logger, tmp_path: Path) -> None:
+def test_checkpoint_and_evaluation_are_recorded_after_the_step(titan: Logger, tmp_path: Path) -> None:
     titan.train(FIRST_STEP, saves=True, evaluates=True)
     found = recorded(tmp_path)
     assert found.stages == [*OF_A_STEP, "checkpoint-write", "evaluation"]
@@ -109,7 +109,7 @@ def test_a_checkpoint_and_an_evaluation_follow_the_step(titan: Logger, tmp_path:
     assert (found.spans["start_ns"][-2:] >= ends[-3:-1]).all()
 
 
-def test_a_step_that_is_out_of_data_does_not_count(titan: Logger, tmp_path: Path) -> None:
+def test_step_without_remaining_data_is_not_recorded(titan: Logger, tmp_path: Path) -> None:
     titan.train(FIRST_STEP)
     with titan.training_step(FIRST_STEP + 1):
         try:
@@ -120,7 +120,7 @@ def test_a_step_that_is_out_of_data_does_not_count(titan: Logger, tmp_path: Path
     assert spans_of(recorded(tmp_path)) == [(FIRST_STEP, stage) for stage in OF_A_STEP]
 
 
-def test_a_step_that_fails_does_not_count(titan: Logger, tmp_path: Path) -> None:
+def test_failed_step_is_not_recorded(titan: Logger, tmp_path: Path) -> None:
     with pytest.raises(ValueError), titan.training_step(FIRST_STEP):  # noqa: PT011
         raise ValueError
     titan.train(FIRST_STEP + 1)
@@ -141,13 +141,13 @@ def test_spans_of_other_threads_and_of_tasks_are_not_recorded(titan: Logger, tmp
     assert spans_of(recorded(tmp_path)) == [(FIRST_STEP, "step")]
 
 
-def test_scalars_are_samples(titan: Logger, tmp_path: Path) -> None:
+def test_logged_scalars_are_recorded_as_samples(titan: Logger, tmp_path: Path) -> None:
     titan.train(FIRST_STEP)
     assert recorded(tmp_path).samples == [("local-valid-tokens", 4096.0)]
 
 
 class BaseLogger:
-    """As in torchtitan/components/metrics.py. It has no other users here, and stays replaced."""
+    """As in torchtitan/components/metrics.py. No other test uses it, so the replaced method is not restored."""
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Logging is off."""
@@ -169,7 +169,9 @@ def metrics() -> ModuleType:
     return module
 
 
-def test_logged_metrics_are_samples_of_every_rank(metrics: ModuleType, titan: Logger, tmp_path: Path) -> None:
+def test_logged_metrics_are_recorded_as_samples_of_every_rank(
+    metrics: ModuleType, titan: Logger, tmp_path: Path
+) -> None:
     logged = {"loss_metrics/global_avg_loss": 2.5, "grad_norm": 0.75, "throughput(tps)": 8192.0, "mfu(%)": 40.0}
     logged |= {"lr/AdamW/0": 1e-3, "lr/AdamW/1": 1e-4}
     container = metrics.LoggerContainer()
@@ -185,7 +187,7 @@ def test_logged_metrics_are_samples_of_every_rank(metrics: ModuleType, titan: Lo
     }
 
 
-def test_an_error_of_the_adapter_is_counted_and_does_not_reach_torchtitan(titan: Logger, tmp_path: Path) -> None:
+def test_adapter_error_is_recorded_as_a_mark_and_not_raised_into_torchtitan(titan: Logger, tmp_path: Path) -> None:
     titan.get_step_tags = None  # type: ignore[method-assign,assignment]
     titan.train(FIRST_STEP)
     assert ATTACH_ERROR in [name for name, _ in recorded(tmp_path).marks]
@@ -197,7 +199,9 @@ def register_and_train(source: str) -> None:
     logger.train(FIRST_STEP)
 
 
-def test_the_factory_starts_a_session_of_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_torchtitan_starts_a_session_for_the_given_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANKSCOPE_SPOOL", str(tmp_path))
     monkeypatch.setenv("WORLD_SIZE", "4")
     child = multiprocessing.get_context("fork").Process(target=register_and_train, args=("training",))
@@ -210,7 +214,7 @@ def test_the_factory_starts_a_session_of_its_rank(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("source", "switch"), [("generator", "1"), ("training", "0")])
-def test_an_actor_and_an_environment_that_forbids_it_start_nothing(
+def test_no_session_starts_for_a_generator_actor_or_when_rankscope_is_off(
     source: str, switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANKSCOPE_SPOOL", str(tmp_path))

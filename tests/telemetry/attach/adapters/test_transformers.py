@@ -1,4 +1,4 @@
-"""The Trainer of transformers on two ranks: exact steps, evaluations and checkpoints, and the same bits."""
+"""The Trainer of transformers on two ranks."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ JOB = script("transformers_job")
 STEPS, ACCUMULATED, EVALUATED_AFTER, SAVED_AFTER = 12, 2, 6, 8
 
 
-def test_an_attached_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_path: Path) -> None:
+def test_attached_transformers_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "attached", RANKSCOPE="1")
     for rank in range(NUM_RANKS):
         assert not trained.problems(rank)
@@ -31,7 +31,7 @@ def test_an_attached_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_pat
 
 
 @pytest.mark.long
-def test_the_callback_starts_a_session_and_keeps_the_bits(tmp_path: Path) -> None:
+def test_transformers_callback_starts_a_session_and_losses_are_bit_identical(tmp_path: Path) -> None:
     plain = train(JOB, tmp_path / "plain")
     trained = train(JOB, tmp_path / "adapted", "callback")
     assert trained.losses == plain.losses
@@ -42,7 +42,7 @@ def test_the_callback_starts_a_session_and_keeps_the_bits(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_the_slow_rank_is_named(tmp_path: Path) -> None:
+def test_slow_rank_of_a_transformers_job_is_the_only_suspect(tmp_path: Path) -> None:
     trained = train(JOB, tmp_path / "slow", "callback", slow=True, RANKSCOPE="1")
     assert trained.suspects() == [[SLOW_RANK]]
     assert trained.steps_of(Stage.STEP) == list(range(STEPS))  # once each, with two callbacks

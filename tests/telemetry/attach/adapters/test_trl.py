@@ -1,4 +1,4 @@
-"""A GRPOTrainer of TRL on two ranks: rollouts, the parts of its steps, and the same bits."""
+"""A GRPOTrainer of TRL on two ranks."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ JOB = script("trl_job")
 STEPS = 4
 
 
-def test_rollouts_and_parts_of_steps_are_recorded_and_the_bits_are_kept(tmp_path: Path) -> None:
+def test_trl_steps_rollouts_and_samples_are_recorded_with_bit_identical_losses(tmp_path: Path) -> None:
     plain = train(JOB, tmp_path / "plain")
     trained = train(JOB, tmp_path / "attached", RANKSCOPE="1")
     assert trained.losses == plain.losses

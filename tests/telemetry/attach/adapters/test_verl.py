@@ -1,4 +1,4 @@
-"""Workers of verl get a run for each worker group; and a real verl keeps its bits."""
+"""Each worker group of verl is recorded as one run. Real verl jobs keep bit-identical losses."""
 
 import re
 import subprocess
@@ -43,7 +43,9 @@ def test_each_worker_group_is_a_run_with_its_class_as_role(group: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("actor", [None, "", "another_1:3"])
-def test_a_process_that_is_no_worker_of_the_group_keeps_its_names(group: pytest.MonkeyPatch, actor: str | None) -> None:
+def test_process_that_is_not_a_worker_of_the_group_keeps_its_names(
+    group: pytest.MonkeyPatch, actor: str | None
+) -> None:
     assert names_of_worker(NAMES) == NAMES
     group.setitem(sys.modules, "ray", worker(actor))  # type: ignore[arg-type]
     assert names_of_worker(NAMES) == NAMES
@@ -71,7 +73,7 @@ def train(folder: Path, **variables: str) -> list[str]:
 @pytest.mark.gloo
 @pytest.mark.long
 @needs("verl.single_controller.ray")
-def test_real_worker_groups_keep_their_bits_and_are_two_runs(tmp_path: Path) -> None:
+def test_real_verl_worker_groups_are_two_runs_with_bit_identical_losses(tmp_path: Path) -> None:
     plain = train(tmp_path / "plain")
     assert train(tmp_path / "attached", RANKSCOPE="1", RANKSCOPE_RUN=RUN) == plain
     identities = [RankReader(folder).identity() for folder in find_rank_dirs(tmp_path / "attached" / "spool")]

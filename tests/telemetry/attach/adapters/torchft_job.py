@@ -1,4 +1,4 @@
-"""Two replica groups of one rank that torchft keeps alike, as in its train_ddp.py. It does not know rankscope.
+"""Two replica groups of one rank that torchft keeps in sync, as in its train_ddp.py. It does not use rankscope.
 
 SLOW_RANK: the group that multiplies matrices in its forward. The lighthouse runs in the process
 that starts both groups.

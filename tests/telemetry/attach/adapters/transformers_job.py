@@ -1,5 +1,5 @@
-"""A Trainer of transformers on a small Llama, as a user writes it. With `callback`, it has the line of the adapter;
-with `axolotl`, the callbacks of Axolotl's plugins.
+"""A Trainer of transformers on a small Llama, as a user writes it. With `callback`, it uses the adapter of rankscope.
+With `axolotl`, it uses the callbacks of Axolotl's plugins.
 
 Prints the bits of each loss. Evaluates after steps 6 and 12, saves after step 8.
 """

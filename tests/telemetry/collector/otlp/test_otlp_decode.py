@@ -1,4 +1,4 @@
-"""OTLP messages as rows: pure, without a server or a store."""
+"""Decoding of OTLP messages into rows, without a server or a store."""
 
 from collections.abc import Callable
 
@@ -39,11 +39,11 @@ YEAR_2262_NS = 2**63
         (AnyValue(), ""),
     ],
 )
-def test_a_value_becomes_text(value: AnyValue, text: str) -> None:
+def test_attribute_value_of_any_type_becomes_text(value: AnyValue, text: str) -> None:
     assert as_text(value) == text
 
 
-def test_what_a_resource_and_a_scope_say_stands_on_each_of_their_spans_alone() -> None:
+def test_resource_and_scope_attributes_are_stored_only_with_their_own_spans() -> None:
     request = made_spans(2)
     other = request.resource_spans.add()
     other.resource.attributes.append(attribute("service.name", "other"))
@@ -57,7 +57,7 @@ def test_what_a_resource_and_a_scope_say_stands_on_each_of_their_spans_alone() -
     assert rows["ResourceAttributes"].to_pylist()[1:3] == [[("service.name", "loader")], [("service.name", "other")]]
 
 
-def test_a_rejected_span_leaves_the_rows_of_others_as_they_are() -> None:
+def test_rejected_span_does_not_change_the_rows_of_other_spans() -> None:
     request = made_spans(3)
     request.resource_spans[0].scope_spans[0].spans[1].span_id = bytes(8)
     decoded = decode_traces(request)
@@ -66,25 +66,25 @@ def test_a_rejected_span_leaves_the_rows_of_others_as_they_are() -> None:
     assert decoded.rejected == 1
 
 
-def test_nothing_in_a_request_is_no_table() -> None:
+def test_request_without_a_valid_span_gives_no_table() -> None:
     request = made_spans()
     request.resource_spans[0].scope_spans[0].spans[0].trace_id = b""
     assert decode_traces(request).tables == {}
 
 
-def test_an_end_before_the_start_is_no_duration() -> None:
+def test_span_that_ends_before_its_start_has_duration_zero() -> None:
     request = made_spans()
     request.resource_spans[0].scope_spans[0].spans[0].end_time_unix_nano = AT_NS - 1
     assert decode_traces(request).tables["otel_spans"]["Duration"].to_pylist() == [0]
 
 
-def test_a_kind_that_is_not_known_yet_is_unspecified() -> None:
+def test_unknown_span_kind_is_stored_as_unspecified() -> None:
     request = made_spans()
     request.resource_spans[0].scope_spans[0].spans[0].kind = 99
     assert decode_traces(request).tables["otel_spans"]["SpanKind"].to_pylist() == ["Unspecified"]
 
 
-def test_times_beyond_all_that_can_be_stored_are_rejected() -> None:
+def test_records_with_times_too_late_to_store_are_rejected() -> None:
     spans, logs, metrics = made_spans(), made_logs(), made_metrics()
     spans.resource_spans[0].scope_spans[0].spans[0].end_time_unix_nano = YEAR_2262_NS
     logs.resource_logs[0].scope_logs[0].log_records[0].time_unix_nano = YEAR_2262_NS
@@ -93,7 +93,7 @@ def test_times_beyond_all_that_can_be_stored_are_rejected() -> None:
     assert "otel_metrics_sum" in decode_metrics(metrics).tables
 
 
-def test_an_event_beyond_all_time_keeps_its_span() -> None:
+def test_span_is_kept_when_the_time_of_its_event_is_too_late_to_store() -> None:
     request = made_spans()
     request.resource_spans[0].scope_spans[0].spans[0].events[0].time_unix_nano = 2**64 - 1
     assert decode_traces(request).tables["otel_spans"]["Events.Name"].to_pylist() == [["began"]]
@@ -106,7 +106,7 @@ def test_a_log_record_with_an_invalid_trace_id_is_kept_without_it(trace_id: str)
     assert decoded.rejected == 0
 
 
-def test_a_log_record_without_a_time_has_the_time_it_was_seen() -> None:
+def test_log_record_without_a_time_gets_its_observed_time() -> None:
     request = made_logs()
     record = request.resource_logs[0].scope_logs[0].log_records[0]
     record.time_unix_nano, record.observed_time_unix_nano = 0, AT_NS + 1
@@ -127,8 +127,8 @@ def test_each_kind_of_metric_becomes_rows_of_its_table() -> None:
     assert (summary["ValueAtQuantiles.Quantile"], summary["ValueAtQuantiles.Value"]) == ([0.5], [7.0])
 
 
-def test_a_resource_that_says_much_of_many_spans_is_too_big() -> None:
-    """A few megabytes of it would become gigabytes of rows."""
+def test_large_resource_attributes_repeated_for_many_spans_raise_too_big_error() -> None:
+    """A request of a few megabytes would become gigabytes of rows."""
     request = made_spans(4)
     request.resource_spans[0].resource.attributes.append(attribute("text", "x" * (scopes.MAX_SCOPE_BYTES // 4)))
     with pytest.raises(TooBigError, match="including the resource attributes"):
@@ -136,7 +136,7 @@ def test_a_resource_that_says_much_of_many_spans_is_too_big() -> None:
 
 
 @pytest.mark.parametrize("request_of", [made_spans, made_logs, made_metrics])
-def test_more_parts_than_a_request_may_have_are_too_big(
+def test_request_with_too_many_records_raises_too_big_error(
     request_of: Callable[[], Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoders = {made_spans: decode_traces, made_logs: decode_logs, made_metrics: decode_metrics}
@@ -147,7 +147,7 @@ def test_more_parts_than_a_request_may_have_are_too_big(
         decoders[request_of](request)
 
 
-def test_more_objects_than_a_document_may_have_are_too_big() -> None:
+def test_document_with_too_many_json_objects_raises_too_big_error() -> None:
     body = b'{"resourceSpans":[' + b"{}," * 500_000 + b"{}]}"
     with pytest.raises(TooBigError, match="JSON objects"):
         decode(body, Encoding(content_type=JSON_TYPE), ExportTraceServiceRequest, limit_bytes=len(body))
@@ -160,6 +160,6 @@ def test_more_objects_than_a_document_may_have_are_too_big() -> None:
         pytest.param(b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"kind": 1e999}]}]}]}', id="infinity"),
     ],
 )
-def test_values_that_the_parser_does_not_expect_are_refused(body: bytes) -> None:
+def test_json_with_an_invalid_name_or_number_raises_usage_error(body: bytes) -> None:
     with pytest.raises(UsageError, match="not an OTLP request"):
         decode(body, Encoding(content_type=JSON_TYPE), ExportTraceServiceRequest, limit_bytes=2**20)

@@ -1,4 +1,4 @@
-"""What the collector answers to OTLP over HTTP: in the form of the request, nothing stored of what it refuses."""
+"""Answers of the collector to OTLP over HTTP, in the encoding of the request. Refused requests store nothing."""
 
 import base64
 import gzip
@@ -48,7 +48,7 @@ SPAN = {
 
 
 def of_spans(*spans: dict[str, Any]) -> dict[str, Any]:
-    """A request as OTLP's JSON has it."""
+    """A request in the JSON form of OTLP."""
     service = {"attributes": [{"key": "service.name", "value": {"stringValue": "loader"}}]}
     return {"resourceSpans": [{"resource": service, "scopeSpans": [{"scope": {"name": "s"}, "spans": list(spans)}]}]}
 
@@ -64,7 +64,7 @@ def served(kept_store: EmbeddedStore) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def http(served: httpx.Client, embedded: EmbeddedStore) -> httpx.Client:
-    """Of a collector over the empty store."""
+    """A client of a collector with an empty store."""
     return served
 
 
@@ -77,7 +77,7 @@ def stored(store: Store, table: str = "otel_spans") -> int:
     return int(store.query(f"SELECT count() AS n FROM {table}")["n"][0].as_py())
 
 
-def test_json_with_ids_in_hex_is_stored_as_it_says(http: httpx.Client, embedded: EmbeddedStore) -> None:
+def test_json_span_with_hex_ids_is_stored_with_all_its_fields(http: httpx.Client, embedded: EmbeddedStore) -> None:
     answer = post(http, json.dumps(of_spans(SPAN)).encode(), content_type=f"{JSON_TYPE}; charset=utf-8")
     assert (answer.status_code, answer.headers["content-type"], answer.json()) == (200, JSON_TYPE, {})
     (row,) = embedded.query("SELECT *, toUnixTimestamp64Nano(Timestamp) AS at_ns FROM otel_traces").to_pylist()
@@ -103,7 +103,7 @@ def test_a_log_and_a_metric_in_json_are_stored(http: httpx.Client, embedded: Emb
     assert gauge == {"MetricName": "n", "Value": 3.0}
 
 
-def test_spans_of_others_stand_beside_those_of_ranks(http: httpx.Client, embedded: EmbeddedStore) -> None:
+def test_otel_traces_view_shows_otlp_spans_and_rank_spans_together(http: httpx.Client, embedded: EmbeddedStore) -> None:
     insert(embedded, "spans", numbered_spans(0, 1000))
     post(http, made_spans(3).SerializeToString())
     rows = embedded.query("SELECT ScopeName, length(SpanId) AS digits, count() AS n FROM otel_traces GROUP BY 1, 2")
@@ -111,14 +111,16 @@ def test_spans_of_others_stand_beside_those_of_ranks(http: httpx.Client, embedde
 
 
 @pytest.mark.parametrize(("packing", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_a_packed_body_is_unpacked(http: httpx.Client, embedded: EmbeddedStore, packing: str, pack: Any) -> None:
+def test_compressed_body_is_decompressed_and_stored(
+    http: httpx.Client, embedded: EmbeddedStore, packing: str, pack: Any
+) -> None:
     answer = post(http, pack(made_spans(20).SerializeToString()), content_encoding=packing)
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["content-type"] == PROTOBUF_TYPE
     assert stored(embedded) == 20
 
 
-def test_a_span_without_a_valid_id_is_told_of_and_the_others_are_stored(
+def test_span_without_a_valid_id_is_reported_as_rejected_and_other_spans_are_stored(
     http: httpx.Client, embedded: EmbeddedStore
 ) -> None:
     request = made_spans(3)
@@ -137,7 +139,7 @@ def test_a_span_without_a_valid_id_is_told_of_and_the_others_are_stored(
 
 
 def refused(answer: httpx.Response) -> Status:
-    """The Status that a refusal holds."""
+    """The Status in the body of a refusal."""
     assert answer.headers["content-type"] == PROTOBUF_TYPE
     status = Status.FromString(answer.content)
     assert status.message
@@ -157,7 +159,7 @@ def refused(answer: httpx.Response) -> Status:
         pytest.param(b"", {"content_type": "text/plain"}, 415, 3, id="a page in a browser"),
     ],
 )
-def test_a_body_that_is_none_is_refused_with_a_status(
+def test_invalid_body_is_refused_with_an_otlp_status_and_nothing_is_stored(
     http: httpx.Client, embedded: EmbeddedStore, body: bytes, headers: dict[str, str], status: int, code: int
 ) -> None:
     answer = post(http, body, **headers)
@@ -180,7 +182,9 @@ def test_a_body_that_is_none_is_refused_with_a_status(
         json.dumps(of_spans({**SPAN, "startTimeUnixNano": "-1"})).encode(),
     ],
 )
-def test_json_that_is_no_request_is_refused_in_json(http: httpx.Client, embedded: EmbeddedStore, body: bytes) -> None:
+def test_invalid_json_request_is_refused_with_a_json_answer(
+    http: httpx.Client, embedded: EmbeddedStore, body: bytes
+) -> None:
     answer = post(http, body, content_type=JSON_TYPE)
     assert (answer.status_code, answer.headers["content-type"]) == (400, JSON_TYPE)
     assert answer.json()["code"] == 3
@@ -191,7 +195,7 @@ def test_json_that_is_no_request_is_refused_in_json(http: httpx.Client, embedded
 @pytest.mark.parametrize(
     ("signal", "request_of"), [("traces", made_spans), ("metrics", made_metrics), ("logs", made_logs)]
 )
-def test_bytes_that_are_torn_are_stored_or_refused_and_the_collector_goes_on(
+def test_corrupted_requests_are_stored_or_refused_and_the_collector_stays_healthy(
     http: httpx.Client, signal: str, request_of: Callable[[], Message]
 ) -> None:
     """A small sample: requests of each kind with some bytes replaced, left out or doubled."""
@@ -208,7 +212,7 @@ def test_bytes_that_are_torn_are_stored_or_refused_and_the_collector_goes_on(
     assert http.get("/healthz").status_code == 200
 
 
-def test_while_the_store_is_away_senders_come_back_later(embedded: EmbeddedStore) -> None:
+def test_request_gets_503_with_retry_after_when_the_store_is_unreachable(embedded: EmbeddedStore) -> None:
     faulty = FaultyStore(embedded)
     with collecting(faulty) as client, httpx.Client(base_url=client.url, verify=False) as http:
         faulty.down = True
@@ -217,7 +221,7 @@ def test_while_the_store_is_away_senders_come_back_later(embedded: EmbeddedStore
     assert "the store is down" in refused(answer).message
 
 
-def test_a_fault_of_the_collector_costs_nobody_who_sends_again_a_record(
+def test_internal_error_of_the_collector_gets_503_and_a_retry_succeeds(
     embedded: EmbeddedStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faulty = FaultyStore(embedded)
@@ -230,8 +234,8 @@ def test_a_fault_of_the_collector_costs_nobody_who_sends_again_a_record(
     assert "rankscope collect: storing failed: ArithmeticError: a fault of ours" in capsys.readouterr().err
 
 
-def test_more_than_may_wait_comes_back_later(embedded: EmbeddedStore) -> None:
-    """The first request lingers in the queue, and no second fits beside it."""
+def test_request_gets_429_with_retry_after_when_the_queue_is_full(embedded: EmbeddedStore) -> None:
+    """The first request waits in the queue. The second request does not fit."""
     with collecting(embedded, queue_bytes=1, linger_s=1.0) as client:
         answers = send_together(client, made_spans().SerializeToString())
     assert sorted(answer.status_code for answer in answers) == [200, 429]
@@ -246,7 +250,7 @@ def send_together(client: CollectorClient, body: bytes) -> list[httpx.Response]:
         return list(senders.map(lambda _: post(http, body), range(2)))
 
 
-def test_what_waits_is_stored_before_the_writer_ends(embedded: EmbeddedStore) -> None:
+def test_queued_requests_are_stored_before_the_otlp_writer_ends(embedded: EmbeddedStore) -> None:
     writer = OtlpWriter(embedded, Counters(), queue_bytes=10**6, linger_s=10.0)
     writer.start()
     done = [writer.submit(decode_traces(made_spans(4)).tables) for _ in range(2)]
@@ -255,7 +259,7 @@ def test_what_waits_is_stored_before_the_writer_ends(embedded: EmbeddedStore) ->
     assert stored(embedded) == 8
 
 
-def test_the_collector_counts_what_it_stored_and_refused(embedded: EmbeddedStore) -> None:
+def test_metrics_count_stored_rows_and_rejected_requests_and_records(embedded: EmbeddedStore) -> None:
     with collecting(embedded) as client, httpx.Client(base_url=client.url, verify=False) as http:
         post(http, made_spans(4).SerializeToString())
         post(http, b"garbage" * 9)
@@ -267,14 +271,14 @@ def test_the_collector_counts_what_it_stored_and_refused(embedded: EmbeddedStore
 
 
 @pytest.mark.clickhouse
-def test_a_server_too_old_for_these_tables_is_a_clear_refusal(on_server: Store) -> None:
+def test_request_gets_501_with_the_required_version_when_clickhouse_is_too_old(on_server: Store) -> None:
     with collecting(on_server) as client, httpx.Client(base_url=client.url, verify=False) as http:
         answer = post(http, made_spans().SerializeToString())
     assert answer.status_code == 501
     assert "22 or newer" in refused(answer).message
 
 
-def test_ids_in_base64_are_not_taken_for_hex(http: httpx.Client) -> None:
+def test_json_span_with_base64_ids_is_refused(http: httpx.Client) -> None:
     in_base64 = base64.b64encode(bytes.fromhex(TRACE_ID)).decode()
     answer = post(http, json.dumps(of_spans({**SPAN, "traceId": in_base64})).encode(), content_type=JSON_TYPE)
     assert answer.status_code == 400

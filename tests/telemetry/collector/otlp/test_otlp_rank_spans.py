@@ -1,4 +1,4 @@
-"""OTLP spans with a rank become spans of ranks while they arrive, once, and detectors read them."""
+"""OTLP spans with a rank are converted to rank spans as they arrive, once. Detectors read the rank spans."""
 
 import json
 from collections.abc import Iterator
@@ -44,18 +44,18 @@ def converted(name: str = "step", **told: Any) -> RankSpan:
     return span
 
 
-# Which spans are of a rank.
+# Which spans belong to a rank.
 
 
 @pytest.mark.parametrize("rank", ["rank", "process__rank", "dl__rank", "rankscope__rank"])
 @pytest.mark.parametrize("size", ["world_size", "process__world_size", "dl__world_size"])
-def test_usual_attributes_name_the_rank_and_the_step(rank: str, size: str) -> None:
+def test_rank_world_size_and_step_are_read_from_usual_attribute_names(rank: str, size: str) -> None:
     span = converted("train_step", **{rank: 3, size: 8}, step=7)
     assert (span.source.rank, span.source.topology, span.stage, span.step) == (3, Topology(dp=8), Stage.STEP, 7)
     assert span.source.run_id == "otlp"
 
 
-def test_attributes_may_be_text_and_the_mesh_is_stated_or_follows_from_degrees() -> None:
+def test_text_attributes_are_read_and_the_mesh_is_given_or_derived_from_degrees() -> None:
     span = converted("forward", rank=text("2"), world_size=text("8"), step=1, rankscope__mesh=text("pp=2,dp=4"))
     assert str(span.source.topology) == "pp=2,dp=4"
     span = converted(
@@ -64,7 +64,7 @@ def test_attributes_may_be_text_and_the_mesh_is_stated_or_follows_from_degrees()
     assert (str(span.source.topology), span.step) == ("pp=2,dp=2,tp=2", None)
 
 
-def test_a_compute_span_with_collectives_of_tensor_parallel_ranks_inside_is_not_compared() -> None:
+def test_forward_span_with_tensor_parallel_collectives_gets_the_forward_backward_stage() -> None:
     of_megatron = {"dl__rank": 0, "dl__world_size": 4}
     assert converted("megatron.microbatch.forward", **of_megatron).stage is Stage.FORWARD_COMPUTE
     shared = converted("megatron.microbatch.forward", **of_megatron, dl__tensor_parallel__size=2)
@@ -83,7 +83,7 @@ def test_a_compute_span_with_collectives_of_tensor_parallel_ranks_inside_is_not_
         ("megatron.train.gc_collect", Stage.GC),
     ],
 )
-def test_names_of_megatron_are_read_as_they_are_and_as_they_were(name: str, stage: Stage) -> None:
+def test_old_and_new_span_names_of_megatron_are_mapped_to_stages(name: str, stage: Stage) -> None:
     assert converted(name, dl__rank=0, dl__world_size=4, megatron__iteration=7).stage is stage
 
 
@@ -102,7 +102,7 @@ def test_names_of_megatron_are_read_as_they_are_and_as_they_were(name: str, stag
         {"rank": 0, "world_size": 4, "rankscope__stage": text("no such stage")},
     ],
 )
-def test_a_span_that_is_of_no_rank_or_has_impossible_values_is_left_out(told: dict[str, Any]) -> None:
+def test_span_without_a_valid_rank_or_with_invalid_values_is_left_out(told: dict[str, Any]) -> None:
     assert rank_spans_of(request_of("step", **{"step": 1, **told})) == []
 
 
@@ -156,7 +156,9 @@ def stored(store: EmbeddedStore, run: str = RUN) -> list[dict[str, Any]]:
     return list(StoreReader(store).read(query).to_pylist())
 
 
-def test_a_slow_rank_of_a_megatron_job_is_named_while_it_sends(embedded: EmbeddedStore, served: httpx.Client) -> None:
+def test_slow_rank_of_a_megatron_job_is_found_from_its_otlp_spans(
+    embedded: EmbeddedStore, served: httpx.Client
+) -> None:
     spans = known_run(slow=1.5)
     by_rank = [list(otlp_requests(spans, rank)) for rank in range(RANKS)]
     for number in range(STEPS):
@@ -194,7 +196,9 @@ def test_spans_wait_in_the_collector_for_the_end_of_their_step(embedded: Embedde
     assert len(stored(embedded)) == SPANS_A_STEP
 
 
-def test_a_run_that_its_ranks_record_themselves_is_not_touched(embedded: EmbeddedStore, served: httpx.Client) -> None:
+def test_otlp_spans_add_no_rank_spans_to_a_run_that_its_ranks_recorded(
+    embedded: EmbeddedStore, served: httpx.Client
+) -> None:
     insert(embedded, "spans", numbered_spans(0, 3), run_id=RUN)
     post(served, next(iter(otlp_requests(known_run(), 0))))
     assert len(stored(embedded)) == 3

@@ -1,4 +1,4 @@
-"""A rank with a CUDA clock over a twin (``manual_cuda``): in manual time, or in a session."""
+"""A rank whose CUDA clock uses a twin of CUDA (``manual_cuda``), in manual time or in a session."""
 
 import pytest
 
@@ -28,7 +28,7 @@ class ManualTime:
 
 
 class Rank:
-    """A clock over a twin, both in manual time."""
+    """A CUDA clock and a twin of CUDA, both in manual time."""
 
     def __init__(self, **options: object) -> None:
         self.time = ManualTime()
@@ -36,7 +36,7 @@ class Rank:
         self.clock = CudaClock(self.cuda, now=self.time.now, pause=self.time.pause)
 
     def work(self, for_ns: int, span: DeviceSpan = NOTE) -> None:
-        """A span of so much work."""
+        """Issue a span with ``for_ns`` of work."""
         ticket = self.clock.begin()
         self.cuda.keep_busy(for_ns)
         if ticket is not None:
@@ -52,7 +52,7 @@ def resolved(drained: list[Drained]) -> list[ResolvedSpan]:
 
 
 def use_in_sessions(twin: ManualCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a session finds on this machine."""
+    """Make sessions of this test use ``twin`` as CUDA."""
     clock = CudaClock(twin)
     monkeypatch.setattr(
         "telemetry.record.clocks.drain.open_device_clock", lambda device: clock if clock.is_used() else None
@@ -61,7 +61,7 @@ def use_in_sessions(twin: ManualCuda, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def time_a_span(clock: CudaClock, span: DeviceSpan = NOTE) -> None:
-    """A span of no work on the current stream."""
+    """Issue a span without work on the current stream."""
     ticket = clock.begin()
     assert ticket is not None
     clock.end(ticket, span)

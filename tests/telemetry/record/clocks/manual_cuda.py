@@ -1,14 +1,14 @@
-"""CUDA in memory: what the CUDA clock asks of ``torch.cuda`` and of the driver, with CUDA's rules.
+"""CUDA in memory: the parts of ``torch.cuda`` and of the driver that the CUDA clock uses, with CUDA's rules.
 
-What would wait for a device is not there at all: a clock that called it would fail. The rules:
+Functions that wait for a device do not exist here: a clock that calls one fails. The rules:
 
-- Work and events of a stream happen in its order. Streams are independent, but with one queue (as under
-  ``CUDA_DEVICE_MAX_CONNECTIONS=1``), where an event happens after all that was issued before it.
-- While a stream captures in the global mode, ``query``, ``elapsed_time`` and the making of streams are forbidden to all
-  threads but relaxed ones. A forbidden call raises, and the capture is invalid. Recording on another stream is allowed.
-- An event recorded by a capture belongs to its graph. To query it raises, and the capture is invalid.
-- An event belongs to the device of the first stream that it is recorded on.
-- Selecting a device, and using a stream of it, makes a context there. Going back to one does not (torch takes care).
+- Work and events of a stream happen in its order. Streams are independent. With one queue (as under
+  ``CUDA_DEVICE_MAX_CONNECTIONS=1``), an event happens after all work that was issued before it.
+- While a stream captures in the global mode, only relaxed threads may call ``query`` or ``elapsed_time`` or create
+  streams. A forbidden call raises and invalidates the capture. Recording on another stream is allowed.
+- An event recorded by a capture belongs to its graph. A query of it raises and invalidates the capture.
+- An event belongs to the device of the first stream on which it is recorded.
+- Selecting a device, or using one of its streams, creates a context there. Switching back does not (torch sees to it).
 - ``current_device`` and ``get_device_properties`` initialise CUDA.
 """
 
@@ -41,7 +41,7 @@ class ManualStream:
         self.busy_until_ns = 0
         self.capture: Capture | None = None
         self.last: ManualEvent | None = None
-        """Recorded here."""
+        """The event that was recorded last on this stream."""
 
     def fail_last(self, call: str) -> "ManualEvent":
         """The event that was recorded last raises once."""
@@ -102,8 +102,7 @@ class ManualEvent:
 
 
 class ManualCuda:
-    """``torch.cuda`` and ``CudaDriver`` in one. It starts out initialised, with a context on device 0, unless told
-    otherwise."""
+    """``torch.cuda`` and ``CudaDriver`` in one. By default it starts initialised, with a context on device 0."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Captures of CUDA graphs beside a device clock, over a twin that enforces CUDA's rules (``manual_cuda``)."""
+"""CUDA graph captures while a device clock runs, on a twin that enforces CUDA's rules (``manual_cuda``)."""
 
 import threading
 from contextlib import nullcontext
@@ -28,13 +28,13 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> ManualCuda:
 
 @pytest.fixture
 def always_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pass records and asks events of the clock's own."""
+    """Each drain pass records and queries reference events of the clock."""
     monkeypatch.setattr("telemetry.record.clocks.cuda_reference.PERIOD_NS", 0)
 
 
 @pytest.mark.usefixtures("always_renewed")
-def test_ten_thousand_drains_disturb_no_capture() -> None:
-    """On another thread than the one that captures, with spans around and between the captures."""
+def test_drains_on_another_thread_do_not_invalidate_graph_captures() -> None:
+    """Spans are issued inside and between the captures."""
     cuda = ManualCuda()
     clock = CudaClock(cuda)
     drained: list[Drained] = []
@@ -58,8 +58,8 @@ def test_ten_thousand_drains_disturb_no_capture() -> None:
     assert len(drained) == 1 + issued + graphs
 
 
-def test_the_twin_catches_a_drain_in_the_strict_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the test above rests on."""
+def test_cuda_twin_rejects_a_drain_in_strict_capture_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above relies on this."""
     cuda = ManualCuda()
     clock = CudaClock(cuda)
     time_a_span(clock)
@@ -69,8 +69,8 @@ def test_the_twin_catches_a_drain_in_the_strict_mode(monkeypatch: pytest.MonkeyP
     assert cuda.forbidden != []
 
 
-def test_a_drain_leaves_the_mode_of_its_thread_as_it_was() -> None:
-    """The last drains run on the thread that trains."""
+def test_drain_restores_the_capture_mode_of_its_thread() -> None:
+    """The last drains run on the training thread."""
     cuda = ManualCuda()
     clock = CudaClock(cuda)
     time_a_span(clock)
@@ -80,7 +80,7 @@ def test_a_drain_leaves_the_mode_of_its_thread_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("ends_inside", [True, False])
-def test_a_span_across_the_edge_of_a_capture_is_dropped_and_its_events_stay_outside(ends_inside: bool) -> None:
+def test_span_across_a_capture_boundary_is_dropped_and_its_events_stay_outside_the_graph(ends_inside: bool) -> None:
     rank = Rank()
     completed: list[int] = []
     note = replace(NOTE, on_completed=lambda: completed.append(1))
@@ -98,8 +98,8 @@ def test_a_span_across_the_edge_of_a_capture_is_dropped_and_its_events_stay_outs
     assert len(resolved(rank.drain(after_ns=2 * MS))) == 1
 
 
-def test_captured_spans_beyond_the_bound_are_refused_and_none_is_lost() -> None:
-    """The caller counts a span that is refused."""
+def test_captured_spans_over_the_limit_are_refused_and_the_others_are_returned() -> None:
+    """The caller counts refused spans."""
     cuda = ManualCuda()
     clock = CudaClock(cuda, max_pending=2)
     with cuda.graph():
@@ -109,7 +109,7 @@ def test_captured_spans_beyond_the_bound_are_refused_and_none_is_lost() -> None:
     assert clock.drain() == [CapturedSpan(span=NOTE)] * 2
 
 
-def test_a_span_around_a_whole_capture_and_one_around_a_replay_are_timed() -> None:
+def test_spans_around_a_capture_and_around_a_replay_are_timed() -> None:
     rank = Rank()
     around = rank.clock.begin()
     with rank.cuda.graph() as graph:
@@ -122,7 +122,7 @@ def test_a_span_around_a_whole_capture_and_one_around_a_replay_are_timed() -> No
     assert (capture.duration_ns, replay.duration_ns) == pytest.approx((0, 7 * MS), abs=2000)
 
 
-def test_captured_spans_are_counted_and_explained(tmp_path: Path, twin: ManualCuda) -> None:
+def test_captured_span_is_counted_as_dropped_and_explained_in_a_mark(tmp_path: Path, twin: ManualCuda) -> None:
     with session(tmp_path, device="cuda") as started:
         with twin.graph(), telemetry.span(Stage.FORWARD_COMPUTE):
             pass

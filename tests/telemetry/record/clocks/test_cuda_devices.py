@@ -1,4 +1,4 @@
-"""Several CUDA devices, over a twin: spans are timed where the work is, and no other device gets a context."""
+"""Several CUDA devices, on a twin: spans are timed on the device that works. No other device gets a context."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tests.telemetry.record.clocks.manual_cuda import ManualCuda
 from tests.telemetry.recording import recorded, session
 
 
-def test_a_later_set_device_is_followed_and_device_0_is_left_alone() -> None:
+def test_spans_are_timed_on_the_current_device_and_device_0_gets_no_context() -> None:
     rank = Rank(num_devices=4, fresh=True)
     for index in (3, 1):
         rank.cuda.set_device(index)
@@ -43,8 +43,8 @@ def test_a_span_ends_on_the_device_that_it_began_on() -> None:
     assert span.duration_ns == pytest.approx(MS, abs=2000)
 
 
-def test_a_program_that_names_the_device_of_each_tensor_is_timed_on_it() -> None:
-    """Device 0 stays the current one, and gets no context."""
+def test_span_is_timed_on_the_only_device_in_use_when_device_0_is_current() -> None:
+    """The program names the device of each tensor. Device 0 gets no context."""
     rank = Rank(num_devices=4, fresh=True)
     rank.cuda.keep_busy(5 * MS, rank.cuda.current_stream(2))
     time_a_span(rank.clock)
@@ -53,7 +53,7 @@ def test_a_program_that_names_the_device_of_each_tensor_is_timed_on_it() -> None
     assert rank.cuda.contexts == {2}
 
 
-def test_a_span_is_refused_where_nobody_knows_which_device_works() -> None:
+def test_span_is_refused_when_the_working_device_is_ambiguous() -> None:
     rank = Rank(num_devices=4, fresh=True)
     for index in (2, 3):
         rank.cuda.keep_busy(MS, rank.cuda.current_stream(index))
@@ -61,7 +61,7 @@ def test_a_span_is_refused_where_nobody_knows_which_device_works() -> None:
     assert rank.cuda.contexts == {2, 3}
 
 
-def test_a_session_times_on_the_host_until_the_rank_works_on_a_device(
+def test_session_uses_the_host_clock_until_the_rank_uses_a_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin = ManualCuda(num_devices=4, fresh=True)
@@ -79,7 +79,7 @@ def test_a_session_times_on_the_host_until_the_rank_works_on_a_device(
 
 
 def test_a_session_reports_the_gpu_of_its_first_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a device on which something only made a context, and not before this process uses one."""
+    """A device that only has a context is not reported. Nothing is reported before the process uses a device."""
     twin = ManualCuda(num_devices=4, fresh=True)
     use_in_sessions(twin, monkeypatch)
     with session(tmp_path) as started:
@@ -99,14 +99,14 @@ def test_a_session_reports_the_gpu_of_its_first_span(tmp_path: Path, monkeypatch
     assert twin.contexts == {0, 2}
 
 
-def test_a_uuid_that_the_user_gives_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_uuid_given_by_the_user_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_in_sessions(ManualCuda(), monkeypatch)
     with session(tmp_path, meta={GPU_UUID: "given"}), telemetry.step(0):
         pass
     assert identity_in(tmp_path).meta[GPU_UUID] == "given"
 
 
-def test_a_driver_that_knows_no_uuid_costs_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_uuid_records_one_clock_error_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = ManualCuda()
     use_in_sessions(twin, monkeypatch)
     monkeypatch.setattr(twin, "get_device_properties", lambda index: SimpleNamespace())
@@ -123,7 +123,7 @@ def identity_in(spool: Path) -> RankIdentity:
     return RankReader(folder).identity()
 
 
-def test_a_loop_without_steps_gets_its_device_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_clock_is_opened_in_a_loop_without_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = ManualCuda(fresh=True)
     use_in_sessions(twin, monkeypatch)
     with session(tmp_path), telemetry.span(Stage.OPTIMIZER):
@@ -132,7 +132,7 @@ def test_a_loop_without_steps_gets_its_device_too(tmp_path: Path, monkeypatch: p
     assert recorded(tmp_path).clocks == [SpanClock.HOST]
 
 
-def test_a_clock_that_cannot_be_opened_costs_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_clock_that_cannot_be_opened_records_one_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks: Iterator[None] = iter([None])
     monkeypatch.setattr("telemetry.record.clocks.drain.open_device_clock", lambda device: next(clocks))
     monkeypatch.setattr("telemetry.record.clocks.drain.expects_device", lambda device: True)

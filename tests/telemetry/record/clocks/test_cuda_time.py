@@ -1,4 +1,4 @@
-"""CUDA events as a clock, over a twin: when a span was, and how far that may be off."""
+"""CUDA events as a clock, tested on a twin: times of spans and the error of these times."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tests.telemetry.record.clocks.cuda_rank import MS, NOTE, Rank, resolved
 from tests.telemetry.record.clocks.manual_cuda import ManualCuda
 
 
-def test_a_span_is_placed_on_the_hosts_clock() -> None:
+def test_device_span_is_converted_to_host_time() -> None:
     rank = Rank()
     issued_ns = rank.time.now_ns
     rank.cuda.keep_busy(5 * MS)
@@ -24,7 +24,7 @@ def test_a_span_is_placed_on_the_hosts_clock() -> None:
     assert abs(span.start_ns - (issued_ns + 5 * MS)) < 5000
 
 
-def test_spans_of_several_streams_come_back_as_each_stream_gets_there() -> None:
+def test_span_is_returned_as_soon_as_its_own_stream_has_finished_it() -> None:
     rank = Rank()
     slow, fast = rank.cuda.Stream(), rank.cuda.Stream()
     for stream, for_ns in ((slow, 50 * MS), (fast, MS)):
@@ -35,7 +35,7 @@ def test_spans_of_several_streams_come_back_as_each_stream_gets_there() -> None:
     assert (first.duration_ns, second.duration_ns) == pytest.approx((MS, 50 * MS), abs=1000)
 
 
-def test_events_are_used_again() -> None:
+def test_cuda_events_are_reused() -> None:
     rank = Rank()
     rank.work(0)
     rank.drain(after_ns=1000)
@@ -46,7 +46,7 @@ def test_events_are_used_again() -> None:
     assert rank.cuda.made_events == made
 
 
-def test_a_full_queue_refuses_spans() -> None:
+def test_clock_refuses_new_spans_when_its_queue_is_full() -> None:
     cuda = ManualCuda()
     clock = CudaClock(cuda, max_pending=2)
     cuda.keep_busy(3_600_000 * MS)
@@ -57,7 +57,7 @@ def test_a_full_queue_refuses_spans() -> None:
     assert clock.begin() is None
 
 
-def test_a_stream_that_stands_still_delays_no_other_stream() -> None:
+def test_blocked_stream_does_not_delay_spans_of_other_streams() -> None:
     rank = Rank()
     rank.cuda.keep_busy(3_600_000 * MS)
     for _ in range(200):
@@ -69,7 +69,7 @@ def test_a_stream_that_stands_still_delays_no_other_stream() -> None:
     assert rank.clock.pending() == 200
 
 
-def test_spans_that_end_on_several_streams_come_in_the_order_of_their_ends() -> None:
+def test_spans_of_several_streams_are_returned_in_the_order_of_their_ends() -> None:
     rank = Rank()
     other = rank.cuda.Stream()
     for number in range(6):
@@ -78,14 +78,14 @@ def test_spans_that_end_on_several_streams_come_in_the_order_of_their_ends() -> 
     assert [one.span.microbatch for one in resolved(rank.drain(after_ns=MS))] == list(range(6))
 
 
-def test_the_training_thread_neither_asks_nor_waits_as_the_clock_opens() -> None:
+def test_training_thread_does_not_query_or_wait_when_the_clock_opens() -> None:
     rank = Rank()
     rank.work(0)
     assert (rank.cuda.made_events, rank.cuda.streams, rank.time.pauses) == (2, [], [])
 
 
-def test_each_question_that_is_not_answered_is_followed_by_a_pause() -> None:
-    """The interpreter's lock is free while the device is not there yet, and a pass takes a bounded time."""
+def test_each_query_of_an_unfinished_event_is_followed_by_a_pause() -> None:
+    """The interpreter's lock is free while the device is busy. A drain pass takes a bounded time."""
     rank = Rank(one_queue=True)
     rank.work(3_600_000 * MS)
     begun_ns = rank.time.now_ns
@@ -95,8 +95,8 @@ def test_each_question_that_is_not_answered_is_followed_by_a_pause() -> None:
     assert set(rank.time.pauses[QUICK_QUERIES:]) == {PAUSE_S}
 
 
-def test_a_bracket_is_tight_although_the_device_answers_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event of the clock waits behind 15 ms of other work: longer than one pass asks."""
+def test_clock_bracket_is_tight_when_the_device_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event of the clock waits behind 15 ms of other work. One drain pass queries it for a shorter time."""
     monkeypatch.setattr("telemetry.record.clocks.cuda_reference.TRIES", 1)
     rank = Rank(one_queue=True)
     rank.cuda.keep_busy(15 * MS)
@@ -106,8 +106,8 @@ def test_a_bracket_is_tight_although_the_device_answers_late(monkeypatch: pytest
     assert abs(span.start_ns - rank.cuda.made[0].at_ns) <= rank.clock.error_ns(0) < 0.2 * MS
 
 
-def test_spans_wait_for_a_tight_reference_and_after_a_second_for_any() -> None:
-    """The event of the clock happens between two passes each time."""
+def test_spans_wait_at_most_one_second_for_a_tight_reference() -> None:
+    """The event of the clock always completes between two drain passes. After one second, it is used all the same."""
     rank = Rank(one_queue=True)
     rank.work(0)
     begun_ns = rank.time.now_ns

@@ -1,4 +1,4 @@
-"""Which device a session times: nothing is initialised to find out."""
+"""Which device clock a session uses. The choice does not initialise CUDA."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ except OSError as error:
 
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has one, and a torch that could use it."""
+    """A machine with a GPU, and a torch that supports it."""
     (node := tmp_path / "nvidiactl").touch()
     monkeypatch.setattr("telemetry.record.clocks.drain.GPU_NODES", (node,))
     monkeypatch.setattr("torch.version.cuda", "13.0")
@@ -43,7 +43,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_rank_with_a_gpu_expects_a_clock_and_has_none_before_it_uses_the_gpu() -> None:
+def test_rank_with_a_gpu_opens_no_device_clock_before_it_uses_the_gpu() -> None:
     assert expects_device("auto")
     assert open_device_clock("auto") is None
     assert not expects_device("cpu")
@@ -51,19 +51,19 @@ def test_a_rank_with_a_gpu_expects_a_clock_and_has_none_before_it_uses_the_gpu()
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("hidden", ["", "-1"])
-def test_a_rank_whose_gpus_are_hidden_expects_none(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+def test_rank_whose_gpus_are_hidden_expects_no_device_clock(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     assert not expects_device("auto")
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_torch_without_cuda_expects_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_with_a_torch_without_cuda_expects_no_device_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.version.cuda", None)
     assert not expects_device("auto")
 
 
 @pytest.mark.skipif(any(node.exists() for node in GPU_NODES), reason="this machine has a GPU")
-def test_without_a_gpu_a_session_has_no_drain_thread(tmp_path: Path) -> None:
+def test_session_without_a_gpu_starts_no_drain_thread(tmp_path: Path) -> None:
     with session(tmp_path) as started:
         assert started.identity is not None
         assert started.identity.meta["device"] == "cpu"
@@ -71,7 +71,7 @@ def test_without_a_gpu_a_session_has_no_drain_thread(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(any(node.exists() for node in GPU_NODES), reason="this machine has a GPU")
-def test_a_gpu_that_is_asked_for_and_missing_is_a_clear_error(
+def test_missing_gpu_prints_a_clear_error_when_cuda_is_requested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with session(tmp_path, device="cuda") as started:
@@ -79,8 +79,8 @@ def test_a_gpu_that_is_asked_for_and_missing_is_a_clear_error(
     assert "torch sees no CUDA device" in capsys.readouterr().err
 
 
-def test_the_drivers_calls_are_made_as_it_declares_them(tmp_path: Path) -> None:
-    """Against a library of the same name: ``int`` codes, a mode that is exchanged and put back, handles of devices."""
+def test_driver_functions_are_called_with_their_declared_c_types(tmp_path: Path) -> None:
+    """A fake library of the same name has ``int`` return codes, an exchanged and restored mode, and device handles."""
     source, library = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
     source.write_text(FAKE_DRIVER)
     build = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source)]
@@ -89,10 +89,10 @@ def test_the_drivers_calls_are_made_as_it_declares_them(tmp_path: Path) -> None:
     except FileNotFoundError:
         pytest.skip("no C compiler")
     command = [sys.executable, "-c", USE_DRIVER, str(library)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-    assert told == ["2", "0 [False, False, True, False]", "cuDeviceGet failed with CUDA error 101"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert lines == ["2", "0 [False, False, True, False]", "cuDeviceGet failed with CUDA error 101"]
 
 
 @pytest.mark.skipif(any(node.exists() for node in GPU_NODES), reason="this machine has a GPU")
-def test_a_process_without_a_driver_has_none_loaded_for_it() -> None:
+def test_loaded_driver_is_none_when_the_process_has_no_cuda_driver() -> None:
     assert loaded_driver() is None

@@ -1,4 +1,4 @@
-"""Spans on a device's clock: issued now, resolved later, and never waited for."""
+"""Spans on a device clock: issued at once, resolved later. The training thread never waits for them."""
 
 import threading
 from contextlib import suppress
@@ -21,13 +21,13 @@ NOTE = DeviceSpan(stage=Stage.FORWARD_COMPUTE, issue_ns=5, step=3, microbatch=2)
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    """What a session that asks for CUDA gets in this test."""
+    """The clock of sessions with ``device="cuda"`` in this test."""
     manual = ManualClock(room=100)
     monkeypatch.setattr("telemetry.record.clocks.drain.open_device_clock", lambda device: manual)
     return manual
 
 
-def test_a_device_span_is_recorded_once_the_device_is_done(tmp_path: Path, clock: ManualClock) -> None:
+def test_device_span_is_recorded_after_the_device_has_finished_it(tmp_path: Path, clock: ManualClock) -> None:
     before = monotonic_ns()
     with session(tmp_path, device="cuda"):
         with telemetry.step(4):
@@ -68,7 +68,9 @@ def test_a_step_is_measured_on_the_device_like_the_spans_inside_it(tmp_path: Pat
     assert [int(step[name]) for name in ("start_ns", "duration_ns", "step", "cpu_ns")] == [0, 9000, 4, -1]
 
 
-def test_an_interrupted_step_leaves_its_mark_on_a_device_too(tmp_path: Path, clock: ManualClock) -> None:
+def test_interrupted_step_on_a_device_is_recorded_as_a_mark_and_not_as_a_step(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     with session(tmp_path, device="cuda") as started, suppress(KeyboardInterrupt), telemetry.step(4):
         raise KeyboardInterrupt
     found = recorded(tmp_path)
@@ -76,7 +78,7 @@ def test_an_interrupted_step_leaves_its_mark_on_a_device_too(tmp_path: Path, clo
     assert started.stats().dropped == 0
 
 
-def test_a_step_for_which_the_device_has_no_room_is_measured_on_the_host(
+def test_step_is_measured_on_the_host_when_the_device_clock_has_no_room(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clock, "begin", lambda: None)
@@ -86,7 +88,7 @@ def test_a_step_for_which_the_device_has_no_room_is_measured_on_the_host(
     assert (found.stages, found.clocks, started.stats().dropped) == (["step"], [SpanClock.HOST], 0)
 
 
-def test_a_span_says_which_clock_measured_it(tmp_path: Path, clock: ManualClock) -> None:
+def test_span_records_which_clock_measured_it(tmp_path: Path, clock: ManualClock) -> None:
     with session(tmp_path, device="cuda"):
         RECORDER.end_on_device(RECORDER.begin_on_device(), replace(NOTE, clock=SpanClock.TRANSFER))
         telemetry.record_span(Stage.FORWARD_COMPUTE, 1, 2)
@@ -94,7 +96,9 @@ def test_a_span_says_which_clock_measured_it(tmp_path: Path, clock: ManualClock)
     assert sorted(recorded(tmp_path).clocks) == [SpanClock.HOST, SpanClock.TRANSFER]
 
 
-def test_an_operation_without_a_stage_is_followed_and_not_recorded(tmp_path: Path, clock: ManualClock) -> None:
+def test_completion_of_an_operation_without_a_stage_is_reported_and_not_recorded(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     completed: list[str] = []
     note = replace(NOTE, stage=None, on_completed=lambda: completed.append(threading.current_thread().name))
     with session(tmp_path, device="cuda") as started:
@@ -107,7 +111,7 @@ def test_an_operation_without_a_stage_is_followed_and_not_recorded(tmp_path: Pat
     assert (recorded(tmp_path).stages, started.stats().dropped) == ([], 0)
 
 
-def test_the_training_thread_asks_the_clock_for_nothing_but_begin_and_end(tmp_path: Path, clock: ManualClock) -> None:
+def test_training_thread_calls_only_begin_and_end_of_the_device_clock(tmp_path: Path, clock: ManualClock) -> None:
     with session(tmp_path, device="cuda"):
         for _ in range(10):
             with telemetry.span(Stage.BACKWARD_COMPUTE):
@@ -116,7 +120,7 @@ def test_the_training_thread_asks_the_clock_for_nothing_but_begin_and_end(tmp_pa
         clock.finish()
 
 
-def test_a_clock_without_room_drops_and_counts(tmp_path: Path, clock: ManualClock) -> None:
+def test_spans_are_dropped_and_counted_when_the_device_clock_has_no_room(tmp_path: Path, clock: ManualClock) -> None:
     with session(tmp_path, device="cuda") as started:
         for _ in range(130):
             with telemetry.span(Stage.BACKWARD_COMPUTE):
@@ -126,8 +130,10 @@ def test_a_clock_without_room_drops_and_counts(tmp_path: Path, clock: ManualCloc
     assert recorded(tmp_path).stages == ["backward-compute"] * 100
 
 
-def test_a_clock_that_fails_for_good_costs_spans_and_nothing_else(tmp_path: Path, clock: ManualClock) -> None:
-    """Few marks, steps on the host clock, and no more questions."""
+def test_permanently_failing_clock_is_given_up_and_steps_are_measured_on_the_host(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """There are only a few marks, and the clock is not called again."""
     with session(tmp_path, device="cuda") as started:
         failures = _fail_always(clock)
         until(lambda: "device-clock-failed" in _mark_names(tmp_path), what="the clock is given up")
@@ -139,7 +145,7 @@ def test_a_clock_that_fails_for_good_costs_spans_and_nothing_else(tmp_path: Path
     assert (recorded(tmp_path).stages, started.stats().dropped) == (["step"], 1)
 
 
-def test_one_error_of_a_clock_costs_a_mark_and_no_later_span(
+def test_single_clock_error_records_a_mark_and_loses_no_later_span(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with session(tmp_path, device="cuda") as started:
@@ -155,7 +161,7 @@ def test_one_error_of_a_clock_costs_a_mark_and_no_later_span(
 
 
 class _Failing:
-    """Called, it fails, and counts that."""
+    """Raises when it is called, and counts the calls."""
 
     def __init__(self) -> None:
         self.num_calls = 0
@@ -178,14 +184,14 @@ def _mark_names(spool: Path) -> list[str]:
     return [name for name, _ in recorded(spool).marks]
 
 
-def test_stopping_gives_up_on_a_device_that_never_answers(clock: ManualClock) -> None:
+def test_drain_stop_gives_up_spans_that_the_device_never_finishes(clock: ManualClock) -> None:
     clock.end(clock.begin(), NOTE)
     drain = Drain(clock, RECORDER)
     drain.start()
     assert drain.stop(within_s=0.1) == 1
 
 
-def test_spans_given_up_at_the_end_count_as_dropped(
+def test_device_spans_given_up_at_session_end_count_as_dropped(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Drain.stop, "__kwdefaults__", {"within_s": 0.1})

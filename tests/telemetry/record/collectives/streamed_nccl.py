@@ -1,9 +1,10 @@
 """CUDA streams and NCCL in memory, in time moved by hand, with the semantics of torch's ProcessGroupNCCL.
 
-Work of a stream runs in order. A communicator draws its stream from torch's pool, a ring that everybody shares, as it
-is made: at the first operation of a group, or of a pair. A transfer waits for the current stream and the one before it
-of its communicator; ``wait()`` makes the current stream wait. With ``async_op=False`` it runs on the current stream and
-there is no work. Within a batch nothing runs before the end, and the batch has a work without a future.
+Work of a stream runs in order. A communicator is created at the first operation of a group, or of a pair of ranks. It
+then takes its stream from torch's pool, a ring that all users share. A transfer waits for the current stream and for
+the previous transfer of its communicator. ``wait()`` makes the current stream wait. With ``async_op=False``, a transfer
+runs on the current stream and has no work. The operations of a batch run at its end, and the batch has a work without a
+future.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ STREAMS = 32
 
 
 class Stream:
-    """The part of ``torch.cuda.Stream`` that is asked for. ``done_ns``: when all that is put on it has run."""
+    """The part of ``torch.cuda.Stream`` that is used. ``done_ns``: when all work of the stream has run."""
 
     def __init__(self, stream_id: int) -> None:
         self.stream_id = stream_id
@@ -31,7 +32,7 @@ class Stream:
 
 
 class StreamedCuda:
-    """The part of ``torch.cuda`` that is asked for."""
+    """The part of ``torch.cuda`` that is used."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000
@@ -99,7 +100,7 @@ class StreamedClock:
 
 
 class NcclWork(dist.Work):
-    """Its future would have run callbacks on a stream of the pool that waits for the transfer."""
+    """A work whose future must not be used: callbacks would make a stream of the pool wait for the transfer."""
 
     def __init__(self, cuda: StreamedCuda, end_ns: int) -> None:
         super().__init__()
@@ -125,6 +126,8 @@ class NcclGroup:
         self._batch: list[int] | None = None
         self.meanwhile: Any = lambda: None
         """What another thread does while a communicator is made."""
+        self.refusal: Exception | None = None
+        """The error of every operation, before anything is put on a stream."""
 
     def rank(self) -> int:
         return 0
@@ -152,6 +155,8 @@ class NcclGroup:
         return self._run(None, asynchronous=True)
 
     def _run(self, peer: int | None, *, asynchronous: bool) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
         stream = self._communicator(None if self._batch is not None else peer)
         if self._batch is not None:
             self._batch.append(1)

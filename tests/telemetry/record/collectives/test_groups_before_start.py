@@ -1,4 +1,4 @@
-"""Process groups that are older than the session that records them."""
+"""Process groups that were created before the session that records them."""
 
 import os
 from pathlib import Path
@@ -35,12 +35,12 @@ def _sessions(rank: int, folder: Path) -> None:
         telemetry.start(name, topology=mesh, rank=rank, attempt=0, spool=folder / name, agent=False)
         with telemetry.step(0):
             dist.all_reduce(torch.ones(1), group=group)
-            _pass_on(rank)
+            _transfer(rank)
         telemetry.stop()
     dist.destroy_process_group()
 
 
-def _pass_on(rank: int) -> None:
+def _transfer(rank: int) -> None:
     if rank == 0:
         dist.send(torch.ones(1), dst=1)
     else:
@@ -54,21 +54,21 @@ def _operations(found: Recorded) -> list[tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
-    """What rank 0 recorded in each."""
+    """The records of rank 0 in each session."""
     folder = tmp_path_factory.mktemp("sessions")
     torch.multiprocessing.start_processes(_sessions, args=(folder,), nprocs=2, start_method="fork")
     return {name: recorded(folder / name) for name in ("learned", "again", "given")}
 
 
 @pytest.mark.parametrize("name", ["learned", "again"])
-def test_each_session_learns_the_mesh_of_groups_that_exist(sessions: dict[str, Recorded], name: str) -> None:
+def test_each_session_learns_the_mesh_from_existing_groups(sessions: dict[str, Recorded], name: str) -> None:
     found = sessions[name]
     assert found.reader.identity().topology == Topology(tp=2)
     assert _operations(found) == [(Stage.TP_ALL_REDUCE, -2 - 4)]
     assert {shown.mask for shown in found.reader.live().operations} == {4}
 
 
-def test_a_mesh_that_is_given_later_places_groups_that_exist(sessions: dict[str, Recorded]) -> None:
+def test_mesh_given_to_a_later_session_applies_to_existing_groups(sessions: dict[str, Recorded]) -> None:
     found = sessions["given"]
     assert found.reader.identity().topology == Topology(pp=2)
     assert _operations(found) == [(Stage.FORWARD_SEND, 1)]
@@ -79,12 +79,12 @@ def _one_breaks(rank: int) -> None:
     world, other = dist.group.WORLD, dist.new_group([0, 1])
     assert isinstance(world, TracedGroup)
     assert isinstance(other, TracedGroup)
-    world.ranks = None  # type: ignore[assignment]  # it finds no place
+    world.ranks = None  # type: ignore[assignment]  # the group cannot be placed in the mesh
     dist.new_group([0, 1], group_desc="mesh_tp")
     assert other.place.purpose == "tp"
 
 
-def test_one_group_that_finds_no_place_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_group_that_cannot_be_placed_does_not_affect_other_groups(tmp_path: Path) -> None:
     two_ranks(_one_breaks, tmp_path)
 
 
@@ -92,10 +92,10 @@ def _batch_fails(rank: int) -> None:
     world = dist.group.WORLD
     assert isinstance(world, TracedGroup)
     with pytest.raises(RuntimeError):
-        world._start_coalescing(torch.device("cpu"))  # gloo has none
+        world._start_coalescing(torch.device("cpu"))  # gloo has no batches
     dist.all_reduce(torch.ones(1))
 
 
-def test_operations_after_a_batch_that_could_not_start_end(tmp_path: Path) -> None:
+def test_operations_are_recorded_after_a_batch_that_failed_to_start(tmp_path: Path) -> None:
     two_ranks(_batch_fails, tmp_path, grid=Topology(tp=2))
     assert recorded(tmp_path).stages.count("tp-all-reduce") == 1

@@ -1,4 +1,4 @@
-"""Every operation of a real job lies under its stage and along its axes, whatever mesh it trains on."""
+"""Every operation of a real job is recorded with its stage and its axes, on several meshes."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ TENSOR = {("tp-all-gather", ("tp",)), ("tp-reduce-scatter", ("tp",))}
 
 
 def _operations(found: Recorded, job: Job) -> set[tuple[str, object]]:
-    """Stage and axes of every collective, stage and other rank of every transfer."""
+    """Stage and axes of each collective. Stage and peer rank of each transfer."""
     spans = found.spans[found.spans["op_seq"] > 0]
     return {(STAGE_BY_CODE[int(span["stage"])].label, _other_side(int(span["peer"]), job)) for span in spans}
 
@@ -23,7 +23,7 @@ def _other_side(peer: int, job: Job) -> object:
 
 
 @pytest.mark.parametrize(("job", "shards"), [(TORCHTITAN, "dp_shard"), (MEGATRON, "dp")])
-def test_operations_of_a_pipelined_job(tmp_path: Path, job: Job, shards: str) -> None:
+def test_operations_of_a_pipelined_job_have_their_stages_and_axes(tmp_path: Path, job: Job, shards: str) -> None:
     train_grid(tmp_path, traced=True, job=job)
     for rank in range(8):
         found = recorded(tmp_path, rank)
@@ -31,10 +31,10 @@ def test_operations_of_a_pipelined_job(tmp_path: Path, job: Job, shards: str) ->
         transfers = (Stage.FORWARD_SEND, Stage.BACKWARD_RECV) if first else (Stage.FORWARD_RECV, Stage.BACKWARD_SEND)
         expected = TENSOR | {("params-all-gather", (shards,)), ("grads-reduce-scatter", (shards,))}
         assert _operations(found, job) == expected | {(stage.label, other) for stage in transfers}
-        assert _nameless(found, job) == [("pp", shards, "tp")]
+        assert _axes_without_stage(found, job) == [("pp", shards, "tp")]
 
 
-def test_operations_of_a_job_with_context_and_expert_parallelism(tmp_path: Path) -> None:
+def test_operations_of_a_job_with_context_and_expert_parallelism_have_stages_and_axes(tmp_path: Path) -> None:
     train_grid(tmp_path, traced=True, job=CONTEXT)
     for rank in range(8):
         found, replicas = recorded(tmp_path, rank), ("dp", "cp")
@@ -46,11 +46,11 @@ def test_operations_of_a_job_with_context_and_expert_parallelism(tmp_path: Path)
             ("cp-send-recv", rank ^ 2),
             ("ep-all-to-all", replicas),
         }
-        assert _nameless(found, CONTEXT) == [("dp", "cp", "tp")]
+        assert _axes_without_stage(found, CONTEXT) == [("dp", "cp", "tp")]
 
 
-def _nameless(found: Recorded, job: Job) -> list[tuple[str, ...]]:
-    """Axes of the groups whose last operation has no stage: that of all ranks."""
+def _axes_without_stage(found: Recorded, job: Job) -> list[tuple[str, ...]]:
+    """Axes of the groups whose last operation has no stage. Only the group of all ranks is expected."""
     page = found.reader.live().operations
     assert all(shown.issued == shown.completed for shown in page)
     return [job.mesh.axes_of(shown.mask) for shown in page if shown.stage is None]

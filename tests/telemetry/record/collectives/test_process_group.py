@@ -1,6 +1,7 @@
-"""One seam sees every collective, and changes none of them."""
+"""Traced process groups record every collective and change none."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,12 @@ def grid(losses: dict[bool, tuple[Path, Any]]) -> list[Recorded]:
     return [recorded(losses[True][0], rank) for rank in range(GRID.world_size)]
 
 
-def test_tracing_changes_no_bit_of_the_losses(losses: dict[bool, tuple[Path, list[list[float]]]]) -> None:
+def test_losses_are_bit_identical_with_tracing(losses: dict[bool, tuple[Path, list[list[float]]]]) -> None:
     assert losses[True][1] == losses[False][1]
     assert losses[True][1][0][-1] < losses[True][1][0][0]
 
 
-def test_every_axis_of_every_rank_is_seen(grid: list[Recorded]) -> None:
+def test_every_rank_records_the_operations_of_all_its_axes(grid: list[Recorded]) -> None:
     shared = {"tp-all-gather", "tp-reduce-scatter", "params-all-gather", "grads-reduce-scatter"}
     for rank, found in enumerate(grid):
         first = GRID.place(rank).pp == 0
@@ -56,14 +57,14 @@ def test_every_axis_of_every_rank_is_seen(grid: list[Recorded]) -> None:
         assert set(found.stages) - others == shared | transfers
 
 
-def test_every_microbatch_is_sent_on(grid: list[Recorded]) -> None:
+def test_forward_sends_of_all_microbatches_are_recorded(grid: list[Recorded]) -> None:
     spans = grid[0].spans
     sends = spans[(spans["stage"] == Stage.FORWARD_SEND) & (spans["size_bytes"] > 0)]
     assert len(sends) >= STEPS * MICROBATCHES
     assert set(sends["peer"].tolist()) == {2}
 
 
-def test_members_give_an_operation_the_same_number(grid: list[Recorded]) -> None:
+def test_group_members_give_an_operation_the_same_sequence_number(grid: list[Recorded]) -> None:
     collectives = (Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER, Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
     for axis in ("tp", "dp"):
         for group in GRID.groups(along=axis):
@@ -73,7 +74,7 @@ def test_members_give_an_operation_the_same_number(grid: list[Recorded]) -> None
             assert ours
 
 
-def test_a_send_and_its_receive_have_the_same_number(grid: list[Recorded]) -> None:
+def test_send_and_its_receive_have_the_same_sequence_number(grid: list[Recorded]) -> None:
     for sender, receiver in GRID.groups(along="pp"):
         for send, recv in ((Stage.FORWARD_SEND, Stage.FORWARD_RECV), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV)):
             one, other = (sender, receiver) if send is Stage.FORWARD_SEND else (receiver, sender)
@@ -87,7 +88,7 @@ def test_spans_belong_to_the_step_that_issued_them(grid: list[Recorded]) -> None
     assert set(per_step) == set(range(STEPS))
 
 
-def test_the_state_page_knows_where_each_group_stands(grid: list[Recorded]) -> None:
+def test_state_page_shows_issued_and_completed_operations_of_each_group(grid: list[Recorded]) -> None:
     operations = grid[0].reader.live().operations
     assert {GRID.axes_of(one.mask) for one in operations} == {("tp",), ("dp",), ("pp",), ("dp", "pp", "tp")}
     assert all(one.issued == one.completed > 0 for one in operations)
@@ -136,7 +137,7 @@ def _every_operation(rank: int) -> None:
         dist.all_reduce(torch.ones(3), group=nested)
 
 
-def test_every_operation_works_and_those_with_a_stage_are_spans(tmp_path: Path) -> None:
+def test_every_operation_works_and_operations_with_a_stage_are_recorded_as_spans(tmp_path: Path) -> None:
     two_ranks(_every_operation, tmp_path, grid=Topology(dp=2))
     counts = Counter(recorded(tmp_path, 1).stages)
     assert counts["params-all-gather"] >= 2
@@ -159,7 +160,7 @@ def _ddp(rank: int) -> None:
     assert weight.flatten().tolist() == [4.0] * 8
 
 
-def test_gradients_that_ddp_reduces_from_c_plus_plus_are_spans(tmp_path: Path) -> None:
+def test_ddp_gradient_reductions_issued_from_cpp_are_recorded(tmp_path: Path) -> None:
     two_ranks(_ddp, tmp_path, grid=Topology(dp=2))
     spans = recorded(tmp_path, 0).spans
     reduced = spans[spans["stage"] == Stage.GRADS_ALL_REDUCE]
@@ -178,8 +179,8 @@ def _described_transfers(rank: int) -> None:
         dist.send(tensor, dst=0)
 
 
-def test_a_described_transfer_is_what_it_was_said_to_be_and_the_next_is_not(tmp_path: Path) -> None:
-    """Rank 1 sends forward to rank 0: the wrap-around of an interleaved schedule, which ranks alone cannot tell."""
+def test_transfer_description_applies_only_to_the_next_transfer(tmp_path: Path) -> None:
+    """Rank 1 sends forward to rank 0, as in an interleaved schedule. The ranks alone do not show this direction."""
     two_ranks(_described_transfers, tmp_path, grid=Topology(pp=2))
     for rank, stages in ((0, ["forward-recv", "backward-recv"]), (1, ["forward-send", "backward-send"])):
         found = recorded(tmp_path, rank)
@@ -197,7 +198,7 @@ def _telemetry_breaks(rank: int) -> None:
     _every_operation(rank)
 
 
-def test_operations_work_when_all_that_traces_them_is_broken(tmp_path: Path) -> None:
+def test_operations_work_when_the_recorder_is_broken(tmp_path: Path) -> None:
     two_ranks(_telemetry_breaks, tmp_path, grid=Topology(dp=2))
     assert recorded(tmp_path, 0).stages == []
 
@@ -205,7 +206,7 @@ def test_operations_work_when_all_that_traces_them_is_broken(tmp_path: Path) -> 
 # Which stage an operation is: pure functions.
 
 
-def test_a_group_lies_along_the_axis_whose_ranks_it_has() -> None:
+def test_purpose_of_a_group_is_the_axis_that_its_ranks_span() -> None:
     big = Topology(dp=2, pp=4, tp=2)
     assert place_of((0, 1), "", big).purpose == "tp"
     assert place_of((0, 2, 4, 6), "", big).purpose == "pp"
@@ -216,7 +217,7 @@ def test_a_group_lies_along_the_axis_whose_ranks_it_has() -> None:
     assert place_of((0, 1, 2), "", Topology(dp=3)).purpose == "dp"
 
 
-def test_only_operations_that_stages_are_named_after_have_one() -> None:
+def test_collective_has_a_stage_only_if_its_operation_and_axis_are_known() -> None:
     big = Topology(dp=2, pp=4, tp=2)
     tensor, pipeline, data, everyone = (0, 1), (0, 2, 4, 6), (1, 9), tuple(range(16))
     assert place_of(data, "", big).collective_stage(Operation.ALL_GATHER) is Stage.PARAMS_ALL_GATHER
@@ -240,17 +241,47 @@ def test_only_operations_that_stages_are_named_after_have_one() -> None:
         (1, 0, 2, True, Stage.BACKWARD_SEND),
     ],
 )
-def test_a_transfer_goes_the_way_its_places_say(index: int, peer: int, size: int, sends: bool, stage: Stage) -> None:
+def test_transfer_stage_follows_from_the_pipeline_positions_of_both_ranks(
+    index: int, peer: int, size: int, sends: bool, stage: Stage
+) -> None:
     assert transfer_stage(index, peer, size, sends=sends) is stage
 
 
-def test_where_the_seam_has_no_room_training_goes_on_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+def _calls_raise(folder: Path, rank: int) -> None:
+    """Calls with wrong shapes raise on both ranks while an earlier operation is pending."""
+
+    def shown() -> list[tuple[Stage | None, int, int]]:
+        operations = recorded(folder, rank).reader.live().operations
+        return [(each.stage, each.issued, each.size_bytes) for each in operations if each.issued]
+
+    first = dist.all_reduce(torch.ones(4), async_op=True)
+    assert first is not None
+    before = shown()
+    assert before == [(Stage.TP_ALL_REDUCE, 1, 16)]
+    with pytest.raises((RuntimeError, ValueError)):
+        GATHER_SINGLE(torch.zeros(3), torch.ones(4))
+    with pytest.raises((RuntimeError, ValueError)):
+        dist.group.WORLD.send([torch.ones(2), torch.ones(2)], 1 - rank, 0)
+    assert shown() == before
+    first.wait()
+    GATHER_SINGLE(torch.zeros(8), torch.ones(4))
+
+
+def test_operation_whose_call_raises_is_not_counted_as_issued(tmp_path: Path) -> None:
+    two_ranks(partial(_calls_raise, tmp_path), tmp_path, grid=Topology(tp=2))
+    found = recorded(tmp_path)
+    spans = found.spans
+    assert spans[spans["stage"] == Stage.TP_ALL_GATHER]["op_seq"].tolist() == [2]
+    assert all(each.issued == each.completed for each in found.reader.live().operations)
+
+
+def test_plain_backend_is_used_when_torch_lacks_the_function_to_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(distributed_c10d, "_new_process_group_helper")
     assert register_traced_backend("gloo") == "gloo"
 
 
 class _CompletedBeforeItsCallbacks(dist.Work):
-    """What DDP may leave behind: it went on as the future was set, and the callbacks have yet to run."""
+    """DDP may leave such a work: it continues when the future is set, before the callbacks have run."""
 
     def is_completed(self) -> bool:
         return True
@@ -259,7 +290,7 @@ class _CompletedBeforeItsCallbacks(dist.Work):
         return torch.futures.Future()
 
 
-def test_an_operation_that_has_completed_is_a_span_even_if_the_session_ends_before_its_callbacks(
+def test_completed_operation_is_recorded_when_the_session_ends_before_its_callbacks_run(
     tmp_path: Path,
 ) -> None:
     telemetry.start("late", spool=tmp_path, topology=Topology(dp=2), rank=0, agent=False)

@@ -1,4 +1,4 @@
-"""Whoever learns that an operation has ended, ends its span; and the session waits for it."""
+"""Spans of operations are ended by callbacks or at the end of the session, which waits for running callbacks."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from telemetry.record.collectives.traced_work import TracedWork, end_completed, 
 
 
 class Completed(dist.Work):
-    """Done, with a future whose callbacks run where it is set."""
+    """A work whose future runs its callbacks in the thread that sets it."""
 
     def __init__(self, *, completed: bool = True) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Completed(dist.Work):
 
 
 class Slow:
-    """Records an operation's end only when it is let; a second end of the same one counts for nothing."""
+    """Records the end of an operation only after ``may_record`` is set. A second end is ignored."""
 
     def __init__(self) -> None:
         self.entered, self.may_record = threading.Event(), threading.Event()
@@ -43,7 +43,7 @@ class Slow:
         self.recorded.append(flight)
 
 
-def test_a_session_ends_only_after_a_callback_that_is_ending_a_span_has_recorded_it() -> None:
+def test_session_end_waits_for_a_running_callback_to_record_its_span() -> None:
     operations, inner = Slow(), Completed()
     TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
     callback = threading.Thread(target=inner.future.set_result, args=(1,))
@@ -55,7 +55,7 @@ def test_a_session_ends_only_after_a_callback_that_is_ending_a_span_has_recorded
     callback.join()
 
 
-def test_a_group_ends_only_after_torch_has_run_and_released_the_callbacks_of_its_works() -> None:
+def test_group_end_waits_for_running_callbacks_of_ended_works() -> None:
     operations, inner = Slow(), Completed()
     TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
     callback = threading.Thread(target=inner.future.set_result, args=(1,))
@@ -67,7 +67,7 @@ def test_a_group_ends_only_after_torch_has_run_and_released_the_callbacks_of_its
     callback.join()
 
 
-def test_a_group_does_not_wait_for_works_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_end_does_not_wait_for_unfinished_works(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = Completed(completed=False)
     TracedWork(inner, ["a flight"], Slow()).get_future()  # type: ignore[arg-type,list-item]
 
@@ -78,7 +78,7 @@ def test_a_group_does_not_wait_for_works_that_have_not_ended(monkeypatch: pytest
     release_callbacks()
 
 
-def test_what_nobody_has_ended_yet_is_ended_with_the_session() -> None:
+def test_session_end_records_completed_operations_whose_callbacks_have_not_run() -> None:
     operations, inner = Slow(), Completed()
     operations.may_record.set()
     TracedWork(inner, ["a flight"], operations).get_future()  # type: ignore[arg-type,list-item]
@@ -86,7 +86,7 @@ def test_what_nobody_has_ended_yet_is_ended_with_the_session() -> None:
     assert operations.recorded == ["a flight"]
 
 
-def test_a_work_whose_future_is_set_has_ended_also_where_it_does_not_say_so_yet() -> None:
+def test_work_with_a_set_future_counts_as_ended_before_it_reports_completion() -> None:
     """gloo sets the future of a work before the work itself is completed."""
     operations, inner = Slow(), Completed(completed=False)
     operations.may_record.set()

@@ -1,4 +1,4 @@
-"""On a device a span ends where its transfer ends, and an operation has completed when the device has done it."""
+"""On a device, a span ends when its transfer ends. An operation completes when the device has finished it."""
 
 import gc
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Device:
         return work
 
     def catch_up(self) -> None:
-        """Time passes until the device has done all that was given to it, and it is recorded."""
+        """Advance the time until the device has finished all its work and every span is recorded."""
         self.cuda.now_ns += 10_000 * MS
         until(lambda: not self.clock.pending(), every=0.001)
 
@@ -74,7 +74,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 
 @pytest.mark.parametrize("before_ms", [0, 7])
 @pytest.mark.parametrize("after_ms", [0, 3, 400])
-def test_an_asynchronous_transfer_is_recorded_whatever_precedes_its_wait(
+def test_asynchronous_transfer_span_excludes_the_surrounding_compute(
     device: Device, before_ms: int, after_ms: int
 ) -> None:
     device.cuda.compute(before_ms * MS)
@@ -88,7 +88,7 @@ def test_an_asynchronous_transfer_is_recorded_whatever_precedes_its_wait(
     assert [span.clock for span in device.clock.ended] == [SpanClock.TRANSFER]
 
 
-def test_a_transfer_begins_when_the_one_before_it_of_the_communicator_has_ended(device: Device) -> None:
+def test_transfer_starts_when_the_previous_transfer_of_its_communicator_has_ended(device: Device) -> None:
     works = [device.all_reduce() for _ in range(3)]
     device.cuda.compute(5 * MS)
     for work in works:
@@ -103,7 +103,7 @@ def test_a_synchronous_transfer_ends_on_the_current_stream(device: Device) -> No
     assert device.spans() == [(MS, TRANSFER_NS)]
 
 
-def test_a_single_send_ends_on_the_stream_of_its_pair(device: Device) -> None:
+def test_single_send_is_measured_on_the_stream_of_its_rank_pair(device: Device) -> None:
     device.all_reduce()
     device.nccl.transfer_ns = 2 * MS
     process_group.describe_transfer(tensor := torch.ones(2), Stage.FORWARD_SEND)
@@ -125,8 +125,8 @@ def test_transfers_in_a_batch_end_together(device: Device) -> None:
     assert device.spans(Stage.FORWARD_SEND) == [(MS, TRANSFER_NS)] * 2
 
 
-def test_a_stream_that_is_not_certain_is_not_used(device: Device) -> None:
-    """Another thread draws a stream while the communicator is made. The span ends at the wait, and says so."""
+def test_span_ends_at_the_wait_when_the_transfer_stream_is_uncertain(device: Device) -> None:
+    """Another thread takes a stream while the communicator is created. The clock of the span is DEVICE."""
     device.nccl.meanwhile = device.cuda.Stream
     work = device.all_reduce()
     device.cuda.compute(30 * MS)
@@ -136,7 +136,7 @@ def test_a_stream_that_is_not_certain_is_not_used(device: Device) -> None:
     assert [span.clock for span in device.clock.ended] == [SpanClock.DEVICE]
 
 
-def test_the_program_gets_the_streams_that_it_would_get_untraced(device: Device) -> None:
+def test_program_gets_the_same_streams_with_and_without_tracing(device: Device) -> None:
     untraced = StreamedCuda()
     plain = NcclGroup(untraced, transfer_ns=TRANSFER_NS)
     plain.allreduce([], dist.AllreduceOptions())
@@ -147,17 +147,17 @@ def test_the_program_gets_the_streams_that_it_would_get_untraced(device: Device)
     assert device.cuda.Stream().stream_id == untraced.Stream().stream_id
 
 
-def test_a_group_that_is_bound_to_a_device_draws_its_stream_as_it_is_made() -> None:
+def test_stream_of_a_device_bound_group_is_found_at_group_creation() -> None:
     cuda = StreamedCuda()
     transfers = Transfers(cuda=cuda)
     noted = transfers.before(None, 0, early=True)
     own = cuda.Stream()
     assert transfers.after(None, 0, noted, early=True) is own
-    noted = transfers.before(OTHER_RANK, 0)  # torch sends through the communicator of the group then
+    noted = transfers.before(OTHER_RANK, 0)  # here torch sends through the communicator of the group
     assert transfers.after(OTHER_RANK, 0, noted) is own
 
 
-def test_a_pool_tells_what_others_drew() -> None:
+def test_stream_pool_reports_the_streams_that_others_have_taken() -> None:
     cuda = StreamedCuda()
     pool = StreamPool(cuda.Stream)
     for count in (0, 1, 5, STREAMS - 2):
@@ -166,8 +166,8 @@ def test_a_pool_tells_what_others_drew() -> None:
         assert pool.taken_since(noted) == drawn
 
 
-def test_an_operation_completes_on_the_page_when_the_device_has_done_it(device: Device) -> None:
-    """Also one that no stage is named after, and whether or not the host has come back."""
+def test_state_page_shows_an_operation_as_completed_when_the_device_has_finished_it(device: Device) -> None:
+    """This holds also for a barrier, which has no stage. The host waits for neither operation."""
     device.all_reduce(async_op=False)
     device.group.barrier(dist.BarrierOptions())
     (shown,) = device.page()
@@ -178,8 +178,34 @@ def test_an_operation_completes_on_the_page_when_the_device_has_done_it(device: 
     until(lambda: device.page()[0].completed == 2, every=0.001)
 
 
-def test_the_work_lives_as_long_as_its_owner_wants(device: Device) -> None:
-    """A work holds the outputs of its operation."""
+def test_operation_whose_call_raises_is_not_counted_as_issued_and_takes_no_stream(device: Device) -> None:
+    on, untraced = torch.device("cuda", 0), StreamedCuda()
+    device.nccl.refusal = ValueError("wrong shapes")
+    for call in (device.all_reduce, lambda: device.group.send([torch.ones(2)], OTHER_RANK)):
+        with pytest.raises(ValueError, match="wrong shapes"):
+            call()
+    assert device.cuda.Stream().stream_id == untraced.Stream().stream_id
+    device.nccl.refusal = None
+    device.group._start_coalescing(on)
+    device.group.send([torch.ones(2)], OTHER_RANK)
+    device.group._start_coalescing(on)  # an error has left the first batch
+    device.group.send([torch.ones(2)], OTHER_RANK)
+    device.group._end_coalescing(on)
+    assert device.all_reduce(async_op=False) is None
+    assert [shown.issued for shown in device.page()] == [1, 1]
+    assert device.spans() == [(MS, TRANSFER_NS)]
+
+
+def test_operation_that_raises_a_backend_error_stays_pending(device: Device) -> None:
+    device.nccl.refusal = dist.DistBackendError("a peer is gone")
+    with pytest.raises(dist.DistBackendError):
+        device.all_reduce()
+    (shown,) = device.page()
+    assert (shown.issued, shown.completed) == (1, 0)
+
+
+def test_work_is_freed_when_the_caller_drops_it(device: Device) -> None:
+    """A work keeps the outputs of its operation in memory."""
     work = ref(device.all_reduce())
     gc.collect()
     assert work() is None

@@ -1,4 +1,4 @@
-"""Two gloo ranks, traced, that do something."""
+"""Runs a function in two traced gloo ranks."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from telemetry.topology import Topology
 def two_ranks(
     work: Callable[[int], None], folder: Path, *, grid: Topology | None = None, backend: str | None = "gloo"
 ) -> None:
-    """``work(rank)`` in each of two processes; without a ``grid`` the mesh is not known."""
+    """Run ``work(rank)`` in each of two processes. Without a ``grid``, the mesh is not known."""
     torch.multiprocessing.start_processes(_join, args=(work, folder, grid, backend), nprocs=2, start_method="fork")
 
 

@@ -1,4 +1,4 @@
-"""Answers that take long."""
+"""Answers that take a long time to compute."""
 
 import threading
 
@@ -9,7 +9,7 @@ from tests.deadline import until
 from ui.dashboard.data.cache import RETRY_S, BackgroundAnswers, StillWorking
 
 
-def test_nobody_waits_longer_than_allowed_and_the_answer_comes_later() -> None:
+def test_slow_answer_raises_still_working_and_is_ready_later() -> None:
     answers, go_on = BackgroundAnswers(2, wait_s=0.0), threading.Event()
     with pytest.raises(StillWorking):
         answers.get("key", go_on.wait)
@@ -19,7 +19,7 @@ def test_nobody_waits_longer_than_allowed_and_the_answer_comes_later() -> None:
     assert answers.get("key", lambda: False) is True
 
 
-def test_one_piece_of_work_runs_at_a_time() -> None:
+def test_background_answers_are_computed_one_at_a_time() -> None:
     answers, go_on, began = BackgroundAnswers(4, wait_s=0.0), threading.Event(), threading.Event()
     for key, work in (("first", go_on.wait), ("second", began.set)):
         with pytest.raises(StillWorking):
@@ -29,7 +29,7 @@ def test_one_piece_of_work_runs_at_a_time() -> None:
     until(began.is_set, what="the second")
 
 
-def test_what_nobody_asked_for_lately_is_forgotten_before_it_begins() -> None:
+def test_oldest_waiting_request_is_dropped_before_it_starts() -> None:
     answers, go_on, asked = BackgroundAnswers(2, wait_s=0.0), threading.Event(), []
     for key, work in (("first", go_on.wait), ("b", lambda: asked.append("b")), ("c", lambda: asked.append("c"))):
         with pytest.raises(StillWorking):
@@ -41,7 +41,7 @@ def test_what_nobody_asked_for_lately_is_forgotten_before_it_begins() -> None:
     assert asked == ["c", "d"]
 
 
-def test_a_failure_is_told_for_a_while_and_then_tried_again() -> None:
+def test_failure_is_raised_again_without_a_retry_until_the_retry_period_ends() -> None:
     now = [0.0]
     answers, tried = BackgroundAnswers(2, wait_s=30.0, clock_s=lambda: now[0]), []
 
@@ -56,7 +56,24 @@ def test_a_failure_is_told_for_a_while_and_then_tried_again() -> None:
         assert len(tried) == times
 
 
-def test_answers_of_long_work_take_no_more_memory_than_they_may() -> None:
+def test_answer_forgotten_during_its_computation_takes_no_memory() -> None:
+    answers, go_on = BackgroundAnswers(2, wait_s=0.0), threading.Event()
+
+    def work() -> bytes:
+        go_on.wait()
+        return bytes(10_000)
+
+    with pytest.raises(StillWorking):
+        answers.get("key", work)
+    answers.forget("key")
+    with pytest.raises(StillWorking):
+        answers.get("next", lambda: b"")
+    go_on.set()
+    until(lambda: answers.is_ready("next"), what="the next answer")
+    assert answers.held_bytes < 1_000
+
+
+def test_background_answers_stay_within_their_memory_limit() -> None:
     answers = BackgroundAnswers(100, max_bytes=10_000, wait_s=30.0)
     for key in range(50):
         answers.get(key, lambda: np.zeros(128))

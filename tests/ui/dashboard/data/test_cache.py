@@ -1,4 +1,4 @@
-"""Answers kept for a while."""
+"""The cache of answers."""
 
 import threading
 
@@ -14,21 +14,21 @@ MANY = 2**30
 KILOBYTE = np.zeros(128)
 
 
-def test_an_answer_is_worked_out_once() -> None:
+def test_answer_is_computed_once() -> None:
     cache, asked = AnswerCache(2, MANY), []
     for _ in range(3):
         assert cache.get("key", lambda: asked.append(1) or 7) == 7
     assert len(asked) == 1
 
 
-def test_the_least_recently_used_answer_goes_first() -> None:
+def test_least_recently_used_answer_is_evicted_first() -> None:
     cache, asked = AnswerCache(2, MANY), []
     for key in ("a", "b", "a", "c", "a", "b"):
         cache.get(key, lambda key=key: asked.append(key))
     assert asked == ["a", "b", "c", "b"]
 
 
-def test_a_failure_is_raised_and_not_kept() -> None:
+def test_failure_is_raised_and_not_cached() -> None:
     cache = AnswerCache(2, MANY)
 
     def fail() -> int:
@@ -39,7 +39,7 @@ def test_a_failure_is_raised_and_not_kept() -> None:
     assert cache.get("key", lambda: 7) == 7
 
 
-def test_many_askers_share_one_work() -> None:
+def test_concurrent_requests_share_one_computation() -> None:
     cache, begun, go_on, answers = AnswerCache(2, MANY), [], threading.Event(), []
 
     def slow() -> int:
@@ -58,7 +58,7 @@ def test_many_askers_share_one_work() -> None:
     assert len(begun) == 1
 
 
-def test_answers_take_no_more_memory_than_they_may() -> None:
+def test_cached_answers_stay_within_the_memory_limit() -> None:
     cache = AnswerCache(100, 10_000)
     for key in range(50):
         cache.get(key, KILOBYTE.copy)
@@ -69,7 +69,7 @@ def test_answers_take_no_more_memory_than_they_may() -> None:
     assert asked == [0]
 
 
-def test_an_answer_that_is_replaced_dropped_or_fails_takes_no_more_memory() -> None:
+def test_replaced_evicted_and_failed_answers_take_no_memory() -> None:
     cache = AnswerCache(2, MANY)
 
     def fail() -> None:
@@ -86,25 +86,26 @@ def test_an_answer_that_is_replaced_dropped_or_fails_takes_no_more_memory() -> N
     assert cache.held_bytes == 2 * held_bytes(KILOBYTE)
 
 
-def test_the_newest_answer_is_kept_however_large_it_is() -> None:
+def test_newest_answer_is_cached_even_if_it_exceeds_the_memory_limit() -> None:
     cache, asked = AnswerCache(100, 10), []
     for _ in range(2):
         cache.get("key", lambda: asked.append(1) or KILOBYTE.copy())
     assert len(asked) == 1
 
 
-def test_an_answer_of_another_version_replaces_the_one_before() -> None:
+def test_answer_of_another_version_replaces_the_previous_answer() -> None:
     cache = AnswerCache(100, MANY)
     answers = [cache.get("key", lambda version=version: (version, KILOBYTE.copy()), version) for version in (1, 2, 2)]
     assert [version for version, _ in answers] == [1, 2, 2]
     assert cache.held_bytes < 2 * KILOBYTE.nbytes
 
 
-def test_memory_of_arrays_and_tables_counts_once_and_as_a_whole() -> None:
+def test_held_bytes_counts_shared_arrays_once_and_slices_as_a_whole() -> None:
     table = pa.table({"step": KILOBYTE, "value": KILOBYTE})
     assert held_bytes(table.slice(5, 1)) >= KILOBYTE.nbytes
     assert held_bytes(KILOBYTE[3:4]) == KILOBYTE.nbytes
-    series = Series(metric="loss", step=KILOBYTE.astype(int), value=KILOBYTE)
+    step = KILOBYTE.astype(int)
+    series = Series(metric="loss", attempt=step, step=step, at_ns=step, value=KILOBYTE)
     assert held_bytes({"a": series, "b": [series, KILOBYTE]}) == pytest.approx(2 * KILOBYTE.nbytes, rel=0.5)
     many = [KILOBYTE.copy() for _ in range(1000)]
     assert held_bytes(many) == pytest.approx(1000 * KILOBYTE.nbytes, rel=0.2)

@@ -23,6 +23,7 @@ from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
 from ui.dashboard.data.run_rows import RunRow
+from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.data.stage_times import pooled_times, stage_times
 from ui.dashboard.pages.runs.listing import run_list
 from ui.dashboard.view_state import Clock, Metric, StepRange, View, ViewState
@@ -41,7 +42,7 @@ def reader() -> Iterator[StoreReader]:
 
 @pytest.fixture(scope="module")
 def step_time(reader: StoreReader) -> float:
-    """Nanoseconds, from the spans themselves."""
+    """The mean step time in nanoseconds, computed from the spans."""
     ns = _spans(reader, range(8))
     assert ns.shape == (8, NUM_STEPS)
     assert (ns.max(axis=0) > 1.001 * ns.min(axis=0)).any(), "the ranks' spans of a step must differ"
@@ -64,7 +65,7 @@ def _row(reads: Reads, run_id: str = NAME) -> RunRow:
     return row
 
 
-def test_the_list_of_runs_and_the_overview_show_it(reads: Reads, step_time: float) -> None:
+def test_list_of_runs_and_overview_show_the_step_time(reads: Reads, step_time: float) -> None:
     row = _row(reads)
     assert row.step_time is not None
     assert row.step_time.mean == pytest.approx(step_time)
@@ -73,12 +74,14 @@ def test_the_list_of_runs_and_the_overview_show_it(reads: Reads, step_time: floa
     )
 
 
-def test_goodput_is_the_step_time_of_all_steps_over_the_wall_time(reads: Reads, step_time: float) -> None:
+def test_goodput_is_the_step_time_of_all_steps_divided_by_the_wall_time(reads: Reads, step_time: float) -> None:
     (wall,) = reads.ask_all_runs(RunWallTimes(run_ids=(NAME,))).to_pylist()
     assert _row(reads).goodput == pytest.approx(NUM_STEPS * step_time / wall["wall_ns"])
 
 
-def test_mfu_is_the_work_of_the_steps_over_their_step_time(reads: Reads, reader: StoreReader, step_time: float) -> None:
+def test_mfu_is_the_work_of_the_steps_divided_by_their_step_time(
+    reads: Reads, reader: StoreReader, step_time: float
+) -> None:
     steps = reads.facts(ViewState(run=NAME)).steps
     mfu = reader.read(Samples(run_id=NAME, attempt=0, metrics=("mfu",)))["value"].to_numpy()
     (work_ns,) = np.unique((mfu * steps.duration_ns).round())
@@ -88,9 +91,9 @@ def test_mfu_is_the_work_of_the_steps_over_their_step_time(reads: Reads, reader:
 
 
 @pytest.mark.parametrize("max_cells", [240_000, 0])
-def test_the_heat_map_takes_shares_of_it(reader: StoreReader, step_time: float, max_cells: int) -> None:
-    """Step by step, and of a run that is too large for that."""
-    reads = Reads(reader, max_cells=max_cells)
+def test_heat_map_computes_shares_of_the_step_time(reader: StoreReader, step_time: float, max_cells: int) -> None:
+    """For each step, and for a run that is too large for that."""
+    reads = Reads(reader, settings=ReadSettings(max_cells=max_cells))
     facts = reads.facts(ViewState(run=NAME))
     times = stage_times(reads, facts, Stage.FORWARD_COMPUTE, Clock.WALL, ALL, Metric.SHARE)
     cells = pooled_times(reads, facts, times, Metric.SHARE, ALL)
@@ -98,7 +101,7 @@ def test_the_heat_map_takes_shares_of_it(reader: StoreReader, step_time: float, 
     assert step_time_ns(cells.step_ns) == pytest.approx(step_time)
 
 
-def test_what_if_shows_it_on_its_page_and_in_the_command(reads: Reads, reader: StoreReader, step_time: float) -> None:
+def test_what_if_page_and_command_show_the_step_time(reads: Reads, reader: StoreReader, step_time: float) -> None:
     found = conclude(load_view(reader, NAME, 0))
     assert len(found.steps) == NUM_STEPS
     assert whatif_object(found)["step_time_s"] == pytest.approx(step_time / 1e9)
@@ -112,7 +115,7 @@ def test_what_if_shows_it_on_its_page_and_in_the_command(reads: Reads, reader: S
     )
 
 
-def test_the_list_and_the_steps_agree_where_a_rank_has_not_shipped_all(embedded: EmbeddedStore) -> None:
+def test_list_of_runs_and_steps_agree_when_some_ranks_have_not_shipped_all_spans(embedded: EmbeddedStore) -> None:
     run = SyntheticRun(run_id=NAME)
     run.introduce(embedded)
     run.advance(embedded, 50)

@@ -1,4 +1,4 @@
-"""What the dashboard asks, and how often."""
+"""The queries that the dashboard sends, and their number."""
 
 import io
 from dataclasses import replace
@@ -23,7 +23,8 @@ from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
-from ui.dashboard.data.core import MAX_SAMPLES
+from ui.dashboard.data.chart_parts import MAX_SAMPLES
+from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.data.stage_times import PROCESSOR, WALL, pooled_times, stage_times
 from ui.dashboard.figures.metrics import waited_for_ns
 from ui.dashboard.pages.runs.listing import run_list
@@ -34,7 +35,7 @@ ALL = StepRange(0, 1000)
 MADE = ViewState(run="made")
 
 
-def test_facts_name_grid_hosts_steps_and_stages(reads: Reads) -> None:
+def test_facts_contain_grid_hosts_steps_and_stages(reads: Reads) -> None:
     facts = reads.facts(MADE)
     assert (facts.topology.dp, facts.topology.pp, facts.topology.tp) == (2, 2, 2)
     assert facts.hosts[5] == "gpu-03"
@@ -44,7 +45,7 @@ def test_facts_name_grid_hosts_steps_and_stages(reads: Reads) -> None:
     assert facts.summary.state is RunState.ENDED
 
 
-def test_own_work_tells_the_slow_rank_from_its_victim(reads: Reads) -> None:
+def test_compute_time_distinguishes_the_slow_rank_from_its_victim(reads: Reads) -> None:
     times = stage_times(reads, reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
     median = np.nanmedian(times.ratio, axis=0)
     assert times.basis == PROCESSOR
@@ -52,14 +53,14 @@ def test_own_work_tells_the_slow_rank_from_its_victim(reads: Reads) -> None:
     assert np.delete(median, 5) == pytest.approx(1.0, abs=0.05)
 
 
-def test_wall_time_shows_the_victim_too_and_says_so(reads: Reads) -> None:
+def test_wall_time_is_also_high_for_the_victim_and_is_labelled_wall_time(reads: Reads) -> None:
     times = stage_times(reads, reads.facts(MADE), Stage.FORWARD_COMPUTE, Clock.WALL, ALL)
     median = np.nanmedian(times.ratio, axis=0)
     assert times.basis == WALL
     assert median[4] > 1.1
 
 
-def test_who_comes_last_to_a_collective_is_waited_for(reads: Reads) -> None:
+def test_last_rank_to_enter_a_collective_causes_the_longest_wait(reads: Reads) -> None:
     times = stage_times(reads, reads.facts(MADE), Stage.TP_ALL_GATHER, Clock.WALL, ALL, Metric.WAIT)
     waited_ns = np.median(waited_for_ns(times), axis=0)
     assert waited_ns.argmax() == 5
@@ -67,12 +68,12 @@ def test_who_comes_last_to_a_collective_is_waited_for(reads: Reads) -> None:
     assert np.delete(waited_ns, 5).max() < 0.1 * waited_ns[5]
 
 
-def test_a_collective_has_no_own_work(reads: Reads) -> None:
+def test_a_collective_has_no_compute_time(reads: Reads) -> None:
     times = stage_times(reads, reads.facts(MADE), Stage.TP_ALL_GATHER, Clock.OWN, ALL)
     assert times.basis == WALL
 
 
-def test_own_work_without_processor_time_leaves_collectives_out(store: EmbeddedStore) -> None:
+def test_compute_time_without_processor_time_leaves_collectives_out(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="no-cpu", with_cpu=False)
     run.introduce(store)
     run.advance(store, 10)
@@ -82,7 +83,7 @@ def test_own_work_without_processor_time_leaves_collectives_out(store: EmbeddedS
     assert np.nanmedian(times.ratio, axis=0)[5] == pytest.approx(1.4, abs=0.05)
 
 
-def test_a_view_that_is_looked_at_again_asks_nothing_new(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_repeated_view_sends_no_new_queries(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader = Counting(StoreReader(store))
     reads = Reads(reader, wall_s=lambda: 2e9)
     asked = []
@@ -94,11 +95,11 @@ def test_a_view_that_is_looked_at_again_asks_nothing_new(store: EmbeddedStore, r
         stage_times(reads, facts, Stage.OPTIMIZER, Clock.WALL, ALL)
         asked.append(dict(reader.asked))
     assert asked[0]["Runs"] == 1
-    assert asked[0]["Spans"] == 2  # those of a step, and one that tells the clock of its computes
+    assert asked[0]["Spans"] == 2  # the spans of a step, and one for the clock of its compute stages
     assert asked[-1] == asked[0]
 
 
-def test_what_has_arrived_is_seen_after_a_second(store: EmbeddedStore) -> None:
+def test_new_steps_are_read_after_one_second(store: EmbeddedStore) -> None:
     now_s = [2e9]
     reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
     run = SyntheticRun(run_id="growing")
@@ -123,7 +124,7 @@ def test_what_has_arrived_is_seen_after_a_second(store: EmbeddedStore) -> None:
 def test_page_list_command_and_report_agree_on_the_state_of_a_run(
     store: EmbeddedStore, ended: bool, stalled: bool, age_s: int, state: str
 ) -> None:
-    """A rank that stalls between steps may open spans: its heartbeats move on."""
+    """A rank that stalls between steps may open spans. Then its heartbeats continue."""
     run = SyntheticRun(run_id=f"state-{state}-{age_s}")
     run.introduce(store)
     run.advance(store, 1)
@@ -147,7 +148,7 @@ def test_page_list_command_and_report_agree_on_the_state_of_a_run(
     assert ("not shipping: no heartbeat since" in printed.getvalue()) == is_silent
 
 
-def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:
+def test_unknown_run_or_attempt_raises_an_error_with_a_short_printable_message(reads: Reads) -> None:
     with pytest.raises(UnknownRunError, match="No run is called nope"):
         reads.facts(ViewState(run="nope"))
     for name in ("n" * 3000, "a\x1b[2J\u202eb", "/etc/passwd"):
@@ -157,13 +158,15 @@ def test_unknown_runs_and_attempts_are_said(reads: Reads) -> None:
         assert len(unknown.value.message) < 120
     with pytest.raises(UnknownRunError, match="no attempt 3"):
         reads.facts(ViewState(run="made", attempt=3))
+    with pytest.raises(UnknownRunError, match="No run has attempt 3"):
+        reads.facts(ViewState(attempt=3))
 
 
-def test_of_a_run_too_large_to_be_asked_step_by_step_the_store_pools_as_the_picture_of_a_small_one(
+def test_store_pools_a_large_run_in_the_same_way_as_the_heat_map_pools_a_small_run(
     store: EmbeddedStore, run: SyntheticRun
 ) -> None:
     reader = Counting(StoreReader(store))
-    small, large = Reads(reader), Reads(reader, max_cells=80)
+    small, large = Reads(reader), Reads(reader, settings=ReadSettings(max_cells=80))
     facts = small.facts(MADE)
     for clock, stage in ((Clock.WALL, Stage.TP_ALL_GATHER), (Clock.OWN, Stage.OPTIMIZER)):
         times = stage_times(large, facts, stage, clock, ALL)
@@ -179,14 +182,20 @@ def test_of_a_run_too_large_to_be_asked_step_by_step_the_store_pools_as_the_pict
             assert pooled.worst.tolist() == whole.worst.tolist()
             assert pooled.steps.tolist() == whole.steps.tolist() == list(range(40))
             assert pooled.step_ns == pytest.approx(whole.step_ns)
+            order = np.array([5, 2, 7])
+            rows, of_store = (pooled_times(one, facts, asked, metric, ALL, order) for one in (small, large))
+            assert of_store.ranks.tolist() == rows.ranks.tolist() == [5, 2, 7]
+            assert of_store.worst.tolist() == rows.worst.tolist()
+            assert of_store.ns == pytest.approx(rows.ns, nan_ok=True)
+            assert of_store.ratio == pytest.approx(rows.ratio, nan_ok=True)
         assert times.step_ns == pytest.approx(by_step.step_ns.mean())
-    assert reader.asked["HeatCells"] == 6
+    assert reader.asked["HeatCells"] == 12
     assert stage_times(large, facts, Stage.OPTIMIZER, Clock.WALL, StepRange(3, 9)).num_steps == 1
 
 
-def test_of_a_larger_picture_no_operation_is_loaded(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_large_heat_map_loads_no_operations(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader = Counting(StoreReader(store))
-    small, large = Reads(reader), Reads(reader, max_own_operations=100)
+    small, large = Reads(reader), Reads(reader, settings=ReadSettings(max_own_operations=100))
     facts = small.facts(MADE)
     loaded = reader.asked["OperationColumns"]
     stage_times(large, facts, Stage.FORWARD_COMPUTE, Clock.OWN, ALL)
@@ -195,11 +204,9 @@ def test_of_a_larger_picture_no_operation_is_loaded(store: EmbeddedStore, run: S
     assert reader.asked["OperationColumns"] > loaded
 
 
-def test_of_a_full_lane_the_longest_spans_are_asked_for_and_the_rest_is_counted(
-    store: EmbeddedStore, run: SyntheticRun
-) -> None:
+def test_full_lane_reads_only_its_longest_spans_and_counts_the_others(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader = Counting(StoreReader(store))
-    whole, cut = Reads(reader), Reads(reader, max_lane=2)
+    whole, cut = Reads(reader), Reads(reader, settings=ReadSettings(max_lane=2))
     summary = whole.newest(MADE)
     everything, longest = (reads.spans(summary, 7, (4, 6)) for reads in (whole, cut))
     assert num_left_out(whole, summary, 7, (4, 6)) == 0
@@ -207,7 +214,7 @@ def test_of_a_full_lane_the_longest_spans_are_asked_for_and_the_rest_is_counted(
     assert num_left_out(cut, summary, 7, (4, 6)) == len(everything) - len(longest) > 0
 
 
-def test_what_pages_and_detectors_ask_both_is_asked_once(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_queries_shared_by_pages_and_detectors_are_sent_once(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader = Counting(StoreReader(store))
     reads = Reads(reader, wall_s=lambda: 2e9)
     report = reads.reports.of(reads.facts(MADE).summary)
@@ -216,7 +223,7 @@ def test_what_pages_and_detectors_ask_both_is_asked_once(store: EmbeddedStore, r
     assert (reader.asked["Steps"], reader.asked["Ranks"], reader.asked["Heartbeats"]) == (1, 1, 1)
 
 
-def test_of_a_run_that_goes_on_only_new_steps_are_asked_for(store: EmbeddedStore) -> None:
+def test_only_new_steps_of_a_live_run_are_read(store: EmbeddedStore) -> None:
     now_s, asked = [2e9], []
 
     class Listening(Counting):
@@ -238,7 +245,7 @@ def test_of_a_run_that_goes_on_only_new_steps_are_asked_for(store: EmbeddedStore
     assert found.duration_ns.tolist() == truth.duration_ns.tolist()
 
 
-def test_a_step_that_a_rank_has_yet_to_end_is_asked_for_again(store: EmbeddedStore) -> None:
+def test_step_that_a_rank_has_not_ended_is_read_again(store: EmbeddedStore) -> None:
     now_s, run, state = [2e9], SyntheticRun(run_id="late"), ViewState(run="late")
     reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
     run.introduce(store)
@@ -251,7 +258,7 @@ def test_a_step_that_a_rank_has_yet_to_end_is_asked_for_again(store: EmbeddedSto
     assert after.duration_ns.tolist() == truth.duration_ns.tolist()
 
 
-def test_a_run_that_is_watched_step_by_step_takes_no_more_memory_than_one_that_is_over(store: EmbeddedStore) -> None:
+def test_memory_stays_bounded_while_a_live_run_is_viewed_step_by_step(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="live")
     run.introduce(store)
     run.advance(store, 30)
@@ -266,7 +273,7 @@ def test_a_run_that_is_watched_step_by_step_takes_no_more_memory_than_one_that_i
     assert held[-1] < 1.5 * held[0]
 
 
-def test_the_curves_of_a_long_run_are_thinned_by_the_store(store: EmbeddedStore) -> None:
+def test_store_thins_the_curves_of_a_long_run(store: EmbeddedStore) -> None:
     MadeRuns(names=("long",), topology=Topology(), num_steps=20_000).store(store)
     reads = Reads(StoreReader(store))
     run = reads.facts(ViewState(run="long")).summary

@@ -1,4 +1,4 @@
-"""What a run's row says, and which rows come first."""
+"""The row of a run, and the order of rows."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ ROW = RunRow(
 )
 
 
-def test_trouble_comes_first_and_old_trouble_last() -> None:
+def test_order_by_trouble_puts_problems_first_and_old_problems_last() -> None:
     bad = OpenFindings(count=1, severity=Severity.CRITICAL)
     rows = [
         replace(ROW, run_id="died long ago", state=RunState.DIED, heard_ns=NOW_NS - 90_000 * S),
@@ -57,7 +57,7 @@ def test_trouble_comes_first_and_old_trouble_last() -> None:
     ("order", "first"),
     [(RunOrder.MFU, "low"), (RunOrder.GOODPUT, "low"), (RunOrder.STEP_TIME, "low"), (RunOrder.NAME, "high")],
 )
-def test_an_order_puts_the_worst_first_and_what_is_not_known_last(order: RunOrder, first: str) -> None:
+def test_order_puts_the_worst_run_first_and_unknown_values_last(order: RunOrder, first: str) -> None:
     rows = [
         replace(ROW, run_id="unknown", mfu=None, goodput=None, step_time=None),
         replace(ROW, run_id="high", mfu=mean(0.5), goodput=0.95, step_time=mean(1e9)),

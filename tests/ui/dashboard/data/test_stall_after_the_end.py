@@ -1,4 +1,4 @@
-"""A job that hung and then ended: who held it up is named as before, by every page, the command and alerts.
+"""A job that hung and then ended: every page, the command and alerts name the same culprit as before.
 
 Real jobs: ``tests/scenarios/test_hang_after_the_end.py``.
 """
@@ -26,7 +26,7 @@ from ui.dashboard.wording import clock, stamp
 
 STALL_S = 180
 OLDER_RECORDER = "collective timeout, an older recorder"
-"""One that writes a span for the step as the ranks unwind."""
+"""It writes a span for the step while the ranks unwind."""
 ENDS = {
     "collective timeout": {"alive": 0, "ended": ENDED_FAILED},
     "kill -9": {"alive": 0, "ended": 0},
@@ -37,17 +37,17 @@ ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hung:
-    """What was said of a run while it hung."""
+    """The reports about a run while it hung."""
 
     named: dict[str, tuple[int, ...]]
     row: RunRow
     numbers: str
-    """On the overview."""
+    """The numbers on the overview."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What was said of the same run after its end."""
+    """The reports about the same run after its end."""
 
     named: dict[str, tuple[int, ...]]
     row: RunRow
@@ -55,14 +55,14 @@ class Ended:
     """From the start to the end of the last step that completed."""
     lasted_ns: int
     num_steps: int
-    """That pages and detectors know."""
+    """The number of steps that pages and detectors know."""
     numbers: str
-    """On the overview."""
+    """The numbers on the overview."""
 
 
 @pytest.fixture(scope="module")
 def hung() -> Hung:
-    """Its end changes nothing of this, so it is asked once for all ends."""
+    """The kind of end does not change this, so it is computed once for all ends."""
     with memory_store() as store:
         reader, run = StoreReader(store), stalled(store)
         stalled_s = run.now_ns / 1e9 + 40
@@ -90,7 +90,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
 
 
 def stalled(store: EmbeddedStore) -> SyntheticRun:
-    """Rank 5 never comes out of its data loader in step 40."""
+    """Rank 5 hangs in its data loader in step 40."""
     run = SyntheticRun(run_id="stuck", slow={})
     run.introduce(store)
     run.advance(store, STEP)
@@ -100,7 +100,7 @@ def stalled(store: EmbeddedStore) -> SyntheticRun:
 
 
 def end(store: EmbeddedStore, run: SyntheticRun, how: str) -> int:
-    """All ranks end at once, after the stall; the time at which they do. What an error unwinds is recorded."""
+    """End all ranks at once after the stall; return the time. Spans that an error unwinds are recorded."""
     end_ns = run.now_ns + STALL_S * S
     if how != "kill -9":
         stage = Stage.STEP if how == OLDER_RECORDER else Stage.FORWARD_RECV
@@ -119,7 +119,7 @@ def _numbers(reader: StoreReader, now_s: float) -> str:
     return said("numbers", Reads(reader, wall_s=lambda: now_s), view=View.OVERVIEW, run="stuck")
 
 
-def test_the_same_rank_is_named_before_and_after_the_end(hung: Hung, ended: Ended) -> None:
+def test_same_culprit_is_named_before_and_after_the_end_of_the_run(hung: Hung, ended: Ended) -> None:
     assert hung.named == dict.fromkeys(hung.named, (STUCK,))
     assert ended.named == hung.named
 
@@ -134,12 +134,12 @@ def test_goodput_and_step_time_do_not_count_the_interrupted_step(hung: Hung, end
     assert ended.num_steps == STEP
 
 
-def test_the_overview_tells_how_long_the_stall_lasted_until_the_end(hung: Hung, ended: Ended) -> None:
+def test_overview_shows_how_long_the_stall_lasted_until_the_end(hung: Hung, ended: Ended) -> None:
     assert "Stalled 34 s" in hung.numbers
     assert "Stalled 2 min until the job ended" in ended.numbers
 
 
-def test_a_new_attempt_that_goes_on_shows_its_own_state_and_the_old_one_keeps_its_verdict(
+def test_new_attempt_shows_its_own_state_and_the_stalled_attempt_keeps_its_verdict(
     embedded: EmbeddedStore,
 ) -> None:
     store = embedded
@@ -163,7 +163,7 @@ def test_a_new_attempt_that_goes_on_shows_its_own_state_and_the_old_one_keeps_it
     assert row.goodput == pytest.approx(1 - lost_ns / (row.heard_ns - run.started_ns), abs=0.02)
 
 
-def test_pages_speak_of_the_stall_of_an_ended_run_in_the_past(embedded: EmbeddedStore) -> None:
+def test_pages_describe_the_stall_of_an_ended_run_in_the_past_tense(embedded: EmbeddedStore) -> None:
     reader, run = StoreReader(embedded), stalled(embedded)
     lives = Reads(reader, wall_s=lambda: run.now_ns / 1e9 + 40)
     verdict, rank = said("hang-verdict", lives, run="stuck"), said("rank", lives, run="stuck")

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from telemetry.stages import Stage
-from ui.dashboard.figures.style import STAGE_COLOURS
+from ui.dashboard.figures.blame import SCALE
+from ui.dashboard.figures.style import RATIO_SCALE, STAGE_COLOURS, ink_from_faint
 from ui.dashboard.figures.time_classes import CLASS_COLOURS
 from ui.dashboard.pages.timeline.ideal_strip import LANES
 
@@ -24,31 +25,57 @@ SEEN_BY: dict[str, list[list[float]]] = {
 """Linear RGB as seen, by kind of cone that is missing (Machado, Oliveira, Fernandes 2009, severity 1)."""
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 WHITE = np.array([0.9505, 1.0, 1.089])
-SHARED = ({Stage.FORWARD_SEND, Stage.FORWARD_RECV}, {Stage.BACKWARD_SEND, Stage.BACKWARD_RECV})
+
+
+LEAST_CONTRAST = 4.2
+"""WCAG 2.2 asks for 4.5. Between black and white text on orange to red, no colour of text has more than 4.3."""
+
+
+def coded_in(colour: str) -> Floats:
+    """``#rrggbb`` as red, green and blue, 0 to 1."""
+    return np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+
+
+def linear_in(coded: Floats) -> Floats:
+    return np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
 
 
 def lab(colour: str, kind: str) -> Floats:
     """A colour ``#rrggbb`` in CIE Lab, as it is seen."""
-    coded = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
-    linear = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(np.array(SEEN_BY[kind]) @ linear, 0, 1)
+    seen = np.clip(np.array(SEEN_BY[kind]) @ linear_in(coded_in(colour)), 0, 1)
     x, y, z = np.cbrt(np.maximum(TO_XYZ @ seen / WHITE, 0.008856))
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 @pytest.mark.parametrize("kind", list(SEEN_BY))
 @pytest.mark.parametrize("lane", LANES, ids=lambda lane: str(lane.name))
-def test_stages_of_one_lane_are_told_apart(lane: tuple[str, tuple[int, ...], float], kind: str) -> None:
+def test_colours_of_stages_in_one_lane_are_distinguishable(lane: tuple[str, tuple[int, ...], float], kind: str) -> None:
     stages = [stage for stage in Stage if stage is not Stage.STEP and stage.stream in lane[1]]
     for one, other in itertools.combinations(stages, 2):
-        if {one, other} not in SHARED:
-            distance = np.linalg.norm(lab(STAGE_COLOURS[one], kind) - lab(STAGE_COLOURS[other], kind))
-            assert distance >= LEAST_DISTANCE, (one.label, other.label)
+        distance = np.linalg.norm(lab(STAGE_COLOURS[one], kind) - lab(STAGE_COLOURS[other], kind))
+        assert distance >= LEAST_DISTANCE, (one.label, other.label)
 
 
 @pytest.mark.parametrize("kind", list(SEEN_BY))
-def test_classes_of_wall_time_differ_from_each_other_and_from_the_page(kind: str) -> None:
+def test_colours_of_wall_time_classes_differ_from_each_other_and_from_the_page(kind: str) -> None:
     colours = {**CLASS_COLOURS, "light page": "#ffffff", "dark page": "#242424"}
     for one, other in itertools.combinations(colours, 2):
         distance = np.linalg.norm(lab(colours[one], kind) - lab(colours[other], kind))
         assert distance >= LEAST_DISTANCE, (one, other)
+
+
+def contrast(one: Floats, other: Floats) -> float:
+    """The contrast ratio of WCAG 2.2 between two colours."""
+    dark, light = sorted(float(TO_XYZ[1] @ linear_in(coded)) for coded in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(("scale", "middle"), [(RATIO_SCALE, 0.5), (SCALE, 0.0)], ids=["ratio", "blame"])
+def test_numbers_on_orange_and_red_cells_have_enough_contrast(scale: list[list], middle: float) -> None:
+    opaque = [(place, coded_in(colour)) for place, colour in scale if place > middle and colour.startswith("#")]
+    places, colours = np.array([place for place, _ in opaque]), np.array([colour for _, colour in opaque])
+    assert places[-1] == 1
+    for place in np.linspace(places[0], 1, 40):
+        cell = np.array([np.interp(place, places, channel) for channel in colours.T])
+        ink = ink_from_faint((place - middle) / (1 - middle), faint_to=0.2)
+        assert contrast(cell, coded_in(ink)) >= LEAST_CONTRAST, place

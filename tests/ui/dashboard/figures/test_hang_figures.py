@@ -1,4 +1,4 @@
-"""The grid, the chain and the signs as values."""
+"""The contents of the grid, the waiting chain and the signs, without a browser."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from tests.ui.made_hang import STUCK, made_verdict
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
 from ui.dashboard.figures.grid_layout import lay_out
-from ui.dashboard.figures.hang import SIGNS, Standing, delayed_by, hops, path, standing_of
+from ui.dashboard.figures.hang import SIGNS, Standing, chain_starts, delayed_by, hops, path, standing_of
 
 LARGE = Topology(dp=192, pp=8, tp=8)
 SHAPES = [
@@ -26,7 +26,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("topology", SHAPES, ids=str)
-def test_every_rank_has_a_cell_of_its_own(topology: Topology) -> None:
+def test_every_rank_has_its_own_cell(topology: Topology) -> None:
     layout = lay_out(topology)
     places = {layout.at(topology.place(rank)) for rank in range(topology.world_size)}
     assert len(places) == topology.world_size
@@ -34,11 +34,11 @@ def test_every_rank_has_a_cell_of_its_own(topology: Topology) -> None:
 
 
 @pytest.mark.parametrize("topology", SHAPES, ids=str)
-def test_cells_can_be_seen_and_clicked_whatever_the_shape(topology: Topology) -> None:
+def test_grid_cells_are_large_enough_to_click_for_every_topology(topology: Topology) -> None:
     assert lay_out(topology).cell_px > 5
 
 
-def test_twelve_thousand_ranks_are_one_picture_and_the_one_behind_stands_out() -> None:
+def test_grid_of_12288_ranks_marks_the_rank_that_is_behind() -> None:
     figure = rank_grid(
         LARGE,
         by_standing([Standing.BEHIND if rank == 7001 else Standing.WAITING for rank in range(LARGE.world_size)]),
@@ -55,7 +55,7 @@ def test_twelve_thousand_ranks_are_one_picture_and_the_one_behind_stands_out() -
     assert len(figure.layout.annotations) < 100
 
 
-def test_a_cell_says_its_rank_its_host_and_its_place_as_plain_text() -> None:
+def test_cell_text_contains_host_coordinates_and_standing_without_markup() -> None:
     figure = rank_grid(
         Topology(dp=2),
         by_standing([Standing.BEHIND, Standing.MISSING]),
@@ -70,7 +70,7 @@ def test_a_cell_says_its_rank_its_host_and_its_place_as_plain_text() -> None:
     ]
 
 
-def test_each_standing_has_a_word_a_symbol_and_a_colour_of_its_own() -> None:
+def test_each_standing_has_its_own_word_symbol_and_colour() -> None:
     assert (
         len({sign.symbol for sign in SIGNS.values()}) == len({sign.colour for sign in SIGNS.values()}) == len(Standing)
     )
@@ -81,7 +81,7 @@ def test_each_standing_has_a_word_a_symbol_and_a_colour_of_its_own() -> None:
         assert f"{sign.symbol} {standing}" in texts
 
 
-def test_the_chosen_rank_is_outlined_and_its_chain_drawn() -> None:
+def test_selected_rank_is_outlined_and_its_waiting_chain_is_drawn() -> None:
     figure = rank_grid(
         Topology(dp=2, pp=2, tp=2), by_standing([Standing.WAITING] * 8), [""] * 8, chosen=2, path=(2, 6, 4, 5), keep="k"
     )
@@ -90,19 +90,19 @@ def test_the_chosen_rank_is_outlined_and_its_chain_drawn() -> None:
     assert sum(note.showarrow for note in figure.layout.annotations) == 3
 
 
-def test_a_hop_to_a_rank_that_the_grid_does_not_have_is_not_drawn() -> None:
+def test_hop_to_a_rank_outside_the_grid_is_not_drawn() -> None:
     figure = rank_grid(
         Topology(dp=2, pp=2, tp=2),
         by_standing([Standing.WAITING] * 8),
         [""] * 8,
         chosen=2,
-        path=(2, 6, 8, -1, 5, 4),
+        path=(2, 6, 8, -1, 5, 4, 0),
         keep="k",
     )
-    assert sum(note.showarrow for note in figure.layout.annotations) == 2
+    assert sum(note.showarrow for note in figure.layout.annotations) == 3
 
 
-def test_a_chain_leads_from_a_victim_to_the_root() -> None:
+def test_waiting_chain_leads_from_a_victim_to_the_root() -> None:
     chain = hops(made_verdict(), 2)
     assert path(chain) == (2, 6, 4, STUCK)
     assert [hop.operation for hop in chain] == ["reduce_scatter #9", "recv #12", "all_gather #41"]
@@ -110,7 +110,7 @@ def test_a_chain_leads_from_a_victim_to_the_root() -> None:
     assert chain[-1].why is Why.NEVER_ENTERED
 
 
-def test_a_root_waits_for_nobody_and_holds_everybody_up() -> None:
+def test_a_root_waits_for_no_rank_and_delays_all_others() -> None:
     verdict = made_verdict()
     assert path(hops(verdict, STUCK)) == ()
     held = delayed_by(verdict, STUCK)
@@ -118,16 +118,23 @@ def test_a_root_waits_for_nobody_and_holds_everybody_up() -> None:
     assert delayed_by(verdict, 2).total == 0
 
 
-def test_a_circle_of_waiting_ends_where_it_began() -> None:
+def test_chains_begin_at_the_ranks_that_no_rank_waits_for() -> None:
+    verdict = made_verdict()
+    assert chain_starts(verdict, STUCK) == (0, 1, 2, 3)  # 1 waits for the root itself, 6 is inside the chain of 2
+    assert chain_starts(verdict, 2) == ()
+
+
+def test_waiting_chain_of_a_cycle_ends_at_its_first_rank() -> None:
     waits = {
         rank: Wait(rank=rank, on=((rank + 1) % 3,), group=0, op="send", seq=1, why=Why.NO_PARTNER) for rank in range(3)
     }
     verdict = replace(made_verdict(), waits=waits, initiating=())
     assert path(hops(verdict, 0)) == (0, 1, 2, 0)
     assert delayed_by(verdict, 0).total == 2
+    assert chain_starts(verdict, 0) == (2,)
 
 
-def test_where_nothing_stands_still_ranks_run() -> None:
+def test_ranks_are_shown_as_running_when_there_is_no_stall() -> None:
     calm: HangVerdict = replace(made_verdict(), kind=None, states=dict.fromkeys(range(8), State.UNKNOWN))
     assert standing_of(calm, 0) is Standing.RUNNING
     assert standing_of(made_verdict(), STUCK) is Standing.BEHIND

@@ -1,35 +1,49 @@
-"""Figures of meshes of other axes and orders: each rank at its place, under the names of its axes."""
+"""Figures of meshes with other axes and orders: positions of ranks, and names of axes."""
+
+from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from diagnose.simulate.noise import SILENT
+from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.role_names import parse_roles
+from diagnose.simulate.run import simulate
+from diagnose.simulate.truth import parse_fault
+from telemetry.errors import UsageError
 from telemetry.group_names import peer_of_axes, peer_of_mask
 from telemetry.stages import Stage
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import HeatCells
 from telemetry.topology import Topology
 from tests.memory_store import memory_store
+from tests.ui.mesh_runs import put
 from tests.ui.simulated_run import store_simulated
 from ui.dashboard.data import Reads
-from ui.dashboard.data.stage_times import Compared, _group_of_rank, compared_in, pooled_times, stage_times
+from ui.dashboard.data.compared_ranks import Compared, compared_in, group_of_rank
+from ui.dashboard.data.settings import ReadSettings
+from ui.dashboard.data.stage_times import pooled_times, stage_times
 from ui.dashboard.defaults import chosen_stage, group_members, groups_of
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
 from ui.dashboard.figures.hang import Standing
 from ui.dashboard.pages.grid.body import rank_body
-from ui.dashboard.pages.heat_map.page import draw_says, has_values
+from ui.dashboard.pages.heat_map.picture import has_values
+from ui.dashboard.pages.heat_map.says import draw_says
 from ui.dashboard.pages.timeline.ideal_strip import LANES, lane_of
+from ui.dashboard.tools.parameters import HeatMapParameters
+from ui.dashboard.tools.pictures import heat_map
 from ui.dashboard.view_state import Clock, Group, Metric, StepRange, ViewState
-from ui.dashboard.wording import degrees
+from ui.dashboard.wording import degrees, worker_name
 
 TITAN = Topology.parse("pp=2,dp_shard=2,cp=2,tp=2")
 HOSTS = ("gpu-01",) * TITAN.world_size
 CELLS = by_standing([Standing.UNKNOWN] * TITAN.world_size)
 
 
-def test_the_grid_has_each_rank_in_the_row_and_block_of_its_place() -> None:
+def test_grid_has_each_rank_in_the_row_and_block_of_its_coordinates() -> None:
     figure = rank_grid(TITAN, CELLS, HOSTS, chosen=None, path=(), keep="")
     drawn = np.asarray(figure.data[0].customdata)[:, :, 0]
     assert drawn[:, [0, 1, 3, 4]].tolist() == [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]]
@@ -37,9 +51,8 @@ def test_the_grid_has_each_rank_in_the_row_and_block_of_its_place() -> None:
     assert "pp1 dp_shard0 cp0 tp1" in figure.data[0].text[0][4]
 
 
-def test_the_body_is_named_along_the_axes_of_the_mesh() -> None:
+def test_3d_grid_has_the_axis_names_of_the_mesh() -> None:
     figure = rank_body(TITAN, CELLS, HOSTS, chosen=3, path=(), keep="")
-    assert figure.layout.scene.yaxis.title.text == "dp_shard x cp"
     assert list(figure.layout.scene.yaxis.ticktext) == [
         "dp_shard0 cp0",
         "dp_shard0 cp1",
@@ -49,18 +62,29 @@ def test_the_body_is_named_along_the_axes_of_the_mesh() -> None:
     assert degrees(TITAN) == "pp 2 x dp_shard 2 x cp 2 x tp 2"
 
 
-def test_axes_that_a_mesh_lacks_are_not_named() -> None:
+def test_axes_that_a_mesh_lacks_have_no_labels() -> None:
     experts, hosts = Topology.parse("dp=2,ep=4"), ("gpu-01",) * 8
     cells = by_standing([Standing.UNKNOWN] * 8)
     slices = rank_grid(experts, cells, hosts, chosen=None, path=(), keep="").layout
     assert list(slices.xaxis.ticktext) == []
     assert not [text.text for text in slices.annotations if text.text.startswith("pp")]
     scene = rank_body(experts, cells, hosts, chosen=5, path=(), keep="").layout.scene
-    assert [axis.title.text or "" for axis in (scene.xaxis, scene.yaxis, scene.zaxis)] == ["", "dp x ep", ""]
-    assert [len(axis.ticktext) for axis in (scene.xaxis, scene.yaxis, scene.zaxis)] == [0, 8, 0]
+    axes = (scene.xaxis, scene.yaxis, scene.zaxis)
+    assert [axis.ticktext for axis in axes] == [("",), tuple(map(experts.replica, range(8))), ("",)]
+    assert [len(axis.tickvals) for axis in axes] == [1, 8, 1], "a number is drawn at a tick without a text"
+    assert not any(axis.title.text for axis in axes), "a title is drawn over the labels of its axis"
 
 
-def test_the_groups_of_a_timeline_are_those_of_the_mesh_with_several_ranks() -> None:
+def test_workers_are_named_in_the_order_of_the_mesh() -> None:
+    named = {
+        mesh: worker_name(Topology.parse(mesh), 1, 0) for mesh in ("pp=2,dp_shard=2,tp=2", "pp=1,dp=2", "dp=2,pp=2")
+    }
+    assert list(named.values()) == ["pp0 dp_shard1", "dp1", "dp1 pp0"]
+    assert worker_name(Topology.parse("pp=4,tp=2"), 0, 3) == "pp3"
+    assert worker_name(Topology(tp=8), 0, 0) == "dp0"
+
+
+def test_timeline_groups_are_the_groups_of_the_mesh_with_several_ranks() -> None:
     experts, context = Topology.parse("dp=2,ep=4"), Topology.parse("pp=1,dp=2,cp=2,tp=2")
     assert groups_of(experts) == [Group.DP, Group.EP, Group.ALL]
     assert groups_of(context) == [Group.DP, Group.CP, Group.TP, Group.ALL]
@@ -70,16 +94,16 @@ def test_the_groups_of_a_timeline_are_those_of_the_mesh_with_several_ranks() -> 
 
 
 @pytest.mark.parametrize("topology", [TITAN, Topology.parse("tp=2,dp=4,pp=2"), Topology(dp=4, pp=2, tp=2)], ids=str)
-def test_peers_are_ranks_of_one_stage_or_of_one_group(topology: Topology) -> None:
+def test_peers_are_the_ranks_of_one_dp_group_or_one_tp_group(topology: Topology) -> None:
     for among, along in ((Compared(peers="dp_group"), "dp"), (Compared(peers="tp_group"), "tp")):
-        number = _group_of_rank(among, topology)
+        number = group_of_rank(among, topology)
         groups = {tuple(np.flatnonzero(number == one).tolist()) for one in np.unique(number)}
         assert groups == {tuple(sorted(group)) for group in topology.groups(along=along)}
 
 
 @pytest.mark.parametrize("peers", ["pipeline_rank", "dp_group", "tp_group"])
-def test_the_store_compares_the_same_peers_when_it_pools_a_mesh(peers: str) -> None:
-    """Eight ranks are stored; read as a mesh that runs tp slowest, the ratio is that to the peers of that mesh."""
+def test_store_compares_the_same_peers_when_it_pools_a_mesh(peers: str) -> None:
+    """Eight ranks are read as a mesh whose slowest axis is tp. The ratio compares with the peers of that mesh."""
     topology = Topology.parse("tp=2,pp=2,dp=2")
     with memory_store() as store:
         store_simulated(store, "pooled", "slow:rank=5,factor=1.4", num_steps=5)
@@ -101,18 +125,22 @@ def test_the_store_compares_the_same_peers_when_it_pools_a_mesh(peers: str) -> N
             )
         )
     mean, ratio = rows["mean_ns"].to_numpy(), rows["ratio"].to_numpy()
-    number = _group_of_rank(Compared(peers=peers), topology)  # type: ignore[arg-type]
+    number = group_of_rank(Compared(peers=peers), topology)  # type: ignore[arg-type]
     expected = [mean[r] / np.median([mean[o] for o in range(8) if o != r and number[o] == number[r]]) for r in range(8)]
     assert ratio == pytest.approx(expected)
 
 
-def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() -> None:
+def test_wait_caused_is_compared_within_the_recorded_groups() -> None:
     """Gradients are reduced along dp_shard only: the ranks of another replica do not wait for this one."""
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     stage, steps = Stage.GRADS_REDUCE_SCATTER, StepRange(0, 4)
+    slow = parse_fault("slow:rank=1,factor=1.4")
+    made = simulate(SimulatedRun(name="sharded", topology=topology, num_steps=5, noise=SILENT, faults=(slow,)))
+    reductions = made.operations[stage]
+    along_shards = replace(reductions, peer=np.full_like(reductions.peer, peer_of_mask(topology.mask("dp_shard"))))
     with memory_store() as store:
-        store_simulated(store, "sharded", "slow:rank=1,factor=1.4", num_steps=5, topology=topology, fsdp=True)
-        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
+        put(store, replace(made, operations={**made.operations, stage: along_shards}))
+        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), settings=ReadSettings(max_cells=1))
         facts = small.facts(ViewState(run="sharded"))
         times = stage_times(small, facts, stage, Clock.WALL, steps, Metric.WAIT)
         whole, pooled = (pooled_times(reads, facts, times, Metric.WAIT, steps) for reads in (small, large))
@@ -120,27 +148,29 @@ def test_who_is_waited_for_is_compared_within_the_groups_that_were_recorded() ->
     assert pooled.ratio == pytest.approx(whole.ratio)
 
 
-def test_who_is_waited_for_in_an_exchange_of_experts_is_compared_within_the_group_along_ep() -> None:
+def test_wait_caused_in_an_expert_exchange_is_compared_within_the_group_along_ep() -> None:
     state = ViewState(run="experts", stage=Stage.EP_ALL_TO_ALL, metric=Metric.WAIT)
     with memory_store() as store:
         topology = Topology.parse("dp=2,ep=4")
         store_simulated(store, "experts", "slow:rank=5,factor=1.4", num_steps=5, topology=topology, experts=True)
-        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
+        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), settings=ReadSettings(max_cells=1))
         facts, steps = small.facts(state), StepRange(0, 4)
         assert chosen_stage(state, facts) is Stage.EP_ALL_TO_ALL
         times = stage_times(small, facts, state.stage, Clock.WALL, steps, Metric.WAIT)
         whole, pooled = (pooled_times(reads, facts, times, Metric.WAIT, steps) for reads in (small, large))
-        said = str(draw_says(state, small))
+        said, of_compute = (str(draw_says(each, small)) for each in (state, ViewState(run="experts")))
     assert times.ratio[:, 5] == pytest.approx(times.ns[:, 5] / np.median(times.ns[:, [4, 6, 7]], axis=1))
     assert pooled.ratio == pytest.approx(whole.ratio)
     assert "for rank 5 (host gpu-002, dp1 ep1)" in said
+    assert "earlier pipeline stage" not in said
+    assert "It includes the time that follows from the number of tokens" in of_compute
 
 
 def test_ranks_are_compared_within_their_role_and_named_with_it() -> None:
     roles = parse_roles("rollout=2,reward=3,actor=3")
     with memory_store() as store:
         store_simulated(store, "roles", "slow:rank=7,factor=1.4", num_steps=5, topology=Topology(dp=8), roles=roles)
-        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)
+        small, large = Reads(StoreReader(store)), Reads(StoreReader(store), settings=ReadSettings(max_cells=1))
         facts = small.facts(ViewState(run="roles"))
         times = stage_times(small, facts, Stage.FORWARD_COMPUTE, Clock.WALL, StepRange(0, 4))
         whole, pooled = (pooled_times(reads, facts, times, Metric.RATIO, StepRange(0, 4)) for reads in (small, large))
@@ -148,33 +178,44 @@ def test_ranks_are_compared_within_their_role_and_named_with_it() -> None:
     assert ratio[[2, 3, 4, 7]] == pytest.approx([1, 1, 1, 1.4], rel=0.05)
     assert pooled.ratio[:, 2:] == pytest.approx(whole.ratio[:, 2:])
     assert facts.describe(7) == "rank 7 (host gpu-003, role actor, dp7 pp0 tp0)"
+    assert facts.hosts_and_roles[7] == "gpu-003, role actor"
 
 
 @pytest.mark.parametrize("fsdp", [False, True])
-def test_nobody_is_waited_for_in_gathers_that_are_prefetched_inside_computes(fsdp: bool) -> None:
-    """A rank that is ahead works on during them: how long they last says nothing about waiting."""
+@pytest.mark.parametrize(
+    ("stage", "compute"),
+    [(Stage.PARAMS_ALL_GATHER, "forward-compute"), (Stage.GRADS_REDUCE_SCATTER, "backward-compute")],
+)
+def test_collectives_that_run_during_compute_have_no_wait_caused(stage: Stage, compute: str, fsdp: bool) -> None:
+    """A rank continues its work during such a collective. So its duration does not measure waiting."""
     with memory_store() as store:
         topology = Topology(dp=4)
         store_simulated(store, "sharded", "slow:rank=1,factor=1.4", num_steps=5, topology=topology, fsdp=fsdp)
-        state = ViewState(run="sharded", stage=Stage.PARAMS_ALL_GATHER, metric=Metric.WAIT)
-        for reads in (Reads(StoreReader(store)), Reads(StoreReader(store), max_cells=1)):
+        state = ViewState(run="sharded", stage=stage, metric=Metric.WAIT)
+        for reads in (Reads(StoreReader(store)), Reads(StoreReader(store), settings=ReadSettings(max_cells=1))):
             times = stage_times(reads, reads.facts(state), state.stage, Clock.WALL, StepRange(0, 4), Metric.WAIT)
             assert np.isfinite(times.ns).all()
             assert has_values(times, Metric.WAIT) is not fsdp
-            said = str(draw_says(state, reads))
-            assert ("Gathers that run during compute are not counted" in said) is fsdp
+            said, of_step = (str(draw_says(replace(state, metric=each), reads)) for each in (Metric.WAIT, Metric.SHARE))
+            reason = f"{stage.label} runs during compute, so its duration is not waiting time"
+            assert [reason in said, reason in of_step, f"Compute time of {compute}" in said] == [fsdp] * 3
+            assert ("for rank 1 (" in of_step) is (stage is Stage.GRADS_REDUCE_SCATTER and not fsdp)
+            asked = HeatMapParameters(run="sharded", stage=stage.label, metric=Metric.WAIT)
+            refusal = pytest.raises(UsageError, match="has no waiting time") if fsdp else nullcontext()
+            with refusal:
+                heat_map(asked, reads, StoreReader(store))
 
 
-def test_nobody_is_waited_for_where_the_groups_of_a_stage_lie_along_different_axes() -> None:
+def test_stage_with_groups_along_different_axes_has_no_peers_to_compare() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     peers = [peer_of_mask(topology.mask(name)) for name in ("dp_replicate", "dp_shard")]
     usual = Compared(peers="dp_group")
     among = compared_in(pa.table({"peer": peers}), usual, topology)
-    assert np.unique(_group_of_rank(among, topology)).tolist() == [0, 1, 2, 3]
+    assert np.unique(group_of_rank(among, topology)).tolist() == [0, 1, 2, 3]
     assert compared_in(pa.table({"peer": pa.array([], pa.int32())}), usual, topology) == usual
 
 
-def test_groups_from_before_the_mesh_was_known_are_compared_with_those_after() -> None:
+def test_groups_recorded_before_the_mesh_was_known_are_compared_with_later_ones() -> None:
     topology = Topology.parse("dp_replicate=2,dp_shard=2")
     shards = topology.mask("dp_shard")
     peers = pa.array([peer_of_axes(("dp_shard",), 2), peer_of_mask(shards)], pa.int32())
@@ -182,6 +223,6 @@ def test_groups_from_before_the_mesh_was_known_are_compared_with_those_after() -
     assert among == Compared(peers="axes_group", mask=shards)
 
 
-def test_context_and_expert_parallelism_have_lanes_of_their_own() -> None:
+def test_context_and_expert_parallelism_have_their_own_lanes() -> None:
     names = [LANES[at].name for at in lane_of(np.array([1, 6, 7, 2, 99]))]
     assert names == ["tp", "cp", "ep", "dp", "host"]

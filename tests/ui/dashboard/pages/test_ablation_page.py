@@ -42,7 +42,7 @@ def test_bars_of_a_row_add_up_to_its_step_time(reads: Reads) -> None:
     assert slow > fast > 0
 
 
-def test_another_run_says_how_an_ablation_is_made(reads: Reads) -> None:
+def test_page_of_a_run_without_an_ablation_explains_how_to_make_one(reads: Reads) -> None:
     assert "rankscope ablate" in said("ablation-table", reads, view=View.ABLATION, run="plain")
     plotted = draw_chart("ablation-steps", ViewState(view=View.ABLATION, run="plain"), reads, None)
     assert plotted is not None

@@ -1,4 +1,4 @@
-"""How the clocks of a run's hosts lie apart, what is not aligned, and why."""
+"""The clock page: offsets between the clocks of hosts, unaligned hosts, and the reasons."""
 
 import json
 from collections.abc import Iterator
@@ -43,14 +43,14 @@ def text_of(state: ViewState, reads: Reads, region: str) -> str:
     return json.dumps(drawn.make(), ensure_ascii=False)
 
 
-def test_what_is_not_aligned_is_said_with_the_reason(reads: Reads) -> None:
+def test_unaligned_hosts_are_reported_with_the_reason(reads: Reads) -> None:
     said = text_of(SHOWN, reads, "clock-says")
     assert "1 of 4 hosts not aligned" in said
     assert f"not aligned: {SILENT}: no collective, transfer or ping shared" in said
     assert f"disputed: {SICK}: pings lie 2 ms off" in said
 
 
-def test_the_table_has_the_newest_window_the_least_certain_first(reads: Reads) -> None:
+def test_clock_table_shows_the_newest_window_with_the_least_certain_host_first(reads: Reads) -> None:
     said = text_of(SHOWN, reads, "clocks")
     order = [said.index(f'"{host}"') for host in (SILENT, SICK, "gpu-02", "gpu-01")]
     assert order == sorted(order)
@@ -60,7 +60,7 @@ def test_the_table_has_the_newest_window_the_least_certain_first(reads: Reads) -
     assert "steps 20 to 29, against gpu-01" in said
 
 
-def test_the_offset_is_drawn_with_its_bound_and_refused_windows_shaded(reads: Reads) -> None:
+def test_offset_is_drawn_with_its_bound_and_unaligned_windows_are_shaded(reads: Reads) -> None:
     figure = draw_offset(replace(SHOWN, host="gpu-02"), reads)
     assert figure is not None
     (trace,) = figure.data
@@ -73,7 +73,7 @@ def test_the_offset_is_drawn_with_its_bound_and_refused_windows_shaded(reads: Re
     )
 
 
-def test_one_window_alone_is_drawn_over_its_steps(reads: Reads) -> None:
+def test_single_window_is_drawn_over_its_steps(reads: Reads) -> None:
     facts = reads.facts(SHOWN)
     figure = clock_offset(clock_history(reads, facts, "gpu-02")[:1], facts.steps, keep="k")
     assert figure is not None
@@ -81,11 +81,11 @@ def test_one_window_alone_is_drawn_over_its_steps(reads: Reads) -> None:
     assert first < figure.data[0].x[0] < last < figure.data[0].x[0] + 60_000
 
 
-def test_the_page_opens_on_the_least_certain_clock_that_can_be_drawn(reads: Reads) -> None:
+def test_clock_page_opens_on_the_least_certain_clock_that_can_be_drawn(reads: Reads) -> None:
     assert f"Offset of {SICK}" in text_of(SHOWN, reads, "clock-title")
 
 
-def test_of_a_host_that_nothing_bounds_there_is_no_chart(reads: Reads) -> None:
+def test_host_without_a_clock_bound_has_no_chart(reads: Reads) -> None:
     plotted = draw_chart("offset", replace(SHOWN, host=SILENT), reads, None)
     assert plotted is not None
     assert plotted.panel == "panel hidden"
@@ -94,14 +94,14 @@ def test_of_a_host_that_nothing_bounds_there_is_no_chart(reads: Reads) -> None:
     )
 
 
-def test_a_host_that_is_not_there_is_said_and_the_table_stays(reads: Reads) -> None:
+def test_unknown_host_is_reported_and_the_table_is_still_shown(reads: Reads) -> None:
     state = replace(SHOWN, host="nobody's")
     assert "No rank ran on a host nobody's" in text_of(state, reads, "clock-title")
     assert "gpu-02" in text_of(state, reads, "clocks")
     assert "could not be drawn" not in text_of(state, reads, "clock-controls")
 
 
-def test_one_host_has_nothing_to_align(store: EmbeddedStore) -> None:
+def test_run_on_one_host_needs_no_alignment(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="alone", topology=Topology(dp=2))
     run.introduce(store)
     run.advance(store, 3)
@@ -109,7 +109,7 @@ def test_one_host_has_nothing_to_align(store: EmbeddedStore) -> None:
     assert "no alignment is needed" in said
 
 
-def test_a_run_that_no_collector_watched_is_estimated_on_the_spot(store: EmbeddedStore) -> None:
+def test_page_estimates_the_clocks_of_a_run_without_stored_estimates(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="unwatched", slow={})
     run.introduce(store)
     run.advance(store, 30)

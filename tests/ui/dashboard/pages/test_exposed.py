@@ -1,4 +1,4 @@
-"""Exposed communication on the pages: the figure of ``rankscope diagnose``."""
+"""Exposed communication on the pages: the same figure as in ``rankscope diagnose``."""
 
 import json
 
@@ -10,7 +10,7 @@ from telemetry.stages import Stage
 from ui.dashboard.data import Reads
 from ui.dashboard.data.stage_times import stage_times
 from ui.dashboard.defaults import chosen_stage, chosen_steps
-from ui.dashboard.pages.heat_map.page import draw_says
+from ui.dashboard.pages.heat_map.says import draw_says
 from ui.dashboard.pages.overview.page import draw_numbers
 from ui.dashboard.view_state import Clock, Metric, View, ViewState
 

@@ -1,4 +1,4 @@
-"""From a finding to the view that shows it best, and what that view says."""
+"""Links from a finding to views, the best view first, and the summaries on these views."""
 
 from dataclasses import replace
 
@@ -13,13 +13,11 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
-from ui.dashboard.data.stage_times import PROCESSOR, WALL
 from ui.dashboard.pages.findings import FindingLink, findings_list, links_to_views
-from ui.dashboard.pages.heat_map.summary import heat_map_summary
 from ui.dashboard.pages.runs.listing import _finding_in_words
 from ui.dashboard.pages.whatif.analysis import cause_text
-from ui.dashboard.records import RunFacts, StageTimes, StepTimes
-from ui.dashboard.view_state import Group, Metric, ViewState
+from ui.dashboard.records import RunFacts, StepTimes
+from ui.dashboard.view_state import Clock, Form, Group, Metric, SpanKey, StepRange, View, ViewState
 
 NUM_STEPS = 40
 
@@ -66,6 +64,14 @@ def analysed(by_pp: list[float]) -> WhatIf:
     )
 
 
+EXAMINED = StepWindow(first_step=0, last_step=NUM_STEPS - 1)
+
+
+def links(finding: Finding, facts: RunFacts, state: ViewState | None = None) -> list[FindingLink]:
+    """``state``: the state of the page. By default nothing is selected there."""
+    return links_to_views(finding, EXAMINED, facts, state or ViewState())
+
+
 def names(found: list[FindingLink]) -> list[str]:
     return [way.name for way in found]
 
@@ -74,18 +80,51 @@ def leads_to(found: list[FindingLink], name: str) -> ViewState:
     return parse_search(next(way.address for way in found if way.name == name)).state
 
 
-def test_a_slow_rank_shows_best_on_the_heat_map_beside_its_peers(facts: RunFacts) -> None:
-    found = links_to_views(made_finding(Kind.COMPUTE_STRAGGLER, 5), facts)
+def test_first_link_of_a_slow_rank_opens_the_heat_map_of_ratios(facts: RunFacts) -> None:
+    found = links(made_finding(Kind.COMPUTE_STRAGGLER, 5), facts)
     assert names(found) == ["heat map", "timeline", "cost"]
     assert leads_to(found, "heat map").metric is Metric.RATIO
 
 
-def test_a_long_value_of_evidence_takes_the_whole_width(facts: RunFacts) -> None:
+ELSEWHERE = ViewState(
+    run="run",
+    attempt=0,
+    metric=Metric.WAIT,
+    clock=Clock.WALL,
+    form=Form.BODY,
+    steps=StepRange(0, 3),
+    step=2,
+    group=Group.ALL,
+    rank=1,
+    span=SpanKey(1, 7),
+    pins=(1, 2),
+)
+
+
+def test_links_set_the_known_values_of_a_finding_and_keep_other_selections(facts: RunFacts) -> None:
+    began = StepWindow(first_step=25, last_step=39)
+    finding = replace(made_finding(Kind.COMPUTE_STRAGGLER, 5, stage=Stage.OPTIMIZER), window=began)
+    found = links(finding, facts, ELSEWHERE)
+    knows = replace(ELSEWHERE.at_rank(5).at_step(None), stage=Stage.OPTIMIZER, steps=StepRange(5, 104))
+    known = replace(knows, metric=Metric.RATIO, host="h", run=facts.summary.run_id, attempt=facts.summary.attempt)
+    assert leads_to(found, "heat map") == replace(known, view=View.HEAT_MAP, clock=Clock.OWN)
+    timeline = leads_to(found, "timeline")
+    assert timeline == replace(known, view=View.TIMELINE, group=Group.PP, step=timeline.step)
+    assert timeline.step in range(25, 40)
+    assert leads_to(found, "cost") == replace(known, view=View.WHATIF, steps=StepRange(25, 39))
+
+
+def test_finding_without_a_known_onset_links_to_the_newest_steps(facts: RunFacts) -> None:
+    found = links(made_finding(Kind.COMPUTE_STRAGGLER, 5), facts, ELSEWHERE)
+    assert leads_to(found, "heat map").steps is None
+
+
+def test_long_evidence_value_takes_the_whole_width(facts: RunFacts) -> None:
     finding = made_finding(Kind.NIC_FLAP, 5, steps=list(range(100)), ranks=[5])
     report = Report(
         run_id="run", attempt=0, window=finding.window, num_steps=40, num_ranks=8, findings=(finding,), losses=()
     )
-    shown = findings_list(report, facts, below=lambda _: None)
+    shown = findings_list(report, facts, ViewState(), below=lambda _: None)
     widths = {each.children[0].children: each.className for each in shown._traverse() if isinstance(each, html.Div)}
     assert widths == {"steps": "wide", "ranks": ""}
 
@@ -95,113 +134,46 @@ def test_the_list_of_runs_names_one_rank_or_several(ranks: tuple[int, ...], word
     assert _finding_in_words(made_finding(Kind.NIC_FLAP, *ranks)) == f"link lost: {words}, h"
 
 
-def test_a_heavy_stage_shows_between_stages_and_never_as_a_ratio_within_one(facts: RunFacts) -> None:
-    found = links_to_views(made_finding(Kind.STAGE_IMBALANCE), facts)
+def test_stage_imbalance_links_to_its_cost_first_and_to_the_heat_map_in_milliseconds(facts: RunFacts) -> None:
+    found = links(made_finding(Kind.STAGE_IMBALANCE), facts)
     assert names(found)[0] == "cost"
     assert leads_to(found, "heat map").metric is Metric.MILLISECONDS
 
 
-def test_unequal_microbatches_show_best_with_the_replicas_side_by_side(facts: RunFacts) -> None:
-    found = links_to_views(made_finding(Kind.DATA_IMBALANCE), facts)
+def test_first_link_of_a_data_imbalance_opens_the_timeline_of_the_replicas(facts: RunFacts) -> None:
+    found = links(made_finding(Kind.DATA_IMBALANCE), facts)
     assert names(found)[0] == "timeline"
     assert leads_to(found, "timeline").group is Group.DP
 
 
-def test_a_loss_that_went_wrong_leads_to_the_step_and_to_nobody_who_is_slow(facts: RunFacts) -> None:
-    found = links_to_views(
-        replace(made_finding(Kind.LOSS_ANOMALY), window=StepWindow(first_step=7, last_step=39)), facts
-    )
+def test_loss_anomaly_links_only_to_the_timeline_of_its_first_step(facts: RunFacts) -> None:
+    found = links(replace(made_finding(Kind.LOSS_ANOMALY), window=StepWindow(first_step=7, last_step=39)), facts)
     assert names(found) == ["timeline"]
     assert leads_to(found, "timeline").step == 7
 
 
-def test_a_card_that_flaps_shows_best_on_its_host_and_in_a_step_that_stood_still(facts: RunFacts) -> None:
-    found = links_to_views(made_finding(Kind.NIC_FLAP, 2, 3, stage=Stage.GRADS_ALL_REDUCE, steps=[12, 30, 99]), facts)
+def test_nic_flap_links_to_its_host_first_and_to_the_timeline_of_a_stalled_step(facts: RunFacts) -> None:
+    found = links(made_finding(Kind.NIC_FLAP, 2, 3, stage=Stage.GRADS_ALL_REDUCE, steps=[12, 30, 99]), facts)
     assert names(found)[0] == "host"
     shown = leads_to(found, "timeline")
     assert (shown.step, shown.group, shown.rank) == (30, Group.DP, 2)
-
-
-def test_milliseconds_name_the_pipeline_stage_that_takes_longest(facts: RunFacts) -> None:
-    ms = np.tile([40.0, 40.0, 60.0, 44.0], (NUM_STEPS, 2))
-    times = StageTimes(
-        stage=Stage.FORWARD_COMPUTE,
-        steps=np.arange(NUM_STEPS),
-        ns=ms * 1e6,
-        ratio=np.ones_like(ms),
-        step_ns=np.full(NUM_STEPS, 200e6),
-        basis="processor time",
-    )
-    said = heat_map_summary(times, facts, Metric.MILLISECONDS)
-    assert "pp2 takes 60.0 ms a step, the other pipeline stages 40.0 ms to 44.0 ms" in said
-    share = heat_map_summary(times, facts, Metric.SHARE)
-    assert "pp2 takes 30% of a step, the other pipeline stages 20% to 22%" in share
-    assert "pp2" not in heat_map_summary(times, facts, Metric.RATIO).partition("highest")[0]
-
-
-@pytest.mark.parametrize(
-    ("waited_ms", "said"),
-    [
-        ({5: 30.0, 6: 2.0}, "a step for rank 5 (host"),
-        ({5: 30.0, 6: 2.0}, "15% of the step; at most 1% for any other rank"),
-        ({4: 29.0, 5: 30.0}, "the other ranks wait 30.0 ms a step for ranks 4-5, 15% of the step; at most"),
-        ({5: 1.0}, "no rank keeps others waiting; the longest wait is 1.0 ms a step"),
-    ],
-)
-def test_those_who_come_last_to_a_collective_are_named(facts: RunFacts, waited_ms: dict[int, float], said: str) -> None:
-    longest = np.full((NUM_STEPS, 8), 100e6)
-    ns = longest - np.array([waited_ms.get(rank, 0.0) * 1e6 for rank in range(8)])
-    times = StageTimes(
-        stage=Stage.GRADS_REDUCE_SCATTER,
-        steps=np.arange(NUM_STEPS),
-        ns=ns,
-        ratio=ns / longest,
-        step_ns=np.full(NUM_STEPS, 200e6),
-        basis=WALL,
-    )
-    assert said in heat_map_summary(times, facts, Metric.WAIT)
-
-
-@pytest.mark.parametrize(
-    ("basis", "said"),
-    [
-        (WALL, "the slowest is the {} group of ranks 4-7, 1.24x its peers; the other ranks: 1.00x to 1.00x"),
-        (PROCESSOR, "the slowest is rank 6 (host"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("mesh", "named"),
-    [("dp=2,tp=4", "tensor"), ("dp=2,ep=4", "expert"), ("dp=2,cp=2,tp=2", "context and tensor")],
-)
-def test_time_on_the_wall_accuses_no_single_rank_of_a_group_inside_computes(
-    facts: RunFacts, basis: str, said: str, mesh: str, named: str
-) -> None:
-    ratio = np.array([[1.0, 1.0, 1.0, 1.0, 1.23, 1.23, 1.24, 1.23]])
-    times = StageTimes(
-        stage=Stage.FORWARD_COMPUTE,
-        steps=np.zeros(1),
-        ns=ratio * 1e6,
-        ratio=ratio,
-        step_ns=np.full(1, 1e7),
-        basis=basis,
-    )
-    grid = replace(facts, topology=Topology.parse(mesh))
-    assert said.format(named) in heat_map_summary(times, grid, Metric.RATIO)
 
 
 @pytest.mark.parametrize(
     ("by_pp", "said"),
     [
         ([1.0, 1.0, 1.3, 1.02], "Pipeline stage pp2 causes most of it"),
-        ([1.25, 1.28, 1.3, 1.27], "All of them share it"),
-        ([1.0, 1.0, 1.1, 1.0], "All of them share it"),
+        ([1.25, 1.28, 1.3, 1.27], "All share it"),
+        ([1.0, 1.0, 1.1, 1.0], "All share it"),
     ],
 )
-def test_a_stage_is_blamed_only_where_it_alone_makes_most_of_the_slowdown(by_pp: list[float], said: str) -> None:
+def test_cause_text_names_a_pipeline_stage_only_if_it_causes_most_of_the_slowdown(
+    by_pp: list[float], said: str
+) -> None:
     assert said in cause_text(analysed(by_pp))
 
 
-def test_fewer_layers_are_no_remedy_for_a_slow_link() -> None:
+def test_cause_text_does_not_suggest_moving_layers_for_a_slow_link() -> None:
     figures = replace(analysed([1.0, 1.3, 1.0, 1.0]), by_stage={"backward-compute": 1.05, "grads-reduce-scatter": 1.2})
     said = cause_text(figures)
     assert "pp1 causes most of it, on all its replicas, mostly in grads-reduce-scatter" in said

@@ -1,4 +1,4 @@
-"""One host's samples beside the steps of its ranks, and which host is shown first."""
+"""The fleet page: samples of a host beside the steps of its ranks, and the host that is shown first."""
 
 import json
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ SHOWN = ViewState(view=View.FLEET, run=RUN, host=SICK, family=Family.NETWORK)
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[tuple[EmbeddedStore, SyntheticRun]]:
-    """Forty steps of four hosts, of which one has a card that flaps and a GPU that is held down."""
+def stored() -> Iterator[tuple[EmbeddedStore, SyntheticRun]]:
+    """Forty steps of four hosts. One host has a NIC that flaps and a throttled GPU."""
     with memory_store() as store:
         run = SyntheticRun(run_id=RUN)
         run.introduce(store)
@@ -41,8 +41,8 @@ def told() -> Iterator[tuple[EmbeddedStore, SyntheticRun]]:
 
 
 @pytest.fixture
-def reads(told: tuple[EmbeddedStore, SyntheticRun]) -> Reads:
-    return Reads(StoreReader(told[0]))
+def reads(stored: tuple[EmbeddedStore, SyntheticRun]) -> Reads:
+    return Reads(StoreReader(stored[0]))
 
 
 def text_of(state: ViewState, reads: Reads, region: str) -> str:
@@ -57,7 +57,7 @@ def figure_of(state: ViewState, reads: Reads) -> go.Figure:
     return figure
 
 
-def test_trouble_of_each_host_is_counted_over_the_steps(reads: Reads) -> None:
+def test_faults_of_each_host_are_counted_over_the_steps(reads: Reads) -> None:
     facts = reads.facts(SHOWN)
     found = troubles(reads, facts, StepRange(0, 39))
     assert set(found) == {"gpu-01", "gpu-02", SICK}
@@ -67,13 +67,13 @@ def test_trouble_of_each_host_is_counted_over_the_steps(reads: Reads) -> None:
     assert (sick.cpu_pressure, well.cpu_pressure) == (pytest.approx(0.25), pytest.approx(0.01))
 
 
-def test_the_panel_of_a_host_counts_as_troubles_what_the_table_does(reads: Reads) -> None:
-    told = troubles(reads, reads.facts(SHOWN), StepRange(0, 39))[SICK].events
+def test_host_panel_counts_the_same_fault_events_as_the_table(reads: Reads) -> None:
+    num_events = troubles(reads, reads.facts(SHOWN), StepRange(0, 39))[SICK].events
     said = text_of(SHOWN, reads, "fleet-title")
-    assert f"{told} fault events shown, 2 other events" in said
+    assert f"{num_events} fault events shown, 2 other events" in said
 
 
-def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashes(reads: Reads) -> None:
+def test_device_has_one_colour_in_all_panels_and_its_throttle_reasons_differ_by_dashes(reads: Reads) -> None:
     curves = figure_of(replace(SHOWN, family=Family.GPU), reads).data
     colours = {curve.name.split()[0]: set() for curve in curves if curve.name.startswith("gpu")}
     for curve in curves:
@@ -81,12 +81,12 @@ def test_a_device_keeps_its_colour_in_all_panels_and_its_reasons_differ_by_dashe
             colours[curve.name.split()[0]].add(curve.line.color)
     assert [len(one) for one in colours.values()] == [1, 1]
     assert colours["gpu0"] != colours["gpu1"]
-    held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 thermal")]
+    held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 heat")]
     assert len(held) == len(set(held)) == 2
     assert len(DASHES) >= max(len(set(panel.metrics.values())) for panels in PANELS.values() for panel in panels)
 
 
-def test_the_table_lists_whom_the_findings_name_and_then_the_most_trouble(reads: Reads) -> None:
+def test_host_table_lists_suspect_hosts_first_and_then_hosts_with_most_faults(reads: Reads) -> None:
     said = text_of(SHOWN, reads, "hosts")
     hosts = [host for host in (SICK, "gpu-02", SILENT) if host in said]
     assert hosts == [SICK, "gpu-02", SILENT]
@@ -95,15 +95,17 @@ def test_the_table_lists_whom_the_findings_name_and_then_the_most_trouble(reads:
     assert f"host={SICK}" in said
 
 
-def test_steps_and_samples_share_the_axis_of_the_hosts_own_time(
-    reads: Reads, told: tuple[EmbeddedStore, SyntheticRun]
+def test_steps_and_samples_share_the_time_axis_of_the_host(
+    reads: Reads, stored: tuple[EmbeddedStore, SyntheticRun]
 ) -> None:
     figure = figure_of(SHOWN, reads)
     names = [trace.name for trace in figure.data]
     assert names == ["rank 4", "rank 5", "eth0", "eth0"]
     assert {axis.matches for axis in figure.select_xaxes()} == {None, "x3"}
+    assert all(axis.ticklabelstandoff > 0 for axis in figure.select_yaxes()), "0 is not beside a tick of the time axis"
+    assert figure.layout.yaxis.nticks >= 5
     lost = next(shape for shape in figure.layout.shapes if shape.type == "rect")
-    started_ns = told[1].started_ns
+    started_ns = stored[1].started_ns
     assert (lost.x0, lost.x1) == (local_ms(started_ns + LOST_NS), local_ms(started_ns + BACK_NS))
     down = [x for x, y in zip(figure.data[2].x, figure.data[2].y, strict=True) if y == 0]
     assert lost.x0 <= down[0] <= lost.x0 + 2_000
@@ -111,7 +113,7 @@ def test_steps_and_samples_share_the_axis_of_the_hosts_own_time(
     assert set(received.y.round().tolist()) == {125.0}, "megabytes a second"
 
 
-def test_what_happened_is_said_in_words_as_words(reads: Reads) -> None:
+def test_events_of_a_host_are_described_in_words_and_shown_as_plain_text(reads: Reads) -> None:
     words = [note.text for note in figure_of(SHOWN, reads).layout.annotations]
     assert "eth0 lost its link for 4.0 s" in words
     assert "gpu1 Xid 48" in words
@@ -121,33 +123,36 @@ def test_what_happened_is_said_in_words_as_words(reads: Reads) -> None:
     assert "gpu-seen" in listed
 
 
-def test_a_gpu_that_is_held_down_is_said_where_it_begins(
-    reads: Reads, told: tuple[EmbeddedStore, SyntheticRun]
+def test_throttled_gpu_is_labelled_at_the_start_of_the_throttling(
+    reads: Reads, stored: tuple[EmbeddedStore, SyntheticRun]
 ) -> None:
     figure = figure_of(replace(SHOWN, family=Family.GPU), reads)
-    (note,) = (note for note in figure.layout.annotations if note.text == "gpu1 throttled: thermal")
-    assert note.x == pytest.approx(local_ms(told[1].started_ns + 10 * S), abs=1_001)
-    assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 thermal", "gpu1 thermal (hardware)"]
+    (note,) = (note for note in figure.layout.annotations if note.text == "gpu1 throttled: heat")
+    assert note.x == pytest.approx(local_ms(stored[1].started_ns + 10 * S), abs=1_001)
+    assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 heat", "gpu1 heat (hardware)"]
+    pieces = {shape.yref for shape in figure.layout.shapes if shape.x0 == note.x}
+    assert pieces == {"y domain", "y2 domain", "y3 domain"}, "no line crosses a heading"
+    assert "1 throttled GPU" in text_of(replace(SHOWN, family=Family.GPU), reads, "fleet-title")
 
 
-def test_cores_are_left_out_of_the_hosts_samples(reads: Reads) -> None:
+def test_samples_of_a_host_leave_out_single_cores(reads: Reads) -> None:
     figure = figure_of(replace(SHOWN, family=Family.HOST), reads)
     assert [trace.name for trace in figure.data][2:] == ["used", "processor"]
 
 
-def test_a_host_that_tells_nothing_shows_its_steps_and_says_so(reads: Reads) -> None:
+def test_host_without_samples_shows_its_steps_and_a_note(reads: Reads) -> None:
     state = replace(SHOWN, host=SILENT)
     assert [trace.name for trace in figure_of(state, reads).data] == ["rank 6", "rank 7"]
     assert "has no network samples" in text_of(state, reads, "fleet-title")
     assert "None in these steps" in text_of(state, reads, "happened")
 
 
-def test_the_page_opens_on_the_host_of_the_worst_finding(reads: Reads) -> None:
+def test_fleet_page_opens_on_the_host_of_the_worst_finding(reads: Reads) -> None:
     assert selection(ViewState(view=View.FLEET, run=RUN), reads).host == SICK
 
 
-def test_a_view_that_names_its_host_does_not_wait_for_the_detectors(told: tuple[EmbeddedStore, SyntheticRun]) -> None:
-    reader = Counting(StoreReader(told[0]))
+def test_a_view_that_names_its_host_does_not_wait_for_the_detectors(stored: tuple[EmbeddedStore, SyntheticRun]) -> None:
+    reader = Counting(StoreReader(stored[0]))
     reads = Reads(reader)
     assert draw_chart("host", SHOWN, reads, None)
     assert "OperationColumns" not in reader.asked
@@ -157,7 +162,9 @@ def test_a_view_that_names_its_host_does_not_wait_for_the_detectors(told: tuple[
 
 
 @pytest.mark.parametrize(("host", "steps"), [("nobody's", None), (SICK, StepRange(400, 500))])
-def test_a_host_or_steps_that_are_not_there_are_said(reads: Reads, host: str, steps: StepRange | None) -> None:
+def test_unknown_host_or_steps_are_reported_and_the_chart_is_hidden(
+    reads: Reads, host: str, steps: StepRange | None
+) -> None:
     state = replace(SHOWN, host=host, steps=steps)
     assert "choose" in text_of(state, reads, "fleet-title").lower()
     plotted = draw_chart("host", state, reads, None)
@@ -166,7 +173,7 @@ def test_a_host_or_steps_that_are_not_there_are_said(reads: Reads, host: str, st
     assert "could not be drawn" not in text_of(state, reads, "fleet-controls")
 
 
-def test_a_series_is_pooled_by_the_store(told: tuple[EmbeddedStore, SyntheticRun]) -> None:
+def test_store_pools_long_series_of_a_host(stored: tuple[EmbeddedStore, SyntheticRun]) -> None:
     with memory_store() as store:
         run = SyntheticRun(run_id="long", topology=Topology(dp=2), slow={})
         run.introduce(store)
@@ -177,7 +184,7 @@ def test_a_series_is_pooled_by_the_store(told: tuple[EmbeddedStore, SyntheticRun
         assert {one.rank: len(one.step) for one in found.ranks} == {0: 350, 1: 350}
 
 
-def test_of_many_hosts_fifty_are_listed_and_the_others_counted() -> None:
+def test_host_table_of_many_hosts_lists_fifty_and_counts_the_others() -> None:
     with memory_store() as store:
         run = SyntheticRun(run_id="wide", topology=Topology(dp=120), slow={})
         run.introduce(store)

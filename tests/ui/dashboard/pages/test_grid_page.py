@@ -1,4 +1,4 @@
-"""The grid of ranks: what its colours, lines and arrows say, and what is told of the chosen rank."""
+"""The grid of ranks: its colours, lines and arrows, and the panel of the selected rank."""
 
 import json
 import re
@@ -41,7 +41,7 @@ GROUP_LINES = ["its replicas", "its pipeline: activations", "its tensor group"]
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[EmbeddedStore]:
-    """A run with a slow rank and a sick host, one that stands still, one of which no agent told, one to replay."""
+    """A run with a slow rank and a host with faults, a stalled run, and a run to replay."""
     with memory_store() as store:
         moves = SyntheticRun(run_id="moves")
         moves.introduce(store)
@@ -88,7 +88,7 @@ def large(colours: GridColours, form: Form) -> go.Figure:
     return draw(LARGE, colours, hosts, chosen=7001, path=(7001, 7002, 64), keep="k")
 
 
-def test_a_rank_that_a_finding_names_stands_out_and_is_chosen(reads: Reads) -> None:
+def test_suspect_of_a_finding_is_marked_and_selected(reads: Reads) -> None:
     figure = figure_of(SHOWN, reads)
     assert f"<b>{STUCK}</b><br>{SIGNS[Standing.SUSPECT].symbol} suspect" in notes_of(figure)
     assert notes_of(figure).count("ended") == 7
@@ -96,7 +96,7 @@ def test_a_rank_that_a_finding_names_stands_out_and_is_chosen(reads: Reads) -> N
     assert f"rank {STUCK} (host gpu-03, dp1 pp0 tp1)" in drawn("grid-says", SHOWN, reads)
 
 
-def test_of_a_hang_the_verdict_colours_the_ranks_and_arrows_lead_to_the_root(reads: Reads) -> None:
+def test_hang_verdict_colours_the_ranks_and_arrows_lead_to_the_culprit(reads: Reads) -> None:
     state = replace(STUCK_VIEW, rank=2)
     figure = figure_of(state, reads)
     assert notes_of(figure).count("waiting") == 7
@@ -108,7 +108,7 @@ def test_of_a_hang_the_verdict_colours_the_ranks_and_arrows_lead_to_the_root(rea
         assert json.dumps(words)[1:-1] in said
 
 
-def test_the_groups_of_the_chosen_rank_are_outlined_each_in_its_own_line(reads: Reads) -> None:
+def test_each_group_of_the_selected_rank_is_outlined_in_its_own_line_style(reads: Reads) -> None:
     figure = figure_of(replace(SHOWN, rank=5), reads)
     lines = [(shape.line.dash, shape.x0, shape.x1, shape.y0, shape.y1) for shape in figure.layout.shapes]
     assert lines == [
@@ -121,7 +121,7 @@ def test_the_groups_of_the_chosen_rank_are_outlined_each_in_its_own_line(reads: 
     assert sum(bool(note.showarrow) for note in figure.layout.annotations) == 1, "activations go to the next stage"
 
 
-def test_neighbours_are_links_that_stay_in_the_grid_as_it_is_drawn(reads: Reads) -> None:
+def test_links_to_neighbours_keep_the_form_and_the_colouring_of_the_grid(reads: Reads) -> None:
     state = replace(SHOWN, rank=5, form=Form.BODY, colour=Colour.METRIC)
     links = links_of(drawn("grid-rank", state, reads))
     to_ranks = {int(link.rpartition("rank=")[2].split("&")[0]) for link in links if "view=grid" in link}
@@ -129,7 +129,7 @@ def test_neighbours_are_links_that_stay_in_the_grid_as_it_is_drawn(reads: Reads)
     assert all("form=3d" in link and "colour=metric" in link for link in links if "view=grid" in link)
 
 
-def test_from_a_rank_links_lead_to_its_groups_its_host_and_its_heat_map(reads: Reads) -> None:
+def test_selected_rank_links_to_its_groups_its_host_and_its_heat_map(reads: Reads) -> None:
     links = links_of(drawn("grid-rank", replace(SHOWN, rank=5), reads))
     for group in ("pp", "tp", "dp", "all"):
         assert any("view=timeline" in link and f"group={group}&rank=5" in link for link in links), group
@@ -140,7 +140,7 @@ def test_from_a_rank_links_lead_to_its_groups_its_host_and_its_heat_map(reads: R
     assert any("view=hang" in link and "rank=5" in link for link in of_stuck)
 
 
-def test_a_rank_tells_what_happened_on_its_host_and_to_itself(reads: Reads) -> None:
+def test_selected_rank_lists_the_events_of_its_host_and_its_own(reads: Reads) -> None:
     said = drawn("grid-rank", replace(SHOWN, rank=5), reads)
     for words in ("eth0 link-down no carrier", "gpu1 gpu-xid 48 <b>double bit</b>", "restart after a <i>loss</i>"):
         assert words in said
@@ -149,12 +149,12 @@ def test_a_rank_tells_what_happened_on_its_host_and_to_itself(reads: Reads) -> N
 
 
 def place_of(words: str) -> str:
-    """``dp1 pp0 tp1`` of what is said of a cell."""
+    """The coordinates in the text of a cell, such as ``dp1 pp0 tp1``."""
     return words.partition("; ")[0].split(", ")[1]
 
 
 @pytest.mark.parametrize("form", list(Form))
-def test_colours_may_show_the_time_of_a_stage(reads: Reads, form: Form) -> None:
+def test_grid_colours_show_the_time_of_a_stage(reads: Reads, form: Form) -> None:
     state = replace(SHOWN, colour=Colour.METRIC, stage=Stage.BACKWARD_COMPUTE, form=form)
     cells = figure_of(state, reads).data[0]
     text = [words for row in cells.text for words in row] if form is Form.SLICES else cells.text
@@ -164,7 +164,7 @@ def test_colours_may_show_the_time_of_a_stage(reads: Reads, form: Form) -> None:
     assert "backward-compute: the slowest is rank 5" in drawn("grid-says", state, reads)
 
 
-def test_colours_may_show_who_is_to_blame(reads: Reads) -> None:
+def test_grid_colours_show_the_slowdown_that_each_rank_causes(reads: Reads) -> None:
     state = ViewState(view=View.GRID, run="replayed", colour=Colour.BLAME)
     reads.background = BackgroundAnswers(4, wait_s=LONG_S)
     assert "slowdown (S)" in drawn("grid-says", state, reads)
@@ -173,7 +173,7 @@ def test_colours_may_show_who_is_to_blame(reads: Reads) -> None:
     assert alone["dp1 pp0 tp0"] == alone["dp1 pp0 tp1"] == max(alone.values()) > 1.05
 
 
-def test_ranks_of_which_nothing_is_known_are_there_to_be_chosen() -> None:
+def test_ranks_without_recorded_values_are_drawn_and_selectable() -> None:
     ns = np.array([[1e6, np.nan, 2e6, np.nan]])
     times = StageTimes(
         stage=Stage.GC, steps=np.array([1]), ns=ns, ratio=ns / 1e6, step_ns=np.array([1e9]), basis="wall"
@@ -189,19 +189,28 @@ def test_ranks_of_which_nothing_is_known_are_there_to_be_chosen() -> None:
         assert "nothing recorded" in str(unknown.text)
 
 
-def test_the_body_has_a_mark_for_every_rank_and_a_line_for_every_group(reads: Reads) -> None:
+def test_3d_grid_has_a_mark_for_every_rank_and_a_line_for_every_group(reads: Reads) -> None:
     figure = figure_of(replace(STUCK_VIEW, rank=2, form=Form.BODY), reads)
     marks = figure.data[0]
     places = zip(marks.x.tolist(), marks.y.tolist(), marks.z.tolist(), strict=True)
     place = {rank: at for (rank, _), at in zip(marks.customdata, places, strict=True)}
     assert place[2] == (1, 0, 0)
     assert place[5] == (0, 1, 1)
-    lines = {trace.name: len(trace.x) for trace in figure.select_traces("scatter3d") if trace.name}
+    named = [trace for trace in figure.select_traces("scatter3d") if trace.name]
+    lines = {trace.name: len(trace.x) for trace in named}
     assert lines == dict.fromkeys(GROUP_LINES, 2) | {"waiting chain, to the root cause": 4}
+    assert len({trace.line.color for trace in named}) == 4, "dashes cannot be distinguished in 3D"
+
+
+def test_only_slices_show_the_outlines_of_groups_in_their_legend(reads: Reads) -> None:
+    samples = {
+        form: drawn("grid-title", replace(SHOWN, rank=5, form=form), reads).count("line-sample") for form in Form
+    }
+    assert samples == {Form.SLICES: 3, Form.BODY: 0}
 
 
 @pytest.mark.parametrize("form", list(Form))
-def test_twelve_thousand_ranks_are_light_enough_to_travel(form: Form) -> None:
+def test_grid_of_12288_ranks_stays_below_the_size_limit(form: Form) -> None:
     random = np.random.default_rng(0)
     ns = random.normal(40e6, 1e6, (3, LARGE.world_size))
     times = StageTimes(
@@ -213,7 +222,7 @@ def test_twelve_thousand_ranks_are_light_enough_to_travel(form: Form) -> None:
         assert len(json.dumps(figure, cls=PlotlyJSONEncoder)) < MOST_BYTES
 
 
-def test_a_body_too_large_to_be_seen_through_shows_the_slices_of_the_chosen_rank_and_whoever_stands_out() -> None:
+def test_large_3d_grid_shows_the_slices_of_the_selected_rank_and_the_rank_that_is_behind() -> None:
     how = [Standing.BEHIND if rank == 100 else Standing.WAITING for rank in range(LARGE.world_size)]
     far, near, standing_out = large(by_standing(how), Form.BODY).data[:3]
     here = LARGE.place(7001)
@@ -226,13 +235,13 @@ def test_a_body_too_large_to_be_seen_through_shows_the_slices_of_the_chosen_rank
 
 
 @pytest.mark.parametrize("topology", [Topology(), Topology(dp=3), Topology(pp=4), Topology(tp=8)], ids=str)
-def test_a_grid_of_fewer_than_three_dimensions_is_drawn_too(topology: Topology) -> None:
+def test_3d_grid_of_fewer_than_three_dimensions_is_drawn(topology: Topology) -> None:
     colours = by_standing([Standing.RUNNING] * topology.world_size)
     figure = rank_body(topology, colours, [""] * topology.world_size, chosen=0, path=(), keep="k")
     assert len(figure.data[0].x) == topology.world_size
 
 
-def test_a_click_chooses_a_rank_in_either_form() -> None:
+def test_click_selects_a_rank_in_both_forms_of_the_grid() -> None:
     for form in Form:
         state = replace(SHOWN, form=form)
         assert after_click(state, "grid", {"customdata": [7, 7]}) == replace(state, rank=7)
@@ -245,7 +254,9 @@ def test_a_click_chooses_a_rank_in_either_form() -> None:
         (replace(SHOWN, steps=StepRange(400, 500)), "Steps 400 to 500 are not stored"),
     ],
 )
-def test_a_rank_or_steps_that_are_not_there_are_said_once(reads: Reads, state: ViewState, words: str) -> None:
+def test_unknown_rank_or_steps_are_reported_once_and_the_grid_is_hidden(
+    reads: Reads, state: ViewState, words: str
+) -> None:
     assert words in drawn("grid-says", state, reads)
     assert "could not be drawn" not in drawn("grid-controls", state, reads)
     for quiet in ("grid-title", "grid-rank"):

@@ -1,4 +1,4 @@
-"""What the hang view says, without a browser."""
+"""The contents of the hang view, without a browser."""
 
 from dataclasses import replace
 
@@ -34,13 +34,13 @@ def judged(store: EmbeddedStore, run: SyntheticRun) -> Judged:
     return Judged(StoreReader(store))
 
 
-def test_the_verdict_leads_with_its_headline_and_what_to_do(judged: Judged) -> None:
+def test_hang_verdict_shows_its_headline_and_the_next_step(judged: Judged) -> None:
     words = said("hang-verdict", judged)
     for part in (HEADLINE, "hung-collective", "for 34 s", "confidence 93%", "Next: look at the data source", "was cut"):
         assert part in words
 
 
-def test_without_a_choice_the_rank_that_is_behind_is_shown(judged: Judged) -> None:
+def test_rank_that_is_behind_is_shown_when_no_rank_is_selected(judged: Judged) -> None:
     words = said("rank", judged)
     for part in (
         f"Rank {STUCK}",
@@ -58,7 +58,7 @@ def test_without_a_choice_the_rank_that_is_behind_is_shown(judged: Judged) -> No
     assert "tp [4-5] ▶ 1 behind 40 40 41" in words
 
 
-def test_a_victim_tells_whom_it_waits_for_and_how_data_flows(judged: Judged) -> None:
+def test_panel_of_a_victim_shows_the_awaited_rank_and_the_data_flow(judged: Judged) -> None:
     words = said("rank", judged, rank=6)
     assert "rank 4 in recv #12 of pp [4, 6]" in words
     assert "forward pp0 ⋯ 4 → pp1 6" in words
@@ -74,13 +74,13 @@ def test_the_chain_of_a_victim_names_every_hop(judged: Judged) -> None:
     assert at == sorted(at)
 
 
-def test_equal_stacks_are_one_with_their_ranks(judged: Judged) -> None:
+def test_equal_stacks_are_shown_once_with_their_ranks(judged: Judged) -> None:
     words = said("stacks", judged)
     assert "▶ 1 rank: 5" in words
     assert "7 ranks: 0-4, 6-7" in words
 
 
-def test_the_overview_leads_with_the_stall_and_lists_it(judged: Judged) -> None:
+def test_overview_shows_the_stall_first_and_lists_it_once(judged: Judged) -> None:
     assert HEADLINE in said("verdict", judged, view=View.OVERVIEW)
     assert "Show hang view" in said("verdict", judged, view=View.OVERVIEW)
     findings = said("findings", judged, view=View.OVERVIEW)
@@ -89,19 +89,21 @@ def test_the_overview_leads_with_the_stall_and_lists_it(judged: Judged) -> None:
     assert "compute-straggler" in findings
 
 
-def test_the_overview_counts_how_long_it_stands_and_no_time_lost_to_anything_else(judged: Judged) -> None:
+def test_overview_of_a_stall_shows_its_duration_and_no_lost_time(judged: Judged) -> None:
     numbers = said("numbers", judged, view=View.OVERVIEW)
     assert "Stalled 1 min until the job ended" in numbers
     assert "Time lost" not in numbers
 
 
-def test_a_job_that_moves_says_what_would_be_here(reads: Reads) -> None:
-    assert "No stall was recorded" in said("hang-verdict", reads)
+def test_hang_view_of_a_job_without_a_stall_says_that_none_was_recorded(reads: Reads) -> None:
+    notice = said("hang-verdict", reads)
+    assert "No stall was recorded" in notice
+    assert "The newest data is from 20" in notice, "no agent watched this run, so there is no heartbeat"
     for region in ("grid-title", "choose-rank", "chain", "rank", "stacks"):
         assert said(region, reads) == ""
 
 
-def test_ranks_that_left_nothing_are_named_and_can_be_chosen(judged: Judged) -> None:
+def test_ranks_without_evidence_are_named_and_can_be_selected(judged: Judged) -> None:
     whole = made_verdict()
     ranks = {rank: one for rank, one in whole.evidence.ranks.items() if rank != 3}
     judged.verdict = replace(
@@ -113,7 +115,7 @@ def test_ranks_that_left_nothing_are_named_and_can_be_chosen(judged: Judged) -> 
     assert "No evidence from this rank" in said("rank", judged, rank=3)
 
 
-def test_a_verdict_over_almost_nothing_is_drawn_too(judged: Judged) -> None:
+def test_verdict_with_insufficient_evidence_is_drawn(judged: Judged) -> None:
     nothing = HangEvidence(world_size=8, groups=(), ranks={})
     judged.verdict = HangVerdict(
         evidence=nothing,
@@ -133,11 +135,11 @@ def test_a_verdict_over_almost_nothing_is_drawn_too(judged: Judged) -> None:
     assert plotted.panel == "panel"
 
 
-def test_a_rank_beyond_the_grid_is_said(judged: Judged) -> None:
+def test_unknown_rank_is_reported(judged: Judged) -> None:
     assert "There is no rank 64" in said("rank", judged, rank=64)
 
 
-def test_stored_evidence_is_judged_once_and_read_again_when_more_has_come(store: EmbeddedStore) -> None:
+def test_stored_evidence_is_read_once_and_again_when_more_arrives(store: EmbeddedStore) -> None:
     reader, now_s = Counting(StoreReader(store)), [2e9]
     reads = Reads(reader, wall_s=lambda: now_s[0])
     run = SyntheticRun(run_id="stuck", slow={})
@@ -161,7 +163,7 @@ def test_stored_evidence_is_judged_once_and_read_again_when_more_has_come(store:
     assert reader.asked["Evidence"] == 2
 
 
-def test_evidence_that_cannot_be_read_is_said_here_and_hides_nothing_elsewhere(store: EmbeddedStore) -> None:
+def test_unreadable_evidence_is_reported_and_does_not_hide_findings_of_other_views(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="damaged")
     run.introduce(store)
     run.advance(store, 20)
@@ -172,7 +174,7 @@ def test_evidence_that_cannot_be_read_is_said_here_and_hides_nothing_elsewhere(s
     assert "rank 5" in said("verdict", reads, view=View.OVERVIEW, run="damaged")
 
 
-def test_a_job_that_went_on_stands_still_no_longer(store: EmbeddedStore) -> None:
+def test_job_that_continued_after_a_stall_has_no_hang_verdict(store: EmbeddedStore) -> None:
     now_s = [2e9]
     reads = Reads(StoreReader(store), wall_s=lambda: now_s[0])
     run = SyntheticRun(run_id="recovered", slow={})
@@ -187,7 +189,7 @@ def test_a_job_that_went_on_stands_still_no_longer(store: EmbeddedStore) -> None
     assert reads.hang(reads.facts(state)) is None
 
 
-def test_a_stall_before_the_first_step_is_not_hidden_by_the_wait_for_it(store: EmbeddedStore) -> None:
+def test_stall_before_the_first_step_is_shown_instead_of_waiting_for_the_step(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="never-began")
     run.introduce(store)
     run.leave_evidence(store, evidence_rows(run.now_ns + 1))

@@ -39,7 +39,7 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reads]:
 
 @pytest.mark.parametrize("run", ["titan", "nccl", "nsys"])
 @pytest.mark.parametrize("view", list(View))
-def test_every_part_of_a_page_is_drawn(view: View, run: str, reads: Reads) -> None:
+def test_every_part_of_a_page_is_drawn_for_an_imported_run(view: View, run: str, reads: Reads) -> None:
     state = ViewState(view=view, run=run)
     for name in PAGES[view].regions:
         drawn = draw_region(name, state, reads, by_clock=False)

@@ -1,4 +1,4 @@
-"""Pages of a run whose mesh has no pipeline and no tensor parallelism, but experts: dp=2, ep=4."""
+"""Pages of runs on meshes of other axes than dp, pp and tp."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ import pytest
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
 from tests.memory_store import memory_store
+from tests.ui.mesh_runs import SLOWED, leave_evidence, put, simulated
 from tests.ui.simulated_run import store_simulated
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
@@ -14,34 +15,48 @@ from ui.dashboard.data.cache import BackgroundAnswers
 from ui.dashboard.view_state import View
 
 RUN = "experts"
+STUCK = "context-stuck"
 
 
 @pytest.fixture(scope="module")
 def reads() -> Iterator[Reads]:
-    """Rank 5 is slow."""
+    """dp=2,ep=4 with the slow rank 5. pp=1,dp=2,cp=2,tp=2 in which rank 5 hangs."""
     with memory_store() as store:
         topology = Topology.parse("dp=2,ep=4")
         store_simulated(store, RUN, "slow:rank=5,factor=1.5", num_steps=10, topology=topology, experts=True)
+        put(store, stuck := simulated(STUCK, "context", SLOWED, num_steps=10))
+        leave_evidence(store, stuck)
         reads = Reads(StoreReader(store))
         reads.background = BackgroundAnswers(4, wait_s=60.0)
         yield reads
 
 
-def test_the_grid_names_and_links_the_groups_of_the_mesh_alone(reads: Reads) -> None:
+def test_grid_names_and_links_only_the_groups_of_the_mesh(reads: Reads) -> None:
     words = said("grid-rank", reads, rank=5, view=View.GRID, run=RUN)
     assert "Timeline with its replicas · expert group · neighbours" in words
     assert "replicas (dp x ep) 6 of 8" in words
-    assert "ep 2 of 4" in words
+    assert "data group (dp) 2 of 2" in words
+    assert "expert group (ep) 2 of 4" in words
     assert "tensor" not in words
     assert "pipeline" not in words
 
 
 def test_what_if_names_the_slow_worker_and_no_pipeline_stage(reads: Reads) -> None:
     words = said("whatif-says", reads, view=View.WHATIF, run=RUN)
-    assert "The slowest is dp1 ep1: check" in words
+    assert "The slowest worker, dp1 ep1, causes most of it: check its ranks" in words
     assert "Pipeline stage" not in words
     assert "M_S" not in said("whatif-cards", reads, view=View.WHATIF, run=RUN)
 
 
 def test_the_list_of_runs_names_the_axes_of_a_mesh(reads: Reads) -> None:
     assert "dp 2 x ep 4" in said("runs", reads, view=View.RUNS, run="")
+
+
+def test_hang_page_names_every_member_of_a_group_and_each_operation_once(reads: Reads) -> None:
+    words = said("rank", reads, rank=7, run=STUCK)
+    assert "dp x cp [1, 3, 5, 7] ▶ 1 behind 80 80 81" in words
+    assert "oldest first cp-all-gather #81 of cp [5, 7], for 39 s, 4096 bytes Stack" in words
+
+
+def test_hang_page_lists_each_rank_at_which_a_waiting_chain_begins(reads: Reads) -> None:
+    assert said("chain", reads, run=STUCK).endswith("begin at: ⋯ rank 0 ⋯ rank 2 ⋯ rank 4 ⋯ rank 6")

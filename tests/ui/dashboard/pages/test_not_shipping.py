@@ -1,4 +1,4 @@
-"""A run whose agents ship nothing: every page says so in the sentence of the command, and guesses no reason."""
+"""A run whose agents ship no data: every page shows the sentence of the command, and claims no reason."""
 
 import io
 import json
@@ -23,7 +23,7 @@ S = 1_000_000_000
 
 
 def shipped_until_killed(store: EmbeddedStore, run_id: str, num_steps: int, *, ended: bool = False) -> int:
-    """A run whose agents send a heartbeat and then no more; a minute later, nanoseconds."""
+    """Store a run whose agents send one heartbeat and then stop. Return the time a minute later, in nanoseconds."""
     run = SyntheticRun(run_id=run_id, slow={})
     run.introduce(store)
     run.advance(store, num_steps)
@@ -45,7 +45,9 @@ def printed(store: EmbeddedStore, run_id: str, now_ns: int) -> str:
 
 
 @pytest.mark.parametrize("num_steps", [0, 12])
-def test_every_page_of_a_run_says_once_what_the_command_says(store: EmbeddedStore, num_steps: int) -> None:
+def test_every_page_of_a_run_that_ships_no_data_shows_the_sentence_of_the_command_once(
+    store: EmbeddedStore, num_steps: int
+) -> None:
     run_id = f"silent-{num_steps}"
     now_ns = shipped_until_killed(store, run_id, num_steps)
     reads, sentence = reads_at(store, now_ns), printed(store, run_id, now_ns)
@@ -60,7 +62,7 @@ def test_every_page_of_a_run_says_once_what_the_command_says(store: EmbeddedStor
         assert "No step recorded yet" not in page, view
 
 
-def test_no_part_of_a_page_claims_what_nobody_sees(store: EmbeddedStore) -> None:
+def test_pages_of_a_run_that_ships_no_data_do_not_claim_that_it_is_not_stalled(store: EmbeddedStore) -> None:
     reads = reads_at(store, shipped_until_killed(store, "unseen", 12))
     assert "No stall is known" in said("hang-verdict", reads, run="unseen")
     assert "The job is not stalled" not in said("grid-says", reads, view=View.GRID, run="unseen")
@@ -69,7 +71,7 @@ def test_no_part_of_a_page_claims_what_nobody_sees(store: EmbeddedStore) -> None
     )
 
 
-def test_a_run_that_ended_before_a_step_is_told_of_in_the_past(store: EmbeddedStore) -> None:
+def test_overview_of_a_run_that_ended_before_its_first_step_uses_the_past_tense(store: EmbeddedStore) -> None:
     reads = reads_at(store, shipped_until_killed(store, "short", 0, ended=True))
     page = json.dumps(draw_page(ViewState(view=View.OVERVIEW, run="short"), reads).make())
     assert "No step was recorded" in page

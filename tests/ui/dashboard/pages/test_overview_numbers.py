@@ -1,4 +1,4 @@
-"""The numbers above the curves of an overview: the same as in the list of runs, and never more than there is."""
+"""The numbers above the curves of an overview: the same as in the list of runs, and each step is lost only once."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from diagnose.findings import Finding, Kind, Severity, StepWindow
+from diagnose.findings import Basis, Finding, Kind, Severity, StepWindow
 from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
@@ -56,12 +56,14 @@ def costs(first_step: int, last_step: int, lost_s: float) -> Finding:
         ([costs(20, 30, 5), costs(20, 30, 4), costs(0, 3, 1)], 6),
     ],
 )
-def test_a_step_is_lost_once_to_whichever_finding_takes_most_of_it(findings: list[Finding], lost_s: float) -> None:
+def test_lost_time_counts_each_step_once_for_the_finding_with_the_largest_loss(
+    findings: list[Finding], lost_s: float
+) -> None:
     assert seconds_lost(findings, STEPS) == pytest.approx(lost_s)
     assert seconds_lost(findings, STEPS) <= STEPS.duration_ns.sum() / 1e9
 
 
-def test_a_job_that_stands_still_lost_more_than_its_steps() -> None:
+def test_lost_time_of_a_stalled_job_can_exceed_the_time_of_its_steps() -> None:
     assert seconds_lost([costs(0, 9, 300), costs(0, 9, 40)], STEPS) == pytest.approx(300)
 
 
@@ -73,7 +75,7 @@ def in_words(drawn: object) -> str:
     return json.dumps(drawn, cls=PlotlyJSONEncoder, ensure_ascii=False)
 
 
-def test_the_list_and_the_overview_of_a_run_tell_one_step_time_and_one_mfu_of_the_same_steps() -> None:
+def test_list_of_runs_and_overview_show_the_same_step_time_and_mfu_of_the_same_steps() -> None:
     with memory_store() as store:
         run = SyntheticRun(run_id="slower")
         run.introduce(store)
@@ -90,7 +92,7 @@ def test_the_list_and_the_overview_of_a_run_tell_one_step_time_and_one_mfu_of_th
         assert f'"{told}"' in overview
 
 
-def test_the_overview_counts_once_what_two_findings_take_of_the_same_steps(
+def test_overview_counts_the_loss_of_two_findings_in_the_same_steps_once(
     reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = reads.facts(ViewState(run="made"))
@@ -101,3 +103,17 @@ def test_the_overview_counts_once_what_two_findings_take_of_the_same_steps(
     twice = replace(report, findings=(costs(first, last, 0.75 * whole_s),) * 2)
     monkeypatch.setattr(reads.reports, "of", lambda run: twice)
     assert f'"{0.75 * whole_s:.1f} s"' in numbers(reads, "made")
+
+
+def test_lost_time_is_unknown_if_only_the_excess_of_a_rank_is_known(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = reads.reports.of(reads.facts(ViewState(run="made")).summary)
+    assert report is not None
+    excess = replace(costs(0, 3, 7.0), basis=Basis.EXCESS)
+    monkeypatch.setattr(reads.reports, "of", lambda run: replace(report, findings=(excess,)))
+    shown = numbers(reads, "made")
+    assert '"unknown"' in shown
+    assert "no cost is known for 1 finding" in shown
+    monkeypatch.setattr(reads.reports, "of", lambda run: replace(report, findings=(excess, costs(0, 3, 1.0))))
+    assert "sum over the findings; not known for 1 finding" in numbers(reads, "made")

@@ -44,7 +44,7 @@ def shape(request: pytest.FixtureRequest, store: EmbeddedStore) -> str:
 
 
 @pytest.mark.parametrize("view", list(View))
-def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: View) -> None:
+def test_every_part_of_a_page_is_drawn_for_every_shape_of_mesh(store: EmbeddedStore, shape: str, view: View) -> None:
     reads, state = Reads(StoreReader(store)), ViewState(view=view, run=shape)
     assert draw_page(state, reads).key.endswith("/page")
     for name in PAGES[view].regions:
@@ -52,8 +52,9 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
     for name in PAGES[view].charts:
         plotted = draw_chart(name, state, reads, None)
         assert plotted is not None
-        if view not in (View.WHATIF, View.COMPARE):  # what is not slow is not taken apart; A may be another run or none
-            assert plotted.panel == ("panel hidden" if view in (View.HANG, View.ABLATION) else "panel")
+        if view not in (View.WHATIF, View.COMPARE):  # a healthy run has no breakdown; A may be another run or none
+            is_empty = view in (View.HANG, View.ABLATION) or name.startswith("own-")  # the run has no such metrics
+            assert plotted.panel == ("panel hidden" if is_empty else "panel")
     for name in PAGES[view].canvases:
         painted = draw_canvas(name, state, reads, None)
         assert painted is not None
@@ -62,8 +63,8 @@ def test_every_part_of_a_page_is_drawn(store: EmbeddedStore, shape: str, view: V
 
 
 @pytest.mark.parametrize("view", list(View))
-def test_what_is_stored_comes_back_from_a_browser_as_it_went(reads: Reads, view: View) -> None:
-    """Else a page is drawn anew every two seconds: JavaScript rounds integers beyond 2**53, so all are texts."""
+def test_freshness_consists_of_texts_that_the_browser_returns_unchanged(reads: Reads, view: View) -> None:
+    """JavaScript rounds integers above 2**53. With integers, a page would be drawn again every two seconds."""
     seen = freshness(ViewState(view=view, run="made"), reads)[0]
     assert seen
     assert all(isinstance(one, str) for one in seen)
@@ -83,7 +84,7 @@ def test_the_heat_map_draws_or_explains_any_stage(reads: Reads, metric: Metric) 
         assert (plotted.panel == "panel") is any(one in facts.stages for one in of_axis), stage
 
 
-def test_waiting_is_shown_of_a_stage_in_which_ranks_meet_and_what_held_them_up_is_not_said_to_be_theirs(
+def test_wait_metric_is_shown_only_for_collectives_and_its_summary_refers_to_the_grid(
     reads: Reads,
 ) -> None:
     state = ViewState(view=View.HEAT_MAP, run="made", metric=Metric.WAIT)
@@ -97,7 +98,7 @@ def test_waiting_is_shown_of_a_stage_in_which_ranks_meet_and_what_held_them_up_i
     assert after_controls(state, {"stage": "tp-all-gather"}).metric is Metric.WAIT
 
 
-def test_where_nobody_meets_nobody_is_said_to_be_waited_for(store: EmbeddedStore) -> None:
+def test_wait_metric_of_a_run_without_collectives_reports_no_waiting_time(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="alone", topology=Topology(pp=2), slow={})
     run.introduce(store)
     run.advance(store, 3)
@@ -109,14 +110,14 @@ def test_where_nobody_meets_nobody_is_said_to_be_waited_for(store: EmbeddedStore
         assert plotted.panel != "panel"
 
 
-def test_the_overview_leads_with_the_worst_finding(reads: Reads) -> None:
+def test_overview_shows_the_worst_finding_first(reads: Reads) -> None:
     said = text_of(ViewState(view=View.OVERVIEW, run="made"), reads, "verdict")
     assert "rank 5 (host gpu-03, dp1 pp0 tp1)" in said
     assert "view=heatmap" in said
     assert "view=timeline" in said
 
 
-def test_a_healthy_run_says_that_nothing_was_found(store: EmbeddedStore) -> None:
+def test_overview_of_a_healthy_run_shows_no_finding(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="healthy", slow={})
     run.introduce(store)
     run.advance(store, 30)
@@ -130,7 +131,7 @@ def test_the_timeline_opens_on_the_suspects_pipeline(reads: Reads) -> None:
     assert "group=pp&rank=5" in said
 
 
-def test_a_group_too_large_shows_its_neighbourhood_and_says_so(store: EmbeddedStore) -> None:
+def test_timeline_of_a_too_large_group_shows_64_ranks_and_counts_the_hidden_ones(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="wide", topology=Topology(dp=100), slow={})
     run.introduce(store)
     run.advance(store, 1)
@@ -147,7 +148,28 @@ def test_a_group_too_large_shows_its_neighbourhood_and_says_so(store: EmbeddedSt
     assert len(rows) == 64
 
 
-def test_a_canvas_takes_its_spans_again_only_when_they_are_others(reads: Reads) -> None:
+def test_pinned_rank_of_another_group_has_a_timeline_row(reads: Reads) -> None:
+    state = ViewState(view=View.TIMELINE, run="made", group=Group.PP, rank=5, pins=(0, 7, 99), step=12)
+    painted = draw_canvas("timeline", state, reads, None)
+    assert painted is not None
+    assert painted.data is not None
+    assert [row["rank"] for row in painted.data["rows"]] == [5, 7, 0]
+    title = text_of(state, reads, "spans-title")
+    assert "pipeline group of rank 5 and pinned rank 0" in title
+    assert "trace?" in (trace := text_of(state, reads, "trace"))
+    assert "pins=0&" in trace
+
+
+def test_timeline_replaces_a_group_that_the_mesh_lacks(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="deep", topology=Topology(pp=2), slow={})
+    run.introduce(store)
+    run.advance(store, 2)
+    state, reads = ViewState(view=View.TIMELINE, run="deep", group=Group.EP), Reads(StoreReader(store))
+    assert "pipeline group of rank 0" in text_of(state, reads, "spans-title")
+    assert PAGES[View.TIMELINE].control_values(state, reads)["group"] == "pp"
+
+
+def test_canvas_receives_its_spans_again_only_when_they_changed(reads: Reads) -> None:
     state = ViewState(view=View.TIMELINE, run="made", step=20, rank=5)
     first = draw_canvas("timeline", state, reads, None)
     assert first is not None
@@ -162,7 +184,7 @@ def test_a_canvas_takes_its_spans_again_only_when_they_are_others(reads: Reads) 
     assert other.data is not None
 
 
-def test_a_step_that_has_ended_is_not_sent_again_while_its_run_goes_on(store: EmbeddedStore) -> None:
+def test_ended_step_of_a_live_run_is_not_sent_again(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="goes-on")
     run.introduce(store)
     keys = []
@@ -175,14 +197,14 @@ def test_a_step_that_has_ended_is_not_sent_again_while_its_run_goes_on(store: Em
     assert keys[0] == keys[1] != ""
 
 
-def test_a_canvas_of_what_is_not_there_is_hidden(reads: Reads) -> None:
+def test_canvas_of_an_unknown_step_is_hidden(reads: Reads) -> None:
     painted = draw_canvas("timeline", ViewState(view=View.TIMELINE, run="made", step=999), reads, "before")
     assert painted is not None
     assert (painted.data, painted.panel) == (None, "panel hidden")
     assert draw_canvas("timeline", ViewState(view=View.OVERVIEW, run="made"), reads, None) is None
 
 
-def test_a_picture_of_a_named_rank_does_not_wait_for_the_detectors(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_timeline_of_a_selected_rank_does_not_wait_for_the_detectors(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader = Counting(StoreReader(store))
     reads, state = Reads(reader), ViewState(view=View.TIMELINE, run="made", step=20, rank=5)
     assert draw_canvas("timeline", state, reads, None)
@@ -191,7 +213,7 @@ def test_a_picture_of_a_named_rank_does_not_wait_for_the_detectors(store: Embedd
     assert reader.asked["OperationColumns"] > 0
 
 
-def test_a_marked_area_is_told_as_a_table(reads: Reads) -> None:
+def test_marked_area_is_shown_as_a_table(reads: Reads) -> None:
     state = ViewState(view=View.TIMELINE, run="made", step=20, rank=5, group=Group.ALL, area=Area(0, 10**9, 4, 5))
     said = text_of(state, reads, "area")
     assert "2 ranks (4-5)" in said
@@ -199,14 +221,14 @@ def test_a_marked_area_is_told_as_a_table(reads: Reads) -> None:
     assert text_of(replace(state, area=None), reads, "area") == "null"
 
 
-def test_a_region_whose_content_is_as_before_has_the_same_key(reads: Reads) -> None:
+def test_region_with_unchanged_content_has_the_same_key(reads: Reads) -> None:
     state = ViewState(view=View.HEAT_MAP, run="made")
     other = replace(state, metric=Metric.MILLISECONDS)
     keys = [draw_region("heat-controls", one, reads, by_clock=False) for one in (state, state, other)]
     assert len({drawn.key for drawn in keys if drawn}) == 1
 
 
-def test_a_chart_that_is_as_before_is_left_alone(reads: Reads) -> None:
+def test_unchanged_chart_is_not_drawn_again(reads: Reads) -> None:
     state = ViewState(view=View.HEAT_MAP, run="made")
     first = draw_chart("cells", state, reads, None)
     assert first is not None
@@ -214,7 +236,7 @@ def test_a_chart_that_is_as_before_is_left_alone(reads: Reads) -> None:
     assert draw_chart("cells", replace(state, metric=Metric.MILLISECONDS), reads, str(first.kind)) is not None
 
 
-def test_a_chart_of_the_same_kind_changes_all_but_the_zoom(reads: Reads) -> None:
+def test_update_of_a_chart_changes_everything_except_the_zoom(reads: Reads) -> None:
     figure = draw_chart("cells", ViewState(view=View.HEAT_MAP, run="made"), reads, None)
     assert figure is not None
     places = {tuple(step["location"]) for step in in_place(figure.figure).to_plotly_json()["operations"]}
@@ -223,7 +245,7 @@ def test_a_chart_of_the_same_kind_changes_all_but_the_zoom(reads: Reads) -> None
     assert ("layout", "yaxis", "ticktext") in places
 
 
-def test_an_empty_store_and_an_unknown_run_stand_in_for_the_page() -> None:
+def test_page_of_an_empty_store_shows_instructions_and_no_store_error() -> None:
     with memory_store() as store:
         reads = Reads(StoreReader(store))
         assert draw_page(ViewState(view=View.OVERVIEW), reads).key.endswith("/empty")
@@ -231,14 +253,14 @@ def test_an_empty_store_and_an_unknown_run_stand_in_for_the_page() -> None:
         assert freshness(ViewState(view=View.OVERVIEW, run="x"), reads)[1] is None
 
 
-def test_ranks_without_a_step_are_waited_for(store: EmbeddedStore) -> None:
+def test_page_waits_for_the_first_step_when_ranks_recorded_none(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="starting")
     run.introduce(store)
     reads = Reads(StoreReader(store), wall_s=lambda: run.started_ns / 1e9 + 5)
     assert draw_page(ViewState(view=View.TIMELINE, run="starting"), reads).key.endswith("/no-step")
 
 
-def test_controls_set_the_view_and_nonsense_changes_nothing() -> None:
+def test_controls_set_the_view_and_invalid_values_change_nothing() -> None:
     state = ViewState(view=View.HEAT_MAP, run="a")
     changed = after_controls(state, {"stage": "optimizer", "metric": "ms", "first": 10, "last": 20})
     assert (changed.stage, changed.metric, changed.steps) == (Stage.OPTIMIZER, Metric.MILLISECONDS, StepRange(10, 20))
@@ -250,19 +272,23 @@ def test_a_click_on_a_cell_leads_to_its_step() -> None:
     state = ViewState(view=View.HEAT_MAP, run="a")
     cell = after_click(state, "cells", {"x": 12, "customdata": {"0": 40.1, "1": 5}})
     assert (cell.view, cell.rank, cell.step) == (View.TIMELINE, 5, 12)
+    shown = replace(state, group=Group.DP, pins=(4,), steps=StepRange(10, 20), stage=Stage.OPTIMIZER)
+    kept = after_click(shown, "cells", {"x": 12, "customdata": [40.1, 5]})
+    assert kept == replace(shown, view=View.TIMELINE, rank=5, step=12)
+    assert after_click(kept, "hosts", {"customdata": [6, 0]}) == replace(kept, rank=6)
     assert after_click(cell, "cells", {"x": 3}) == cell
 
 
-def test_other_ranks_have_no_span_zoom_or_area_of_these_but_another_step_keeps_the_zoom() -> None:
+def test_another_rank_or_group_resets_span_zoom_and_area_and_another_step_keeps_the_zoom() -> None:
     zoom, pins, area = TimeRange(3, 9), (5,), Area(3, 9, 5, 5)
     state = ViewState(view=View.TIMELINE, run="a", rank=5, span=SpanKey(5, 1), zoom=zoom, pins=pins, area=area)
     stepped = after_controls(state, {"step": 8})
     assert (stepped.step, stepped.zoom, stepped.pins, stepped.span, stepped.area) == (8, zoom, pins, None, None)
     for other in (after_controls(state, {"rank": 6}), after_controls(state, {"group": "dp"})):
-        assert (other.span, other.zoom, other.pins, other.area) == (None, None, (), None)
+        assert (other.span, other.zoom, other.pins, other.area) == (None, None, pins, None)
 
 
-def test_a_click_on_the_grid_chooses_a_rank_and_a_gap_none() -> None:
+def test_click_on_the_grid_selects_a_rank_and_a_click_on_a_gap_selects_none() -> None:
     state = ViewState(view=View.HANG, run="a")
     chosen = after_click(state, "grid", {"customdata": {"0": 7, "1": 0}})
     assert (chosen.view, chosen.rank) == (View.HANG, 7)

@@ -1,4 +1,4 @@
-"""Profiles on the pages: links to stored files, and a button only where an order can be given."""
+"""Profiles on the pages: links to stored files, and a button only where a profile can be requested."""
 
 import gzip
 import json
@@ -15,6 +15,7 @@ from tests.ui.made_profiles import FIRST, SECOND, TRACE, store_profiles
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
+from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.pages.profiling import profile_freshness
 from ui.dashboard.serving.drawing import draw_region
 from ui.dashboard.view_state import View, ViewState
@@ -36,7 +37,7 @@ def live(store: EmbeddedStore) -> SyntheticRun:
 
 @pytest.fixture
 def reads(store: EmbeddedStore) -> Reads:
-    return Reads(StoreReader(store), takes_orders=True)
+    return Reads(StoreReader(store), settings=ReadSettings(takes_orders=True))
 
 
 def region(name: str, state: ViewState, reads: Reads) -> str:
@@ -45,7 +46,7 @@ def region(name: str, state: ViewState, reads: Reads) -> str:
     return json.dumps(drawn.make(), ensure_ascii=False, default=str)
 
 
-def test_a_finding_has_a_button_for_its_rank_and_a_peer_and_links_to_their_files(reads: Reads) -> None:
+def test_finding_has_a_profile_button_for_its_rank_and_a_peer_and_links_to_their_files(reads: Reads) -> None:
     findings = region("findings", OVERVIEW, reads)
     assert '\\"ranks\\": [1, 5]' in findings
     assert "Profile ranks 1, 5" in findings
@@ -54,13 +55,13 @@ def test_a_finding_has_a_button_for_its_rank_and_a_peer_and_links_to_their_files
     assert f"profile={SECOND}" not in findings
 
 
-def test_a_server_that_takes_no_orders_has_no_button(store: EmbeddedStore) -> None:
+def test_server_that_accepts_no_profile_requests_shows_no_button(store: EmbeddedStore) -> None:
     findings = region("findings", OVERVIEW, Reads(StoreReader(store)))
     assert "data-order" not in findings
     assert f"profile={FIRST}" in findings
 
 
-def test_a_run_that_has_ended_has_no_button(store: EmbeddedStore, run: SyntheticRun, reads: Reads) -> None:
+def test_ended_run_has_no_profile_button(store: EmbeddedStore, run: SyntheticRun, reads: Reads) -> None:
     assert "data-order" not in region("findings", ViewState(view=View.OVERVIEW, run=run.run_id), reads)
 
 
@@ -71,7 +72,7 @@ def test_the_overview_lists_all_profiles_with_their_reasons(reads: Reads, run: S
     assert "profile" not in region("profiles", ViewState(view=View.OVERVIEW, run=run.run_id), reads)
 
 
-def test_the_chosen_rank_of_the_grid_has_a_button_and_its_files(reads: Reads) -> None:
+def test_selected_rank_of_the_grid_has_a_profile_button_and_links_to_its_files(reads: Reads) -> None:
     panel = region("grid-rank", GRID, reads)
     assert "Profile rank 5" in panel
     assert "profile of rank 5" in panel
@@ -95,7 +96,7 @@ def client(store: EmbeddedStore) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_a_link_returns_the_file(client: httpx.Client) -> None:
+def test_profile_link_returns_the_file(client: httpx.Client) -> None:
     answer = client.get("profile", params={"run": "live", "attempt": 0, "profile": FIRST, "rank": 5})
     assert answer.status_code == 200, answer.text
     assert gzip.decompress(answer.content) == TRACE
@@ -113,7 +114,9 @@ def test_a_link_returns_the_file(client: httpx.Client) -> None:
         ({"run": "' OR 1 = 1 --"}, 404),
     ],
 )
-def test_another_address_returns_no_file(client: httpx.Client, change: dict[str, object], status: int) -> None:
+def test_profile_link_with_wrong_or_invalid_parameters_returns_no_file(
+    client: httpx.Client, change: dict[str, object], status: int
+) -> None:
     fields = {"run": "live", "attempt": 0, "profile": FIRST, "rank": 5, **change}
     answer = client.get("profile", params={name: str(value) for name, value in fields.items()})
     assert answer.status_code == status, answer.text

@@ -1,12 +1,14 @@
-"""The list of runs: what it shows, and that it asks no more of the store for many runs than for a few."""
+"""The list of runs: its contents, and that many runs need no more queries than a few."""
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from diagnose.alerts.alert import Phase
 from diagnose.model.run_state import RunState
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, StoreReader
@@ -45,7 +47,7 @@ def text_of(state: ViewState, reads: Reads) -> str:
     return json.dumps(draw_runs(state, reads), cls=PlotlyJSONEncoder, ensure_ascii=False)
 
 
-def test_a_row_tells_grid_step_times_and_goodput(embedded: EmbeddedStore) -> None:
+def test_row_of_a_run_contains_grid_step_time_mfu_and_goodput(embedded: EmbeddedStore) -> None:
     run = small("one")
     run.introduce(embedded)
     run.advance(embedded, 60)
@@ -59,7 +61,7 @@ def test_a_row_tells_grid_step_times_and_goodput(embedded: EmbeddedStore) -> Non
     assert row.goodput == pytest.approx(60 * row.step_time.mean / (row.heard_ns - row.started_ns), rel=0.02)
 
 
-def test_attempts_are_one_row_and_work_that_was_lost_is_no_goodput(embedded: EmbeddedStore) -> None:
+def test_attempts_share_one_row_and_lost_work_does_not_count_as_goodput(embedded: EmbeddedStore) -> None:
     first, second = small("twice"), small("twice", attempt=1, started_s=100)
     for run in (first, second):
         run.introduce(embedded)
@@ -73,7 +75,7 @@ def test_attempts_are_one_row_and_work_that_was_lost_is_no_goodput(embedded: Emb
     assert "view=overview&run=twice&attempt=1" in said
 
 
-def test_clocks_of_hosts_that_lie_apart_cost_no_goodput(embedded: EmbeddedStore) -> None:
+def test_clock_offsets_between_hosts_do_not_change_goodput(embedded: EmbeddedStore) -> None:
     store_simulated(embedded, "one clock")
     store_simulated(embedded, "clocks apart", clock_offset_ms=5000)
     rows = listed(Reads(StoreReader(embedded)))
@@ -81,7 +83,7 @@ def test_clocks_of_hosts_that_lie_apart_cost_no_goodput(embedded: EmbeddedStore)
     assert rows["clocks apart"].goodput == pytest.approx(rows["one clock"].goodput)
 
 
-def test_a_run_that_starts_again_on_other_hosts_lost_the_time_between(embedded: EmbeddedStore) -> None:
+def test_goodput_counts_the_time_between_attempts_on_different_hosts_as_lost(embedded: EmbeddedStore) -> None:
     first, second = small("moved"), small("moved", attempt=1, started_s=100)
     second.host = lambda rank: f"other-{rank}"  # type: ignore[method-assign]
     for run in (first, second):
@@ -92,7 +94,7 @@ def test_a_run_that_starts_again_on_other_hosts_lost_the_time_between(embedded: 
     assert row.goodput == pytest.approx(10 * row.step_time.mean / (row.heard_ns - first.started_ns), rel=0.02)
 
 
-def test_a_rank_that_ended_over_an_error_is_a_run_that_died(embedded: EmbeddedStore) -> None:
+def test_run_state_is_died_when_a_rank_ended_with_an_error(embedded: EmbeddedStore) -> None:
     run = small("broken")
     run.introduce(embedded)
     run.advance(embedded, 3)
@@ -103,7 +105,7 @@ def test_a_rank_that_ended_over_an_error_is_a_run_that_died(embedded: EmbeddedSt
     assert reads.newest(ViewState(run="broken")).state is RunState.DIED
 
 
-def test_evidence_after_the_newest_step_is_a_stall_until_it_is_taken_back(embedded: EmbeddedStore) -> None:
+def test_run_state_is_stalled_until_the_evidence_after_the_newest_step_is_withdrawn(embedded: EmbeddedStore) -> None:
     run = small("stuck")
     run.introduce(embedded)
     run.advance(embedded, 3)
@@ -115,7 +117,9 @@ def test_evidence_after_the_newest_step_is_a_stall_until_it_is_taken_back(embedd
         assert reads.newest(ViewState(run="stuck")).state is state
 
 
-def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did(embedded: EmbeddedStore) -> None:
+def test_findings_come_from_the_watcher_or_from_a_report_and_otherwise_are_not_analysed(
+    embedded: EmbeddedStore,
+) -> None:
     runs = {name: small(name) for name in ("alert", "watched", "unseen")}
     slow = SyntheticRun(run_id="seen")
     for run in (*runs.values(), slow):
@@ -139,8 +143,29 @@ def test_findings_come_from_the_watcher_else_from_whoever_looked_else_nobody_did
     assert "not analysed" in text_of(ViewState(), reads)
 
 
+def test_a_run_that_is_over_shows_the_findings_of_its_end_although_no_alert_is_open(embedded: EmbeddedStore) -> None:
+    seen, told, old = (SyntheticRun(run_id=name) for name in ("seen", "told", "old"))
+    for run in (seen, told, old):
+        run.introduce(embedded)
+        run.advance(embedded, 20)
+        run.beat(embedded, at_ns=run.now_ns, ended=True)
+        tell_look(embedded, run.run_id, at_ns=run.now_ns)
+    for run, later_s in ((told, 3), (old, -3)):
+        closed = made_alert(run.run_id, began_ns=run.now_ns - 9 * S, phase=Phase.RESOLVED)
+        tell(embedded, replace(closed, changed_ns=run.now_ns + later_s * S), at_ns=run.now_ns + 5 * S)
+    reads = reads_at(embedded, seen)
+    reads.reports.of(reads.newest(ViewState(run="seen")))
+    found = {name: row.findings for name, row in listed(reads).items()}
+    for name in ("seen", "told"):
+        assert found[name] is not None
+        assert (found[name].count, found[name].worst, found[name].at_end) == (1, "slow rank: rank 5, gpu-03", True)
+    assert found["old"] is not None
+    assert found["old"].count == 0
+    assert text_of(ViewState(), reads).count("at the end") == 2
+
+
 class Recording:
-    """A reader that keeps what it is asked."""
+    """A reader that keeps the queries that it receives."""
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._reader = StoreReader(store)
@@ -163,19 +188,21 @@ def thousand() -> Iterator[EmbeddedStore]:
 
 
 def asked_of(store: EmbeddedStore, number: int, order: RunOrder = RunOrder.TROUBLE) -> list[Query]:
-    """What the list of a store with so many runs asks."""
+    """The queries of the list of a store with ``number`` runs."""
     reader = Recording(store)
     listed = run_list(Reads(reader), "", order)
     assert (listed.num_stored, len(listed.rows)) == (number, min(number, MOST_ROWS))
     return reader.asked
 
 
-def test_a_thousand_runs_take_as_many_questions_as_five(embedded: EmbeddedStore, thousand: EmbeddedStore) -> None:
+def test_list_of_a_thousand_runs_needs_no_more_queries_than_a_list_of_five(
+    embedded: EmbeddedStore, thousand: EmbeddedStore
+) -> None:
     store_runs(embedded, 5)
     assert len(asked_of(thousand, 1000)) <= len(asked_of(embedded, 5)) <= 13
 
 
-def test_only_runs_that_may_be_shown_are_read_step_by_step(thousand: EmbeddedStore) -> None:
+def test_steps_are_read_only_for_runs_that_may_be_shown(thousand: EmbeddedStore) -> None:
     for order in RunOrder:
         by_step = (Runs, RunSteps, RunRates, RunStageTimes, RunWallTimes)
         named = [query.run_ids for query in asked_of(thousand, 1000, order) if isinstance(query, by_step)]
@@ -183,7 +210,7 @@ def test_only_runs_that_may_be_shown_are_read_step_by_step(thousand: EmbeddedSto
         assert len({name for names in named for name in names}) <= MOST_COMPARED + MOST_ROWS
 
 
-def test_many_runs_are_cut_and_found_by_name(thousand: EmbeddedStore) -> None:
+def test_list_of_many_runs_is_cut_and_can_be_searched_by_name(thousand: EmbeddedStore) -> None:
     reads = Reads(StoreReader(thousand))
     everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-0119"), reads)
     assert everything.count("run-link") == MOST_ROWS
@@ -194,7 +221,7 @@ def test_many_runs_are_cut_and_found_by_name(thousand: EmbeddedStore) -> None:
     assert "No run has" in text_of(ViewState(find="nobody"), reads)
 
 
-def test_a_head_leads_to_the_other_order_and_keeps_the_search(embedded: EmbeddedStore) -> None:
+def test_link_in_a_column_head_changes_the_order_and_keeps_the_search(embedded: EmbeddedStore) -> None:
     small("one").introduce(embedded)
     said = text_of(ViewState(find="on", order=RunOrder.MFU), Reads(StoreReader(embedded)))
     assert "?view=runs&find=on&order=goodput" in said

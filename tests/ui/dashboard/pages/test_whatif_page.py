@@ -1,4 +1,4 @@
-"""What slowness costs, on runs in a store, without a browser."""
+"""The what-if page: the cost of slow ranks, on runs in a store, without a browser."""
 
 import json
 import threading
@@ -12,12 +12,15 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.deadline import until
+from tests.ui.mesh_runs import put, simulated
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import BackgroundAnswers, StillWorking
+from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.data.whatif import replay_request
 from ui.dashboard.pages.controls import after_click
+from ui.dashboard.pages.whatif.analysis import concluded, sentences
 from ui.dashboard.records import GpuPrice
 from ui.dashboard.serving.drawing import Plotted, draw_chart, draw_region
 from ui.dashboard.serving.live import freshness
@@ -36,13 +39,13 @@ def slow(store: EmbeddedStore) -> StoreReader:
 
 @pytest.fixture(scope="module")
 def analysed(slow: StoreReader) -> Reads:
-    """Answers that are waited for."""
+    """Reads that wait for their results."""
     return patient(Reads(slow))
 
 
 @pytest.fixture
 def busy(slow: StoreReader, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reads, threading.Event]]:
-    """Answers behind something that takes until the event is set, as of a run of many operations."""
+    """Reads whose results are delayed until the event is set, as for a run of many operations."""
     monkeypatch.setattr("ui.dashboard.data.whatif.FEW_OPERATIONS", 0)
     done, reads = threading.Event(), Reads(slow)
     reads.background = BackgroundAnswers(4, wait_s=0.0)
@@ -75,19 +78,31 @@ def figure(name: str, reads: Reads, state: ViewState = SLOW) -> go.Figure:
     return found
 
 
-def test_the_cost_is_told_in_one_sentence(analysed: Reads) -> None:
+def test_the_cost_is_reported_in_one_sentence(analysed: Reads) -> None:
     text = said("whatif-says", SLOW, analysed)
     assert "if all workers were equally fast, it would take" in text
     assert "GPU hours of steps 0 to 39 are lost" in text
-    assert "A few workers cause most of it. The slowest is dp1 pp0" in text
+    assert "The slowest worker, dp1 pp0, causes most of it: check its ranks" in text
 
 
-def test_a_price_is_told_where_one_is_given(slow: StoreReader) -> None:
-    reads = patient(Reads(slow, gpu_price=GpuPrice(an_hour=3e6, currency="EUR")))
+def test_a_finding_that_costs_more_than_the_whole_loss_is_explained(analysed: Reads) -> None:
+    found = concluded(SLOW, analysed)
+    assert found is not None
+    (finding,) = found.found.report.findings
+    assert finding.share_lost > found.figures.waste
+    assert "have different baselines" in said("whatif-says", SLOW, analysed)
+    cheaper = replace(found.found.report, findings=(replace(finding, share_lost=found.figures.waste),))
+    request = replay_request(found.facts, SLOW, analysed)
+    told = sentences(replace(found.found, report=cheaper), found.figures, found.facts, request, None)
+    assert "baselines" not in str(told)
+
+
+def test_cost_in_money_is_shown_when_a_gpu_price_is_set(slow: StoreReader) -> None:
+    reads = patient(Reads(slow, settings=ReadSettings(gpu_price=GpuPrice(an_hour=3e6, currency="EUR"))))
     assert " EUR." in said("whatif-says", SLOW, reads)
 
 
-def test_the_worker_of_the_slow_rank_is_the_hottest_and_leads_to_its_timeline(analysed: Reads) -> None:
+def test_worker_of_the_slow_rank_has_the_highest_value_and_opens_its_timeline(analysed: Reads) -> None:
     (cells,) = figure("workers", analysed).data
     assert cells.z.argmax() == 1, "the first pipeline rank of the second replica"
     there = after_click(SLOW, "workers", {"customdata": cells.customdata[0, 1].tolist()})
@@ -95,7 +110,7 @@ def test_the_worker_of_the_slow_rank_is_the_hottest_and_leads_to_its_timeline(an
     assert there.step in range(40)
 
 
-def test_a_bar_of_a_replica_leads_to_its_pipeline_and_one_of_a_pipeline_rank_to_its_replicas(analysed: Reads) -> None:
+def test_bar_of_a_replica_opens_its_pipeline_and_bar_of_a_pipeline_rank_its_replicas(analysed: Reads) -> None:
     (dp,), (pp,) = figure("by-dp", analysed).data, figure("by-pp", analysed).data
     assert dp.y[1] > 10 * dp.y[0]
     of_dp = after_click(SLOW, "by-dp", {"customdata": dp.customdata[1]})
@@ -111,7 +126,7 @@ def test_a_bar_of_a_stage_leads_to_its_heat_map(analysed: Reads) -> None:
     assert (there.view, there.stage) == (View.HEAT_MAP, Stage.BACKWARD_COMPUTE)
 
 
-def test_fixing_the_worst_worker_takes_most_of_the_slowdown_away(analysed: Reads) -> None:
+def test_fixing_the_worst_worker_removes_most_of_the_slowdown(analysed: Reads) -> None:
     (curve,) = figure("fixing", analysed).data
     assert curve.x.tolist() == [0, 1, 2, 3, 4]
     assert curve.customdata[1][0] == "with dp1 pp0"
@@ -119,7 +134,7 @@ def test_fixing_the_worst_worker_takes_most_of_the_slowdown_away(analysed: Reads
     assert curve.customdata[4][1] == pytest.approx(100)
 
 
-def test_the_worst_parts_stand_in_a_table_with_links(analysed: Reads) -> None:
+def test_worst_parts_are_listed_in_a_table_with_links(analysed: Reads) -> None:
     text = said("whatif-worst", SLOW, analysed)
     assert "worker dp1 pp0" in text
     assert "4-5 on gpu-002" in text
@@ -127,19 +142,47 @@ def test_the_worst_parts_stand_in_a_table_with_links(analysed: Reads) -> None:
     assert "slowest worker made ideal" in said("whatif-gains", SLOW, analysed)
 
 
-def test_the_window_is_that_of_the_address(analysed: Reads) -> None:
+@pytest.fixture(scope="module")
+def two_faults(store: EmbeddedStore) -> Reads:
+    """Rank 2 is slow until step 69 of 80, and the host of the second pipeline stage loses its link twice."""
+    faults = ("slow:rank=2,factor=1.2,last_step=69", "flap:host=gpu-001,seconds=4,times=2")
+    put(store, simulated("two-faults", "titan", *faults, num_steps=80))
+    return patient(Reads(StoreReader(store)))
+
+
+def test_slow_transfers_are_named_beside_the_slow_worker_and_healthy_workers_are_not(two_faults: Reads) -> None:
+    state = replace(SLOW, run="two-faults")
+    text = said("whatif-says", state, two_faults)
+    assert "The stage backward-pp-comm causes" in text
+    assert "check the links between its ranks" in text
+    assert "The slowest worker, " in text
+    assert "unequal microbatches" not in text
+    listed = said("whatif-worst", state, two_faults)
+    assert listed.count('"worker ') == 1
+    (cells,) = figure("workers", two_faults, state).data
+    assert cells.zmin == pytest.approx(cells.z.min())
+    assert cells.zmin > 1.02, "all workers share the slow transfers"
+
+
+def test_what_if_names_the_steps_of_a_change_that_fixes_a_finding_of_fewer_steps(two_faults: Reads) -> None:
+    gains = said("whatif-gains", replace(SLOW, run="two-faults"), two_faults)
+    assert "rank 2 like its peers, steps 0 to 69" in gains
+    assert "equal microbatches, steps" not in gains
+
+
+def test_what_if_uses_the_range_of_steps_in_the_address(analysed: Reads) -> None:
     assert "steps 10 to 19" in said("whatif-says", replace(SLOW, steps=StepRange(10, 19)), analysed)
     assert "are not stored" in said("whatif-says", replace(SLOW, steps=StepRange(90, 99)), analysed)
 
 
-def test_until_it_is_there_the_page_says_that_it_is_at_work(busy: tuple[Reads, threading.Event]) -> None:
+def test_page_says_that_it_replays_until_the_result_is_ready(busy: tuple[Reads, threading.Event]) -> None:
     reads, _ = busy
     assert "Replaying steps 0 to 39" in said("whatif-says", SLOW, reads)
     assert "loading" in said("whatif-cards", SLOW, reads)
     assert plotted("workers", SLOW, reads).panel == "panel waiting"
 
 
-def test_a_look_tells_when_it_is_there(busy: tuple[Reads, threading.Event]) -> None:
+def test_freshness_changes_when_the_result_is_ready(busy: tuple[Reads, threading.Event]) -> None:
     reads, done = busy
     said("whatif-says", SLOW, reads)
     before = freshness(SLOW, reads)
@@ -149,17 +192,17 @@ def test_a_look_tells_when_it_is_there(busy: tuple[Reads, threading.Event]) -> N
     assert "would take" in said("whatif-says", SLOW, reads)
 
 
-def test_of_a_large_run_the_newest_steps_are_replayed_and_the_command_is_named(slow: StoreReader) -> None:
+def test_large_run_replays_only_its_newest_steps_and_names_the_command(slow: StoreReader) -> None:
     each = replay_request(Reads(slow).facts(SLOW), SLOW, Reads(slow)).num_operations // 40
-    text = said("whatif-says", SLOW, patient(Reads(slow, max_operations=7 * each)))
+    text = said("whatif-says", SLOW, patient(Reads(slow, settings=ReadSettings(max_operations=7 * each))))
     assert "It shows the newest 7 of 40 steps" in text
     assert "rankscope diagnose whatif slow --attempt 0 --first-step 0 --last-step 39" in text
-    too_large = said("whatif-says", SLOW, patient(Reads(slow, max_operations=each - 1)))
+    too_large = said("whatif-says", SLOW, patient(Reads(slow, settings=ReadSettings(max_operations=each - 1))))
     assert "too many for this page" in too_large
     assert "rankscope diagnose whatif slow" in too_large
 
 
-def test_where_nothing_is_slow_nothing_is_taken_apart(store: EmbeddedStore) -> None:
+def test_run_without_a_slowdown_is_not_broken_down(store: EmbeddedStore) -> None:
     store_simulated(store, "even", num_steps=6)
     reads, state = patient(Reads(StoreReader(store))), replace(SLOW, run="even")
     assert "is not broken down" in said("whatif-says", state, reads)
@@ -167,7 +210,7 @@ def test_where_nothing_is_slow_nothing_is_taken_apart(store: EmbeddedStore) -> N
     assert said("whatif-worst", state, reads) == "null"
 
 
-def test_a_live_run_is_replayed_anew_after_ten_steps_not_after_each(store: EmbeddedStore) -> None:
+def test_live_run_is_replayed_again_only_after_ten_new_steps(store: EmbeddedStore) -> None:
     live = SyntheticRun(run_id="at-work", slow={})
     live.introduce(store)
     ends = []

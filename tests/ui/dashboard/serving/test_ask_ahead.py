@@ -1,4 +1,4 @@
-"""What is asked before a page's scripts ask for it."""
+"""Queries that the server sends before the scripts of a page request their results."""
 
 import threading
 
@@ -16,7 +16,9 @@ from ui.dashboard.view_state import ViewState
 ANOTHER = 999
 
 
-def test_a_crowd_of_addresses_does_not_queue_up(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_sent_ahead_beyond_the_limit_are_dropped_and_not_queued(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on, asked = threading.Event(), list[int | None]()
 
     def ask(state: ViewState, reads: Reads) -> None:

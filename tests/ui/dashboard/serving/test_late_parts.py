@@ -1,4 +1,4 @@
-"""What the server answers to the parts of a page whose first answer came without some of them, as a browser asks it."""
+"""Answers of the server to the parts that did not come with a page, requested as a browser does it."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,8 +15,10 @@ SHOWN = "drawn a moment ago"
 
 
 class Part(NamedTuple):
-    """One of each kind: its view, the ids of what is drawn and of the panel around it, the properties of both, and the
-    one that tells what it shows."""
+    """A part of each kind: its view, the ids of its drawing and of its panel, and the properties of both.
+
+    The last property of the panel identifies the shown content.
+    """
 
     view: str
     drawing: dict[str, str]
@@ -45,7 +47,7 @@ CANVAS = Part(
 )
 
 
-PAGE_IS_UP, TOLD = ["here.data"], ["here.data", "freshness.data"]
+PAGE_IS_UP, DATA_ARRIVED = ["here.data"], ["here.data", "freshness.data"]
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +69,17 @@ def part(request: pytest.FixtureRequest) -> Part:
     return kind
 
 
-def test_what_came_with_the_page_is_not_drawn_again(address: str, part: Part) -> None:
+def test_part_that_came_with_the_page_is_not_drawn_again(address: str, part: Part) -> None:
     assert not is_drawn(address, part, SHOWN, some=True, changed=PAGE_IS_UP)
 
 
-def test_what_did_not_come_is_drawn(address: str, part: Part) -> None:
+def test_part_that_did_not_come_with_the_page_is_drawn(address: str, part: Part) -> None:
     assert is_drawn(address, part, None, some=True, changed=PAGE_IS_UP)
 
 
-def test_on_a_page_that_stood_already_every_part_is_drawn(address: str, part: Part) -> None:
+def test_every_part_is_drawn_when_no_part_came_with_the_page(address: str, part: Part) -> None:
     assert is_drawn(address, part, SHOWN, some=False, changed=PAGE_IS_UP)
 
 
-def test_what_came_is_drawn_again_once_something_has_arrived(address: str, part: Part) -> None:
-    assert is_drawn(address, part, SHOWN, some=True, changed=TOLD)
+def test_part_that_came_with_the_page_is_drawn_again_when_new_data_arrived(address: str, part: Part) -> None:
+    assert is_drawn(address, part, SHOWN, some=True, changed=DATA_ARRIVED)

@@ -1,4 +1,4 @@
-"""What the server answers to the clock of a page, as a browser asks it."""
+"""Answers of the server to the clock of a page, requested as a browser does it."""
 
 import threading
 import time
@@ -24,28 +24,26 @@ SEARCH = "?view=heatmap&run=made"
 
 
 def answers(store: EmbeddedStore, shown: str | None, *known: Known) -> list[dict[str, Any]]:
-    """To one question for each of what is ``known``."""
+    """One answer for each value of ``known``."""
     with serving(StoreReader(store)) as address:
-        return [told(address, shown, one) for one in known]
+        return [clock_answer(address, shown, one) for one in known]
 
 
-def told(address: str, shown: str | None, known: Known) -> dict[str, Any]:
-    """On an address that has just become :data:`SEARCH`."""
+def clock_answer(address: str, shown: str | None, known: Known) -> dict[str, Any]:
+    """The answer to the clock of a page whose address has just become :data:`SEARCH`."""
     outputs: list[Property] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
     state = [("url", "search", SEARCH), ("page", "data-drawn", shown), ("known", "data", known)]
     return ask(address, outputs, [("clock", "n_intervals", 1)], state, ["clock.n_intervals"])
 
 
-def test_a_page_that_is_up_is_told_once_of_what_is_stored(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_open_page_receives_the_stored_freshness_only_once(store: EmbeddedStore, run: SyntheticRun) -> None:
     (first,) = answers(store, "heatmap/made/None/page", None)
     (again,) = answers(store, "heatmap/made/None/page", first["known"]["data"])
     assert first["freshness"] == first["known"]
     assert "freshness" not in again
 
 
-def test_a_page_that_is_on_its_way_is_asked_for_again_only_where_it_does_not_come(
-    store: EmbeddedStore, run: SyntheticRun
-) -> None:
+def test_page_that_is_loading_is_requested_again_only_after_it_is_lost(store: EmbeddedStore, run: SyntheticRun) -> None:
     shown = "overview/made/None/page"
     missed, soon = answers(store, shown, ["known", "before"], awaited(since_s=time.time()))
     (lost,) = answers(store, shown, awaited(since_s=time.time() - LOST_AFTER_S))
@@ -56,11 +54,11 @@ def test_a_page_that_is_on_its_way_is_asked_for_again_only_where_it_does_not_com
 
 
 def awaited(since_s: float) -> dict[str, object]:
-    """What a page knows that misses that of its address."""
+    """What a page knows while the page of its address is missing."""
     return {"awaited": SEARCH, "since_s": since_s}
 
 
-def test_a_page_that_takes_long_is_not_asked_for_again(
+def test_page_that_is_slow_to_draw_is_not_requested_again(
     store: EmbeddedStore, run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, began = threading.Event(), threading.Event()
@@ -76,11 +74,11 @@ def test_a_page_that_takes_long_is_not_asked_for_again(
         drawn = beside.submit(ask_for_page, address)
         try:
             assert began.wait(60)
-            assert told(address, "overview/made/None/page", long_ago) == {}
+            assert clock_answer(address, "overview/made/None/page", long_ago) == {}
         finally:
             go_on.set()
         drawn.result()
-        assert told(address, "overview/made/None/page", long_ago)["freshness"]
+        assert clock_answer(address, "overview/made/None/page", long_ago)["freshness"]
 
 
 def ask_for_page(address: str) -> dict[str, Any]:

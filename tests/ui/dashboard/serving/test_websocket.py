@@ -1,4 +1,4 @@
-"""The socket over which pages are told: who may open one, what may be said over it, and what remains of it: nothing."""
+"""The websocket that sends updates to pages: who may open it, which messages are valid, and that it leaves nothing."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def served(store: EmbeddedStore, run: SyntheticRun) -> Iterator[tuple[str, uvico
 
 
 def opened(address: str, *, origin: str | None = None, name: str = "127.0.0.1", **headers: str) -> ClientConnection:
-    """A socket as the page of ``address`` opens it, or as if ``name`` led there."""
+    """A socket as the page of ``address`` opens it. ``name``: a host name that resolves to this address."""
     port = int(address.rpartition(":")[2].rstrip("/"))
     address = address.replace("127.0.0.1", name)
     own = address.rstrip("/")
@@ -54,8 +54,8 @@ def opened(address: str, *, origin: str | None = None, name: str = "127.0.0.1", 
 
 def follow_of(address: str, **headers: str) -> str:
     """Name of the callback that a page starts over the socket."""
-    told = httpx.get(f"{address}_dash-dependencies", headers=headers, verify=False).json()
-    return str(next(one["output"] for one in told if one.get("websocket")))
+    dependencies = httpx.get(f"{address}_dash-dependencies", headers=headers, verify=False).json()
+    return str(next(one["output"] for one in dependencies if one.get("websocket")))
 
 
 def status_of_refusal(address: str, **settings: Any) -> int:
@@ -65,7 +65,7 @@ def status_of_refusal(address: str, **settings: Any) -> int:
 
 
 class Page:
-    """What a browser says for one page."""
+    """The browser's side of the websocket for one page."""
 
     def __init__(self, socket: ClientConnection, follow: str, search: str) -> None:
         self.socket = socket
@@ -73,14 +73,14 @@ class Page:
         self.props: dict[str, Any] = {"url": search, "known": None, "page": f"{state.view}/{state.run}/None/page"}
         asked = {"type": "callback_request", "rendererId": "page", "requestId": "page-1", "payload": {"output": follow}}
         socket.send(json.dumps(asked))
-        self.told = self._told()
+        self.messages = self._messages()
 
-    def hear(self) -> dict[str, Any]:
-        """What it is told next that is no question."""
-        return next(one for one in self.told if one["type"] != "get_props_request")
+    def next_message(self) -> dict[str, Any]:
+        """The next message that is not a request for properties."""
+        return next(one for one in self.messages if one["type"] != "get_props_request")
 
-    def _told(self) -> Iterator[dict[str, Any]]:
-        """One message after the other; questions are answered at once."""
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        """Yields one message after the other. Answers requests for properties at once."""
         while True:
             said = json.loads(self.socket.recv(timeout=30))
             for one in said if isinstance(said, list) else [said]:
@@ -93,7 +93,7 @@ class Page:
 
 
 class Slow:
-    """A reader that answers when it is let."""
+    """A reader that answers after ``let`` is set."""
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
@@ -105,13 +105,13 @@ class Slow:
         return self._reader.read(query)
 
 
-def test_a_setting_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_live_setting_raises_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_LIVE", "sometimes")
     with pytest.raises(UsageError, match="RANKSCOPE_LIVE: must be 'interval' or 'websocket'"):
         ServerSettings.checked()
 
 
-def test_only_the_own_page_with_a_token_opens_a_socket(served: tuple[str, uvicorn.Server]) -> None:
+def test_websocket_requires_the_origin_of_the_page_and_a_valid_token(served: tuple[str, uvicorn.Server]) -> None:
     address, _ = served
     with opened(address, **TOKEN):
         pass
@@ -121,7 +121,7 @@ def test_only_the_own_page_with_a_token_opens_a_socket(served: tuple[str, uvicor
         assert status_of_refusal(address, origin=origin, **TOKEN) == 403, origin
 
 
-def test_a_name_that_was_made_to_lead_here_opens_none(store: EmbeddedStore) -> None:
+def test_websocket_is_rejected_for_a_foreign_host_name_and_above_the_request_limit(store: EmbeddedStore) -> None:
     settings = ServerSettings.checked(live="websocket", requests_per_second=1)
     with serving_as_set(StoreReader(store), settings) as (address, _):
         assert status_of_refusal(address, name="evil.example") == 403
@@ -129,7 +129,7 @@ def test_a_name_that_was_made_to_lead_here_opens_none(store: EmbeddedStore) -> N
             assert status_of_refusal(address) == 403  # the third within two seconds
 
 
-def test_without_the_setting_there_is_none_and_no_page_calls_for_one(
+def test_websocket_is_not_served_and_pages_do_not_use_it_without_the_setting(
     store: EmbeddedStore, served: tuple[str, uvicorn.Server]
 ) -> None:
     with serving_as_set(StoreReader(store), ServerSettings.checked()) as (address, _):
@@ -150,7 +150,7 @@ def test_without_the_setting_there_is_none_and_no_page_calls_for_one(
         '{"type": "get_props_response", "requestId": "1", "payload": "x"}',
     ],
 )
-def test_what_no_page_says_ends_the_socket_without_a_word_in_the_log(
+def test_invalid_message_closes_the_websocket_without_a_log_entry(
     served: tuple[str, uvicorn.Server], said: str | bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with opened(served[0], **TOKEN) as ours:
@@ -162,7 +162,7 @@ def test_what_no_page_says_ends_the_socket_without_a_word_in_the_log(
     assert capfd.readouterr().err == ""
 
 
-def test_sockets_that_are_dropped_leave_no_task_and_no_thread(served: tuple[str, uvicorn.Server]) -> None:
+def test_dropped_websockets_leave_no_task_and_no_thread(served: tuple[str, uvicorn.Server]) -> None:
     address, server = served
     loop, follow = server.servers[0].get_loop(), follow_of(address, **TOKEN)
     until(lambda: not server.server_state.connections, what="the end of others")
@@ -172,9 +172,9 @@ def test_sockets_that_are_dropped_leave_no_task_and_no_thread(served: tuple[str,
         with ExitStack() as open_ones:
             ours = [open_ones.enter_context(opened(address, **TOKEN)) for _ in range(20)]
             for page in [Page(one, follow, "?view=overview&run=made") for one in ours]:
-                assert page.hear()["payload"]["componentId"] == "connection"
+                assert page.next_message()["payload"]["componentId"] == "connection"
             for one in ours[:10]:
-                one.socket.shutdown(socket.SHUT_RDWR)  # the others say goodbye
+                one.socket.shutdown(socket.SHUT_RDWR)  # the others are closed properly
         until(lambda: not server.server_state.connections, what="their end")
         until(lambda: len(asyncio.all_tasks(loop)) <= tasks, what="the end of their tasks")
 
@@ -184,34 +184,34 @@ def test_sockets_that_are_dropped_leave_no_task_and_no_thread(served: tuple[str,
     until(lambda: threading.active_count() <= threads, what="the end of their threads")
 
 
-def test_a_slow_store_holds_up_no_other_page(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_slow_store_does_not_block_other_messages_of_the_websocket(store: EmbeddedStore, run: SyntheticRun) -> None:
     reader = Slow(StoreReader(store))
     with serving_as_set(reader, ServerSettings.checked(live="websocket")) as (address, _), opened(address) as ours:
         page = Page(ours, follow_of(address), "?view=runs")
-        assert [next(page.told)["type"] for _ in range(2)] == ["get_props_request"] * 2
+        assert [next(page.messages)["type"] for _ in range(2)] == ["get_props_request"] * 2
         until(reader.asked.is_set, what="the look")
         ours.send('{"type": "heartbeat"}')
-        assert page.hear()["type"] == "heartbeat_ack"
+        assert page.next_message()["type"] == "heartbeat_ack"
         reader.let.set()
-        assert page.hear()["type"] == "set_props"
+        assert page.next_message()["type"] == "set_props"
 
 
-def test_a_page_that_is_on_its_way_is_told_nothing(served: tuple[str, uvicorn.Server]) -> None:
+def test_page_that_is_loading_receives_no_update(served: tuple[str, uvicorn.Server]) -> None:
     with opened(served[0], **TOKEN) as ours:
         page = Page(ours, follow_of(served[0], **TOKEN), "?view=runs")
         page.props["page"] = "overview/made/None/page"
-        asked = [next(page.told) for _ in range(4)]
+        asked = [next(page.messages) for _ in range(4)]
         assert [one["payload"]["componentId"] for one in asked] == ["url", "page", "url", "page"]
         page.props["page"] = "runs//None/page"
-        assert page.hear()["type"] == "set_props"
+        assert page.next_message()["type"] == "set_props"
 
 
-def test_a_page_that_has_gone_without_its_socket_is_forgotten(
+def test_closed_page_with_an_open_websocket_is_forgotten(
     served: tuple[str, uvicorn.Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ui.dashboard.serving.live.GONE_S", 0.1)
     with opened(served[0], **TOKEN) as ours:
         page = Page(ours, follow_of(served[0], **TOKEN), "?view=runs")
-        told = [json.loads(page.socket.recv(timeout=30)) for _ in range(2)]
-    assert [one["type"] for one in told] == ["get_props_request", "callback_response"]
-    assert told[1]["payload"] == {"status": "prevent_update"}
+        messages = [json.loads(page.socket.recv(timeout=30)) for _ in range(2)]
+    assert [one["type"] for one in messages] == ["get_props_request", "callback_response"]
+    assert messages[1]["payload"] == {"status": "prevent_update"}

@@ -4,7 +4,7 @@
     const WAITING = 0.55;
     const EDGE = 0.35;
     const FADED = 0.82;
-    const STEP = 0.1;
+    const [STEP, NEXT_STEP] = [0.1, 0.18];
     const [IDEAL, LOST] = [0.1, 0.3];
 
     // `rgb(1, 2, 3)`, `#123456` or `#abc` to [1, 2, 3].
@@ -55,6 +55,7 @@
         return {
             body,
             step: timeline.mix(body, text, STEP),
+            nextStep: timeline.mix(body, text, NEXT_STEP),
             ideal: timeline.mix(body, packed(channels(named("--ideal"))), IDEAL),
             lost: timeline.mix(body, packed(channels(named("--lost"))), LOST),
             stage,

@@ -22,28 +22,33 @@
     // The spans of a timeline: `columns` are arrays of the same length, ordered by row, lane, start.
     function decode(data) {
         const steps = unpackAll(data.steps);
+        const columns = unpackAll(data.columns);
         return {
             count: data.count,
             tickNs: data.tick_ns,
             end: Math.max(data.end, 1),
-            step: data.step,
+            stepOf: (index) => data.step + (columns.number?.[index] ?? 0),
+            stepRanges: stepRanges(steps, data.step),
             rows: data.rows,
             lanes: data.lanes,
             stages: new Map(Object.entries(data.stages).map(([code, stage]) => [Number(code), stage])),
             causes: data.causes,
-            ...unpackAll(data.columns),
+            ...columns,
             steps,
             stepsOfRow: byRow(steps.row, data.rows.length),
             gaps: unpackAll(data.gaps),
+            open: new Map(data.open.map((open) => [open.index, open])),
             rowOfRank: new Map(data.rows.map(({rank}, row) => [rank, row])),
+            counters: timeline.decodeCounters(data.counters, data.rows.length),
             ideal: data.ideal ? decodeIdeal(data) : null,
         };
     }
 
     // The ideal timeline, in the format of spans. All ranks of a pipeline rank use the same row.
-    function decodeIdeal({ideal, lanes}) {
+    function decodeIdeal({ideal, lanes, tick_ns: tickNs}) {
         return {
             count: ideal.count,
+            tickNs,
             lanes,
             rows: Array.from({length: ideal.groups}),
             rowOf: ideal.rows,
@@ -53,6 +58,17 @@
             lost: ideal.lost,
             ...unpackAll(ideal.columns),
         };
+    }
+
+    // Begin and end of each step over all rows, ascending: [{step, start, end}].
+    function stepRanges({start, duration, number}, first) {
+        const found = new Map();
+        start.forEach((begin, at) => {
+            const step = first + (number?.[at] ?? 0);
+            const known = found.get(step) ?? {step, start: Infinity, end: 0};
+            found.set(step, {step, start: Math.min(known.start, begin), end: Math.max(known.end, begin + duration[at])});
+        });
+        return [...found.values()].sort((a, b) => a.step - b.step);
     }
 
     function byRow(row, numRows) {
@@ -96,8 +112,12 @@
         return low;
     }
 
-    // Other spans of the same operation.
+    // Other spans of the same operation. For an open span: the open spans of the ranks that it waits for, if they are known.
     function partners(spans, index) {
+        const waits = spans.open.get(index)?.waits ?? [];
+        if (waits.length) {
+            return [...spans.open.keys()].filter((other) => waits.includes(spans.rows[spans.row[other]].rank));
+        }
         const flow = spans.flow[index];
         const found = [];
         for (let other = 0; flow > 0 && other < spans.count; other += 1) {

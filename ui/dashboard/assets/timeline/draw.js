@@ -1,11 +1,11 @@
 // Draws over the image of the rows: axis, names, text on bars, the selected span, its partners, the marked area.
 
 (function (timeline) {
-    const AXIS_PX = 26;
+    const [AXIS_PX, TIMES_PX] = [42, 24];
     const FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
     const TALL_ROW_PX = 46;
     const NAMED_LANES_PX = 78;
-    const LEAST_TEXT_PX = 9;
+    const [LEAST_TEXT_PX, TEXT_PX, LANE_NAME_PX] = [9, 12, 12];
     const NARROW_PX = 640;
     const [NARROW_NAMES_PX, LEAST_NAMES_PX, MOST_NAMES_PX, GAP_PX] = [92, 172, 264, 8];
     const MAX_LABELS = 600;
@@ -22,12 +22,14 @@
         context.putImageData(view.frame.image, Math.round(gutter * ratio), Math.round(AXIS_PX * ratio));
         context.scale(ratio, ratio);
         drawAxis(context, view);
+        inPlot(context, view, () => timeline.drawOpen(context, view));
+        timeline.drawCounters(context, view);
         drawLabels(context, view, labels);
         drawNames(context, view);
         inPlot(context, view, () => {
             timeline.drawIdeal(context, view);
             drawArea(context, view);
-            drawPartners(context, view);
+            timeline.drawArrows(context, view);
             outline(context, timeline.spanBox(view, view.hovered), 1.5, view.colours.text);
             outline(context, timeline.spanBox(view, view.selected), 3, view.colours.accent);
             outline(context, timeline.idealBoxOf(view, view.selected), 2, view.colours.accent);
@@ -53,26 +55,35 @@
         context.textAlign = "center";
         for (const ns of values) {
             context.fillStyle = colours.faint;
-            context.fillRect(Math.round(x(ns)), AXIS_PX - 5, 1, height - AXIS_PX + 5);
+            context.fillRect(Math.round(x(ns)), TIMES_PX - 5, 1, height - TIMES_PX + 5);
             context.fillStyle = colours.dim;
-            context.fillText(text(ns), Math.min(Math.max(x(ns), gutter + 12), width - 18), AXIS_PX / 2 - 1);
+            context.fillText(text(ns), Math.min(x(ns), width - 18), TIMES_PX / 2);
         }
         context.textAlign = "left";
-        context.fillText(`time in ${name}`, 4, AXIS_PX / 2 - 1);
+        context.fillText(`time in ${name}`, 4, TIMES_PX / 2);
+        timeline.drawSteps(context, view, TIMES_PX);
     }
 
-    // Draws the longest name that fits into each bar.
+    // Draws the longest name that fits into each bar. `view.texts`: their places.
     function drawLabels(context, view, labels) {
         const {ratio, gutter, colours} = view;
         context.font = `11px ${FONT}`;
         context.textAlign = "center";
         context.textBaseline = "middle";
+        view.texts = [];
         for (const {spans, index, from, to, top, height} of labels.slice(0, MAX_LABELS)) {
             const room = (to - from) / ratio - 6;
             const text = height / ratio >= LEAST_TEXT_PX && fittingName(context, view, spans, index, room);
             if (text) {
-                context.fillStyle = timeline.inkOf(spans, index, colours.inks);
-                context.fillText(text, gutter + (from + to) / 2 / ratio, AXIS_PX + (top + height / 2) / ratio + 0.5);
+                const [x, y] = [gutter + (from + to) / 2 / ratio, AXIS_PX + (top + height / 2) / ratio + 0.5];
+                const wide = textWidth(context, view.widths, text);
+                view.texts.push({x: x - wide / 2, y: y - TEXT_PX / 2, width: wide, height: TEXT_PX});
+                const isOpen = spans === view.spans && spans.open.has(index);
+                if (isOpen) {
+                    timeline.plate(context, x, y, wide, height / ratio, colours.paper);
+                }
+                context.fillStyle = isOpen ? colours.text : timeline.inkOf(spans, index, colours.inks);
+                context.fillText(text, x, y);
             }
         }
     }
@@ -81,7 +92,10 @@
         const {label, short} = view.spans.stages.get(spans.stage[index]);
         const microbatch = spans.microbatch[index];
         const number = microbatch >= 0 ? String(microbatch) : "";
-        return [`${label} ${number}`.trim(), label, short && short + number, short]
+        const open = view.spans.open.get(spans === view.spans ? index : -1);
+        const inOperation = open?.operation ? [`${label} ${open.lasts}, in ${open.operation}`] : [];
+        const lasting = open ? [...inOperation, `${label} ${open.lasts}`, open.lasts] : [];
+        return [...lasting, `${label} ${number}`.trim(), short && short + number, label, short]
             .find((name) => name && textWidth(context, view.widths, name) <= room);
     }
 
@@ -109,13 +123,13 @@
     }
 
     function drawNames(context, view) {
-        const {placed, spans, gutter, lanesPx, rowHeight, colours, suspects, pinned} = view;
-        const room = rowHeight < NAMED_LANES_PX ? gutter - 4 : gutter - lanesPx;
+        const {placed, spans, gutter, lanesPx, lanesHeight, block, rowHeight, colours, suspects, pinned} = view;
+        const room = lanesHeight < NAMED_LANES_PX ? gutter - 4 : gutter - lanesPx;
         context.textBaseline = "middle";
         for (const place of placed) {
             const {rank, name} = spans.rows[place.row];
-            const tall = rowHeight >= TALL_ROW_PX;
-            const middle = AXIS_PX + place.top + (rowHeight * timeline.BLOCK) / 2;
+            const tall = lanesHeight >= TALL_ROW_PX;
+            const middle = AXIS_PX + place.top + (rowHeight * block) / 2;
             context.save();
             context.beginPath();
             context.rect(0, AXIS_PX + place.from, gutter - 4, Math.max(0, place.to - place.from));
@@ -124,7 +138,15 @@
             context.textAlign = "left";
             context.font = `${suspects.has(rank) ? "700 " : ""}12px ${FONT}`;
             const head = `${pinned.includes(rank) ? "⚲ " : ""}${suspects.has(rank) ? "▶ " : ""}rank ${rank}`;
-            context.fillText(suspects.has(rank) ? `${head} suspect` : head, 4, tall ? middle - 8 : middle);
+            const headline = suspects.has(rank) ? `${head} suspect` : head;
+            context.fillText(headline, 4, tall ? middle - 8 : middle);
+            if (!tall) {
+                // The host is the last part of a name. In a low row there is room for one line only.
+                const left = 4 + context.measureText(headline).width + GAP_PX;
+                context.fillStyle = colours.dim;
+                context.font = `11px ${FONT}`;
+                context.fillText(name.split(" · ").at(-1), left, middle);
+            }
             drawLaneNames(context, view, place);
             if (tall) {
                 context.beginPath();
@@ -141,21 +163,34 @@
     }
 
     function drawLaneNames(context, view, {top}) {
-        const {shares, spans, rowHeight, gutter, colours} = view;
-        if (rowHeight < NAMED_LANES_PX) {
+        const {shares, spans, lanesHeight, rowHeight, gutter, colours} = view;
+        if (lanesHeight < NAMED_LANES_PX) {
             return;
         }
         context.font = `10px ${FONT}`;
         context.textAlign = "right";
         context.fillStyle = colours.dim;
-        let free = 0;
-        shares.forEach((share, lane) => {
-            const middle = (share.top + share.height / 2) * rowHeight;
-            if (share.height > 0 && middle >= free) {
-                context.fillText(spans.lanes[lane].name, gutter - GAP_PX, AXIS_PX + top + middle);
-                free = middle + LEAST_TEXT_PX;
-            }
-        });
+        const lanes = shares.map(({top: from, height}, lane) => ({
+            name: spans.lanes[lane].name, middle: (from + height / 2) * rowHeight, height: height * rowHeight,
+        }));
+        for (const {name, y} of placedNames(lanes, view.block * rowHeight)) {
+            context.fillText(name, gutter - GAP_PX, AXIS_PX + top + y);
+        }
+    }
+
+    // Heights of lane names in a row: in the middle of the lane, or beside it where names would touch. If there is not enough
+    // room for all, the thinnest lanes have no name.
+    function placedNames(lanes, roomPx) {
+        const most = Math.max(1, Math.floor(roomPx / LANE_NAME_PX));
+        const widest = lanes.filter(({name, height}) => name && height > 0).sort((a, b) => b.height - a.height).slice(0, most);
+        const named = widest.sort((a, b) => a.middle - b.middle).map(({name, middle}) => ({name, y: middle}));
+        named.forEach((lane, at) => { lane.y = Math.max(lane.y, at ? named[at - 1].y + LANE_NAME_PX : LANE_NAME_PX / 2); });
+        let below = roomPx - LANE_NAME_PX / 2;
+        for (const lane of [...named].reverse()) {
+            lane.y = Math.min(lane.y, below);
+            below = lane.y - LANE_NAME_PX;
+        }
+        return named;
     }
 
     function drawPinEdge(context, {displayed, rowHeight, width, height, colours}) {
@@ -180,45 +215,6 @@
         context.strokeRect(box.x, box.y, box.width, box.height);
     }
 
-    // Draws arrows from the selected span to its visible partners. For a transfer: from the sender to the receiver.
-    function drawPartners(context, view) {
-        const from = timeline.spanBox(view, view.selected);
-        if (!from) {
-            return;
-        }
-        const {label} = view.spans.stages.get(view.spans.stage[view.selected]);
-        context.strokeStyle = context.fillStyle = view.colours.text;
-        context.lineWidth = 1.5;
-        for (const partner of view.partners) {
-            const to = timeline.spanBox(view, partner);
-            if (to) {
-                const [tail, head] = label.endsWith("-recv") ? [to, from] : [from, to];
-                arrow(context, ...ends(tail, head, label.endsWith("-recv") || label.endsWith("-send")));
-            }
-        }
-    }
-
-    // Ends of an arrow. Transfer: from the begin of the send to the end of the receive. Collective: from end to end.
-    function ends(tail, head, transfer) {
-        const down = head.y > tail.y;
-        const begin = [transfer ? tail.x : tail.x + tail.width, down ? tail.y + tail.height : tail.y];
-        return [...begin, head.x + head.width, down ? head.y : head.y + head.height];
-    }
-
-    function arrow(context, fromX, fromY, toX, toY) {
-        const bend = (toY - fromY) / 2;
-        context.beginPath();
-        context.moveTo(fromX, fromY);
-        context.bezierCurveTo(fromX, fromY + bend, toX, toY - bend, toX, toY);
-        context.stroke();
-        const direction = Math.sign(toY - fromY) || 1;
-        context.beginPath();
-        context.moveTo(toX, toY);
-        context.lineTo(toX - 4, toY - 7 * direction);
-        context.lineTo(toX + 4, toY - 7 * direction);
-        context.fill();
-    }
-
     function outline(context, box, width, colour) {
         if (box) {
             context.lineWidth = width;
@@ -227,5 +223,5 @@
         }
     }
 
-    Object.assign(timeline, {AXIS_PX, drawFrame, fittingName, namesWidth});
+    Object.assign(timeline, {AXIS_PX, drawFrame, fittingName, placedNames, namesWidth, outline});
 })(window.rankscopeTimeline ??= {});

@@ -7,6 +7,7 @@
         ["F, double click", "zoom to the selected span, to the marked area, or to the whole step"],
         [". / ,", "next and previous span in the lane"],
         ["↑ / ↓", "nearest span one lane up or down"],
+        ["drag on the small picture", "move the visible part, or one of its sides; click: go there"],
         ["[ / ]", "previous and next step"],
         ["/", "find a stage by name; Enter: next span of it"],
         ["Shift + drag", "mark an area: the panel beside the timeline shows its statistics by stage"],
@@ -41,8 +42,10 @@
             search: make("input", {type: "search", placeholder: "stage …", hidden: true, "aria-label": "stage to find"}),
             found: make("span", {className: "span-timeline-found", role: "status"}),
             legend: make("div", {className: "span-timeline-legend"}),
+            map: make("canvas", {className: "span-timeline-map", "aria-hidden": "true"}),
             canvas: make("canvas", {"aria-hidden": "true"}),
             spacer: make("div", {className: "span-timeline-spacer"}),
+            hiddenRows: make("div", {className: "span-timeline-hidden-rows"}),
             tooltip: make("div", {className: "span-timeline-tooltip", hidden: true, "aria-hidden": "true"}),
             spoken: make("div", {className: "span-timeline-spoken", "aria-live": "polite"}),
             help: helpOf(helpId),
@@ -59,7 +62,9 @@
         const tools = [parts.zoomIn, parts.zoomOut, parts.fit, parts.searchButton, parts.helpButton, parts.search, parts.found];
         root.replaceChildren(
             make("div", {className: "span-timeline-tools"}, parts.legend, make("div", {className: "span-timeline-buttons"}, ...tools)),
+            parts.map,
             parts.scroll,
+            parts.hiddenRows,
             parts.tooltip,
             parts.help,
             parts.spoken,

@@ -19,7 +19,7 @@
     // Paints the rows `placed` (CSS pixels; one has `ratio` device pixels) and returns the places of labels:
     // [{spans, index, from, to, top, height}], device pixels.
     function paintRows(frame, view) {
-        const {spans, strip, tracks, shares, placed, rowHeight, ratio, window, colours} = view;
+        const {spans, strip, tracks, shares, placed, rowHeight, block, ratio, window, colours} = view;
         const labels = [];
         frame.pixels.fill(colours.body);
         if (strip) {
@@ -29,9 +29,9 @@
             const clip = [Math.round(place.from * ratio), Math.min(Math.round(place.to * ratio), frame.image.height)];
             const y = (share) => Math.min(Math.max(Math.round((place.top + share * rowHeight) * ratio), clip[0]), clip[1]);
             paleLine(frame.pale, spans, place.row, window, colours);
-            timeline.copyDown(frame.pixels, frame.pale, y(0), y(timeline.BLOCK));
-            if (y(1) > y(timeline.BLOCK)) {
-                frame.pixels.fill(colours.body, y(timeline.BLOCK) * frame.line.length, y(1) * frame.line.length);
+            timeline.copyDown(frame.pixels, frame.pale, y(0), y(block));
+            if (y(1) > y(block)) {
+                frame.pixels.fill(colours.body, y(block) * frame.line.length, y(1) * frame.line.length);
             }
             const paint = (layer, track) => {
                 const share = shares[track.lane];
@@ -40,7 +40,7 @@
             };
             tracks.tracksOfRow[place.row].forEach((track) => paint({spans, tracks, window, colours, ground: frame.pale}, track));
             if (strip) {
-                timeline.copyDown(frame.pixels, frame.ideal, y(shares[strip.spans.firstLane].top), y(timeline.BLOCK));
+                timeline.copyDown(frame.pixels, frame.ideal, y(shares[strip.spans.firstLane].top), y(block));
                 const layer = {spans: strip.spans, tracks: strip.tracks, window, colours, ground: frame.ideal};
                 strip.tracks.tracksOfRow[strip.spans.rowOf[place.row]].forEach((track) => paint(layer, track));
             }
@@ -71,10 +71,10 @@
             const from = Math.round((spans.steps.start[at] - first) * scale);
             const to = Math.round((spans.steps.start[at] + spans.steps.duration[at] - first) * scale);
             if (to > 0 && from < line.length) {
-                line.fill(colours.step, Math.max(0, from), to);
+                line.fill((spans.steps.number?.[at] ?? 0) % 2 ? colours.nextStep : colours.step, Math.max(0, from), to);
             }
         }
     }
 
-    Object.assign(timeline, {imageOf, paintRows});
+    Object.assign(timeline, {imageOf, paintRows, paleLine});
 })(window.rankscopeTimeline ??= {});

@@ -4,6 +4,11 @@
 //   where(key)            {x, y, width, height} of the visible part of a span, in pixels of the browser window; null: not visible
 //   window()              visible range [first, last], in nanoseconds since the earliest span
 //   rows()                visible ranks, from the top
+//   steps()               {step, start, end} of each step, in nanoseconds
+//   map()                 {left, right, top, bottom} of the frame in the minimap, in pixels of the browser window
+//   latest()              key of the member that started last, of the operation of the selected span; null: not known
+//   open()                keys of the open spans
+//   counters()            names of the tracks of counters
 //   selected()            {key, partners: keys}
 //   ideal()               {end, lost, rows: the bars {stage, occurrence, start, duration} of each row}, in nanoseconds; null: not shown
 //   whereIdeal(key)       like `where`, for the ideal bar of a span
@@ -24,10 +29,23 @@
             where: (key) => onScreen(view, timeline.spanBox(view, timeline.indexOf(view.spans, key))),
             window: () => view.window.map((tick) => tick * view.spans.tickNs),
             rows: () => [...view.placed].sort((a, b) => a.top - b.top).map(({row}) => view.spans.rows[row].rank),
+            steps: () => view.spans.stepRanges.map(({step, start, end}) => ({
+                step, start: start * view.spans.tickNs, end: end * view.spans.tickNs,
+            })),
+            map: () => frameOnScreen(view),
+            latest: () => (view.latest >= 0 ? named(view.latest) : null),
+            open: () => [...view.spans.open.keys()].map(named),
+            counters: () => view.spans.counters?.tracks.map(({name, unit}) => (unit ? `${name}, ${unit}` : name)) ?? [],
             ideal: () => view.strip && timeline.idealOf(view),
             whereIdeal: (key) => onScreen(view, timeline.idealBoxOf(view, timeline.indexOf(view.spans, key))),
             selected: () => ({key: view.chosen.key, partners: view.partners.map(named)}),
         };
+    }
+
+    function frameOnScreen(view) {
+        const {left, top, bottom} = view.parts.map.getBoundingClientRect();
+        const [from, to] = view.window.map((tick) => left + timeline.mapX(view, tick));
+        return {left: from, right: to, top, bottom};
     }
 
     function onScreen({parts, gutter, width}, box) {

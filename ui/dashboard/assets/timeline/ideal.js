@@ -25,7 +25,8 @@
     // Whether a place is in a strip.
     function isInStrip(view, y) {
         const place = view.strip && timeline.placeAt(view, y);
-        return Boolean(place) && (y - timeline.AXIS_PX - place.top) / view.rowHeight >= view.shares[view.strip.spans.firstLane].top;
+        const share = place ? (y - timeline.AXIS_PX - place.top) / view.rowHeight : -1;
+        return Boolean(place) && share >= view.shares[view.strip.spans.firstLane].top && share < view.block;
     }
 
     // The ideal bar at a place: {row, index}. null: none.
@@ -74,16 +75,17 @@
         if (!view.strip) {
             return;
         }
-        const {strip: {spans: {end, lost, firstLane}}, spans, shares, rowHeight, colours, height} = view;
+        const {strip: {spans: {end, lost, firstLane}}, spans, shares, block, rowHeight, colours, height} = view;
         const [from, to] = [timeline.xOf(view, end), timeline.xOf(view, end + lost)];
         context.fillStyle = colours.accent;
         context.fillRect(Math.round(from), timeline.AXIS_PX, 1, height);
         const text = `${timeline.durationText(lost * spans.tickNs)} lost`;
-        const [top, tall] = [shares[firstLane].top * rowHeight, (timeline.BLOCK - shares[firstLane].top) * rowHeight];
+        const [top, tall] = [shares[firstLane].top * rowHeight, (block - shares[firstLane].top) * rowHeight];
         context.font = FONT;
         context.textAlign = "center";
         context.textBaseline = "middle";
-        if (!lost || tall < LEAST_TEXT_PX || context.measureText(text).width + 8 > to - from) {
+        const wide = context.measureText(text).width;
+        if (!lost || tall < LEAST_TEXT_PX || wide + 8 > to - from) {
             return;
         }
         context.fillStyle = colours.text;
@@ -91,6 +93,9 @@
             const y = place.top + top + tall / 2;
             if (y > place.from && y < place.to) {
                 context.fillText(text, (from + to) / 2, timeline.AXIS_PX + y);
+                view.texts.push({
+                    x: (from + to - wide) / 2, y: timeline.AXIS_PX + y - LEAST_TEXT_PX / 2, width: wide, height: LEAST_TEXT_PX,
+                });
             }
         }
     }

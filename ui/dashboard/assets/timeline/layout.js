@@ -9,6 +9,12 @@
     const MAX_LEVELS = 8;
     const BLOCK = 0.9;
     const [LEAST_ROW, HIGHEST_ROW, FILLED] = [18, 132, 560];
+    const [LEAST_VIEW_PX, MOST_VIEW_PX, SHARE_OF_WINDOW] = [300, 760, 0.72];
+    // Axis, minimap and margins: what is beside the rows in a window that the timeline fills.
+    const BESIDE_ROWS_PX = 100;
+    // Spans that touch each other can overlap a little: start times are rounded when the clocks of hosts are aligned, and device
+    // times when they are recorded. Such an overlap is at most this share of the earlier span, and at most this time.
+    const [TOUCHING_SHARE, TOUCHING_NS] = [0.01, 10_000];
 
     // A track is one level of a lane in a row. Its spans are `order[first..last)`, by start. `reach`: the latest end up to a span.
     function tracksOf(spans) {
@@ -34,7 +40,7 @@
         return {order, reach, tracks, levels, tracksOfRow: tracksByRow(tracks, spans.rows.length)};
     }
 
-    // Each span gets the first level that is free at its start. If all levels are used, it gets the last one.
+    // Each span gets the first level that is free at its start, apart from rounding. If all levels are used, it gets the last one.
     function levelsOf(spans, begin, end) {
         const found = [];
         const free = [];
@@ -45,7 +51,9 @@
                 level = Math.min(found.length, MAX_LEVELS - 1);
             }
             (found[level] ??= []).push(index);
-            free[level] = Math.max(free[level] ?? 0, start + spans.duration[index]);
+            const duration = spans.duration[index];
+            const touching = Math.min(TOUCHING_SHARE * duration, TOUCHING_NS / spans.tickNs);
+            free[level] = Math.max(free[level] ?? 0, start + duration - touching);
         }
         return found;
     }
@@ -99,6 +107,23 @@
         return Math.round(Math.min(Math.max(FILLED / Math.max(1, numRows), LEAST_ROW), HIGHEST_ROW) * factor);
     }
 
+    // Height of the visible rows. All rows are visible if they fit into the window. Otherwise they scroll in a part of it.
+    function viewHeight(rowsPx, windowPx) {
+        const most = Math.max(LEAST_VIEW_PX, Math.min(MOST_VIEW_PX, windowPx * SHARE_OF_WINDOW));
+        return rowsPx <= windowPx - BESIDE_ROWS_PX ? rowsPx : Math.min(rowsPx, most);
+    }
+
+    // `Rows 1 to 6 of 8. ...`: the rows of which more than half is visible. Empty if these are all. Pinned rows do not scroll.
+    function hiddenRowsText({placed, displayed: {rows, numPinned}, rowHeight}) {
+        const visible = placed.filter(({from, to}) => to - from > rowHeight / 2).map(({row}) => rows.indexOf(row) + 1);
+        const moving = visible.filter((number) => number > numPinned);
+        if (visible.length === rows.length || !moving.length) {
+            return "";
+        }
+        const range = `${Math.min(...moving)} to ${Math.max(...moving)} of ${rows.length}`;
+        return `${numPinned ? "Pinned rows and rows" : "Rows"} ${range}. Drag, or Shift + wheel, to scroll.`;
+    }
+
     // Numbers of the rows from the top: the pinned ranks in their order, then the others.
     function displayedRows(spans, pinned) {
         const first = pinned.map((rank) => spans.rowOfRank.get(rank)).filter((row) => row !== undefined);
@@ -123,6 +148,6 @@
     }
 
     Object.assign(timeline, {
-        BLOCK, tracksOf, firstBeyond, laneShares, rowHeight, displayedRows, placedRows,
+        BLOCK, tracksOf, firstBeyond, laneShares, rowHeight, viewHeight, hiddenRowsText, displayedRows, placedRows,
     });
 })(window.rankscopeTimeline ??= {});

@@ -2,7 +2,6 @@
 
 (function (timeline) {
     const ZOOM_SETTLED_MS = 350;
-    const [LEAST_PX, MOST_PX, SHARE] = [300, 760, 0.72];
 
     class View {
         // `tell(properties)` sends properties to the page: see ui/dashboard/pages/panels.py.
@@ -11,12 +10,14 @@
             this.tell = tell;
             this.parts = timeline.build(root, label);
             this.context = this.parts.canvas.getContext("2d", {alpha: false});
+            this.mapContext = this.parts.map.getContext("2d", {alpha: false});
             this.chosen = new timeline.Selection(tell, () => this.selectionChanged());
             this.zoomEcho = new timeline.Echo();
             this.suspects = new Set();
             this.widths = new Map();
             this.hovered = -1;
             this.partners = [];
+            this.latest = -1;
             this.placed = [];
             this.scrollTop = 0;
             this.watchers = timeline.watch(this);
@@ -49,13 +50,24 @@
             this.tracks = timeline.tracksOf(this.spans);
             this.strip = this.spans.ideal && timeline.stripOf(this.spans.ideal);
             const levels = this.tracks.levels.map((number, lane) => number || (this.strip?.tracks.levels[lane] ?? 0));
-            this.shares = timeline.laneShares(this.spans.lanes, levels);
-            const factor = this.strip ? timeline.BLOCK / this.shares[this.strip.spans.firstLane].top : 1;
-            this.rowHeight = timeline.rowHeight(this.spans.rows.length, factor);
+            const shares = timeline.laneShares(this.spans.lanes, levels);
+            const factor = this.strip ? timeline.BLOCK / shares[this.strip.spans.firstLane].top : 1;
+            this.placeLanes(shares, timeline.rowHeight(this.spans.rows.length, factor));
             this.window = this.windowOf(this.zoomNs ?? null);
             timeline.fillLegend(this.parts.legend, this.spans.stages, (label) => {
                 this.find(this.parts.search.value === label ? "" : label, true);
             });
+        }
+
+        // `shares` of the lanes: of a row without counters, which is `lanesHeight` high. Counters are below the lanes.
+        placeLanes(shares, lanesHeight) {
+            this.lanesHeight = lanesHeight;
+            this.rowHeight = lanesHeight + timeline.countersPx(this.spans);
+            const scale = lanesHeight / this.rowHeight;
+            this.block = timeline.BLOCK * scale;
+            this.shares = shares.map((share) => ({
+                top: share.top * scale, height: share.height * scale, level: share.level * scale,
+            }));
         }
 
         takeZoom(zoom) {
@@ -93,6 +105,7 @@
             }
             this.selected = timeline.indexOf(this.spans, this.chosen.key);
             this.partners = this.selected < 0 ? [] : timeline.partners(this.spans, this.selected);
+            this.latest = timeline.latestStarter(this.spans, this.selected, this.partners);
             this.pinned = this.chosen.pinned;
             this.area = this.chosen.area;
             this.displayed = timeline.displayedRows(this.spans, this.pinned);
@@ -139,6 +152,7 @@
         recolour() {
             if (this.spans) {
                 this.colours = timeline.coloursOf(this.root, this.spans.stages, this.chosen.found);
+                this.mapImage = null;
                 this.invalidate();
             }
         }
@@ -151,14 +165,15 @@
                 return;
             }
             const rows = spans.rows.length * this.rowHeight;
-            const most = Math.max(LEAST_PX, Math.min(MOST_PX, window.innerHeight * SHARE));
-            this.viewHeight = Math.min(rows, most);
+            this.viewHeight = timeline.viewHeight(rows, window.innerHeight);
             this.height = this.viewHeight + timeline.AXIS_PX;
             Object.assign(this, timeline.namesWidth(this.context, spans, this.width));
             this.ratio = window.devicePixelRatio || 1;
             parts.scroll.style.height = `${this.height}px`;
             parts.spacer.style.height = `${rows + timeline.AXIS_PX}px`;
             sizeCanvas(parts.canvas, this);
+            sizeCanvas(parts.map, {...this, height: timeline.MAP_PX});
+            this.mapImage = null;
             this.invalidate();
         }
 
@@ -177,6 +192,8 @@
             this.scrollTop = this.parts.scroll.scrollTop;
             this.placed = timeline.placedRows(this.displayed, this.rowHeight, this.scrollTop, this.viewHeight);
             timeline.drawFrame(this.context, this);
+            timeline.drawMap(this);
+            this.parts.hiddenRows.textContent = timeline.hiddenRowsText(this);
             this.root.dataset.drawn = "yes";
         }
 

@@ -2,7 +2,9 @@
 
 (function (timeline) {
     const LEAST_TICKS = 1000;
-    const UNITS = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
+    const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+    // The largest unit of which the window is at least two, or its end at least ten: 750 ms, 2.5 s, 10.25 s.
+    const [UNITS_LONG, UNITS_FROM_ZERO] = [2, 10];
 
     // Moves a window into [0, end], and changes its length if it is too long or too short.
     function clamp([first, last], end) {
@@ -33,7 +35,8 @@
         const rough = (lastNs - firstNs) / Math.max(2, widthPx / 110);
         const power = 10 ** Math.floor(Math.log10(rough));
         const step = [1, 2, 5, 10].map((times) => times * power).find((candidate) => candidate >= rough);
-        const [unit, name] = [...UNITS].reverse().find(([ns]) => ns <= step * 5) ?? UNITS[0];
+        const fits = ([ns]) => lastNs - firstNs >= UNITS_LONG * ns || lastNs >= UNITS_FROM_ZERO * ns;
+        const [unit, name] = UNITS.find(fits) ?? UNITS.at(-1);
         const values = [];
         for (let at = Math.ceil(firstNs / step) * step; at <= lastNs; at += step) {
             values.push(at);

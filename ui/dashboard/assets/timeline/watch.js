@@ -4,6 +4,7 @@
     function watch(view) {
         return [
             timeline.followPointer(view),
+            timeline.followMap(view),
             timeline.followKeys(view),
             followButtons(view),
             followSize(view),

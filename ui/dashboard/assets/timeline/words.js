@@ -4,15 +4,20 @@
     // Lines about a span. The first line is its stage.
     function wordsOf(spans, index) {
         const {label} = spans.stages.get(spans.stage[index]);
-        const rank = spans.rows[spans.row[index]].rank;
+        const {rank, name} = spans.rows[spans.row[index]];
         const text = (ticks) => timeline.durationText(ticks * spans.tickNs);
         const microbatch = spans.microbatch[index] >= 0 ? [`microbatch ${spans.microbatch[index]}`] : [];
         const peer = spans.peer[index];
+        const open = spans.open.get(index);
+        if (open) {
+            return [label, `rank ${rank}, step ${spans.stepOf(index)}`, ...(name ? [name] : []), ...open.lines];
+        }
         const preposition = label.endsWith("-recv") ? "from" : "to";
         return [
             label,
             `${text(spans.duration[index])} from ${text(spans.start[index])}`,
-            [`rank ${rank}`, `step ${spans.step}`, ...microbatch].join(", "),
+            [`rank ${rank}`, `step ${spans.stepOf(index)}`, ...microbatch].join(", "),
+            ...(name ? [name] : []),
             ...(peer >= 0 ? [`${preposition} rank ${peer}`] : []),
             ...(spans.waited[index] > 0 ? [`waited ${text(spans.waited[index])} for other ranks`] : []),
         ];
@@ -21,6 +26,10 @@
     // Lines about a place. `index`: the span there. null: there is nothing.
     function linesAt(view, index, x, y) {
         const ideal = timeline.idealAt(view, x, y);
+        const counters = timeline.counterLines(view, x, y);
+        if (counters) {
+            return counters;
+        }
         if (ideal || index >= 0) {
             return ideal ? wordsOfIdeal(view, ideal) : wordsOf(view.spans, index);
         }
@@ -37,7 +46,7 @@
         return [
             `${spans.stages.get(ideal.stage[index]).label}, ideal`,
             `${text(ideal.duration[index])} from ${text(ideal.start[index])}`,
-            [`rank ${spans.rows[row].rank}`, `step ${spans.step}`, ...microbatch].join(", "),
+            [`rank ${spans.rows[row].rank}`, `step ${spans.stepRanges[0].step}`, ...microbatch].join(", "),
             ...(ideal.waited[index] > 0 ? [`${text(ideal.waited[index])} of it waiting for other ranks`] : []),
             ...(real >= 0 ? [`measured: ${text(spans.duration[real])} from ${text(spans.start[real])}`] : []),
         ];

@@ -1,6 +1,7 @@
 """The ablation page: what each technique of a training gains. It shows the ablation that the run belongs to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
@@ -62,13 +63,14 @@ def _draw_options(state: ViewState, reads: Reads) -> Component | None:
     if ablation is None:
         return None
     names = ("Row", "Options of rankscope train", "Runs")
-    rows = [(row.number, html.Code(row.options), _runs(row)) for row in ablation.rows]
+    rows = [(row.number, html.Code(row.options), _runs(row, state)) for row in ablation.rows]
     return panel("How the rows were trained", table(names, rows, min_width_px=640))
 
 
-def _runs(row: AblationRow) -> Component:
-    links = [dcc.Link(run.run_id, href=ViewState(view=View.OVERVIEW, run=run.run_id).search()) for run in row.runs]
-    return dmc.Stack(links, gap=2)
+def _runs(row: AblationRow, state: ViewState) -> Component:
+    names = [run.run_id for run in row.runs]
+    overviews = [replace(state.at_run(name), view=View.OVERVIEW).search() for name in names]
+    return dmc.Stack([dcc.Link(name, href=href) for name, href in zip(names, overviews, strict=True)], gap=2)
 
 
 def _freshness(state: ViewState, reads: Reads) -> Sequence[object]:

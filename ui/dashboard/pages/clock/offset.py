@@ -12,13 +12,13 @@ import plotly.graph_objects as go
 
 from diagnose.model.host_clocks import WindowClocks
 from telemetry.clocks.align_evidence import DISPUTED, HostClock
-from ui.dashboard.figures.style import BLUE, GREY, framed
+from ui.dashboard.figures.style import BLUE, GREY, framed, titled
 from ui.dashboard.records import StepTimes
-from ui.dashboard.wording import local_ms
+from ui.dashboard.wording import local_ms, time_zone
 
-HEIGHT_PX = 280
+HEIGHT_PX, BELOW_PX = 300, 54
 OFFSETS_PX = 72
-"""Left margin, for offsets with their unit."""
+"""Left margin, for offsets and the title of their axis."""
 DISPUTED_COLOUR = "#d9480f"
 
 
@@ -55,9 +55,9 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
         keep=keep,
         hovermode="closest",
         showlegend=False,
-        margin={"l": OFFSETS_PX, "r": 24, "t": 12},
-        xaxis=of_time,
-        yaxis={"ticksuffix": " ms", "showgrid": True, "nticks": 6},
+        margin={"l": OFFSETS_PX, "r": 24, "t": 12, "b": BELOW_PX},
+        xaxis=of_time | {"title": titled(f"wall clock, {time_zone(int(steps.start_ns[-1]))}")},
+        yaxis={"title": titled("offset, ms"), "showgrid": True, "nticks": 6},
         shapes=[_refused(window, steps) for window, clock in measured if not clock.aligned],
     )
 

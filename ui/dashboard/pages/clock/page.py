@@ -12,12 +12,13 @@ import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.model.host_clocks import WindowClocks, newest_clocks
+from diagnose.model.host_clocks import WindowClocks
 from diagnose.ranges import list_some
 from telemetry.clocks.align_evidence import DISPUTED, ENDS, ORDER, PINGS, REFERENCE, UNALIGNED, HostClock
 from telemetry.errors import UsageError
 from telemetry.stores.queries import ClockHistory
 from ui.dashboard.data import Reads
+from ui.dashboard.data.clocks import clocks_now
 from ui.dashboard.pages.clock.offset import HEIGHT_PX, clock_offset
 from ui.dashboard.pages.controls import bar, titled
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
@@ -28,18 +29,6 @@ from ui.dashboard.wording import count, duration, long_duration
 
 MAX_POINTS = 500
 """In one chart. If there are more windows, those with the widest bounds are shown."""
-
-
-def clocks_now(reads: Reads, facts: RunFacts) -> WindowClocks:
-    """The clocks of all hosts in the newest window. Estimated here if no collector has estimated them.
-
-    Raises:
-        UsageError: no step is complete.
-    """
-    run = facts.summary
-    return reads.compute(
-        run, "clocks-now", lambda reader: newest_clocks(reader, run.run_id, run.attempt, run.last_step)
-    )
 
 
 def clock_history(reads: Reads, facts: RunFacts, host: str) -> list[WindowClocks]:
@@ -142,8 +131,8 @@ def _draw_says(state: ViewState, reads: Reads) -> Component:
         text = f"Aligned within ±{within} over {steps}, but two methods disagree. The bound includes both results."
         return _alert("yellow", f"{count(len(disputed), 'clock')} disputed", text, reasons)
     text = (
-        f"Over {steps}. On the timeline, rows of these hosts may be shifted against the others. Findings do not use "
-        "their time stamps. Durations are correct: they need no common clock."
+        f"Over {steps}. On the timeline, rows of these hosts may be shifted relative to the others. Findings do not "
+        "use their time stamps. Durations are correct: they need no common clock."
     )
     return _alert("orange", f"{len(refused):,} of {count(len(hosts), 'host')} not aligned", text, reasons)
 

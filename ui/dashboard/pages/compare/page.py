@@ -3,8 +3,9 @@
 Both sides are in the address, in the form of `rankscope compare`. So a link shows the same comparison.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import dash_mantine_components as dmc
 import plotly.graph_objects as go
@@ -23,8 +24,11 @@ from ui.dashboard.data.compare import (
     side_names,
     side_parts,
 )
+from ui.dashboard.data.curves import Shown, shown_steps
+from ui.dashboard.data.run_events import run_events
 from ui.dashboard.figures.comparison import STEPS_PX, rank_ratios, step_times
 from ui.dashboard.pages.controls import bar, link_button, timeline_of, titled
+from ui.dashboard.pages.event_views import after_event, event_legend
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import (
     chart_panel,
@@ -37,20 +41,23 @@ from ui.dashboard.pages.panels import (
     verdict_alert,
     working,
 )
-from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.view_state import StepRange, ViewState
 from ui.dashboard.wording import capitalized
 
 VERDICT_COLOURS = {Verdict.SLOWER: "red", Verdict.FASTER: "teal", Verdict.NO_DIFFERENCE: "gray"}
 MOST_RANKS = 50
 PART_HINT = "steps=100-199/ranks=0-7"
 MEANINGS = (
-    "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. A verdict holds "
-    "for all rows and ranks together. Stages are measured without waiting, and without the ranks that differ."
+    "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. The verdict is "
+    "about all stages and ranks together. The times of stages exclude waiting, and ranks that differ."
 )
 
 
 def skeleton() -> Component:
-    steps, ratios = heading("Step time by step"), heading("Compute time of each rank, B / A")
+    steps, ratios = (
+        html.Div([heading("Step time by step"), event_legend()]),
+        heading("Compute time of each rank, B / A"),
+    )
     return dmc.Stack(
         [
             controls_panel("compare"),
@@ -121,7 +128,7 @@ def _draw_stages(state: ViewState, reads: Reads) -> Component | None:
         return None
     a, b = side_names(state, reads)
     run = reads.newest(state)
-    exactly = ViewState(view=View.COMPARE, run=run.run_id, attempt=run.attempt, a=a, b=b)
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, a=a, b=b)
     rows = [
         (*(html.Span(cell, className="whole-word") for cell in (name, *numbers)), _verdict(verdict), compared)
         for name, *numbers, verdict, compared in comparison_cells(found)
@@ -144,27 +151,58 @@ def _draw_named(state: ViewState, reads: Reads) -> Component | None:
     if found is None or not found.ranks:
         return None
     names = ("Rank", "Host", "Change beyond the other ranks", "Of step", "Verdict")
-    rows = [tuple(_rank_cells(each, found)) for each in found.ranks[:MOST_RANKS]]
+    a, b = side_names(state, reads)
+    of_b = replace(state.at_run(found.b.run_id, found.b.attempt), a=a, b=b)
+    rows = [tuple(_rank_cells(each, found, of_b)) for each in found.ranks[:MOST_RANKS]]
     left_out = len(found.ranks) - MOST_RANKS
     more = [dmc.Text(f"{left_out:,} more ranks are not listed", size="sm", c="dimmed")] if left_out > 0 else []
     return panel("Ranks that differ", dmc.Stack([table(names, rows, min_width_px=560), *more], gap="xs"))
 
 
-def _rank_cells(each: RankChange, found: Comparison) -> Iterator[object]:
-    of_b = ViewState(run=found.b.run_id, attempt=found.b.attempt)
-    yield dcc.Link(f"rank {each.rank}", href=timeline_of(of_b, each.rank, None).search())
+def _rank_cells(each: RankChange, found: Comparison, of_b: ViewState) -> Iterator[object]:
+    """``of_b``: a view of B's run."""
+    steps = StepRange(found.b.window.first_step, found.b.window.last_step)
+    chosen = of_b.at_steps(steps).at_stage(each.worst)
+    yield dcc.Link(f"rank {each.rank}", href=timeline_of(chosen, each.rank, None).search())
     yield each.hosts
     yield ", ".join(f"{stage.label} {ratio - 1:+.1%}" for stage, ratio in each.stages.items())
     yield f"{each.share_of_step:+.2%}"
     yield _verdict(str(each.verdict))
 
 
-def _chart(draw: Callable[..., go.Figure | None]) -> Chart:
-    def drawn(state: ViewState, reads: Reads) -> go.Figure | None:
-        found = _found(state, reads)
-        return None if found is None else draw(found, keep=f"{found.a.label} {found.b.label}")
+def _draw_steps(state: ViewState, reads: Reads) -> go.Figure | None:
+    found = _found(state, reads)
+    if found is None:
+        return None
+    a_events, b_events = (run_events(side, reads) for side in _sides(found, state, reads))
+    return step_times(found, a_events, b_events, keep=_keep(found))
 
-    return Chart(draw=drawn)
+
+def _draw_ranks(state: ViewState, reads: Reads) -> go.Figure | None:
+    found = _found(state, reads)
+    return None if found is None else rank_ratios(found, keep=_keep(found))
+
+
+def _keep(found: Comparison) -> str:
+    return f"{found.a.label} {found.b.label}"
+
+
+def _sides(found: Comparison, state: ViewState, reads: Reads) -> Iterator[Shown]:
+    """The compared steps of A and of B."""
+    for side in (found.a, found.b):
+        steps = StepRange(int(side.steps[0]), int(side.steps[-1]))
+        yield shown_steps(replace(state, run=side.run_id, attempt=side.attempt), steps, reads)
+
+
+def _after_click(state: ViewState, reads: Reads, point: Mapping[str, Any]) -> ViewState:
+    """The step of an event of A or B. Both sides stay."""
+    found = _found(state, reads)
+    a, b = side_names(state, reads)
+    for side in _sides(found, state, reads) if found else ():
+        there = after_event(state, side, reads, point)
+        if there != state:
+            return replace(there, a=a, b=b)
+    return state
 
 
 PAGE = Page(
@@ -177,7 +215,10 @@ PAGE = Page(
         "compare-stages": Region(draw=_draw_stages, quiet=True),
         "compare-named": Region(draw=_draw_named, quiet=True),
     },
-    charts={"compare-steps": _chart(step_times), "compare-ranks": _chart(rank_ratios)},
+    charts={
+        "compare-steps": Chart(draw=_draw_steps, after_click=_after_click),
+        "compare-ranks": Chart(draw=_draw_ranks),
+    },
     control_values=control_values,
     preload=_found,
     freshness=comparison_freshness,

@@ -13,16 +13,21 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ui.dashboard.figures.series import MARKERS_BELOW
-from ui.dashboard.figures.style import GREY, TICKS_PX, TROUBLE, framed, plain
+from ui.dashboard.figures.style import GREY, TROUBLE, framed, plain, titled
 from ui.dashboard.pages.fleet.curves import ChartEvent, Curves, HostCurve, levels, natural
 from ui.dashboard.records import Floats, Ints, RankSpans
-from ui.dashboard.wording import NS_PER_S, local_ms
+from ui.dashboard.wording import NS_PER_S, local_ms, time_zone
 
 STEPS_PX, PANEL_PX, GAP_PX = 120, 84, 30
-LABEL_PX, TITLE_PX = 15, 20
+LABEL_PX, TITLE_PX, BELOW_PX = 15, 20, 54
+TICK_PX, STANDOFF_PX = 20, 5
+"""The least height for each tick, and the distance of its label from the axis: the lowest one is beside a tick of the
+time axis."""
 WIDTH_PX = 1100
 """Approximate width of the time axis, to place labels."""
 MAX_RANKS = 16
+MAX_PIECES = 600
+"""With more pieces, each line of an event is drawn in one piece and crosses the headings: many are drawn slowly."""
 COLOURS = ("#3b8ede", "#e8871e", "#12966f", "#c95fa6", "#8a949e", "#b59f00", "#d1495b", "#7a67d8")
 DASHES = {
     "solid": "■",
@@ -63,7 +68,9 @@ def host_panels(
     notes = [_heading(row, *title, drawn_as[row - 1]) for row, title in enumerate(titles, start=1)]
     ends_ns = _ends([*shown, *(curve for curves in panels for curve in curves.curves)], found)
     placed = levels(found, *ends_ns, WIDTH_PX)
-    lines = [shape for event in found for shape in _lines(event)]
+    is_apart = len(found) * len(heights) <= MAX_PIECES
+    pieces = [f"y{_axis(row)} domain" for row in range(1, len(heights) + 1)] if is_apart else ["paper"]
+    lines = [shape for event in found for shape in _lines(event, pieces)]
     labels = [_label(event, level) for event, level in zip(found, placed, strict=True) if level >= 0]
     top = TITLE_PX + LABEL_PX * (1 + max(placed, default=-1)) + 8
     return framed(
@@ -72,20 +79,20 @@ def host_panels(
             for row, (curves, unit) in enumerate(drawn, start=1)
             for line in _curves(row, curves, unit, drawn_as[row - 1])
         ],
-        height_px=_whole_px(heights) + top + TICKS_PX,
+        height_px=_whole_px(heights) + top + BELOW_PX,
         keep=keep,
         hovermode="x",
         showlegend=False,
-        margin={"r": 24, "t": top},
+        margin={"r": 24, "t": top, "b": BELOW_PX},
         shapes=lines,
         annotations=[*notes, *labels],
-        **_axes(heights),
+        **_axes(heights, titled(f"wall clock of the host, {time_zone(ends_ns[1])}")),
     )
 
 
 def strokes(panels: Sequence[Sequence[HostCurve]]) -> list[list[Stroke]]:
-    """By panel and curve. A device has one colour in all panels, and dashes tell its curves apart. A curve of the whole
-    host has the colour of its position."""
+    """By panel and curve. A device has one colour in all panels, and dashes distinguish its curves. A curve of the
+    whole host has the colour of its position."""
     devices = {curve.device for curves in panels for curve in curves if curve.device}
     place = {device: at for at, device in enumerate(sorted(devices, key=natural))}
     return [[_stroke(curve, at, curves, place) for at, curve in enumerate(curves)] for curves in panels]
@@ -101,20 +108,19 @@ def _whole_px(heights: Sequence[int]) -> int:
     return sum(heights) + GAP_PX * (len(heights) - 1)
 
 
-def _axes(heights: Sequence[int]) -> dict[str, dict[str, object]]:
+def _axes(heights: Sequence[int], title: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """The axes of panels one above the other. They share the time axis, which the lowest labels."""
     axes: dict[str, dict[str, object]] = {}
     lowest, whole_px = _axis(len(heights)), _whole_px(heights)
     for row, height in enumerate(heights, start=1):
         axis = _axis(row)
         top_px = _whole_px(heights[:row]) - height
-        shared = {} if axis == lowest else {"matches": f"x{lowest}", "showticklabels": False}
+        shared = {"title": title} if axis == lowest else {"matches": f"x{lowest}", "showticklabels": False}
         time: dict[str, object] = {"anchor": f"y{axis}", "type": "date", "tickformat": "%H:%M:%S", "nticks": 10}
         domain = [1 - (top_px + height) / whole_px, 1 - top_px / whole_px]
         axes[f"xaxis{axis}"] = time | shared
-        axes[f"yaxis{axis}"] = {"anchor": f"x{axis}", "domain": domain, "nticks": 4, "showgrid": True} | {
-            "rangemode": "tozero"
-        }
+        values = {"nticks": height // TICK_PX, "ticklabelstandoff": STANDOFF_PX, "rangemode": "tozero"}
+        axes[f"yaxis{axis}"] = {"anchor": f"x{axis}", "domain": domain, "showgrid": True} | values
     return axes
 
 
@@ -169,7 +175,9 @@ def _heading(
     return place | {"text": text, "showarrow": False, "font": {"size": 11}}
 
 
-def _lines(event: ChartEvent) -> Iterator[dict[str, object]]:
+def _lines(event: ChartEvent, pieces: Sequence[str]) -> Iterator[dict[str, object]]:
+    """The interval of an event, and a line at its begin. ``pieces``: plotly's names of the panels, so that no line
+    crosses the heading of a panel."""
     colour = TROUBLE if event.is_trouble else GREY
     across = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
     begun, until = local_ms(event.at_ns), local_ms(event.until_ns)
@@ -177,7 +185,8 @@ def _lines(event: ChartEvent) -> Iterator[dict[str, object]]:
         yield {"type": "rect", "x0": begun, "x1": until, "fillcolor": colour, "opacity": 0.16, "line": {"width": 0}} | (
             across | {"layer": "below"}
         )
-    yield {"type": "line", "x0": begun, "x1": begun, "line": {"color": colour, "width": 1.2, "dash": "dot"}} | across
+    line = {"type": "line", "x0": begun, "x1": begun, "line": {"color": colour, "width": 1.2, "dash": "dot"}}
+    yield from (line | across | {"yref": piece} for piece in pieces)
 
 
 def _label(event: ChartEvent, level: int) -> dict[str, object]:

@@ -197,14 +197,23 @@ def _label(event: HostEvent) -> str:
 
 def _held_down(series: Sequence[tuple[str, HostSeries]]) -> Iterator[ChartEvent]:
     """The first time at which each GPU was throttled for each reason."""
+    for device, reason, begun_ns in _throttling(series):
+        yield ChartEvent(at_ns=begun_ns, until_ns=begun_ns, label=f"{device} throttled: {reason}")
+
+
+def num_throttled(series: Sequence[tuple[str, HostSeries]]) -> int:
+    """Number of GPUs that were throttled."""
+    return len({device for device, _, _ in _throttling(series)})
+
+
+def _throttling(series: Sequence[tuple[str, HostSeries]]) -> Iterator[tuple[str, str, int]]:
+    """Each throttled GPU, the reason, and when it began."""
     for metric, samples in series:
         if metric in HELD_DOWN:
             at_ns, share = rate(samples)
             high = np.flatnonzero(share >= THROTTLED * NS_PER_S)
             if len(high):
-                begun_ns = int(at_ns[high[0]])
-                label = f"{samples.device} throttled: {HELD_DOWN[metric]}"
-                yield ChartEvent(at_ns=begun_ns, until_ns=begun_ns, label=label)
+                yield samples.device, HELD_DOWN[metric], int(at_ns[high[0]])
 
 
 def _mark(mark: MarkRow) -> ChartEvent:

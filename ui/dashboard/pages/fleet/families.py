@@ -35,9 +35,9 @@ class Panel:
 HELD_DOWN: Mapping[str, str] = {
     Metric.GPU_THROTTLE_POWER_NS: "power cap",
     Metric.GPU_THROTTLE_BOARD_NS: "board limit",
-    Metric.GPU_THROTTLE_THERMAL_NS: "thermal",
-    Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS: "thermal (driver)",
-    Metric.GPU_THROTTLE_HARDWARE_THERMAL_NS: "thermal (hardware)",
+    Metric.GPU_THROTTLE_THERMAL_NS: "heat",
+    Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS: "heat (driver)",
+    Metric.GPU_THROTTLE_HARDWARE_THERMAL_NS: "heat (hardware)",
     Metric.GPU_THROTTLE_POWER_BRAKE_NS: "power brake",
     Metric.GPU_THROTTLE_SYNC_BOOST_NS: "sync boost",
 }

@@ -10,20 +10,20 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.findings import Finding, kind_in_words
-from diagnose.model.load import DEFAULT_STEPS
+from diagnose.model.chosen_steps import DEFAULT_STEPS
 from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import HostScene, HostTrouble, agents_freshness, host_scene, is_trouble, troubles
 from ui.dashboard.defaults import FAMILY_OF, chosen_steps, findings_of_hosts
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
 from ui.dashboard.pages.fleet.chart import host_panels
-from ui.dashboard.pages.fleet.curves import chart_events, curves_of
+from ui.dashboard.pages.fleet.curves import chart_events, curves_of, num_throttled
 from ui.dashboard.pages.fleet.families import PANELS, metrics_of
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import chart_panel, choice_table, controls_panel, loading, panel, table
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
-from ui.dashboard.wording import count, ranks_text, stamp
+from ui.dashboard.wording import capitalized, count, ranks_text, stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def _draw_hosts(state: ViewState, reads: Reads) -> Component:
     rows = worst_first(ranks, findings, troubles(reads, facts, chosen.steps))
     shown = rows[:MAX_HOSTS] + [row for row in rows[MAX_HOSTS:] if row.host == chosen.host]
     more = f"; {count(len(rows) - len(shown), 'more host')} with fewer faults not listed: choose a host by name above"
-    title = f"Hosts over steps {chosen.steps.first} to {chosen.steps.last}, most faults first"
+    title = f"Hosts over steps {chosen.steps.first} to {chosen.steps.last}: those with a finding first, then by faults"
     title += more if len(rows) > len(shown) else ""
     return choice_table(
         title, "table of hosts", COLUMNS, [(row.host == chosen.host, _cells(row, state)) for row in shown]
@@ -184,9 +184,12 @@ def _draw_controls(state: ViewState, reads: Reads) -> Component:
 def _draw_links(state: ViewState, reads: Reads) -> Component:
     shown = selection(state, reads)
     run = shown.facts.summary
-    clock = ViewState(view=View.CLOCK, run=run.run_id, attempt=run.attempt, host=shown.host)
-    grid = ViewState(view=View.GRID, run=run.run_id, attempt=run.attempt, rank=shown.ranks[0])
-    others = [link_button("Clock of this host", clock), link_button("Show ranks in grid", grid)]
+    exactly = replace(state, run=run.run_id, attempt=run.attempt, host=shown.host)
+    rank = state.rank if state.rank in shown.ranks else shown.ranks[0]
+    others = [
+        link_button("Clock of this host", replace(exactly, view=View.CLOCK)),
+        link_button("Show ranks in grid", replace(exactly.at_rank(rank), view=View.GRID)),
+    ]
     return html.Div([*window_links(state, DEFAULT_STEPS), *others], className="links")
 
 
@@ -229,10 +232,11 @@ def _draw_happened(state: ViewState, reads: Reads) -> Component | None:
 
 def _says(shown: HostSelection, found: HostScene) -> str:
     faults = sum(map(is_trouble, found.events))
-    others, marks = len(found.events) - faults, len(found.marks)
+    others, marks, throttled = len(found.events) - faults, len(found.marks), num_throttled(found.series)
     parts = [f"{count(faults, 'fault event')} shown" if faults else "no fault event"]
+    parts += [count(throttled, "throttled GPU")] * bool(throttled)
     parts += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
-    return f"All times are from the clock of {shown.host}. {', '.join(parts).capitalize()}."
+    return f"All times are from the clock of {shown.host}. {capitalized(', '.join(parts))}."
 
 
 def _no_samples(shown: HostSelection) -> str:

@@ -1,21 +1,26 @@
 """The goodput page: where the wall time of a run went over all of its attempts, and what each incident cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import dash_mantine_components as dmc
-import numpy as np
 import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from diagnose.goodput.records import Incident, Ledger, TimeClass
+from ui.dashboard.chart_view import Axis, ChartView
 from ui.dashboard.data import Reads
+from ui.dashboard.data.curves import Shown, shown_of
 from ui.dashboard.data.goodput import ledger_of, ledger_version
-from ui.dashboard.figures.time_classes import CLASS_COLOURS, HEIGHT_PX, MAX_BARS, wall_time
+from ui.dashboard.data.run_events import run_events
+from ui.dashboard.figures.time_classes import CLASS_COLOURS, HEIGHT_PX, wall_time
+from ui.dashboard.pages.event_views import after_event, event_legend
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import UNKNOWN, card, chart_panel, heading, loading, panel, table
-from ui.dashboard.view_state import View, ViewState
-from ui.dashboard.wording import NS_PER_S, count, duration, local_ms, long_duration, stamp
+from ui.dashboard.view_state import StepRange, View, ViewState
+from ui.dashboard.wording import NS_PER_S, count, duration, long_duration, stamp
 
 MAX_INCIDENTS = 100
 """Rows of the table: the newest ones."""
@@ -35,7 +40,9 @@ MEANINGS = {
 
 
 def skeleton() -> Component:
-    title = heading("Wall time by class. Dotted lines: start of an attempt (grey), incident (red)")
+    title = html.Div(
+        [heading("Wall time by class. Dotted lines: start of an attempt (grey), incident (red)"), event_legend()]
+    )
     return dmc.Stack(
         [
             html.Div(loading(90), id=region_id("goodput-numbers")),
@@ -70,9 +77,20 @@ def _draw_time(state: ViewState, reads: Reads) -> go.Figure | None:
     ledger = _ledger(state, reads)
     if not ledger.wall_ns:
         return None
-    begin_ms = local_ms(ledger.timeline.begin_ns)
-    wall_ms = np.linspace(begin_ms, begin_ms + ledger.wall_ns / 1e6, MAX_BARS + 1)
-    return wall_time(ledger, wall_ms=wall_ms, keep=ledger.run_id)
+    shown = _shown(state, reads)
+    return wall_time(ledger, run_events(shown, reads) if shown else (), keep=ledger.run_id)
+
+
+def _shown(state: ViewState, reads: Reads) -> Shown | None:
+    """All attempts of the run. None if the attempt of the view has no step."""
+    if not len(reads.facts(state).steps.step):
+        return None
+    return shown_of(replace(state, charts=ChartView(axis=Axis.TIME)), reads)
+
+
+def _after_click(state: ViewState, reads: Reads, point: Mapping[str, Any]) -> ViewState:
+    shown = _shown(state, reads)
+    return after_event(state, shown, reads, point) if shown else state
 
 
 def _draw_classes(state: ViewState, reads: Reads) -> Component:
@@ -99,15 +117,26 @@ def _draw_incidents(state: ViewState, reads: Reads) -> Component:
         return panel("Incidents", dmc.Text("No fault ended an attempt.", size="sm", c="dimmed"))
     newest = ledger.incidents[: -MAX_INCIDENTS - 1 : -1]
     names = ("Attempt", "Cause", "Began", "Detected", "Resumed", "Cost", "Reason")
-    rows = table(names, [tuple(_cells(incident, ledger)) for incident in newest], min_width_px=480)
+    last_steps = reads.last_steps(ledger.run_id)
+    exactly = replace(state, run=ledger.run_id, attempt=reads.newest(state).attempt)
+    cells = [tuple(_cells(incident, _address(incident, last_steps, exactly))) for incident in newest]
+    rows = table(names, cells, min_width_px=480)
     left_out = len(ledger.incidents) - len(newest)
     note = [dmc.Text(f"{count(left_out, 'older incident')} not listed", size="sm", c="dimmed")] if left_out else []
     return panel("Incidents, the newest first", dmc.Stack([rows, *note], gap="xs"))
 
 
-def _cells(incident: Incident, ledger: Ledger) -> Iterator[object]:
-    to = ViewState(view=View.OVERVIEW, run=ledger.run_id, attempt=incident.attempt)
-    yield dcc.Link(f"attempt {incident.attempt}", href=to.search())
+def _address(incident: Incident, last_steps: Mapping[int, int], exactly: ViewState) -> str:
+    """The overview of the attempt that the incident ended, with its last steps. ``exactly``: a view with its run and
+    attempt."""
+    chosen = exactly.at_run(exactly.run, incident.attempt)
+    if incident.attempt in last_steps:
+        chosen = chosen.at_steps(StepRange.around(last_steps[incident.attempt]))
+    return replace(chosen, view=View.OVERVIEW).search()
+
+
+def _cells(incident: Incident, address: str) -> Iterator[object]:
+    yield dcc.Link(f"attempt {incident.attempt}", href=address)
     yield f"{incident.cause} on {', '.join(incident.nodes)}" if incident.nodes else incident.cause
     yield stamp(incident.began_ns)
     for at_ns, unknown in ((incident.detected_ns, "not yet"), (incident.resumed_ns, "not yet")):
@@ -141,7 +170,7 @@ PAGE = Page(
         "goodput-incidents": Region(draw=_draw_incidents, quiet=True),
         "goodput-unknown": Region(draw=_draw_unknown, quiet=True),
     },
-    charts={"goodput-time": Chart(draw=_draw_time)},
+    charts={"goodput-time": Chart(draw=_draw_time, after_click=_after_click)},
     preload=_ledger,
     freshness=_freshness,
     needs_step=False,

@@ -25,7 +25,8 @@ from ui.dashboard.wording import replicas_text
 
 MAX_CONES = 64
 LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations"}
-DASHES = {"tp": "solid", "dp": "dash", "pp": "dot"}
+LINE_COLOURS = {"tp": BLUE, "dp": "#b59f00", "pp": "#c95fa6"}
+"""Dashes of such lines cannot be distinguished."""
 
 Points = npt.NDArray[np.int16]
 """Shape [ranks, 3]: pp, dp, tp."""
@@ -36,7 +37,7 @@ def group_lines(at: Points, groups: Mapping[Axis, Sequence[int]], topology: Topo
     names = {**LINE_NAMES, "dp": replicas_text(topology)}
     for axis, members in groups.items():
         if len(members) > 1:
-            yield _line(at, members, names[axis], {"color": BLUE, "width": 6, "dash": DASHES[axis]})
+            yield _line(at, members, names[axis], {"color": LINE_COLOURS[axis], "width": 7})
 
 
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
@@ -81,7 +82,7 @@ def around(at: Points, chosen: int) -> go.Scatter3d:
 
 
 HEIGHT_PX = 620
-DIAGONAL = 2.6
+DIAGONAL = 2.3
 """Diagonal of the body, in plotly's units."""
 MAX_SEEN_THROUGH, MAX_NUMBERED = 2048, 64
 """The largest numbers of ranks that are all drawn, and that all have a number."""
@@ -90,7 +91,7 @@ MAX_SIGNS = 300
 MAX_TICKS = 8
 CAMERA = {
     "eye": {"x": 1.15, "y": -1.75, "z": 0.95},
-    "center": {"x": 0, "y": 0, "z": -0.12},
+    "center": {"x": 0, "y": 0, "z": -0.04},
     "projection": {"type": "orthographic"},
 }
 
@@ -223,11 +224,10 @@ def _axis(along: Axis, topology: Topology) -> dict[str, object]:
     ticks = list(range(0, degree, every))
     style = {"showbackground": False, "gridcolor": GREY, "zeroline": False, "showspikes": False, "color": GREY}
     room = {"range": [-0.6, degree - 0.4]}
-    # The text of a single tick is at the place of the title.
-    title = "" if degree == 1 else topology.replica_axes if along == "dp" else along
     is_named = along == "dp" or along in dict(topology.mesh)
-    texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" for tick in ticks if is_named]
-    return style | room | {"title": {"text": title}, "tickvals": ticks, "ticktext": texts}
+    texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" * is_named for tick in ticks]
+    # Ticks name the axis. A title would be drawn over them.
+    return style | room | {"title": {"text": ""}, "tickvals": ticks, "ticktext": texts}
 
 
 def _opaque(scale: str | list[list[float | str]]) -> str | list[list[float | str]]:

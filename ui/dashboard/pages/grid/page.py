@@ -16,12 +16,14 @@ from ui.dashboard.defaults import chosen_stage, suspects, worst_finding
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
 from ui.dashboard.figures.hang import hops, path
-from ui.dashboard.pages.controls import bar, number_input, switch, titled
+from ui.dashboard.pages.controls import bar, number_input, switch, titled, window_values
 from ui.dashboard.pages.findings import looking
 from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
 from ui.dashboard.pages.grid.rank import RankSelection, rank_panel, selection, standings
 from ui.dashboard.pages.hang.verdict import legend
-from ui.dashboard.pages.heat_map import page as heat_map
+from ui.dashboard.pages.heat_map import says as heat_map
+from ui.dashboard.pages.heat_map.picture import has_values
+from ui.dashboard.pages.heat_map.stage_controls import stage_controls, stage_values
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import chart_panel, loading, no_stall_text
 from ui.dashboard.pages.profiling import profile_freshness
@@ -52,7 +54,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
         "colour": state.colour.value,
         "form": state.form.value,
         "rank": "" if state.rank is None else state.rank,
-        **heat_map.control_values(state, reads),
+        **(stage_values(state, reads) if state.colour is Colour.METRIC else window_values(state)),
     }
 
 
@@ -62,11 +64,11 @@ def _draw_controls(state: ViewState, reads: Reads) -> Component:
         bar(
             switch("Colour by", "colour", shown["colour"], {choice.value: name for choice, name in COLOURS.items()}),
             switch("Drawn as", "form", shown["form"], {choice.value: name for choice, name in FORMS.items()}),
-            number_input("Rank", "rank", shown["rank"], "the worst"),
+            number_input("Rank", "rank", shown["rank"], "worst or 0"),
         )
     ]
     if state.colour is Colour.METRIC:
-        rows.append(heat_map.draw_controls(state, reads))
+        rows.append(bar(*stage_controls(state, reads)))
     if state.colour is Colour.BLAME:
         rows.append(whatif.draw_controls(state, reads))
     return dmc.Stack(rows, gap="sm")
@@ -111,18 +113,23 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
 
 
 def _lines(shown: RankSelection, state: ViewState) -> Component:
-    grid, waits = shown.facts.topology, _waits(shown)
+    """Groups of the rank in slices. The picture itself names the lines of a 3D grid."""
+    grid, waits, is_body = shown.facts.topology, _waits(shown), state.form is Form.BODY
     lines = [
         ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
         ("pp", "its pipeline", grid.pp > 1),
         ("dp", replicas_text(grid), grid.dp > 1),
     ]
-    items = [html.Li([html.Span(className=f"line-sample {axis}"), text]) for axis, text, is_there in lines if is_there]
+    items = [
+        html.Li([html.Span(className=f"line-sample {axis}"), text])
+        for axis, text, is_there in lines
+        if is_there and not is_body
+    ]
     if waits:
         items.append(html.Li("→ waiting chain of the rank, to the root cause"))
     elif grid.pp > 1:
         items.append(html.Li("→ direction of activations"))
-    if state.form is Form.BODY:
+    if is_body:
         items.append(html.Li("Drag to rotate, use the wheel to zoom."))
         if grid.world_size > MAX_SEEN_THROUGH:
             items.append(
@@ -161,7 +168,7 @@ def _cells(shown: RankSelection, state: ViewState, reads: Reads) -> GridColours 
     if state.colour is Colour.METRIC:
         stage = chosen_stage(state, facts)
         times = stage_times(reads, facts, stage, state.clock, shown.steps, state.metric)
-        return by_metric(times, state.metric, named) if heat_map.has_values(times, state.metric) else None
+        return by_metric(times, state.metric, named) if has_values(times, state.metric) else None
     analysis = concluded(state, reads)
     return None if analysis is None else by_blame(analysis.figures, named)
 

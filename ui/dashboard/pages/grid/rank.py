@@ -91,6 +91,8 @@ LINKS = {
     Group.ALL: "neighbours",
 }
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
+APART_NAMES = {"cp": "context group", "ep": "expert group"}
+"""Groups along single axes of the ``dp`` direction. The others are data groups."""
 
 
 def rank_panel(shown: RankSelection, state: ViewState, reads: Reads) -> list[Component | None]:
@@ -152,7 +154,7 @@ def _groups(shown: RankSelection, how: Sequence[Standing], state: ViewState) -> 
         rows.append(_group_row(f"{NAMES[axis]} ({along})", members, shown, how, state, has_ends=axis == "pp"))
     for name in _apart(topology):
         members = topology.group_of(shown.rank, topology.mask(name))
-        rows.append(_group_row(name, members, shown, how, state))
+        rows.append(_group_row(f"{APART_NAMES.get(name, 'data group')} ({name})", members, shown, how, state))
     return html.Table([html.Thead(head), html.Tbody(rows)], className="shares groups")
 
 
@@ -192,16 +194,16 @@ def _neighbour(
 
 def _links(shown: RankSelection, state: ViewState) -> Component:
     run, host = shown.facts.summary, shown.facts.hosts[shown.rank]
-    exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
+    exactly = replace(state.at_rank(shown.rank), run=run.run_id, attempt=run.attempt)
     of_rank = timeline_of(exactly, shown.rank, state.step)
     lines: list[Component | str] = ["Timeline with its "]
     for group in groups_of(shown.facts.topology):
-        lines += [dcc.Link(LINKS[group], href=replace(of_rank, group=group).search()), " · "]
+        lines += [dcc.Link(LINKS[group], href=of_rank.at_group(group).search()), " · "]
     others = {"Heat map": replace(exactly, view=View.HEAT_MAP)}
     if shown.verdict is not None:
         others["Hang"] = replace(exactly, view=View.HANG)
     if host:
-        others["Host"] = ViewState(view=View.FLEET, run=run.run_id, attempt=run.attempt, host=host)
+        others["Host"] = replace(exactly, view=View.FLEET, host=host)
     buttons = [link_button(name, view, name="small") for name, view in others.items()]
     return html.Nav(
         [html.Div(lines[:-1], className="small"), html.Div(buttons, className="links")],

@@ -13,7 +13,7 @@ from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.defaults import chosen_rank
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
-from ui.dashboard.figures.hang import WHY_TEXT, Hop, Standing, delayed_by, hops, path, standing_of
+from ui.dashboard.figures.hang import WHY_TEXT, Hop, Standing, chain_starts, hops, path, standing_of
 from ui.dashboard.pages.controls import bar, link_button, number_input, titled
 from ui.dashboard.pages.hang.rank import rank_details
 from ui.dashboard.pages.hang.verdict import (
@@ -48,7 +48,7 @@ def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewStat
     if chain[-1].on in {hop.rank for hop in chain}:
         items.append(
             html.Li(
-                f"These ranks {verdict.evidence.tense('wait', 'waited')} for each other in a circle: a deadlock.",
+                f"These ranks {verdict.evidence.tense('wait', 'waited')} for each other in a cycle: a deadlock.",
                 className="chain-note",
             )
         )
@@ -57,13 +57,12 @@ def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewStat
 
 def _end_of_chains(rank: int, verdict: HangVerdict, state: ViewState) -> Component:
     """For a rank that waits for no rank: where the chains begin that end here."""
-    delayed = delayed_by(verdict, rank)
+    starts = chain_starts(verdict, rank)
     text = f"Rank {rank} {verdict.evidence.tense('waits', 'waited')} for no known rank."
-    if not delayed.total:
+    if not starts:
         return html.Div(text, className="small")
-    far = delayed.over_others or delayed.directly
     return html.Div(
-        [f"{text} Waiting chains that end here: ", rank_chips(far, verdict, state)], className="small chips"
+        [f"{text} Waiting chains that end here begin at: ", rank_chips(starts, verdict, state)], className="small chips"
     )
 
 

@@ -1,7 +1,6 @@
 """Details of one rank of a stalled job."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import dash_mantine_components as dmc
 from dash import dcc, html
@@ -11,10 +10,11 @@ from diagnose.hang.evidence import WHOLE_GROUP, HangEvidence, LogLine, Pending, 
 from diagnose.hang.verdict import HangVerdict
 from telemetry.topology import Topology
 from ui.dashboard.figures.hang import delayed_by, group_text, hops, standing_of
+from ui.dashboard.pages.controls import timeline_of
 from ui.dashboard.pages.panels import facts_list, part, rank_chip, standing_badge
 from ui.dashboard.records import RunFacts
-from ui.dashboard.view_state import View, ViewState
-from ui.dashboard.wording import clock, count, long_duration, ranks_text
+from ui.dashboard.view_state import ViewState
+from ui.dashboard.wording import clock, count, long_duration, ranks_text, unbroken
 
 MAX_PENDING, MAX_LOG, MAX_GROUPS = 6, 20, 12
 
@@ -112,7 +112,7 @@ def _groups(evidence: HangEvidence, known: RankEvidence) -> Component | None:
         return None
     head = html.Tr([html.Th(name) for name in ("group", "entered", "ended", "furthest")])
     rows = [_group_row(evidence, known, index) for index in sorted(known.fronts)[:MAX_GROUPS]]
-    table = html.Table([html.Thead(head), html.Tbody(rows)], className="shares")
+    table = html.Table([html.Thead(head), html.Tbody(rows)], className="shares groups")
     left = len(known.fronts) - MAX_GROUPS
     return part(
         "Groups", html.Div([table, *([dmc.Text(f"{count(left, 'more group')}", size="xs")] if left > 0 else [])])
@@ -142,10 +142,11 @@ def _pending(evidence: HangEvidence, pending: tuple[Pending, ...]) -> Component 
 def _pending_words(evidence: HangEvidence, operation: Pending) -> str:
     peer = "" if operation.peer == WHOLE_GROUP else f" with rank {operation.peer}"
     since = _ago(operation.since_ns, evidence.taken_ns)
+    details = operation.signature.removeprefix(operation.op)  # the text begins with the name already
     parts = (
         f"{operation.op} #{operation.seq}{peer} of {group_text(evidence, operation.group)}",
         since,
-        operation.signature,
+        details.removeprefix(" of").strip(),
     )
     return ", ".join(part for part in parts if part)
 
@@ -172,12 +173,15 @@ def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | 
     if not len(facts.steps.step):
         return None
     last = int(facts.steps.step[-1])
-    address = replace(state, view=View.TIMELINE, rank=rank, group=None, step=last, span=None).search()
+    address = timeline_of(state, rank, last).search()
     return dcc.Link(f"timeline of step {last:,}, the last completed step", href=address, className="small")
 
 
 def _ago(since_ns: int, taken_ns: int) -> str:
-    return f"for {long_duration((taken_ns - since_ns) / 1e9)}" if 0 < since_ns <= taken_ns else ""
+    """``for 39 s``, on one line."""
+    if not 0 < since_ns <= taken_ns:
+        return ""
+    return unbroken(f"for {long_duration((taken_ns - since_ns) / 1e9)}")
 
 
 def data_flow(rank: int, grid: Topology, chip: Callable[[int], Component]) -> Component:

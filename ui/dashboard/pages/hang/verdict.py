@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import dash_mantine_components as dmc
 from dash import dcc, html
@@ -10,11 +11,12 @@ from dash.development.base_component import Component
 from diagnose.hang.evidence import Process
 from diagnose.hang.folding import fold_stacks, recorders_of
 from diagnose.hang.verdict import HangVerdict, severity_of
+from telemetry.stages import STAGE_BY_LABEL
 from ui.dashboard.figures.hang import SIGNS, Standing
 from ui.dashboard.pages.interface import SEVERITY_COLOURS
 from ui.dashboard.pages.panels import no_stall_text, rank_chips, swatch, verdict_alert, working
 from ui.dashboard.records import RunFacts, RunSummary
-from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.view_state import StepRange, View, ViewState
 from ui.dashboard.wording import clock, count, long_duration, named_kind, ranks_text, stamp
 
 MAX_STACKS, MAX_FRAMES, MAX_NOTES = 12, 16, 8
@@ -43,9 +45,9 @@ def reading_evidence(facts: RunFacts) -> Component:
     return working(f"Reading the evidence of {num_ranks}. This takes some seconds. The page updates automatically.")
 
 
-def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
+def hang_headline(verdict: HangVerdict, facts: RunFacts, state: ViewState) -> Component:
     """The stall on the overview, with a link to the hang page."""
-    link = dcc.Link("Show hang view", href=_address(facts), className="button primary")
+    link = dcc.Link("Show hang view", href=_address(verdict, facts, state), className="button primary")
     lines = [
         dmc.Text(verdict.headline, fw=600, size="lg", className="verdict-text"),
         dmc.Text(f"Next: {verdict.next_step}", size="sm"),
@@ -54,7 +56,7 @@ def hang_headline(verdict: HangVerdict, facts: RunFacts) -> Component:
     return verdict_alert(_title(verdict), lines, _colour(verdict))
 
 
-def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
+def hang_finding(verdict: HangVerdict, facts: RunFacts, state: ViewState) -> Component:
     """The stall in the list of findings. ``verdict``: with a kind."""
     assert verdict.kind is not None
     head = dmc.Group(
@@ -65,7 +67,7 @@ def hang_finding(verdict: HangVerdict, facts: RunFacts) -> Component:
         gap="xs",
     )
     circumstances = dmc.Text(" · ".join(_circumstances(verdict)), size="sm", c="dimmed")
-    link = dcc.Link("hang view", href=_address(facts))
+    link = dcc.Link("hang view", href=_address(verdict, facts, state))
     return html.Article([head, dmc.Text(verdict.headline, size="sm"), circumstances, link], className="finding")
 
 
@@ -90,7 +92,7 @@ def _last_check(run: RunSummary) -> str:
     """Whether the page can still change."""
     if run.heard.is_silent:
         return f"The last check was at {stamp(run.heard.heard_ns)}."
-    return f"The last heartbeat arrived at {stamp(run.heard.heard_ns)}." if run.is_over else "It updates automatically."
+    return f"The newest data is from {stamp(run.heard.heard_ns)}." if run.is_over else "It updates automatically."
 
 
 def legend(standings: Sequence[Standing]) -> Component:
@@ -169,6 +171,15 @@ def _notes(notes: Sequence[str]) -> list[Component]:
     return [html.Details([title, html.Ul(items)], className="small")]
 
 
-def _address(facts: RunFacts) -> str:
-    run = facts.summary
-    return ViewState(view=View.HANG, run=run.run_id, attempt=run.attempt).search()
+def _address(verdict: HangVerdict, facts: RunFacts, state: ViewState) -> str:
+    """The hang page, with the first rank that is behind, its open stage, and the steps around the stall."""
+    run, stored = facts.summary, facts.steps.step
+    chosen = replace(state, view=View.HANG, run=run.run_id, attempt=run.attempt)
+    if len(stored):
+        chosen = chosen.at_steps(StepRange.around(int(stored[-1])))
+    if verdict.initiating:
+        behind = verdict.initiating[0]
+        known = verdict.evidence.ranks.get(behind)
+        stage = STAGE_BY_LABEL.get(known.stage) if known else None
+        chosen = chosen.at_rank(behind) if stage is None else chosen.at_rank(behind).at_stage(stage)
+    return chosen.search()

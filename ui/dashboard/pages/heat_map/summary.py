@@ -1,6 +1,7 @@
 """The heat map in one sentence: the unusual rank or group of ranks, and the range of the others."""
 
 import math
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -16,40 +17,49 @@ from ui.dashboard.view_state import Metric
 from ui.dashboard.wording import duration, ranks_text
 
 SLOW, ALIKE = 1.05, 0.02
-"""Ratios to peers. A higher ratio than SLOW is not noise. Ranks that wait for each other differ by less than ALIKE."""
+"""Ratios. A ratio to peers above SLOW is not noise. Values that differ by less than ALIKE are about equal."""
 LONG_PERCENT, TOGETHER = 1.0, 0.75
 """A wait below LONG_PERCENT of a step names no rank. Ranks with TOGETHER of the longest wait are named together."""
 
 
-def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric) -> str:
-    """The picture in one sentence: its most unusual rank, and the range of the others."""
+def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric, waits: StageTimes | None = None) -> str:
+    """The picture in one sentence: its most unusual rank, and the range of the others.
+
+    ``waits``: the times of a collective, compared within its groups. None: they do not show who waits for whom.
+    """
+    label = times.stage.label
     if metric is Metric.WAIT:
-        return _who_is_waited_for(times, facts)
+        return f"{label}: {_who_is_waited_for(times, facts)}"
     if metric is Metric.EXPOSED:
         return _who_is_exposed(times, facts)
     if times.stage.stage_class is StageClass.COMMUNICATION:
-        return _who_waits(times, facts)
+        who = [_who_takes_longest(times, facts), *([_who_is_waited_for(waits, facts)] if waits else [])]
+        return f"{label}: {'; '.join(who)}"
     if metric is not Metric.RATIO and facts.topology.pp > 1:
-        between = _between_pipeline_stages(times, facts, metric)
-        return f"{times.stage.label}: {between}; {_within_peers(times, facts)}"
-    return f"{times.stage.label}: {_within_peers(times, facts)}"
+        return f"{label}: {_between_pipeline_stages(times, facts, metric)}; {_within_peers(times, facts)}"
+    return f"{label}: {_within_peers(times, facts)}"
 
 
 def _within_peers(times: StageTimes, facts: RunFacts) -> str:
-    """The slowest rank among its peers. The ranks of a tensor, context or expert group wait for the slowest of them: if
-    wall times of a whole group are long, they do not show which rank is slow."""
+    """The slowest rank among its peers, if it is slow. The ranks of a tensor, context or expert group wait for the
+    slowest of them: if wall times of a whole group are long, they do not show which rank is slow."""
     median = medians(times.ratio, axis=0)
     if not np.isfinite(median).any():
         return "no rank has a peer to compare with"
     highest = int(np.nanargmax(median))
+    if median[highest] <= SLOW:
+        return f"no rank takes longer than {SLOW}x its peers ({_range(median, '{:.2f}x'.format)})"
     name, group = _waiting_together(median, highest, facts.topology) if times.basis == WALL else ("", (highest,))
     others = np.delete(median, group)
-    rest = (
-        f"; the other ranks: {np.nanmin(others):.2f}x to {np.nanmax(others):.2f}x" if np.isfinite(others).any() else ""
-    )
-    if name:
-        return f"the slowest is the {name} group of ranks {ranks_text(group)}, {median[highest]:.2f}x its peers{rest}"
-    return f"the slowest is {facts.describe(highest)}, {median[highest]:.2f}x its peers{rest}"
+    rest = f"; the other ranks: {_range(others, '{:.2f}x'.format)}" if np.isfinite(others).any() else ""
+    who = f"the {name} group of ranks {ranks_text(group)}" if name else facts.describe(highest)
+    return f"the slowest is {who}, {median[highest]:.2f}x its peers{rest}"
+
+
+def _range(values: Floats, form: Callable[[float], str]) -> str:
+    """``0.97x to 1.01x``, or ``0.97x`` if both ends look the same. NaN is ignored."""
+    least, most = form(float(np.nanmin(values))), form(float(np.nanmax(values)))
+    return least if least == most else f"{least} to {most}"
 
 
 INNER_AXES = {"tp": "tensor", "cp": "context", "ep": "expert"}
@@ -78,15 +88,20 @@ def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric)
     others = np.delete(per_stage, heaviest)
     if not np.isfinite(others).any():
         return f"only pp{heaviest} recorded this stage"
-    takes, least, most = (
-        f"{value:.0f}%" if metric is Metric.SHARE else duration(float(value) * 1e6)
-        for value in (per_stage[heaviest], np.nanmin(others), np.nanmax(others))
-    )
+
+    def form(value: float) -> str:
+        return f"{value:.0f}%" if metric is Metric.SHARE else duration(value * 1e6)
+
     of = " of" if metric is Metric.SHARE else ""
-    if takes == least == most and np.isfinite(per_stage).all():
-        return f"every pipeline stage takes {takes}{of} a step"
-    rest = least if least == most else f"{least} to {most}"
-    return f"pp{heaviest} takes {takes}{of} a step, the other pipeline stages {rest}"
+    takes, rest = form(float(per_stage[heaviest])), _range(others, form)
+    if np.isfinite(per_stage).all() and (takes == rest or _are_alike(per_stage)):
+        return f"every pipeline stage takes about {form(float(np.median(per_stage)))}{of} a step"
+    names = f"pp{1 - heaviest}" if len(per_stage) == 2 else "the other pipeline stages"
+    return f"pp{heaviest} takes {takes}{of} a step, {names} {rest}"
+
+
+def _are_alike(values: Floats) -> bool:
+    return float(np.nanmax(values)) <= float(np.nanmin(values)) * (1 + ALIKE)
 
 
 def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
@@ -95,22 +110,32 @@ def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
     last = int(np.nanargmax(waited_ns))
     most = duration(float(waited_ns[last]))
     if share[last] < LONG_PERCENT:
-        return f"{times.stage.label}: no rank keeps others waiting; the longest wait is {most} a step"
+        longest = f"; the longest wait is {most} a step" if waited_ns[last] else ""
+        return f"no rank keeps others waiting{longest}"
     together = np.flatnonzero(waited_ns > TOGETHER * waited_ns[last])
     others = np.delete(share, together)
-    rest = f"; at most {math.ceil(np.nanmax(others))}% for any other rank" if np.isfinite(others).any() else ""
     who = _together(together.tolist(), facts)
-    return f"{times.stage.label}: the other ranks wait {most} a step for {who}, {share[last]:.0f}% of the step{rest}"
+    return f"the other ranks wait {most} a step for {who}, {share[last]:.0f}% of the step{_for_others(others)}"
+
+
+def _for_others(share: Floats) -> str:
+    """The longest wait for a rank that is not named. Empty if there is no such rank."""
+    if not np.isfinite(share).any():
+        return ""
+    percent = math.ceil(round(float(np.nanmax(share)), 1))  # the picture shows one decimal
+    return f"; at most {percent}% for any other rank" if percent else "; none for any other rank"
 
 
 def _together(ranks: list[int], facts: RunFacts) -> str:
-    """Ranks that are late together, named as a replica if they are all of it."""
+    """Ranks with about the same value: ``pp1 dp_shard0 (ranks 4-5)`` if they are all ranks at this place."""
     if len(ranks) == 1:
         return facts.describe(ranks[0])
-    grid, named = facts.topology, f"ranks {ranks_text(ranks)}"
-    dp = grid.index["dp"][ranks]
-    is_replica = len(ranks) == grid.pp * grid.tp and bool((dp == dp[0]).all())
-    return f"{grid.replica(int(dp[0]))} ({named})" if is_replica else named
+    indices = {name: facts.topology.along(name) for name, degree in facts.topology.mesh if degree > 1}
+    chosen = {name: index[ranks] for name, index in indices.items() if index is not None}
+    shared = {name: int(index[0]) for name, index in chosen.items() if (index == index[0]).all()}
+    num_there = math.prod(degree for name, degree in facts.topology.mesh if name not in shared)
+    place, named = " ".join(f"{name}{at}" for name, at in shared.items()), f"ranks {ranks_text(ranks)}"
+    return f"{place} ({named})" if place and num_there == len(ranks) else named
 
 
 def _who_is_exposed(times: StageTimes, facts: RunFacts) -> str:
@@ -124,12 +149,15 @@ def _who_is_exposed(times: StageTimes, facts: RunFacts) -> str:
     )
 
 
-def _who_waits(times: StageTimes, facts: RunFacts) -> str:
-    """Time in a collective is mostly waiting: the rank with the longest time is a victim."""
+def _who_takes_longest(times: StageTimes, facts: RunFacts) -> str:
+    """Time in a collective or transfer is mostly waiting: the ranks with the longest time are victims."""
     median = medians(times.ns, axis=0)
-    longest, shortest = int(np.nanargmax(median)), int(np.nanargmin(median))
+    longest = float(np.nanmax(median))
+    if _are_alike(median):
+        return f"each rank spends about {duration(longest)} a step in it"
+    victims = np.flatnonzero(median >= longest * (1 - ALIKE)).tolist()
+    spends = "spends" if len(victims) == 1 else "spend"
+    others = _range(np.delete(median, victims), duration)
     return (
-        f"{times.stage.label}: rank {longest} spends the longest time in it ({duration(float(median[longest]))}), "
-        f"{facts.describe(shortest)} the shortest ({duration(float(median[shortest]))}). "
-        "Most of that time is waiting: the last rank to arrive waits least"
+        f"{_together(victims, facts)} {spends} the longest time in it ({duration(longest)} a step), the others {others}"
     )

@@ -1,12 +1,12 @@
 """The overview of a run: the worst finding in a sentence, the newest numbers, the curves, all findings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import dash_mantine_components as dmc
 import numpy as np
-import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
@@ -19,20 +19,20 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.goodput import decisions_of
 from ui.dashboard.data.run_rows import STEP_TIME, TOKENS, recent_means
-from ui.dashboard.figures.series import HEIGHT_PX, Curve, curve_over_steps
 from ui.dashboard.pages.findings import findings_list, headline, looking, marks_list
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
-from ui.dashboard.pages.interface import Chart, Page, Region, region_id
-from ui.dashboard.pages.panels import card, chart_panel, heading, loading, mean_of_steps, panel, table
+from ui.dashboard.pages.interface import Page, Region, region_id
+from ui.dashboard.pages.overview.curves import CHARTS, curve_values, curves_skeleton, draw_curve_controls, own_charts
+from ui.dashboard.pages.panels import card, loading, mean_of_steps, panel, table
 from ui.dashboard.pages.profiling import draw_profiles, finding_profiles, profile_freshness
-from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Series, StepTimes
+from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, StepTimes
 from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration, stamp
 
 
 def seconds_lost(findings: Iterable[Finding], steps: StepTimes) -> float:
-    """Seconds of job time lost to ``findings``, of each step what the worst of them takes of it. The excess of a rank
-    does not count: the loss of the job is not known then.
+    """Job time that ``findings`` cost, in seconds. In each step, only the finding with the largest cost counts. The
+    excess of a rank does not count, because its cost to the job is unknown.
 
         step            |  1  |  2  |  3  |  4  |      each of 10 s
         straggler       |  2     2     2     2  |      8 s lost
@@ -61,24 +61,18 @@ RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
     "Tokens/s": (TOKENS, "{:,.0f}".format),
     "MFU": (MFU, "{:.1%}".format),
 }
-MAX_MARKS_DRAWN = 12
 MAX_DECISIONS = 50
-CURVES = {"step-time": "Step time", "loss": "Loss", "mfu": "MFU", "tokens": "Tokens/s"}
-"""Charts in their order, with their titles."""
-METRICS = {"loss": "loss", "mfu": MFU, "tokens": TOKENS}
+MAX_BESIDE = 7
+"""Cards in a row of a wide window."""
 
 
-def skeleton() -> Component:
-    curves = [
-        chart_panel(name, heading(title), label=f"{title} by step", height_px=HEIGHT_PX)
-        for name, title in CURVES.items()
-    ]
+def skeleton(own_names: Sequence[str] = ()) -> Component:
     texts = [html.Div(loading(160), id=region_id(name)) for name in ("findings", "events")]
     return dmc.Stack(
         [
             html.Div(loading(140), id=region_id("verdict")),
             html.Div(loading(90), id=region_id("numbers")),
-            html.Div(curves, className="curves"),
+            curves_skeleton(own_names),
             dmc.SimpleGrid(texts, cols={"base": 1, "lg": 2}),
             html.Div(id=region_id("profiles")),
             html.Div(id=region_id("decisions")),
@@ -94,36 +88,16 @@ def _draw_verdict(state: ViewState, reads: Reads) -> Component:
     except StillWorking:
         return reading_evidence(facts)
     if stall is not None:
-        return hang_headline(stall, facts)
+        return hang_headline(stall, facts, state)
     report = reads.reports.of(facts.summary)
-    return looking(facts) if report is None else headline(report, facts)
+    return looking(facts) if report is None else headline(report, facts, state)
 
 
 def draw_numbers(state: ViewState, reads: Reads) -> Component:
     """Recent means as in the list of runs, the newest step, and the lost time."""
     cards = [card(name, value, note) for name, value, note in _numbers(reads.facts(state), reads)]
-    return dmc.SimpleGrid(cards, cols={"base": 2, "sm": 3, "lg": 6}, spacing="sm")
-
-
-def _draw_curve(name: str, state: ViewState, reads: Reads) -> go.Figure | None:
-    """The step time or a metric by step, with the newest marks. None without samples of the metric."""
-    facts = reads.facts(state)
-    run, steps = facts.summary, facts.steps
-    if name == "step-time":
-        curve = Curve(name="step time", unit="s", step=steps.step, value=steps.duration_ns / 1e9)
-    elif series := reads.series(run).get(METRICS[name]):
-        curve = _curve(name, series)
-    else:
-        return None
-    return curve_over_steps(curve, reads.marks(run)[:MAX_MARKS_DRAWN], keep=f"{run.run_id}/{run.attempt}")
-
-
-def _curve(name: str, series: Series) -> Curve:
-    if name == "loss":
-        return Curve(name="loss", unit="", step=series.step, value=series.value, from_zero=False)
-    if name == "mfu":
-        return Curve(name="MFU", unit="%", step=series.step, value=series.value * 100, number=".2f")
-    return Curve(name="tokens/s", unit="", step=series.step, value=series.value, number=",.0f")
+    num_rows = max(1, -(-len(cards) // MAX_BESIDE))  # of equal length, so that no card is alone
+    return dmc.SimpleGrid(cards, cols={"base": 2, "sm": 3, "lg": -(-len(cards) // num_rows)}, spacing="sm")
 
 
 def _draw_findings(state: ViewState, reads: Reads) -> Component:
@@ -132,12 +106,12 @@ def _draw_findings(state: ViewState, reads: Reads) -> Component:
     stall = None
     with suppress(StillWorking):  # the verdict tells that it is being read
         stall = _stall(facts, reads)
-    stalled = [] if stall is None else [hang_finding(stall, facts)]
+    stalled = [] if stall is None else [hang_finding(stall, facts, state)]
     if report is None:
         return panel("Findings", dmc.Stack([*stalled, looking(facts)], gap="sm"))
     below = partial(finding_profiles, facts=facts, reads=reads)
-    slow = [findings_list(report, facts, below)] if report.findings or stall is None else []
-    marks = [marks_list(report, facts)] if report.marks else []
+    slow = [findings_list(report, facts, state, below)] if report.findings or stall is None else []
+    marks = [marks_list(report, facts, state)] if report.marks else []
     return panel("Findings", dmc.Stack([*stalled, *slow, *marks], gap="sm"))
 
 
@@ -175,7 +149,7 @@ def _exposed(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
     if report is not None and report.exposed:
         axis, most = max(report.exposed.items(), key=lambda item: item[1].share)
         each = ", ".join(f"{name} {of_axis.share:.1%}" for name, of_axis in report.exposed.items())
-        yield "Exposed communication", f"{axis} {most.share:.1%}", f"of the step: {each}"
+        yield "Exposed communication", f"{axis} {most.share:.1%}", f"of the step (axes can overlap): {each}"
 
 
 def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
@@ -189,8 +163,11 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
     if report is None:
         return "Lost to findings", "…", ""
     unknown = sum(finding.basis is Basis.EXCESS for finding in report.findings)
+    lost_s = seconds_lost(report.findings, facts.steps)
+    if unknown and not lost_s:
+        return "Lost to findings", "unknown", f"no cost is known for {count(unknown, 'finding')}"
     but = f"; not known for {count(unknown, 'finding')}" if unknown else "; a step counts once"
-    return "Lost to findings", f"{seconds_lost(report.findings, facts.steps):.1f} s", f"sum over the findings{but}"
+    return "Lost to findings", f"{lost_s:.1f} s", f"sum over the findings{but}"
 
 
 def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
@@ -204,7 +181,7 @@ def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads
 
 def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
     if not ranks:
-        return dmc.Text("No agent has reported on the ranks.", size="sm", c="dimmed")
+        return dmc.Text("No agent has sent data about the ranks.", size="sm", c="dimmed")
     dead = [rank.rank for rank in ranks if not rank.alive and not rank.ended]
     dropped = sum(rank.dropped for rank in ranks)
     running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)
@@ -252,7 +229,8 @@ def draw_decisions(state: ViewState, reads: Reads) -> Component | None:
         )
         for decision in decisions[: -MAX_DECISIONS - 1 : -1]
     ]
-    link = dcc.Link("Show goodput", href=ViewState(view=View.GOODPUT, run=run.run_id, attempt=run.attempt).search())
+    goodput = replace(state, view=View.GOODPUT, run=run.run_id, attempt=run.attempt)
+    link = dcc.Link("Show goodput", href=goodput.search())
     content = table(("At", "Attempt", "Decision", "About", "Reason"), rows, min_width_px=480)
     return panel("Decisions of the driver, the newest first", dmc.Stack([content, link], gap="xs"))
 
@@ -260,15 +238,18 @@ def draw_decisions(state: ViewState, reads: Reads) -> Component | None:
 PAGE = Page(
     title="Overview",
     skeleton=skeleton,
+    own_charts=own_charts,
     regions={
         "verdict": Region(draw=_draw_verdict),
         "numbers": Region(draw=draw_numbers, quiet=True),
+        "curve-controls": Region(draw=draw_curve_controls, quiet=True),
         "findings": Region(draw=_draw_findings, quiet=True),
         "events": Region(draw=_draw_events, quiet=True),
         "profiles": Region(draw=draw_profiles, quiet=True),
         "decisions": Region(draw=draw_decisions, quiet=True),
     },
-    charts={name: Chart(draw=partial(_draw_curve, name)) for name in CURVES},
+    charts=CHARTS,
+    control_values=curve_values,
     preload=draw_numbers,
     freshness=lambda state, reads: [
         *reads.stall_freshness(state),

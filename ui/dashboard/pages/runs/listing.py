@@ -6,19 +6,19 @@ runs that are shown    a few queries for all of them, none per run:
                        runs that are long over               once a minute, and when new rows arrive
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diagnose.alerts.alert import Alert, Phase
-from diagnose.alerts.reported import ReportedAlerts
+from diagnose.alerts.alert import URGENCY, Alert, Phase
+from diagnose.alerts.reported import SILENT_AFTER_NS, ReportedAlert, ReportedAlerts
 from diagnose.findings import Finding, Severity, kind_in_words
-from diagnose.model.recent_steps import Attempt
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from diagnose.ranges import list_some, name_some
 from diagnose.run_figures import RunFigures, figures_of_runs
 from telemetry.records import topology_in
+from telemetry.run_names import Attempt
 from telemetry.stores.interface import Query
 from telemetry.stores.queries import InterruptedSteps, RunGrids, in_portions
 from telemetry.topology import Topology
@@ -128,20 +128,32 @@ def _rows(reads: Reads, *groups: list[_Stored]) -> list[RunRow]:
         return rows
 
     grids = {(row["run_id"], row["attempt"]): topology_in(row) for row in ask(lambda names: RunGrids(run_ids=names))}
-    alerts = _Alerts(reported_alerts(reads))
+    alerts = _Alerts(reported_alerts(reads), now_ns)
     found = figures_of_runs(ask, ask_interrupted, now_ns)
     return [_row(figures, grids.get(figures.key), alerts, reads) for figures in found]
 
 
 class _Alerts:
-    """Open alerts by attempt, without those that another alert explains."""
+    """Alerts by attempt, without those that another alert explains."""
 
-    def __init__(self, alerts: ReportedAlerts) -> None:
+    def __init__(self, alerts: ReportedAlerts, now_ns: int) -> None:
         self.looked_at = alerts.checked_ns.keys()
-        self.open: dict[Attempt, list[Alert]] = {}
-        for entry in alerts.alerts:
-            if entry.alert.is_alive and not entry.alert.suppressed_by:
-                self.open.setdefault(entry.alert.run, []).append(entry.alert)
+        self.watched = {run for run, at_ns in alerts.checked_ns.items() if now_ns - at_ns <= SILENT_AFTER_NS}
+        self.open = self._by_run(entry for entry in alerts.alerts if entry.alert.is_alive)
+        self._closed = self._by_run(entry for entry in alerts.alerts if not entry.alert.is_alive)
+
+    def at_end(self, attempt: Attempt, ended_ns: int) -> list[Alert]:
+        """Alerts of a run that were still open when it sent its last data."""
+        alerts = self._closed.get(attempt, [])
+        return [alert for alert in alerts if (alert.absent_ns or alert.changed_ns) >= ended_ns]
+
+    @staticmethod
+    def _by_run(entries: Iterable[ReportedAlert]) -> dict[Attempt, list[Alert]]:
+        found: dict[Attempt, list[Alert]] = {}
+        for entry in entries:
+            if not entry.alert.suppressed_by:
+                found.setdefault(entry.alert.run, []).append(entry.alert)
+        return found
 
 
 def _last_ns(rows: list[Row]) -> int:
@@ -168,29 +180,50 @@ def _row(figures: RunFigures, grid: Topology | None, alerts: _Alerts, reads: Rea
         step_time=figures.step_time,
         mfu=figures.mfu,
         goodput=figures.goodput,
-        findings=_findings(figures.key, alerts, reads.reports.known(figures.key), stall),
+        findings=_findings(figures, alerts, reads.reports.known(figures.key), stall),
         started_ns=figures.started_ns,
         heard_ns=figures.heard_ns,
     )
 
 
-def _findings(attempt: Attempt, alerts: _Alerts, report: Report | None, stall: Finding | None) -> OpenFindings | None:
-    """Open alerts. Otherwise the stall and the findings of the last report. None if neither is known."""
+def _findings(
+    figures: RunFigures, alerts: _Alerts, report: Report | None, stall: Finding | None
+) -> OpenFindings | None:
+    """Open alerts. Otherwise the stall and the findings of the last report. None if neither is known.
+
+    A recent check of the watcher without an alert counts more than a report, as long as the run is not over.
+    """
+    attempt, is_over = figures.key, figures.heard.state in (RunState.ENDED, RunState.DIED)
     if stands := alerts.open.get(attempt):
-        worst = stands[0].account
-        return OpenFindings(
-            count=len(stands), severity=worst.severity, worst=_alert_in_words(stands[0]), summary=worst.summary
-        )
-    if stall is None and attempt in alerts.looked_at:
+        return _of_alerts(stands, at_end=False)
+    if stall is None and attempt in alerts.watched and not is_over:
         return OpenFindings(count=0)
     if stall is None and report is None:
-        return None
+        if stood := alerts.at_end(attempt, figures.heard_ns) if is_over else []:
+            return _of_alerts(stood, at_end=True)
+        return OpenFindings(count=0) if attempt in alerts.looked_at else None
     known = [*([stall] if stall else []), *(report.findings if report else ())]
     found = [finding for finding in known if finding.severity is not Severity.INFO]
     if not found:
         return OpenFindings(count=0)
     return OpenFindings(
-        count=len(found), severity=found[0].severity, worst=_finding_in_words(found[0]), summary=found[0].headline
+        count=len(found),
+        severity=found[0].severity,
+        worst=_finding_in_words(found[0]),
+        summary=found[0].headline,
+        at_end=is_over,
+    )
+
+
+def _of_alerts(alerts: Sequence[Alert], *, at_end: bool) -> OpenFindings:
+    worst = max(alerts, key=lambda alert: URGENCY[alert.account.severity])
+    account = worst.account
+    return OpenFindings(
+        count=len(alerts),
+        severity=account.severity,
+        worst=_alert_in_words(worst),
+        summary=account.summary,
+        at_end=at_end,
     )
 
 

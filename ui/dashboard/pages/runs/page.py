@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dash import dcc, html
@@ -58,7 +59,7 @@ def skeleton() -> Component:
 
 
 def _draw_controls(state: ViewState, reads: Reads) -> Component:
-    found = text_input("Find a run by name", "find", "part of a name  ( / )")
+    found = text_input("Find a run by name", "find", "part of a name (key: /)")
     found.value = state.find
     return html.Div(found, role="search")
 
@@ -72,7 +73,7 @@ def draw_runs(state: ViewState, reads: Reads) -> Component:
         return notice(f"No run has “{state.find}” in its name", f"{count(runs.num_stored, 'run')} stored.")
     now_ns = reads.now_ns()
     table = html.Table(
-        [_head(state), html.Tbody([_row(row, now_ns) for row in runs.rows])],
+        [_head(state), html.Tbody([_row(row, now_ns, state) for row in runs.rows])],
         className="runs-table",
         **{"aria-label": "runs"},
     )
@@ -101,15 +102,15 @@ def _column(column: Column, state: ViewState) -> Component:
     kind = "number-cell" if column.number else ""
     if column.order is None:
         return html.Th(column.title, scope="col", className=kind)
-    here = ViewState(view=View.RUNS, find=state.find, order=column.order)
+    here = replace(state, order=column.order)
     current = state.order is column.order
     link = dcc.Link(column.title + (" ↓" if current else ""), href=here.search(), title=column.says)
     sorts = {"aria-sort": "other"} if current else {}
     return html.Th(link, scope="col", className=kind, **sorts)
 
 
-def _row(row: RunRow, now_ns: int) -> Component:
-    address = ViewState(view=View.OVERVIEW, run=row.run_id, attempt=row.attempt).search()
+def _row(row: RunRow, now_ns: int, state: ViewState) -> Component:
+    address = replace(state.at_run(row.run_id, row.attempt), view=View.OVERVIEW).search()
     restarted = f"{count(row.num_attempts, 'attempt')}" if row.num_attempts > 1 else ""
     name = [
         dcc.Link(row.run_id, href=address, className="run-link"),

@@ -4,6 +4,8 @@ The replay is bounded. Neighbouring steps share one replay.
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import dash_mantine_components as dmc
@@ -18,11 +20,11 @@ from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.whatif import ReplayRequest, command
 from ui.dashboard.defaults import chosen_step
 from ui.dashboard.pages.panels import notice, working
-from ui.dashboard.pages.timeline.ideal_strip import IdealStrip, ideal_strip
+from ui.dashboard.pages.timeline.ideal_strip import IdealStrip, ideal_strip, left_out
 from ui.dashboard.pages.timeline.selection import StepSelection, selection, spans
 from ui.dashboard.records import Ints, RunFacts
 from ui.dashboard.view_state import StepRange, View, ViewState
-from ui.dashboard.wording import capitalized, duration
+from ui.dashboard.wording import capitalized, displayed_ns, duration
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,8 @@ def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
     if not state.ideal:
         return None
     shown = selection(state, reads)
+    if shown.step == shown.unfinished:
+        return notice("No ideal timeline for this step", f"Not all ranks have completed step {shown.step}.")
     request = ideal_request(shown.facts, shown.step, reads)
     try:
         ideal = ideal_of(shown.facts, request, reads)
@@ -105,12 +109,14 @@ def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
     if isinstance(ideal, NotReplayed) or why:
         return notice("No ideal timeline for this step", [html.P(f"{capitalized(why)}."), HINT])
     run = shown.facts.summary
-    whatif = ViewState(view=View.WHATIF, run=run.run_id, attempt=run.attempt, steps=request.steps).search()
+    whatif = replace(state.at_steps(request.steps), view=View.WHATIF, run=run.run_id, attempt=run.attempt).search()
     basis = (
-        "The strip below each rank's bars shows the same operations in the ideal step. Each operation takes the mean "
+        "The strip below each rank's bars shows the operations of the ideal step. Each takes the mean "
         f"compute time or the median transfer time of all ranks in steps {ideal.steps[0]} to {ideal.steps[-1]}, and "
         "starts as soon as its inputs are ready. Both timelines begin at the same time."
     )
+    if labels := left_out(ideal, spans(shown, reads)):
+        basis += f" {left_out_text(labels)}"
     lines = [
         dmc.Text(loss_text(*ideal.cost_of(shown.step)), fw=600),
         dmc.Text([basis, " ", dcc.Link("What if", href=whatif)], size="sm", c="dimmed"),
@@ -122,7 +128,8 @@ def known_strip(state: ViewState, shown: StepSelection, reads: Reads) -> IdealSt
     """The strip below the measured bars, if the view shows it and its replay is ready. Waits for nothing, raises
     nothing."""
     try:
-        request = ideal_request(shown.facts, shown.step, reads) if state.ideal else None
+        is_replayed = state.ideal and shown.step != shown.unfinished
+        request = ideal_request(shown.facts, shown.step, reads) if is_replayed else None
         if request is None or not reads.background.is_ready(_key(shown.facts, request)):
             return None
         ideal = ideal_of(shown.facts, request, reads)
@@ -134,10 +141,21 @@ def known_strip(state: ViewState, shown: StepSelection, reads: Reads) -> IdealSt
         return None
 
 
+def left_out_text(labels: Sequence[str]) -> str:
+    """Names the stages that the strip does not show, and why."""
+    *others, last = labels
+    names = f"{', '.join(others)} and {last}" if others else last
+    return f"The strip leaves out {names}: the replay has no operations for stages that run inside or beside others."
+
+
 def loss_text(took_ns: float, ideal_ns: float) -> str:
-    """``This step takes 442 ms; if all ranks were equally fast, it would take 380 ms: 62.0 ms (14.0%) is lost.``"""
-    both = f"This step takes {duration(took_ns)}; if all ranks were equally fast, it would take {duration(ideal_ns)}"
+    """``This step takes 442 ms; if all ranks were equally fast, it would take 380 ms: 62.0 ms (14.0%) is lost.``
+
+    The ideal time is shown as the difference of the other two numbers, which the picture contains too.
+    """
     lost_ns = took_ns - ideal_ns
+    step = f"This step takes {duration(took_ns)}; if all ranks were equally fast, it would take"
     if lost_ns <= 0:
-        return f"{both}: no time is lost."
-    return f"{both}: {duration(lost_ns)} ({lost_ns / took_ns:.1%}) is lost."
+        return f"{step} {duration(ideal_ns)}: no time is lost."
+    shown_ns = displayed_ns(took_ns) - displayed_ns(lost_ns)
+    return f"{step} {duration(shown_ns)}: {duration(lost_ns)} ({lost_ns / took_ns:.1%}) is lost."

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.whatif.analysis import IdealOperations, IdealSteps
-from telemetry.stages import STAGE_BY_CODE, StageClass, Stream
+from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
 NARROW = ("u1", "i1", "u2", "i2", "u4", "i4")
@@ -109,6 +109,12 @@ def ideal_strip(ideal: IdealSteps, step: int, spans: SpanColumns) -> IdealStrip 
         ideal_ns=ideal.ideal_ns,
         lost_ns=round(took_ns - alike_ns),
     )
+
+
+def left_out(ideal: IdealSteps, spans: SpanColumns) -> list[str]:
+    """Names of the stages of ``spans`` that the replay has no operations for, except the step itself."""
+    codes = np.setdiff1d(spans.stage, [*ideal.operations.stage.tolist(), int(Stage.STEP)])
+    return [STAGE_BY_CODE[code].label for code in codes.tolist() if code in STAGE_BY_CODE]
 
 
 def stages_of(strip: IdealStrip, ranks: Sequence[int], facts: RunFacts) -> Ints:

@@ -1,6 +1,6 @@
-"""The details of one span, and its comparison with the same work on its peers."""
+"""The details of one span, and the shares of each rank's step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import dash_mantine_components as dmc
@@ -10,17 +10,16 @@ from dash.development.base_component import Component
 
 from diagnose.model.operations import recorded_masks
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
-from telemetry.stores.queries import Spans
-from ui.dashboard.data import Reads
-from ui.dashboard.data.columns import span_columns
 from ui.dashboard.figures.style import STAGE_COLOURS
 from ui.dashboard.pages.panels import facts_list
+from ui.dashboard.pages.timeline.bubbles import PipelineBubble
+from ui.dashboard.pages.timeline.operation import Operation, operation_facts
+from ui.dashboard.pages.timeline.peer_comparison import peer_comparison
 from ui.dashboard.pages.timeline.step_shares import Gap, StepShares
-from ui.dashboard.records import SPAN_COLUMNS, Floats, RunFacts, SpanColumns
+from ui.dashboard.records import SPAN_COLUMNS, RunFacts, SpanColumns
 from ui.dashboard.view_state import ViewState
 from ui.dashboard.wording import class_name, duration, ranks_text, size
 
-MAX_PEERS = 12
 MAX_ROWS_IN_SIGHT = 24
 
 
@@ -31,6 +30,7 @@ def span_details(
     facts: RunFacts,
     state: ViewState,
     ideal_ns: int | None = None,
+    operation: Operation | None = None,
 ) -> Component:
     """The facts of a span and its comparison with peers.
 
@@ -39,46 +39,44 @@ def span_details(
         others: spans of the same stage and step on its rank and its peers.
         origin_ns: the beginning of the step.
         ideal_ns: the duration of the span in the ideal step, if known.
+        operation: the operation of the span, if other members are in the picture.
     """
     stage = STAGE_BY_CODE[int(span.stage[0])]
     swatch = html.Span(className="swatch", style={"background": STAGE_COLOURS[stage]})
+    of_operation = operation_facts(operation) if operation is not None else ()
     close = dcc.Link("Close", href=replace(state, span=None).search(), className="close")
     return dmc.Stack(
         [
             html.Div([html.H2([swatch, stage.label], className="panel-title"), close], className="details-head"),
-            facts_list(_facts(span, stage, origin_ns, facts, ideal_ns)),
-            _comparison(span, others),
+            facts_list([*_facts(span, stage, origin_ns, facts, ideal_ns, operation), *of_operation]),
+            peer_comparison(span, others, facts),
         ],
         gap="sm",
     )
 
 
-def same_work(reads: Reads, facts: RunFacts, span: SpanColumns) -> SpanColumns:
-    """Spans of the same stage in the same step, on the rank itself and its peers (same pipeline stage and role)."""
-    group, step = facts.topology.index["pp"], int(span.step[0])
-    if facts.roles:
-        group = group + facts.topology.pp * np.array(facts.role_numbers)
-    peers = tuple(np.flatnonzero(group == group[int(span.rank[0])]).tolist())
-    stages = (int(span.stage[0]),)
-    query = Spans(**facts.summary.key, first_step=step, last_step=step, ranks=peers, stages=stages)
-    return span_columns(reads.ask(facts.summary, query))
-
-
-def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tuple[int, ...]) -> Component:
-    """A table of the shares of each rank's step, and the main cause of idle time. A kind of communication that no rank
-    recorded has no column."""
-    axes = [name for name in AXES if any(_by_axis(share)[name] for share in shares)]
-    head = html.Tr([html.Th(name) for name in ("rank", "compute", *axes, "host", "idle")])
-    rows = [_share_row(share, axes, share.rank in suspects) for share in shares]
+def step_share_table(
+    shares: list[StepShares],
+    gaps: list[Gap],
+    suspects: tuple[int, ...],
+    bubbles: Sequence[PipelineBubble] = (),
+    title: str = "Shares of the step",
+) -> Component:
+    """A table of the shares of each rank's step, the bubble of its pipeline, and the main cause of idle time. A kind of
+    communication that no rank recorded has no column."""
+    axes = [name for name in AXES if any(_by_column(share)[name] for share in shares)]
+    bubble_of = {rank: ns / bubble.window_ns for bubble in bubbles for rank, ns in bubble.bubble_ns.items()}
+    parts = [*axes, "host", *["off CPU"] * any(share.off_cpu_ns for share in shares), "idle"]
+    names = ["rank", *(f"{name} %" for name in ("compute", *parts, *["bubble"] * bool(bubbles)))]
+    head = html.Tr([html.Th(name, scope="col") for name in names])
+    rows = [_share_row(share, parts, bubble_of, share.rank in suspects) for share in shares]
     return dmc.Stack(
         [
-            dmc.Title("Where the step went", order=2, className="panel-title"),
-            _scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares"), len(rows)),
-            dmc.Text(
-                "Percent of the rank's step."
-                + f" {', '.join(axes)}: time inside a collective or transfer, including waiting." * bool(axes),
-                **_SMALL,
-            ),
+            dmc.Title(title, order=2, className="panel-title"),
+            scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares"), len(rows)),
+            dmc.Text("Percent of the rank's step. Each moment counts in one column.", **_SMALL),
+            *(dmc.Text(text, **_SMALL) for text in column_texts(shares, parts)),
+            *([dmc.Text(_bubble_text(bubbles), **_SMALL)] if bubbles else []),
             dmc.Text(_idle_text(gaps), **_SMALL),
             dmc.Text("Click a span to see its details.", size="sm"),
         ],
@@ -86,7 +84,7 @@ def where_the_step_went(shares: list[StepShares], gaps: list[Gap], suspects: tup
     )
 
 
-def _scrolled(table: Component, num_rows: int) -> Component:
+def scrolled(table: Component, num_rows: int) -> Component:
     """A table with many rows scrolls and is as high as the picture beside it."""
     if num_rows <= MAX_ROWS_IN_SIGHT:
         return table
@@ -97,7 +95,7 @@ _SMALL = {"size": "xs", "c": "dimmed"}
 
 
 def _facts(
-    span: SpanColumns, stage: Stage, origin_ns: int, facts: RunFacts, ideal_ns: int | None
+    span: SpanColumns, stage: Stage, origin_ns: int, facts: RunFacts, ideal_ns: int | None, operation: Operation | None
 ) -> Iterator[tuple[str, str]]:
     row = {name: int(getattr(span, name)[0]) for name in SPAN_COLUMNS}
     rank = row["rank"]
@@ -125,7 +123,8 @@ def _facts(
     if row["size_bytes"] > 0:
         yield "size", size(row["size_bytes"])
         if stage.stage_class is StageClass.COMMUNICATION and row["duration_ns"] > 0:
-            yield "bandwidth, at most", f"{row['size_bytes'] / row['duration_ns']:.2f} GB/s"
+            waited_ns = 0 if operation is None else operation.least_wait_ns(rank)
+            yield "transfer rate, at least", f"{row['size_bytes'] / (row['duration_ns'] - waited_ns):.2f} GB/s"
     if row["op_seq"] > 0:
         yield "operation", f"number {row['op_seq']}"
     yield "class, stream", f"{class_name(stage.stage_class)}, {Stream(row['stream']).label}"
@@ -138,61 +137,79 @@ def _ideal_text(lasted_ns: int, ideal_ns: int) -> str:
     return f"{duration(ideal_ns)}: {duration(abs(lasted_ns - ideal_ns))} {other}"
 
 
-def _comparison(span: SpanColumns, same_work: SpanColumns) -> Component:
-    """The same microbatch and chunk on the peers, by processor time if it was measured for all of them."""
-    rows = same_work.where((same_work.microbatch == span.microbatch[0]) & (same_work.chunk == span.chunk[0]))
-    by_cpu = bool(len(rows) and (rows.cpu_ns >= 0).all())
-    time = np.asarray(rows.cpu_ns if by_cpu else rows.duration_ns, dtype=np.float64)
-    ranks = np.unique(rows.rank)
-    total: Floats = np.array([time[rows.rank == rank].sum() for rank in ranks])
-    mine = int(span.rank[0])
-    peers = total[ranks != mine]
-    if not len(peers):
-        return dmc.Text("No peer recorded the same work, so there is no comparison.", size="sm", c="dimmed")
-    ratio = float(total[ranks == mine][0] / max(1.0, float(np.median(peers))))
-    what = "processor time" if by_cpu else "wall time, including waiting"
-    order = np.argsort(-total)[:MAX_PEERS]
-    bars = [_peer_bar(int(ranks[at]), float(total[at]), float(total.max()), int(ranks[at]) == mine) for at in order]
-    microbatch = f", microbatch {int(span.microbatch[0])}" if span.microbatch[0] >= 0 else ""
-    return html.Div(
-        [
-            dmc.Text(f"{ratio:.2f}x its peers", fw=600),
-            dmc.Text(f"{what}{microbatch}; peers: the same pipeline stage", size="xs", c="dimmed", mb=6),
-            *bars,
-        ],
-        className="comparison",
-    )
-
-
-def _peer_bar(rank: int, ns: float, longest_ns: float, mine: bool) -> Component:
-    width = f"{100 * ns / max(1.0, longest_ns):.1f}%"
-    return html.Div(
-        [
-            html.Span(f"rank {rank}", className="peer-name"),
-            html.Span(html.Span(style={"width": width}, className="peer-fill"), className="peer-track"),
-            html.Span(duration(ns), className="peer-value"),
-        ],
-        className="peer mine" if mine else "peer",
-    )
-
-
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """Kinds of communication, in the order of the columns."""
+COMPUTE_TEXT = "compute: the compute time of the heat map, for all compute stages."
+WALL_TEXT = (
+    "compute: time in compute spans, including waiting for parameters. Compute time is not known, or the step has too "
+    "many operations."
+)
+INSIDE_TEXT = "{axes}: inside a collective, including waiting. The rank does not compute during this time."
+PP_TEXT = "pp: inside a transfer, including waiting, while the rank does not compute."
+DP_TEXT = "dp: inside a collective of parameters or gradients, including waiting, while the rank does not compute."
+GATHERS_TEXT = " This includes waiting for parameters in compute spans."
+HOST_TEXT = "host: data loading, garbage collection, checkpoints and other host work, if no other column applies."
+OFF_CPU_TEXT = (
+    "off CPU: compute spans without processor time. The rank waited for a core, or for something not recorded."
+)
+IDLE_TEXT = "idle: nothing is recorded."
 
 
-def _by_axis(share: StepShares) -> dict[str, int]:
-    times = (share.tensor_ns, share.context_ns, share.expert_ns, share.pipeline_ns, share.data_ns)
-    return dict(zip(AXES, times, strict=True))
+def column_texts(shares: Sequence[StepShares], columns: Sequence[str]) -> Iterator[str]:
+    """What each column means. ``columns``: all except the first and the bubble."""
+    yield WALL_TEXT if all(share.basis is None for share in shares) else COMPUTE_TEXT
+    if inside := [name for name in columns if name in ("tp", "cp", "ep")]:
+        yield INSIDE_TEXT.format(axes=", ".join(inside))
+    if "pp" in columns:
+        yield PP_TEXT
+    if "dp" in columns:
+        yield DP_TEXT + GATHERS_TEXT * any(share.basis is not None for share in shares)
+    yield HOST_TEXT
+    if "off CPU" in columns:
+        yield OFF_CPU_TEXT
+    yield IDLE_TEXT
 
 
-def _share_row(share: StepShares, axes: Sequence[str], suspect: bool) -> Component:
-    by_axis = _by_axis(share)
-    parts = (share.compute_ns, *(by_axis[name] for name in axes), share.host_ns, share.idle_ns)
+def _by_column(share: StepShares) -> dict[str, int]:
+    return {
+        "tp": share.tensor_ns,
+        "cp": share.context_ns,
+        "ep": share.expert_ns,
+        "pp": share.pipeline_ns,
+        "dp": share.data_ns,
+        "host": share.host_ns,
+        "off CPU": share.off_cpu_ns,
+        "idle": share.idle_ns,
+    }
+
+
+def _share_row(share: StepShares, columns: Sequence[str], bubble_of: Mapping[int, float], suspect: bool) -> Component:
+    by_column = _by_column(share)
+    parts = (share.compute_ns, *(by_column[name] for name in columns))
     cells = [
         f"▶ {share.rank}" if suspect else str(share.rank),
         *(f"{100 * part / max(1, share.step_ns):.0f}" for part in parts),
+        *([f"{100 * bubble_of[share.rank]:.0f}" if share.rank in bubble_of else ""] if bubble_of else []),
     ]
     return html.Tr([html.Td(cell) for cell in cells], className="suspect" if suspect else "")
+
+
+def _bubble_text(bubbles: Sequence[PipelineBubble]) -> str:
+    """The bubble of the pipelines, measured and in theory."""
+    measured = np.mean([bubble.share for bubble in bubbles])
+    first, over = bubbles[0], f", the mean of {len(bubbles)} pipelines" if len(bubbles) > 1 else ""
+    text = (
+        f"Bubble: the time between the first forward and the last backward of the pipeline in which a rank does not "
+        f"compute. Measured {measured:.1%} of {duration(first.window_ns)}{over}"
+    )
+    if first.theoretical_share is None:
+        return f"{text}. Microbatches were not recorded, so there is no theoretical value."
+    formula = "(p - 1) / (m + p - 1)" if first.num_chunks == 1 else "(p - 1) / (v m + p - 1)"
+    kind = "1F1B" if first.num_chunks == 1 else f"interleaved 1F1B with v = {first.num_chunks} chunks"
+    return (
+        f"{text}; in theory {first.theoretical_share:.1%}: {formula} of {kind}, with p = {len(first.bubble_ns)} stages "
+        f"and m = {first.num_microbatches} microbatches."
+    )
 
 
 def _idle_text(gaps: list[Gap]) -> str:

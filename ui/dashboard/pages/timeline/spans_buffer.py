@@ -6,9 +6,13 @@
      "stages":  {"3": {"label": "forward-compute", "short": "F", "colour": "#62aef0"}, ...}
      "columns": {"start": {"dtype": "u4", "bdata": "..."}, "duration": ..., "row": ..., "lane": ..., "stage": ...,
                  "waited": ..., "flow": ..., "seq": ..., "microbatch": ..., "peer": ...}   ordered by row, lane, start
-     "steps":   {"row": ..., "start": ..., "duration": ...}                               drawn faintly
+     "steps":   {"row": ..., "start": ..., "duration": ...},                              drawn faintly
+                   both also have "number" if there are several steps: the step, counted from "step"
      "gaps":    {"row": ..., "start": ..., "duration": ..., "cause": ...}, "causes": ["pipeline bubble ...", ...],
-     "ideal":   {...}}                                 only where the ideal timeline is shown: see ideal_strip.py
+     "open":    [{"index": 17, "lasts": "for 34 min", "operation": "all_gather #41 of tp [4-5]", "waits": [5],
+                 "lines": ["open since 14:02:31 ...", ...]}, ...],                       spans without an end
+    "counters": {...},                                only if counters are shown: see counters.py
+    "ideal":   {...}}                                 only where the ideal timeline is shown: see ideal_strip.py
 
 Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: 1 if the picture is shorter than 4.29 s, else
 the smallest power of ten with which it fits 32 bits. A ``seq`` counts from its row's ``first_seq``, which is text:
@@ -25,6 +29,7 @@ recorded rank 3 |r---|
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +38,7 @@ from diagnose.model.partners import NOBODY, NOT_NUMBERED, alike, operation_place
 from telemetry.stages import STAGE_BY_CODE, Stage
 from telemetry.topology import Topology
 from ui.dashboard.figures.style import STAGE_COLOURS, STAGE_SHORT
+from ui.dashboard.pages.timeline.counters import NO_COUNTERS, CounterCurves, packed_counters
 from ui.dashboard.pages.timeline.ideal_strip import (
     IDEAL_LANES,
     LANES,
@@ -45,30 +51,32 @@ from ui.dashboard.pages.timeline.ideal_strip import (
     stages_of,
     tick_of,
 )
-from ui.dashboard.pages.timeline.selection import OneClock
+from ui.dashboard.pages.timeline.open_rows import OpenRows, joined, open_lines, with_open_rows
+from ui.dashboard.pages.timeline.open_spans import OpenSpan
+from ui.dashboard.pages.timeline.selection import OneClock, SpanClocks
 from ui.dashboard.pages.timeline.step_shares import Gap
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
 NO_FLOW = 0
+NOT_COMPARABLE_NS = np.iinfo(np.int64).max
+"""The bound of times whose clocks are not aligned."""
 
 
 def flows(spans: SpanColumns, topology: Topology) -> Ints:
     """The operation of each span, numbered from 1. ``NO_FLOW`` for a span without a partner in ``spans``."""
     place, number = operation_places(spans, topology).place, recorded_numbers(spans)
     rows = np.flatnonzero((place != NOBODY) & (number != NOT_NUMBERED))
-    operation = alike(place[rows], number[rows])
+    labelled = np.where(number[rows] < 0, spans.step[rows], 0)  # a microbatch is a number within one step only
+    operation = alike(place[rows], number[rows], labelled)
     shared = np.bincount(operation, minlength=1)[operation] > 1
     found = np.full(len(spans), NO_FLOW, dtype=np.int64)
     found[rows[shared]] = np.unique(operation[shared], return_inverse=True)[1] + 1
     return found
 
 
-def waited_ns(spans: SpanColumns, flow: Ints, clock: Ints, bound_ns: int) -> Ints:
+def waited_ns(spans: SpanColumns, flow: Ints, clocks: SpanClocks) -> Ints:
     """The time that each span waited for its last partner to start. 0 if that is uncertain, or if the partner started
-    after the span had ended.
-
-    ``clock``: the clock of each span's times. Clock 0 is aligned within ``bound_ns``.
-    """
+    after the span had ended."""
     waited = np.zeros(len(spans), dtype=np.int64)
     members = np.flatnonzero(flow != NO_FLOW)
     if not len(members):
@@ -77,18 +85,37 @@ def waited_ns(spans: SpanColumns, flow: Ints, clock: Ints, bound_ns: int) -> Int
     latest = np.full(int(of.max()) + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, of, start)
     wait = latest[of] - start
-    known = (wait > bound_ns) & (wait < spans.duration_ns[members]) & _on_one_clock(of, clock[members])
+    known = (wait > bounds_ns(of, clocks.where(members))[of]) & (wait < spans.duration_ns[members])
     waited[members] = np.where(known, wait, 0)
     return waited
 
 
-def _on_one_clock(of: Ints, clock: Ints) -> npt.NDArray[np.bool_]:
-    """For each member: whether all members of its operation have times of the same clock."""
+def bounds_ns(of: Ints, clocks: SpanClocks) -> Ints:
+    """The error bound for times of different members, for each operation from 0: 0 if all members are on one host.
+    ``NOT_COMPARABLE_NS`` if a host is not aligned. ``of``: the operation of each member. At least one member."""
+    on_one_clock = np.where(_has_one(clocks.clock, of), clocks.bound_ns, NOT_COMPARABLE_NS)
+    return np.where(_has_one(clocks.host, of), 0, on_one_clock)
+
+
+def _has_one(number: Ints, of: Ints) -> npt.NDArray[np.bool_]:
+    """For each operation: whether all its members have the same ``number``."""
     lowest = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)
     highest = np.full(len(lowest), np.iinfo(np.int64).min)
-    np.minimum.at(lowest, of, clock)
-    np.maximum.at(highest, of, clock)
-    return np.asarray(lowest[of] == highest[of])
+    np.minimum.at(lowest, of, number)
+    np.maximum.at(highest, of, number)
+    return np.asarray(lowest == highest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Additions:
+    """What is drawn besides recorded spans."""
+
+    strip: IdealStrip | None = None
+    opened: tuple[OpenSpan, ...] = ()
+    counters: CounterCurves = NO_COUNTERS
+
+
+NO_ADDITIONS = Additions()
 
 
 def spans_buffer(
@@ -97,12 +124,13 @@ def spans_buffer(
     names: Mapping[int, str],
     step: int,
     facts: RunFacts,
-    strip: IdealStrip | None = None,
+    additions: Additions = NO_ADDITIONS,
 ) -> Prop:
-    """The ``data`` of a ``SpanTimeline``, in the format above: a row for each rank of ``names``, in its order."""
-    spans = aligned.spans
-    flow = flows(spans, facts.topology)
-    waited = waited_ns(spans, flow, aligned.clocks_of(facts.hosts), aligned.alignment.bound_ns)
+    """The ``data`` of a ``SpanTimeline``, in the format above: a row for each rank of ``names``, in its order.
+    ``step``: the first one."""
+    strip, counters = additions.strip, additions.counters
+    aligned, open_rows = with_open_rows(aligned, additions.opened, facts.hosts)
+    spans, flow, waited = _related(aligned, open_rows, facts)
     origin_ns = int(spans.start_ns.min()) if len(spans) else 0
     end_ns = max(int(spans.end_ns.max(initial=0)), strip.end_ns if strip else 0) - origin_ns
     tick_ns = tick_of(end_ns)
@@ -125,6 +153,9 @@ def spans_buffer(
         "peer": spans.peer,
     }
     steps = np.flatnonzero(spans.stage == Stage.STEP)
+    of_steps: tuple[str, ...] = ("row", "start", "duration")
+    if len(spans) and spans.step.min() < spans.step.max():
+        columns["number"], of_steps = spans.step - step, (*of_steps, "number")
     lanes, shown = (LANES + IDEAL_LANES, stages_of(strip, [*names], facts)) if strip else (LANES, spans.stage[:0])
     return {
         "count": len(inner),
@@ -135,10 +166,41 @@ def spans_buffer(
         "lanes": [{"name": lane.name, "weight": lane.weight} for lane in lanes],
         "stages": palette(np.union1d(spans.stage[inner], shown)),
         "columns": {name: packed(column[inner]) for name, column in columns.items()},
-        "steps": {name: packed(columns[name][steps]) for name in ("row", "start", "duration")},
+        "steps": {name: packed(columns[name][steps]) for name in of_steps},
         **_gaps(gaps, row_of, origin_ns, tick_ns),
+        "open": _open(open_rows, inner, len(aligned.spans)),
+        **({"counters": packed_counters(counters, row_of, origin_ns, tick_ns)} if counters.curves else {}),
         **({"ideal": packed_strip(strip, [*names], facts, origin_ns, tick_ns)} if strip else {}),
     }
+
+
+def _related(aligned: OneClock, open_rows: OpenRows | None, facts: RunFacts) -> tuple[SpanColumns, Ints, Ints]:
+    """Recorded and open spans, with the operation and the waiting time of each."""
+    spans = aligned.spans
+    flow = flows(spans, facts.topology)
+    waited = waited_ns(spans, flow, aligned.clocks_of(facts.hosts))
+    if open_rows is None:
+        return spans, flow, waited
+    of_open = np.where(open_rows.flow > 0, open_rows.flow + flow.max(initial=0), NO_FLOW)
+    waited = np.concatenate([waited, open_rows.rows.duration_ns * open_rows.waits])
+    return joined(spans, open_rows.rows), np.concatenate([flow, of_open]), waited
+
+
+def _open(open_rows: OpenRows | None, inner: Ints, num_recorded: int) -> list[Prop]:
+    """``inner``: the row of each span of the picture. Open rows follow ``num_recorded`` recorded ones."""
+    if open_rows is None:
+        return []
+    index_of = {row: index for index, row in enumerate(inner.tolist())}
+    return [
+        {
+            "index": index_of[num_recorded + at],
+            "lasts": span.lasts,
+            "operation": span.operation,
+            "waits": [*span.waits_for],
+            "lines": open_lines(span),
+        }
+        for at, span in enumerate(open_rows.spans)
+    ]
 
 
 def palette(stages: Ints) -> Prop:

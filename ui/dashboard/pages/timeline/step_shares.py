@@ -1,18 +1,28 @@
 """The time of a rank's step by class, the gaps that no span covers, and the statistics of a marked area.
 
 compute   |=====|   |===|          each instant counts once, for the first active class of this order:
-tp          |=|                    tensor, context and expert parallel, compute, pipeline, data parallel, host
-pp-recv         |===|
+tp          |=|                    tensor, context and expert parallel, garbage collection, compute, pipeline,
+pp-recv         |===|              data parallel, host
 step      |-------------------|
                          ^^^^^ idle: nothing recorded
+
+Compute is then replaced by compute time. The rest of the compute spans is waiting:
+
+compute   |== 0 ==|..|= 1 =|..|    .. counts as data parallel if the rank waits for parameters. If processor time was
+dp           |-------| |------|       measured, only as far as collectives of data parallelism run. The rest is off CPU.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.model.compute_time import WORK_STAGES
+from diagnose.model.operations import Bools
+from diagnose.model.self_time import covered
+from diagnose.model.view import Basis
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.dashboard.records import Ints, SpanColumns
 from ui.dashboard.view_state import Area
@@ -20,7 +30,18 @@ from ui.dashboard.view_state import Area
 SMALLEST_GAP = 0.002
 """Share of the step. A shorter gap is not drawn."""
 PIPELINE = (Stream.PP_FORWARD, Stream.PP_BACKWARD)
+INSIDE_COMPUTE = (Stream.TP, Stream.CP, Stream.EP)
+"""Compute always stops for their collectives."""
 COMPUTE = [stage for stage in Stage if stage.stage_class is StageClass.COMPUTE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCompute:
+    """Compute time of ranks in forward and backward of one step (``ui/dashboard/data/compute_times.py``)."""
+
+    ns: Mapping[int, float]
+    """By rank. A rank whose compute time is not known is left out."""
+    basis: Basis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +50,8 @@ class StepShares:
 
     rank: int
     step_ns: int
+    basis: Basis | None
+    """How compute time was measured. None: it is not known, and ``compute_ns`` contains waiting in compute spans."""
     compute_ns: int
     tensor_ns: int
     context_ns: int
@@ -36,6 +59,8 @@ class StepShares:
     pipeline_ns: int
     data_ns: int
     host_ns: int
+    off_cpu_ns: int
+    """Time in compute spans without processor time, beyond ``data_ns``."""
     idle_ns: int
 
 
@@ -60,14 +85,17 @@ class StageStatistics:
     longest_ns: int
 
 
-def shares_by_rank(spans: SpanColumns) -> list[StepShares]:
-    """The shares of each rank that has a ``step`` span, by rank. ``spans``: one step, ordered by rank and start."""
-    return [_shares(rank, mine, *bounds) for rank, mine, bounds in _by_rank(spans)]
+def shares_by_rank(spans: SpanColumns, known: StepCompute | None = None) -> list[StepShares]:
+    """The shares of each rank that has a ``step`` span, by rank. ``spans``: one step, ordered by rank and start.
+
+    ``known``: compute time in this step. None: it is not known.
+    """
+    return [_shares(rank, mine, *bounds, known) for rank, mine, bounds in _by_step(spans)]
 
 
 def gaps_by_rank(spans: SpanColumns) -> list[Gap]:
-    """The gaps to draw, ordered by rank and start. ``spans``: one step, ordered by rank and start."""
-    return [gap for rank, mine, bounds in _by_rank(spans) for gap in _gaps(rank, mine, *bounds)]
+    """The gaps to draw, ordered by rank and start. ``spans``: some steps, ordered by rank and start."""
+    return [gap for rank, mine, bounds in _by_step(spans) for gap in _gaps(rank, mine, *bounds)]
 
 
 def ranks_within(area: Area, ranks: tuple[int, ...]) -> tuple[int, ...]:
@@ -102,50 +130,103 @@ def _of_stage(stage: Stage, length_ns: Ints) -> StageStatistics:
     )
 
 
-def _by_rank(spans: SpanColumns) -> Iterator[tuple[int, SpanColumns, tuple[int, int]]]:
-    """The spans of each rank that has a ``step`` span, and begin and end of that step."""
+def _by_step(spans: SpanColumns) -> Iterator[tuple[int, SpanColumns, tuple[int, int]]]:
+    """For each ``step`` span: its rank, all spans of the rank, and begin and end of the step."""
     ranks, first = np.unique(spans.rank, return_index=True)
     ends = [*first, len(spans)][1:]
     for rank, begin, end in zip(ranks.tolist(), first, ends, strict=True):
         mine = spans.where(slice(begin, end))
-        step = np.flatnonzero(mine.stage == Stage.STEP)
-        if len(step):
-            yield rank, mine, (int(mine.start_ns[step[0]]), int(mine.end_ns[step[0]]))
+        for at in np.flatnonzero(mine.stage == Stage.STEP).tolist():
+            yield rank, mine, (int(mine.start_ns[at]), int(mine.end_ns[at]))
 
 
-def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> StepShares:
-    stream, inner = mine.stream, mine.stage != Stage.STEP
-    compute = np.isin(mine.stage, COMPUTE)
-    inside = (stream == Stream.TP, stream == Stream.CP, stream == Stream.EP)
-    classes = (*inside, compute, np.isin(stream, PIPELINE), stream == Stream.DP, inner)
-    begin, end = np.clip(mine.start_ns, start_ns, end_ns), np.clip(mine.end_ns, start_ns, end_ns)
-    so_far, counted, lengths = np.zeros(len(mine), dtype=bool), 0, []
-    for chosen in classes:
-        so_far |= chosen & inner
-        covered = _covered_ns(begin[so_far], end[so_far])
-        lengths.append(covered - counted)
-        counted = covered
-    tensor, context, expert, own, pipeline, data, host = lengths
-    return StepShares(
-        rank=rank,
-        step_ns=end_ns - start_ns,
-        compute_ns=own,
-        tensor_ns=tensor,
-        context_ns=context,
-        expert_ns=expert,
-        pipeline_ns=pipeline,
-        data_ns=data,
-        host_ns=host,
-        idle_ns=end_ns - start_ns - counted,
-    )
+def _shares(rank: int, mine: SpanColumns, start_ns: int, end_ns: int, known: StepCompute | None) -> StepShares:
+    inner, step_ns = mine.where(mine.stage != Stage.STEP), end_ns - start_ns
+    begin, end = np.clip(inner.start_ns, start_ns, end_ns), np.clip(inner.end_ns, start_ns, end_ns)
+
+    def covered_by(chosen: Bools) -> int:
+        return covered_ns(begin[chosen], end[chosen])
+
+    parts, so_far, counted = Counter[str](), np.zeros(len(inner), dtype=bool), 0
+    for name, chosen in _classes(inner):
+        so_far = so_far | chosen
+        now_covered = covered_by(so_far)
+        parts[name] += now_covered - counted
+        counted = now_covered
+    parts["idle_ns"] = step_ns - counted
+    parts["off_cpu_ns"] = 0
+    if known is None or rank not in known.ns:
+        return StepShares(rank=rank, step_ns=step_ns, basis=None, **parts)
+    _replace_compute(parts, inner, covered_by, known.ns[rank], known.basis)
+    return StepShares(rank=rank, step_ns=step_ns, basis=known.basis, **parts)
 
 
-def _covered_ns(begin: Ints, end: Ints) -> int:
+def _classes(inner: SpanColumns) -> list[tuple[str, Bools]]:
+    """Pairs of a time in ``StepShares`` and the spans that count for it, in the order in which an instant counts."""
+    stream, stage = inner.stream, inner.stage
+    return [
+        ("tensor_ns", stream == Stream.TP),
+        ("context_ns", stream == Stream.CP),
+        ("expert_ns", stream == Stream.EP),
+        ("host_ns", _collections(inner)),
+        ("compute_ns", np.isin(stage, COMPUTE)),
+        ("pipeline_ns", np.isin(stream, PIPELINE)),
+        ("data_ns", stream == Stream.DP),
+        ("host_ns", np.ones(len(inner), dtype=bool)),
+    ]
+
+
+def _collections(inner: SpanColumns) -> Bools:
+    """Garbage collections that interrupt compute. A device computes on while its host collects garbage."""
+    on_device = bool((inner.issue_ns[np.isin(inner.stage, WORK_STAGES)] > 0).any())
+    return np.asarray((inner.stage == Stage.GC) & (not on_device))
+
+
+def _replace_compute(
+    parts: Counter[str], inner: SpanColumns, covered_by: Callable[[Bools], int], known_ns: float, basis: Basis
+) -> None:
+    """Replace the time in compute spans by compute time. The sum of ``parts`` does not change.
+
+    ``known_ns``: compute time of forward and backward. ``covered_by``: time of the step that some of ``inner`` cover.
+    """
+    interrupts = np.isin(inner.stream, INSIDE_COMPUTE) | _collections(inner)
+    compute, work, data = np.isin(inner.stage, COMPUTE), np.isin(inner.stage, WORK_STAGES), inner.stream == Stream.DP
+    other = compute & ~work
+    by_processor = basis is Basis.PROCESSOR_TIME
+    if by_processor and (inner.cpu_ns[other] >= 0).all():
+        other_ns = int(inner.cpu_ns[other].sum())
+    else:
+        other_ns = covered_by(interrupts | compute) - covered_by(interrupts | work)
+    compute_ns = min(round(known_ns) + other_ns, sum(parts.values()))
+    removed_ns = parts["compute_ns"] - compute_ns
+    if removed_ns < 0:
+        _shrink(parts, -removed_ns)
+    elif by_processor:
+        beside = covered_by(interrupts | compute) + covered_by(interrupts | data)
+        beside -= covered_by(interrupts | compute | data) + covered_by(interrupts)
+        parts["data_ns"] += min(removed_ns, beside)
+        parts["off_cpu_ns"] = max(0, removed_ns - beside)
+    else:
+        parts["data_ns"] += removed_ns
+    parts["compute_ns"] = compute_ns
+
+
+def _shrink(parts: Counter[str], by_ns: int) -> None:
+    """Reduce all parts except compute in proportion, by ``by_ns`` in total.
+
+    Compute time can exceed the time in which no collective interrupts compute: it is an estimate if parameters are
+    gathered, and processor time contains the work of the rank inside collectives.
+    """
+    others = [name for name in parts if name not in ("compute_ns", "idle_ns")]
+    total = sum(parts.values()) - parts["compute_ns"]
+    for name in others:
+        parts[name] -= parts[name] * by_ns // total
+    parts["idle_ns"] = total - by_ns - sum(parts[name] for name in others)
+
+
+def covered_ns(begin: Ints, end: Ints) -> int:
     """Time covered by any of the intervals, which are ordered by ``begin``."""
-    if not len(begin):
-        return 0
-    reach = np.maximum.accumulate(end)
-    return int(reach[0] - begin[0] + np.maximum(reach[1:] - np.maximum(reach[:-1], begin[1:]), 0).sum())
+    return int(covered(begin, end - begin).before_ns[-1])
 
 
 def _union(spans: SpanColumns, start_ns: int, end_ns: int) -> npt.NDArray[np.int64]:
@@ -163,8 +244,8 @@ def _union(spans: SpanColumns, start_ns: int, end_ns: int) -> npt.NDArray[np.int
 
 def _gaps(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> list[Gap]:
     inner = mine.where(mine.stage != Stage.STEP)
-    covered = _union(inner, start_ns, end_ns)
-    edges = np.r_[start_ns, covered.ravel(), end_ns].reshape(-1, 2)
+    busy = _union(inner, start_ns, end_ns)
+    edges = np.r_[start_ns, busy.ravel(), end_ns].reshape(-1, 2)
     long_enough = np.diff(edges, axis=1)[:, 0] > SMALLEST_GAP * (end_ns - start_ns)
     return [
         Gap(rank=rank, start_ns=int(begin), duration_ns=int(end - begin), cause=_cause(inner, int(begin), int(end)))

@@ -25,7 +25,7 @@ from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
 from ui.dashboard.data.columns import ints
 from ui.dashboard.defaults import Rows, chosen_steps
-from ui.dashboard.pages.timeline.selection import clock_note, selection
+from ui.dashboard.pages.timeline.selection import StepSelection, clock_note, selection
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import StepRange, ViewState
 from ui.dashboard.wording import count
@@ -114,7 +114,7 @@ def _written(state: ViewState, form: Format, reader: Reader, reads: Reads) -> Re
     if not len(facts.steps.step):
         raise UsageError("No step is stored yet", hint="retry when the first step has ended")
     shown = selection(state, reads)
-    steps = chosen_steps(state, facts) if state.steps else StepRange(shown.step, shown.step)
+    steps = _asked_steps(state, shown)
     choice = chosen_trace(facts, steps, shown.rows, reads, reader)
     with tempfile.TemporaryDirectory(prefix="rankscope-trace-") as folder:
         path = export_trace(reader, choice, form=form, folder=Path(folder), note_of=clock_note).path
@@ -127,6 +127,16 @@ def _written(state: ViewState, form: Format, reader: Reader, reads: Reads) -> Re
             "X-Content-Type-Options": "nosniff",
         },
     )
+
+
+def _asked_steps(state: ViewState, shown: StepSelection) -> StepRange:
+    """The steps of the address, up to the unfinished one. Without steps: the chosen step."""
+    if state.steps is None:
+        return StepRange(shown.step, shown.step)
+    if state.steps.first == shown.unfinished:
+        return StepRange(state.steps.first, state.steps.first)
+    stored = chosen_steps(state, shown.facts)
+    return stored._replace(last=max(stored.last, min(state.steps.last, shown.unfinished or 0)))
 
 
 def _refused(status: int, message: str, hint: str) -> Response:

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.findings import Basis
 from diagnose.whatif.analysis import WORTH_EXPLAINING, WhatIf
 from diagnose.whatif.conclude import Conclusion
 from telemetry.stages import StageClass
@@ -85,6 +86,8 @@ def draw_part(name: str, state: ViewState, reads: Reads) -> go.Figure | None:
 
 TO_BLAME = 0.5
 """A part with at least this share of a slowdown is its cause. Source: arXiv 2505.05713, section 5."""
+LARGE_PART = 0.25
+"""A stage or worker with at least this share of a slowdown is named if nothing causes most of it."""
 
 
 def sentences(
@@ -95,6 +98,7 @@ def sentences(
         dmc.Text(cost_text(found, figures, facts, price), fw=600, className="says"),
         dmc.Text(cause_text(figures), size="sm"),
         dmc.Text(_basis(found, figures), size="sm", c="dimmed"),
+        *(dmc.Text(text, size="sm", c="dimmed") for text in _other_baseline(found, figures)),
     ]
     if left_out := _bounded(found, figures, facts, request):
         parts.append(dmc.Text(left_out, size="sm", className="left-out"))
@@ -109,34 +113,57 @@ def cost_text(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPri
         f"A step takes {_seconds(found.step_s)}; if all workers were equally fast, it would take "
         f"{_seconds(found.ideal_step_s)}. The slowdown (S) is {figures.slowdown:.2f}x. {figures.waste:.1%} of the "
         f"{_hour(facts)}s of steps {found.steps[0]} to {found.steps[-1]} are lost: {_amount(lost)} of "
-        f"{_amount(spent)}{cost}."
+        f"{_amount(spent)} {_hour(facts)}s{cost}."
     )
 
 
 def cause_text(figures: WhatIf) -> str:
-    """The main cause: a few workers, a pipeline stage, or something that all ranks share."""
+    """The main cause: the slowest workers, a pipeline stage, communication, or something that all ranks share."""
     if figures.m_w is None or figures.m_s is None:
         return f"A slowdown below {WORTH_EXPLAINING:.2f}x is not broken down."
+    has_stages, links = figures.topology.pp > 1, _slow_links(figures)
     if figures.m_w >= TO_BLAME:
-        dp, pp = figures.worst_first[0].tolist()
-        worst = worker_name(figures.topology, dp, pp)
-        return f"A few workers cause most of it. The slowest is {worst}: check its ranks and their host."
-    if figures.topology.pp > 1 and figures.m_s >= TO_BLAME:
+        return f"{_slowest(figures, 'most of it')}{links}"
+    if has_stages and figures.m_s >= TO_BLAME:
         return f"The last pipeline stage causes most of it{_remedy(figures)}"
-    if figures.topology.pp > 1 and (pp := _heavy_stage(figures)) is not None:
+    if has_stages and (pp := _heavy_stage(figures)) is not None:
         return f"Pipeline stage pp{pp} causes most of it, on all its replicas{_remedy(figures)}"
-    return (
-        "No single worker or pipeline stage causes most of it. All of them share it, as with unequal microbatches or "
-        "garbage collection."
-    )
+    none = f"No single worker{' or pipeline stage' * has_stages} causes most of it."
+    if not links:
+        return f"{none} All share it, as with a slow collective, unequal microbatches or garbage collection."
+    workers = f" {_slowest(figures, f'{figures.m_w:.0%} of it')}" if figures.m_w >= LARGE_PART else ""
+    return f"{none}{links}{workers}"
+
+
+def _slowest(figures: WhatIf, part: str) -> str:
+    """The slowest worker, or the slowest workers if several are compared with the rest, cause ``part``."""
+    dp, pp = figures.worst_first[0].tolist()
+    worst = worker_name(figures.topology, dp, pp)
+    if figures.num_worst == 1:
+        return f"The slowest worker, {worst}, causes {part}: check its ranks and their host."
+    return f"A few workers cause {part}. The slowest is {worst}: check its ranks and their host."
+
+
+def _slow_links(figures: WhatIf) -> str:
+    """A sentence about the longest stage, if it is communication and causes a large part of the slowdown."""
+    worst = _longest_communication(figures)
+    share = (figures.by_stage[worst] - 1) / (figures.slowdown - 1) if worst else 0.0
+    if share < LARGE_PART:
+        return ""
+    return f" The stage {worst} causes {min(share, 1.0):.0%} of it: check the links between its ranks."
 
 
 def _remedy(figures: WhatIf) -> str:
     """Fewer layers help a pipeline stage that computes too long, not one with a slow link."""
-    worst = max(figures.by_stage, key=lambda label: figures.by_stage[label], default="")
-    if worst and stage_of(worst).stage_class is StageClass.COMMUNICATION:
+    if worst := _longest_communication(figures):
         return f", mostly in {worst}: check the links of its hosts, not its layers."
     return ": move layers to other stages."
+
+
+def _longest_communication(figures: WhatIf) -> str:
+    """The label of the stage with the largest slowdown, if it is communication. Otherwise empty."""
+    worst = max(figures.by_stage, key=lambda label: figures.by_stage[label], default="")
+    return worst if worst and stage_of(worst).stage_class is StageClass.COMMUNICATION else ""
 
 
 def _heavy_stage(figures: WhatIf) -> int | None:
@@ -174,9 +201,9 @@ def _numbers(
         f"{_amount(lost)} {_hour(facts)}s" + (f", {price.of(lost)}" if price else ""),
     )
     if figures.m_w is not None and figures.m_s is not None:
-        yield "M_W", f"{figures.m_w:z.0%}", "of the slowdown is due to the worst 3% of workers"
+        yield "M_W", f"{max(0.0, figures.m_w):.0%}", "of the slowdown is due to the worst 3% of workers"
         if figures.topology.pp > 1:
-            yield "M_S", f"{figures.m_s:z.0%}", "of the slowdown is due to the last pipeline stage"
+            yield "M_S", f"{max(0.0, figures.m_s):.0%}", "of the slowdown is due to the last pipeline stage"
 
 
 def _basis(found: Conclusion, figures: WhatIf) -> str:
@@ -186,10 +213,22 @@ def _basis(found: Conclusion, figures: WhatIf) -> str:
     )
     return (
         f"{count(len(figures.rows), 'step')} replayed, {count(figures.num_operations, 'operation')}{left_out}. The "
-        f"replayed step times differ from the measured ones by {error:.1%}. “Alone” means: one part as measured, all "
-        "others ideal. Waiting is part of the rank that causes the wait. A cause that slows all ranks equally is not "
-        "visible here."
+        f"replayed step times differ from the measured ones by {error:.1%}. “Alone” means that one part "
+        "takes its measured time and all others take the ideal time. Waiting counts for the rank that causes it. A "
+        "slow transfer or collective counts for all its members, so the slowdown of a worker alone is an upper bound. "
+        "This page cannot show a cause that slows all ranks equally."
     )
+
+
+def _other_baseline(found: Conclusion, figures: WhatIf) -> Iterator[str]:
+    """Why a finding of these steps costs more than the whole loss, if one does."""
+    costs = [finding.share_lost for finding in found.report.findings if finding.basis is Basis.REPLAYED]
+    if round(max(costs, default=0.0), 3) > round(figures.waste, 3):  # as the page prints them
+        yield (
+            "A finding of these steps costs more than this loss, because the two figures have different baselines. The "
+            "cost of a finding compares its ranks with their peers. The ideal step takes the mean of all workers, the "
+            "slow ones included."
+        )
 
 
 def _bounded(found: Conclusion, figures: WhatIf, facts: RunFacts, request: ReplayRequest) -> str:
@@ -214,7 +253,8 @@ def _hour(facts: RunFacts) -> str:
 
 
 def _amount(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+    """Three digits. A zero at the end is a digit."""
+    return f"{hours:,.0f}" if hours >= 99.95 else f"{hours:#.3g}"
 
 
 def _seconds(seconds: float) -> str:

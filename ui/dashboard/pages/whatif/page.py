@@ -20,7 +20,6 @@ from ui.dashboard.data.whatif import replay_request, whatif, whatif_freshness
 from ui.dashboard.defaults import NEWEST_STEPS
 from ui.dashboard.figures.blame import PLACES_PX, stage_of
 from ui.dashboard.pages.controls import (
-    at_stage,
     bar,
     link_button,
     stage_timeline,
@@ -39,11 +38,13 @@ from ui.dashboard.wording import ranks_text, worker_name
 MOST_WORKERS, MOST_PARTS = 5, 3
 LEAST = 1.001
 """A part with a smaller slowdown is not listed."""
+LITTLE = 0.1
+"""Of the difference between the slowest worker and the fastest one."""
 
 
 def gains_table(found: Conclusion, figures: WhatIf) -> Component:
     """Each change with the time that it saves."""
-    worst, rows = found.worst_workers, [(fix.change, *_gain(fix.saved_s, fix.share)) for fix in found.fixes]
+    worst, rows = found.worst_workers, [(fix.in_words, *_gain(fix.saved_s, fix.share)) for fix in found.fixes]
     if worst is not None:
         num_steps, before_s = len(figures.rows), float(worst.step_s[0])
         rows += [
@@ -68,14 +69,16 @@ def worst_table(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -
 
 
 def _workers(figures: WhatIf, facts: RunFacts, state: ViewState, step: int) -> Iterator[Sequence[object]]:
+    """The slowest workers, without those that have little more than the value that all workers share."""
     topology = figures.topology
     if figures.by_worker.size < 2:
         return
+    least = max(LEAST, figures.shared + LITTLE * (float(figures.by_worker.max()) - figures.shared))
     for dp, pp in figures.worst_first[:MOST_WORKERS].tolist():
         first = topology.rank(Place(dp=dp, pp=pp, tp=0))
         ratio, ranks = float(figures.by_worker[dp, pp]), topology.group(first, along="tp")
         hosts = ", ".join(dict.fromkeys(facts.hosts[rank] or "unknown host" for rank in ranks))
-        if ratio >= LEAST:
+        if ratio >= least:
             where = f"{ranks_text(ranks)} on {hosts}"
             yield (
                 f"worker {worker_name(topology, dp, pp)}",
@@ -104,7 +107,7 @@ def _places(figures: WhatIf, state: ViewState, step: int) -> Iterator[Sequence[o
 def _stages(figures: WhatIf, state: ViewState) -> Iterator[Sequence[object]]:
     for label, ratio in sorted(figures.by_stage.items(), key=lambda item: -item[1])[:MOST_PARTS]:
         if ratio >= LEAST:
-            to = replace(at_stage(state, stage_of(label)), view=View.HEAT_MAP)
+            to = replace(state.at_stage(stage_of(label)), view=View.HEAT_MAP)
             yield label, _alone(ratio), "", _link("heat map", to)
 
 
@@ -125,7 +128,7 @@ CHARTS = {
     "by-pp": ("By pipeline rank. Click a bar for its timeline", "slowdown by each pipeline rank alone"),
     "by-dp": ("By replica. Click a bar for its timeline", "slowdown by each data-parallel replica alone"),
     "workers": (
-        "Workers: pipeline rank by replica. Click a cell for its timeline",
+        "Workers by replica. Click a cell for its timeline",
         "slowdown by each worker alone, coloured",
     ),
     "fixing": ("Step time if the slowest workers are fixed", "step time by number of workers that are fixed"),

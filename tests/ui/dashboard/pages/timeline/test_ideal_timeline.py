@@ -16,6 +16,7 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import BackgroundAnswers
+from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.pages.controls import after_controls
 from ui.dashboard.pages.timeline.ideal import ideal_request, loss_text
 from ui.dashboard.pages.timeline.ideal_strip import LANES
@@ -36,7 +37,7 @@ def slow(store: EmbeddedStore) -> StoreReader:
 
 @pytest.fixture
 def patient(slow: StoreReader) -> Reads:
-    """Answers that are waited for."""
+    """Reads that wait for their results."""
     return waiting(Reads(slow))
 
 
@@ -58,14 +59,15 @@ def picture(state: ViewState, reads: Reads) -> dict[str, object]:
     return painted.data
 
 
-def test_the_loss_is_told_in_numbers(patient: Reads) -> None:
+def test_lost_time_is_reported_in_numbers(patient: Reads) -> None:
     text = said(SLOW, patient)
     assert "if all ranks were equally fast, it would take" in text
     assert "is lost." in text
     assert "all ranks in steps 20 to 39" in text
+    assert "The strip leaves out tp-all-reduce: " in text
 
 
-def test_each_row_gets_the_strip_of_its_pipeline_rank_and_both_begin_together(patient: Reads) -> None:
+def test_each_row_has_the_ideal_strip_of_its_pipeline_rank_with_the_same_start(patient: Reads) -> None:
     said(SLOW, patient)
     data = picture(SLOW, patient)
     ideal = data["ideal"]
@@ -84,7 +86,7 @@ def test_each_row_gets_the_strip_of_its_pipeline_rank_and_both_begin_together(pa
     assert set(columns["lane"]) <= set(range(len(LANES), len(data["lanes"])))  # type: ignore[arg-type]
 
 
-def test_ranks_of_one_pipeline_rank_share_a_strip(patient: Reads) -> None:
+def test_ranks_of_one_pipeline_rank_share_an_ideal_strip(patient: Reads) -> None:
     replicas = replace(SLOW, group=Group.DP)
     said(replicas, patient)
     ideal = picture(replicas, patient)["ideal"]
@@ -92,7 +94,7 @@ def test_ranks_of_one_pipeline_rank_share_a_strip(patient: Reads) -> None:
     assert (ideal["rows"], ideal["groups"], set(columns_of(ideal)["row"])) == ([0, 0], 1, {0})
 
 
-def test_the_real_picture_does_not_wait_for_it_and_a_look_tells_when_it_is_there(slow: StoreReader) -> None:
+def test_real_timeline_is_drawn_first_and_freshness_changes_when_the_ideal_one_is_ready(slow: StoreReader) -> None:
     reads = Reads(slow)
     first = draw_canvas("timeline", SLOW, reads, None)
     assert first is not None
@@ -106,7 +108,7 @@ def test_the_real_picture_does_not_wait_for_it_and_a_look_tells_when_it_is_there
     assert "ideal" in picture(SLOW, reads)
 
 
-def test_a_chosen_span_says_what_it_would_take(patient: Reads) -> None:
+def test_details_of_a_selected_span_show_its_ideal_duration(patient: Reads) -> None:
     said(SLOW, patient)
     held = patient.spans(patient.facts(SLOW).summary, 25, (5,))
     (second,) = held.where(held.stage == Stage.BACKWARD_COMPUTE).where(slice(1, 2)).seq.tolist()
@@ -116,21 +118,21 @@ def test_a_chosen_span_says_what_it_would_take(patient: Reads) -> None:
     assert re.search(r"\d ms: \d+(\.\d)? ms less", json.dumps(drawn.make()))
 
 
-def test_without_the_control_nothing_is_asked_nor_shown(patient: Reads) -> None:
+def test_ideal_timeline_is_absent_when_its_control_is_off(patient: Reads) -> None:
     plain = replace(SLOW, ideal=False)
     assert said(plain, patient) == "null"
     assert "ideal" not in picture(plain, patient)
     assert freshness(plain, patient) != freshness(SLOW, patient)
 
 
-def test_the_control_sets_the_address_and_another_group_keeps_it() -> None:
+def test_ideal_control_sets_the_address_and_a_change_of_group_keeps_it() -> None:
     shown = after_controls(replace(SLOW, ideal=False), {"ideal": "shown"})
     assert parse_search(after_controls(shown, {"group": "all"}).search()).state.ideal
     assert not after_controls(shown, {"ideal": "hidden"}).ideal
     assert parse_search("?view=timeline&ideal=perhaps").notes
 
 
-def test_what_cannot_be_replayed_says_why_and_the_real_timeline_stays(store: EmbeddedStore) -> None:
+def test_step_that_cannot_be_replayed_shows_the_reason_and_keeps_the_real_timeline(store: EmbeddedStore) -> None:
     run = SyntheticRun(run_id="circle")
     run.introduce(store)
     run.advance(store, 3)
@@ -144,14 +146,14 @@ def test_what_cannot_be_replayed_says_why_and_the_real_timeline_stays(store: Emb
     assert "ideal" not in picture(state, reads)
 
 
-def test_of_a_large_run_fewer_neighbours_are_replayed_and_the_step_is_among_them(slow: StoreReader) -> None:
+def test_large_run_replays_fewer_steps_and_includes_the_selected_step(slow: StoreReader) -> None:
     facts = Reads(slow).facts(SLOW)
     each = ideal_request(facts, 25, Reads(slow)).num_operations // 20
-    some = waiting(Reads(slow, max_operations=7 * each))
+    some = waiting(Reads(slow, settings=ReadSettings(max_operations=7 * each)))
     assert ideal_request(facts, 25, some).steps == StepRange(20, 26)
     assert ideal_request(facts, 38, some).steps == StepRange(34, 39)
     assert "in steps 20 to 26" in said(SLOW, some)
-    none = waiting(Reads(slow, max_operations=each - 1))
+    none = waiting(Reads(slow, settings=ReadSettings(max_operations=each - 1)))
     assert "too many to replay for a page" in said(SLOW, none)
     assert "rankscope diagnose whatif slow --attempt 0 --first-step 25 --last-step 25" in said(SLOW, none)
     assert "ideal" not in picture(SLOW, none)
@@ -159,7 +161,15 @@ def test_of_a_large_run_fewer_neighbours_are_replayed_and_the_step_is_among_them
 
 @pytest.mark.parametrize(
     ("took_ns", "ideal_ns", "end"),
-    [(442e6, 380e6, "would take 380 ms: 62.0 ms (14.0%) is lost."), (380e6, 381e6, "381 ms: no time is lost.")],
+    [
+        (442e6, 380e6, "would take 380 ms: 62.0 ms (14.0%) is lost."),
+        (
+            747.2e6,
+            580.6e6,
+            "takes 747 ms; if all ranks were equally fast, it would take 580 ms: 167 ms (22.3%) is lost.",
+        ),
+        (380e6, 381e6, "381 ms: no time is lost."),
+    ],
 )
-def test_a_loss_reads_as_a_sentence(took_ns: float, ideal_ns: float, end: str) -> None:
+def test_loss_text_is_a_sentence_with_numbers_that_fit_each_other(took_ns: float, ideal_ns: float, end: str) -> None:
     assert loss_text(took_ns, ideal_ns).endswith(end)

@@ -1,4 +1,4 @@
-"""Spans as the canvas takes them."""
+"""The spans as the canvas receives them."""
 
 import base64
 
@@ -22,7 +22,7 @@ def columns_of(data: dict[str, object], part: str = "columns") -> dict[str, list
     return {name: unpacked(column) for name, column in columns.items()}
 
 
-def test_every_span_is_there_once_by_row_lane_and_start() -> None:
+def test_buffer_contains_every_span_once_in_the_order_of_row_lane_and_start() -> None:
     spans = made_spans(
         (7, Stage.STEP, 1000, 900),
         (7, Stage.TP_ALL_GATHER, 1300, 50),
@@ -44,7 +44,7 @@ def test_every_span_is_there_once_by_row_lane_and_start() -> None:
     assert columns_of(data, "steps") == {"row": [0], "start": [0], "duration": [900]}
 
 
-def test_idle_stretches_travel_with_their_cause() -> None:
+def test_buffer_contains_idle_gaps_with_their_cause() -> None:
     spans = made_spans((0, Stage.STEP, 0, 1000), (0, Stage.FORWARD_COMPUTE, 0, 300), (0, Stage.BACKWARD_RECV, 500, 500))
     data = buffer_of(spans, {0: "a"})
     assert columns_of(data, "gaps") == {"row": [0], "start": [300], "duration": [200], "cause": [0]}
@@ -52,11 +52,11 @@ def test_idle_stretches_travel_with_their_cause() -> None:
 
 
 @pytest.mark.parametrize(("length_ns", "tick_ns"), [(0, 1), (2**32 - 1, 1), (2**32, 10), (3600 * 10**9, 1000)])
-def test_a_tick_is_as_fine_as_32_bits_allow(length_ns: int, tick_ns: int) -> None:
+def test_tick_is_the_finest_that_fits_into_32_bits(length_ns: int, tick_ns: int) -> None:
     assert tick_of(length_ns) == tick_ns
 
 
-def test_neighbours_of_a_long_step_never_overlap() -> None:
+def test_adjacent_spans_of_a_long_step_do_not_overlap_after_rounding() -> None:
     spans = made_spans((0, Stage.FORWARD_COMPUTE, 5, 10**10 + 6), (0, Stage.BACKWARD_COMPUTE, 10**10 + 11, 999))
     data = buffer_of(spans, {0: "a"})
     columns = columns_of(data)
@@ -65,7 +65,7 @@ def test_neighbours_of_a_long_step_never_overlap() -> None:
 
 
 @pytest.mark.parametrize("values", [[0, 255], [-1, 100], [0, 256], [-1, 40_000], [0, 2**32 - 1], [-5, 2**31 - 1], []])
-def test_a_column_is_as_narrow_as_its_values(values: list[int]) -> None:
+def test_packed_column_has_the_narrowest_type_for_its_values(values: list[int]) -> None:
     column = packed(np.array(values, dtype=np.int64))
     assert unpacked(column) == values
     narrower = [one for one in NARROW if np.dtype(one).itemsize < np.dtype(column["dtype"]).itemsize]
@@ -73,7 +73,7 @@ def test_a_column_is_as_narrow_as_its_values(values: list[int]) -> None:
     assert not any(np.iinfo(one).min <= low and high <= np.iinfo(one).max for one in narrower)
 
 
-def test_the_fullest_view_stays_within_its_bytes() -> None:
+def test_buffer_of_the_maximum_number_of_spans_stays_below_the_size_limit() -> None:
     draw = np.random.default_rng(3)
     stages = [stage for stage in Stage if stage is not Stage.STEP]
     rows = [
@@ -87,14 +87,14 @@ def test_the_fullest_view_stays_within_its_bytes() -> None:
     assert sum(len(column["bdata"]) for column in columns.values()) < 1_500_000
 
 
-def test_too_many_spans_leave_out_the_shortest_and_say_so() -> None:
+def test_shortest_spans_are_left_out_and_counted_when_there_are_too_many() -> None:
     spans = made_spans(*[(0, Stage.FORWARD_COMPUTE, 10 * at, at + 1) for at in range(100)])
     drawn = fit(spans, limit=60)
     assert (len(drawn.spans), drawn.num_hidden, drawn.longest_hidden_ns) == (60, 40, 40)
     assert drawn.spans.start_ns.tolist() == sorted(drawn.spans.start_ns.tolist())
 
 
-def test_a_step_without_spans_is_an_empty_picture() -> None:
+def test_buffer_of_a_step_without_spans_is_empty() -> None:
     data = buffer_of(made_spans(), {0: "a"})
     assert (data["count"], data["end"]) == (0, 0)
     assert columns_of(data)["start"] == []

@@ -1,4 +1,4 @@
-"""The trace that a timeline gives away: what is in view, every span and arrow of it, and no more than is bounded."""
+"""The trace file of a timeline: it contains every span and arrow in view, up to a limit."""
 
 import json
 import re
@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from diagnose.trace.export import Format
 from telemetry.collector.guard import TokenGate
 from telemetry.credentials import Tokens
+from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
@@ -23,7 +24,9 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
 from ui.dashboard.app import mount_dashboard
 from ui.dashboard.data import Reads
+from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.pages.timeline import trace_file as trace
+from ui.dashboard.pages.timeline.perfetto import PUBLIC, VARIABLE, perfetto_from_environment
 from ui.dashboard.serving.drawing import draw_region
 from ui.dashboard.view_state import Group, View, ViewState
 
@@ -34,12 +37,12 @@ OPENERS = {Format.JSON: opened_json, Format.PROTOBUF: opened_protobuf}
 
 @pytest.fixture(scope="module")
 def client(store: EmbeddedStore, run: SyntheticRun) -> Iterator[httpx.Client]:
-    with serving(StoreReader(store)) as address, httpx.Client(base_url=address, verify=False) as client:
+    with serving(StoreReader(store)) as address, httpx.Client(base_url=address, verify=False, timeout=60) as client:
         yield client
 
 
 def links(state: ViewState, reads: Reads) -> list[str]:
-    """Where the page's files are."""
+    """The addresses of the trace files of the page."""
     return re.findall(r'"href": "(trace[^"]*)"', panel(state, reads))
 
 
@@ -74,19 +77,19 @@ def test_each_file_holds_the_spans_and_arrows_that_the_store_counts(
         assert len(opened_trace.arrows) == arrows > 0
 
 
-def test_only_ranks_in_view_are_in_the_file(client: httpx.Client, reads: Reads, tmp_path: Path) -> None:
+def test_trace_file_contains_only_the_ranks_in_view(client: httpx.Client, reads: Reads, tmp_path: Path) -> None:
     pipeline = ViewState(view=View.TIMELINE, run="made", group=Group.PP, rank=5, step=20)
     found = opened(client, links(pipeline, reads)[0], tmp_path)
     assert {one.pid - 1 for one in found.slices} == {5, 7}
     assert {one.words["step"] for one in found.slices} == {20}
 
 
-def test_a_link_says_all_that_the_address_left_open(reads: Reads) -> None:
+def test_trace_link_contains_the_values_that_the_address_left_out(reads: Reads) -> None:
     state = parse_search(links(ViewState(view=View.TIMELINE, run="made"), reads)[0].partition("trace")[2]).state
     assert None not in (state.attempt, state.group, state.rank, state.step, state.steps)
 
 
-def test_beyond_the_bound_the_page_and_the_route_name_the_command(
+def test_page_and_route_name_the_command_when_the_trace_is_too_large(
     client: httpx.Client, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (step, *_, wide) = links(ALL, reads)
@@ -110,14 +113,16 @@ def test_beyond_the_bound_the_page_and_the_route_name_the_command(
         ("trace?view=timeline&run=made&form=<script>", 400, "form is one of: json, protobuf"),
     ],
 )
-def test_what_is_not_there_is_told_in_words(client: httpx.Client, address: str, status: int, words: str) -> None:
+def test_trace_route_explains_an_unknown_run_step_rank_or_format(
+    client: httpx.Client, address: str, status: int, words: str
+) -> None:
     answer = client.get(address)
     assert answer.status_code == status
     assert words.lower() in answer.text.lower()
     assert answer.headers["content-type"].startswith("text/plain")
 
 
-def test_behind_a_token_nothing_is_given_without_it(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_trace_file_requires_the_token(store: EmbeddedStore, run: SyntheticRun) -> None:
     server = FastAPI()
     mount_dashboard(server, StoreReader(store))
     server.add_middleware(TokenGate, tokens=Tokens(full="secret"))
@@ -125,3 +130,13 @@ def test_behind_a_token_nothing_is_given_without_it(store: EmbeddedStore, run: S
         where = f"trace{ALL.search()}"
         assert client.get(where).status_code == 401
         assert client.get(where, auth=("anyone", "secret")).status_code == 200
+
+
+def test_the_page_opens_perfetto_unless_it_is_switched_off(store: EmbeddedStore, run: SyntheticRun) -> None:
+    for value, address in (("", PUBLIC), ("off", ""), ("http://perfetto.example/", "http://perfetto.example/")):
+        assert perfetto_from_environment({VARIABLE: value}) == address
+        found = panel(ALL, Reads(StoreReader(store), settings=ReadSettings(perfetto=address)))
+        assert found.count(f'"data-perfetto": "{address}"') == (2 if address else 0)
+    for wrong in ("perfetto.example", "ftp://a", "http://", "http://[", "javascript:alert(1)"):
+        with pytest.raises(UsageError, match=f"{VARIABLE} is"):
+            perfetto_from_environment({VARIABLE: wrong})

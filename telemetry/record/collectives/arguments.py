@@ -1,0 +1,34 @@
+"""Size and device of an operation, from its arguments."""
+
+from typing import Any
+
+import torch
+
+
+def size_bytes(arguments: Any) -> int:
+    """Bytes of the largest argument: what an all-gather gives, what a reduce-scatter takes."""
+    return max((_tensor_bytes(argument) for argument in arguments), default=0)
+
+
+def received_bytes(arguments: Any) -> int:
+    """Bytes of the first argument: what an all-to-all gives this rank. Ranks may receive unequal amounts."""
+    return _tensor_bytes(arguments[0]) if arguments else 0
+
+
+def _tensor_bytes(argument: Any) -> int:
+    if isinstance(argument, torch.Tensor):
+        return 0 if argument.is_sparse else argument.nbytes  # ranks may hold different numbers of values
+    if isinstance(argument, list | tuple):
+        return sum(_tensor_bytes(item) for item in argument)
+    return 0
+
+
+def cuda_device(arguments: Any) -> int | None:
+    """The CUDA device of the first tensor in an operation's arguments; None where there is no such tensor, and on the
+    host."""
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            return argument.device.index if argument.is_cuda else None
+        if isinstance(argument, list | tuple) and argument:
+            return cuda_device(argument)
+    return None

@@ -1,0 +1,112 @@
+"""The embedded engine, chdb: imported here only, so that it does not change the process around it.
+
+signals     chdb installs handlers for SIGSEGV, SIGABRT, SIGTSTP and others, and blocks SIGPIPE. Both are undone here:
+            a crash shows its stack, and child processes get the usual signals.
+inserts     are read from a file in memory. chdb can also read Python objects, but it changes their reference counts
+            without the lock of the interpreter. This can crash the process.
+answers     are copied: chdb frees its own copy, although views of it exist.
+caches      hold what was read from parts. Their usual limits are gigabytes, for a dedicated server.
+allocator   keeps freed pages until the next allocation. An idle engine would keep the pages of its largest query.
+"""
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+
+from telemetry.process.process_memory import trim
+
+_ACTION_BYTES = 512
+"""More than the size of ``struct sigaction`` on any platform."""
+
+
+@contextmanager
+def _unchanged_signals() -> Iterator[None]:
+    """Signals are handled after the block by what handled them before, and the same signals are blocked."""
+    libc = ctypes.CDLL(None)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    actions = {number: ctypes.create_string_buffer(_ACTION_BYTES) for number in range(1, signal.SIGRTMIN)}
+    kept = {number: action for number, action in actions.items() if not libc.sigaction(number, None, action)}
+    try:
+        yield
+    finally:
+        for number, action in kept.items():
+            libc.sigaction(number, action, None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+with _unchanged_signals():
+    from chdb import ChdbError, _chdb
+    from chdb.session import Session as _Session
+
+    _chdb.set_signal_handlers_enabled(0)  # type: ignore[attr-defined]
+
+__all__ = ["ChdbError", "Session", "release_memory", "with_small_caches"]
+
+MIB = 2**20
+CACHE_BYTES = {
+    "mark_cache_size": 64 * MIB,
+    "primary_index_cache_size": 64 * MIB,
+    "index_mark_cache_size": 16 * MIB,
+    "query_condition_cache_size": 16 * MIB,
+    "compiled_expression_cache_size": 32 * MIB,
+}
+"""Settings of the engine."""
+_NOT_CACHED = "schema_inference_use_cache_for_file = 0"
+"""The next file descriptor of the same number has other columns."""
+
+
+class Session:
+    """A connection to the engine, used by one thread at a time. The engine runs while one is open.
+
+    Raises:
+        RuntimeError: from every method, with the message of the engine.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._session = _Session(path)
+
+    def execute(self, sql: str) -> None:
+        self._session.query(sql)
+
+    def query(self, sql: str) -> pa.Table:
+        answer = self._session.query(sql, "Arrow")
+        if not len(answer):
+            return pa.table({})
+        # Not as "ArrowTable": chdb would load pandas, which takes a second and 60 MB.
+        table = pa.ipc.open_file(answer.bytes()).read_all()
+        return pa.Table.from_arrays(table.columns, names=table.column_names)
+
+    def insert(self, table: str, rows: pa.Table, settings: str) -> None:
+        """Add ``rows`` in one block, with these ``settings`` of the statement.
+
+        chdb's own stream of inserts reports success if the disk is full when it commits.
+        """
+        columns = ", ".join(rows.column_names)
+        with os.fdopen(os.memfd_create("rankscope-rows", os.MFD_CLOEXEC), "wb") as file:
+            with pa.ipc.new_stream(file, rows.schema) as writer:
+                writer.write_table(rows.combine_chunks())
+            file.flush()
+            self.execute(
+                f"INSERT INTO {table} ({columns}) SELECT {columns} "
+                f"FROM file('/proc/self/fd/{file.fileno()}', 'ArrowStream') SETTINGS {_NOT_CACHED}, {settings}"
+            )
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def with_small_caches(path: str) -> str:
+    """The address under which the first session of a process starts the engine."""
+    return f"{path}?{'&'.join(f'{name}={size}' for name, size in CACHE_BYTES.items())}"
+
+
+def release_memory(session: Session) -> None:
+    """Give freed pages back to the system."""
+    with suppress(ChdbError):  # an engine that was built with another allocator
+        session.execute("SYSTEM JEMALLOC PURGE")
+    pa.default_memory_pool().release_unused()
+    trim()

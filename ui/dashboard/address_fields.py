@@ -1,0 +1,24 @@
+"""What the parts of an address share: how a field is read."""
+
+import re
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+Value = TypeVar("Value")
+
+
+class ReadField(Protocol):
+    """Reads a field of an address: its default if it is missing or invalid."""
+
+    def __call__(self, name: str, convert: Callable[[str], Value], default: Value) -> Value: ...
+
+
+def whole_number(text: str, least: int, most: int) -> int:
+    """The number in a text of up to ten digits.
+
+    Raises:
+        ValueError: there is none between ``least`` and ``most``.
+    """
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
+        raise ValueError(text)
+    return int(text)

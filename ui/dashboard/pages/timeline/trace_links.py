@@ -1,0 +1,85 @@
+"""The links of the timeline to trace files for Perfetto."""
+
+from urllib.parse import urlsplit
+
+import numpy as np
+from dash import html
+from dash.development.base_component import Component
+
+from diagnose.ranges import fold_ranks
+from diagnose.trace.export import Format, can_write
+from telemetry.errors import UsageError
+from ui.dashboard.data import Reads
+from ui.dashboard.pages.timeline.perfetto import open_button
+from ui.dashboard.pages.timeline.selection import StepSelection, selection
+from ui.dashboard.pages.timeline.trace_file import command, num_spans, trace_address
+from ui.dashboard.view_state import StepRange, View, ViewState
+from ui.dashboard.wording import count
+
+AROUND = 10
+"""Steps of the larger trace file."""
+HOW = (
+    "Choose “Open trace file” on ui.perfetto.dev, or on your own copy of it. Perfetto reads the file inside your "
+    "browser and uploads nothing."
+)
+HOW_DIRECTLY = (
+    "“Open in a new tab” loads Perfetto's page from {host} and gives it the file. Perfetto reads the file inside your "
+    "browser and uploads nothing. Or save a file, and choose “Open trace file” there."
+)
+
+
+def draw_trace_links(state: ViewState, reads: Reads) -> Component:
+    """A link for each trace file: the step, and the steps around it."""
+    shown = selection(state, reads)
+    ranks = fold_ranks(shown.rows.ranks)
+    windows = dict.fromkeys((StepRange(shown.step, shown.step), shown.steps, _around(shown)))
+    files = [_links(shown, steps, reads) for steps in windows]
+    return html.Details(
+        [
+            html.Summary("Open in Perfetto", className="button"),
+            html.Div(
+                [
+                    html.P(f"Trace file of ranks {ranks}, with the transfers between them as arrows:"),
+                    html.Ul(files),
+                    html.P(HOW_DIRECTLY.format(host=urlsplit(reads.perfetto).netloc) if reads.perfetto else HOW),
+                    html.P("", className="perfetto-answer", role="status"),
+                ]
+            ),
+        ],
+        className="trace-files",
+    )
+
+
+def _around(shown: StepSelection) -> StepRange:
+    """The step and its stored neighbours."""
+    stored = shown.facts.steps.step
+    at = int(np.searchsorted(stored, shown.step))
+    first = max(0, min(at - AROUND // 2, len(stored) - AROUND))
+    return StepRange(int(stored[first]), int(stored[min(first + AROUND, len(stored)) - 1]))
+
+
+def _links(shown: StepSelection, steps: StepRange, reads: Reads) -> Component:
+    named = f"step {steps.first}" if steps.first == steps.last else f"steps {steps.first} to {steps.last}"
+    try:
+        spans = num_spans(shown.facts, steps, shown.rows, reads)
+    except UsageError as error:
+        whole = html.Code(command(shown.facts, steps, shown.rows))
+        return html.Li([f"{named}: {error.message}. This command writes all of them: ", whole])
+    run, rows = shown.facts.summary, shown.rows
+    exactly = ViewState(
+        view=View.TIMELINE,
+        run=run.run_id,
+        attempt=run.attempt,
+        steps=steps,
+        group=rows.group,
+        rank=rows.rank,
+        step=shown.step,
+        pins=rows.pinned,
+    )
+    trace = trace_address(exactly, Format.JSON)
+    links = [html.A("Chrome JSON", href=trace)]
+    if can_write(Format.PROTOBUF):
+        links += [", ", html.A("Perfetto protobuf", href=trace_address(exactly, Format.PROTOBUF))]
+    if reads.perfetto:
+        links.append(open_button(reads.perfetto, trace, f"{run.run_id}, {named}"))
+    return html.Li([f"{named} ({count(spans, 'span')}): ", *links])
