@@ -36,9 +36,15 @@ test long: export OMP_NUM_THREADS := 1
 
 # pytest-xdist can wait forever for the tests of a dead worker. So the run ends when a worker dies, and after this time.
 TEST_LIMIT := 50m
+PYTEST_IN = timeout --foreground --signal INT --kill-after 60 $(TEST_LIMIT) $(BIN)/pytest --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m 'not long'
 
+# A rank that waits for a core looks like a slow rank. So tests that fail beside others run once more, alone: status 1
+# means that all tests ran and some failed.
 test: install parts lint  ## run all checks and tests except those that take minutes; three at a time
-	@timeout --foreground --signal INT --kill-after 60 $(TEST_LIMIT) $(BIN)/pytest --numprocesses 3 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m 'not long' $(PYTEST_ARGS)
+	@$(PYTEST_IN) --numprocesses 3 $(PYTEST_ARGS) || { status=$$?; \
+	  [ $$status = 1 ] && [ -z "$(PYTEST_ARGS)" ] || exit $$status; \
+	  echo "==> the tests that failed, once more and alone" >&2; \
+	  $(PYTEST_IN) --numprocesses 1 --last-failed --last-failed-no-failures none -rp; }
 
 long: install parts  ## run the tests that `make test` omits
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
