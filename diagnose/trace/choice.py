@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from diagnose.findings import StepWindow
 from diagnose.model.load import hosts_of
 from diagnose.ranges import list_some, unfold_ranks
@@ -65,11 +67,7 @@ def choose(
         UnknownRunError: no rank of this attempt has reported.
         UsageError: a rank or host does not exist, no span is stored, or there are more than ``max_spans``.
     """
-    table = reader.read(Ranks(run_id=run_id, attempt=attempt))
-    if not table.num_rows:
-        raise UnknownRunError(
-            f"no rank of {run_id!r} attempt {attempt} has sent records", hint="`rankscope runs` lists what is stored"
-        )
+    table = _ranks(reader, run_id, attempt)
     first, last = _stored_steps(reader, run_id, attempt)
     topology = topology_of(table)
     all_hosts = hosts_of(table, topology)
@@ -94,6 +92,28 @@ def choose(
             hint=_less(choice, max_spans),
         )
     return choice
+
+
+def ranks_among(
+    reader: Reader, run_id: str, attempt: int, *, ranks: str = "", hosts: Sequence[str] = ()
+) -> tuple[tuple[int, ...], int]:
+    """The ranks that :func:`choose` selects, with or without spans, and the number of ranks of the job.
+
+    Raises:
+        UnknownRunError, UsageError: as :func:`choose`.
+    """
+    table = _ranks(reader, run_id, attempt)
+    all_hosts = hosts_of(table, topology_of(table))
+    return _chosen_ranks(all_hosts, ranks, hosts), len(all_hosts)
+
+
+def _ranks(reader: Reader, run_id: str, attempt: int) -> pa.Table:
+    table = reader.read(Ranks(run_id=run_id, attempt=attempt))
+    if not table.num_rows:
+        raise UnknownRunError(
+            f"no rank of {run_id!r} attempt {attempt} has sent records", hint="`rankscope runs` lists what is stored"
+        )
+    return table
 
 
 def _newest(reader: Reader, whole: Choice, max_spans: int) -> Choice:

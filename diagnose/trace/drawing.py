@@ -16,7 +16,7 @@ lane 1         |====== b ======|               b begins inside a and ends after 
 A slice has a name, a category and further values. These are the same in all formats.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,6 +130,26 @@ class RankDrawing:
     leaving: ArrowEnds
     arriving: ArrowEnds
     marks: tuple[Instant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileDrawing:
+    """All drawings of a Kineto trace, in the process of its rank."""
+
+    pid: int
+    about: Instant
+    """Description of the Kineto trace, at its first time."""
+    threads: tuple[Thread, ...]
+    thread: Ints
+    """Index of the thread of each slice. The slices are ordered and nested as in :class:`RankDrawing`."""
+    start_ns: Ints
+    end_ns: Ints
+    name: Sequence[str]
+    category: Sequence[str]
+    args: Sequence[str]
+    """A JSON object as text."""
+    leaving: ArrowEnds
+    arriving: ArrowEnds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,95 +4,32 @@ The seam between what is drawn and the form it is written in.
 
 Two implementations: ``json_trace.JsonTrace`` and ``protobuf_trace.ProtobufTrace``. What they are given is kept as it is
 by the drawings themselves, so tests need no third.
-
-A file that comes to be under its name whole, or not at all.
 """
 
-import gzip
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
 from diagnose.model.host_clocks import Alignment, ReferenceClock, known_clocks
 from diagnose.ranges import fold_ranks
-from diagnose.trace.choice import Choice
+from diagnose.trace.choice import MAX_SPANS, Choice
 from diagnose.trace.draw import Flights, RankPainter, SamplesAndMarks, flights
-from diagnose.trace.drawing import Instant, Process, RankDrawing, RunDrawing, Words
+from diagnose.trace.draw_profile import DrawnProfile, ProfilePainter, profiles_within
+from diagnose.trace.drawing import Instant, Process, ProfileDrawing, RankDrawing, RunDrawing, Words
 from diagnose.trace.json_trace import JsonTrace
+from diagnose.trace.profiles import RankProfile
 from diagnose.trace.survey import Survey, rank_by_rank, survey
+from diagnose.trace.whole_file import whole_file
 from telemetry.clocks.align_evidence import ClockTable
 from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader
 from telemetry.topology import MAX_RANKS
-
-PACKING = 5
-"""Of 1 to 9: beyond it takes longer than it saves."""
-BUFFER_BYTES = 1 << 20
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write; packed by gzip where its name ends in ``.gz``.
-
-    It takes its name when the block ends, in place of what had it; a block that raises, or a disk that takes no more,
-    leaves everything as it was.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    if path.exists() and not path.is_file():  # a device would be replaced by a file
-        raise UsageError(f"{path} is not a regular file", hint="use --out with a file")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.unlink(missing_ok=True)
-        with _opened(part) as raw, _packed(raw, packs=path.suffix == ".gz") as file:
-            yield file
-        part.replace(path)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}", hint="use --out with a file in an existing folder, on a disk with enough space"
-        ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-@contextmanager
-def _opened(part: Path) -> Iterator[BinaryIO]:
-    """Closed in the end, and on the disk where nothing went wrong."""
-    raw = part.open("xb", buffering=BUFFER_BYTES)
-    try:
-        yield raw
-        raw.flush()
-        os.fsync(raw.fileno())
-    except BaseException:
-        with suppress(OSError):  # what is buffered goes nowhere, and says so again
-            raw.close()
-        raise
-    raw.close()
-
-
-@contextmanager
-def _packed(raw: BinaryIO, *, packs: bool) -> Iterator[BinaryIO]:
-    if not packs:
-        yield raw
-        return
-    file = gzip.GzipFile(filename="", mode="wb", compresslevel=PACKING, fileobj=raw, mtime=0)
-    try:
-        yield cast(BinaryIO, file)
-    except BaseException:
-        with suppress(OSError):
-            file.close()
-        raise
-    file.close()
 
 
 class Trace(Protocol):
@@ -107,6 +44,9 @@ class Trace(Protocol):
 
     def add_rank(self, rank: RankDrawing) -> None:
         """Write a rank."""
+
+    def add_profile(self, profile: ProfileDrawing) -> None:
+        """Write a Kineto trace. The rank is written before."""
 
     def end(self) -> None:
         """Write the end of the trace."""
@@ -131,6 +71,20 @@ def can_write(form: Format) -> bool:
     return form is Format.JSON or find_spec("perfetto") is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenProfile:
+    """The part of a Kineto trace that is in a file."""
+
+    rank: int
+    source: str
+    events: int
+    flows: int
+    host: str
+    """Where the Kineto trace was recorded. Empty: unknown."""
+    clock_error_ns: int | None
+    """How far its times can differ from those of the rank's spans. None: not measured."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Written:
     """The content of a written file."""
@@ -150,6 +104,7 @@ class Written:
     samples: int
     size_bytes: int
     alignment: Alignment
+    profiles: list[WrittenProfile]
 
 
 def export_trace(
@@ -161,6 +116,8 @@ def export_trace(
     folder: Path = Path(),
     note_of: Callable[[Alignment], str],
     on_progress: Callable[[int], None] = lambda _: None,
+    profiles: Sequence[RankProfile] = (),
+    max_spans: int = MAX_SPANS,
 ) -> Written:
     """Write the trace of ``choice``. Memory contains some hundred thousand spans at a time, and all arrows.
 
@@ -168,17 +125,21 @@ def export_trace(
         path: None: ``RUN-steps-A-B`` in ``folder``, with the ending of its format.
         note_of: returns a note about the clocks.
         on_progress: called with the number of spans written so far.
+        profiles: Kineto traces of exported ranks. Their events in the exported steps are written.
+        max_spans: limit of the spans and the events of ``profiles`` together.
 
     Raises:
-        UsageError: the file cannot be written, or the format needs a package that is missing.
+        UsageError: the file cannot be written, the format needs a package that is missing, or a profile does not
+            belong to the exported ranks and steps, or is too large.
         UnreachableError: the store does not answer.
     """
     begun = _form(form)
-    scene = _scene(reader, choice, note_of)
+    scene = _scene(reader, choice, note_of, profiles, max_spans)
     choice, seen, arrows = scene.choice, scene.seen, scene.arrows
     path = path or folder / (_file_name(choice.run_id, seen) + ENDINGS[form])
     painter = RankPainter(choice, scene.clock, arrows, scene.marks)
-    num_spans, ranks = 0, []
+    profile_painter = ProfilePainter(choice, scene.clock, len(arrows.ends) + 1)
+    num_spans, ranks, drawn = 0, list[int](), list[WrittenProfile]()
     with whole_file(path) as file:
         trace = begun(file, scene.run.about)
         trace.add_run(scene.run)
@@ -186,6 +147,10 @@ def export_trace(
             trace.add_rank(painter.draw(spans))
             ranks.append(int(spans.rank[0]))
             num_spans += len(spans)
+            for profile in scene.profiles.get(ranks[-1], ()):
+                drawing = profile_painter.draw(profile)
+                trace.add_profile(drawing)
+                drawn.append(_written(profile.profile, drawing))
             on_progress(num_spans)
         trace.end()
     return Written(
@@ -201,6 +166,18 @@ def export_trace(
         samples=sum(len(one.at_ns) for one in scene.run.counters),
         size_bytes=path.stat().st_size,
         alignment=scene.clock.alignment,
+        profiles=drawn,
+    )
+
+
+def _written(profile: RankProfile, drawing: ProfileDrawing) -> WrittenProfile:
+    return WrittenProfile(
+        rank=profile.rank,
+        source=profile.source,
+        events=len(drawing.name),
+        flows=len(drawing.leaving.number),
+        host=profile.events.host,
+        clock_error_ns=profile.clock_error_ns,
     )
 
 
@@ -214,19 +191,28 @@ class _Scene:
     arrows: Flights
     run: RunDrawing
     marks: dict[int, tuple[Instant, ...]]
+    profiles: dict[int, list[DrawnProfile]]
 
 
-def _scene(reader: Reader, choice: Choice, note_of: Callable[[Alignment], str]) -> _Scene:
+def _scene(
+    reader: Reader,
+    choice: Choice,
+    note_of: Callable[[Alignment], str],
+    profiles: Sequence[RankProfile],
+    max_spans: int,
+) -> _Scene:
     seen = survey(reader, choice)
+    within = profiles_within(profiles, choice, seen.reach, max_spans)
     choice = replace(choice, last_step=seen.last_step, newest_step=min(choice.newest_step, seen.last_step))
     samples_and_marks = SamplesAndMarks(reader, choice, seen)
     more_hosts = samples_and_marks.reach()
     clock = ReferenceClock(_clocks(reader, choice, seen), seen.reach, more_hosts)
     arrows = flights(seen.ends, clock, choice.hosts)
+    begins = [(choice.hosts[rank], drawn.first_ns) for rank, of_rank in within.items() for drawn in of_rank]
     run = RunDrawing(
         process=Process(pid=RUN_PID, name=f"run {choice.run_id} · attempt {choice.attempt}", order=0),
         about=Instant(
-            at_ns=_first_ns([*seen.reach.items(), *more_hosts.items()], clock),
+            at_ns=_first_ns([*_first_times(seen.reach), *_first_times(more_hosts), *begins], clock),
             name="rankscope",
             words=_about(choice, seen, arrows, note_of(clock.alignment)),
         ),
@@ -234,7 +220,7 @@ def _scene(reader: Reader, choice: Choice, note_of: Callable[[Alignment], str]) 
         instants=samples_and_marks.not_finite(clock),
     )
     marks = samples_and_marks.marks(clock)
-    return _Scene(choice=choice, seen=seen, clock=clock, arrows=arrows, run=run, marks=marks)
+    return _Scene(choice=choice, seen=seen, clock=clock, arrows=arrows, run=run, marks=marks, profiles=within)
 
 
 def _form(form: Format) -> Callable[[BinaryIO, Instant], Trace]:
@@ -256,9 +242,13 @@ def _clocks(reader: Reader, choice: Choice, seen: Survey) -> ClockTable:
     return known_clocks(reader, choice.run_id, choice.attempt, steps, np.array([seen.step_ns]))
 
 
-def _first_ns(reach: list[tuple[str, tuple[int, int]]], clock: ReferenceClock) -> int:
-    """The earliest time of all hosts."""
-    return min(int(clock.aligned(np.array([first]), host)[0]) for host, (first, _) in reach)
+def _first_ns(times: list[tuple[str, int]], clock: ReferenceClock) -> int:
+    """The earliest of times by the clocks of hosts."""
+    return min(int(clock.aligned(np.array([at_ns]), host)[0]) for host, at_ns in times)
+
+
+def _first_times(reach: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, int]]:
+    return ((host, first) for host, (first, _) in reach.items())
 
 
 def _about(choice: Choice, seen: Survey, arrows: Flights, clocks: str) -> Words:

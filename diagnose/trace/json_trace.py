@@ -18,13 +18,27 @@ to 1000 ns, so that a slice overlaps the one before. In such a case, the second 
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.model.operations import Ints
-from diagnose.trace.drawing import ArrowEnds, Instant, Process, RankDrawing, RunDrawing, category_of, name_of, words_of
+from diagnose.trace.drawing import (
+    ArrowEnds,
+    Instant,
+    Process,
+    ProfileDrawing,
+    RankDrawing,
+    RunDrawing,
+    category_of,
+    name_of,
+    words_of,
+)
+
+EVENTS_AT_ONCE = 50_000
+"""Events in memory as text."""
 
 
 def microseconds(at_ns: Ints) -> list[float]:
@@ -70,9 +84,18 @@ class JsonTrace:
             _text(one) for thread in rank.threads for one in _thread(pid, thread.tid, thread.name, thread.order)
         )
         self._write(self._slices(rank))
-        self._write(self._arrow_ends(rank, rank.leaving, '"ph":"s"'))
-        self._write(self._arrow_ends(rank, rank.arriving, '"ph":"f","bp":"e"'))
+        self._write_arrows(pid, rank)
         self._write(self._instants(pid, rank.marks))
+
+    def add_profile(self, profile: ProfileDrawing) -> None:
+        """Write a Kineto trace."""
+        pid = profile.pid
+        self._write(
+            _text(one) for thread in profile.threads for one in _thread(pid, thread.tid, thread.name, thread.order)
+        )
+        self._write(self._profiled_slices(profile))
+        self._write_arrows(pid, profile)
+        self._write(self._instants(pid, (profile.about,)))
 
     def end(self) -> None:
         """Write the end of the trace."""
@@ -80,8 +103,8 @@ class JsonTrace:
         self._file.write(f'\n],\n"displayTimeUnit":"ns","otherData":{about}}}\n'.encode())
 
     def _write(self, events: Iterable[str]) -> None:
-        text = ",\n".join(events)
-        if text:
+        events = iter(events)
+        while text := ",\n".join(islice(events, EVENTS_AT_ONCE)):
             self._file.write(self._between + text.encode())
             self._between = b",\n"
 
@@ -98,10 +121,24 @@ class JsonTrace:
             for thread, stage, start, lasted, args in rows
         )
 
-    def _arrow_ends(self, rank: RankDrawing, ends: ArrowEnds, phase: str) -> Iterator[str]:
-        tids = np.array([thread.tid for thread in rank.threads])[rank.thread[ends.row]].tolist()
-        rows = zip(tids, ends.number.tolist(), self._microseconds(ends.at_ns), strict=True)
-        head = f'{{{phase},"name":"meets","cat":"arrow","pid":{rank.process.pid}'
+    def _profiled_slices(self, profile: ProfileDrawing) -> Iterator[str]:
+        heads = [_text({"ph": "X", "pid": profile.pid, "tid": thread.tid})[:-1] for thread in profile.threads]
+        stamps = self._microseconds(profile.start_ns), microseconds(profile.end_ns - profile.start_ns)
+        rows = zip(profile.thread.tolist(), *stamps, profile.name, profile.category, profile.args, strict=True)
+        return (
+            f'{heads[thread]},"ts":{start!r},"dur":{lasted!r},'
+            f'"name":{json.dumps(name)},"cat":{json.dumps(category)},"args":{args}}}'
+            for thread, start, lasted, name, category, args in rows
+        )
+
+    def _write_arrows(self, pid: int, drawing: RankDrawing | ProfileDrawing) -> None:
+        tids = np.array([thread.tid for thread in drawing.threads])[drawing.thread]
+        self._write(self._arrow_ends(pid, tids, drawing.leaving, '"ph":"s"'))
+        self._write(self._arrow_ends(pid, tids, drawing.arriving, '"ph":"f","bp":"e"'))
+
+    def _arrow_ends(self, pid: int, tids: Ints, ends: ArrowEnds, phase: str) -> Iterator[str]:
+        rows = zip(tids[ends.row].tolist(), ends.number.tolist(), self._microseconds(ends.at_ns), strict=True)
+        head = f'{{{phase},"name":"meets","cat":"arrow","pid":{pid}'
         return (f'{head},"tid":{tid},"id":{number},"ts":{at!r}}}' for tid, number, at in rows)
 
     def _instants(self, pid: int, instants: tuple[Instant, ...]) -> Iterator[str]:

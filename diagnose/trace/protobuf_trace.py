@@ -8,14 +8,16 @@ comes before the begin of the next at the same stamp, and what lies inside ends 
 stamps readers keep the order of the file.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
+from diagnose.model.operations import Ints
 from diagnose.trace.drawing import (
     CATEGORIES,
     WORDS,
@@ -23,6 +25,7 @@ from diagnose.trace.drawing import (
     Counter,
     Instant,
     Process,
+    ProfileDrawing,
     RankDrawing,
     RunDrawing,
     Thread,
@@ -77,6 +80,14 @@ class ProtobufTrace:
         self._add_slices(rank)
         for mark in rank.marks:
             self._add_instant(rank.process.pid, mark)
+        self._flush()
+
+    def add_profile(self, profile: ProfileDrawing) -> None:
+        """Write a Kineto trace."""
+        for thread in profile.threads:
+            self._add_thread(profile.pid, thread)
+        self._add_profiled_slices(profile)
+        self._add_instant(profile.pid, profile.about)
         self._flush()
 
     def end(self) -> None:
@@ -161,18 +172,34 @@ class ProtobufTrace:
             if known.any()
         ]
         stages = rank.slices.stage.tolist()
-        for at_ns, row, begins in _begins_and_ends(rank):
-            track = rank.threads[rank.thread[row]].tid
+        tids = [rank.threads[thread].tid for thread in rank.thread.tolist()]
+        for at_ns, row, begins in _begins_and_ends(rank.slices.start_ns, rank.slices.end_ns, rank.thread):
             if not begins:
-                event = self._event(at_ns, track, _TrackEvent.TYPE_SLICE_END)
-                event.terminating_flow_ids.extend(arriving.get(row, ()))
+                self._end_slice(at_ns, tids[row], arriving.get(row, ()))
                 continue
-            event = self._event(at_ns, track, _TrackEvent.TYPE_SLICE_BEGIN)
+            event = self._event(at_ns, tids[row], _TrackEvent.TYPE_SLICE_BEGIN)
             self._name(event, stages[row])
             event.flow_ids.extend(leaving.get(row, ()))
             for word, values, known in words:
                 if known[row]:
                     event.debug_annotations.add(name_iid=word, int_value=values[row])
+
+    def _add_profiled_slices(self, profile: ProfileDrawing) -> None:
+        leaving, arriving = _numbers(profile.leaving), _numbers(profile.arriving)
+        tids = [profile.threads[thread].tid for thread in profile.thread.tolist()]
+        for at_ns, row, begins in _begins_and_ends(profile.start_ns, profile.end_ns, profile.thread):
+            if not begins:
+                self._end_slice(at_ns, tids[row], arriving.get(row, ()))
+                continue
+            event = self._event(at_ns, tids[row], _TrackEvent.TYPE_SLICE_BEGIN)
+            event.name = profile.name[row]
+            event.categories.append(profile.category[row])
+            event.flow_ids.extend(leaving.get(row, ()))
+            _annotate(event, _plain(profile.args[row]))
+
+    def _end_slice(self, at_ns: int, track: int, arriving: Sequence[int]) -> None:
+        event = self._event(at_ns, track, _TrackEvent.TYPE_SLICE_END)
+        event.terminating_flow_ids.extend(arriving)
 
     def _name(self, event: Any, stage: int) -> None:
         event.category_iids.append(self._categories[category_of(stage)])
@@ -199,12 +226,23 @@ def _numbers(ends: ArrowEnds) -> Mapping[int, list[int]]:
     return found
 
 
-def _begins_and_ends(rank: RankDrawing) -> Iterator[tuple[int, int, bool]]:
+def _plain(args: str) -> Words:
+    """The values of a JSON object that fit into an annotation. Others are text."""
+    return {
+        name.encode(errors="replace").decode(): value
+        if isinstance(value, int) and -(2**63) <= value < 2**63
+        else (value if isinstance(value, str) else json.dumps(value)).encode(errors="replace").decode()
+        for name, value in json.loads(args).items()
+    }
+
+
+def _begins_and_ends(start_ns: Ints, end_ns: Ints, thread: Ints) -> Iterator[tuple[int, int, bool]]:
     """Stamp, slice, and whether it begins then; thread by thread, in the order of time and nesting."""
-    starts, ends = rank.slices.start_ns.tolist(), rank.slices.end_ns.tolist()
-    for thread in range(len(rank.threads)):
+    starts, ends = start_ns.tolist(), end_ns.tolist()
+    by_thread = np.argsort(thread, kind="stable")
+    for rows in np.split(by_thread, np.flatnonzero(np.diff(thread[by_thread])) + 1):
         open_rows: list[int] = []
-        for row in np.flatnonzero(rank.thread == thread).tolist():
+        for row in rows.tolist():
             while open_rows and ends[open_rows[-1]] <= starts[row]:
                 ended = open_rows.pop()
                 yield ends[ended], ended, False

@@ -28,7 +28,8 @@ from telemetry.imports.chakra_file import COMM_TYPES, HINT, Node, read_nodes
 from telemetry.imports.interface import ImportedRun, ImportOptions
 from telemetry.imports.intervals import Ints, Ranges
 from telemetry.imports.kineto import run_of_traces
-from telemetry.imports.kineto_file import Group, Kernels, TraceFile, listed_ranks, one_step, rank_in_name
+from telemetry.imports.kineto_document import rank_in_name
+from telemetry.imports.kineto_file import Group, Kernels, TraceFile, listed_ranks, one_step
 from telemetry.imports.kineto_grid import learned_mesh
 from telemetry.imports.span_rows import LAST_NS, name_of, refuse_meta, whole
 from telemetry.imports.stated_grid import topology_of_options

@@ -27,17 +27,12 @@ import numpy.typing as npt
 
 from telemetry.errors import UnreadableError
 from telemetry.imports.intervals import Ints, Ranges
-from telemetry.imports.text_input import document_of
+from telemetry.imports.kineto_document import base_of, host_of, job_of, parsed, rank_in_name, times_of, whole_number
 from telemetry.stores.queries import LAST_STEP
 
-FORMAT_HINT = "give a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
 ZERO: Ints = np.zeros(1, dtype=np.int64)
 STEP_HINT = "call profiler.step() at the end of every training step while the profiler records"
-MAX_TIME_US = 2**62 / 1000
 _STEP = re.compile(r"ProfilerStep#(\d+)")
-_BY_HANDLER = re.compile(r"(?P<host>.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?")
-"""``tensorboard_trace_handler`` names host, process and time: that number is no rank."""
-_RANK_IN_NAME = (re.compile(r"rank[-_]?(\d+)", re.IGNORECASE), re.compile(r"_(\d+)\."))
 _EXCHANGE = "record_param_comms"
 _ANNOTATIONS = ("user_annotation",)
 _OPS = ("cpu_op", "Operator")
@@ -90,20 +85,19 @@ def read_trace(path: Path) -> TraceFile:
         UsageError: no such file.
         UnreadableError: it is broken, or no trace of the PyTorch profiler, or has no operation.
     """
-    trace = _parsed(path)
-    events = _Events(path=path, base_ns=_whole(trace.get("baseTimeNanoseconds")) or 0)
+    trace = parsed(path)
+    events = _Events(path=path, base_ns=base_of(trace))
     for event in trace["traceEvents"]:
         events.take(event)
     kernels = events.kernels()
     steps, numbers = _steps(events, kernels)
-    info = trace.get("distributedInfo")
-    info = info if isinstance(info, dict) else {}
-    rank = _whole(info.get("rank"))
+    info = job_of(trace)
+    rank = whole_number(info.get("rank"))
     return TraceFile(
         path=path,
         rank=rank_in_name(path) if rank is None else rank,
-        world_size=_whole(info.get("world_size")),
-        host=_host(path, trace),
+        world_size=whole_number(info.get("world_size")),
+        host=host_of(path, trace),
         groups=_groups_of_kernels(kernels) | _groups(info.get("pg_config")),
         steps=steps,
         step_numbers=numbers,
@@ -111,13 +105,6 @@ def read_trace(path: Path) -> TraceFile:
         ops=events.ranges(events.ops),
         kernels=kernels,
     )
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    trace = document_of(path, FORMAT_HINT)
-    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        raise UnreadableError(f"{path} has no traceEvents", hint=FORMAT_HINT)
-    return trace
 
 
 _Event = tuple[str, int, int, Any]
@@ -177,28 +164,11 @@ class _Events:
         (self.steps if is_step else where).append(self._event(event))
 
     def _event(self, event: dict[str, Any]) -> _Event:
-        begin, lasts, name = event.get("ts"), event.get("dur", 0), intern(str(event.get("name")))
-        latest_us = MAX_TIME_US - self.base_ns / 1000
-        if not (_is_time(begin, latest_us) and _is_time(lasts, latest_us)):
-            raise UnreadableError(
-                f"{self.path}: {name[:80]!r} has invalid times {str(begin)[:40]}, {str(lasts)[:40]}", hint=FORMAT_HINT
-            )
-        begin_ns = self.base_ns + _nanoseconds(begin)
-        return name, begin_ns, begin_ns + _nanoseconds(lasts), event.get("tid")
+        begin_ns, end_ns = times_of(event, self.base_ns, self.path)
+        return intern(str(event.get("name"))), begin_ns, end_ns, event.get("tid")
 
     def _number(self, thread: Any) -> int:
         return self.threads.setdefault(str(thread), len(self.threads))
-
-
-def _is_time(value: Any, latest_us: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= latest_us
-
-
-def _nanoseconds(time_us: Any) -> int:
-    """Nanoseconds with the full precision of the number. ``time_us * 1000`` would lose digits in a double."""
-    whole = int(time_us)
-    fraction: float = time_us - whole
-    return whole * 1000 + round(fraction * 1000)
 
 
 def _args(event: dict[str, Any]) -> dict[str, Any]:
@@ -238,21 +208,6 @@ def _check_steps(path: Path, numbers: Ints) -> None:
         raise UnreadableError(f"{path}: ProfilerStep#{wrong} is out of range or occurs twice", hint=STEP_HINT)
 
 
-def rank_in_name(path: Path) -> int | None:
-    """The rank in the name of a file: ``rank3.json``, ``trace_3.json``."""
-    if _BY_HANDLER.fullmatch(path.name):
-        return None
-    found = next((match for pattern in _RANK_IN_NAME if (match := pattern.search(path.name))), None)
-    return int(found[1]) if found else None
-
-
-def _host(path: Path, trace: dict[str, Any]) -> str:
-    if isinstance(trace.get("host_name"), str):
-        return str(trace["host_name"])
-    match = _BY_HANDLER.fullmatch(path.name)
-    return match["host"] if match else ""
-
-
 def _groups(config: Any) -> dict[str, Group]:
     listed = [group for group in config if isinstance(group, dict)] if isinstance(config, list) else []
     return {
@@ -278,12 +233,5 @@ def listed_ranks(ranks_text: Any) -> tuple[int, ...]:
             ranks_text = json.loads(ranks_text)
         except ValueError:
             return ()
-    ranks = [_whole(number) for number in ranks_text] if isinstance(ranks_text, list) else []
+    ranks = [whole_number(number) for number in ranks_text] if isinstance(ranks_text, list) else []
     return () if None in ranks else tuple(rank for rank in ranks if rank is not None)
-
-
-def _whole(value: Any) -> int | None:
-    """A whole number from 0, also as text; else None."""
-    if isinstance(value, str) and value.isdecimal() and len(value) < 20:
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

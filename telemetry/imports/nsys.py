@@ -30,7 +30,8 @@ from telemetry.errors import UnreadableError
 from telemetry.imports.interface import ImportedRun, ImportOptions
 from telemetry.imports.intervals import Ints, Ranges
 from telemetry.imports.kineto import run_of_traces
-from telemetry.imports.kineto_file import Group, Kernels, TraceFile, one_step, rank_in_name
+from telemetry.imports.kineto_document import rank_in_name
+from telemetry.imports.kineto_file import Group, Kernels, TraceFile, one_step
 from telemetry.imports.kineto_work import UNPLACED
 from telemetry.imports.span_rows import LAST_NS, name_of, refuse_meta
 from telemetry.imports.sqlite_input import Tables, open_tables

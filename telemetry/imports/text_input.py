@@ -54,38 +54,41 @@ def _with_numbers(path: Path) -> list[str | int]:
     return [int(part) if at % 2 else part for at, part in enumerate(_DIGITS.split(path.name))]
 
 
-def content_of(path: Path, hint: str) -> bytes:
+def content_of(path: Path, hint: str, max_bytes: int | None = None) -> bytes:
     """The unpacked bytes of a file. A packed file of some megabytes can unpack to more than any memory holds.
+
+    Args:
+        max_bytes: None: ``MAX_BYTES``.
 
     Raises:
         UsageError: it cannot be opened.
-        UnreadableError: it is damaged, or larger than ``MAX_BYTES``.
+        UnreadableError: it is damaged, or larger than ``max_bytes``.
     """
+    most = MAX_BYTES if max_bytes is None else max_bytes
     try:
         with open_input(path) as file:
             packed = file.peek(len(GZIP)).startswith(GZIP)
-            content = (gzip.GzipFile(fileobj=file) if packed else file).read(MAX_BYTES + 1)
+            content = (gzip.GzipFile(fileobj=file) if packed else file).read(most + 1)
     except gzip.BadGzipFile as error:
         raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
     except (EOFError, zlib.error) as error:
         raise UnreadableError(f"{path} is damaged: {error}", hint="copy the file again") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint=hint) from error
-    if len(content) > MAX_BYTES:
-        raise UnreadableError(
-            f"the text of {path} is longer than {MAX_BYTES / 2**30:g} GiB", hint="record fewer steps into one file"
-        )
+    if len(content) > most:
+        longest = f"{most / 2**30:g} GiB" if most >= 2**30 else f"{most / 2**20:g} MiB"
+        raise UnreadableError(f"the text of {path} is longer than {longest}", hint="record fewer steps into one file")
     return content
 
 
-def document_of(path: Path, hint: str) -> Any:
+def document_of(path: Path, hint: str, max_bytes: int | None = None) -> Any:
     """The JSON document in a file.
 
     Raises:
         UsageError, UnreadableError: as :func:`content_of`, or it is not JSON.
     """
     try:
-        return json.loads(content_of(path, hint))
+        return json.loads(content_of(path, hint, max_bytes))
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path} is not complete JSON: {str(error)[:200]}", hint=hint) from error
 

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.stages import Stage
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.open import open_store
+from telemetry.stores.queries import Spans
 from telemetry.topology import Topology
 from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
 from tests.diagnose.trace.opened import opened_json, opened_protobuf
 from tests.scenarios.command import COMMAND_S, Answer, rankscope
 from tests.scenarios.demo_run import Demo
+from tests.telemetry.made_profiles import Profile
 
 GRID = Topology(dp=2, pp=2, tp=2)
 
@@ -71,6 +75,27 @@ def test_export_of_a_trained_run_has_the_same_spans_and_flows_in_both_formats(
     assert report["json"]["flows"] + report["json"]["flows_left_out"] == counted
 
 
+def test_export_adds_kineto_files_to_the_ranks_that_recorded_them(store: str, tmp_path: Path) -> None:
+    opened = open_store(store, for_reading=True)
+    try:
+        query = Spans(run_id="made", attempt=0, first_step=5, last_step=5, ranks=(6,), stages=(Stage.STEP,))
+        begin_ns = StoreReader(opened).read(query)["start_ns"][0].as_py()
+    finally:
+        opened.close()
+    told = {"baseTimeNanoseconds": begin_ns, "host_name": "elsewhere"}
+    profile = Profile(rank=6, world_size=8, told=told).host("cpu_op", "aten::mm", 5, 7)
+    path = profile.save(tmp_path, "rank6.json.gz")
+    answer = export(store, "made", "--kineto", path, "--out", tmp_path / "made.json", "--json")
+    assert answer.status == 0, answer.error
+    report = json.loads(answer.out)
+    added = {"rank": 6, "source": str(path), "events": 1, "flows": 0, "clock_error_ns": None}
+    assert (report["first_step"], report["last_step"], report["profiles"]) == (5, 5, [added])
+    assert "recorded on host elsewhere" in answer.error
+    trace = opened_json(tmp_path / "made.json")
+    (event,) = [each for each in trace.slices if each.name == "aten::mm"]
+    assert trace.processes[event.pid].startswith("rank 6 ")
+
+
 @pytest.mark.parametrize(("form", "ending"), [("json", ".json.gz"), ("protobuf", ".perfetto-trace")])
 def test_default_file_name_contains_run_and_steps(store: str, form: str, ending: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ui.cli", "export", "perfetto", "--last-step", "3", "--format", form]
@@ -89,6 +114,9 @@ def test_default_file_name_contains_run_and_steps(store: str, form: str, ending:
         (("--ranks", "0-99"), "ranks of this run are 0 to 7"),
         (("--first-step", 90), "steps 0 to 11 of made are stored"),
         (("--out", "/nowhere/at/all.json"), "hint: use --out"),
+        (("--profiles",), "these ranks have no stored profile"),
+        (("--kineto", "/nowhere.json"), "/nowhere.json: No such file"),
+        (("--kineto", __file__), "is not complete JSON"),
     ],
 )
 def test_invalid_export_options_are_reported_without_a_traceback(

@@ -53,6 +53,13 @@ class Profile:
         )
         return self
 
+    def flow(self, number: int, source: float, target: float, *, thread: int = HOST, to: int = HOST) -> "Profile":
+        """A flow between two events of the host, by their starts."""
+        for phase, at, tid in (("s", source, thread), ("f", target, to)):
+            flow = {"ph": phase, "id": number, "pid": 1, "tid": tid, "ts": at, "cat": "fwdbwd", "name": "fwdbwd"}
+            self.events.append(flow | ({"bp": "e"} if phase == "f" else {}))
+        return self
+
     def document(self) -> dict[str, Any]:
         config = [world(self.world_size), *self.groups]
         info = {"backend": "nccl", "rank": self.rank, "world_size": self.world_size, "pg_config": config}

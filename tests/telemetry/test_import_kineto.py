@@ -15,17 +15,10 @@ from telemetry.imports.interface import ImportedRun, ImportOptions, check_sound
 from telemetry.imports.intervals import inside, merged, without
 from telemetry.imports.kineto import import_kineto
 from telemetry.imports.kineto_file import read_trace
-from telemetry.imports.write import StoreTarget, put_run
 from telemetry.stages import Stage, Stream
-from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import StoreReader
-from telemetry.stores.queries import Ranks, Steps
 from telemetry.topology import Topology
 from tests.telemetry.made_profiles import AUTOGRAD, BASE_NS, NCCL, STEP_US, Profile
-from tests.telemetry.profiled_training import FIRST_STEP, NUM_STEPS
-from tests.trainer.launchers import start_forked
 
-WORLD_SIZE = 2
 TP_AND_DP = (
     {"pg_name": "1", "pg_desc": "mesh_tp", "ranks": [0, 1]},
     {"pg_name": "2", "pg_desc": "mesh_dp", "ranks": [0, 2]},
@@ -50,69 +43,6 @@ def stages(run: ImportedRun) -> list[Stage]:
 def micros(row: dict[str, int]) -> tuple[float, float]:
     """Start and duration of a span, in the file's microseconds."""
     return (row["start_ns"] - BASE_NS) / 1000, row["duration_ns"] / 1000
-
-
-# Real files.
-
-
-@pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the traces of two ranks that trained together."""
-    folder = tmp_path_factory.mktemp("profiled")
-    log = folder.with_suffix(".log")
-    work = "tests.telemetry.profiled_training:train"
-    ranks = [start_forked(work, str(folder), str(rank), str(WORLD_SIZE), log=log) for rank in range(WORLD_SIZE)]
-    assert [rank.wait(timeout=120) for rank in ranks] == [0] * WORLD_SIZE, log.read_text()
-    return folder
-
-
-@pytest.mark.gloo
-def test_real_training_is_imported_with_its_steps_compute_and_collectives(profiled: Path) -> None:
-    run = imported(profiled)
-    assert (run.topology, sorted(run.hosts), run.run_id) == (Topology(dp=2), [0, 1], profiled.name)
-    for rank in range(WORLD_SIZE):
-        for step in range(FIRST_STEP, FIRST_STEP + NUM_STEPS):
-            of = [row for row in run.spans.to_pylist() if (row["rank"], row["step"]) == (rank, step)]
-            found = [Stage(row["stage"]) for row in of]
-            assert found.count(Stage.STEP) == 1
-            assert found.count(Stage.GRADS_ALL_REDUCE) == 4
-            assert {Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER} < set(found)
-
-
-@pytest.mark.gloo
-def test_real_compute_spans_lie_inside_their_step_and_outside_collectives(profiled: Path) -> None:
-    run = imported(profiled)
-    for rank in range(WORLD_SIZE):
-        mine = [row for row in spans(run) if row["rank"] == rank]
-        for step in [row for row in spans(run, Stage.STEP) if row["rank"] == rank]:
-            inner = [row for row in mine if row["step"] == step["step"]]
-            assert all(step["start_ns"] <= row["start_ns"] for row in inner)
-            assert (
-                sum(row["duration_ns"] for row in inner if row["stage"] != Stage.GRADS_ALL_REDUCE) < step["duration_ns"]
-            )
-        numbers = [row["op_seq"] for row in mine if row["stage"] == Stage.GRADS_ALL_REDUCE]
-        assert numbers == list(range(1, 4 * NUM_STEPS + 1))
-
-
-@pytest.mark.gloo
-def test_real_stages_start_in_the_order_forward_backward_all_reduce_optimizer(profiled: Path) -> None:
-    run = imported(profiled)
-    for step in range(FIRST_STEP, FIRST_STEP + NUM_STEPS):
-        times = [
-            min(row["start_ns"] for row in spans(run, stage) if (row["rank"], row["step"]) == (0, step))
-            for stage in (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.GRADS_ALL_REDUCE, Stage.OPTIMIZER)
-        ]
-        assert times == sorted(times)
-
-
-@pytest.mark.gloo
-def test_imported_real_training_can_be_stored_and_queried(profiled: Path, embedded: EmbeddedStore) -> None:
-    put_run(imported(profiled, name="real"), StoreTarget(embedded))
-    reader = StoreReader(embedded)
-    steps = reader.read(Steps(run_id="real", attempt=0))
-    assert steps["step"].to_pylist() == list(range(FIRST_STEP, FIRST_STEP + NUM_STEPS))
-    assert steps["num_ranks"].to_pylist() == [WORLD_SIZE] * NUM_STEPS
-    assert all(reader.read(Ranks(run_id="real", attempt=0))["host"].to_pylist())
 
 
 # Compute on a GPU.

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from diagnose.gpu_map import RankGpu, as_csv, as_metric, rank_gpus
 from diagnose.model.load import newest_attempt
-from diagnose.trace.export import whole_file
+from diagnose.trace.whole_file import whole_file
 from telemetry.printable import printable
 from ui.cli.commands.export import GpusOptions
 from ui.cli.output import out, progress

@@ -18,7 +18,7 @@ class Slice:
     category: str
     start_ns: int
     duration_ns: int
-    words: dict[str, int]
+    words: dict[str, Any]
 
     @property
     def end_ns(self) -> int:
@@ -139,10 +139,7 @@ def opened_protobuf(path: Path) -> Opened:
     events = [packet for packet in packets if packet.HasField("track_event")]
     for packet in sorted(events, key=lambda packet: packet.timestamp):  # stable, as readers sort
         event, at_ns = packet.track_event, packet.timestamp
-        said = {
-            one.name or words[one.name_iid]: one.string_value if one.HasField("string_value") else one.int_value
-            for one in event.debug_annotations
-        }
+        said = _annotations(event, words)
         if event.type == protos.TrackEvent.TYPE_SLICE_BEGIN:
             open_slices[event.track_uuid].append((at_ns, event))
         elif event.type == protos.TrackEvent.TYPE_SLICE_END:
@@ -150,11 +147,8 @@ def opened_protobuf(path: Path) -> Opened:
             pid, _ = trace.threads[event.track_uuid]
             one = Slice(
                 pid=pid, tid=event.track_uuid, name=begin.name or names[begin.name_iid],
-                category=categories[begin.category_iids[0]], start_ns=start_ns, duration_ns=at_ns - start_ns,
-                words={
-                    annotation.name or words[annotation.name_iid]: annotation.int_value
-                    for annotation in begin.debug_annotations
-                },
+                category=[*begin.categories, *map(categories.get, begin.category_iids)][0],
+                start_ns=start_ns, duration_ns=at_ns - start_ns, words=_annotations(begin, words),
             )  # fmt: skip
             number = len(trace.slices)
             trace.slices.append(one)
@@ -172,6 +166,13 @@ def opened_protobuf(path: Path) -> Opened:
         assert both["leaves"][1] < both["arrives"][1]
         trace.arrows[flow] = (found[both["leaves"][0]], found[both["arrives"][0]])
     return trace
+
+
+def _annotations(event: Any, words: dict[int, str]) -> dict[str, Any]:
+    return {
+        one.name or words[one.name_iid]: one.string_value if one.HasField("string_value") else one.int_value
+        for one in event.debug_annotations
+    }
 
 
 def _read_track(trace: Opened, counters: dict[int, str], track: Any) -> None:

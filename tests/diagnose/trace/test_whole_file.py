@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.trace.export import whole_file
+from diagnose.trace.whole_file import whole_file
 from telemetry.errors import UsageError
 
 ROOM_BYTES = 65_536

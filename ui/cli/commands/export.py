@@ -73,6 +73,24 @@ FormatOption = Annotated[
         "extra perfetto.",
     ),
 ]
+ProfilesOption = Annotated[
+    bool,
+    typer.Option(
+        "--profiles",
+        help="Add the stored profiles of these ranks and steps. Without steps: the newest profile and its steps. "
+        "`rankscope profile` requests profiles.",
+    ),
+]
+KinetoOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--kineto",
+        metavar="PATH",
+        help="Add a trace of torch.profiler, or all in a folder, recorded by ranks of this run. Can be repeated. "
+        "Without steps: the steps during these traces.",
+        show_default=False,
+    ),
+]
 ListFileOption = Annotated[
     Path | None,
     typer.Option("--out", help="File to write or replace. Default: standard output.", show_default=False),
@@ -133,6 +151,8 @@ class PerfettoOptions:
     last_step: LastStepOption = None
     ranks: RanksOption = ""
     host: HostOption = None
+    profiles: ProfilesOption = False
+    kineto: KinetoOption = None
     out_file: OutOption = None
     form: FormatOption = "json"
     json: JsonOption = False
