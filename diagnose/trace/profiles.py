@@ -106,7 +106,7 @@ class ProfiledRun:
             raise UsageError(f"{path} is of rank {rank}", hint=f"ranks of this run are 0 to {self.world_size - 1}")
         return RankProfile(
             rank=rank,
-            source=str(path),
+            source=printable(str(path)),
             events=events,
             steps=_window(origin.first_step, origin.last_step) if origin else None,
             clock_error_ns=origin.clock_error_ns if origin else None,

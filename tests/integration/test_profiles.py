@@ -21,6 +21,7 @@ from telemetry.stores.queries import Spans
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.profile_order import ProfileOrder
 from tests.deadline import until
+from tests.diagnose.trace.opened import opened_json
 from tests.integration.processes import Part, Road
 from tests.integration.profiled_job import RUN
 from tests.scenarios.command import rankscope
@@ -90,6 +91,7 @@ def test_a_profile_is_ordered_stored_listed_and_fetched_while_the_job_trains(sce
     assert_on_the_clock_of_the_spans(trace, scene.client, rank)
     imported = read_trace(Path(rank["file"]))
     assert (imported.rank, len(imported.step_numbers)) == (1, 3)
+    assert_exported_with_the_spans(scene, rank, tmp_path / "joined.json.gz")
     listed = scene.command("--list")
     assert found["profile"][:8] in listed.out
     again = scene.command("--get", found["profile"], "--out", tmp_path / "again")
@@ -128,6 +130,23 @@ def assert_on_the_clock_of_the_spans(trace: dict[str, Any], client: CollectorCli
     spans, may_differ_ns = stored(), rank["clock_error_ns"] + 20_000
     for step, begin_ns in annotated.items():
         assert spans[step - 1][1] - may_differ_ns <= begin_ns <= spans[step][0] + may_differ_ns
+
+
+def assert_exported_with_the_spans(scene: Scene, rank: dict[str, Any], path: Path) -> None:
+    """In the trace for Perfetto, each annotation begins with the stored span of its step."""
+    answer = rankscope("export", "perfetto", RUN, "--profiles", "--store", scene.road.url, "--out", path, "--json")
+    assert answer.status == 0, answer.error
+    report = json.loads(answer.out)
+    (profile,) = report["profiles"]
+    assert (report["first_step"], report["last_step"]) == (rank["first_step"], rank["last_step"])
+    assert (profile["rank"], profile["clock_error_ns"]) == (1, rank["clock_error_ns"])
+    mine = [each for each in opened_json(path).slices if each.pid == 2]
+    spans = {each.words["step"]: each for each in mine if each.name == "step"}
+    annotated = {int(each.name.partition("#")[2]): each for each in mine if each.name.startswith("ProfilerStep#")}
+    assert spans.keys() == annotated.keys() == {*range(rank["first_step"], rank["last_step"] + 1)}
+    may_differ_ns = rank["clock_error_ns"] + 20_000
+    for step, span in spans.items():
+        assert annotated[step].start_ns - may_differ_ns <= span.start_ns < annotated[step].end_ns
 
 
 def assert_refusals(scene: Scene) -> None:
