@@ -15,13 +15,13 @@ FIRST, SECOND = "1" * 32, "2" * 32
 TRACE = b'{"baseTimeNanoseconds": 0, "traceEvents": []}'
 
 
-def store_profiles(store: Store, run_id: str, *, at_ns: int) -> None:
+def store_profiles(store: Store, run_id: str, *, at_ns: int, trace: bytes = TRACE) -> None:
     """A stored profile of rank 5 and of its peer 1 for a finding, in two parts each, and one of rank 3 that failed."""
     for profile_id, ranks, finding in ((FIRST, (1, 5), "compute-straggler"), (SECOND, (3,), "")):
         asked = {"profile_id": profile_id, "at_ns": at_ns, "steps": 5, "seconds": 60, "finding": finding}
         requests = pa.Table.from_pylist([{**asked, "rank": rank} for rank in ranks], schema=PROFILE_REQUESTS)
         insert(store, "profile_requests", requests, run_id=run_id)
-    file = zlib.compress(TRACE, wbits=31)
+    file = zlib.compress(trace, wbits=31)
     parts = [file[:20], file[20:]]
     for rank in (1, 5):
         rows = [

@@ -6,13 +6,13 @@ import numpy as np
 from dash import html
 from dash.development.base_component import Component
 
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import fold_ranks, named_ranks
 from diagnose.trace.export import Format, can_write
 from telemetry.errors import UsageError
 from ui.dashboard.data import Reads
 from ui.dashboard.pages.timeline.perfetto import open_button
 from ui.dashboard.pages.timeline.selection import StepSelection, selection
-from ui.dashboard.pages.timeline.trace_file import command, num_spans, trace_address
+from ui.dashboard.pages.timeline.trace_file import command, num_spans, shown_profiles, trace_address
 from ui.dashboard.view_state import StepRange, View, ViewState
 from ui.dashboard.wording import count
 
@@ -65,6 +65,19 @@ def _links(shown: StepSelection, steps: StepRange, reads: Reads) -> Component:
     except UsageError as error:
         whole = html.Code(command(shown.facts, steps, shown.rows))
         return html.Li([f"{named}: {error.message}. This command writes all of them: ", whole])
+    profiles = shown_profiles(shown.facts, steps, shown.rows, reads)
+    items: list[Component | str] = [f"{named} ({count(spans, 'span')}): ", *_files(shown, steps, named, reads)]
+    if profiles:
+        profiled = named_ranks(sorted({profile.rank for profile in profiles}))
+        items += [html.Br(), f"with profiles of {profiled}: "]
+        items += _files(shown, steps, f"{named}, with profiles", reads, with_profiles=True)
+    return html.Li(items)
+
+
+def _files(
+    shown: StepSelection, steps: StepRange, named: str, reads: Reads, *, with_profiles: bool = False
+) -> list[Component | str]:
+    """The links of one window: a file in each format, and the button."""
     run, rows = shown.facts.summary, shown.rows
     exactly = ViewState(
         view=View.TIMELINE,
@@ -76,10 +89,11 @@ def _links(shown: StepSelection, steps: StepRange, reads: Reads) -> Component:
         step=shown.step,
         pins=rows.pinned,
     )
-    trace = trace_address(exactly, Format.JSON)
-    links = [html.A("Chrome JSON", href=trace)]
+    trace = trace_address(exactly, Format.JSON, with_profiles=with_profiles)
+    links: list[Component | str] = [html.A("Chrome JSON", href=trace)]
     if can_write(Format.PROTOBUF):
-        links += [", ", html.A("Perfetto protobuf", href=trace_address(exactly, Format.PROTOBUF))]
+        protobuf = trace_address(exactly, Format.PROTOBUF, with_profiles=with_profiles)
+        links += [", ", html.A("Perfetto protobuf", href=protobuf)]
     if reads.perfetto:
         links.append(open_button(reads.perfetto, trace, f"{run.run_id}, {named}"))
-    return html.Li([f"{named} ({count(spans, 'span')}): ", *links])
+    return links

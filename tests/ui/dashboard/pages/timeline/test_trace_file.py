@@ -16,9 +16,12 @@ from telemetry.credentials import Tokens
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from telemetry.stores.queries import Spans
 from telemetry.topology import Topology
 from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
 from tests.diagnose.trace.opened import Opened, opened_json, opened_protobuf
+from tests.telemetry.made_profiles import Profile
+from tests.ui.made_profiles import store_profiles
 from tests.ui.served_dashboard import serving, serving_app
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
@@ -75,6 +78,26 @@ def test_each_file_holds_the_spans_and_arrows_that_the_store_counts(
         assert len(opened_trace.slices) == num_spans(store, window)
         arrows = num_transfers(store, window) + num_collective_arrows(store, window, GRID)
         assert len(opened_trace.arrows) == arrows > 0
+
+
+def test_trace_file_with_profiles_has_the_kineto_events_of_the_ranks_in_view(
+    client: httpx.Client, store: EmbeddedStore, reads: Reads, tmp_path: Path
+) -> None:
+    """Ranks 1 and 5 have stored profiles of steps 20 to 24."""
+    profiled = SyntheticRun(run_id="profiled")
+    profiled.introduce(store)
+    profiled.advance(store, 26)
+    spans = StoreReader(store).read(Spans(run_id="profiled", attempt=0, first_step=20, last_step=20, ranks=(5,)))
+    told = {"baseTimeNanoseconds": spans["start_ns"][0].as_py()}
+    document = Profile(told=told).host("cpu_op", "aten::mm", 1, 2).document()
+    store_profiles(store, "profiled", at_ns=profiled.now_ns, trace=json.dumps(document).encode())
+    view = ViewState(view=View.TIMELINE, run="profiled", group=Group.PP, rank=5, step=20)
+    assert "with profiles of rank 5" in panel(view, reads)
+    found = links(view, reads)
+    plain, with_profile = found[0], next(address for address in found if "profiles=1" in address)
+    for address, pids in ((plain, []), (with_profile, [6])):
+        trace = opened(client, address, tmp_path)
+        assert [each.pid for each in trace.slices if each.name == "aten::mm"] == pids
 
 
 def test_trace_file_contains_only_the_ranks_in_view(client: httpx.Client, reads: Reads, tmp_path: Path) -> None:
