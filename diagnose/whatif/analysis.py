@@ -215,6 +215,12 @@ class IdealOperations:
     waited_ns: Int64s
     """The first part of the duration: waiting for other ranks."""
 
+    def scaled(self, scale: float) -> "IdealOperations":
+        """With all times multiplied by ``scale``. Both ends are rounded, so that neighbours do not overlap."""
+        begin_ns, waited_ns = (np.rint(scale * ns).astype(np.int64) for ns in (self.begin_ns, self.waited_ns))
+        duration_ns = np.rint(scale * (self.begin_ns + self.duration_ns)).astype(np.int64) - begin_ns
+        return replace(self, begin_ns=begin_ns, duration_ns=duration_ns, waited_ns=np.minimum(waited_ns, duration_ns))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdealSteps:
@@ -232,17 +238,23 @@ class IdealSteps:
     def cost_of(self, step: int) -> tuple[float, float]:
         """Measured time of a step, and its time with all ranks alike: shorter by the share that its replay loses.
         Nanoseconds."""
-        at = int(np.searchsorted(self.steps, step))
-        took_ns = float(self.measured_ns[at])
-        return took_ns, took_ns * self.ideal_ns / float(self.replayed_ns[at])
+        return float(self.measured_ns[self._row(step)]), self.ideal_ns * self.scale_of(step)
+
+    def scale_of(self, step: int) -> float:
+        """Measured time of a step / its replayed time. Times of the replay are multiplied by it to compare them with
+        the measured step."""
+        at = self._row(step)
+        return float(self.measured_ns[at] / self.replayed_ns[at])
 
     def refusal_of(self, step: int) -> str:
         """Why the timeline does not cover a step; empty if it does."""
         if step not in self.steps:
             return f"step {step} does not have the same operations on every rank"
-        at = int(np.searchsorted(self.steps, step))
-        error = abs(float(self.replayed_ns[at] / self.measured_ns[at]) - 1)
+        error = abs(1 / self.scale_of(step) - 1)
         return missed(error) if error > MAX_REPLAY_ERROR else ""
+
+    def _row(self, step: int) -> int:
+        return int(np.searchsorted(self.steps, step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ def packed(column: npt.NDArray[np.integer]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdealStrip:
-    """The ideal step beside measured spans."""
+    """The ideal step beside measured spans. All its times are scaled to the measured step (``IdealSteps.scale_of``)."""
 
     operations: IdealOperations
     begin_ns: int
@@ -104,9 +104,9 @@ def ideal_strip(ideal: IdealSteps, step: int, spans: SpanColumns) -> IdealStrip 
         return None
     took_ns, alike_ns = ideal.cost_of(step)
     return IdealStrip(
-        operations=ideal.operations,
+        operations=ideal.operations.scaled(ideal.scale_of(step)),
         begin_ns=int(spans.start_ns[replayed].min()),
-        ideal_ns=ideal.ideal_ns,
+        ideal_ns=round(alike_ns),
         lost_ns=round(took_ns - alike_ns),
     )
 
