@@ -13,7 +13,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.whatif.analysis import IdealSteps, NotReplayed, ideal_steps
+from diagnose.whatif.ideal_steps import IdealSteps, NotReplayed, ideal_steps
 from telemetry.errors import RankscopeError, UsageError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.whatif.analysis import IdealOperations, IdealSteps
+from diagnose.whatif.ideal_steps import IdealOperations, IdealSteps
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
