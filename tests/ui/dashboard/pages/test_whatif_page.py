@@ -1,6 +1,7 @@
 """The what-if page: the cost of slow ranks, on runs in a store, without a browser."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -132,6 +133,15 @@ def test_fixing_the_worst_worker_removes_most_of_the_slowdown(analysed: Reads) -
     assert curve.customdata[1][0] == "with dp1 pp0"
     assert curve.customdata[1][1] > 60
     assert curve.customdata[4][1] == pytest.approx(100)
+
+
+def test_ideal_times_for_all_workers_save_what_the_page_says_is_lost(analysed: Reads) -> None:
+    """The replayed steps are 0.5% longer than the measured ones."""
+    shown = concluded(SLOW, analysed)
+    assert shown is not None
+    lost_s = (shown.found.step_s - shown.found.ideal_step_s) * len(shown.found.steps)
+    (row,) = re.findall(r'slowest 4 workers made ideal.*?"([\d.]+) s"', said("whatif-gains", SLOW, analysed))
+    assert row == f"{lost_s:.2f}"
 
 
 def test_worst_parts_are_listed_in_a_table_with_links(analysed: Reads) -> None:
