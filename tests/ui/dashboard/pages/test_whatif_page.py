@@ -111,6 +111,11 @@ def test_worker_of_the_slow_rank_has_the_highest_value_and_opens_its_timeline(an
     assert there.step in range(40)
 
 
+def test_the_title_of_the_colours_of_workers_has_an_empty_line_above_the_highest_tick(analysed: Reads) -> None:
+    (cells,) = figure("workers", analysed).data
+    assert cells.colorbar.title.text.startswith("x ideal<br>")
+
+
 def test_bar_of_a_replica_opens_its_pipeline_and_bar_of_a_pipeline_rank_its_replicas(analysed: Reads) -> None:
     (dp,), (pp,) = figure("by-dp", analysed).data, figure("by-pp", analysed).data
     assert dp.y[1] > 10 * dp.y[0]
