@@ -128,7 +128,7 @@ def test_a_slow_spare_is_not_admitted() -> None:
     cluster.train(0)
     assert cluster.state("node-4") is NodeState.BLOCKED
     assert cluster.job.nodes["node-4"].reason.startswith(
-        "slow in two rounds of checks: gemm cpu: 30 gemm_tflops, others 100"
+        "slow in two rounds of checks: gemm cpu: 30 TFLOP/s, others 100 TFLOP/s"
     )
 
 
