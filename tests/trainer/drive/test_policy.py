@@ -132,6 +132,13 @@ def test_a_slow_spare_is_not_admitted() -> None:
     )
 
 
+def test_reason_of_a_slow_node_says_how_to_admit_it_again() -> None:
+    cluster = Cluster()
+    cluster.nodes["node-4"].gflops = 30.0
+    cluster.train(0)
+    assert cluster.job.nodes["node-4"].reason.endswith("rankscope drive resume node-4")
+
+
 def test_a_node_that_was_slow_once_is_not_blocked() -> None:
     cluster = Cluster()
     cluster.nodes["node-4"].slow_checks = 1
