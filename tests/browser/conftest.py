@@ -27,7 +27,10 @@ from tests.parts import require
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
-FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+FLAGS = [
+    *("--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"),
+    *("--disable-gpu-rasterization", "--disable-gpu-compositing"),  # without a GPU, these take processor time
+]
 SIZE: ViewportSize = {"width": 1440, "height": 1000}
 NUM_STEPS = 40
 IDS_BY_KEY = re.compile(r"\{([\w,]+: Array\(\d+\)(, )?)+…?\}")
