@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from telemetry.collector.server import create_app
 from telemetry.collector.settings import CollectorSettings
+from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
@@ -55,3 +56,35 @@ def test_json_lists_all_runs_unless_it_is_limited(address: str) -> None:
     assert len(whole["runs"]) == whole["num_runs"] == cut["num_runs"] == NUMBER
     assert cut["runs"] == whole["runs"][:2]
     assert (cut["runs"][0]["num_ranks"], cut["runs"][0]["first_step"], cut["runs"][0]["last_step"]) == (2, 0, 2)
+
+
+def test_tags_are_added_removed_listed_and_select_runs(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for run, *words in (
+        ("run-03", "baseline", "driver-560"),
+        ("run-01", "baseline", "old"),
+        ("run-01", "--remove", "old"),
+    ):
+        done = CliRunner().invoke(app, ["runs", "tag", run, *words, "--by", "Ada", "--store", address])
+        assert done.exit_code == 0, done.output
+    assert done.stdout == "run-01: tag old removed\n"
+    rows = [line.split() for line in listed(address, "--tag", "baseline").stdout.splitlines()[1:]]
+    assert [(row[0], row[9:]) for row in rows] == [("run-03", ["baseline", "driver-560"]), ("run-01", ["baseline"])]
+    found = json.loads(listed(address, "--tag", "driver-560", "--json").stdout)
+    assert (found["num_runs"], found["runs"][0]["tags"]) == (1, ["baseline", "driver-560"])
+    assert listed(address, "--tag", "old").stdout == "no run has the tag old\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["run-03"], "no tag is given"),
+        (["run-03", "two words"], "not a valid tag"),
+        (["run-03", "fine", "--remove", "never-set"], "there is no tag 'never-set'"),
+        (["no-such-run", "fine"], "no run no-such-run"),
+    ],
+)
+def test_tag_command_refuses_what_it_cannot_store(address: str, words: list[str], why: str) -> None:
+    done = CliRunner().invoke(app, ["runs", "tag", *words, "--store", address])
+    assert isinstance(done.exception, UsageError)
+    assert why in str(done.exception)

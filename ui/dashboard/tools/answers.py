@@ -36,7 +36,7 @@ NS_PER_S = 1e9
 
 
 def list_runs(asked: RunsParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    return runs_object(reader, asked.limit)
+    return runs_object(reader, asked.limit, asked.tag)
 
 
 def describe_run(asked: RunParameters, reads: Reads, reader: Reader) -> dict[str, Any]:

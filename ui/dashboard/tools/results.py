@@ -43,13 +43,15 @@ class StoredRun(Result):
     state: RunState
     heard_ns: int
     """The newest data or heartbeat."""
+    tags: list[str]
+    """Of the run, in alphabetical order."""
 
 
 class RunsResult(SchemaOne):
     """As `rankscope runs --json`."""
 
     num_runs: int
-    """Number of stored runs."""
+    """Number of stored runs, or of those with the tag."""
     runs: list[StoredRun]
     """Every attempt of the listed runs, newest first."""
 

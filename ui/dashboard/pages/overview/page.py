@@ -16,9 +16,11 @@ from diagnose.model.run_state import RunState
 from diagnose.run_figures import MFU
 from telemetry.errors import UnreadableError
 from ui.dashboard.data import Reads
+from ui.dashboard.data.annotations import newest_annotation
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.goodput import decisions_of
 from ui.dashboard.data.run_rows import STEP_TIME, TOKENS, recent_means
+from ui.dashboard.pages.annotations import draw_tags
 from ui.dashboard.pages.findings import findings_list, headline, looking, marks_list
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.dashboard.pages.interface import Page, Region, region_id
@@ -70,6 +72,7 @@ def skeleton(own_names: Sequence[str] = ()) -> Component:
     texts = [html.Div(loading(160), id=region_id(name)) for name in ("findings", "events")]
     return dmc.Stack(
         [
+            html.Div(id=region_id("tags")),
             html.Div(loading(140), id=region_id("verdict")),
             html.Div(loading(90), id=region_id("numbers")),
             curves_skeleton(own_names),
@@ -240,6 +243,7 @@ PAGE = Page(
     skeleton=skeleton,
     own_charts=own_charts,
     regions={
+        "tags": Region(draw=draw_tags, quiet=True),
         "verdict": Region(draw=_draw_verdict),
         "numbers": Region(draw=draw_numbers, quiet=True),
         "curve-controls": Region(draw=draw_curve_controls, quiet=True),
@@ -256,5 +260,6 @@ PAGE = Page(
         *reads.report_freshness(state),
         *profile_freshness(state, reads),
         len(decisions_of(reads.newest(state).run_id, reads)),
+        newest_annotation(reads),
     ],
 )

@@ -1,0 +1,96 @@
+"""Tags, notes and saved views on the pages. Text of people is shown as text."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from telemetry.stores.embedded import EmbeddedStore
+from telemetry.stores.interface import StoreReader
+from tests.memory_store import memory_store
+from tests.ui.made_annotations import annotate
+from tests.ui.synthetic_run import SyntheticRun
+from ui.dashboard.address import parse_search
+from ui.dashboard.data import Reads
+from ui.dashboard.data.annotations import AGE_S
+from ui.dashboard.data.settings import ReadSettings
+from ui.dashboard.pages import PAGES
+from ui.dashboard.pages.controls import after_controls
+from ui.dashboard.serving.drawing import draw_region
+from ui.dashboard.view_state import View, ViewState
+
+OVERVIEW = ViewState(view=View.OVERVIEW, run="gpt")
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[EmbeddedStore]:
+    with memory_store() as store:
+        for name in ("gpt", "other"):
+            run = SyntheticRun(run_id=name)
+            run.introduce(store)
+            run.advance(store, 3)
+        annotate(store, "tag", "gpt", name="driver-560")
+        annotate(store, "tag", "gpt", name="baseline")
+        annotate(store, "tag", "gpt", name="old")
+        annotate(store, "tag", "gpt", name="old", edit="remove")
+        yield store
+
+
+def drawn(store: EmbeddedStore, region: str, state: ViewState, *, takes_actions: bool = True) -> str:
+    reads = Reads(StoreReader(store), settings=ReadSettings(takes_actions=takes_actions))
+    return text_of(region, state, reads)
+
+
+def text_of(region: str, state: ViewState, reads: Reads) -> str:
+    drawn = draw_region(region, state, reads, by_clock=False)
+    assert drawn is not None
+    return json.dumps(drawn.make(), ensure_ascii=False)
+
+
+def test_list_of_runs_and_overview_show_the_tags_that_a_run_has_now(filled: EmbeddedStore) -> None:
+    for shown in (drawn(filled, "runs", ViewState()), drawn(filled, "tags", OVERVIEW)):
+        assert shown.index("tag=baseline") < shown.index("tag=driver-560")
+        assert "tag=old" not in shown
+        assert '\\"tags\\": [\\"baseline\\", \\"driver-560\\"]' in shown
+
+
+def test_server_that_accepts_no_actions_shows_tags_without_a_button(filled: EmbeddedStore) -> None:
+    assert "data-tags" not in drawn(filled, "runs", ViewState(), takes_actions=False)
+    assert "tag=baseline" in drawn(filled, "tags", OVERVIEW, takes_actions=False)
+    assert drawn(filled, "tags", ViewState(view=View.OVERVIEW, run="other"), takes_actions=False) == "null"
+
+
+def test_tag_in_the_address_selects_runs_and_a_control_sets_it(filled: EmbeddedStore) -> None:
+    state = after_controls(parse_search("?view=runs").state, {"tag": "baseline"})
+    assert state.search() == "?view=runs&tag=baseline"
+    assert "1 found" in drawn(filled, "runs", state)
+    assert "run=other" not in drawn(filled, "runs", state)
+    assert "No run has the tag gone" in drawn(filled, "runs", ViewState(tag="gone"))
+    assert json.loads(drawn(filled, "runs-tag", ViewState(tag="gone")))["props"]["data"] == [
+        "baseline",
+        "driver-560",
+        "gone",
+    ]
+    assert after_controls(state, {"tag": "<b> x"}) == state
+    assert after_controls(state, {"tag": None}) == ViewState()
+    assert parse_search("?view=runs&tag=<b>").state.tag == ""
+
+
+def test_page_with_the_newest_freshness_shows_the_newest_tag() -> None:
+    """Otherwise the page would show the older state until something else changes."""
+    with memory_store() as store:
+        run = SyntheticRun(run_id="gpt")
+        run.introduce(store)
+        run.advance(store, 3)
+        now_s = run.now_ns / 1e9 - run.now_ns / 1e9 % AGE_S
+        clock_s = [now_s - AGE_S / 4]
+        reads = Reads(StoreReader(store), wall_s=lambda: clock_s[0])
+        before = PAGES[View.OVERVIEW].freshness(OVERVIEW, reads)
+        clock_s[0] = now_s  # answers of the freshness are too old now
+        assert "baseline" not in text_of("tags", OVERVIEW, reads)
+        annotate(store, "tag", "gpt", name="baseline")
+        for ages in (0.2, 0.9, 1.1):
+            clock_s[0] = now_s + ages * AGE_S
+            is_new = PAGES[View.OVERVIEW].freshness(OVERVIEW, reads) != before
+            assert is_new or ages < 1
+            assert "baseline" in text_of("tags", OVERVIEW, reads) or not is_new

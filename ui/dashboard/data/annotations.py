@@ -1,0 +1,28 @@
+"""Tags and notes of runs, and saved views."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from diagnose.run_list import tags_of_runs
+from telemetry.annotations import Kind
+from telemetry.stores.queries import AnnotationCount, Annotations
+from ui.dashboard.data.core import Reads
+
+AGE_S = 2.0
+
+
+def newest_annotation(reads: Reads) -> tuple[Hashable, ...]:
+    """Changes when a tag, a note or a view is stored."""
+    count = reads.ask_all_runs(AnnotationCount(), age_s=AGE_S).to_pylist()
+    return tuple(value for row in count for value in row.values())
+
+
+def annotations(query: Annotations, reads: Reads) -> list[dict[str, Any]]:
+    """The rows of a query. They are as new as :func:`newest_annotation`, which is part of the freshness of pages."""
+    rows: list[dict[str, Any]] = reads.ask_all_runs(query, age_s=AGE_S, known=newest_annotation(reads)).to_pylist()
+    return rows
+
+
+def run_tags(reads: Reads) -> dict[str, tuple[str, ...]]:
+    """The tags of each run in alphabetical order."""
+    return tags_of_runs(annotations(Annotations(kinds=(Kind.TAG,)), reads))
