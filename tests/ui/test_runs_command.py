@@ -15,7 +15,11 @@ from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving_app
 from ui.cli.main import app
+from ui.cli.readers import open_reader
 from ui.cli.runs import NEWEST
+from ui.dashboard.data import Reads
+from ui.dashboard.tools.answers import describe_run
+from ui.dashboard.tools.parameters import RunParameters
 
 NUMBER = NEWEST + 3
 
@@ -73,6 +77,16 @@ def test_tags_are_added_removed_listed_and_select_runs(address: str, monkeypatch
     found = json.loads(listed(address, "--tag", "driver-560", "--json").stdout)
     assert (found["num_runs"], found["runs"][0]["tags"]) == (1, ["baseline", "driver-560"])
     assert listed(address, "--tag", "old").stdout == "no run has the tag old\n"
+
+
+def test_note_is_stored_as_one_line_and_returned_with_its_name(address: str) -> None:
+    done = CliRunner().invoke(
+        app, ["runs", "note", "run-05", "node 12\nis replaced", "--by", "Ada", "--store", address]
+    )
+    assert (done.exit_code, done.stdout) == (0, "run-05: note by Ada is stored\n")
+    with open_reader(address) as reader:
+        found = describe_run(RunParameters(run="run-05"), Reads(reader), reader)
+    assert [(note["who"], note["text"]) for note in found["notes"]] == [("Ada", "node 12 is replaced")]
 
 
 @pytest.mark.parametrize(

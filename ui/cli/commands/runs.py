@@ -23,6 +23,7 @@ TagsArgument = Annotated[list[str] | None, typer.Argument(help="Tags to add: one
 RemoveOption = Annotated[
     list[str] | None, typer.Option("--remove", metavar="TAG", help="Tag to remove. Repeatable.", show_default=False)
 ]
+NoteArgument = Annotated[str, typer.Argument(help="Text of the note.")]
 ByOption = Annotated[str, typer.Option(help="Your name. Default: the name of this user.", show_default=False)]
 
 
@@ -48,6 +49,18 @@ class TagOptions:
     json: JsonOption = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteOptions:
+    """Write a note about a run. Needs the write token of the collector."""
+
+    run: NamedRun
+    text: NoteArgument
+    store: StoreOption = DEFAULT_STORE
+    by: ByOption = ""
+    json: JsonOption = False
+
+
 runs_app = typer.Typer(cls=RunByDefault, help="List the stored runs, the newest first.", no_args_is_help=False)
 add_command(runs_app, DEFAULT, RunsOptions, "ui.cli.runs:runs", cls=DefaultCommand)
 add_command(runs_app, "tag", TagOptions, "ui.cli.run_annotations:tag")
+add_command(runs_app, "note", NoteOptions, "ui.cli.run_annotations:note")

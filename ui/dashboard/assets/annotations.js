@@ -1,4 +1,4 @@
-// Edit the tags of a run. A dialog asks for the name of the person (action_dialog.js).
+// Edit the tags of a run, or write a note about it. A dialog asks for the name of the person (action_dialog.js).
 
 (() => {
     const { element, labelled, openDialog } = window.rankscope;
@@ -26,10 +26,22 @@
         });
     }
 
+    function writeNote(run_id) {
+        const text = element("textarea", { name: "text", maxLength: 1000, rows: 3, required: true });
+        openDialog({
+            title: `Note about ${run_id}`,
+            path: PATH,
+            labels: [labelled("Note", text)],
+            bodies: () => [{ kind: "note", run_id, text: text.value }],
+        });
+    }
+
     document.addEventListener("click", ({ target }) => {
-        const button = target.closest?.("button[data-tags]");
-        if (button) {
-            editTags(JSON.parse(button.dataset.tags));
+        const { tags, note } = target.closest?.("button")?.dataset ?? {};
+        if (tags) {
+            editTags(JSON.parse(tags));
+        } else if (note) {
+            writeNote(note);
         }
     });
 })();

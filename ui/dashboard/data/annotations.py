@@ -9,6 +9,8 @@ from telemetry.stores.queries import AnnotationCount, Annotations
 from ui.dashboard.data.core import Reads
 
 AGE_S = 2.0
+MOST_NOTES = 100
+"""Notes of a run that are listed: the newest."""
 
 
 def newest_annotation(reads: Reads) -> tuple[Hashable, ...]:
@@ -21,6 +23,12 @@ def annotations(query: Annotations, reads: Reads) -> list[dict[str, Any]]:
     """The rows of a query. They are as new as :func:`newest_annotation`, which is part of the freshness of pages."""
     rows: list[dict[str, Any]] = reads.ask_all_runs(query, age_s=AGE_S, known=newest_annotation(reads)).to_pylist()
     return rows
+
+
+def run_notes(run_id: str, reads: Reads, limit: int = MOST_NOTES) -> list[dict[str, Any]]:
+    """The newest notes of a run, the newest first: at_ns, who, text."""
+    rows = annotations(Annotations(kinds=(Kind.NOTE,), run_ids=(run_id,), limit=limit), reads)
+    return [{name: row[name] for name in ("at_ns", "who", "text")} for row in rows]
 
 
 def run_tags(reads: Reads) -> dict[str, tuple[str, ...]]:

@@ -73,6 +73,15 @@ class RecentMean(Result):
     last_step: int
 
 
+class Note(Result):
+    """What a person wrote about a run."""
+
+    at_ns: int
+    who: str
+    """The name that the person gave."""
+    text: str
+
+
 class RunResult(SchemaOne):
     """One attempt of a run."""
 
@@ -107,6 +116,10 @@ class RunResult(SchemaOne):
     num_spans: int
     meta: dict[str, str]
     """What the job reported at its start."""
+    tags: list[str]
+    """Of the run, in alphabetical order."""
+    notes: list[Note]
+    """The newest 100 notes about the run, the newest first."""
 
 
 class Step(Result):

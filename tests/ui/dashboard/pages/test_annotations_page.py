@@ -8,11 +8,12 @@ import pytest
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
+from tests.telemetry.made_rows import insert, made
 from tests.ui.made_annotations import annotate
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
-from ui.dashboard.data.annotations import AGE_S
+from ui.dashboard.data.annotations import AGE_S, MOST_NOTES
 from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_controls
@@ -33,6 +34,8 @@ def filled() -> Iterator[EmbeddedStore]:
         annotate(store, "tag", "gpt", name="baseline")
         annotate(store, "tag", "gpt", name="old")
         annotate(store, "tag", "gpt", name="old", edit="remove")
+        for number, text in enumerate(("first note", "<b>second</b> note")):
+            annotate(store, "note", "gpt", text=text, at_ns=10**18 + number, who="<i>Ada</i>")
         yield store
 
 
@@ -58,6 +61,26 @@ def test_server_that_accepts_no_actions_shows_tags_without_a_button(filled: Embe
     assert "data-tags" not in drawn(filled, "runs", ViewState(), takes_actions=False)
     assert "tag=baseline" in drawn(filled, "tags", OVERVIEW, takes_actions=False)
     assert drawn(filled, "tags", ViewState(view=View.OVERVIEW, run="other"), takes_actions=False) == "null"
+
+
+def test_overview_lists_notes_as_text_with_names_the_newest_first(filled: EmbeddedStore) -> None:
+    notes = drawn(filled, "run-notes", OVERVIEW)
+    assert notes.index("<b>second</b> note") < notes.index("first note")
+    assert notes.count("<i>Ada</i>, 2001-09-09") == 2
+    assert "dangerously" not in notes
+    assert drawn(filled, "run-notes", ViewState(view=View.OVERVIEW, run="other")) == "null"
+    assert '"data-note": "other"' in drawn(filled, "tags", ViewState(view=View.OVERVIEW, run="other"))
+
+
+def test_only_the_newest_notes_are_listed() -> None:
+    with memory_store() as store:
+        insert(store, "ranks", made("ranks", [{"started_ns": 5}]), run_id="gpt")
+        for number in range(MOST_NOTES + 1):
+            annotate(store, "note", "gpt", text=f"note {number}.", at_ns=number)
+        notes = drawn(store, "run-notes", OVERVIEW)
+        assert f"note {MOST_NOTES}." in notes
+        assert "note 0." not in notes
+        assert "Older notes are not listed" in notes
 
 
 def test_tag_in_the_address_selects_runs_and_a_control_sets_it(filled: EmbeddedStore) -> None:
