@@ -24,7 +24,7 @@ MAX_VIEWS = 100
 MAX_ADDRESS = 4000
 """Characters of the address of a view."""
 TAG_HINT = f"use one word of letters, digits and . _ - : @ + = # ~ %, at most {MAX_TAG} characters, such as baseline"
-_ADDRESS = re.compile(rf"\?[A-Za-z0-9_.~%+=&-]{{0,{MAX_ADDRESS - 1}}}")
+_ADDRESS = re.compile(rf"\?[A-Za-z0-9_.~*%+=&-]{{0,{MAX_ADDRESS - 1}}}")
 
 
 class Kind(StrEnum):

@@ -1,4 +1,4 @@
-"""Tags in a browser: edit them with the write token, filter by one, and go back."""
+"""Tags and saved views in a browser: edit tags with the write token, save the filtered list, and open it from a run."""
 
 import re
 import socket
@@ -35,7 +35,9 @@ def collector(store: EmbeddedStore, site: socket.socket) -> Iterator[str]:
         yield url
 
 
-def test_tags_are_edited_with_the_write_token_and_select_runs(context: BrowserContext, collector: str) -> None:
+def test_tags_are_edited_with_the_write_token_and_the_filtered_list_is_a_saved_view(
+    context: BrowserContext, collector: str
+) -> None:
     log_in(context, collector, "out")
     with context.new_page() as page:
         page.goto(f"{collector}/?view=runs")
@@ -51,6 +53,14 @@ def test_tags_are_edited_with_the_write_token_and_select_runs(context: BrowserCo
         runs.get_by_role("link", name="driver-560").click()
         expect(page).to_have_url(re.compile("tag=driver-560"))
         expect(runs.locator(".run-link")).to_have_text(["first"])
-        page.go_back()
-        expect(runs.locator(".run-link")).to_have_count(2)
+        menu = page.locator(".views-menu")
+        menu.locator("summary").click()
+        menu.get_by_role("button", name="Save this view").click()
+        page.get_by_label("Name of the view").fill("<b>560</b>")
+        page.get_by_role("button", name="Send").click()
+        page.goto(f"{collector}/?view=grid&run=second&rank=3")
+        menu.locator("summary").click()
+        menu.get_by_role("link", name="<b>560</b>").click()
+        expect(runs.locator(".run-link")).to_have_text(["first"])
+        expect(menu.get_by_role("link")).to_be_hidden()
         page.evaluate("localStorage.clear()")

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from diagnose.run_list import tags_of_runs
-from telemetry.annotations import Kind
+from telemetry.annotations import MAX_VIEWS, Kind
 from telemetry.stores.queries import AnnotationCount, Annotations
 from ui.dashboard.data.core import Reads
 
@@ -29,6 +29,16 @@ def run_notes(run_id: str, reads: Reads, limit: int = MOST_NOTES) -> list[dict[s
     """The newest notes of a run, the newest first: at_ns, who, text."""
     rows = annotations(Annotations(kinds=(Kind.NOTE,), run_ids=(run_id,), limit=limit), reads)
     return [{name: row[name] for name in ("at_ns", "who", "text")} for row in rows]
+
+
+def saved_views(run_id: str, reads: Reads) -> list[dict[str, Any]]:
+    """The saved views of a run and of all runs: run_id (empty: of all runs), name, text (the address), who, at_ns."""
+    of_run = (run_id,) if run_id else ()
+    return [row for some in (of_run, ("",)) if some for row in annotations(_views_of(some), reads)]
+
+
+def _views_of(run_ids: tuple[str, ...]) -> Annotations:
+    return Annotations(kinds=(Kind.VIEW,), run_ids=run_ids, limit=MAX_VIEWS)
 
 
 def run_tags(reads: Reads) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,14 +12,17 @@ from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
 from tests.ui.made_annotations import annotate
 from tests.ui.synthetic_run import SyntheticRun
+from tests.ui.words_of_pages import leads_to
 from ui.dashboard.address import parse_search
+from ui.dashboard.components import written
 from ui.dashboard.data import Reads
 from ui.dashboard.data.annotations import AGE_S, MOST_NOTES
 from ui.dashboard.data.settings import ReadSettings
-from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_controls
+from ui.dashboard.pages.saved_views import draw_views, opened
 from ui.dashboard.serving.drawing import draw_region
-from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.serving.live import freshness
+from ui.dashboard.view_state import SpanKey, StepRange, View, ViewState
 
 OVERVIEW = ViewState(view=View.OVERVIEW, run="gpt")
 
@@ -99,6 +103,43 @@ def test_tag_in_the_address_selects_runs_and_a_control_sets_it(filled: EmbeddedS
     assert parse_search("?view=runs&tag=<b>").state.tag == ""
 
 
+def links_of_menu(state: ViewState, reads: Reads) -> list[ViewState]:
+    return leads_to(written(draw_views(state, reads)))
+
+
+def test_menu_opens_views_of_the_run_and_applies_views_of_all_runs_to_the_run_that_is_open(
+    filled: EmbeddedStore,
+) -> None:
+    of_run = ViewState(view=View.TIMELINE, run="gpt", attempt=0, rank=5, step=2, span=SpanKey(5, 7))
+    annotate(filled, "view", "gpt", name="rank 5", text=of_run.search())
+    steps = ViewState(view=View.HEAT_MAP, steps=StepRange(1, 2), rank=3, span=SpanKey(5, 7))
+    annotate(filled, "view", "", name="<b>slow</b>", text=steps.search())
+    annotate(filled, "view", "", name="baselines", text=ViewState(tag="baseline").search())
+    reads = Reads(StoreReader(filled), settings=ReadSettings(takes_actions=True))
+    slow = replace(steps, span=None)
+    assert links_of_menu(OVERVIEW, reads) == [of_run, replace(slow, run="gpt"), ViewState(tag="baseline", run="gpt")]
+    other = ViewState(view=View.GRID, run="other", attempt=0, rank=1)
+    here = {"run": "other", "attempt": 0}
+    assert links_of_menu(other, reads) == [replace(slow, **here), ViewState(tag="baseline", **here)]
+    assert links_of_menu(ViewState(), reads) == [slow, ViewState(tag="baseline")]
+    menu = json.dumps(written(draw_views(OVERVIEW, reads)))
+    assert '"<b>slow</b>"' in menu
+    assert "dangerously" not in menu
+    reader_only = Reads(StoreReader(filled))
+    assert "data-save-view" not in json.dumps(written(draw_views(OVERVIEW, reader_only)))
+    annotate(filled, "view", "gpt", name="rank 5", edit="remove")
+    assert of_run not in links_of_menu(OVERVIEW, Reads(StoreReader(filled)))
+
+
+def test_saved_address_with_other_fields_opens_only_what_an_address_can_hold(filled: EmbeddedStore) -> None:
+    for text in ("?view=//evil.example", "?run=other&view=grid&x=javascript%3Aalert", "?rank=-1"):
+        view = opened(text, ViewState(run="gpt"), of_run=True)
+        assert view.search().startswith("?view=")
+        assert view.run == "gpt"
+        assert "evil" not in view.search()
+        assert "alert" not in view.search()
+
+
 def test_page_with_the_newest_freshness_shows_the_newest_tag() -> None:
     """Otherwise the page would show the older state until something else changes."""
     with memory_store() as store:
@@ -108,12 +149,12 @@ def test_page_with_the_newest_freshness_shows_the_newest_tag() -> None:
         now_s = run.now_ns / 1e9 - run.now_ns / 1e9 % AGE_S
         clock_s = [now_s - AGE_S / 4]
         reads = Reads(StoreReader(store), wall_s=lambda: clock_s[0])
-        before = PAGES[View.OVERVIEW].freshness(OVERVIEW, reads)
+        before = freshness(OVERVIEW, reads)
         clock_s[0] = now_s  # answers of the freshness are too old now
         assert "baseline" not in text_of("tags", OVERVIEW, reads)
         annotate(store, "tag", "gpt", name="baseline")
         for ages in (0.2, 0.9, 1.1):
             clock_s[0] = now_s + ages * AGE_S
-            is_new = PAGES[View.OVERVIEW].freshness(OVERVIEW, reads) != before
+            is_new = freshness(OVERVIEW, reads) != before
             assert is_new or ages < 1
             assert "baseline" in text_of("tags", OVERVIEW, reads) or not is_new

@@ -16,7 +16,6 @@ from diagnose.model.run_state import RunState
 from diagnose.run_figures import MFU
 from telemetry.errors import UnreadableError
 from ui.dashboard.data import Reads
-from ui.dashboard.data.annotations import newest_annotation
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.goodput import decisions_of
 from ui.dashboard.data.run_rows import STEP_TIME, TOKENS, recent_means
@@ -262,6 +261,5 @@ PAGE = Page(
         *reads.report_freshness(state),
         *profile_freshness(state, reads),
         len(decisions_of(reads.newest(state).run_id, reads)),
-        newest_annotation(reads),
     ],
 )
