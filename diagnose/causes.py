@@ -3,7 +3,9 @@
     nic-flap, gpu-error, dead-rank, ... --> hung-collective, slow-link, late-launch, data-stall
     gpu-throttled, host-contention -------> compute-straggler, late-launch on the same host
     compute-straggler --------------------> late-launch, host-contention of the same rank that shows no other cause
-    any slowdown -------------------------> mfu-decline; late-launch and slow-link that name no rank
+    any slowdown -------------------------> mfu-decline; late-launch and slow-link that name no rank. A known rank
+                                            explains a slow link only if its host is at this link
+    slow-link ----------------------------> late-launch that names no rank, of ranks that include those of the link
     any slowdown -------------------------> unlike-host, role-idle
 
 A report compares steps and costs over one window. Alerts compare times, so they also use rows about a job that stalls.
@@ -31,6 +33,7 @@ class Reach(StrEnum):
     MOST_RANKS = "on at least half of the effect's ranks"
     ANY_RANK = "on one of the effect's ranks"
     UNNAMED = "where the effect names no rank or host"
+    AROUND = "where the effect names no rank or host, and its ranks include those of the cause"
     NAMED = "where the cause names a host"
 
 
@@ -43,6 +46,7 @@ class Condition(StrEnum):
     WITNESS = "the host shows why its ranks do not compute, and it is not the longer work of the rank itself"
     OWN_WORK = "the effect is one rank that waits because of its longer work: its host shows no other cause"
     NOT_GC = "garbage collection explains less than half of the late launches"
+    AT_LINK = "the effect is no slow link, or a slow link with the cause at one of its hosts, as far as both are known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,14 @@ TABLE: tuple[Relation, ...] = (
     _row({Kind.COMPUTE_STRAGGLER}, {Kind.LATE_LAUNCH}, report=Reach.ANY_RANK, condition=Condition.NOT_GC),
     _row(_SLOWDOWNS, {Kind.ROLE_IDLE}, report=Reach.RUN, alerts=Reach.RUN),
     _row(_SLOWDOWNS - {Kind.UNLIKE_HOST}, {Kind.UNLIKE_HOST}, report=Reach.NAMED, alerts=Reach.HOST),
-    _row(_SLOWDOWNS, {Kind.LATE_LAUNCH, Kind.SLOW_LINK}, report=Reach.UNNAMED, alerts=Reach.UNNAMED),
+    _row(
+        _SLOWDOWNS,
+        {Kind.LATE_LAUNCH, Kind.SLOW_LINK},
+        report=Reach.UNNAMED,
+        alerts=Reach.UNNAMED,
+        condition=Condition.AT_LINK,
+    ),
+    _row({Kind.SLOW_LINK}, {Kind.LATE_LAUNCH}, report=Reach.AROUND),
     _row({Kind.DATA_STALL}, {Kind.DATA_STALL}, alerts=Reach.UNNAMED),
     _row(_SLOWDOWNS | {Kind.ROLE_IDLE}, {Kind.MFU_DECLINE}, report=Reach.RUN, alerts=Reach.RUN),
 )
@@ -152,10 +163,16 @@ def _reaches(row: Relation, cause: Finding, effect: Finding) -> bool:
             return bool(_late_ranks(effect) & {*cause.ranks})
         case Reach.UNNAMED:
             return not effect.ranks and (cause.kind not in row.effects or bool(cause.ranks))
+        case Reach.AROUND:
+            return not effect.ranks and bool(_ranks(cause)) and _ranks(cause) <= _ranks(effect)
         case Reach.NAMED:
             return bool(cause.hosts)
         case None:
             return False
+
+
+def _ranks(finding: Finding) -> set[int]:
+    return {suspect.rank for suspect in finding.suspects}
 
 
 def _late_ranks(effect: Finding) -> set[int]:
@@ -176,6 +193,14 @@ def _holds(condition: Condition, cause: Finding, effect: Finding) -> bool:
             return _waits_for_own_work(work=cause, wait=effect)
         case Condition.NOT_GC:
             return 2 * _number(effect, "late_launches_with_gc") < max(1.0, _number(effect, "late_launches"))
+        case Condition.AT_LINK:
+            return effect.kind is not Kind.SLOW_LINK or _is_at_link(cause, effect)
+
+
+def _is_at_link(cause: Finding, link: Finding) -> bool:
+    """Whether the ranks of the cause may slow the link. A rank elsewhere does not: a transfer contains no waiting."""
+    hosts = {suspect.host for suspect in link.suspects} - {""}
+    return not cause.ranks or not link.suspects or bool(hosts & {*cause.hosts} or _ranks(link) & {*cause.ranks})
 
 
 def _waits_for_own_work(*, work: Finding, wait: Finding) -> bool:

@@ -25,7 +25,10 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 
 
 class Change(StrEnum):
-    """What happened to a finding. ``worse``: its severity rose. ``duplicate``: it has an earlier time in the log."""
+    """What happened to a finding. ``worse``: its severity rose. ``duplicate``: it has an earlier time in the log.
+
+    ``raised`` and ``worse`` occur again if a later check finds a better onset. The newest row holds.
+    """
 
     RAISED = "raised"
     WORSE = "worse"

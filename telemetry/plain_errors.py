@@ -3,7 +3,10 @@
 Input should be a valid integer, unable to parse string as an integer   -->   must be a whole number
 """
 
+import json
 import re
+
+from telemetry.files.plain_pickle import MalformedError
 
 _MESSAGE = re.compile(r"Input should (?P<what>be (?:(?!, (?:unable|got) ).)+)(?:, (?:unable|got) .*)?", re.DOTALL)
 _WORDS = {
@@ -34,6 +37,21 @@ def in_plain_words(message: str) -> str:
         return text
     what = found["what"].removeprefix("be ")
     return f"must be {_WORDS.get(what, what)}"
+
+
+def why_malformed(error: Exception) -> str:
+    """Why the content of a file cannot be used, from the exception of the code that reads it."""
+    match error:
+        case MalformedError():
+            return str(error)
+        case json.JSONDecodeError():
+            return f"it is not valid JSON at line {error.lineno}, column {error.colno}"
+        case KeyError():
+            return f"it has no field {error.args[0]!r}"
+        case MemoryError() | RecursionError():
+            return "it is too deep or too large"
+        case _:
+            return "a value in it does not have the expected type"
 
 
 def without_errno(error: Exception) -> str:

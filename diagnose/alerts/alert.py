@@ -134,8 +134,10 @@ class Alert:
 
     @property
     def since_ns(self) -> int:
-        """When the problem began. If this is not known, or the clock of the host is ahead: when it was first found."""
-        return min(self.onset.at_ns, self.began_ns) if self.onset and self.onset.at_ns else self.began_ns
+        """When the problem began. If this is not known, or the clock of the host is ahead: when the alert fired. The
+        findings log shows the same time. A pending alert has not fired: when it was first found."""
+        known_ns = self.raised_ns or self.began_ns
+        return min(self.onset.at_ns, known_ns) if self.onset and self.onset.at_ns else known_ns
 
 
 def labels_of(finding: Finding, run_id: str, attempt: int) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """The list of alerts, as text and as JSON."""
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,10 +11,11 @@ from diagnose.alerts.alert import URGENCY, Alert, Phase
 from diagnose.alerts.alert_store import Waiting
 from diagnose.alerts.life import State
 from diagnose.alerts.notice import cost_of, duration_text, resolved_text
+from diagnose.model.run_state import local_time
 from telemetry.printable import one_line
 
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
-_COLUMNS = ("state", "severity", "kind", "run", "where", "since (UTC)", "what")
+_COLUMNS = ("state", "severity", "kind", "run", "where", "since", "fingerprint", "what")
 _MOST_CHARACTERS = 500
 """Length of a cell."""
 _PLACE = ("host", "rank", "device", "stage")
@@ -91,10 +91,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _cells(alert: Alert, state: State, now_ns: int) -> tuple[str, ...]:
     where = " ".join(f"{name}={alert.labels[name]}" for name in _PLACE if name in alert.labels)
-    since = time.strftime("%m-%d %H:%M:%S", time.gmtime(alert.since_ns // 1_000_000_000))
     run_id, attempt = alert.run
     severity, what = str(alert.account.severity), " | ".join(_what(alert, state, now_ns))
-    return str(alert.phase), severity, alert.kind, f"{run_id}/{attempt}", where, since, what
+    since, run = local_time(alert.since_ns), f"{run_id}/{attempt}"
+    return str(alert.phase), severity, alert.kind, run, where, since, alert.fingerprint, what
 
 
 def _what(alert: Alert, state: State, now_ns: int) -> Iterator[str]:
@@ -109,8 +109,7 @@ def _what(alert: Alert, state: State, now_ns: int) -> Iterator[str]:
     if alert.quiet is not None and alert.quiet.acknowledged:
         yield f"acknowledged by {alert.quiet.who}"
     elif alert.quiet is not None and alert.quiet.silenced_until_ns > now_ns:
-        end = time.strftime("%m-%d %H:%M UTC", time.gmtime(alert.quiet.silenced_until_ns // 1_000_000_000))
-        yield f"silenced until {end} by {alert.quiet.who}"
+        yield f"silenced until {local_time(alert.quiet.silenced_until_ns)} by {alert.quiet.who}"
     if alert.suppressed_by:
         cause = state.alerts.get(alert.suppressed_by)
         yield f"not sent: suppressed by {cause.kind if cause else 'its cause'}"

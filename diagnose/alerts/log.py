@@ -1,4 +1,5 @@
-"""The rows of the findings log: one for each change of an alert that fires, ends, or becomes more severe.
+"""The rows of the findings log: one for each change of an alert that fires, ends, becomes more severe, or turns out to
+have begun at another step.
 
     advance --changes--> alert store, in the transaction of the check --LogSender--> collector: table `findings`
 
@@ -60,7 +61,9 @@ def _change(before: Alert | None, alert: Alert) -> Change | None:
         return None
     if alert.phase is Phase.RESOLVED:
         return Change.RESOLVED
-    return Change.WORSE if URGENCY[alert.worst] > URGENCY[before.worst] else None
+    if alert.onset == before.onset and URGENCY[alert.worst] <= URGENCY[before.worst]:
+        return None
+    return Change.WORSE if str(alert.worst) != alert.labels["severity"] else Change.RAISED
 
 
 def _row(alert: Alert, change: Change, now_ns: int) -> LogRow:

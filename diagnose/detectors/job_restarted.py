@@ -2,7 +2,7 @@
 checkpoint that could not be written.
 
     driver   start: attempt 2 on node-0, node-4 after: rank 4 was killed by SIGKILL on node-2     warning
-             block: slow in two rounds of checks: gemm ...          (host node-2)                 warning
+             block: slow in two rounds of checks: gemm cpu ...      (host node-2)                 warning
              give-up: 6 attempts in a row made no progress                                        critical
              start: attempt 3 on node-0 after: an operator resumed the job                        info
 
@@ -11,12 +11,24 @@ hooks. It judges nothing itself, and no rank is a suspect.
 """
 
 from diagnose.findings import Finding, Kind, Severity
+from diagnose.model.fleet import HostEvent
+from diagnose.model.run_state import local_time
 from diagnose.model.view import RunView
 from telemetry.host_metrics import BY_OPERATOR, Happening
 
 NAME = "job-restarted"
 AFTER = " after: "
 """In the text of ``start``: before the reason of the restart."""
+ROUTINE = frozenset({"join", "return", "take-over", "check", "check-pairs", "admit"})
+"""Decisions that need no evidence: they do not stop the job or leave out a node."""
+_WORDS = {
+    "start": "the driver started the job",
+    "give-up": "the driver gave up",
+    "block": "blocked",
+    "suspect": "suspect",
+    "advise": "advice",
+}
+"""Name of a decision -> what happened. Other names are words already: ``rank-failed``, ``slow-link``."""
 _NEXT_STEP = "check what the driver did: rankscope drive status, and OUT/drive/decisions.jsonl"
 
 
@@ -48,6 +60,12 @@ def detect_job_restarted(view: RunView) -> list[Finding]:
             confidence=1.0,
             summary="; ".join(parts),
             next_step=_NEXT_STEP,
-            evidence={"decisions": [f"{event.host}: {event.text}" for event, *_ in decisions]},
+            evidence={"decisions": [_in_words(*each) for each in decisions if each[1] not in ROUTINE]},
         )
     ]
+
+
+def _in_words(event: HostEvent, name: str, reason: str) -> str:
+    """``2026-11-27 12:03:44 node-2 blocked: slow in two rounds of checks: ...``."""
+    node = "" if event.host == event.device else f"{event.host} "
+    return f"{local_time(event.at_ns)} {node}{_WORDS.get(name, name.replace('-', ' '))}: {reason}"

@@ -48,7 +48,7 @@ from diagnose.model.peers import (
     robust_sigma,
 )
 from diagnose.model.view import RunView
-from diagnose.ranges import fold_ranks, list_some
+from diagnose.ranges import fold_ranks, list_some, named_ranks
 from telemetry.stages import Stage, Stream
 
 NAME = "slow-link"
@@ -204,6 +204,7 @@ def _finding(view: RunView, part: Part) -> Finding | None:
                 for group in part.groups[:20]
             ],
             "num_slow_groups": len(part.groups),
+            **({"ends_of_link": [*ends]} if (ends := _ends(view, part)) else {}),
         },
     )
 
@@ -223,11 +224,23 @@ def _who(view: RunView, part: Part) -> str:
         return view.describe(part.initiating[0])
     if part.initiating:
         return f"host {view.hosts[part.initiating[0]]} (ranks {fold_ranks(view.numbers(part.initiating))})"
+    if ends := _ends(view, part):
+        return f"the link between {' and '.join(f'host {host} ({named_ranks(ranks)})' for host, ranks in ends.items())}"
     groups = {frozenset(group.ranks): fold_ranks(view.numbers(group.ranks)) for group in part.groups}
     first = next(iter(groups.values()))
     if len(groups) > 1:
         return f"{len(groups)} groups (first: ranks {first})"
     return f"the {'link between' if len(part.groups[0].ranks) == 2 else 'group of'} ranks {first}"
+
+
+def _ends(view: RunView, part: Part) -> dict[str, list[int]]:
+    """Hosts and ranks at the ends of the link, if the part is one link between two hosts and names neither."""
+    members = {rank for group in part.groups for rank in group.ranks}
+    hosts = sorted({view.hosts[rank] for rank in members})
+    are_pairs = all(len({view.hosts[rank] for rank in group.ranks}) == len(group.ranks) for group in part.groups)
+    if part.initiating or len(hosts) != 2 or not all(hosts) or not are_pairs:
+        return {}
+    return {host: view.numbers(sorted(rank for rank in members if view.hosts[rank] == host)) for host in hosts}
 
 
 def _next_step(view: RunView, part: Part) -> str:
@@ -236,6 +249,11 @@ def _next_step(view: RunView, part: Part) -> str:
         return (
             f"on {host}: check the network card and the cable (ethtool -S, ibstat, link_downed, symbol errors), then "
             "the switch port. Measure with nccl-tests against a healthy host. Drain the host if it is slow"
+        )
+    if ends := _ends(view, part):
+        return (
+            f"measure {' and '.join(ends)} each with a third host (nccl-tests): the records do not show which end of "
+            "the link is slow. Check both network cards, and their switch ports for errors and congestion"
         )
     hosts = sorted({view.hosts[rank] for group in part.groups for rank in group.ranks} - {""})
     return (

@@ -5,7 +5,8 @@
 
 It is a rank if one rank explains all, otherwise a host. Collectives inside a host do not use its network card. So if
 all slow groups cross hosts, only fast groups that cross hosts exclude a suspect. If all are inside one host, only fast
-groups inside it do. A host in every group to compare with is not excluded: all these groups would be slow together.
+groups inside it do. If there are both, both do. A host in every group to compare with is not excluded: all these groups
+would be slow together.
 
 Groups that became slow and stay slow are compared with their own past, all groups of a kind together:
 
@@ -158,20 +159,61 @@ class Part:
 def parts_of(slow: Sequence[SlowGroup], fast: Sequence[FastGroups], view: RunView) -> list[Part]:
     """Connected slow groups, each part with the rank or host that explains it.
 
-    Groups of the same hosts, or connected groups that became slow together, remain one part without an explanation.
+    One host is one part. Groups of the same hosts, or connected groups that became slow together, remain one part
+    without an explanation.
     """
     hosts = _Hosts(view)
-    parts: list[Part] = []
-    for near in _connected(slow, hosts.of_group):
-        explained = _explained(near, fast, hosts)
-        if explained.initiating:
-            parts.append(explained)
-            continue
-        apart = [_explained(groups, fast, hosts) for groups in _connected(near, lambda group: group.ranks)]
-        alike = explained.past or len({hosts.of_group(group) for group in near}) == 1
-        together = alike and not any(part.initiating for part in apart)
-        parts.extend([explained] if together else apart)
-    return parts
+    return [part for near in _connected(slow, hosts.of_group) for part in _parts(near, fast, hosts)]
+
+
+def _parts(near: tuple[SlowGroup, ...], fast: Sequence[FastGroups], hosts: "_Hosts") -> list[Part]:
+    """Parts of slow groups that share hosts, directly or through other groups."""
+    whole = _explained(near, fast, hosts)
+    if whole.initiating:
+        return [whole]
+    apart = [_explained(groups, fast, hosts) for groups in _connected(near, lambda group: group.ranks)]
+    named = _one_of_each_host(apart, hosts)
+    if whole.past and not named:
+        return [whole]
+    rest = [group for part in apart if not part.initiating for group in part.groups]
+    together = _connected(rest, lambda group: (*group.ranks, hosts.of_group(group)))
+    return named + [part for groups in together for part in _several_hosts(groups, fast, hosts)]
+
+
+def _one_of_each_host(parts: Sequence[Part], hosts: "_Hosts") -> list[Part]:
+    """Parts with an explanation, those of the same host as one part."""
+    of_host: dict[int, list[Part]] = {}
+    for part in parts:
+        if part.initiating:
+            of_host.setdefault(int(hosts.of_rank[part.initiating[0]]), []).append(part)
+    return [
+        Part(
+            groups=tuple(group for part in same for group in part.groups),
+            initiating=tuple(sorted({rank for part in same for rank in part.initiating})),
+        )
+        for same in of_host.values()
+    ]
+
+
+def _several_hosts(groups: tuple[SlowGroup, ...], fast: Sequence[FastGroups], hosts: "_Hosts") -> list[Part]:
+    """Hosts that are the only suspect of a slow group and have slow groups with different hosts. Then the other groups.
+
+        host 0 |==| host 1 |==| host 2 |==| host 3 |==| host 4 |--| host 5      |==| slow between two hosts, |--| fast
+
+    Host 4 is no suspect, so host 3 is one cause. Host 1 explains the groups without host 3.
+    """
+    cleared = set(hosts.of_rank[_fast_ranks(groups, fast, hosts)].tolist())
+    placed = [(group, hosts.of_group(group)) for group in groups]
+    suspects = [set(places) - cleared for _, places in placed]
+    parts, rest = list[Part](), placed
+    for host in sorted(set[int]().union(*(only for only in suspects if len(only) == 1))):
+        if len({places for _, places in placed if host in places}) > 1:
+            parts.append(hosts.part(tuple(group for group, places in placed if host in places), host))
+            rest = [(group, places) for group, places in rest if host not in places]
+    if not parts:
+        return [Part(groups=groups, initiating=())]
+    others = _connected([group for group, _ in rest], hosts.of_group)
+    return parts + [part for near in others for part in _parts(near, fast, hosts)]
 
 
 class _Hosts:
@@ -196,6 +238,11 @@ class _Hosts:
         """Ranks of fast groups within one host."""
         ranks = groups.steady if past else groups.fast
         return np.asarray(ranks[self._inside(ranks)].ravel())
+
+    def part(self, groups: tuple[SlowGroup, ...], host: int) -> Part:
+        """The groups with one host as their cause: its members of the groups."""
+        members = {rank for group in groups for rank in group.ranks if self.of_rank[rank] == host}
+        return Part(groups=groups, initiating=tuple(sorted(members)))
 
     def _inside(self, ranks: Ints) -> Bools:
         host = self.of_rank[ranks]
@@ -226,25 +273,25 @@ def _connected(
 
 def _explained(groups: tuple[SlowGroup, ...], fast: Sequence[FastGroups], hosts: _Hosts) -> Part:
     unexplained = Part(groups=groups, initiating=())
-    past = unexplained.past
     if len({frozenset(group.ranks) for group in groups}) == 1:
         return unexplained
-    spans = {len(hosts.of_group(group)) for group in groups}
-    across, inside = min(spans) > 1, max(spans) == 1
-    fast_ranks = np.concatenate(
-        [
-            hosts.fast_across(each, past=past) if across else (each.steady if past else each.fast).ravel()
-            for each in fast
-        ]
+    past, across = unexplained.past, all(len(hosts.of_group(group)) > 1 for group in groups)
+    cleared = _fast_ranks(groups, fast, hosts)
+    cleared_ranks = (
+        cleared if across else np.concatenate([(each.steady if past else each.fast).ravel() for each in fast])
     )
-    ranks = set.intersection(*(set(group.ranks) for group in groups)) - set(fast_ranks.tolist())
+    ranks = set.intersection(*(set(group.ranks) for group in groups)) - set(cleared_ranks.tolist())
     if len(ranks) == 1:
         return Part(groups=groups, initiating=tuple(ranks))
-    if inside:
-        fast_ranks = np.concatenate([hosts.fast_inside(each, past=past) for each in fast])
     in_all = set.intersection(*(set(hosts.of_group(group)) for group in groups))
-    left = in_all - set(hosts.of_rank[fast_ranks].tolist())
-    if len(left) != 1:
-        return unexplained
-    of_host = {rank for group in groups for rank in group.ranks if hosts.of_rank[rank] in left}
-    return Part(groups=groups, initiating=tuple(sorted(of_host)))
+    left = in_all - set(hosts.of_rank[cleared].tolist())
+    return hosts.part(groups, *left) if len(left) == 1 else unexplained
+
+
+def _fast_ranks(groups: Sequence[SlowGroup], fast: Sequence[FastGroups], hosts: _Hosts) -> Ints:
+    """Ranks whose hosts are no suspects: those of fast groups of the same kind, inside hosts or between hosts."""
+    past = all(group.against is Against.PAST for group in groups)
+    spans = {len(hosts.of_group(group)) for group in groups}
+    across = [hosts.fast_across(each, past=past) for each in fast if max(spans) > 1]
+    inside = [hosts.fast_inside(each, past=past) for each in fast if min(spans) == 1]
+    return np.concatenate([*across, *inside])

@@ -14,13 +14,21 @@ from typing import Any
 
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.files.access import read_input
-from telemetry.files.plain_pickle import load_plain
+from telemetry.files.plain_pickle import MalformedError, load_plain
+from telemetry.plain_errors import why_malformed
+from telemetry.printable import one_line
 from telemetry.topology import MAX_RANKS
 
 MAX_DUMP_BYTES = 2**30
 MAX_ENTRIES = 1_000_000
 MAX_SOURCE = 200
 MAX_MEMBER_TEXTS = 100_000
+MOST_REASONS = 3
+FORMATS = (
+    "accepted: the pickle or JSON files that torch writes to TORCH_FR_DUMP_TEMP_FILE (or "
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE), and _dump_fr_trace() of torch._C._distributed_c10d"
+)
+"""Hint for a file that is not a dump."""
 _TRANSFER = re.compile(r"^(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)$")
 _UNEQUAL_SIZES = ("all_to_all", "alltoall", "gather_into", "scatter_from", "coalesced")
 _NO_SIZES = ("gather", "scatter", "reduce", "send", "recv", "barrier")
@@ -118,7 +126,7 @@ def read_dumps(folder: Path) -> DumpSet:
             dump = read_dump(content, path.name)
             rank = _rank_of(path.name, dump)
         except (UnreadableError, OSError) as error:
-            notes.append(f"ignored: {getattr(error, 'message', None) or error}")
+            notes.append(error.message if isinstance(error, UnreadableError) else f"{path.name}: {error.strerror}")
             continue
         if by_rank.setdefault(rank, dump) != dump:
             raise UsageError(
@@ -127,9 +135,12 @@ def read_dumps(folder: Path) -> DumpSet:
             )
     if not by_rank:
         raise UnreadableError(
-            f"no flight-recorder dump in {folder} (files: {len(paths)}); {notes[0]}",
-            hint="give the folder set in TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE)",
+            f"no flight-recorder dump in {folder} (files: {len(paths)}): {'; '.join(notes[:MOST_REASONS])}",
+            hint=FORMATS,
         )
+    if notes:
+        read = f"{len(paths) - len(notes)} of {len(paths)} files of {folder} were read"
+        notes = [read, *(f"ignored: {note}" for note in notes)]
     return DumpSet(by_rank=by_rank, notes=tuple(notes))
 
 
@@ -172,20 +183,17 @@ def read_dump(data: bytes, name: str) -> RankDump:
     try:
         content = json.loads(data) if data.lstrip()[:1] == b"{" else load_plain(data)
         if not isinstance(content, Mapping) or not ("entries" in content or "pg_status" in content):
-            raise ValueError("it has neither entries nor pg_status")
+            raise MalformedError("it has neither entries nor pg_status")
         return _dump(content)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise UnreadableError(
-            f"{name} is not a flight-recorder dump ({reason})",
-            hint="a dump is a pickle or JSON written by torch._C._distributed_c10d._dump_fr_trace()",
-        ) from None
+        reason = one_line(why_malformed(error), 160)
+        raise UnreadableError(f"{name} is not a flight-recorder dump ({reason})", hint=FORMATS) from None
 
 
 def _dump(content: Mapping[str, Any]) -> RankDump:
     entries = content.get("entries") or []
     if not isinstance(entries, list | tuple) or len(entries) > MAX_ENTRIES:
-        raise ValueError("entries is not a list")
+        raise MalformedError("entries is not a list")
     status = _mapping(content, "pg_status")
     return RankDump(
         version=_text(content.get("version"))[:32],
@@ -205,7 +213,7 @@ def _dump(content: Mapping[str, Any]) -> RankDump:
 def _mapping(content: Mapping[str, Any], key: str) -> Mapping[Any, Any]:
     value = content.get(key) or {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{key} is not an object")
+        raise MalformedError(f"{key} is not an object")
     return value
 
 
@@ -227,7 +235,7 @@ def _listed(ranks: str) -> tuple[int, ...]:
 
 def _checked(members: tuple[int, ...]) -> tuple[int, ...]:
     if members and not (min(members) >= 0 and max(members) < MAX_RANKS):
-        raise ValueError(f"a member {max(members)} of a group")
+        raise MalformedError(f"a group has the member {max(members)}")
     return members
 
 
@@ -278,7 +286,7 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str | int):
-        raise ValueError(f"a {type(value).__name__} where a name should be")
+        raise MalformedError(f"a {type(value).__name__} where a name should be")
     return str(value)
 
 

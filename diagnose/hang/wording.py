@@ -6,6 +6,7 @@ from enum import StrEnum
 from diagnose.hang.evidence import CutOff, HangEvidence, Process
 from diagnose.hang.first_failure import first_to_fail
 from diagnose.hang.mismatch import Mismatch
+from diagnose.hang.place import place_of
 from diagnose.hang.waits import Wait, WaitGraph
 from diagnose.ranges import name_some, named_ranks
 from telemetry.stages import Stage
@@ -67,8 +68,6 @@ MORE_SOURCES = {
     "log": "logs (--logs)",
 }
 """By name of a source: what to ask for if it is not there."""
-WAITING_FRAMES = ("threading.py", "selectors.py", "socket.py", "queue.py", "distributed_c10d.py", "c10d_logger.py")
-"""Frames of the standard library and of torch that only wait."""
 
 
 def headline(
@@ -242,13 +241,12 @@ def _others_wait(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...
 
 
 def _where(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
-    """Stage and innermost frame of the first of ``ranks`` that shows any."""
+    """Stage and place of the first of ``ranks`` that shows any."""
     for rank in ranks:
         of_rank = evidence.ranks.get(rank)
         if of_rank is None or not (of_rank.stage or of_rank.stack):
             continue
-        own_frames = [frame for frame in of_rank.stack if not any(name in frame for name in WAITING_FRAMES)]
-        frame = (own_frames or list(of_rank.stack) or [""])[0]
+        frame = place_of(of_rank.stack)
         stage = "" if of_rank.stage == Stage.STEP.label else of_rank.stage
         if stage and frame:
             return f"; stopped in {stage} ({frame})"

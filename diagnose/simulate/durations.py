@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.model.operations import Bools
-from diagnose.simulate.layers import LayerTimes
+from diagnose.simulate.layers import Groups, LayerTimes
 from diagnose.simulate.noise import Draws
 from diagnose.simulate.plan import LAYERS, SimulatedRun
 from diagnose.simulate.scene import Conditions, Floats
@@ -63,7 +63,8 @@ class Durations:
         self._ranks = self._draws.ranks(plan.num_steps, topology.world_size) * conditions.work
         self._stages = schedule.stages
         self._collects = bool(conditions.collection_s.any())
-        self._silent = _silent_slots(schedule)
+        self._silent = _silent_slots(schedule, plan)
+        self._shards = Groups(topology=topology)
         self._host = topology.arranged(np.unique(plan.hosts, return_inverse=True)[1])
 
     def compute(self, slot: int) -> ComputeTimes:
@@ -102,11 +103,14 @@ class Durations:
             return np.asarray(self._seconds(of) / LAYERS * drawn * link)
 
         tensor = self._draws.transfer(key + 2, (LAYERS, *self._shape[:2], 1), noise.transfer_spread)
-        reduces = stage is Stage.BACKWARD_COMPUTE
+        reduce_s = np.zeros(0)
+        if stage is Stage.BACKWARD_COMPUTE:
+            is_first = np.arange(LAYERS)[:, None, None, None] == 0
+            reduce_s = collective(Stage.GRADS_REDUCE_SCATTER, 1, noise.reduce_spread) + is_first * self.silence(slot)
         return LayerTimes(
             work_s=layers_of(times, self._draws.compute(key, shape)),
             gather_s=collective(Stage.PARAMS_ALL_GATHER, 0, noise.gather_spread),
-            reduce_s=collective(Stage.GRADS_REDUCE_SCATTER, 1, noise.reduce_spread) if reduces else np.zeros(0),
+            reduce_s=reduce_s,
             tensor_s=self._seconds(Stage.TP_ALL_REDUCE) / LAYERS * tensor,
         )
 
@@ -131,15 +135,18 @@ class Durations:
                 return self._transfer(slot, pp, stage)
 
     def silence(self, slot: int) -> Floats:
-        """Delay of a slot by link losses, in seconds. :meth:`other` includes it.
+        """Delay of a slot by link losses, in seconds. :meth:`other` includes it. With sharded parameters and without a
+        pipeline, it is the delay of the first reduction inside a backward: :meth:`layers` includes it.
 
         For the last gradient that leaves the host of the sender: the link loss of the sender, and that of the receiver
         if the last gradient of the receiver does not leave its host. So the link loss of a card is counted only once.
         """
         (pp, _), other = self._place(slot), int(self._other_side[slot])
-        if (min(slot, other) if other >= 0 else slot) not in self._silent:
+        if not self._conditions.silences or (min(slot, other) if other >= 0 else slot) not in self._silent:
             return np.zeros((1, 1, 1))
         own = self.lanes(self._conditions.silence_s, pp)
+        if self._plan.fsdp and other < 0:
+            return np.asarray(self._shards.last(own))
         if other < 0:
             return np.asarray(own.max(axis=1, keepdims=True))
         peer = int(self._slots.pp[other])
@@ -197,12 +204,15 @@ class Durations:
         return np.asarray(seconds + self.silence(slot))
 
 
-def _silent_slots(schedule: Schedule) -> set[int]:
-    """Slots that a link loss can delay: the first reduction of gradients on each pipeline rank. Without data
-    parallelism: the last gradient that the rank sends."""
+def _silent_slots(schedule: Schedule, plan: SimulatedRun) -> set[int]:
+    """Slots that a link loss can delay: the first reduction of gradients on each pipeline rank. If gradients are not
+    reduced between computes: the last gradient that the rank sends. Without a pipeline: the first backward, in which
+    gradients are reduced."""
     slots = schedule.program.slots
     reductions = np.flatnonzero((slots.stage == Stage.GRADS_REDUCE_SCATTER) & (slots.occurrence == 0)).tolist()
     if reductions:
         return set(reductions)
+    if plan.fsdp and plan.topology.pp == 1:
+        return set(slots.of(0, Stage.BACKWARD_COMPUTE)[:1])
     sends = [slot for pp in range(int(slots.pp.max()) + 1) for slot in slots.of(pp, Stage.BACKWARD_SEND)[-1:]]
     return {min(slot, int(schedule.transfers.other_side[slot])) for slot in sends}

@@ -23,7 +23,7 @@ import numpy as np
 
 from diagnose.model.compute_time import INNER_STAGES, WORK_STAGES, compute_time_of
 from diagnose.model.fleet import Fleet
-from diagnose.model.operations import Int64s, Operations
+from diagnose.model.operations import Bools, Int64s, Operations
 from diagnose.model.roles import peer_groups
 from diagnose.model.rollouts import rollout_work
 from diagnose.model.view import RunView, Series
@@ -178,7 +178,6 @@ class _Recording:
         self._cpu_s: dict[int, Floats] = {}
         self._ended_s = np.zeros((plan.num_steps, plan.topology.dp, plan.topology.pp, plan.topology.tp))
         self._met_s = np.full_like(self._ended_s, np.inf)
-        self._is_silent = bool(conditions.silences)
         self._experts = Groups(topology=plan.topology, axes=("ep",))
         self._load = loads_of(plan, conditions, Draws(noise=plan.noise, seed=plan.seed)) if plan.experts else None
 
@@ -219,11 +218,10 @@ class _Recording:
         """Duration of a compute. All ranks of a tensor-parallel group end it at the same time."""
         begin = self._begin(slot)
         times = self._durations.compute(slot)
+        self._cpu_s[slot] = times.cpu_s
         if self._plan.fsdp:
-            self._cpu_s[slot] = times.cpu_s
             return np.asarray(self._sharded(slot, begin, times) - begin)
         if self._load is not None:
-            self._cpu_s[slot] = times.cpu_s
             return np.asarray(self._with_experts(slot, begin, times, self._load) - begin)
         ready = end = begin + times.wall_s
         if self._plan.topology.tp > 1:
@@ -233,7 +231,6 @@ class _Recording:
             middle = (begin + ready - times.collection_s) / 2
             burst = self._inside(slot, Stage.GC, middle, middle + times.collection_s)
             self._book.add(replace(burst, occurrence=0, microbatch=-1, chunk=-1, present=hit))
-        self._cpu_s[slot] = times.cpu_s
         return np.asarray(end - begin)
 
     def _sharded(self, slot: int, begin: Lane, times: ComputeTimes) -> Lane:
@@ -243,6 +240,9 @@ class _Recording:
         end, inside = run_layers(begin, layers, self._streams[pp], self._groups, prefetches=self._plan.prefetches)
         for one in inside:
             self._add_inside(slot, one, self._masks[one.stage])
+        if (silent := self._durations.silence(slot) > 0).any():
+            first = next(one for one in inside if one.stage is Stage.GRADS_REDUCE_SCATTER)
+            self._note_begin(pp, silent, first.end[0] - layers.reduce_s[0])
         return end
 
     def _with_experts(self, slot: int, begin: Lane, times: ComputeTimes, load: Floats) -> Lane:
@@ -275,11 +275,14 @@ class _Recording:
         self._ends[slot] = end
         pp = int(self._slots.pp[slot])
         self._ended_s[:, :, pp] = np.maximum(self._ended_s[:, :, pp], end[0])
-        if self._is_silent and (silent := self._durations.silence(slot) > 0).any():
-            met_s = np.where(silent, end[0] - self._durations.other(slot), np.inf)
-            self._met_s[:, :, pp] = np.minimum(self._met_s[:, :, pp], met_s)
+        if self._stages[slot] not in WORK_STAGES and (silent := self._durations.silence(slot) > 0).any():
+            self._note_begin(pp, silent, end[0] - self._durations.other(slot))
         cpu_s = self._cpu_s.pop(slot, None) if self._plan.device == "cpu" else None
         self._book.add(replace(self._written(slot, begin, end), cpu_s=cpu_s))
+
+    def _note_begin(self, pp: int, silent: Bools, begin_s: Floats) -> None:
+        """Note when all ranks had begun a transfer that a link loss delays."""
+        self._met_s[:, :, pp] = np.minimum(self._met_s[:, :, pp], np.where(silent, begin_s, np.inf))
 
     def _written(self, slot: int, begin: Lane, end: Lane) -> Written:
         other = int(self._other_side[slot])

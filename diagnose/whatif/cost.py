@@ -107,12 +107,12 @@ class Replay:
         return abs(float(self.before_s.mean() / measured_s) - 1)
 
     def saved(self, change: Change, chosen: Bools | None = None) -> Fix:
-        """``chosen``: of the replayed steps. None: all."""
+        """The share that the replay loses, of the measured time. ``chosen``: of the replayed steps. None: all."""
         after_s = self.run.assumptions.with_times(change.own_s)[0] + change.costs_s
-        saved_s, before_s = self.before_s - after_s, self.before_s
-        if chosen is not None:
-            saved_s, before_s = saved_s[chosen], before_s[chosen]
-        return Fix(change=change.text, saved_s=float(saved_s.sum()), share=float(saved_s.sum() / before_s.sum()))
+        rows = slice(None) if chosen is None else chosen
+        share = 1 - float(after_s[rows].sum() / self.before_s[rows].sum())
+        measured_s = float(self.view.step_ns[self.run.times.rows][rows].sum()) / 1e9
+        return Fix(change=change.text, saved_s=share * measured_s, share=share)
 
     def change_for(self, finding: Finding) -> Change | None:
         """The change that removes a finding. None if none can be replayed."""

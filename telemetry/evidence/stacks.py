@@ -23,6 +23,7 @@ from telemetry.records import RankIdentity
 PY_SPY_S = 5.0
 MAX_THREADS = 64
 MAX_FRAMES = 100
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 
 
@@ -85,13 +86,19 @@ def threads_of_py_spy(answer: list[dict[str, Any]], pid: int) -> list[dict[str, 
     return sorted(with_frames, key=lambda thread: not thread["main"])[:MAX_THREADS]
 
 
+def _short(path: str) -> str:
+    """As py-spy shortens it: ``torch/cuda/streams.py`` of an installed package. Otherwise the name of the file."""
+    installed = _INSTALLED.search(path)
+    return path[installed.end() :] if installed else Path(path).name
+
+
 def threads_of_traceback(answer: str) -> list[dict[str, Any]]:
     """The same from faulthandler's text, which lists the main thread last."""
     blocks = [block.splitlines() for block in answer.split("\n\n")]
     threads: list[dict[str, Any]] = []
     for lines in blocks:
         frames = [
-            f"{found['function']} ({Path(found['path']).name}:{found['line']})"
+            f"{found['function']} ({_short(found['path'])}:{found['line']})"
             for found in map(_FRAME.match, lines[1 : MAX_FRAMES + 1])
             if found
         ]

@@ -44,25 +44,33 @@ BROKEN = (
 """Exceptions of the standard library's unpickler on invalid data."""
 
 
+class MalformedError(ValueError):
+    """The content of a file does not have the expected form. The message is for users."""
+
+
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Never:
-        raise pickle.UnpicklingError(f"it needs {module}.{name}")
+        raise MalformedError(f"it needs {module}.{name}")
 
     def persistent_load(self, pid: object) -> Never:
-        raise pickle.UnpicklingError("it contains a reference to an external object")
+        raise MalformedError("it contains a reference to an external object")
 
 
 def load_plain(data: bytes) -> Any:
     """The value that ``data`` pickles.
 
     Raises:
-        ValueError: it is no pickle, is cut off, needs code, or needs more memory than its size explains.
+        MalformedError: it is no pickle, is cut off, needs code, or needs more memory than its size explains.
     """
     try:
         with _bounded_memory(LEAST_EXTRA_BYTES + EXTRA_BYTES_EACH * len(data)):
             return _PlainUnpickler(io.BytesIO(data)).load()
-    except BROKEN as error:
-        raise ValueError(f"{type(error).__name__}: {error}"[:200]) from None
+    except MalformedError:
+        raise
+    except MemoryError:
+        raise MalformedError("it needs more memory than its size explains") from None
+    except BROKEN:
+        raise MalformedError("it is not a complete pickle") from None
 
 
 def json_of_pickle(data: bytes, *, within_s: float = CONVERT_S, user: int | None = None) -> str | None:

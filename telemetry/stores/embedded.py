@@ -129,7 +129,7 @@ class EmbeddedStore:
             if self._anchor is None:
                 return
             if self._folder is None:
-                with suppress(ChdbError):
+                with suppress(ChdbError, RuntimeError):  # also at the end of the process
                     self._anchor.execute(f"DROP DATABASE IF EXISTS {self._database}")
             self._anchor.close()
             self._anchor = None

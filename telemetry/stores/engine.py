@@ -7,11 +7,15 @@ inserts     are read from a file in memory. chdb can also read Python objects, b
 answers     are copied: chdb frees its own copy, although views of it exist.
 caches      hold what was read from parts. Their usual limits are gigabytes, for a dedicated server.
 allocator   keeps freed pages until the next allocation. An idle engine would keep the pages of its largest query.
+end         the destructors of chdb crash the process while another thread is inside of the engine. So the end of the
+            process waits for calls of daemon threads, and later calls of these threads fail.
 """
 
+import atexit
 import ctypes
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -59,6 +63,62 @@ _NOT_CACHED = "schema_inference_use_cache_for_file = 0"
 """The next file descriptor of the same number has other columns."""
 
 
+NOBODY = -1
+"""No thread has this number."""
+END_WAIT_S = 10.0
+"""How long the end of the process waits for calls of the engine."""
+
+
+class _Calls:
+    """The calls of the engine in this process."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._num_running = 0
+        self._ending_thread: int | None = None
+        self.sessions: set[Session] = set()
+        """Those that are open. The destructor of a session would enter the engine at the end of its thread."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """One call.
+
+        Raises:
+            RuntimeError: the process ends.
+        """
+        with self._changed:
+            if self.is_over:
+                raise RuntimeError("the process ends")
+            self._num_running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_running -= 1
+                self._changed.notify_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether calls of this thread are refused."""
+        return self._ending_thread not in (None, threading.get_ident())
+
+    def end(self) -> None:
+        """Refuse calls of other threads from now on, wait for those that run, and stop the engine."""
+        if os.getpid() != self._pid:  # a fork: the threads of its parent do not exist here
+            return
+        with self._changed:
+            self._ending_thread = threading.get_ident()
+            is_idle = self._changed.wait_for(lambda: not self._num_running, END_WAIT_S)
+        for session in list(self.sessions) if is_idle else ():
+            session.close()
+        self._ending_thread = NOBODY
+
+
+_calls = _Calls()
+atexit.register(_calls.end)  # after the end of all threads that are no daemons
+
+
 class Session:
     """A connection to the engine, used by one thread at a time. The engine runs while one is open.
 
@@ -67,18 +127,22 @@ class Session:
     """
 
     def __init__(self, path: str) -> None:
-        self._session = _Session(path)
+        with _calls.running():
+            self._session = _Session(path)
+        _calls.sessions.add(self)
 
     def execute(self, sql: str) -> None:
-        self._session.query(sql)
+        with _calls.running():
+            self._session.query(sql)
 
     def query(self, sql: str) -> pa.Table:
-        answer = self._session.query(sql, "Arrow")
-        if not len(answer):
-            return pa.table({})
-        # Not as "ArrowTable": chdb would load pandas, which takes a second and 60 MB.
-        table = pa.ipc.open_file(answer.bytes()).read_all()
-        return pa.Table.from_arrays(table.columns, names=table.column_names)
+        with _calls.running():
+            answer = self._session.query(sql, "Arrow")
+            if not len(answer):
+                return pa.table({})
+            # Not as "ArrowTable": chdb would load pandas, which takes a second and 60 MB.
+            table = pa.ipc.open_file(answer.bytes()).read_all()
+            return pa.Table.from_arrays(table.columns, names=table.column_names)
 
     def insert(self, table: str, rows: pa.Table, settings: str) -> None:
         """Add ``rows`` in one block, with these ``settings`` of the statement.
@@ -96,7 +160,11 @@ class Session:
             )
 
     def close(self) -> None:
-        self._session.close()
+        if _calls.is_over:  # the end of the process closes all sessions
+            return
+        with _calls.running():
+            self._session.close()
+        _calls.sessions.discard(self)
 
 
 def with_small_caches(path: str) -> str:

@@ -55,7 +55,7 @@ WALKS: dict[str, tuple[Use, ...]] = {
         followed("Show in grid", "view=grid.*colour=metric"),
     ),
     f"view=timeline&run={LARGE}&group=pp&rank=4242&step=12": (
-        picked("group", "Data", "group=dp"),
+        picked("group", "Replicas", "group=dp"),
         picked("group", "Tensor", "group=tp"),
         picked("group", "All ranks", "group=all"),
         picked("group", "Pipeline", "group=pp"),

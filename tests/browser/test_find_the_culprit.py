@@ -46,7 +46,7 @@ def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
         case "hang":
             return [f"rank {run.rank} is behind", COLLECTIVE, run.host]
         case "long sequences":
-            return ["data group"]
+            return ["replicas of rank"]
         case _:
             return ["No rank is slower than its peers"]
 

@@ -58,7 +58,7 @@ def test_rank_of_the_3d_grid_is_selected_by_click_and_the_grid_is_rotated(page: 
     expect(page.locator(".hovertext")).to_contain_text("rank 7")
     page.mouse.click(*at, delay=500)  # plotly reads the state of the button when it draws
     page.wait_for_url("**rank=7**")
-    expect(region(page, "grid-title")).to_contain_text("tensor group of rank 7")
+    expect(region(page, "grid-rank")).to_contain_text("Rank 7")
     assert "form=3d" in page.url
     across = "plot._fullLayout.scene._scene.getCamera().eye.x"
     before = figure_data(page, "grid", across)

@@ -126,6 +126,26 @@ def test_slow_link_is_not_reported_beside_the_host_contention_that_causes_it() -
     assert without_symptoms([slow, cause]) == [cause]
 
 
+def _unnamed(kind: Kind, *ranks: int) -> Finding:
+    suspects = tuple(Suspect(rank=rank, host=f"host{rank // 8}", role=Role.UNKNOWN) for rank in ranks)
+    return replace(_finding(kind, 0, 59, 9.0), suspects=suspects)
+
+
+@pytest.mark.parametrize(("rank", "reported"), [(40, True), (12, False), (8, False)])
+def test_slow_rank_hides_a_slow_link_without_a_suspect_only_at_its_own_host(rank: int, reported: bool) -> None:
+    slow, link = _finding(Kind.COMPUTE_STRAGGLER, 0, 59, 9.0, rank=rank), _unnamed(Kind.SLOW_LINK, 8, 16)
+    assert (link in without_symptoms([slow, link])) == reported
+
+
+@pytest.mark.parametrize(("ranks", "reported"), [((8, 16, 24), False), ((16, 24), True)])
+def test_late_launch_of_a_replica_is_not_reported_beside_the_slow_link_in_it(
+    ranks: tuple[int, ...], reported: bool
+) -> None:
+    late, link = _unnamed(Kind.LATE_LAUNCH, *ranks), _unnamed(Kind.SLOW_LINK, 8, 16)
+    found = without_symptoms([late, link])
+    assert (late in found, link in found) == (reported, True)
+
+
 @pytest.mark.parametrize(
     ("rank", "severity", "told"), [(3, "info", False), (3, "warning", True), (11, "info", True)],
     ids=["slightly slow, same host", "slow for certain", "another host"],

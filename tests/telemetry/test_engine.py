@@ -65,6 +65,33 @@ def test_embedded_store_leaves_signal_handlers_and_signal_mask_unchanged() -> No
     assert said == f"{set()} {set()}\n"
 
 
+ENDS_DURING_QUERIES = """
+import threading
+from contextlib import suppress
+from telemetry.errors import UnreachableError
+from telemetry.stores.embedded import EmbeddedStore
+
+store = EmbeddedStore()
+asked = threading.Barrier(3)
+
+def ask():
+    asked.wait()
+    with suppress(UnreachableError):
+        while True:
+            store.query("SELECT sum(cityHash64(number)) AS sum FROM numbers(3000000)")
+
+for _ in range(2):
+    threading.Thread(target=ask, daemon=True).start()
+asked.wait()
+store.query("SELECT 1 AS one")
+"""
+
+
+def test_process_ends_normally_while_threads_query_the_embedded_store() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS_DURING_QUERIES], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_inserts_do_not_change_the_reference_count_of_none(embedded: EmbeddedStore) -> None:
     """Python 3.11 ends the process when this count reaches zero."""
     run = SyntheticRun(run_id="mine")

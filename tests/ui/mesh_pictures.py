@@ -1,28 +1,26 @@
 """Pictures of every page on meshes of other axes than dp, pp and tp: ``python -m tests.ui.mesh_pictures OUT``.
 
+The clock of the dashboard stands shortly after the end of the runs, so that their alerts are open.
+
 ``--store DIR --runs NAME ...``: of stored runs, such as those that ``tests.scenarios.mesh_trials --out`` keeps.
 """
 
 import argparse
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 from telemetry.stages import Stage, Stream
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import Store, StoreReader
+from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Runs, Spans
 from tests.browser.on_page import wait_until_drawn
 from tests.memory_store import memory_store
 from tests.parts import require
-from tests.ui.made_profiles import store_profiles
-from tests.ui.mesh_runs import MESHES, SLOW, S, store_runs
-from tests.ui.reported_alerts import made_alert, tell, tell_look
+from tests.ui.mesh_runs import MESHES, SLOW, report_runs, store_runs
 from tests.ui.screenshots import FLAGS, SIZE
-from tests.ui.served_dashboard import serving
+from tests.ui.served_dashboard import serving, serving_at
 
 OF_ALL = {"runs": "?view=runs", "alerts": "?view=alerts"}
 OF_RUN = {
@@ -96,19 +94,6 @@ def views_of(mesh: str) -> dict[str, str]:
     return OF_RUN | STUCK | HOSTS | (UNEQUAL if mesh == "experts" else {})
 
 
-@contextmanager
-def made_store(meshes: list[str]) -> Iterator[Store]:
-    """Simulated runs, and what a watcher and agents report of them."""
-    with memory_store() as store:
-        now_ns = time.time_ns()
-        for mesh in meshes:
-            store_runs(store, mesh)
-            tell(store, made_alert(mesh, began_ns=now_ns - 400 * S, rank=SLOW, host="gpu-001"), at_ns=now_ns)
-            tell_look(store, mesh, at_ns=now_ns)
-            store_profiles(store, mesh, at_ns=now_ns)
-        yield store
-
-
 def span_of(reader: StoreReader, run_id: str, stage: Stage) -> str:
     """A span of the slow rank, as the address names it."""
     query = Spans(run_id=run_id, attempt=0, first_step=20, last_step=20, ranks=(SLOW,), stages=(int(stage),))
@@ -124,11 +109,13 @@ def addresses(reader: StoreReader, mesh: str, run_id: str, views: dict[str, str]
     return {f"{name}-{run_id}": view.format(**words) for name, view in views.items()}
 
 
-def take(reader: StoreReader, views: dict[str, str], out: Path) -> None:
+def take(dashboard: AbstractContextManager[str], views: dict[str, str], out: Path, *, is_dark: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    with serving(reader) as address, sync_playwright() as playwright:
+    with dashboard as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
-        page = browser.new_page(viewport=SIZE)
+        page = browser.new_page(viewport=SIZE, color_scheme="dark" if is_dark else "light")
+        for run in sorted({search.partition("run=")[2].partition("&")[0] for search in views.values()} - {""}):
+            wait_for_suspects(page, f"{address}?view=overview&run={run}")
         for name, search in views.items():
             if "ideal=shown" in search:  # its strip is computed while the rest is drawn
                 page.goto(address + search)
@@ -136,8 +123,15 @@ def take(reader: StoreReader, views: dict[str, str], out: Path) -> None:
             page.goto(address + search)
             wait_until_drawn(page, timeout_ms=60_000)
             expect(page.locator(".view-tab").first).to_be_visible(timeout=60_000)
-            page.screenshot(path=out / f"{name}.png", full_page=True)
+            page.screenshot(path=out / f"{name}{'-dark' * is_dark}.png", full_page=True)
         browser.close()
+
+
+def wait_for_suspects(page: Page, overview: str) -> None:
+    """Return once the ranks of a run are compared. All pages then mark the suspects as soon as they are drawn."""
+    page.goto(overview)
+    wait_until_drawn(page, timeout_ms=60_000)
+    expect(page.locator("main .looking")).to_have_count(0, timeout=60_000)
 
 
 def main() -> None:
@@ -145,6 +139,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--mesh", nargs="+", choices=MESHES, default=list(MESHES), help="these meshes alone")
     parser.add_argument("--only", nargs="*", help="names of pictures")
+    parser.add_argument("--dark", action="store_true", help="in dark colours")
     parser.add_argument("--store", type=Path, help="a store on disk, with --runs; one --mesh")
     parser.add_argument("--runs", nargs="+", default=[])
     given = parser.parse_args()
@@ -154,16 +149,19 @@ def main() -> None:
         chosen = {name: view for name, view in OF_RUN.items() if not given.only or name in given.only}
         runs = given.runs or [row["run_id"] for row in reader.read(Runs()).to_pylist()]
         views = {key: view for run in runs for key, view in addresses(reader, given.mesh[0], run, chosen).items()}
-        take(reader, views, given.out)
+        take(serving(reader), views, given.out, is_dark=given.dark)
         store.close()
         return
-    with made_store(given.mesh) as made:
+    with memory_store() as made:
+        for mesh in given.mesh:
+            store_runs(made, mesh)
+        now_ns = report_runs(made, given.mesh)
         reader = StoreReader(made)
         views = dict(OF_ALL)
         for mesh in given.mesh:
             chosen = {name: view for name, view in views_of(mesh).items() if not given.only or name in given.only}
             views |= addresses(reader, mesh, mesh, chosen)
-        take(reader, views, given.out)
+        take(serving_at(reader, now_ns), views, given.out, is_dark=given.dark)
 
 
 if __name__ == "__main__":

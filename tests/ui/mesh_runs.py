@@ -6,7 +6,7 @@ experts   dp=2,ep=4                 experts: all-to-all of the four ranks along 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,11 @@ from telemetry.imports.write import StoreTarget
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store, StoreReader
+from telemetry.stores.queries import Runs
 from telemetry.tables import TABLES, owned
 from telemetry.topology import Topology
+from tests.ui.made_profiles import store_profiles
+from tests.ui.reported_alerts import made_alert, tell, tell_look
 
 MESHES = {
     "titan": Topology.parse("pp=2,dp_shard=2,tp=2"),
@@ -40,6 +43,8 @@ ILL = ("flap:host=gpu-001,seconds=4,times=2", "throttle:rank=2,factor=1.4")
 UNEQUAL = "experts:factor=1.6,ep=1"
 NUM_STEPS_OF_HOSTS = 120
 EXCHANGE_NS = 2_000_000
+AFTER_NS = 60 * S
+"""From the end of the last run to the time at which it is shown."""
 DONE = 80
 """Operations of each group that a stuck run has completed."""
 
@@ -108,7 +113,7 @@ def with_context(simulation: Simulation) -> Simulation:
 
 def put(store: Store, simulation: Simulation, every_steps: int | None = None) -> None:
     """Store a run, and the offsets of its host clocks as ``rankscope simulate`` does. ``every_steps``: as a collector
-    estimates them during the run, one window for so many steps."""
+    estimates them during the run, each time so many steps are complete."""
     run, target = as_run(simulation), StoreTarget(store)
     put_simulation(run, samples_table(simulation), target)
     if every_steps is None:
@@ -116,8 +121,20 @@ def put(store: Store, simulation: Simulation, every_steps: int | None = None) ->
         return
     lasts = range(every_steps - 1, simulation.plan.num_steps, every_steps)
     windows = [list(estimate_newest(StoreReader(store), run.run_id, 0, last, most=1)) for last in lasts]
-    rows = [estimate.rows(1) for window in windows for estimate in window]
+    rows = [estimate.rows(max(clock.last_ns for clock in estimate.clocks)) for window in windows for estimate in window]
     store.insert("host_clocks", owned(pa.concat_tables(rows), run.run_id, 0))
+
+
+def report_runs(store: Store, meshes: Sequence[str]) -> int:
+    """Store profiles, the alert of the slow rank, and the newest check of the watcher. Returns the time of this check:
+    then the alert is open."""
+    runs = {row["run_id"]: row["last_ns"] for row in StoreReader(store).read(Runs()).to_pylist()}
+    now_ns = max(runs.values()) + AFTER_NS
+    for mesh in meshes:
+        tell(store, made_alert(mesh, began_ns=runs[mesh] - 5 * S, rank=SLOW, host="gpu-001"), at_ns=now_ns)
+        tell_look(store, mesh, at_ns=now_ns)
+        store_profiles(store, mesh, at_ns=runs[mesh])
+    return now_ns
 
 
 def leave_evidence(store: Store, simulation: Simulation) -> None:

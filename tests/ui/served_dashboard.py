@@ -13,7 +13,8 @@ from telemetry.collector.serving import configured, listen
 from telemetry.collector.settings import ServerSettings
 from telemetry.stores.interface import Reader
 from tests.deadline import until
-from ui.dashboard.app import mount_dashboard
+from ui.dashboard.app import make_dashboard, mount_dashboard
+from ui.dashboard.data import Reads
 
 
 @contextmanager
@@ -22,6 +23,15 @@ def serving(reader: Reader, site: socket.socket | None = None) -> Iterator[str]:
     server = FastAPI()
     mount_dashboard(server, reader)
     with serving_app(server, site) as address:
+        yield address
+
+
+@contextmanager
+def serving_at(reader: Reader, now_ns: int) -> Iterator[str]:
+    """Address of the pages over ``reader``, whose clock stands at ``now_ns``."""
+    server = FastAPI()
+    server.mount("/", make_dashboard(Reads(reader, wall_s=lambda: now_ns / 1e9), "interval").server)
+    with serving_app(server) as address:
         yield address
 
 

@@ -1,12 +1,13 @@
 """`rankscope diagnose hang` on files of any job."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from telemetry.errors import UsageError
+from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.hang.made_dumps import waiting, write_pickle
 from ui.cli.main import app
 
@@ -80,6 +81,35 @@ def test_one_ras_file_names_no_rank_and_two_equal_files_do(tmp_path: Path) -> No
     done = CliRunner().invoke(app, ["diagnose", "hang", "--ras", first, "--ras", second])
     assert done.exit_code == 0
     assert "nothing is stalled" in done.output
+
+
+@pytest.mark.parametrize("option", ["--dumps", "--logs", "--stacks", "--ras", "--inspector"])
+@pytest.mark.parametrize(
+    "content", [b"", b"a line\n", b"\x80\x02.", b'{"cut": ', b'{"a": 1}'], ids=["empty", "text", "bytes", "cut", "json"]
+)
+def test_file_of_another_format_is_named_with_the_accepted_formats(option: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "wrong").write_bytes(content)
+    done = CliRunner().invoke(app, ["diagnose", "hang", option, str(tmp_path / "wrong")])
+    assert isinstance(done.exception, UnreadableError)
+    assert "wrong" in done.exception.message
+    assert re.search(r"Error|Expecting|MARK|load key|\('communicators'", done.exception.message) is None
+    assert done.exception.hint.startswith("accepted: ")
+
+
+def test_error_about_several_unreadable_sources_names_each_of_them(tmp_path: Path) -> None:
+    (tmp_path / "wrong").write_bytes(b"a line\n")
+    wrong = str(tmp_path / "wrong")
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--dumps", wrong, "--stacks", wrong])
+    assert isinstance(done.exception, UnreadableError)
+    assert "flight recorder: no flight-recorder dump in" in done.exception.message
+    assert "stacks: no Python stack in" in done.exception.message
+
+
+def test_ignored_files_are_counted_and_named_beside_the_verdict(files: Path) -> None:
+    (files / "stacks" / "rank9.txt").write_text("a line\n")
+    done = CliRunner().invoke(app, ["diagnose", "hang", "--stacks", str(files / "stacks")])
+    assert "4 of 5 files of stacks were read" in done.output
+    assert "ignored: rank9.txt holds no Python stack" in done.output
 
 
 def test_world_size_that_the_dumps_contradict_is_rejected(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ All nodes of a round are checked at the same time, so that they share what distu
 from collections.abc import Mapping
 from statistics import median
 
+from telemetry.units import with_unit
 from trainer.drive.records import CheckReport, Measured
 
 MOST_NAMED = 3
@@ -35,7 +36,9 @@ def slow_nodes(reports: Mapping[str, CheckReport], ratio: float) -> dict[str, st
             others = [other[name].value for peer, other in values.items() if peer != node and name in other]
             usual = median([value for value in others if value is not None] or [0.0])
             if result.value is not None and usual > ratio * result.value:
-                reason = f"{result.check} {result.subject}: {_shown(result)}, others {usual:.3g}"
+                reason = (
+                    f"{result.check} {result.subject}: {_shown(result)}, others {with_unit(usual, result.measured)}"
+                )
                 found.setdefault(node, []).append(reason)
     return {node: "; ".join(reasons[:MOST_NAMED]) for node, reasons in found.items()}
 
@@ -50,4 +53,4 @@ def _values(report: CheckReport) -> dict[str, Measured]:
 
 
 def _shown(result: Measured) -> str:
-    return f"{result.value:.3g} {result.measured}" if result.value else result.detail
+    return with_unit(result.value, result.measured) if result.value else result.detail

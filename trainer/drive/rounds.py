@@ -30,6 +30,9 @@ PEERS_BESIDE = 4
 """On each side, in the order of the round."""
 MIN_NODES = 3
 """Of a round whose nodes are on several addresses. Two nodes do not show which one breaks a pair."""
+BUSY_HINT = (
+    "If other programs kept its processors busy, end them, and admit the node again: rankscope drive resume {node}"
+)
 CHECKED = (NodeState.NEW, NodeState.SUSPECT, NodeState.READY)
 """States of nodes that a round judges. Nodes in other states were lost or drained during the round."""
 
@@ -195,7 +198,7 @@ class Rounds:
         elif slow:
             node.num_slow += 1
             if node.num_slow > 1:
-                self._block(node, f"slow in two rounds of checks: {slow}")
+                self._block(node, f"slow in two rounds of checks: {slow}. {BUSY_HINT.format(node=node.name)}")
             else:
                 self._transitions.set(node, NodeState.SUSPECT, slow)
                 self._transitions.decide("suspect", f"slow in a check: {slow}", node)

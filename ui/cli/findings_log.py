@@ -86,7 +86,8 @@ def _act(
     fingerprint = options.fingerprint.strip().lower()
     if not is_fingerprint(fingerprint):
         raise UsageError(
-            f"{printable(fingerprint)!r} is not a fingerprint of a finding", hint="copy it from `rankscope alerts log`"
+            f"{printable(fingerprint)!r} is not a fingerprint of a finding",
+            hint="copy it from `rankscope alerts list` or `log`",
         )
     sent = FindingAction(
         fingerprint=fingerprint,

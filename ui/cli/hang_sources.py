@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,17 +46,25 @@ def find_evidence(options: HangOptions) -> list[Found]:
     if more and not (logs or stacks):
         raise UsageError("a run does not work with files", hint="omit the run, or the options that name files")
     found: list[Found] = []
-    notes: list[str] = []
+    unreadable: dict[str, UnreadableError] = {}
     for name, read in _readers(options, logs, stacks):
         try:
             found.append(Found(name=name, evidence=read()))
         except UnreadableError as error:
-            notes.append(f"{name} not used: {error.message}")
-            unreadable = error
+            unreadable[name] = error
     if not found:
-        raise unreadable
-    first = found[0]
+        raise _together(unreadable)
+    first, notes = found[0], [f"{name} not used: {error.message}" for name, error in unreadable.items()]
     return [replace(first, evidence=replace(first.evidence, notes=(*notes, *first.evidence.notes))), *found[1:]]
+
+
+def _together(unreadable: Mapping[str, UnreadableError]) -> UnreadableError:
+    """One error for all sources."""
+    if len(unreadable) == 1:
+        return next(iter(unreadable.values()))
+    messages = (f"{name}: {error.message}" for name, error in unreadable.items())
+    hints = (f"{name}: {error.hint}" for name, error in unreadable.items())
+    return UnreadableError("; ".join(messages), hint="; ".join(hints))
 
 
 def _readers(

@@ -15,6 +15,7 @@ from diagnose.nodecheck.pairs.paired_test import PairedTest, RoundBegun, run_pai
 from diagnose.nodecheck.pairs.records import BadNode, PairedVerdict, verdict_object
 from diagnose.nodecheck.result import CheckResult, Verdict
 from telemetry.printable import printable
+from telemetry.units import with_unit
 from ui.cli.output import out, progress
 
 STYLES = {
@@ -70,13 +71,7 @@ def _table(results: Sequence[CheckResult]) -> Table:
 
 
 def _number(value: float | None, measured: str) -> str:
-    return "" if value is None else f"{value:.3g} {_unit(measured)}"
-
-
-def _unit(measured: str) -> str:
-    """The unit, from the end of the name of the measurement."""
-    units = {"_gb_s": "GB/s", "_tflops": "TFLOP/s", "_gib": "GiB"}
-    return next((unit for ending, unit in units.items() if measured.endswith(ending)), "")
+    return "" if value is None else with_unit(value, measured)
 
 
 def _summary(results: Sequence[CheckResult], seconds: float) -> str:

@@ -214,8 +214,14 @@ def group_members(topology: Topology, rank: int, group: Group) -> tuple[int, ...
 
 def groups_of(topology: Topology) -> list[Group]:
     """The groups of several ranks, and all ranks. An axis cp or ep that is the whole direction dp of the grid is listed
-    as data."""
+    as replicas."""
     wide = [name for name, degree in topology.mesh if degree > 1 and name not in ("pp", "tp")]
     degrees = {Group.PP: topology.pp, Group.DP: topology.dp, Group.TP: topology.tp}
     apart = [group for group in (Group.CP, Group.EP) if group.value in wide and len(wide) > 1]
     return [group for group in Group if group is Group.ALL or degrees.get(group, 1) > 1 or group in apart]
+
+
+def groups_of_rank(topology: Topology, rank: int) -> list[tuple[Group, tuple[int, ...]]]:
+    """The groups of a rank that have several ranks, with these ranks."""
+    groups = [group for group in groups_of(topology) if group is not Group.ALL]
+    return [(group, group_members(topology, rank, group)) for group in groups]

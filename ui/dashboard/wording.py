@@ -6,7 +6,7 @@ from datetime import datetime
 
 from diagnose.findings import kind_in_words
 from diagnose.ranges import fold_ranks
-from telemetry.stages import StageClass
+from telemetry.stages import Stage, StageClass
 from telemetry.topology import Topology
 
 NS_PER_S = 1_000_000_000
@@ -113,6 +113,19 @@ def ranks_text(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -
 def class_name(stage_class: StageClass) -> str:
     """``compute``, ``communication``."""
     return stage_class.name.lower()
+
+
+def compute_beside(stage: Stage) -> Stage:
+    """The compute stage beside which parameters are gathered or gradients are reduced."""
+    return Stage.FORWARD_COMPUTE if stage is Stage.PARAMS_ALL_GATHER else Stage.BACKWARD_COMPUTE
+
+
+def during_compute(stage: Stage) -> str:
+    """How to read the time of a collective that runs beside compute, on all pages."""
+    return (
+        f"{stage.label} runs during compute, so its duration is not waiting time. To find the slow rank, compare "
+        f"the compute time of {compute_beside(stage).label}."
+    )
 
 
 def replicas_text(topology: Topology) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from telemetry.errors import UnreadableError
+from telemetry.files.plain_pickle import MalformedError
 from telemetry.topology import MAX_RANKS
 
 MAX_COMMUNICATORS = 100_000
@@ -43,10 +44,10 @@ def checked(number: object, limit: int = MAX_RANKS) -> int:
     """A number from 0 up to ``limit``.
 
     Raises:
-        ValueError: it is none.
+        MalformedError: it is none.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= limit:
-        raise ValueError(f"{str(number)[:40]!r} is not a number from 0 to {limit}")
+        raise MalformedError(f"{str(number)[:40]!r} is not a number from 0 to {limit}")
     return number
 
 

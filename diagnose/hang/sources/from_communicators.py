@@ -36,7 +36,7 @@ from diagnose.hang.sources.communicators import (
     checked,
     global_ranks,
 )
-from diagnose.ranges import fold_ranks
+from diagnose.ranges import fold_ranks, list_some
 from telemetry.errors import UnreadableError
 from telemetry.printable import one_line
 
@@ -45,6 +45,7 @@ INSPECTOR = "NCCL Inspector"
 MAX_LINES = 10_000_000
 MAX_LINE = 2**20
 MAX_PROCESSES = 2**20
+MOST_NAMED = 3
 
 
 def evidence_from_ras(comms: Sequence[Communicator]) -> HangEvidence:
@@ -170,11 +171,9 @@ def evidence_from_inspector(texts: Iterable[tuple[str, bytes]]) -> HangEvidence:
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 num_bad += 1
     if not done:
-        where = f"record of NCCL Inspector in {', '.join(names[:3])}" if names else "file of NCCL Inspector"
-        raise UnreadableError(
-            f"no {where}",
-            hint="give the folder set in NCCL_INSPECTOR_DUMP_DIR",
-        )
+        where = f"record of NCCL Inspector in {list_some(names, MOST_NAMED)}" if names else "file of NCCL Inspector"
+        hint = "accepted: the files with lines of JSON in the folder set in NCCL_INSPECTOR_DUMP_DIR"
+        raise UnreadableError(f"no {where}", hint=hint)
     comms = [Communicator(uid=uid, size=size, ranks=tuple(_completed(found))) for (uid, size), found in done.items()]
     ranks_of = global_ranks(comms, INSPECTOR)
     groups = GroupTable()

@@ -34,9 +34,16 @@ from diagnose.hang.first_failure import CONSEQUENCES, INTERRUPTIONS, ON_PURPOSE
 from diagnose.hang.job_size import check_num_ranks, plausible_size
 from diagnose.hang.sources.job_log import UNLINKED, GroupLog, JobLog, RankLog
 from diagnose.hang.sources.log_lines import EQUAL_SIZES, TRANSFERS, LoggedWork, is_world
+from diagnose.ranges import list_some
 from telemetry.errors import UnreadableError
 
 WORLD = "default_pg"
+MOST_NAMED = 3
+FORMATS = (
+    "accepted: the output of ranks or of their launcher, plain text or gzip. torch 2.2 and newer print [rankN]: before "
+    "each line. Else give each rank a file with its rank in the name"
+)
+"""Hint for files without a rank."""
 KILLED = ("SIGKILL", "SIGSEGV", "SIGBUS")
 """Ends that need no explanation by the rank's own lines. Without such lines, ``exit 1`` may be a lost peer."""
 ENDED_FROM_OUTSIDE = ("killed by signal: Terminated", "SignalException")
@@ -68,10 +75,8 @@ def evidence_from_logs(job: JobLog, num_ranks: int = 0) -> HangEvidence:
         UsageError: the logs name a rank that ``num_ranks`` excludes.
     """
     if not job.ranks:
-        raise UnreadableError(
-            f"no rank and no stall in the log files ({job.num_files})",
-            hint="torch 2.2 and newer print [rankN]: before each line. Give each rank a file with its rank in the name",
-        )
+        read = list_some(job.files, MOST_NAMED) if job.files else "any of the files"
+        raise UnreadableError("; ".join([f"no rank and no stall in {read}", *job.notes[:MOST_NAMED]]), hint=FORMATS)
     world_size, is_guessed = _world_size(job, num_ranks)
     groups = _Groups()
     for uid in _uids(job):

@@ -24,6 +24,7 @@ from typing import Any
 
 from diagnose.hang.evidence import HangEvidence, RankEvidence
 from diagnose.hang.job_size import check_num_ranks, plausible_size
+from diagnose.ranges import list_some
 from telemetry.errors import UnreadableError, UsageError
 from telemetry.evidence.stacks import MAX_FRAMES, threads_of_traceback
 from telemetry.files.access import read_input
@@ -33,6 +34,12 @@ from telemetry.topology import MAX_RANKS
 MAX_BYTES = 2**26
 MAX_FILES = 100_000
 MAX_LINES = 2_000_000
+MOST_NAMED = 3
+FORMATS = (
+    "accepted: py-spy dump (with --json or without), faulthandler, and torch.distributed.debug. Write one file for "
+    "each rank: py-spy dump --json --pid PID > rank3.json"
+)
+"""Hint for a file without a stack."""
 _IN_NAME = re.compile(r"(?:^|[^a-z])rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d{1,7})(?!.*\d)")
 _SECTION = re.compile(r"^(?:=== |.{0,40}<h2>)Rank (\d{1,7}): ", re.MULTILINE)
@@ -74,16 +81,23 @@ def read_stacks(names: Iterable[str], num_ranks: int = 0) -> HangEvidence:
     """
     found: dict[int, tuple[str, ...]] = {}
     notes: list[str] = []
+    names, num_read = list(names), 0
     for path in _files(names):
         try:
             found.update(stacks_in(read_input(path, max_bytes=MAX_BYTES), path.name))
+            num_read += 1
         except (UnreadableError, OSError) as error:
-            notes.append(f"ignored: {getattr(error, 'message', None) or error}"[:200])
+            notes.append(
+                (error.message if isinstance(error, UnreadableError) else f"{path.name}: {error.strerror}")[:200]
+            )
     if not found:
         raise UnreadableError(
-            notes[0].removeprefix("ignored: ") if notes else "no stacks",
-            hint="write one file for each rank: py-spy dump --json --pid PID > rank3.json",
+            f"no Python stack in {list_some(names, MOST_NAMED)} (files: {len(notes)}): {'; '.join(notes[:MOST_NAMED])}",
+            hint=FORMATS,
         )
+    if notes:
+        read = f"{num_read} of {num_read + len(notes)} files of stacks were read"
+        notes = [read, *(f"ignored: {note}" for note in notes)]
     evidence = evidence_from_stacks(found, tuple(notes))
     if not num_ranks:
         return evidence
@@ -147,7 +161,7 @@ def stacks_in(data: bytes, name: str) -> dict[int, tuple[str, ...]]:
         frames = _frames(text)
         found = {_rank_of(name): frames} if frames else {}
     if not found:
-        raise UnreadableError(f"{name} holds no Python stack", hint="use py-spy dump, with --json or without")
+        raise UnreadableError(f"{name} holds no Python stack", hint=FORMATS)
     return found
 
 

@@ -130,7 +130,8 @@ class JobLog:
     last_ns: int = 0
     """Of the lines with a time that report an operation or counts."""
     longest_ns: int = ONE_STALL_NS
-    num_files: int = 0
+    files: list[str] = field(default_factory=list)
+    """Names of the files that were read."""
     num_unknown: int = 0
     """Lines that say something of an unknown rank."""
     notes: list[str] = field(default_factory=list)

@@ -135,7 +135,7 @@ def lines_of(file: IO[bytes] | BufferedIOBase) -> Iterator[bytes]:
 
 
 def _read(job: JobLog, file: IO[bytes] | BufferedIOBase, name: str) -> None:
-    job.num_files += 1
+    job.files.append(name)
     reader = _FileReader(job, _rank_in(name))
     try:
         for number, raw in enumerate(lines_of(file)):

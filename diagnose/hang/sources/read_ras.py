@@ -20,7 +20,8 @@ from typing import Any
 from diagnose.hang.sources.communicators import MAX_COMMUNICATORS, CommRank, Communicator, Member, checked
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.files.access import read_input
-from telemetry.plain_errors import without_errno
+from telemetry.files.plain_pickle import MalformedError
+from telemetry.plain_errors import why_malformed, without_errno
 from telemetry.printable import one_line
 
 MAX_BYTES = 2**28
@@ -57,7 +58,8 @@ def read_ras(data: bytes, name: str) -> list[Communicator]:
         found = _from_json(data) if data.lstrip()[:1] == b"{" else _from_text(data.decode(errors="replace"))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
         raise UnreadableError(
-            f"{name} is not an answer of NCCL RAS ({one_line(str(error), 120)})", hint="write one with: ncclras -f json"
+            f"{name} is not an answer of NCCL RAS ({one_line(why_malformed(error), 120)})",
+            hint="accepted: the JSON or the text of ncclras. Write it with: ncclras -f json",
         ) from None
     if len(found) > MAX_COMMUNICATORS:
         raise UnreadableError(
@@ -114,7 +116,7 @@ class _TextComm:
 def _from_text(text: str) -> list[Communicator]:
     """The communicator of all processes alone: the text does not show which processes the ranks of others are."""
     if "Communicators..." not in text and "RAS" not in text and "Job summary" not in text:
-        raise ValueError("neither JSON nor the text of ncclras")
+        raise MalformedError("neither JSON nor the text of ncclras")
     sizes: dict[str, int] = {}
     dead: set[Member] = set()
     comms: dict[str, _TextComm] = {}
@@ -171,7 +173,7 @@ def _filled(comm: _TextComm, dead: set[Member]) -> Communicator:
         if not function:
             continue
         if sum(number for number, _, _ in rows) != len(counts):
-            raise ValueError(f"communicator {comm.uid} does not list all ranks that give no answer: use ncclras -v")
+            raise MalformedError(f"communicator {comm.uid} does not list all ranks that give no answer: use ncclras -v")
         listed = {rank: count for _, count, ranks in rows for rank in ranks}
         unlisted = [count for number, count, ranks in rows if len(ranks) < number]
         for rank, of_rank in counts.items():
@@ -180,7 +182,7 @@ def _filled(comm: _TextComm, dead: set[Member]) -> Communicator:
             elif len(unlisted) == 1:
                 of_rank[function] = unlisted[0]
             elif rows:
-                raise ValueError(f"communicator {comm.uid} does not list the ranks that differ: use ncclras -v")
+                raise MalformedError(f"communicator {comm.uid} does not list the ranks that differ: use ncclras -v")
     known: dict[int, Member] = {rank: comm.members.get(rank, ("", rank, 0)) for rank in range(comm.size)}
     ranks = [CommRank(rank=rank, member=known[rank], counts=of_rank) for rank, of_rank in counts.items()]
     ranks += [

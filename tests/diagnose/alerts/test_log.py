@@ -13,17 +13,22 @@ import pytest
 from diagnose.alerts import log
 from diagnose.alerts.alert_store import AlertStore
 from diagnose.alerts.life import Outcome
+from diagnose.alerts.listing import state_text
 from diagnose.alerts.log import LogSender
+from diagnose.alerts.log_text import log_text
+from diagnose.alerts.logged import log_page
 from diagnose.alerts.notice import ErrorReports
 from diagnose.alerts.onset import Onset
 from diagnose.findings import Kind, Severity
+from diagnose.model.run_state import local_time
 from telemetry.errors import RefusedRowsError, UnreachableError
 from telemetry.finding_log import DAY_S
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import FindingCount, Findings
+from telemetry.stores.queries.findings import FindingFilter
 from telemetry.tables import FINDINGS, TABLES
 from telemetry.wire.client import CollectorClient
-from tests.diagnose.alerts.made_checks import RUN, Watched, finding, quick
+from tests.diagnose.alerts.made_checks import RUN, START_NS, Watched, finding, quick
 from tests.telemetry.served import collecting
 
 
@@ -92,6 +97,30 @@ def test_log_rows_are_stored_once_and_leave_the_alert_store_when_the_sender_is_k
     assert row["ranks"] == "4-5"
     assert collector.read(FindingCount())["findings"].to_pylist() == [1]
     assert errors == []
+
+
+@pytest.mark.parametrize("at_ns", [0, START_NS - 10**9])
+def test_list_and_log_of_alerts_show_one_onset_and_one_fingerprint(
+    at_ns: int, collector: CollectorClient, tmp_path: Path
+) -> None:
+    """Later checks examine earlier steps, so the onset becomes earlier while the alert fires."""
+    watched, now_ns = Watched(quick(for_s=60)), time.time_ns()
+    for step in (600, 580, 560):
+        onset = Onset(step=step, at_ns=at_ns, is_exact=False)
+        watched.sees(finding(Kind.COMPUTE_STRAGGLER, 5), after_s=60, onset=onset)
+    with saved(tmp_path / "alerts.sqlite", watched) as store:
+        LogSender(store, ErrorReports(print)).send(collector)
+    listed = str(state_text(watched.state, {}, now_ns)).splitlines()[:2]
+    logged = str(log_text(log_page(collector, FindingFilter(), None, now_ns), now_ns, first=1)).splitlines()[:2]
+    (alert,) = watched.state.alerts.values()
+    for text in (*_cells_below(("since", "fingerprint"), *listed), *_cells_below(("since", "fingerprint"), *logged)):
+        assert text in (local_time(alert.since_ns), alert.fingerprint)
+    assert all("since step 560 or earlier" in line for line in (listed[1], logged[1]))
+
+
+def _cells_below(names: tuple[str, ...], head: str, line: str) -> list[str]:
+    """The cells of the columns ``names``, which are separated by two blanks."""
+    return [line[head.index(name) :].partition("  ")[0] for name in names]
 
 
 def test_onset_step_is_logged_without_its_time_when_that_time_is_days_in_the_future(

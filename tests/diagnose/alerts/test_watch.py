@@ -23,6 +23,7 @@ from diagnose.alerts.notice import ErrorReports
 from diagnose.alerts.quiet import Quiet
 from diagnose.alerts.watch import BURST_S, FOLLOW_S, MAX_SHARE, NEWS_EVERY_S, Watcher, watch
 from diagnose.findings import Kind
+from diagnose.model.run_state import local_time
 from telemetry.errors import UnreachableError, UnreadableError, UsageError
 from telemetry.stores.interface import Query, StoreReader
 from telemetry.stores.queries import Runs
@@ -380,7 +381,8 @@ def test_alert_list_prints_one_line_per_alert_without_terminal_control_character
     head, line, count = said.getvalue().splitlines()
     assert head.split()[-1] == "what"
     assert line.isprintable()
-    assert line.endswith("x/0  host=gpu-00 rank=5  09-21 14:13:25  dead-rank of [5] | 3.0 s lost so far | look at it")
+    since = f"{local_time(alert.since_ns)}  {alert.fingerprint}"
+    assert line.endswith(f"x/0  host=gpu-00 rank=5  {since}  dead-rank of [5] | 3.0 s lost so far | look at it")
     assert count == "1 firing"
 
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 from diagnose.detectors.job_restarted import detect_job_restarted
 from diagnose.findings import Kind, Severity
 from diagnose.model.fleet import Fleet, HostEvent
+from diagnose.model.run_state import local_time
 from diagnose.model.view import RunView
+from diagnose.report.evidence import evidence_in_words
 from telemetry.host_metrics import Happening
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
@@ -41,6 +43,24 @@ def test_blocked_node_and_give_up_of_the_driver_are_reported() -> None:
     assert finding.severity is Severity.CRITICAL
     assert "node-2 is blocked: slow" in finding.summary
     assert "the driver gave up: 3 of 4 nodes are ready" in finding.summary
+
+
+def test_evidence_names_time_node_and_reason_of_each_decision_in_words() -> None:
+    """Decisions without a node are stored under the name of the driver."""
+    on_node = seen("check: check node-0", "rank-failed: rank 4 was killed by SIGKILL on node-2", "block: wrong data")
+    of_job = HostEvent(
+        host="driver", device="driver", at_ns=3, name=Happening.DRIVER, text="start: attempt 1 on node-0"
+    )
+    view = replace(on_node, fleet=Fleet(events=(*on_node.fleet.events, of_job)))
+    (finding,) = detect_job_restarted(view)
+    at = local_time(0)
+    assert list(evidence_in_words(finding.evidence)) == [
+        (
+            "decisions",
+            f"{at} node-2 rank failed: rank 4 was killed by SIGKILL on node-2, {at} node-2 blocked: wrong data, "
+            f"{at} the driver started the job: attempt 1 on node-0",
+        )
+    ]
 
 
 def test_detector_reads_the_text_that_the_driver_writes() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from diagnose.detectors.slow_link import detect_slow_link
-from diagnose.findings import Kind, Role, Severity
+from diagnose.findings import Basis, Kind, Role, Severity
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import GRIDS, Delays, SlowGroups, made_large_view, make_collective_view
 from tests.diagnose.over_seeds import over_seeds
@@ -62,6 +62,63 @@ def test_slow_network_card_is_one_finding_that_names_the_host(host: int, seed: i
     (finding,) = detect_slow_link(view)
     assert (finding.ranks, finding.hosts) == (members, [f"gpu-{host:02d}"])
     assert finding.summary.startswith(f"host gpu-{host:02d} (ranks {members[0]}-{members[1]})")
+
+
+@pytest.mark.parametrize(
+    ("topology", "ranks_a_host", "host"),
+    [
+        (Topology(dp=4, pp=8, tp=4), 8, 1),
+        (Topology(dp=4, pp=4, tp=4), 8, 0),
+        (Topology(dp=4, pp=4, tp=2), 4, 3),
+        (Topology(dp=4, pp=8), 4, 2),
+    ],
+    ids=lambda value: str(value),
+)
+@over_seeds(range(3))
+def test_host_with_several_stages_and_slow_transfers_is_one_finding_that_names_the_host(
+    topology: Topology, ranks_a_host: int, host: int, seed: int
+) -> None:
+    """Its transfers between two of its own stages are slow as well."""
+    members = list(range(host * ranks_a_host, (host + 1) * ranks_a_host))
+    faults = slow_ranks(topology, members, 5.0, num_steps=12)
+    (finding,) = detect_slow_link(
+        make_collective_view(topology, slow_groups=faults, ranks_a_host=ranks_a_host, num_steps=12, seed=seed)
+    )
+    assert (finding.ranks, finding.hosts) == (members, [f"gpu-{host:02d}"])
+    assert finding.basis is Basis.EXCESS
+    assert finding.next_step.startswith(f"on gpu-{host:02d}: ")
+    assert finding.next_step.count("gpu-") == 1
+
+
+@pytest.mark.parametrize(
+    ("ranks_a_host", "hosts"),
+    [(8, [1, 3]), (8, [1, 2]), (8, [1, 5]), (4, [1, 3]), (4, [2, 3])],
+    ids=["one host between", "neighbours", "two replicas", "one stage each, one host between", "one stage each"],
+)
+def test_two_hosts_with_slow_transfers_are_two_findings(ranks_a_host: int, hosts: list[int]) -> None:
+    topology = Topology(dp=5, pp=8, tp=4)
+    slow = [rank for host in hosts for rank in range(host * ranks_a_host, (host + 1) * ranks_a_host)]
+    faults = slow_ranks(topology, slow, 5.0, num_steps=12)
+    view = make_collective_view(topology, slow_groups=faults, ranks_a_host=ranks_a_host, num_steps=12)
+    assert sorted(finding.hosts for finding in detect_slow_link(view)) == [[f"gpu-{host:02d}"] for host in hosts]
+
+
+def test_two_slow_ranks_of_one_host_are_one_finding() -> None:
+    topology = Topology(dp=4, pp=8, tp=4)
+    (finding,) = detect_slow_link(
+        make_collective_view(topology, slow_groups=slow_ranks(topology, [8, 14], 5.0), ranks_a_host=8)
+    )
+    assert (finding.ranks, finding.hosts) == ([8, 14], ["gpu-01"])
+
+
+def test_slow_link_whose_faulty_end_is_unknown_reports_both_hosts() -> None:
+    topology = Topology(dp=4, pp=2, tp=4)
+    edges = {(rank, rank + 4): 4.0 for rank in range(8, 12)}
+    (finding,) = detect_slow_link(make_collective_view(topology, slow_groups=SlowGroups(of_edge=edges)))
+    assert finding.ranks == []
+    assert finding.summary.startswith("the link between host gpu-02 (ranks 8-11) and host gpu-03 (ranks 12-15): ")
+    assert "the records do not show which end of the link is slow" in finding.next_step
+    assert finding.evidence["ends_of_link"] == ["gpu-02", "gpu-03"]
 
 
 @over_seeds(range(5))

@@ -35,7 +35,9 @@ def test_invalid_state_is_left_out_and_noted(wrong: dict[str, Any]) -> None:
 
 def test_stack_and_log_of_a_rank_are_added_to_its_state() -> None:
     stack = {"tool": "py-spy", "threads": [{"name": "other", "main": False, "frames": ["wait (threading.py:1)"]}]}
-    stack["threads"].append({"name": "MainThread", "main": True, "frames": ["load (loader.py:88)"]})  # type: ignore[attr-defined]
+    stack["threads"].append(
+        {"name": "MainThread", "main": True, "frames": ["begin (telemetry/record/spans.py:3)", "load (loader.py:88)"]}
+    )  # type: ignore[attr-defined]
     log = [{"at_ns": 5, "stream": "stderr", "fault": "xid", "text": "NVRM: Xid 79"}]
     more = [
         Body(rank=BEHIND, kind="stack", text=json.dumps(stack)),

@@ -262,6 +262,23 @@ def test_diagnosis_names_the_slow_rank_of_a_simulation_without_a_store(device: s
     ]
 
 
+@pytest.mark.parametrize(
+    ("topology", "gpus_per_host", "ranks"),
+    [(Topology(dp=4, pp=8, tp=4), 8, list(range(24, 32))), (Topology(dp=8, pp=2, tp=4), 4, [])],
+    ids=["known host", "unknown end of the link"],
+)
+def test_slow_rank_does_not_hide_a_slow_link_elsewhere(
+    topology: Topology, gpus_per_host: int, ranks: list[int]
+) -> None:
+    faults = ("link:host=gpu-003,factor=10", "slow:rank=60,factor=1.4")
+    made = simulate(plan(*faults, topology=topology, gpus_per_host=gpus_per_host, num_microbatches=8))
+    found = diagnose_view(view(made)).findings
+    assert sorted((finding.kind.value, finding.ranks) for finding in found) == [
+        ("compute-straggler", [60]),
+        ("slow-link", ranks),
+    ]
+
+
 def test_simulation_has_exactly_the_expected_communication_stages() -> None:
     made = simulate(plan()).operations
     assert {stage for stage in made if stage.stage_class is StageClass.COMMUNICATION} == {

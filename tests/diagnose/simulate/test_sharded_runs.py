@@ -1,11 +1,15 @@
 """Simulated runs that shard their parameters, and runs measured with a device clock."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from diagnose.model.gathers import gathers_by_layer
+from diagnose.model.outage_effect import effect_of
+from diagnose.model.outages import find_outages
 from diagnose.simulate.plan import LAYERS
-from diagnose.simulate.run import Simulation, simulate
+from diagnose.simulate.run import Simulation, simulate, view
 from diagnose.simulate.store import spans_table
 from telemetry.errors import UsageError
 from telemetry.group_names import peer_of_mask
@@ -37,6 +41,21 @@ def test_the_members_of_a_shard_group_end_each_gather_together_and_name_their_gr
     assert set(made.peer.ravel().tolist()) == {peer_of_mask(mask)}
     lasted = made.total_ns().mean(axis=0)
     assert lasted[1] > 2 * lasted[3]  # rank 1 waits for rank 3 at every layer
+
+
+def test_link_loss_without_a_pipeline_delays_the_first_reduction_of_its_shard_group() -> None:
+    mesh = Topology.parse("dp_replicate=2,dp_shard=4")
+    made = simulate(plan("flap:rank=5,seconds=4,times=2", topology=mesh, fsdp=True, gpus_per_host=2, num_steps=8))
+    healthy = simulate(replace(made.plan, faults=()))
+    outages = find_outages(made.fleet.events)
+    delayed = np.flatnonzero(made.step_ns - healthy.step_ns > 2e9)
+    assert len(delayed) == len(outages) == 2
+    for row, outage in zip(delayed.tolist(), outages, strict=True):
+        first, usual = (each.operations[REDUCE].duration_ns[row, 0] for each in (made, healthy))
+        assert first - usual == pytest.approx([0] * 4 + [outage.up_ns - outage.down_ns] * 4, abs=2)
+        assert made.operations[REDUCE].start_ns[row, 0, 5] <= outage.down_ns
+        assert outage.up_ns < made.operations[REDUCE].end_ns[row, 0, 5]
+        assert effect_of(view(made), outage).steps == (row,)
 
 
 @pytest.mark.parametrize(("prefetches", "least", "most"), [(True, 0.3, 1.0), (False, 0.0, 0.01)])

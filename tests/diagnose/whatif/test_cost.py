@@ -30,8 +30,9 @@ def lost_s(faulty: RunView, healthy: RunView) -> float:
     return float((faulty.step_ns - healthy.step_ns).sum()) / 1e9
 
 
-def gain(rank: int) -> Fix:
-    """The gain of fixing ``rank`` in five steps. Rank 3 takes eight seconds, the other ranks take four."""
+def gain(rank: int, *, step_s: float = 9.0) -> Fix:
+    """The gain of fixing ``rank`` in five steps. Rank 3 takes eight seconds, the other ranks take four. ``step_s``: the
+    measured step time. The replayed one is 9 s."""
     operations, topology = data_parallel([[4.0, 4.0, 4.0, 8.0]] * 5)
     seen = RunView(
         run_id="made",
@@ -39,7 +40,7 @@ def gain(rank: int) -> Fix:
         topology=topology,
         hosts=("a",) * 4,
         steps=np.arange(5),
-        step_ns=np.full(5, 9e9),
+        step_ns=np.full(5, step_s * 1e9),
         operations=operations,
     )
     replay = replay_or_reason(seen)
@@ -51,6 +52,10 @@ def gain(rank: int) -> Fix:
 
 def test_cost_of_a_slow_rank_equals_the_wait_of_its_peers() -> None:
     assert gain(3).saved_s == pytest.approx(5 * 4.0)
+
+
+def test_gain_is_a_share_of_the_measured_step_time() -> None:
+    assert gain(3, step_s=9.2).saved_s == pytest.approx(5 * 9.2 * 4 / 9)
 
 
 def test_a_rank_that_only_waits_costs_nothing() -> None:

@@ -9,7 +9,8 @@ from diagnose.simulate.noise import SILENT
 from diagnose.simulate.plan import SimulatedRun
 from diagnose.simulate.run import simulate, view
 from diagnose.simulate.truth import parse_fault
-from diagnose.whatif.analysis import IdealSteps, NotReplayed, analyse, ideal_steps, replay_of
+from diagnose.whatif.analysis import analyse, replay_of
+from diagnose.whatif.ideal_steps import IdealSteps, NotReplayed, ideal_steps
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.whatif.made_steps import SECOND, data_parallel

@@ -28,6 +28,7 @@ TRACEBACK = """Current thread 0x00007f05121286c0 (most recent call first):
   <no Python frame>
 
 Thread 0x00007f0534a1eb80 (most recent call first):
+  File "/v/lib/python3.13/site-packages/telemetry/record/spans.py", line 3 in span
   File "/a/loader.py", line 5 in next_batch
   File "/a/train.py", line 26 in <module>
 """
@@ -234,5 +235,9 @@ def test_no_stack_is_taken_without_py_spy_and_without_a_worker_server(
 def test_a_traceback_lists_the_main_thread_last() -> None:
     (thread,) = threads_of_traceback(TRACEBACK)
     assert thread["main"]
-    assert thread["frames"] == ["next_batch (loader.py:5)", "<module> (train.py:26)"]
+    assert thread["frames"] == [
+        "span (telemetry/record/spans.py:3)",
+        "next_batch (loader.py:5)",
+        "<module> (train.py:26)",
+    ]
     assert threads_of_traceback("nonsense\n\nmore") == []

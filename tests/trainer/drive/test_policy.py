@@ -128,8 +128,15 @@ def test_a_slow_spare_is_not_admitted() -> None:
     cluster.train(0)
     assert cluster.state("node-4") is NodeState.BLOCKED
     assert cluster.job.nodes["node-4"].reason.startswith(
-        "slow in two rounds of checks: gemm cpu: 30 gemm_tflops, others 100"
+        "slow in two rounds of checks: gemm cpu: 30 TFLOP/s, others 100 TFLOP/s"
     )
+
+
+def test_reason_of_a_slow_node_says_how_to_admit_it_again() -> None:
+    cluster = Cluster()
+    cluster.nodes["node-4"].gflops = 30.0
+    cluster.train(0)
+    assert cluster.job.nodes["node-4"].reason.endswith("rankscope drive resume node-4")
 
 
 def test_a_node_that_was_slow_once_is_not_blocked() -> None:

@@ -11,6 +11,7 @@ from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import WorstWorkers
 from telemetry.stages import STAGE_BY_LABEL, Stage
 from telemetry.topology import Place, Topology
+from ui.dashboard.figures.heat_map import Colours, colour_bar
 from ui.dashboard.figures.metrics import hottest_ranks, pool
 from ui.dashboard.figures.style import BLUE, COLOUR_BAR_PX, FAINT, GREY, SUSPECT, framed, outline, room_for, titled
 from ui.dashboard.records import Floats, Ints
@@ -90,10 +91,11 @@ def by_place(figures: WhatIf, axis: str, step: int, *, keep: str) -> go.Figure:
     )
 
 
-def worker_range(figures: WhatIf) -> tuple[float, float]:
-    """Both ends of the colour scale of workers. It begins at the value that all workers share, so that only workers
-    with a higher one are coloured."""
-    return figures.shared, max(LEAST_TOP * figures.shared, float(figures.by_worker.max()))
+def worker_colours(figures: WhatIf) -> Colours:
+    """The colour scale of workers. It begins at the value that all workers share, so that only workers with a higher
+    one are coloured."""
+    highest = max(LEAST_TOP * figures.shared, float(figures.by_worker.max()))
+    return Colours(scale=SCALE, lowest=figures.shared, highest=highest, title="x ideal")
 
 
 def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str) -> go.Figure:
@@ -102,7 +104,8 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
     values, index = _pooled(figures.by_worker.T)
     ranks = topology.grid[index, np.arange(topology.pp)[:, None], 0]
     columns, rows = values.shape[1], values.shape[0]
-    lowest, highest = worker_range(figures)
+    colours = worker_colours(figures)
+    ticks = np.linspace(colours.lowest, colours.highest, 3).tolist()
     names = [[worker_name(topology, dp, pp) for dp in places] for pp, places in enumerate(index.tolist())]
     cells = go.Heatmap(
         z=values.astype(np.float32),
@@ -110,17 +113,16 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         y=np.arange(rows),
         customdata=np.dstack([ranks, np.full(ranks.shape, step)]),  # numbers alone: a click finds no others
         text=names,
-        zmin=lowest,
-        zmax=highest,
-        colorscale=SCALE,
+        zmin=colours.lowest,
+        zmax=colours.highest,
+        colorscale=colours.scale,
         xgap=2 if columns <= MIN_SPACED else 0,
         ygap=2,
         hovertemplate="<b>%{text}"
         "</b><br>rank %{customdata[0]}"
         + " and its tensor group" * (topology.tp > 1)
         + "<br>if only these are slow: at most %{z:.3f}x the ideal step<extra></extra>",
-        colorbar={"title": {"text": "x ideal"}, "thickness": 12, "outlinewidth": 0, "len": 1.0}
-        | {"tickvals": [lowest, (lowest + highest) / 2, highest], "tickformat": ".2f"},
+        colorbar=colour_bar(colours) | {"tickvals": ticks, "tickformat": ".2f"},
     )
     every = -(-columns // 24)
     columns_named = [topology.replica(dp) for dp in index[0, ::every].tolist()]

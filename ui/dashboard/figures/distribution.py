@@ -13,6 +13,8 @@ NEAR, NEARLY_EQUAL = 0.02, 0.001
 """Shares of the range of all values, and of the highest one. Values closer to the highest one count as equally high."""
 FAR_SIGMAS = 6.0
 """Values further from the median have a bin of their own, so that they do not compress the bins of the others."""
+EQUAL = 1e-6
+"""Values count as equal if their range is at most this share of the largest one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,11 @@ class Distribution:
     suspects: Ints
     """The suspects that have a value, ascending."""
     suspect_values: Floats
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all values are equal. They share one bin."""
+        return len(self.counts) == 1
 
     @property
     def num_ranks(self) -> int:
@@ -79,7 +86,7 @@ def _tolerance(values: Floats) -> float:
 def _edges(values: Floats) -> tuple[Floats, bool, bool]:
     """Edges of the bins, and whether the first and the last bin hold distant values."""
     lowest, highest, middle = float(values.min()), float(values.max()), float(np.median(values))
-    least_width = max(abs(highest), abs(lowest), 1e-6) * 1e-9
+    least_width = max(abs(highest), abs(lowest), 1e-6) * EQUAL
     if highest - lowest <= least_width:
         return np.array([lowest, highest + least_width]), False, False
     reach = FAR_SIGMAS * MAD_TO_SIGMA * float(np.median(np.abs(values - middle))) or highest - lowest

@@ -11,52 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from telemetry.topology import Place, Topology
+from telemetry.topology import Topology
 from ui.dashboard.figures.grid_colours import UNKNOWN_COLOUR, GridColours
 from ui.dashboard.figures.grid_layout import MIN_COLUMNS, WIDTH_PX, GridLayout, lay_out
+from ui.dashboard.figures.grid_outlines import around, around_groups, reach
 from ui.dashboard.figures.heat_map import colour_bar
-from ui.dashboard.figures.style import CLEAR, FONT, GREY, SUSPECT, framed, outline, plain
+from ui.dashboard.figures.style import CLEAR, FONT, GREY, framed, plain
 from ui.dashboard.records import Ints
 
 WORDED_PX = 44
 """The smallest cell with text."""
-OUTLINE_PX = 8
 MAX_ARROWS = 24
 EDGE = 0.4
 """Distance from the middle of a cell to its edge without text."""
 
 Point = tuple[float, float]
-
-
-def around(row: int, column: int, layout: GridLayout) -> Mapping[str, object]:
-    """The outline of the chosen rank, in the text colour of the page."""
-    edge = reach(layout)
-    return outline(column - edge, column + edge, row - edge, row + edge, colour=SUSPECT, width_px=3)
-
-
-def reach(layout: GridLayout) -> float:
-    """The distance from the middle of a cell to a visible outline."""
-    return max(0.5, OUTLINE_PX / layout.cell_px)
-
-
-def around_groups(rank: int, layout: GridLayout) -> list[dict[str, object]]:
-    """Outlines of the groups of a rank: solid for tp, dashed for dp, dotted for pp."""
-    grid = layout.topology
-    here = grid.place(rank)
-    bands = range(0, grid.dp, layout.dp_a_band)
-    runs = [(here._replace(dp=first), here._replace(dp=min(first + layout.dp_a_band, grid.dp) - 1)) for first in bands]
-    found = [_over(*ends, layout, "dash") for ends in runs if grid.dp > 1]
-    stages = [here._replace(pp=pp) for pp in range(grid.pp)]
-    found += [_over(ends, ends, layout, "dot") for ends in stages if grid.pp > 1]
-    if grid.tp > 1:
-        found.append(_over(here._replace(tp=0), here._replace(tp=grid.tp - 1), layout, "solid"))
-    return found
-
-
-def _over(first: Place, last: Place, layout: GridLayout, dash: str) -> dict[str, object]:
-    (top, left), (bottom, right) = layout.at(first), layout.at(last)
-    found = outline(left - 0.5, right + 0.5, top - 0.5, bottom + 0.5, colour=SUSPECT, width_px=1.5)
-    return found | {"line": {"color": SUSPECT, "width": 1.5, "dash": dash}}
 
 
 def arrows_along(row: Ints, column: Ints, path: Sequence[int], layout: GridLayout) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from diagnose.model.peers import medians
 from diagnose.whatif.analysis import WhatIf
-from ui.dashboard.figures.blame import SCALE, worker_range
+from ui.dashboard.figures.blame import worker_colours
 from ui.dashboard.figures.hang import REMARKABLE, SIGNS, Sign, Standing
 from ui.dashboard.figures.heat_map import Colours, colours_for
 from ui.dashboard.figures.host_boxes import ink_on
@@ -83,8 +83,7 @@ def by_blame(figures: WhatIf, suspects: Collection[int]) -> GridColours:
     """The slowdown of the ideal step by each worker alone. Ranks of a tensor group share a worker."""
     index = figures.topology.index
     value = figures.by_worker[index["dp"], index["pp"]]
-    lowest, highest = worker_range(figures)
-    colours = Colours(scale=SCALE, lowest=lowest, highest=highest, title="x ideal")
+    colours = worker_colours(figures)
     strength = (value - colours.lowest) / (colours.highest - colours.lowest)
     signs = _suspect_signs(suspects, len(value))
     return GridColours(

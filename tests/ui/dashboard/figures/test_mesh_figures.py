@@ -75,6 +75,39 @@ def test_axes_that_a_mesh_lacks_have_no_labels() -> None:
     assert not any(axis.title.text for axis in axes), "a title is drawn over the labels of its axis"
 
 
+@pytest.mark.parametrize(
+    ("mesh", "dash", "rows", "name"),
+    [
+        ("dp=2,ep=4", "8px,2px,2px,2px,2px,2px", [(4, 7)], "its expert group"),
+        ("dp=2,cp=2,tp=2", "dashdot", [(2, 3)], "its context group"),
+        ("cp=2,dp=2,tp=2", "dashdot", [(0, 0), (2, 2)], "its context group"),
+    ],
+)
+def test_both_forms_of_the_grid_show_the_context_or_expert_group_of_the_chosen_rank(
+    mesh: str, dash: str, rows: list[tuple[int, int]], name: str
+) -> None:
+    topology, rank = Topology.parse(mesh), 5
+    given = topology, by_standing([Standing.UNKNOWN] * 8), ("gpu-01",) * 8
+    shapes = rank_grid(*given, chosen=rank, path=(), keep="", with_groups=True).layout.shapes
+    assert [(round(each.y0), round(each.y1)) for each in shapes if each.line.dash == dash] == rows
+    (line,) = rank_body(*given, chosen=rank, path=(), keep="").select_traces({"name": name})
+    assert [*line.y] == [row for first, last in rows for row in range(first, last + 1)]
+    assert line.x[0] != 0, "the line would hide the line of the replicas"
+
+
+def test_numbers_in_the_3d_grid_are_drawn_over_marks_which_do_not_overlap_in_a_long_row() -> None:
+    """Annotations are drawn over traces. Text of a trace would be hidden by marks, lines and cones."""
+    figures = [
+        rank_body(mesh, by_standing([Standing.UNKNOWN] * 8), ("gpu-01",) * 8, chosen=5, path=(1, 5), keep="")
+        for mesh in (Topology.parse("dp=2,ep=4"), Topology.parse("dp=2,pp=2,tp=2"))
+    ]
+    for figure in figures:
+        assert [note.text for note in figure.layout.scene.annotations] == [f"<b>{rank}</b>" for rank in range(8)]
+        assert "text" not in {trace.mode for trace in figure.select_traces("scatter3d")}
+    row, cube = (figure.data[0].marker.size for figure in figures)
+    assert row < 0.6 * cube
+
+
 def test_workers_are_named_in_the_order_of_the_mesh() -> None:
     named = {
         mesh: worker_name(Topology.parse(mesh), 1, 0) for mesh in ("pp=2,dp_shard=2,tp=2", "pp=1,dp=2", "dp=2,pp=2")

@@ -112,9 +112,9 @@ def test_each_group_of_the_selected_rank_is_outlined_in_its_own_line_style(reads
     figure = figure_of(replace(SHOWN, rank=5), reads)
     lines = [(shape.line.dash, shape.x0, shape.x1, shape.y0, shape.y1) for shape in figure.layout.shapes]
     assert lines == [
-        ("dash", 0.5, 1.5, -0.5, 1.5),
         ("dot", 0.5, 1.5, 0.5, 1.5),
         ("dot", 3.5, 4.5, 0.5, 1.5),
+        ("dash", 0.5, 1.5, -0.5, 1.5),
         ("solid", -0.5, 1.5, 0.5, 1.5),
         (None, 0.5, 1.5, 0.5, 1.5),
     ]

@@ -175,6 +175,24 @@ def test_the_axis_of_the_histogram_is_broken_before_distant_values_and_shows_bot
     assert BREAK not in str(histogram(near, Metric.RATIO, made_facts(6)))
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1.00001, 1.00002, 1.00004], "1.00001x highest bar: 1 rank 1.00004x p50"),
+        ([1.0, 1.00001, 1.00002, 1.00001, 1.5], "1.00000x highest bar: 2 ranks 1.00002x // 1.50000x p50"),
+        ([40.0, 40.0, 40.000001], "3 ranks, all 40.000x p50"),
+        ([0.0, 0.0], "2 ranks, all 0.000x p50"),
+    ],
+)
+def test_the_ends_of_the_histogram_have_different_labels_or_one_label_for_equal_values(
+    value: list[float], said: str
+) -> None:
+    found = distribution(np.array(value), np.arange(len(value)), [])
+    assert found is not None
+    drawn = json.dumps(histogram(found, Metric.RATIO, made_facts(8)).to_plotly_json(), cls=PlotlyJSONEncoder)
+    assert said in " ".join(texts(json.loads(drawn))).replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_events_do_not_widen_the_steps_and_the_colour_scale_has_a_unit(reads: Reads) -> None:
     ends = cells_of(STATE, reads).layout.xaxis.autorangeoptions
     assert (ends.minallowed, ends.maxallowed) == (-0.5, 39.5)

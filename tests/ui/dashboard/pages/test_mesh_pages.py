@@ -4,15 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from diagnose.alerts.alert import Phase
 from telemetry.stores.interface import StoreReader
+from telemetry.stores.queries import HostClocks
 from telemetry.topology import Topology
 from tests.memory_store import memory_store
-from tests.ui.mesh_runs import SLOWED, leave_evidence, put, simulated
+from tests.ui.mesh_runs import SLOWED, leave_evidence, put, report_runs, simulated
 from tests.ui.simulated_run import store_simulated
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
+from ui.dashboard.data.alerts import reported_alerts
 from ui.dashboard.data.cache import BackgroundAnswers
-from ui.dashboard.view_state import View
+from ui.dashboard.view_state import View, ViewState
 
 RUN = "experts"
 STUCK = "context-stuck"
@@ -60,3 +63,17 @@ def test_hang_page_names_every_member_of_a_group_and_each_operation_once(reads: 
 
 def test_hang_page_lists_each_rank_at_which_a_waiting_chain_begins(reads: Reads) -> None:
     assert said("chain", reads, run=STUCK).endswith("begin at: ⋯ rank 0 ⋯ rank 2 ⋯ rank 4 ⋯ rank 6")
+
+
+def test_mesh_runs_are_shown_at_their_end_with_an_open_alert_and_the_newest_clock_estimate() -> None:
+    with memory_store() as store:
+        put(store, simulated("titan", "titan", SLOWED, num_steps=12), every_steps=4)
+        now_ns = report_runs(store, ["titan"])
+        reads = Reads(StoreReader(store), wall_s=lambda: now_ns / 1e9)
+        (reported,) = reported_alerts(reads).alerts
+        clocks = StoreReader(store).read(HostClocks(run_id="titan", attempt=0)).to_pylist()
+        facts = reads.facts(ViewState(run="titan"))
+    assert reported.alert.phase is Phase.FIRING
+    assert facts.summary.started_ns < reported.alert.began_ns
+    assert [(row["host"], row["last_step"]) for row in clocks] == [("gpu-000", 11), ("gpu-001", 11)]
+    assert all(facts.summary.started_ns < row["estimated_ns"] < now_ns for row in clocks)

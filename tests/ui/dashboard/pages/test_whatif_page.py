@@ -1,6 +1,7 @@
 """The what-if page: the cost of slow ranks, on runs in a store, without a browser."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -110,6 +111,11 @@ def test_worker_of_the_slow_rank_has_the_highest_value_and_opens_its_timeline(an
     assert there.step in range(40)
 
 
+def test_the_title_of_the_colours_of_workers_has_an_empty_line_above_the_highest_tick(analysed: Reads) -> None:
+    (cells,) = figure("workers", analysed).data
+    assert cells.colorbar.title.text.startswith("x ideal<br>")
+
+
 def test_bar_of_a_replica_opens_its_pipeline_and_bar_of_a_pipeline_rank_its_replicas(analysed: Reads) -> None:
     (dp,), (pp,) = figure("by-dp", analysed).data, figure("by-pp", analysed).data
     assert dp.y[1] > 10 * dp.y[0]
@@ -132,6 +138,15 @@ def test_fixing_the_worst_worker_removes_most_of_the_slowdown(analysed: Reads) -
     assert curve.customdata[1][0] == "with dp1 pp0"
     assert curve.customdata[1][1] > 60
     assert curve.customdata[4][1] == pytest.approx(100)
+
+
+def test_ideal_times_for_all_workers_save_what_the_page_says_is_lost(analysed: Reads) -> None:
+    """The replayed steps are 0.5% longer than the measured ones."""
+    shown = concluded(SLOW, analysed)
+    assert shown is not None
+    lost_s = (shown.found.step_s - shown.found.ideal_step_s) * len(shown.found.steps)
+    (row,) = re.findall(r'slowest 4 workers made ideal.*?"([\d.]+) s"', said("whatif-gains", SLOW, analysed))
+    assert row == f"{lost_s:.2f}"
 
 
 def test_worst_parts_are_listed_in_a_table_with_links(analysed: Reads) -> None:

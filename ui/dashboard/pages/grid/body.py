@@ -15,45 +15,57 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from telemetry.topology import AXES, Axis, Topology
+from telemetry.topology import Axis, Topology
+from ui.dashboard.defaults import groups_of_rank
 from ui.dashboard.figures.grid import HOVER, hover_texts
 from ui.dashboard.figures.grid_colours import UNKNOWN_COLOUR, GridColours
 from ui.dashboard.figures.heat_map import colour_bar
-from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_LIGHT, SELECTED, framed
+from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_DARK, ON_LIGHT, SELECTED, framed
 from ui.dashboard.records import Ints
+from ui.dashboard.view_state import Group
 from ui.dashboard.wording import replicas_text
 
 MAX_CONES = 64
-LINE_NAMES = {"tp": "its tensor group", "pp": "its pipeline: activations"}
-LINE_COLOURS = {"tp": BLUE, "dp": "#b59f00", "pp": "#c95fa6"}
+LINE_NAMES = {
+    Group.TP: "its tensor group",
+    Group.PP: "its pipeline: activations",
+    Group.CP: "its context group",
+    Group.EP: "its expert group",
+}
+LINE_COLOURS = {Group.TP: BLUE, Group.DP: "#b59f00", Group.PP: "#c95fa6", Group.CP: "#7a67d8", Group.EP: "#a3582a"}
 """Dashes of such lines cannot be distinguished."""
+BESIDE = {Group.CP: 0.16, Group.EP: -0.16}
+"""Distance of a line from the middle of its ranks, along pp. Groups along cp and ep are part of the group along dp, so
+their lines are beside its line."""
 
-Points = npt.NDArray[np.int16]
+Points = npt.NDArray[np.float64]
 """Shape [ranks, 3]: pp, dp, tp."""
 
 
-def group_lines(at: Points, groups: Mapping[Axis, Sequence[int]], topology: Topology) -> Iterator[go.Scatter3d]:
-    """A line through each group of the chosen rank."""
-    names = {**LINE_NAMES, "dp": replicas_text(topology)}
-    for axis, members in groups.items():
-        if len(members) > 1:
-            yield _line(at, members, names[axis], {"color": LINE_COLOURS[axis], "width": 7})
+def group_lines(at: Points, groups: Mapping[Group, Sequence[int]], topology: Topology) -> Iterator[go.Scatter3d]:
+    """A line through each group of the chosen rank. Points are at the members if other ranks are between them."""
+    names = {**LINE_NAMES, Group.DP: replicas_text(topology)}
+    for group, members in groups.items():
+        style: dict[str, object] = {"line": {"color": LINE_COLOURS[group], "width": 7}}
+        if group in BESIDE:
+            style |= {"mode": "lines+markers", "marker": {"size": 5, "color": LINE_COLOURS[group]}}
+        yield _line(at + np.array([BESIDE.get(group, 0.0), 0.0, 0.0]), members, names[group], **style)
 
 
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
     """A line from the chosen rank to the root cause."""
     if len(path) > 1:
-        yield _line(at, path, "waiting chain, to the root cause", {"color": SELECTED, "width": 9})
+        yield _line(at, path, "waiting chain, to the root cause", line={"color": SELECTED, "width": 9})
 
 
-def _line(at: Points, ranks: Sequence[int], name: str, line: dict[str, object]) -> go.Scatter3d:
+def _line(at: Points, ranks: Sequence[int], name: str, **style: object) -> go.Scatter3d:
     x, y, z = at[list(ranks)].T
-    return go.Scatter3d(x=x, y=y, z=z, mode="lines", line=line, name=name, hoverinfo="skip")
+    return go.Scatter3d(**{"x": x, "y": y, "z": z, "mode": "lines", "name": name, "hoverinfo": "skip", **style})
 
 
 def cones(at: Points, path: Sequence[int]) -> Iterator[go.Cone]:
     """The direction, halfway between each rank and the next."""
-    hops = np.array([(at[rank], at[on]) for rank, on in pairwise(path[: MAX_CONES + 1])], dtype=np.float64)
+    hops = np.array([(at[rank], at[on]) for rank, on in pairwise(path[: MAX_CONES + 1])])
     if not len(hops):
         return
     (x, y, z), (u, v, w) = hops.mean(axis=1).T, (hops[:, 1] - hops[:, 0]).T
@@ -74,21 +86,25 @@ def cones(at: Points, path: Sequence[int]) -> Iterator[go.Cone]:
     )
 
 
-def around(at: Points, chosen: int) -> go.Scatter3d:
-    """A ring around the chosen rank."""
+def around(at: Points, chosen: int, size: float) -> go.Scatter3d:
+    """A ring around the chosen rank, whose mark has this size."""
     x, y, z = at[[chosen]].T
-    marker = {"symbol": "circle-open", "size": 28, "color": SELECTED, "line": {"color": SELECTED, "width": 4}}
+    marker = {"symbol": "circle-open", "size": size + 6, "color": SELECTED, "line": {"color": SELECTED, "width": 4}}
     return go.Scatter3d(x=x, y=y, z=z, mode="markers", marker=marker, hoverinfo="skip", showlegend=False)
 
 
 HEIGHT_PX = 620
 DIAGONAL = 2.3
 """Diagonal of the body, in plotly's units."""
+MARK_IN_UNIT = 48
+"""The largest size of a mark if its neighbour is one such unit away: marks of neighbours do not overlap."""
 MAX_SEEN_THROUGH, MAX_NUMBERED = 2048, 64
 """The largest numbers of ranks that are all drawn, and that all have a number."""
 FAINT_PX, NEAR_PX = 2.0, 4.0
 MAX_SIGNS = 300
 MAX_TICKS = 8
+BORDER = 0.6
+"""Room outside the first and the last rank of a direction. The distance of ranks is 1."""
 CAMERA = {
     "eye": {"x": 1.15, "y": -1.75, "z": 0.95},
     "center": {"x": 0, "y": 0, "z": -0.04},
@@ -114,23 +130,24 @@ def rank_body(
     at = _points(topology)
     hover = hover_texts(topology, cells, hosts)
     inside = [rank for rank in path if 0 <= rank < len(at)]
-    groups = {axis: topology.group(chosen, along=axis) for axis in AXES}
-    near = np.unique([*inside, *(rank for members in groups.values() for rank in members)])
-    along = inside if len(inside) > 1 else groups["pp"]
-    marks, lines = _marks(at, cells, hover, chosen, near), group_lines(at, groups, topology)
-    edges = np.cbrt([topology.pp, topology.dp, topology.tp])
-    length = dict(zip("xyz", (DIAGONAL * edges / np.linalg.norm(edges)).tolist(), strict=True))
+    groups = dict(groups_of_rank(topology, chosen))
+    near = np.unique([*inside, chosen, *(rank for members in groups.values() for rank in members)])
+    along = inside if len(inside) > 1 else topology.group(chosen, along="pp")
+    sides = _sides(topology)
+    size = _mark_size(topology, sides)
+    marks, lines = _marks(at, cells, hover, chosen, near, size), group_lines(at, groups, topology)
     axes = {name: _axis(along, topology) for name, along in _DRAWN_ALONG.items()}
     return framed(
-        [*marks, *lines, *wait_lines(at, inside), *cones(at, along), around(at, chosen)],
+        [*marks, *lines, *wait_lines(at, inside), *cones(at, along), around(at, chosen, size)],
         height_px=HEIGHT_PX,
         keep=keep,
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
         scene={
             "aspectmode": "manual",
-            "aspectratio": length,
+            "aspectratio": dict(zip("xyz", sides, strict=True)),
             "camera": CAMERA,
             "domain": {"y": [0.05, 1]},
+            "annotations": _numbers(at, topology, cells, chosen),
             **axes,
         },
         legend={"orientation": "h", "y": 0, "x": 0, "bgcolor": CLEAR, "itemclick": False, "itemdoubleclick": False},
@@ -144,15 +161,32 @@ _DRAWN_ALONG: dict[str, Axis] = {"xaxis": "pp", "yaxis": "dp", "zaxis": "tp"}
 
 
 def _points(topology: Topology) -> Points:
-    return np.stack([topology.index[axis] for axis in ("pp", "dp", "tp")], axis=1).astype(np.int16)
+    return np.stack([topology.index[axis] for axis in _DRAWN_ALONG.values()], axis=1).astype(np.float64)
+
+
+def _degrees(topology: Topology) -> Ints:
+    return np.array([getattr(topology, axis) for axis in _DRAWN_ALONG.values()])
+
+
+def _sides(topology: Topology) -> list[float]:
+    """The lengths of the body along x, y and z, in plotly's units."""
+    edges = np.cbrt(_degrees(topology))
+    return [float(side) for side in DIAGONAL * edges / np.linalg.norm(edges)]
+
+
+def _mark_size(topology: Topology, sides: Sequence[float]) -> float:
+    """The size of the mark of a rank. It is smaller if many ranks are in one direction."""
+    degrees = _degrees(topology)
+    apart = (np.array(sides) / (degrees + 2 * BORDER - 1))[degrees > 1]
+    largest = min(45 / np.cbrt(topology.world_size), MARK_IN_UNIT * apart.min(initial=np.inf))
+    return float(np.clip(largest, NEAR_PX, 22))
 
 
 def _marks(
-    at: Points, cells: GridColours, hover: npt.NDArray[np.object_], chosen: int, near: Ints
+    at: Points, cells: GridColours, hover: npt.NDArray[np.object_], chosen: int, near: Ints, size: float
 ) -> Iterator[go.Scatter3d]:
     """Every rank. In a large grid: the ranks of the slices, larger those ``near``, and larger still the important
     ones."""
-    size = float(np.clip(45 / np.cbrt(len(at)), NEAR_PX, 22))
     if len(at) <= MAX_SEEN_THROUGH:
         yield from _coloured(np.arange(len(at)), at, cells, hover, {"size": size, "opacity": 0.75})
     else:
@@ -163,8 +197,6 @@ def _marks(
     if 0 < len(cells.signs) <= MAX_SIGNS:
         style = {"size": 1.4 * size + 3, "symbol": "diamond", "opacity": 1.0}
         yield from _coloured(np.array(sorted(cells.signs), dtype=np.int64), at, cells, hover, style)
-    if len(at) <= MAX_NUMBERED:
-        yield _numbers(at)
 
 
 def _coloured(
@@ -203,19 +235,17 @@ def _points_of(ranks: Ints, at: Points, hover: npt.NDArray[np.object_], marker: 
     )
 
 
-def _numbers(at: Points) -> go.Scatter3d:
-    x, y, z = at.T
-    return go.Scatter3d(
-        x=x,
-        y=y,
-        z=z,
-        mode="text",
-        text=[f"<b>{rank}</b>" for rank in range(len(at))],
-        textfont={"family": "sans-serif", "size": 14, "color": ON_LIGHT},
-        textposition="middle center",
-        hoverinfo="skip",
-        showlegend=False,
-    )
+def _numbers(at: Points, topology: Topology, cells: GridColours, chosen: int) -> list[dict[str, object]]:
+    """The numbers of the ranks at ticks of the axes, and of the chosen rank. They are drawn over marks and lines."""
+    if len(at) > MAX_NUMBERED:
+        return []
+    at_ticks = (at % -(-_degrees(topology) // MAX_TICKS) == 0).all(axis=1)
+    return [
+        {"x": x, "y": y, "z": z, "text": f"<b>{rank}</b>", "showarrow": False}
+        | {"font": {"size": 14, "color": ON_DARK if cells.inks[rank] == ON_DARK else ON_LIGHT}}
+        for rank, (x, y, z) in enumerate(at.tolist())
+        if at_ticks[rank] or rank == chosen
+    ]
 
 
 def _axis(along: Axis, topology: Topology) -> dict[str, object]:
@@ -223,7 +253,7 @@ def _axis(along: Axis, topology: Topology) -> dict[str, object]:
     every = -(-degree // MAX_TICKS)
     ticks = list(range(0, degree, every))
     style = {"showbackground": False, "gridcolor": GREY, "zeroline": False, "showspikes": False, "color": GREY}
-    room = {"range": [-0.6, degree - 0.4]}
+    room = {"range": [-BORDER, degree - 1 + BORDER]}
     is_named = along == "dp" or along in dict(topology.mesh)
     texts = [topology.replica(tick) if along == "dp" else f"{along}{tick}" * is_named for tick in ticks]
     # Ticks name the axis. A title would be drawn over them.

@@ -12,14 +12,14 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import agents_freshness
 from ui.dashboard.data.stage_times import stage_times
 from ui.dashboard.data.whatif import whatif_freshness
-from ui.dashboard.defaults import chosen_stage, suspects, worst_finding
+from ui.dashboard.defaults import chosen_stage, groups_of, suspects, worst_finding
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
 from ui.dashboard.figures.hang import hops, path
 from ui.dashboard.pages.controls import bar, number_input, switch, titled, window_values
 from ui.dashboard.pages.findings import looking
 from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
-from ui.dashboard.pages.grid.rank import RankSelection, rank_panel, selection, standings
+from ui.dashboard.pages.grid.rank import LINKS, RankSelection, rank_panel, selection, standings
 from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import says as heat_map
 from ui.dashboard.pages.heat_map.picture import has_values
@@ -29,7 +29,7 @@ from ui.dashboard.pages.panels import chart_panel, loading, no_stall_text
 from ui.dashboard.pages.profiling import profile_freshness
 from ui.dashboard.pages.whatif import page as whatif
 from ui.dashboard.pages.whatif.analysis import concluded
-from ui.dashboard.view_state import Colour, Form, View, ViewState
+from ui.dashboard.view_state import Colour, Form, Group, View, ViewState
 from ui.dashboard.wording import degrees, replicas_text
 
 COLOURS = {Colour.STATE: "State", Colour.BLAME: "Blame", Colour.METRIC: "Time of a stage"}
@@ -115,15 +115,12 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
 def _lines(shown: RankSelection, state: ViewState) -> Component:
     """Groups of the rank in slices. The picture itself names the lines of a 3D grid."""
     grid, waits, is_body = shown.facts.topology, _waits(shown), state.form is Form.BODY
-    lines = [
-        ("tp", f"tensor group of rank {shown.rank}", grid.tp > 1),
-        ("pp", "its pipeline", grid.pp > 1),
-        ("dp", replicas_text(grid), grid.dp > 1),
-    ]
+    named = {group: f"its {name}" for group, name in LINKS.items()}
+    named |= {Group.TP: f"tensor group of rank {shown.rank}", Group.DP: replicas_text(grid)}
     items = [
-        html.Li([html.Span(className=f"line-sample {axis}"), text])
-        for axis, text, is_there in lines
-        if is_there and not is_body
+        html.Li([html.Span(className=f"line-sample {group}"), named[group]])
+        for group in reversed(groups_of(grid))
+        if group is not Group.ALL and not is_body
     ]
     if waits:
         items.append(html.Li("→ waiting chain of the rank, to the root cause"))

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.hang.place import place_of
 from diagnose.hang.verdict import HangVerdict
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
@@ -78,7 +79,7 @@ def _rank_item(rank: int, verdict: HangVerdict, facts: RunFacts, state: ViewStat
 
 
 def _where(stage: str, stack: tuple[str, ...]) -> str:
-    line = f"at {stack[0]}" if stack else ""
+    line = f"at {place_of(stack)}" if stack else ""
     return " ".join(word for word in (f"in {stage}" if stage else "", line) if word)
 
 

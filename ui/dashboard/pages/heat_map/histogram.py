@@ -10,6 +10,7 @@ Its bars are plain elements of the page, which are drawn faster than a figure.
       0.97x            1.01x // 1.38x
 """
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
@@ -28,15 +29,15 @@ MAX_MARKS = 32
 FAR_PERCENT, SPACE_PERCENT = 4.0, 5.0
 """Width of a bar of distant values, and of the space beside it, in which the axis is broken."""
 BREAK = "//"
+MAX_DIGITS = 9
+"""The largest number of digits behind the decimal point."""
 Form = Callable[[float], str]
 
 
 def histogram(found: Distribution, metric: Metric, facts: RunFacts) -> Component:
     """``found``: in the units of ``metric``."""
-    form: Form = "{:.3f}x".format if metric is Metric.RATIO else READINGS[metric].cell.format
-    low, high = _labels(found, form)
-    ends = [low, f"highest bar: {count(int(found.counts.max()), 'rank')}", high]
-    label = f"histogram of {count(found.num_ranks, 'rank')} from {form(found.edges[0])} to {form(found.edges[-1])}"
+    form = _form(found, metric)
+    ends, label = _ends(found, form), f"histogram of {_extent(found, form)}"
     plot = html.Div(
         [*_bars(found, form), *_breaks(found), *_percentiles(found), *_triangles(found)],
         className="histogram",
@@ -52,13 +53,32 @@ def histogram(found: Distribution, metric: Metric, facts: RunFacts) -> Component
     )
 
 
-def _labels(found: Distribution, form: Form) -> tuple[str, str]:
-    """The values at both ends of the axis. Where it is broken, also the value at the break."""
+def _form(found: Distribution, metric: Metric) -> Form:
+    """The format of the metric, with more digits if the labels of the axis would be equal otherwise."""
+    usual = "{:.3f}x" if metric is Metric.RATIO else READINGS[metric].cell
+    labelled = np.unique(found.edges[[0, found.is_first_far, -1 - found.is_last_far, -1]]).tolist()
+    more = [re.sub(r"\.\df", f".{digits}f", usual) for digits in range(int(usual[3]) + 1, MAX_DIGITS + 1)]
+    forms = [] if found.is_constant else [usual, *more]
+    return next((text.format for text in forms if len({*map(text.format, labelled)}) == len(labelled)), usual.format)
+
+
+def _ends(found: Distribution, form: Form) -> list[str]:
+    """The values at both ends of the axis, and between them the height of the highest bar. Where the axis is broken,
+    also the value at the break. Equal values have no axis."""
+    if found.is_constant:
+        return [_extent(found, form)]
     lowest, inner_low, *_, inner_high, highest = (form(edge) for edge in found.edges[[0, 1, -2, -1]])
-    return (
+    return [
         f"{lowest} {BREAK} {inner_low}" if found.is_first_far else lowest,
+        f"highest bar: {count(int(found.counts.max()), 'rank')}",
         f"{inner_high} {BREAK} {highest}" if found.is_last_far else highest,
-    )
+    ]
+
+
+def _extent(found: Distribution, form: Form) -> str:
+    """``8 ranks from 0.95x to 1.52x``, ``8 ranks, all 1.00x``."""
+    ranks, low = count(found.num_ranks, "rank"), form(found.edges[0])
+    return f"{ranks}, all {low}" if found.is_constant else f"{ranks} from {low} to {form(found.edges[-1])}"
 
 
 def _highest(found: Distribution, facts: RunFacts) -> str:

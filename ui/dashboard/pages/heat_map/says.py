@@ -19,7 +19,7 @@ from ui.dashboard.pages.heat_map.summary import heat_map_summary
 from ui.dashboard.pages.panels import notice
 from ui.dashboard.records import RunFacts, StageTimes
 from ui.dashboard.view_state import Clock, Metric, ViewState
-from ui.dashboard.wording import count
+from ui.dashboard.wording import compute_beside, count, during_compute
 
 BASIS_NOTES = {
     PROCESSOR: "Processor time of the rank's own thread. It excludes waiting for other ranks.",
@@ -47,10 +47,6 @@ NO_WAIT_NOTE = (
     "This colour needs a collective that several ranks of each group recorded. All groups must lie along the same "
     "axes of the mesh. {stage} is not such a stage in these steps. Choose another stage, or colour by ratio to peers."
 )
-DURING_COMPUTE_NOTE = (
-    "{stage} runs during compute, so its duration is not waiting time. To find the slow rank, show the compute time of "
-    "{compute}."
-)
 
 
 def draw_says(state: ViewState, reads: Reads) -> Component:
@@ -76,7 +72,7 @@ def _no_waiting_time(stage: Stage, state: ViewState, reads: Reads) -> Component:
     title = "No waiting time for this stage"
     if not is_during_compute(state, reads):
         return notice(title, NO_WAIT_NOTE.format(stage=stage.label))
-    compute = _compute_beside(stage)
+    compute = compute_beside(stage)
     work = replace(state.at_stage(compute), metric=Metric.RATIO, clock=Clock.OWN)
     others = [replace(state, stage=other) for other in collectives_of(reads.facts(state)) if other is not stage]
     waits = [other for other in others if not is_during_compute(other, reads)]
@@ -84,16 +80,7 @@ def _no_waiting_time(stage: Stage, state: ViewState, reads: Reads) -> Component:
         link_button(f"Compute time of {compute.label}", work),
         *(link_button(f"Wait caused in {other.stage.label}", other) for other in waits),
     ]
-    return notice(title, [_during_compute(stage), html.Div(links, className="links")])
-
-
-def _during_compute(stage: Stage) -> str:
-    return DURING_COMPUTE_NOTE.format(stage=stage.label, compute=_compute_beside(stage).label)
-
-
-def _compute_beside(stage: Stage) -> Stage:
-    """The compute stage beside which parameters are gathered or gradients are reduced."""
-    return Stage.FORWARD_COMPUTE if stage is Stage.PARAMS_ALL_GATHER else Stage.BACKWARD_COMPUTE
+    return notice(title, [during_compute(stage), html.Div(links, className="links")])
 
 
 def _note(times: StageTimes, state: ViewState, facts: RunFacts, reads: Reads) -> str:
@@ -103,7 +90,7 @@ def _note(times: StageTimes, state: ViewState, facts: RunFacts, reads: Reads) ->
         case Metric.EXPOSED:
             return EXPOSED_NOTE.format(axis=AXIS_OF_STREAM[times.stage.stream])
     if is_during_compute(state, reads):
-        return _during_compute(times.stage)
+        return during_compute(times.stage)
     if state.clock is Clock.OWN and times.basis == WALL and times.stage.stage_class is StageClass.COMPUTE:
         return NOT_OWN_NOTE + _limit(times, facts, reads.max_own_operations)
     basis = BASIS_NOTES.get(times.basis, f"{times.basis.capitalize()}: it excludes waiting inside collectives.")

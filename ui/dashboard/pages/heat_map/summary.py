@@ -1,8 +1,7 @@
-"""The heat map in one sentence: the unusual rank or group of ranks, and the range of the others."""
+"""The heat map in one sentence: the unusual ranks, and the range of the others."""
 
 import math
 from collections.abc import Callable
-from itertools import combinations
 
 import numpy as np
 
@@ -19,11 +18,12 @@ from ui.dashboard.wording import duration, ranks_text
 SLOW, ALIKE = 1.05, 0.02
 """Ratios. A ratio to peers above SLOW is not noise. Values that differ by less than ALIKE are about equal."""
 LONG_PERCENT, TOGETHER = 1.0, 0.75
-"""A wait below LONG_PERCENT of a step names no rank. Ranks with TOGETHER of the longest wait are named together."""
+"""A wait below LONG_PERCENT of a step names no rank. Ranks with TOGETHER of the longest wait, or of the excess of the
+slowest rank, are named together."""
 
 
 def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric, waits: StageTimes | None = None) -> str:
-    """The picture in one sentence: its most unusual rank, and the range of the others.
+    """The picture in one sentence: its most unusual ranks, and the range of the others.
 
     ``waits``: the times of a collective, compared within its groups. None: they do not show who waits for whom.
     """
@@ -41,19 +41,22 @@ def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric, waits: 
 
 
 def _within_peers(times: StageTimes, facts: RunFacts) -> str:
-    """The slowest rank among its peers, if it is slow. The ranks of a tensor, context or expert group wait for the
-    slowest of them: if wall times of a whole group are long, they do not show which rank is slow."""
+    """The slowest rank, if it is slow, and all ranks that are about as slow. The ranks of a tensor, context or expert
+    group wait for the slowest of them: if wall times of a whole group are long, they do not show which rank is slow."""
     median = medians(times.ratio, axis=0)
     if not np.isfinite(median).any():
         return "no rank has a peer to compare with"
     highest = int(np.nanargmax(median))
     if median[highest] <= SLOW:
         return f"no rank takes longer than {SLOW}x its peers ({_range(median, '{:.2f}x'.format)})"
-    name, group = _waiting_together(median, highest, facts.topology) if times.basis == WALL else ("", (highest,))
-    others = np.delete(median, group)
+    slow = np.flatnonzero(median > max(SLOW, 1 + TOGETHER * (median[highest] - 1))).tolist()
+    others = np.delete(median, slow)
     rest = f"; the other ranks: {_range(others, '{:.2f}x'.format)}" if np.isfinite(others).any() else ""
-    who = f"the {name} group of ranks {ranks_text(group)}" if name else facts.describe(highest)
-    return f"the slowest is {who}, {median[highest]:.2f}x its peers{rest}"
+    name = _waiting_together(slow, facts.topology) if times.basis == WALL else ""
+    who = f"the {name} group of ranks {ranks_text(slow)}" if name else _together(slow, facts)
+    if len(slow) == 1 or name:
+        return f"the slowest is {who}, {median[highest]:.2f}x its peers{rest}"
+    return f"the slowest are {who}, {_range(median[slow], '{:.2f}x'.format)} their peers{rest}"
 
 
 def _range(values: Floats, form: Callable[[float], str]) -> str:
@@ -66,16 +69,10 @@ INNER_AXES = {"tp": "tensor", "cp": "context", "ep": "expert"}
 """Axes whose collectives are inside computes, and the names of their groups."""
 
 
-def _waiting_together(median: Floats, highest: int, topology: Topology) -> tuple[str, tuple[int, ...]]:
-    """The largest group of the slowest rank whose ranks are all slow, and its name. The rank alone, without a name, if
-    there is no such group."""
-    axes = [name for name, degree in topology.mesh if degree > 1 and name in INNER_AXES]
-    for number in range(len(axes), 0, -1):
-        for along in combinations(axes, number):
-            group = topology.group_of(highest, topology.mask(*along))
-            if np.nanmin(median[list(group)]) > max(SLOW, median[highest] - ALIKE):
-                return " and ".join(INNER_AXES[name] for name in along), group
-    return "", (highest,)
+def _waiting_together(slow: list[int], topology: Topology) -> str:
+    """``tensor`` if these ranks are one tensor group. Empty if they are no group along :data:`INNER_AXES`."""
+    axes = topology.axes_of(topology.mask_of(slow))
+    return " and ".join(INNER_AXES[name] for name in axes) if set(axes) <= set(INNER_AXES) else ""
 
 
 def _between_pipeline_stages(times: StageTimes, facts: RunFacts, metric: Metric) -> str:

@@ -3,7 +3,9 @@
 import numpy as np
 from dash.development.base_component import Component
 
+from telemetry.stages import STAGE_BY_CODE, Stage
 from ui.dashboard.data import Reads
+from ui.dashboard.data.compute_times import runs_inside_compute
 from ui.dashboard.pages.panels import notice
 from ui.dashboard.pages.timeline.bubbles import pipeline_bubbles
 from ui.dashboard.pages.timeline.ideal import known_strip
@@ -34,7 +36,11 @@ def draw_details(state: ViewState, reads: Reads) -> Component:
     ideal_ns = ideal_duration_ns(strip, chosen, loaded, shown.facts) if strip else None
     operation = operation_of(int(row[0]), shown, reads)
     others = same_work(reads, shown.facts, chosen)
-    return span_details(chosen, others, origin_ns, shown.facts, state, ideal_ns, operation)
+    stage = STAGE_BY_CODE[int(chosen.stage[0])]
+    is_during_compute = runs_inside_compute(reads, shown.facts, stage, int(chosen.step[0]), (int(chosen.rank[0]),))
+    return span_details(
+        chosen, others, origin_ns, shown.facts, state, ideal_ns, operation, is_during_compute=is_during_compute
+    )
 
 
 def _draw_whole_step(state: ViewState, shown: StepSelection, loaded: SpanColumns, reads: Reads) -> Component:
@@ -47,7 +53,8 @@ def _draw_whole_step(state: ViewState, shown: StepSelection, loaded: SpanColumns
     named = marked_ranks(state, reads)
     ranks = displayed(state, ordered_ranks(state.timeline.order, shown, reads))
     shares = sorted(shares_of_step(shown, reads), key=lambda share: ranks.index(share.rank))
-    return step_share_table(shares, gaps_by_rank(of_step), named, bubbles, title)
+    inside = runs_inside_compute(reads, shown.facts, Stage.PARAMS_ALL_GATHER, shown.step, shown.rows.ranks)
+    return step_share_table(shares, gaps_by_rank(of_step), named, bubbles, title, gathers_inside=inside)
 
 
 def _draw_open_span(key: SpanKey, state: ViewState, shown: StepSelection, loaded: SpanColumns) -> Component:

@@ -13,7 +13,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from diagnose.whatif.analysis import IdealSteps, NotReplayed, ideal_steps
+from diagnose.whatif.ideal_steps import IdealSteps, NotReplayed, ideal_steps
 from telemetry.errors import RankscopeError, UsageError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
@@ -114,6 +114,7 @@ def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
         "The strip below each rank's bars shows the operations of the ideal step. Each takes the mean "
         f"compute time or the median transfer time of all ranks in steps {ideal.steps[0]} to {ideal.steps[-1]}, and "
         "starts as soon as its inputs are ready. Both timelines begin at the same time."
+        f"{_scale_text(ideal.scale_of(shown.step))}"
     )
     if labels := left_out(ideal, spans(shown, reads)):
         basis += f" {left_out_text(labels)}"
@@ -139,6 +140,14 @@ def known_strip(state: ViewState, shown: StepSelection, reads: Reads) -> IdealSt
     except Exception:
         log.exception("no ideal timeline: %s", state.search())
         return None
+
+
+def _scale_text(scale: float) -> str:
+    """Empty if the measured and the replayed step take the same time."""
+    factor = f"{scale:.3f}"
+    if factor == "1.000":
+        return ""
+    return f" All times of the strip are multiplied by {factor}: the measured step time divided by the replayed one."
 
 
 def left_out_text(labels: Sequence[str]) -> str:

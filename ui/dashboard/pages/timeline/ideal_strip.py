@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.whatif.analysis import IdealOperations, IdealSteps
+from diagnose.whatif.ideal_steps import IdealOperations, IdealSteps
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass, Stream
 from ui.dashboard.records import Ints, RunFacts, SpanColumns
 
@@ -83,7 +83,7 @@ def packed(column: npt.NDArray[np.integer]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdealStrip:
-    """The ideal step beside measured spans."""
+    """The ideal step beside measured spans. All its times are scaled to the measured step (``IdealSteps.scale_of``)."""
 
     operations: IdealOperations
     begin_ns: int
@@ -104,9 +104,9 @@ def ideal_strip(ideal: IdealSteps, step: int, spans: SpanColumns) -> IdealStrip 
         return None
     took_ns, alike_ns = ideal.cost_of(step)
     return IdealStrip(
-        operations=ideal.operations,
+        operations=ideal.operations.scaled(ideal.scale_of(step)),
         begin_ns=int(spans.start_ns[replayed].min()),
-        ideal_ns=ideal.ideal_ns,
+        ideal_ns=round(alike_ns),
         lost_ns=round(took_ns - alike_ns),
     )
 

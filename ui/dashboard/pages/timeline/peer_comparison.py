@@ -11,7 +11,7 @@ from telemetry.stores.queries import Spans
 from ui.dashboard.data import Reads
 from ui.dashboard.data.columns import span_columns
 from ui.dashboard.records import Floats, RunFacts, SpanColumns
-from ui.dashboard.wording import capitalized, count, duration
+from ui.dashboard.wording import capitalized, count, duration, during_compute, unbroken
 
 MAX_PEERS = 12
 WAITING = "In each group, the last rank to start has the shortest time: the others waited for it."
@@ -29,7 +29,9 @@ def same_work(reads: Reads, facts: RunFacts, span: SpanColumns) -> SpanColumns:
     return span_columns(reads.ask(facts.summary, query))
 
 
-def peer_comparison(span: SpanColumns, same_work: SpanColumns, facts: RunFacts) -> Component:
+def peer_comparison(
+    span: SpanColumns, same_work: SpanColumns, facts: RunFacts, *, is_during_compute: bool = False
+) -> Component:
     """The total time of a stage on each rank, in the microbatch and chunk of a span. Computation is compared with the
     median of the peers, by processor time if it was measured for all of them. Communication is not: its time contains
     waiting, and is the shortest on the rank that the others wait for.
@@ -37,6 +39,7 @@ def peer_comparison(span: SpanColumns, same_work: SpanColumns, facts: RunFacts) 
     Args:
         span: one row.
         same_work: what the function of this name returns.
+        is_during_compute: whether spans of this stage run beside compute: their duration is not waiting time.
     """
     stage = STAGE_BY_CODE[int(span.stage[0])]
     waits = stage.stage_class is StageClass.COMMUNICATION
@@ -50,11 +53,12 @@ def peer_comparison(span: SpanColumns, same_work: SpanColumns, facts: RunFacts) 
     if not len(peers):
         return dmc.Text("No peer recorded the same work, so there is no comparison.", size="sm", c="dimmed")
     here, usual = float(total[ranks == mine][0]), float(np.median(peers))
-    heading = f"{duration(here)}; median of its peers: {duration(usual)}" if waits else _ratio(here, usual)
+    heading = _times(here, usual) if waits else _ratio(here, usual)
     order = np.argsort(-total)[:MAX_PEERS]
     bars = [_peer_bar(int(ranks[at]), float(total[at]), float(total.max()), int(ranks[at]) == mine) for at in order]
-    what = "processor time" if by_cpu else "wall time, including waiting"
-    lines = [f"{capitalized(_extent(span, rows))}: {what}. Peers: {_peers(facts)}.", *_waiting(stage)]
+    what = "processor time" if by_cpu else "wall time" + ", including waiting" * (not is_during_compute)
+    how = [during_compute(stage)] if is_during_compute else _waiting(stage)
+    lines = [f"{capitalized(_extent(span, rows))}: {what}. Peers: {_peers(facts)}.", *how]
     return html.Div(
         [
             dmc.Text(heading, fw=600),
@@ -63,6 +67,10 @@ def peer_comparison(span: SpanColumns, same_work: SpanColumns, facts: RunFacts) 
         ],
         className="comparison",
     )
+
+
+def _times(here_ns: float, usual_ns: float) -> str:
+    return f"{unbroken(duration(here_ns))}; median of its peers: {unbroken(duration(usual_ns))}"
 
 
 def _ratio(here_ns: float, usual_ns: float) -> str:

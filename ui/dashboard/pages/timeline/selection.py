@@ -85,16 +85,14 @@ def on_one_clock(
     more_hosts: Mapping[str, tuple[int, int]] | None = None,
 ) -> OneClock:
     """Convert start and issue times to the reference clock. ``hosts`` by rank. ``more_hosts``: first and last other
-    time of hosts, which may have no span."""
+    time of hosts, which may have no span. The alignment describes them too."""
     start, issued = spans.start_ns.copy(), spans.issue_ns.copy()
     ranks_of: dict[str, list[int]] = {}
     for rank in np.unique(spans.rank).tolist():
         ranks_of.setdefault(hosts[rank], []).append(rank)
     rows = {host: np.isin(spans.rank, ranks) for host, ranks in ranks_of.items()}
     reach = {host: (int(start[mine].min()), int(start[mine].max())) for host, mine in rows.items()}
-    clock = ReferenceClock(
-        clocks, reach, {host: ends for host, ends in (more_hosts or {}).items() if host not in reach}
-    )
+    clock = ReferenceClock(clocks, {**(more_hosts or {}), **reach})
     for host, mine in rows.items():
         start[mine] = clock.aligned(spans.start_ns[mine], host)
         issued[mine] = np.where(issued[mine] > 0, clock.aligned(spans.issue_ns[mine], host), issued[mine])

@@ -31,6 +31,8 @@ def span_details(
     state: ViewState,
     ideal_ns: int | None = None,
     operation: Operation | None = None,
+    *,
+    is_during_compute: bool = False,
 ) -> Component:
     """The facts of a span and its comparison with peers.
 
@@ -40,6 +42,7 @@ def span_details(
         origin_ns: the beginning of the step.
         ideal_ns: the duration of the span in the ideal step, if known.
         operation: the operation of the span, if other members are in the picture.
+        is_during_compute: whether spans of this stage run beside compute.
     """
     stage = STAGE_BY_CODE[int(span.stage[0])]
     swatch = html.Span(className="swatch", style={"background": STAGE_COLOURS[stage]})
@@ -49,7 +52,7 @@ def span_details(
         [
             html.Div([html.H2([swatch, stage.label], className="panel-title"), close], className="details-head"),
             facts_list([*_facts(span, stage, origin_ns, facts, ideal_ns, operation), *of_operation]),
-            peer_comparison(span, others, facts),
+            peer_comparison(span, others, facts, is_during_compute=is_during_compute),
         ],
         gap="sm",
     )
@@ -61,9 +64,11 @@ def step_share_table(
     suspects: tuple[int, ...],
     bubbles: Sequence[PipelineBubble] = (),
     title: str = "Shares of the step",
+    *,
+    gathers_inside: bool = False,
 ) -> Component:
     """A table of the shares of each rank's step, the bubble of its pipeline, and the main cause of idle time. A kind of
-    communication that no rank recorded has no column."""
+    communication that no rank recorded has no column. ``gathers_inside``: parameters are gathered inside compute."""
     axes = [name for name in AXES if any(_by_column(share)[name] for share in shares)]
     bubble_of = {rank: ns / bubble.window_ns for bubble in bubbles for rank, ns in bubble.bubble_ns.items()}
     parts = [*axes, "host", *["off CPU"] * any(share.off_cpu_ns for share in shares), "idle"]
@@ -75,7 +80,7 @@ def step_share_table(
             dmc.Title(title, order=2, className="panel-title"),
             scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares"), len(rows)),
             dmc.Text("Percent of the rank's step. Each moment counts in one column.", **_SMALL),
-            *(dmc.Text(text, **_SMALL) for text in column_texts(shares, parts)),
+            *(dmc.Text(text, **_SMALL) for text in column_texts(shares, parts, gathers_inside=gathers_inside)),
             *([dmc.Text(_bubble_text(bubbles), **_SMALL)] if bubbles else []),
             dmc.Text(_idle_text(gaps), **_SMALL),
             dmc.Text("Click a span to see its details.", size="sm"),
@@ -141,8 +146,8 @@ AXES = ("tp", "cp", "ep", "pp", "dp")
 """Kinds of communication, in the order of the columns."""
 COMPUTE_TEXT = "compute: the compute time of the heat map, for all compute stages."
 WALL_TEXT = (
-    "compute: time in compute spans, including waiting for parameters. Compute time is not known, or the step has too "
-    "many operations."
+    "compute: time in compute spans, with any waiting inside. Compute time is not known, or the step has too many "
+    "operations."
 )
 INSIDE_TEXT = "{axes}: inside a collective, including waiting. The rank does not compute during this time."
 PP_TEXT = "pp: inside a transfer, including waiting, while the rank does not compute."
@@ -155,15 +160,16 @@ OFF_CPU_TEXT = (
 IDLE_TEXT = "idle: nothing is recorded."
 
 
-def column_texts(shares: Sequence[StepShares], columns: Sequence[str]) -> Iterator[str]:
+def column_texts(shares: Sequence[StepShares], columns: Sequence[str], *, gathers_inside: bool) -> Iterator[str]:
     """What each column means. ``columns``: all except the first and the bubble."""
-    yield WALL_TEXT if all(share.basis is None for share in shares) else COMPUTE_TEXT
+    is_wall = all(share.basis is None for share in shares)
+    yield WALL_TEXT if is_wall else COMPUTE_TEXT
     if inside := [name for name in columns if name in ("tp", "cp", "ep")]:
         yield INSIDE_TEXT.format(axes=", ".join(inside))
     if "pp" in columns:
         yield PP_TEXT
     if "dp" in columns:
-        yield DP_TEXT + GATHERS_TEXT * any(share.basis is not None for share in shares)
+        yield DP_TEXT + GATHERS_TEXT * (gathers_inside and not is_wall)
     yield HOST_TEXT
     if "off CPU" in columns:
         yield OFF_CPU_TEXT

@@ -20,7 +20,7 @@ from ui.dashboard.view_state import SHOWN, Group, View, ViewState
 
 GROUP_NAMES = {
     Group.PP: "Pipeline",
-    Group.DP: "Data",
+    Group.DP: "Replicas",
     Group.CP: "Context",
     Group.EP: "Expert",
     Group.TP: "Tensor",

@@ -54,8 +54,8 @@ def _other_group(state: ViewState, rows: Rows) -> list[str]:
     """A note if the run does not have the group of the address."""
     if state.group in (None, rows.group):
         return []
-    name = GROUP_NAMES[state.group].lower()
-    return [f"group={state.group} in the address is not valid: this run has no {name} group. The default is shown."]
+    name = "other replicas" if state.group is Group.DP else _name(state.group)
+    return [f"group={state.group} in the address is not valid: this run has no {name}. The default is shown."]
 
 
 def _title(shown: StepSelection) -> str:
@@ -70,11 +70,17 @@ def _title(shown: StepSelection) -> str:
 
 
 def _which(rows: Rows) -> str:
-    """``pipeline group of rank 5``, ``all ranks``, ``ranks 32-95``."""
+    """``pipeline group of rank 5``, ``replicas of rank 5``, ``all ranks``, ``ranks 32-95``."""
     if rows.group is not Group.ALL:
         others = f" and pinned rank{'s' * (len(rows.pinned) > 1)} {ranks_text(sorted(rows.pinned))}" * bool(rows.pinned)
-        return f"{GROUP_NAMES[rows.group].lower()} group of rank {rows.rank}{others}"
+        return f"{_name(rows.group)} of rank {rows.rank}{others}"
     return f"ranks {ranks_text(rows.ranks)}" if rows.num_left_out else "all ranks"
+
+
+def _name(group: Group) -> str:
+    """``pipeline group``, ``replicas``: as on the grid page. A data group lies along one axis of the mesh only."""
+    name = GROUP_NAMES[group].lower()
+    return name if group is Group.DP else f"{name} group"
 
 
 def _fewer_steps(state: ViewState, shown: StepSelection) -> list[str]:

@@ -46,10 +46,10 @@ def gains_table(found: Conclusion, figures: WhatIf) -> Component:
     """Each change with the time that it saves."""
     worst, rows = found.worst_workers, [(fix.in_words, *_gain(fix.saved_s, fix.share)) for fix in found.fixes]
     if worst is not None:
-        num_steps, before_s = len(figures.rows), float(worst.step_s[0])
+        spent_s, shares = found.step_s * len(figures.rows), 1 - worst.step_s / worst.step_s[0]
         rows += [
-            (_worst_in_words(number), *_gain((before_s - step_s) * num_steps, 1 - step_s / before_s))
-            for number, step_s in zip(worst.num_fixed[1:].tolist(), worst.step_s[1:].tolist(), strict=True)
+            (_worst_in_words(number), *_gain(share * spent_s, share))
+            for number, share in zip(worst.num_fixed[1:].tolist(), shares[1:].tolist(), strict=True)
             if number & (number - 1) == 0
         ]
     if not rows:

@@ -41,6 +41,14 @@ def test_unaligned_host_is_named_in_the_note() -> None:
     assert drawn.note.startswith("Clock of c not aligned")
 
 
+def test_host_that_has_only_an_open_stage_is_part_of_the_alignment() -> None:
+    opened = {"b": (3 * SECOND, 3 * SECOND)}
+    only_a, none = STEP.where(STEP.rank < 2), STEP.where(STEP.rank < 0)
+    assert on_one_clock(only_a, HOSTS, clocks(), opened).note == "Clocks of 2 hosts aligned within ±40 µs."
+    assert on_one_clock(none, HOSTS, clocks(), {"a": (0, 0), **opened}).alignment.num_hosts == 2
+    assert on_one_clock(only_a, HOSTS, ClockTable(), opened).note.startswith("Clocks of 2 hosts are not aligned")
+
+
 def test_note_is_empty_for_one_host() -> None:
     assert on_one_clock(STEP.where(STEP.rank < 2), HOSTS, ClockTable()).note == ""
 

@@ -16,6 +16,7 @@ from ui.dashboard.pages.timeline.peer_comparison import peer_comparison
 from ui.dashboard.pages.timeline.selection import selection, spans
 from ui.dashboard.records import RunFacts, SpanColumns
 from ui.dashboard.view_state import Group, SpanKey, View, ViewState
+from ui.dashboard.wording import unbroken
 
 STATE = ViewState(view=View.TIMELINE, run="made", group=Group.ALL, rank=5, step=20)
 SLOW, ITS_PARTNER = 5, 4
@@ -49,7 +50,7 @@ def test_collective_has_no_ratio_because_the_rank_that_others_wait_for_has_the_s
     """Also if the processor time was measured."""
     words = compared(stage, made_facts(2), cpu_ns=[9] * 3)
     assert "x its peers" not in words
-    assert "20 µs; median of its peers: 80 µs" in words
+    assert f"{unbroken('20 µs')}; median of its peers: {unbroken('80 µs')} " in words
     assert "the last rank to start has the shortest time: the others waited for it" in words
 
 
@@ -76,7 +77,7 @@ def test_peers_are_named_as_they_were_chosen(pp: int, roles: tuple[str, ...], pe
 
 def test_slow_rank_has_a_ratio_in_compute_and_the_shortest_time_in_its_collective(reads: Reads) -> None:
     assert re.search(r"1\.[34]\dx its peers", details(SLOW, Stage.FORWARD_COMPUTE, reads))
-    times = re.search(r"([\d.]+) ms; median of its peers: ([\d.]+) ms", details(SLOW, Stage.TP_ALL_GATHER, reads))
+    times = re.search(r"([\d.]+)\sms; median of its peers: ([\d.]+)\sms", details(SLOW, Stage.TP_ALL_GATHER, reads))
     assert times is not None
     assert float(times[1]) < float(times[2])
 

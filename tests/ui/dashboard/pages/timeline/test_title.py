@@ -9,11 +9,11 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.ui.made_fleet import tell_of_clocks
 from tests.ui.synthetic_run import SyntheticRun
-from tests.ui.words_of_pages import texts
+from tests.ui.words_of_pages import said, texts
 from ui.dashboard.address import parse_search
 from ui.dashboard.components import written
 from ui.dashboard.data import Reads
-from ui.dashboard.pages.timeline.step_controls import control_values
+from ui.dashboard.pages.timeline.step_controls import control_values, draw_controls
 from ui.dashboard.pages.timeline.title import draw_title
 from ui.dashboard.view_state import Group, View, ViewState
 
@@ -47,6 +47,13 @@ def test_group_that_the_run_does_not_have_is_named_and_the_default_is_shown(
     assert f"group={group} in the address is not valid: this run has no {name} group. The default is shown." in words
     assert "pipeline group of rank 5" in words
     assert control_values(state, reads)["group"] == "pp"
+
+
+def test_replicas_have_the_name_of_the_grid_page(reads: Reads) -> None:
+    state = replace(STATE, group=Group.DP)
+    assert "Step 20, replicas of rank 5" in title(state, reads)
+    assert '"Replicas"' in json.dumps(written(draw_controls(state, reads)))
+    assert "replicas (dp)" in " ".join(said("grid-rank", reads, rank=5, view=View.GRID).split())
 
 
 @pytest.mark.parametrize("group", [None, Group.PP, Group.TP, Group.ALL])
