@@ -1,21 +1,37 @@
 """The list of runs as plain values, for the command and for other tools."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from diagnose.model.run_state import states_of
+from telemetry.annotations import Kind
 from telemetry.stores.interface import Reader
-from telemetry.stores.queries import Runs, StoredRuns, in_portions
+from telemetry.stores.queries import Annotations, Runs, StoredRuns, in_portions
 
 SCHEMA = 1
 
 
-def runs_object(reader: Reader, most: int | None = None) -> dict[str, Any]:
-    """Every attempt of the newest ``most`` runs with its state, newest first. None: of all runs.
+def runs_object(reader: Reader, most: int | None = None, tag: str = "") -> dict[str, Any]:
+    """Every attempt of the newest ``most`` runs with its state and tags, newest first. None: of all runs.
 
-    ``num_runs``: number of stored runs. ``meta`` is a JSON object as text.
+    ``tag``: only runs that have it. ``num_runs``: number of stored runs, or of those with the tag. ``meta`` is a JSON
+    object as text.
     """
-    names = list(dict.fromkeys(reader.read(StoredRuns())["run_id"].to_pylist()))
-    return {"schema": SCHEMA, "num_runs": len(names), "runs": _rows(reader, names[:most])}
+    tags = tags_of_runs(reader.read(Annotations(kinds=(Kind.TAG,))).to_pylist())
+    stored = dict.fromkeys(reader.read(StoredRuns())["run_id"].to_pylist())
+    names = [name for name in stored if not tag or tag in tags.get(name, ())]
+    rows = _rows(reader, names[:most])
+    for row in rows:
+        row["tags"] = list(tags.get(row["run_id"], ()))
+    return {"schema": SCHEMA, "num_runs": len(names), "runs": rows}
+
+
+def tags_of_runs(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The tags of each run in alphabetical order, from rows of ``Annotations``."""
+    tags: dict[str, tuple[str, ...]] = {}
+    for row in sorted(rows, key=lambda row: str(row["name"])):
+        tags[row["run_id"]] = (*tags.get(row["run_id"], ()), row["name"])
+    return tags
 
 
 def _rows(reader: Reader, names: list[str]) -> list[dict[str, Any]]:

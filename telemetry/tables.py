@@ -181,6 +181,20 @@ FINDING_ACTIONS = pa.schema(
 )
 """Written by a collector, for a holder of a token that may write. No collector accepts a batch of these."""
 
+ANNOTATIONS = pa.schema(
+    [
+        ("run_id", pa.string()),  # empty: a view of all runs
+        ("kind", pa.string()),  # telemetry.annotations.Kind
+        ("name", pa.string()),  # the tag, or the name of the view
+        ("at_ns", pa.int64()),  # wall clock of the collector
+        ("annotation_id", pa.string()),
+        ("edit", pa.string()),  # telemetry.annotations.Edit
+        ("who", pa.string()),  # the name that the person gave
+        ("text", pa.string()),  # the note, or the address of the view
+    ]
+)
+"""Written by a collector, for a holder of a token that may write. No collector accepts a batch of these."""
+
 PROFILE_REQUESTS = pa.schema(
     [
         ("rank", pa.uint32()),

@@ -4,6 +4,7 @@
     POST /v1/query             JSON in, Arrow out
     POST /v1/profiles          the order of a profile in JSON, {"profile_id"} out; needs the full token (profiles.py)
     POST /v1/finding-actions   what a person did about a finding in JSON, {"action_id"} out (finding_actions.py)
+    POST /v1/annotations       a tag, a note or a saved view in JSON, {"annotation_id"} out (annotations.py)
     GET  /v1/clock             the collector's time, in JSON
     GET  /healthz  /metrics
 
@@ -37,6 +38,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as open_metrics
 
+from telemetry.collector.annotations import AnnotationLog
 from telemetry.collector.counters import Counters
 from telemetry.collector.finding_actions import ActionLog
 from telemetry.collector.gates import refuse
@@ -53,6 +55,7 @@ from telemetry.errors import (
 )
 from telemetry.printable import log
 from telemetry.stores.interface import Query, Reader, Store
+from telemetry.wire.annotation import MAX_ANNOTATION_BYTES, decode_annotation
 from telemetry.wire.client import STATUS_OF, CollectorTime
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, decode_batch, decode_query, encode
 from telemetry.wire.finding_action import MAX_ACTION_BYTES, decode_action
@@ -147,6 +150,7 @@ def make_router(
     max_answer_bytes: int,
     orders: ProfileOrders,
     actions: ActionLog,
+    annotations: AnnotationLog,
 ) -> APIRouter:
     """Routes for a store, its reader, and its writer."""
     router = APIRouter()
@@ -178,13 +182,13 @@ def make_router(
         counters.answered(type(query).__name__)
         return Response(answer, media_type=ARROW_TYPE)
 
-    _add_order_routes(router, orders, actions)
+    _add_order_routes(router, orders, actions, annotations)
     _add_state_routes(router, store)
     return router
 
 
-def _add_order_routes(router: APIRouter, orders: ProfileOrders, actions: ActionLog) -> None:
-    """What people order or decide: profiles, and actions on findings."""
+def _add_order_routes(router: APIRouter, orders: ProfileOrders, actions: ActionLog, annotations: AnnotationLog) -> None:
+    """What people order, decide or write: profiles, actions on findings, and annotations."""
 
     @router.post("/v1/profiles")
     async def take_order(request: Request) -> Response:
@@ -203,6 +207,15 @@ def _add_order_routes(router: APIRouter, orders: ProfileOrders, actions: ActionL
         except (UsageError, UnreachableError) as error:
             return refusal(error)
         return JSONResponse({"action_id": action_id})
+
+    @router.post("/v1/annotations")
+    async def take_annotation(request: Request) -> Response:
+        try:
+            annotation = decode_annotation(await _body(request, JSON_TYPE, MAX_ANNOTATION_BYTES))
+            annotation_id = await to_thread.run_sync(annotations.accept, annotation)
+        except (UsageError, UnreachableError) as error:
+            return refusal(error)
+        return JSONResponse({"annotation_id": annotation_id})
 
 
 def _add_state_routes(router: APIRouter, store: Store) -> None:

@@ -8,7 +8,7 @@ Access, for a server with tokens:
     token    allows                                                 otherwise
     full     everything, and only it: POST /v1/profiles
     write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics,            403
-             /v1/logs, /v1/finding-actions
+             /v1/logs, /v1/finding-actions, /v1/annotations
     read     everything else: queries, metrics, the dashboard            403
     any      GET /v1/clock: agents measure the offset of their clock
 
@@ -166,7 +166,7 @@ ORDER_PATH = "/v1/profiles"
 """An order acts on running ranks. Neither an agent's token nor a reader's is enough."""
 CLOCK_PATH = "/v1/clock"
 """Used by agents, which may only write."""
-WRITE_PATHS = re.compile(r"/v1/(batches/[^/]+|traces|metrics|logs|finding-actions)")
+WRITE_PATHS = re.compile(r"/v1/(batches/[^/]+|traces|metrics|logs|finding-actions|annotations)")
 
 
 class Access(Flag):

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from telemetry.clocks.windows import ClockKeeper
+from telemetry.collector.annotations import AnnotationLog
 from telemetry.collector.api import make_router
 from telemetry.collector.counters import Counters
 from telemetry.collector.finding_actions import ActionLog
@@ -55,6 +56,7 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
             max_answer_bytes=settings.max_answer_bytes,
             orders=orders,
             actions=ActionLog(store=store, reader=reader),
+            annotations=AnnotationLog(store=store, reader=reader),
         )
     )
     app.include_router(make_otlp_router(store, ingest, counters, settings))

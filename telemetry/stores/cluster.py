@@ -71,7 +71,13 @@ _CREATE_VIEW = re.compile(r"CREATE OR REPLACE VIEW (?P<name>\w+)")
 _CODEC = re.compile(r"\s+CODEC\((?:[^()]|\([^()]*\))*\)")
 _UNCHANGED = re.compile(r"MODIFY COLUMN \w+\s*$")
 """A statement that changed only a codec, after the codec is removed."""
-_SHARD_KEYS = (("run_id", "rank"), ("run_id", "host"), ("run_id", "fingerprint"), ("TraceId",))
+_SHARD_KEYS = (
+    ("run_id", "rank"),
+    ("run_id", "host"),
+    ("run_id", "fingerprint"),
+    ("run_id", "annotation_id"),
+    ("TraceId",),
+)
 _EVERYWHERE = frozenset({"migrations"})
 """Tables without shards: each server of the cluster has all rows."""
 

@@ -26,6 +26,7 @@ from telemetry.errors import (
 from telemetry.plain_errors import without_errno
 from telemetry.stores.address import checked_collector, is_loopback, without_password
 from telemetry.stores.interface import Query
+from telemetry.wire.annotation import Annotation, encode_annotation
 from telemetry.wire.codec import ARROW_TYPE, JSON_TYPE, Ack, decode, encode, encode_query
 from telemetry.wire.finding_action import FindingAction, encode_action
 from telemetry.wire.profile_order import ProfileOrder, encode_order, open_requests
@@ -142,6 +143,15 @@ class CollectorClient:
             return str(answer.json()["action_id"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._no_collector("it did not confirm the action") from error
+
+    def annotate(self, annotation: Annotation) -> str:
+        """Store a tag, a note or a view. Returns the id of the row."""
+        headers = {**self._to_write, "Content-Type": JSON_TYPE}
+        answer = self._post("/v1/annotations", headers=headers, json=encode_annotation(annotation))
+        try:
+            return str(answer.json()["annotation_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._no_collector("it did not confirm the annotation") from error
 
     def time(self) -> CollectorTime:
         """The collector's time. Waits at most two seconds for an answer.

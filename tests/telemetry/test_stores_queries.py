@@ -13,6 +13,8 @@ from telemetry.stores.queries import (
     QUERIES,
     AlertLooks,
     Alerts,
+    AnnotationCount,
+    Annotations,
     ClockHistory,
     Evidence,
     EvidenceCount,
@@ -69,7 +71,7 @@ from telemetry.stores.queries import (
     UnresolvedFindings,
 )
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
-from telemetry.tables import FINDING_ACTIONS, HEARTBEATS, HOST_CLOCKS, PROFILE_REQUESTS, SPANS
+from telemetry.tables import ANNOTATIONS, FINDING_ACTIONS, HEARTBEATS, HOST_CLOCKS, PROFILE_REQUESTS, SPANS
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
@@ -79,7 +81,7 @@ RUNS: dict[str, Any] = {"run_ids": (RUN["run_id"], "nobody's")}
 WINDOW: dict[str, Any] = {**RUN, "first_step": 1, "last_step": 2}
 REPLACING = (
     *("ranks", "heartbeats", "evidence", "host_samples", "host_events", "host_clocks", "alerts"),
-    *("profile_requests", "profile_states", "profile_parts", "findings", "finding_actions"),
+    *("profile_requests", "profile_states", "profile_parts", "findings", "finding_actions", "annotations"),
 )
 """Tables in which merges drop replaced rows."""
 EVERY_QUERY: tuple[Query, ...] = (
@@ -143,6 +145,9 @@ EVERY_QUERY: tuple[Query, ...] = (
     FindingActions(),
     FindingDecisions(since_ns=40, lasting_ns=49),
     UnresolvedFindings(**RUNS),
+    Annotations(),
+    Annotations(kinds=("tag", "it's"), **RUNS, names=("baseline",), edits=("set", "remove")),
+    AnnotationCount(),
 )
 
 
@@ -188,6 +193,7 @@ def fill(store: Store) -> None:
     _fill_alerts(store)
     _fill_profiles(store)
     _fill_findings(store)
+    _fill_annotations(store)
     clock = dict.fromkeys(HOST_CLOCKS.names, 1) | {"host": "h1", "reference": "h0", "method": "it's", "reason": ""}
     for at_ns in (5, 9):
         clocks = [{**clock, "estimated_ns": at_ns, "offset_ns": -at_ns}]
@@ -241,6 +247,25 @@ def _fill_findings(store: Store) -> None:
             key = {"fingerprint": fingerprint, "raised_ns": raised_ns, "at_ns": at_ns, "action_id": action_id}
             row = {**key, "action": action, "who": "it's", "text": "\\", "until_ns": until_ns}
             insert(store, "finding_actions", pa.Table.from_pylist([row], schema=FINDING_ACTIONS), **RUN)
+
+
+def _fill_annotations(store: Store) -> None:
+    """Each row twice, tags that are removed and set again, and a note and a view with the same time."""
+    rows = [
+        (RUN["run_id"], "tag", "baseline", 5, "1", "set"),
+        (RUN["run_id"], "tag", "baseline", 6, "2", "remove"),
+        (RUN["run_id"], "tag", "baseline", 7, "3", "set"),
+        (RUN["run_id"], "tag", "it's", 5, "4", "set"),
+        (RUN["run_id"], "tag", "it's", 5, "5", "remove"),
+        (RUN["run_id"], "note", "", 8, "6", "set"),
+        (RUN["run_id"], "note", "", 8, "7", "set"),
+        ("", "view", "start", 8, "8", "set"),
+    ]
+    names = ("run_id", "kind", "name", "at_ns", "annotation_id", "edit")
+    for _ in range(2):
+        for values in rows:
+            row = {**dict(zip(names, values, strict=True)), "who": "Ada", "text": "naïve; 'quoted' 100%"}
+            store.insert("annotations", pa.Table.from_pylist([row], schema=ANNOTATIONS))
 
 
 def _fill_profiles(store: Store) -> None:

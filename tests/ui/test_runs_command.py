@@ -9,12 +9,17 @@ from typer.testing import CliRunner
 
 from telemetry.collector.server import create_app
 from telemetry.collector.settings import CollectorSettings
+from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving_app
 from ui.cli.main import app
+from ui.cli.readers import open_reader
 from ui.cli.runs import NEWEST
+from ui.dashboard.data import Reads
+from ui.dashboard.tools.answers import describe_run
+from ui.dashboard.tools.parameters import RunParameters
 
 NUMBER = NEWEST + 3
 
@@ -55,3 +60,45 @@ def test_json_lists_all_runs_unless_it_is_limited(address: str) -> None:
     assert len(whole["runs"]) == whole["num_runs"] == cut["num_runs"] == NUMBER
     assert cut["runs"] == whole["runs"][:2]
     assert (cut["runs"][0]["num_ranks"], cut["runs"][0]["first_step"], cut["runs"][0]["last_step"]) == (2, 0, 2)
+
+
+def test_tags_are_added_removed_listed_and_select_runs(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for run, *words in (
+        ("run-03", "baseline", "driver-560"),
+        ("run-01", "baseline", "old"),
+        ("run-01", "--remove", "old"),
+    ):
+        done = CliRunner().invoke(app, ["runs", "tag", run, *words, "--by", "Ada", "--store", address])
+        assert done.exit_code == 0, done.output
+    assert done.stdout == "run-01: tag old removed\n"
+    rows = [line.split() for line in listed(address, "--tag", "baseline").stdout.splitlines()[1:]]
+    assert [(row[0], row[9:]) for row in rows] == [("run-03", ["baseline", "driver-560"]), ("run-01", ["baseline"])]
+    found = json.loads(listed(address, "--tag", "driver-560", "--json").stdout)
+    assert (found["num_runs"], found["runs"][0]["tags"]) == (1, ["baseline", "driver-560"])
+    assert listed(address, "--tag", "old").stdout == "no run has the tag old\n"
+
+
+def test_note_is_stored_as_one_line_and_returned_with_its_name(address: str) -> None:
+    done = CliRunner().invoke(
+        app, ["runs", "note", "run-05", "node 12\nis replaced", "--by", "Ada", "--store", address]
+    )
+    assert (done.exit_code, done.stdout) == (0, "run-05: note by Ada is stored\n")
+    with open_reader(address) as reader:
+        found = describe_run(RunParameters(run="run-05"), Reads(reader), reader)
+    assert [(note["who"], note["text"]) for note in found["notes"]] == [("Ada", "node 12 is replaced")]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["run-03"], "no tag is given"),
+        (["run-03", "two words"], "not a valid tag"),
+        (["run-03", "fine", "--remove", "never-set"], "there is no tag 'never-set'"),
+        (["no-such-run", "fine"], "no run no-such-run"),
+    ],
+)
+def test_tag_command_refuses_what_it_cannot_store(address: str, words: list[str], why: str) -> None:
+    done = CliRunner().invoke(app, ["runs", "tag", *words, "--store", address])
+    assert isinstance(done.exception, UsageError)
+    assert why in str(done.exception)

@@ -1,6 +1,5 @@
 """The work of `rankscope alerts log`, `acknowledge`, `note` and `silence`."""
 
-import getpass
 import time
 from collections.abc import Iterable
 
@@ -11,14 +10,14 @@ from diagnose.alerts.logged import LogState, log_page
 from diagnose.alerts.moments import FORMS, NS_PER_S, duration_ns, moment_ns
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UsageError
-from telemetry.finding_log import MAX_NAME, MAX_SILENCE_S, MAX_TEXT, Action, is_fingerprint
+from telemetry.finding_log import MAX_SILENCE_S, MAX_TEXT, Action, is_fingerprint
 from telemetry.printable import one_line, printable
 from telemetry.stores.queries.findings import FAR_NS, FindingFilter
-from telemetry.wire.client import CollectorClient
 from telemetry.wire.finding_action import FindingAction
 from ui.cli.commands.alerts import AcknowledgeOptions, LogOptions, NoteOptions, SilenceOptions
 from ui.cli.output import out
 from ui.cli.readers import open_reader
+from ui.cli.writing import name_of_person, open_collector
 
 
 def list_findings(options: LogOptions) -> int:
@@ -93,29 +92,17 @@ def _act(
     sent = FindingAction(
         fingerprint=fingerprint,
         action=action,
-        who=one_line(options.by or _user(), MAX_NAME),
+        who=name_of_person(options.by),
         text=one_line(text, MAX_TEXT),
         until_ns=until_ns,
     )
-    with open_reader(options.store) as client:
-        if not isinstance(client, CollectorClient):
-            raise UsageError(
-                "actions on findings need a running collector, not a store",
-                hint="use the address of the collector: --store http://HOST:8719",
-            )
+    with open_collector(options.store, "actions on findings") as client:
         action_id = client.act(sent)
     if options.json:
         out.print_json(data={"schema": 1, "fingerprint": fingerprint, "action": str(action), "action_id": action_id})
     else:
         out.print(Text(f"{fingerprint}: {action} by {sent.who} is stored"))
     return 0
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError) as error:  # a container without users
-        raise UsageError("this user has no name", hint="give your name: --by NAME") from error
 
 
 def _one_of(name: str, value: str, choices: Iterable[str]) -> str:

@@ -79,7 +79,9 @@ COMMANDS = {
     "ui": Subcommand(
         target="ui.cli.commands.ui:ui", extra="ui", help="Serve the dashboard for a collector or a store."
     ),
-    "runs": Subcommand(target="ui.cli.commands.runs:runs", extra="ui", help="List the stored runs, the newest first."),
+    "runs": Subcommand(
+        target="ui.cli.commands.runs:runs_app", extra="ui", help="List the stored runs, the newest first."
+    ),
     "doctor": Subcommand(target="ui.cli.commands.doctor:doctor", extra="ui", help="Check this machine."),
     "import": Subcommand(
         target="ui.cli.commands.import_run:import_run", extra="ui", help="Store traces of other tools as a run."

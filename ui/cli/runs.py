@@ -15,7 +15,7 @@ from ui.cli.commands.runs import NEWEST, RunsOptions
 from ui.cli.output import out, progress
 from ui.cli.readers import open_reader
 
-COLUMNS = ("run", "attempt", "state", "started", "ranks", "steps")
+COLUMNS = ("run", "attempt", "state", "started", "ranks", "steps", "tags")
 NAME_WIDTH = 60
 """On a terminal a longer name takes several lines. Elsewhere it stays whole: other commands take it."""
 
@@ -23,10 +23,12 @@ NAME_WIDTH = 60
 def runs(options: RunsOptions) -> int:
     most = (0 if options.json else NEWEST) if options.limit is None else options.limit
     with open_reader(options.store) as reader:
-        found = runs_object(reader, most or None)
+        found = runs_object(reader, most or None, options.tag)
     rows, num_runs = found["runs"], found["num_runs"]
     if options.json:
         typer.echo(dumps(found, indent=2))  # highlighting thousands of rows takes seconds
+    elif not rows and options.tag:
+        out.print(Text(f"no run has the tag {printable(options.tag)}"))
     elif not rows:
         out.print("no run stored yet; record one: `rankscope demo`, or rankscope.start(collector=...) in your loop")
     else:
@@ -39,8 +41,9 @@ def runs(options: RunsOptions) -> int:
 
 
 def table_of(rows: list[dict[str, Any]], name_width: int | None) -> Text:
-    """A line a run; a name that is wider than ``name_width`` goes on in the next line."""
-    cells = [COLUMNS, *map(_cells, rows)]
+    """A line a run; a name that is wider than ``name_width`` goes on in the next line. Tags only if a run has some."""
+    shown = slice(None if any(row["tags"] for row in rows) else -1)
+    cells = [row[shown] for row in (COLUMNS, *map(_cells, rows))]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     widths[0] = min(widths[0], name_width or widths[0])
     head, *lines = (text for row in cells for text in _lines(row, widths))
@@ -50,7 +53,8 @@ def table_of(rows: list[dict[str, Any]], name_width: int | None) -> Text:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     started = datetime.fromtimestamp(row["started_ns"] / 1e9).strftime("%Y-%m-%d %H:%M:%S")
     steps = f"{row['first_step']} to {row['last_step']}"
-    return printable(row["run_id"]), str(row["attempt"]), str(row["state"]), started, str(row["num_ranks"]), steps
+    numbers = str(row["attempt"]), str(row["state"]), started, str(row["num_ranks"]), steps
+    return printable(row["run_id"]), *numbers, " ".join(row["tags"])
 
 
 def _lines(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:

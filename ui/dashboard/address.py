@@ -14,7 +14,7 @@
     ?view=compare&run=demo&a=demo/0/steps=0-99&b=demo/0/steps=100-199
     ?view=fleet&run=demo&attempt=0&host=gpu-003&family=gpu&steps=100-199
     ?view=clock&run=demo&attempt=0&host=gpu-003
-    ?view=runs&find=gpt&order=mfu
+    ?view=runs&find=gpt&tag=baseline&order=mfu
     ?view=alerts&run=demo                                           of one run; without it of all
     ?view=findings-log&find=gpt&kind=nic-flap&severity=critical&host=gpu-003&state=firing&since=7d&page=2
 
@@ -28,7 +28,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from telemetry.stages import STAGE_BY_LABEL, Stage
-from ui.dashboard.address_fields import Value, whole_number
+from ui.dashboard.address_fields import Value, tag_name, whole_number
 from ui.dashboard.chart_view import read_chart_view
 from ui.dashboard.log_view import read_log_view
 from ui.dashboard.timeline_view import read_timeline_view
@@ -95,6 +95,7 @@ def parse_search(search: str | None) -> Parsed:
         family=read("family", Family, None),
         find=read("find", _name, ""),
         order=read("order", RunOrder, RunOrder.TROUBLE),
+        tag=read("tag", tag_name, ""),
         a=read("a", _name, ""),
         b=read("b", _name, ""),
         log=read_log_view(read),

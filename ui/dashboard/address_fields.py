@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from telemetry.annotations import is_tag
+
 Value = TypeVar("Value")
 
 
@@ -22,3 +24,14 @@ def whole_number(text: str, least: int, most: int) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
         raise ValueError(text)
     return int(text)
+
+
+def tag_name(text: str) -> str:
+    """The tag in a text.
+
+    Raises:
+        ValueError: it cannot be a tag.
+    """
+    if not is_tag(text):
+        raise ValueError(text)
+    return text

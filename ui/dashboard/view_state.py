@@ -203,6 +203,7 @@ class ViewState:
     family: Family | None = None
     find: str = ""
     order: RunOrder = RunOrder.TROUBLE
+    tag: str = ""
     a: str = ""
     """The reference of a comparison, as the command names it: ``gpt/0/steps=100-199``."""
     b: str = ""
@@ -286,6 +287,7 @@ class ViewState:
             "family": self.family and self.family.value,
             "find": self.find or None,
             "order": None if self.order is RunOrder.TROUBLE else self.order.value,
+            "tag": self.tag or None,
             "a": self.a or None,
             "b": self.b or None,
             **self.log.fields(),

@@ -9,9 +9,11 @@ SQL uses only features of both ClickHouse 18.16 and the current engine: no windo
     hosts     samples and events of hosts                windows   windows of steps, and their roll-ups
     clocks    offsets between the clocks of hosts               profiles  profiles on demand
     findings  the findings log, and the actions of people      curves    samples and marks for charts
+    annotations  tags and notes of runs, saved views
 """
 
 from telemetry.stores.interface import Query
+from telemetry.stores.queries.annotations import AnnotationCount, Annotations
 from telemetry.stores.queries.claims import HighWater, NumberedTable
 from telemetry.stores.queries.clocks import ClockHistory, HostClocks, MeetingSpans
 from telemetry.stores.queries.curves import MarkColumns, SampleCurves, SampleMedians, SampleNames
@@ -75,7 +77,7 @@ QUERIES: dict[str, type[Query]] = {
         HostEventCounts, HostGrowth, HostClocks, ClockHistory, MeetingSpans, TraceSpans, RunGrids, RunBeats, RunStalls,
         RunSteps, RunFirstSteps, RunRates, RunWallTimes, RunStageTimes, RunStepTimes, RunMarks, RunDecisions, Alerts,
         AlertLooks, ProfileRequests, ProfileStates, ProfileParts, Findings, FindingCount, FindingActions,
-        FindingDecisions, UnresolvedFindings,
+        FindingDecisions, UnresolvedFindings, Annotations, AnnotationCount,
     )
 }  # fmt: skip
 """Queries that are allowed over the wire: name -> query."""
@@ -86,6 +88,8 @@ __all__ = [
     "QUERIES",
     "AlertLooks",
     "Alerts",
+    "AnnotationCount",
+    "Annotations",
     "ClockHistory",
     "Evidence",
     "EvidenceCount",

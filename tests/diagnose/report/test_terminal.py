@@ -108,7 +108,7 @@ def test_long_name_in_the_list_of_runs_does_not_shift_the_other_columns(
     terminal: bool,
 ) -> None:
     row = {"attempt": 0, "state": "live", "started_ns": 0, "num_ranks": 8, "first_step": 0, "last_step": 9}
-    rows = [{**row, "run_id": name} for name in ("short", "n" * 200, HOSTILE)]
+    rows = [{**row, "run_id": name, "tags": []} for name in ("short", "n" * 200, HOSTILE)]
     told = printed(runs.table_of(rows, runs.NAME_WIDTH if terminal else None))
     assert_harmless(told)
     assert (SHOWN in told) is not terminal

@@ -54,6 +54,7 @@ states = st.builds(
     pins=st.lists(numbers, max_size=MAX_PINS, unique=True).map(tuple),
     find=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=60),
     order=st.sampled_from(RunOrder),
+    tag=st.sampled_from(["", "baseline", "driver-560", "größe+1"]),
     area=st.none() | st.builds(lambda pair, top, bottom: Area(*pair, top, bottom), times, numbers, numbers),
     ideal=st.booleans(),
     timeline=st.builds(

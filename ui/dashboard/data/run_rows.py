@@ -55,6 +55,7 @@ class RunRow:
     """None: the run was not analysed."""
     started_ns: int
     heard_ns: int
+    tags: tuple[str, ...] = ()
 
 
 def ordered(rows: Sequence[RunRow], order: RunOrder, now_ns: int) -> list[RunRow]:

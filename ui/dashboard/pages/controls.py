@@ -11,6 +11,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from telemetry.stages import STAGE_BY_CODE, STAGE_BY_LABEL
+from ui.dashboard.address_fields import tag_name
 from ui.dashboard.chart_view import CHART_FIELDS, with_chart_field
 from ui.dashboard.data.compare import joined_side, side_parts
 from ui.dashboard.log_view import LOG_FIELDS, with_log_field
@@ -225,6 +226,7 @@ _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "rank-order": lambda state, value: replace(state, timeline=replace(state.timeline, order=RankOrder(value))),
     "counters": lambda state, value: replace(state, timeline=replace(state.timeline, counters=Counters(value))),
     "find": _find,
+    "tag": lambda state, value: replace(state, tag=tag_name(str(value)) if value else ""),
     "a": lambda state, value: replace(state, a=_side(value, side_parts(state.a)[1])),
     "b": lambda state, value: replace(state, b=_side(value, side_parts(state.b)[1])),
     "a-part": lambda state, value: replace(state, a=_side(side_parts(state.a)[0], value)),

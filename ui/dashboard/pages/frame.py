@@ -36,6 +36,7 @@ def layout(live: Live) -> Component:
         [
             dcc.Link([html.Span(className="logo"), "rankscope"], href="?view=runs", className="brand"),
             html.Div(id="way", className="way"),
+            html.Div(id="views"),
             toggle,
         ],
         className="header",

@@ -107,18 +107,19 @@ def keep_page(app: dash.Dash, reads: Reads, ahead: Preload, drawing: list[str | 
 
 
 def keep_frame(app: dash.Dash, reads: Reads) -> None:
-    """Draw the tabs and notes above every page, and set the title of the browser's tab."""
+    """Draw the tabs, notes and saved views above every page, and set the title of the browser's tab."""
 
     async def draw(search: str | None, _: Any, *shown: str | None) -> Any:
         drawn = await run_in_threadpool(draw_frame, parse_search(search), reads)
         return [value for part, key in zip(drawn, shown, strict=True) for value in await _unless_there(part, key)]
 
     app.callback(
-        [Output(name, content) for name in ("way", "notes") for content in ("children", "data-drawn")],
+        [Output(name, content) for name in ("way", "notes", "views") for content in ("children", "data-drawn")],
         ADDRESS,
         ARRIVED,
         State("way", "data-drawn"),
         State("notes", "data-drawn"),
+        State("views", "data-drawn"),
     )(draw)
     set_title = ClientsideFunction("rankscope", "setTitle")
     app.clientside_callback(set_title, Output("way", "data-title"), Input(TAB_TITLE, "data"))

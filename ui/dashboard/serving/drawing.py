@@ -37,12 +37,15 @@ from ui.dashboard.pages.panels import (
     problem,
     stalled_before_a_step,
 )
+from ui.dashboard.pages.saved_views import draw_views
 from ui.dashboard.view_state import View, ViewState
 
 log = logging.getLogger(__name__)
 
 WAY = Region(draw=draw_navigation, quiet=True)
+VIEWS = Region(draw=draw_views, quiet=True)
 LOADING_PX = 90
+BROKEN = partial(notice, text="The log of the server contains the reason.", colour="red")
 
 
 class Drawn(NamedTuple):
@@ -127,9 +130,7 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
         return str(error), partial(problem, error)
     except Exception:
         log.exception("the page could not be drawn: %s", state.search())
-        return "broken", partial(
-            notice, "This page could not be drawn", "The log of the server contains the reason.", colour="red"
-        )
+        return "broken", partial(BROKEN, "This page could not be drawn")
     return "page", page.skeleton
 
 
@@ -147,9 +148,10 @@ def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callabl
     return f"no-step-stalled{known}", partial(stalled_before_a_step, address, run)
 
 
-def draw_frame(parsed: Parsed, reads: Reads) -> tuple[Drawn, Drawn]:
-    """The parts above every page: the tabs, and notes."""
-    return _drawn("way", WAY, parsed.state, reads), _keyed(draw_notes(parsed.notes, _silence(parsed.state, reads)))
+def draw_frame(parsed: Parsed, reads: Reads) -> tuple[Drawn, Drawn, Drawn]:
+    """The parts above every page: the tabs, notes, and the menu of saved views."""
+    notes = _keyed(draw_notes(parsed.notes, _silence(parsed.state, reads)))
+    return _drawn("way", WAY, parsed.state, reads), notes, _drawn("views", VIEWS, parsed.state, reads)
 
 
 def _silence(state: ViewState, reads: Reads) -> NotShipping | None:
@@ -175,9 +177,7 @@ def _drawn(name: str, region: Region, state: ViewState, reads: Reads) -> Drawn:
         return _keyed(None if region.quiet else problem(error))
     except Exception:
         log.exception("region %s could not be drawn: %s", name, state.search())
-        return _keyed(
-            notice("This part could not be drawn", "The log of the server contains the reason.", colour="red")
-        )
+        return _keyed(BROKEN("This part could not be drawn"))
 
 
 def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> Plotted | None:

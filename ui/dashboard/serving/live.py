@@ -32,6 +32,7 @@ from starlette.websockets import WebSocketDisconnect
 from telemetry.errors import RankscopeError, UnknownRunError
 from ui.dashboard.address import parse_search
 from ui.dashboard.data import Reads
+from ui.dashboard.data.annotations import newest_annotation
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.panels import problem
 from ui.dashboard.serving.drawing import is_of
@@ -43,6 +44,7 @@ def freshness(state: ViewState, reads: Reads) -> tuple[list[str], Component | No
     page = PAGES[state.view]
     values: list[object] = []
     try:
+        values += newest_annotation(reads)
         if page.needs_run:
             run = reads.newest(state)
             values += [run.run_id, run.attempt, run.last_step, run.last_ns, run.state, run.heard.is_silent]

@@ -18,6 +18,7 @@ from telemetry.errors import UsageError
 from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP
 from ui.dashboard.data import Reads
+from ui.dashboard.data.annotations import run_notes, run_tags
 from ui.dashboard.data.goodput import ledger_of
 from ui.dashboard.data.run_rows import STEP_TIME, TOKENS, recent_means
 from ui.dashboard.records import RunFacts, RunSummary
@@ -36,7 +37,7 @@ NS_PER_S = 1e9
 
 
 def list_runs(asked: RunsParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    return runs_object(reader, asked.limit)
+    return runs_object(reader, asked.limit, asked.tag)
 
 
 def describe_run(asked: RunParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
@@ -63,6 +64,8 @@ def describe_run(asked: RunParameters, reads: Reads, reader: Reader) -> dict[str
         "stages": [stage.label for stage in facts.stages],
         "num_spans": facts.num_spans,
         "meta": dict(run.meta),
+        "tags": list(run_tags(reads).get(run.run_id, ())),
+        "notes": run_notes(run.run_id, reads),
     }
 
 

@@ -35,6 +35,8 @@ class RunsParameters(Parameters):
 
     limit: Annotated[int, Field(ge=1, le=MOST_RUNS)] = 50
     """Number of runs: the newest ones."""
+    tag: Name = ""
+    """Only runs with this tag."""
 
 
 class RunParameters(Parameters):

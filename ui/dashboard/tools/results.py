@@ -43,13 +43,15 @@ class StoredRun(Result):
     state: RunState
     heard_ns: int
     """The newest data or heartbeat."""
+    tags: list[str]
+    """Of the run, in alphabetical order."""
 
 
 class RunsResult(SchemaOne):
     """As `rankscope runs --json`."""
 
     num_runs: int
-    """Number of stored runs."""
+    """Number of stored runs, or of those with the tag."""
     runs: list[StoredRun]
     """Every attempt of the listed runs, newest first."""
 
@@ -69,6 +71,15 @@ class RecentMean(Result):
     mean: float
     first_step: int
     last_step: int
+
+
+class Note(Result):
+    """What a person wrote about a run."""
+
+    at_ns: int
+    who: str
+    """The name that the person gave."""
+    text: str
 
 
 class RunResult(SchemaOne):
@@ -105,6 +116,10 @@ class RunResult(SchemaOne):
     num_spans: int
     meta: dict[str, str]
     """What the job reported at its start."""
+    tags: list[str]
+    """Of the run, in alphabetical order."""
+    notes: list[Note]
+    """The newest 100 notes about the run, the newest first."""
 
 
 class Step(Result):

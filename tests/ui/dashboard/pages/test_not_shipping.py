@@ -55,7 +55,7 @@ def test_every_page_of_a_run_that_ships_no_data_shows_the_sentence_of_the_comman
         if view is View.RUNS:
             continue
         state = ViewState(view=view, run=run_id)
-        _, notes = draw_frame(Parsed(state=state, notes=()), reads)
+        _, notes, _ = draw_frame(Parsed(state=state, notes=()), reads)
         page = json.dumps([notes.make(), draw_page(state, reads).make()])
         assert page.count(sentence[1:]) == 1, view
         assert "check that agents run" in page, view

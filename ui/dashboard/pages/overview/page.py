@@ -19,6 +19,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.goodput import decisions_of
 from ui.dashboard.data.run_rows import STEP_TIME, TOKENS, recent_means
+from ui.dashboard.pages.annotations import draw_run_notes, draw_tags
 from ui.dashboard.pages.findings import findings_list, headline, looking, marks_list
 from ui.dashboard.pages.hang.verdict import hang_finding, hang_headline, reading_evidence, since_ns
 from ui.dashboard.pages.interface import Page, Region, region_id
@@ -70,8 +71,10 @@ def skeleton(own_names: Sequence[str] = ()) -> Component:
     texts = [html.Div(loading(160), id=region_id(name)) for name in ("findings", "events")]
     return dmc.Stack(
         [
+            html.Div(id=region_id("tags")),
             html.Div(loading(140), id=region_id("verdict")),
             html.Div(loading(90), id=region_id("numbers")),
+            html.Div(id=region_id("run-notes")),
             curves_skeleton(own_names),
             dmc.SimpleGrid(texts, cols={"base": 1, "lg": 2}),
             html.Div(id=region_id("profiles")),
@@ -240,8 +243,10 @@ PAGE = Page(
     skeleton=skeleton,
     own_charts=own_charts,
     regions={
+        "tags": Region(draw=draw_tags, quiet=True),
         "verdict": Region(draw=_draw_verdict),
         "numbers": Region(draw=draw_numbers, quiet=True),
+        "run-notes": Region(draw=draw_run_notes, quiet=True),
         "curve-controls": Region(draw=draw_curve_controls, quiet=True),
         "findings": Region(draw=_draw_findings, quiet=True),
         "events": Region(draw=_draw_events, quiet=True),

@@ -7,7 +7,7 @@ runs that are shown    a few queries for all of them, none per run:
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnose.alerts.alert import URGENCY, Alert, Phase
@@ -24,6 +24,7 @@ from telemetry.stores.queries import InterruptedSteps, RunGrids, in_portions
 from telemetry.topology import Topology
 from ui.dashboard.data import Reads
 from ui.dashboard.data.alerts import reported_alerts
+from ui.dashboard.data.annotations import run_tags
 from ui.dashboard.data.asking import LONG_OVER_S
 from ui.dashboard.data.columns import metadata
 from ui.dashboard.data.run_rows import OLD_NS, OpenFindings, RunRow, ordered
@@ -48,7 +49,7 @@ class RunList:
     rows: tuple[RunRow, ...]
     num_stored: int
     num_found: int
-    """Runs whose name contains the searched text."""
+    """Runs with the chosen tag whose name contains the searched text."""
     num_compared: int
     """Runs that were compared to choose ``rows``: all that were found, or those with the newest heartbeats."""
     num_living: int
@@ -64,13 +65,14 @@ class _Stored:
     num_ranks: int
 
 
-def run_list(reads: Reads, find: str = "", order: RunOrder = RunOrder.TROUBLE) -> RunList:
-    """The first rows of the runs with ``find`` in their names."""
-    stored = _stored(reads)
-    found = [run for run in stored if find.casefold() in run.run_id.casefold()]
+def run_list(reads: Reads, find: str = "", order: RunOrder = RunOrder.TROUBLE, tag: str = "") -> RunList:
+    """The first rows of the runs with ``find`` in their names, and with the tag."""
+    stored, tags = _stored(reads), run_tags(reads)
+    tagged = [run for run in stored if not tag or tag in tags.get(run.run_id, ())]
+    found = [run for run in tagged if find.casefold() in run.run_id.casefold()]
     is_known = order in _KNOWN_OF_ALL
     first = sorted(found, key=_KNOWN_OF_ALL[order])[:MOST_ROWS] if is_known else _heard_last(found)
-    rows = _rows(reads, first, _heard_last(stored))
+    rows = [replace(row, tags=tags.get(row.run_id, ())) for row in _rows(reads, first, _heard_last(stored))]
     names = {run.run_id for run in first}
     return RunList(
         rows=tuple(ordered([row for row in rows if row.run_id in names], order, reads.now_ns())[:MOST_ROWS]),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
@@ -12,9 +13,11 @@ from diagnose.model.recent_steps import RecentMean
 from diagnose.model.run_state import RunState
 from telemetry.topology import Topology
 from ui.dashboard.data import Reads
+from ui.dashboard.data.annotations import run_tags
 from ui.dashboard.data.run_rows import GOODPUT_MEANING, RunRow
+from ui.dashboard.pages.annotations import tag_list
 from ui.dashboard.pages.controls import text_input
-from ui.dashboard.pages.interface import Page, Region, region_id
+from ui.dashboard.pages.interface import Page, Region, control_id, region_id
 from ui.dashboard.pages.panels import UNKNOWN, empty_store, findings_cell, loading, mean_of_steps, notice, state_cell
 from ui.dashboard.pages.runs.listing import RunList, run_list
 from ui.dashboard.view_state import RunOrder, View, ViewState
@@ -50,7 +53,7 @@ COLUMNS = (
 def skeleton() -> Component:
     return html.Div(
         [
-            html.Div(id=region_id("runs-controls")),
+            html.Div([html.Div(id=region_id(name)) for name in ("runs-controls", "runs-tag")], className="links"),
             html.Div(loading(240), id=region_id("runs")),
             html.P(GOODPUT_MEANING, className="dim small-print"),
         ],
@@ -64,20 +67,44 @@ def _draw_controls(state: ViewState, reads: Reads) -> Component:
     return html.Div(found, role="search")
 
 
+def draw_tag_control(state: ViewState, reads: Reads) -> Component | None:
+    """A choice among the tags of all runs. None if no run has a tag."""
+    known = sorted({tag for tags in run_tags(reads).values() for tag in tags} | ({state.tag} if state.tag else set()))
+    if not known:
+        return None
+    return dmc.Select(
+        label="Tag",
+        id=control_id("tag"),
+        value=state.tag or None,
+        data=known,
+        placeholder="all runs",
+        searchable=True,
+        clearable=True,
+        w=200,
+    )
+
+
 def draw_runs(state: ViewState, reads: Reads) -> Component:
     """A table with a link to each run."""
-    runs = run_list(reads, state.find, state.order)
+    runs = _listed(state, reads)
     if not runs.num_stored:
         return empty_store()
     if not runs.num_found:
-        return notice(f"No run has “{state.find}” in its name", f"{count(runs.num_stored, 'run')} stored.")
+        conditions = [f"has the tag {state.tag}"] * bool(state.tag) + [f"has “{state.find}” in its name"] * bool(
+            state.find
+        )
+        return notice(f"No run {' and '.join(conditions)}", f"{count(runs.num_stored, 'run')} stored.")
     now_ns = reads.now_ns()
     table = html.Table(
-        [_head(state), html.Tbody([_row(row, now_ns, state) for row in runs.rows])],
+        [_head(state), html.Tbody([_row(row, now_ns, state, reads) for row in runs.rows])],
         className="runs-table",
         **{"aria-label": "runs"},
     )
     return html.Section([html.P(_says(runs), className="dim"), html.Div(table, className="wide")], className="panel")
+
+
+def _listed(state: ViewState, reads: Reads) -> RunList:
+    return run_list(reads, state.find, state.order, state.tag)
 
 
 def _says(runs: RunList) -> str:
@@ -109,12 +136,18 @@ def _column(column: Column, state: ViewState) -> Component:
     return html.Th(link, scope="col", className=kind, **sorts)
 
 
-def _row(row: RunRow, now_ns: int, state: ViewState) -> Component:
+def _row(row: RunRow, now_ns: int, state: ViewState, reads: Reads) -> Component:
     address = replace(state.at_run(row.run_id, row.attempt), view=View.OVERVIEW).search()
     restarted = f"{count(row.num_attempts, 'attempt')}" if row.num_attempts > 1 else ""
     name = [
         dcc.Link(row.run_id, href=address, className="run-link"),
-        html.Div(" · ".join(filter(None, (row.what, restarted))), className="dim run-what"),
+        html.Div(
+            [
+                html.Div(" · ".join(filter(None, (row.what, restarted))), className="dim run-what"),
+                tag_list(row.run_id, row.tags, state, reads),
+            ],
+            className="run-about",
+        ),
     ]
     cells: list[Any] = [
         state_cell(row.state),
@@ -147,20 +180,24 @@ def _mean(recent: RecentMean | None, as_text: Callable[[float], str]) -> Any:
 
 
 def control_values(state: ViewState, reads: Reads) -> Mapping[str, object]:
-    return {"find": state.find}
+    return {"find": state.find, "tag": state.tag or None}
 
 
 def freshness(state: ViewState, reads: Reads) -> list[object]:
-    rows = run_list(reads, state.find, state.order)
+    rows = _listed(state, reads)
     return [hashlib.blake2s(repr(rows).encode(), digest_size=16).hexdigest()]
 
 
 PAGE = Page(
     title="Runs",
     skeleton=skeleton,
-    regions={"runs-controls": Region(draw=_draw_controls, live=False), "runs": Region(draw=draw_runs)},
+    regions={
+        "runs-controls": Region(draw=_draw_controls, live=False),
+        "runs-tag": Region(draw=draw_tag_control, quiet=True),
+        "runs": Region(draw=draw_runs),
+    },
     control_values=control_values,
-    preload=lambda state, reads: run_list(reads, state.find, state.order),
+    preload=lambda state, reads: _listed(state, reads),
     freshness=freshness,
     needs_run=False,
     needs_step=False,
