@@ -3,7 +3,7 @@
     T        replay with the operations' own times       T_ideal   replay with all workers alike
     S        T / T_ideal                                 waste     1 - 1 / S
     S_X      replay with only X as recorded / T_ideal    X: a stage, a pp rank, a dp replica
-    S_w      min(S_dp, S_pp) of a worker (dp, pp)
+    S_w      min(S_dp, S_pp) of a worker (dp, pp); S_dp without a pipeline, S_pp without replicas
     M_W      share of T - T_ideal that ideal times on the worst 3% of workers remove; M_S: on the last pp rank
 
 Source: What-if analysis, arXiv 2505.05713, section 4.
@@ -67,7 +67,7 @@ class WhatIf:
     @property
     def by_worker(self) -> FloatVector:
         """[dp, pp]. An upper bound: a slow transfer or collective counts for all its members."""
-        return np.minimum(self.by_dp[:, None], self.by_pp[None, :])
+        return _by_worker(self.by_dp, self.by_pp)
 
     @property
     def shared(self) -> float:
@@ -114,7 +114,8 @@ def replayed(
     linked = link(times.slots, transfers, topology.pp, topology.dp, in_step=in_step)
     program = replace(linked, inner_groups=times.inner_groups)
     own = own_times(times, program)
-    return Replayed(times=times, assumptions=Assumptions(program=program, own_s=own, ideal_s=ideal_times(own, program)))
+    ideal = ideal_times(own, program, times.work_s)
+    return Replayed(times=times, assumptions=Assumptions(program=program, own_s=own, ideal_s=ideal))
 
 
 def replay_of(view: RunView) -> tuple[Replayed | None, str]:
@@ -154,7 +155,7 @@ def analyse(run: Replayed, topology: Topology) -> WhatIf:
     ratios = all_times[2:].mean(axis=1) / ideal.mean()
     by_pp, by_dp = ratios[len(names) :], assume.keeping_replica().mean(axis=1) / ideal.mean()
     is_worth = own.mean() / ideal.mean() >= WORTH_EXPLAINING
-    workers = _worst_first(np.minimum(by_dp[:, None], by_pp[None, :]))
+    workers = _worst_first(_by_worker(by_dp, by_pp))
     worst = slots_of(workers[: _num_worst(len(workers))], slots.pp, len(by_dp))
     last_stage = np.broadcast_to((slots.pp == topology.pp - 1)[:, None], (len(slots), topology.dp))
     return WhatIf(
@@ -170,6 +171,15 @@ def analyse(run: Replayed, topology: Topology) -> WhatIf:
         m_w=_explained(assume, own, ideal, worst) if is_worth else None,
         m_s=_explained(assume, own, ideal, last_stage) if is_worth else None,
     )
+
+
+def _by_worker(by_dp: FloatVector, by_pp: FloatVector) -> FloatVector:
+    """[dp, pp]. Without a pipeline, a replica is a worker. Without replicas, a pipeline rank is a worker."""
+    if len(by_pp) == 1:
+        return by_dp[:, None]
+    if len(by_dp) == 1:
+        return by_pp[None, :]
+    return np.minimum(by_dp[:, None], by_pp[None, :])
 
 
 def _worst_first(by_worker: FloatVector) -> Int64s:

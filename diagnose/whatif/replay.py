@@ -15,6 +15,7 @@ Own and ideal times of operations:
 
     ideal    = mean over all ranks and steps         compute: work is moved, not removed
              = median transfer                       communication: one bad transfer does not count
+             = mean compute + median of the rest     a compute that has collectives of replicas inside
 
 Source: algorithm of What-if analysis, arXiv 2505.05713, sections 3.2 and 3.3.
 """
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.model.operations import Bools, Int64s
-from diagnose.whatif.program import Across, Program
+from diagnose.whatif.program import Across, Program, Round
 from diagnose.whatif.slots import FloatVector, Lanes, StepTimes
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
 
@@ -118,7 +119,7 @@ def own_times(times: StepTimes, program: Program) -> Lanes:
     own = times.end_s - times.begin_s
     for round_ in program.rounds:
         if not round_.meets:
-            if round_.across is not Across.NONE and times.work_s is not None:
+            if _exchanges_inside(round_) and times.work_s is not None:
                 slot = round_.slots[0]
                 work, begin, end = times.work_s[slot], times.begin_s[slot], times.end_s[slot]
                 # Compute time, and the time of the last lane beyond it.
@@ -132,14 +133,25 @@ def own_times(times: StepTimes, program: Program) -> Lanes:
     return own
 
 
-def ideal_times(own: Lanes, program: Program) -> FloatVector:
-    """Ideal time of each slot: seconds, [slots]."""
+def _exchanges_inside(round_: Round) -> bool:
+    """Whether it is a compute that has collectives of replicas inside."""
+    return not round_.meets and round_.across is not Across.NONE
+
+
+def ideal_times(own: Lanes, program: Program, work: Lanes | None = None) -> FloatVector:
+    """Ideal time of each slot: seconds, [slots]. ``work``: compute times, the part of ``own`` without collectives."""
     ideal = np.zeros(len(own))
+    inside = np.zeros(len(own), dtype=bool)
+    inside[[slot for round_ in program.rounds if _exchanges_inside(round_) for slot in round_.slots]] = True
     for code in np.unique(program.slots.stage).tolist():
         stage, same = STAGE_BY_CODE[code], program.slots.stage == code
         # The norm of all gradients is a collective, although its class is another one.
-        communicates = stage.stage_class is StageClass.COMMUNICATION or stage is Stage.OPTIMIZER_CLIP
-        ideal[same] = np.median(own[same]) if communicates else own[same].mean()
+        if stage.stage_class is StageClass.COMMUNICATION or stage is Stage.OPTIMIZER_CLIP:
+            ideal[same] = np.median(own[same])
+        elif work is not None and inside[same].all():
+            ideal[same] = work[same].mean() + np.median(own[same] - work[same])
+        else:
+            ideal[same] = own[same].mean()
     return ideal
 
 

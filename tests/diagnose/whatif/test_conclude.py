@@ -43,6 +43,23 @@ def test_only_the_slow_rank_has_a_cost_when_other_ranks_wait_in_an_expert_exchan
     assert found.replay_error == pytest.approx(0, abs=0.02)
 
 
+def test_link_losses_inside_the_backward_of_sharded_ranks_do_not_make_the_ideal_step_longer() -> None:
+    sharded = {
+        "topology": Topology.parse("dp_replicate=2,dp_shard=4"),
+        "fsdp": True,
+        "gpus_per_host": 2,
+        "num_steps": 20,
+    }
+    broken, healthy = (
+        conclude(_view(*faults, noise=SILENT, **sharded)).figures for faults in (["flap:rank=5,seconds=4,times=2"], [])
+    )
+    assert broken is not None
+    assert healthy is not None
+    assert broken.slowdown > 1.4
+    assert broken.ideal_step_s.mean() == pytest.approx(healthy.ideal_step_s.mean(), rel=0.01)
+    assert np.array_equal(broken.by_worker[:, 0], broken.by_dp)
+
+
 @pytest.mark.parametrize("factor", [1.16, 1.40, 2.03])
 def test_slowdown_of_a_job_equals_the_factor_of_its_slow_replica(factor: float) -> None:
     """All of one replica is slow, so the job is as slow as that replica."""
