@@ -29,7 +29,7 @@ def open_stages(opened: Sequence[OpenSpan], suspects: Sequence[int], state: View
             scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares open-stages"), len(rows)),
             dmc.Text(
                 f"The stage of each rank at the newest reading of the agents: {stamp(seen_ns)}. A hatched bar has no "
-                "end yet. The axis ends after the last recorded work.",
+                "end yet. The axis ends after the last recorded work. A stage that began later is drawn near this end.",
                 size="xs",
                 c="dimmed",
             ),

@@ -58,7 +58,7 @@ def with_open_rows(
     gone = times([span.ended_ns or span.seen_ns for span in opened])
     seen_ns = int(times([span.seen_ns for span in opened]).max())
     newest = max(span.step for span in opened)
-    axis = _axis(spans, newest, begin, seen_ns)
+    axis = _axis(spans, newest, begin, int(step_begin.min()), seen_ns)
     until = np.where([bool(span.ended_ns) for span in opened], np.minimum(gone, axis.end_ns), axis.end_ns)
     # A stage that began after the axis is drawn at its end.
     begin = np.clip(begin, axis.origin_ns, (axis.work_ns + axis.end_ns) // 2)
@@ -82,10 +82,11 @@ class _Axis(NamedTuple):
     end_ns: int
 
 
-def _axis(spans: SpanColumns, newest: int, begin: Ints, seen_ns: int) -> _Axis:
-    """``newest``: the unfinished step. ``begin``: of the open stages. ``seen_ns``: spans that ended later were open."""
+def _axis(spans: SpanColumns, newest: int, begin: Ints, step_ns: int, seen_ns: int) -> _Axis:
+    """``newest``: the unfinished step. ``step_ns``: its begin. ``begin``: of the open stages. ``seen_ns``: spans that
+    ended later were open."""
     if not len(spans):
-        origin_ns, work_ns = int(begin.min()), int(begin.max())
+        origin_ns, work_ns = min(step_ns, int(begin.min())), int(begin.max())
         return _Axis(origin_ns, work_ns, work_ns + max(round(ROOM * (work_ns - origin_ns)), LEAST_ROOM_NS))
     origin_ns, of_step = int(spans.start_ns.min()), spans.start_ns[spans.step == newest]
     recorded_ns = int(spans.end_ns[spans.end_ns <= seen_ns].max(initial=origin_ns))

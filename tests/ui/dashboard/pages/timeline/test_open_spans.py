@@ -104,7 +104,7 @@ def test_unfinished_step_can_be_exported_and_shown_as_the_last_of_several_steps(
     stalled: Reads, store: EmbeddedStore
 ) -> None:
     state = replace(STALLED, step=STEP, steps=StepRange(STEP, STEP))
-    assert _written(state, Format.JSON, StoreReader(store), stalled).status_code == 200
+    assert _written(state, Format.JSON, StoreReader(store), stalled, with_profiles=False).status_code == 200
     three = replace(STALLED, timeline=TimelineView(num_steps=3))
     assert selection(three, stalled).steps == (STEP - 2, STEP)
     assert len(picture(three, stalled)["open"]) == 8  # type: ignore[arg-type]
@@ -154,6 +154,15 @@ def test_open_span_that_began_hours_later_does_not_stretch_the_time_axis() -> No
     assert rows is not None
     assert rows.end_ns == 120 * MS
     assert rows.rows.start_ns.tolist() == [100 * MS, 110 * MS]
+
+
+def test_axis_of_a_step_without_records_begins_with_the_step() -> None:
+    one_clock = OneClock(spans=made_spans(), alignment=Alignment(num_hosts=1, bound_ns=0, unaligned=()))
+    opened = OpenSpan(rank=0, step=0, stage=Stage.OPTIMIZER, since_ns=900 * MS, step_since_ns=400 * MS, seen_ns=60 * S)
+    _, rows = with_open_rows(one_clock, [opened], ("a",))
+    assert rows is not None
+    assert rows.rows.start_ns.tolist() == [900 * MS, 400 * MS]
+    assert rows.end_ns == 1000 * MS
 
 
 def test_open_span_of_a_lost_process_ends_with_the_process() -> None:
