@@ -33,10 +33,13 @@ class Cause(StrEnum):
     NOTHING = "nothing"
 
 
+READ_STACK = (
+    "read the stack of {ranks}{host} to find the blocked Python code. If there is none, take one there: "
+    "py-spy dump --pid PID. Then restart without this host"
+)
 NEXT_STEPS = {
-    Cause.NEVER_ENTERED: "read the stack of {ranks}{host} to find the blocked Python code. Then restart without this "
-    "host",
-    Cause.ELSEWHERE: "read the stack of {ranks}{host} to find the blocked Python code. Then restart without this host",
+    Cause.NEVER_ENTERED: READ_STACK,
+    Cause.ELSEWHERE: READ_STACK,
     Cause.SILENT: "take a stack or a dump of {ranks}{host} (--stacks, --dumps), and read the end of the log",
     Cause.UNDECIDED: "add evidence{of_ranks}: {sources}",
     Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and the links. Drain the host",
