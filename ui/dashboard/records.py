@@ -175,6 +175,9 @@ class StageTimes:
     num_steps: int = 1
     """If greater than 1, there is a single row: the mean of each rank over ``num_steps`` steps, from ``steps[0]``
     on."""
+    group_mask: int = 0
+    """The axes of the groups whose members are compared (``Topology.mask``). 0 if ranks of the same pipeline stage
+    are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

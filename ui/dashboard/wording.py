@@ -8,6 +8,7 @@ from diagnose.findings import kind_in_words
 from diagnose.ranges import fold_ranks
 from telemetry.stages import Stage, StageClass
 from telemetry.topology import Topology
+from ui.dashboard.view_state import Group
 
 NS_PER_S = 1_000_000_000
 NO_BREAK_SPACE = "\u00a0"
@@ -128,9 +129,19 @@ def during_compute(stage: Stage) -> str:
     )
 
 
-def replicas_text(topology: Topology) -> str:
-    """The group of a rank along the ``dp`` direction of the grid: ``its replicas``, or ``its replicas (dp x ep)``."""
-    return "its replicas" if topology.replica_axes == "dp" else f"its replicas ({topology.replica_axes})"
+GROUP_NAMES = {
+    Group.PP: "pipeline",
+    Group.DP: "replicas",
+    Group.CP: "context group",
+    Group.EP: "expert group",
+    Group.TP: "tensor group",
+}
+
+
+def group_text(group: Group, rank: int, topology: Topology) -> str:
+    """``expert group of rank 5``, ``replicas of rank 5 (dp x ep)``. ``group``: not all ranks."""
+    axes = f" ({topology.replica_axes})" if group is Group.DP and topology.replica_axes != "dp" else ""
+    return f"{GROUP_NAMES[group]} of rank {rank}{axes}"
 
 
 def degrees(topology: Topology) -> str:

@@ -35,6 +35,11 @@ class Compared:
     mask: int = 0
     """The axes of an ``axes_group``. 0: no comparison."""
 
+    def group_mask(self, grid: Topology) -> int:
+        """The axes of the groups whose members are compared. 0 if these are not groups of a collective."""
+        named = {"dp_group": grid.replica_mask, "tp_group": grid.mask("tp"), "axes_group": self.mask}
+        return named.get(self.peers, 0)
+
 
 NOBODY = Compared(peers="axes_group")
 

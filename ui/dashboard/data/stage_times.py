@@ -99,6 +99,7 @@ def _means(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Int
         step_ns=np.array([facts.steps.mean_ns(first, last + 1)]),
         basis=PROCESSOR if uses_cpu else WALL,
         num_steps=len(steps),
+        group_mask=among.group_mask(facts.topology),
     )
 
 
@@ -108,7 +109,8 @@ def _by_step(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: I
         ns, basis = _totals(reads, facts, stage, clock, steps)
     step_ns = facts.steps.duration_ns[np.searchsorted(facts.steps.step, steps)]
     ratio = ratio_to_peers(ns, facts, among)
-    return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, step_ns=step_ns, basis=basis)
+    mask = among.group_mask(facts.topology)
+    return StageTimes(stage=stage, steps=steps, ns=ns, ratio=ratio, step_ns=step_ns, basis=basis, group_mask=mask)
 
 
 def _compute_time(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> tuple[Floats | None, str]:

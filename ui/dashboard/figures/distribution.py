@@ -9,8 +9,6 @@ from diagnose.model.peers import MAD_TO_SIGMA
 from ui.dashboard.records import Floats, Ints
 
 NUM_BINS = 40
-NEAR, NEARLY_EQUAL = 0.02, 0.001
-"""Shares of the range of all values, and of the highest one. Values closer to the highest one count as equally high."""
 FAR_SIGMAS = 6.0
 """Values further from the median have a bin of their own, so that they do not compress the bins of the others."""
 EQUAL = 1e-6
@@ -37,8 +35,9 @@ class Distribution:
     """Computed in the same way."""
     highest: float
     """The highest value."""
-    highest_ranks: Ints
-    """The ranks with the highest value, or with almost the highest, ascending."""
+    last_ranks: Ints
+    """The ranks in the last bin, ascending."""
+    last_values: Floats
     suspects: Ints
     """The suspects that have a value, ascending."""
     suspect_values: Floats
@@ -64,6 +63,7 @@ def distribution(value: Floats, ranks: Ints, suspects: Collection[int]) -> Distr
     values = value[known]
     edges, is_first_far, is_last_far = _edges(values)
     marked = np.sort(known[np.isin(known, [*suspects])])
+    last = np.sort(known[values >= edges[-2]])
     p50, p95 = np.percentile(values, (50, 95))
     return Distribution(
         edges=edges,
@@ -73,14 +73,11 @@ def distribution(value: Floats, ranks: Ints, suspects: Collection[int]) -> Distr
         p50=float(p50),
         p95=float(p95),
         highest=float(values.max()),
-        highest_ranks=np.sort(known[values >= values.max() - _tolerance(values)]),
+        last_ranks=last,
+        last_values=value[last],
         suspects=marked,
         suspect_values=value[marked],
     )
-
-
-def _tolerance(values: Floats) -> float:
-    return max(NEAR * float(np.ptp(values)), NEARLY_EQUAL * abs(float(values.max())))
 
 
 def _edges(values: Floats) -> tuple[Floats, bool, bool]:

@@ -1,5 +1,6 @@
 """Figures of meshes with other axes and orders: positions of ranks, and names of axes."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -78,9 +79,9 @@ def test_axes_that_a_mesh_lacks_have_no_labels() -> None:
 @pytest.mark.parametrize(
     ("mesh", "dash", "rows", "name"),
     [
-        ("dp=2,ep=4", "8px,2px,2px,2px,2px,2px", [(4, 7)], "its expert group"),
-        ("dp=2,cp=2,tp=2", "dashdot", [(2, 3)], "its context group"),
-        ("cp=2,dp=2,tp=2", "dashdot", [(0, 0), (2, 2)], "its context group"),
+        ("dp=2,ep=4", "8px,2px,2px,2px,2px,2px", [(4, 7)], "expert group of rank 5"),
+        ("dp=2,cp=2,tp=2", "dashdot", [(2, 3)], "context group of rank 5"),
+        ("cp=2,dp=2,tp=2", "dashdot", [(0, 0), (2, 2)], "context group of rank 5"),
     ],
 )
 def test_both_forms_of_the_grid_show_the_context_or_expert_group_of_the_chosen_rank(
@@ -93,6 +94,25 @@ def test_both_forms_of_the_grid_show_the_context_or_expert_group_of_the_chosen_r
     (line,) = rank_body(*given, chosen=rank, path=(), keep="").select_traces({"name": name})
     assert [*line.y] == [row for first, last in rows for row in range(first, last + 1)]
     assert line.x[0] != 0, "the line would hide the line of the replicas"
+
+
+def test_the_waiting_chain_is_beside_all_lines_of_groups_and_its_cones_are_at_no_other_rank() -> None:
+    """Rank 0 waits for rank 1, and rank 1 for rank 5, two places further along dp."""
+    topology = Topology.parse("dp=2,cp=2,tp=2")
+    given = topology, by_standing([Standing.UNKNOWN] * 8), ("gpu-01",) * 8
+    figure = rank_body(*given, chosen=0, path=(0, 1, 5), keep="")
+    lines = {
+        trace.name: set(zip(trace.x, trace.y, trace.z, strict=True)) for trace in figure.select_traces("scatter3d")
+    }
+    chain = lines.pop("waiting chain of rank 0, to the root cause")
+    assert len(chain) == 3
+    assert not chain & set().union(*(points for name, points in lines.items() if name))
+    (cone,) = figure.select_traces("cone")
+    first, _, last = sorted(chain)
+    assert [*zip(cone.x, cone.y, cone.z, strict=True)] == [
+        pytest.approx((first[0], first[1], first[2] + 0.5)),
+        pytest.approx((last[0], last[1] - 0.5, last[2])),
+    ]
 
 
 def test_numbers_in_the_3d_grid_are_drawn_over_marks_which_do_not_overlap_in_a_long_row() -> None:
@@ -194,7 +214,7 @@ def test_wait_caused_in_an_expert_exchange_is_compared_within_the_group_along_ep
         said, of_compute = (str(draw_says(each, small)) for each in (state, ViewState(run="experts")))
     assert times.ratio[:, 5] == pytest.approx(times.ns[:, 5] / np.median(times.ns[:, [4, 6, 7]], axis=1))
     assert pooled.ratio == pytest.approx(whole.ratio)
-    assert "for rank 5 (host gpu-002, dp1 ep1)" in said
+    assert re.search(r"the other ranks of its expert group wait [\d.]+ ms a step for rank 5 \(host gpu-002", said)
     assert "earlier pipeline stage" not in said
     assert "It includes the time that follows from the number of tokens" in of_compute
 

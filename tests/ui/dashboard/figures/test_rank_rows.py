@@ -76,7 +76,7 @@ def test_a_distribution_counts_each_shown_rank_once_and_keeps_distant_ranks_apar
     assert found.edges[-2] < 1.5
     assert np.diff(found.edges[:-1]) == pytest.approx((found.edges[-2] - 0.9) / NUM_BINS)
     assert (found.p50, found.p95) == tuple(np.percentile(value[:101], (50, 95)))
-    assert (found.highest, found.highest_ranks.tolist()) == (1.5, [100])
+    assert (found.highest, found.last_ranks.tolist(), found.last_values.tolist()) == (1.5, [100], [1.5])
     assert (found.suspects.tolist(), found.suspect_values.tolist()) == ([100], [1.5])
 
 
@@ -92,12 +92,9 @@ def test_equal_values_have_one_bin_and_unknown_values_have_no_distribution() -> 
     found = distribution(np.full(8, 40.0), np.arange(8), [])
     assert found is not None
     assert (found.counts.tolist(), found.highest) == ([8], 40.0)
-    assert found.highest_ranks.tolist() == [*range(8)]
+    assert found.last_ranks.tolist() == [*range(8)]
     assert found.edges[1] > found.edges[0]
     assert distribution(np.full(8, np.nan), np.arange(8), [3]) is None
-    waits = distribution(np.array([0.0, 42.9, 0.1, 43.0, 42.0]), np.array([4, 3, 2, 1, 0]), [])
-    assert waits is not None
-    assert waits.highest_ranks.tolist() == [1, 3]
     mostly_equal = distribution(np.append(np.full(7, 40.0), 60.0), np.arange(8), [])
     assert mostly_equal is not None
     assert (mostly_equal.counts[0], mostly_equal.counts[-1]) == (7, 1)

@@ -36,7 +36,7 @@ MOST_BYTES = 1_500_000
 LONG_S = 60.0
 SHOWN = ViewState(view=View.GRID, run="moves")
 STUCK_VIEW = ViewState(view=View.GRID, run="stuck")
-GROUP_LINES = ["its replicas", "its pipeline: activations", "its tensor group"]
+GROUP_LINES = ["replicas of rank 2", "pipeline of rank 2", "tensor group of rank 2"]
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_3d_grid_has_a_mark_for_every_rank_and_a_line_for_every_group(reads: Rea
     assert place[5] == (0, 1, 1)
     named = [trace for trace in figure.select_traces("scatter3d") if trace.name]
     lines = {trace.name: len(trace.x) for trace in named}
-    assert lines == dict.fromkeys(GROUP_LINES, 2) | {"waiting chain, to the root cause": 4}
+    assert lines == dict.fromkeys(GROUP_LINES, 2) | {"waiting chain of rank 2, to the root cause": 4}
     assert len({trace.line.color for trace in named}) == 4, "dashes cannot be distinguished in 3D"
 
 
@@ -207,6 +207,20 @@ def test_only_slices_show_the_outlines_of_groups_in_their_legend(reads: Reads) -
         form: drawn("grid-title", replace(SHOWN, rank=5, form=form), reads).count("line-sample") for form in Form
     }
     assert samples == {Form.SLICES: 3, Form.BODY: 0}
+
+
+def test_the_legend_names_the_rank_of_each_line_and_the_mark_of_suspects(reads: Reads) -> None:
+    by_time = replace(SHOWN, rank=5, colour=Colour.METRIC)
+    said = drawn("grid-title", by_time, reads)
+    for words in (
+        "tensor group of rank 5",
+        "pipeline of rank 5",
+        "replicas of rank 5",
+        "▲ suspect: named by a finding",
+    ):
+        assert f'"{words}"' in said
+    assert "◆ suspect: named by a finding" in drawn("grid-title", replace(by_time, form=Form.BODY), reads)
+    assert 'named by a finding"' not in drawn("grid-title", replace(SHOWN, rank=5), reads).replace('"title": "', "")
 
 
 @pytest.mark.parametrize("form", list(Form))

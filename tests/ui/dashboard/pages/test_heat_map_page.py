@@ -12,7 +12,10 @@ from plotly.utils import PlotlyJSONEncoder
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from telemetry.topology import Topology
+from tests.memory_store import memory_store
 from tests.ui.few_spans import made_facts
+from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import texts
 from ui.dashboard.data import Reads
@@ -22,7 +25,7 @@ from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.controls import after_controls
 from ui.dashboard.pages.heat_map.histogram import BREAK, _at, histogram
 from ui.dashboard.pages.heat_map.page import control_values
-from ui.dashboard.pages.heat_map.picture import picture_of
+from ui.dashboard.pages.heat_map.picture import drawn_stage, picture_of
 from ui.dashboard.serving.drawing import draw_chart, draw_region
 from ui.dashboard.view_state import Clock, Metric, RowOrder, View, ViewState
 
@@ -191,6 +194,33 @@ def test_the_ends_of_the_histogram_have_different_labels_or_one_label_for_equal_
     assert found is not None
     drawn = json.dumps(histogram(found, Metric.RATIO, made_facts(8)).to_plotly_json(), cls=PlotlyJSONEncoder)
     assert said in " ".join(texts(json.loads(drawn))).replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1.0, 0.9, 8.87, 8.85], "max 8.870x: rank 2 (host h, dp2"),
+        ([1.0, 1.0009, 1.0014, 0.9994], "max 1.001x: rank 2 (host h, dp2"),
+        ([1.0, 0.9, 8.8701, 8.8702], "max 8.870x: ranks 2-3"),
+        ([2.0] * 4, "max 2.000x: all ranks"),
+    ],
+)
+def test_the_histogram_names_the_ranks_whose_displayed_value_is_the_highest(value: list[float], said: str) -> None:
+    found = distribution(np.array(value), np.arange(4), [])
+    assert found is not None
+    shown = str(histogram(found, Metric.RATIO, made_facts(4))).replace("\N{NO-BREAK SPACE}", " ")
+    assert said in shown.replace("\\xa0", " ")
+
+
+def test_wait_caused_of_sharded_parameters_begins_with_a_collective_that_does_not_run_during_compute() -> None:
+    state = ViewState(view=View.HEAT_MAP, run="sharded", metric=Metric.WAIT)
+    with memory_store() as store:
+        slow, topology = "slow:rank=1,factor=1.4", Topology(dp=2, tp=2)
+        store_simulated(store, "sharded", slow, num_steps=5, topology=topology, fsdp=True)
+        sharded = Reads(StoreReader(store))
+        said = words(state, sharded, "heat-says")
+        assert drawn_stage(replace(state, stage=Stage.GRADS_REDUCE_SCATTER), sharded) is Stage.GRADS_REDUCE_SCATTER
+    assert re.match(r"tp-[a-z-]+: the other ranks of its tensor group wait [\d.]+ ms a step for rank 1 ", said)
 
 
 def test_events_do_not_widen_the_steps_and_the_colour_scale_has_a_unit(reads: Reads) -> None:

@@ -21,7 +21,9 @@ def facts_of(mesh: str) -> RunFacts:
     return replace(made_facts(topology.world_size), topology=topology)
 
 
-def times_of(stage: Stage, ms: list[float], ratio: list[float] | None = None, basis: str = WALL) -> StageTimes:
+def times_of(
+    stage: Stage, ms: list[float], ratio: list[float] | None = None, basis: str = WALL, mask: int = 0
+) -> StageTimes:
     """``ms``, ``ratio``: by rank, the same in both steps."""
     return StageTimes(
         stage=stage,
@@ -30,6 +32,7 @@ def times_of(stage: Stage, ms: list[float], ratio: list[float] | None = None, ba
         ratio=np.array([ratio or np.ones_like(ms)] * 2),
         step_ns=np.full(2, STEP_NS),
         basis=basis,
+        group_mask=mask,
     )
 
 
@@ -91,19 +94,39 @@ def test_a_pipeline_stage_is_named_only_if_it_takes_longer(ms: list[float], said
 @pytest.mark.parametrize(
     ("mesh", "waited_ms", "said"),
     [
-        ("dp=2,pp=4", {5: 30.0, 6: 2.0}, "wait 30.0 ms a step for rank 5 (host"),
+        ("dp=2,pp=4", {5: 30.0, 6: 2.0}, "the other ranks of its group wait 30.0 ms a step for rank 5 (host"),
         ("dp=2,pp=4", {5: 30.0, 6: 2.0}, "15% of the step; at most 1% for any other rank"),
-        ("dp=2,pp=4", {4: 29.0, 5: 30.0}, "for ranks 4-5, 15% of the step; none for any other rank"),
-        ("pp=2,dp_shard=2,tp=2", {4: 29.0, 5: 30.0}, "for pp1 dp_shard0 (ranks 4-5), 15%"),
-        ("dp=2,cp=2,tp=2", {5: 30.0, 7: 30.0}, "for dp1 tp1 (ranks 5, 7), 15%"),
+        (
+            "dp=2,pp=4",
+            {4: 29.0, 5: 30.0},
+            "groups wait 29.0 ms to 30.0 ms a step for ranks 4-5, 14% to 15% of the step; none",
+        ),
+        (
+            "pp=2,dp_shard=2,tp=2",
+            {4: 30.0, 5: 30.0},
+            "of their groups wait 30.0 ms a step for pp1 dp_shard0 (ranks 4-5), 15%",
+        ),
+        (
+            "dp=2,cp=2,tp=2",
+            {5: 30.0, 7: 30.0},
+            "the other ranks of their group wait 30.0 ms a step for dp1 tp1 (ranks 5, 7), 15%",
+        ),
+        ("dp=8", {5: 30.0}, "grads-all-reduce: the other ranks wait 30.0 ms a step for rank 5"),
         ("dp=2,pp=4", {5: 1.0}, "no rank keeps others waiting; the longest wait is 1.0 ms a step"),
         ("dp=2,pp=4", {}, "no rank keeps others waiting"),
     ],
 )
 def test_the_ranks_that_enter_a_collective_last_are_named(mesh: str, waited_ms: dict[int, float], said: str) -> None:
     ms = [100.0 - waited_ms.get(rank, 0.0) for rank in range(8)]
-    times = times_of(Stage.GRADS_ALL_REDUCE, ms, [each / 100.0 for each in ms])
-    assert said in heat_map_summary(times, facts_of(mesh), Metric.WAIT)
+    facts = facts_of(mesh)
+    times = times_of(Stage.GRADS_ALL_REDUCE, ms, [each / 100.0 for each in ms], mask=facts.topology.replica_mask)
+    assert said in heat_map_summary(times, facts, Metric.WAIT)
+
+
+def test_only_one_program_of_a_job_with_roles_waits() -> None:
+    facts = replace(facts_of("dp=4"), roles=("actor", "actor", "rollout", "rollout"))
+    times = times_of(Stage.GRADS_ALL_REDUCE, [100.0, 70.0] * 2, [1.0, 0.7, 1.0, 1.0], mask=facts.topology.replica_mask)
+    assert "the other ranks of its group wait 30.0 ms a step for rank 1" in heat_map_summary(times, facts, Metric.WAIT)
 
 
 def test_equal_ranks_are_named_together_and_those_of_another_group_are_not_accused() -> None:
@@ -112,9 +135,10 @@ def test_equal_ranks_are_named_together_and_those_of_another_group_are_not_accus
     ms = [16.0, 15.9, 16.2, 16.1, 16.0, 16.01, 82.2, 82.1]
     partner = [2, 3, 0, 1, 6, 7, 4, 5]
     times = times_of(stage, ms)
-    waits = times_of(stage, ms, [ms[rank] / ms[partner[rank]] for rank in range(8)])
+    ratio = [ms[rank] / ms[partner[rank]] for rank in range(8)]
+    waits = times_of(stage, ms, ratio, mask=facts.topology.mask("cp"))
     said = heat_map_summary(times, facts, Metric.MILLISECONDS, waits)
     assert "dp1 cp1 (ranks 6-7) spend the longest time in it (82.2 ms a step), the others 15.9 ms to 16.2 ms" in said
-    assert "the other ranks wait 66.2 ms a step for dp1 cp0 (ranks 4-5), 33% of the step" in said
+    assert "the other ranks of their context groups wait 66.1 ms to 66.2 ms a step for dp1 cp0 (ranks 4-5), 33%" in said
     assert " for " not in heat_map_summary(times, facts, Metric.MILLISECONDS)
     assert "each rank spends about 16.1 ms" in heat_map_summary(times_of(stage, [16.0, 16.1] * 4), facts, Metric.SHARE)

@@ -89,7 +89,7 @@ def test_wait_metric_is_shown_only_for_collectives_and_its_summary_refers_to_the
 ) -> None:
     state = ViewState(view=View.HEAT_MAP, run="made", metric=Metric.WAIT)
     said = text_of(state, reads, "heat-says")
-    assert "grads-reduce-scatter: the other ranks wait " in said
+    assert "grads-reduce-scatter: the other ranks of " in said
     assert "see the grid" in said
     assert control_values(state, reads)["stage"] == "grads-reduce-scatter"
     tensor = text_of(replace(state, stage=Stage.TP_ALL_GATHER), reads, "heat-says")

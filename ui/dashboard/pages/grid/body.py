@@ -23,39 +23,41 @@ from ui.dashboard.figures.heat_map import colour_bar
 from ui.dashboard.figures.style import BLUE, CLEAR, GREY, ON_DARK, ON_LIGHT, SELECTED, framed
 from ui.dashboard.records import Ints
 from ui.dashboard.view_state import Group
-from ui.dashboard.wording import replicas_text
+from ui.dashboard.wording import group_text
 
 MAX_CONES = 64
-LINE_NAMES = {
-    Group.TP: "its tensor group",
-    Group.PP: "its pipeline: activations",
-    Group.CP: "its context group",
-    Group.EP: "its expert group",
-}
 LINE_COLOURS = {Group.TP: BLUE, Group.DP: "#b59f00", Group.PP: "#c95fa6", Group.CP: "#7a67d8", Group.EP: "#a3582a"}
 """Dashes of such lines cannot be distinguished."""
 BESIDE = {Group.CP: 0.16, Group.EP: -0.16}
 """Distance of a line from the middle of its ranks, along pp. Groups along cp and ep are part of the group along dp, so
 their lines are beside its line."""
+CHAIN_BESIDE = (0.0, 0.16, 0.16)
+"""The same for the waiting chain, along pp, dp and tp: it is beside the lines of all groups."""
+CONE_DISTANCE = 0.5
+"""Distance of a cone from the rank at which it points. No other rank is there."""
 
 Points = npt.NDArray[np.float64]
 """Shape [ranks, 3]: pp, dp, tp."""
 
 
-def group_lines(at: Points, groups: Mapping[Group, Sequence[int]], topology: Topology) -> Iterator[go.Scatter3d]:
+def group_lines(
+    at: Points, groups: Mapping[Group, Sequence[int]], topology: Topology, chosen: int
+) -> Iterator[go.Scatter3d]:
     """A line through each group of the chosen rank. Points are at the members if other ranks are between them."""
-    names = {**LINE_NAMES, Group.DP: replicas_text(topology)}
     for group, members in groups.items():
         style: dict[str, object] = {"line": {"color": LINE_COLOURS[group], "width": 7}}
         if group in BESIDE:
             style |= {"mode": "lines+markers", "marker": {"size": 5, "color": LINE_COLOURS[group]}}
-        yield _line(at + np.array([BESIDE.get(group, 0.0), 0.0, 0.0]), members, names[group], **style)
+        yield _line(
+            at + np.array([BESIDE.get(group, 0.0), 0.0, 0.0]), members, group_text(group, chosen, topology), **style
+        )
 
 
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
     """A line from the chosen rank to the root cause."""
     if len(path) > 1:
-        yield _line(at, path, "waiting chain, to the root cause", line={"color": SELECTED, "width": 9})
+        name = f"waiting chain of rank {path[0]}, to the root cause"
+        yield _line(at + CHAIN_BESIDE, path, name, line={"color": SELECTED, "width": 9})
 
 
 def _line(at: Points, ranks: Sequence[int], name: str, **style: object) -> go.Scatter3d:
@@ -64,19 +66,20 @@ def _line(at: Points, ranks: Sequence[int], name: str, **style: object) -> go.Sc
 
 
 def cones(at: Points, path: Sequence[int]) -> Iterator[go.Cone]:
-    """The direction, halfway between each rank and the next."""
+    """The direction from each rank to the next, near the next one."""
     hops = np.array([(at[rank], at[on]) for rank, on in pairwise(path[: MAX_CONES + 1])])
     if not len(hops):
         return
-    (x, y, z), (u, v, w) = hops.mean(axis=1).T, (hops[:, 1] - hops[:, 0]).T
-    far = np.sqrt(u**2 + v**2 + w**2)
+    way = hops[:, 1] - hops[:, 0]
+    unit = way / np.linalg.norm(way, axis=1, keepdims=True)
+    (x, y, z), (u, v, w) = (hops[:, 1] - CONE_DISTANCE * unit).T, unit.T
     yield go.Cone(
         x=x,
         y=y,
         z=z,
-        u=u / far,
-        v=v / far,
-        w=w / far,
+        u=u,
+        v=v,
+        w=w,
         sizemode="absolute",
         sizeref=0.25,
         anchor="center",
@@ -132,13 +135,13 @@ def rank_body(
     inside = [rank for rank in path if 0 <= rank < len(at)]
     groups = dict(groups_of_rank(topology, chosen))
     near = np.unique([*inside, chosen, *(rank for members in groups.values() for rank in members)])
-    along = inside if len(inside) > 1 else topology.group(chosen, along="pp")
+    arrows = cones(at + CHAIN_BESIDE, inside) if len(inside) > 1 else cones(at, topology.group(chosen, along="pp"))
     sides = _sides(topology)
     size = _mark_size(topology, sides)
-    marks, lines = _marks(at, cells, hover, chosen, near, size), group_lines(at, groups, topology)
+    marks, lines = _marks(at, cells, hover, chosen, near, size), group_lines(at, groups, topology, chosen)
     axes = {name: _axis(along, topology) for name, along in _DRAWN_ALONG.items()}
     return framed(
-        [*marks, *lines, *wait_lines(at, inside), *cones(at, along), around(at, chosen, size)],
+        [*marks, *lines, *wait_lines(at, inside), *arrows, around(at, chosen, size)],
         height_px=HEIGHT_PX,
         keep=keep,
         margin={"l": 0, "r": 0, "t": 0, "b": 0},

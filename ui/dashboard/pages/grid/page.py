@@ -12,17 +12,17 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import agents_freshness
 from ui.dashboard.data.stage_times import stage_times
 from ui.dashboard.data.whatif import whatif_freshness
-from ui.dashboard.defaults import chosen_stage, groups_of, suspects, worst_finding
+from ui.dashboard.defaults import groups_of, suspects, worst_finding
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import GridColours, by_blame, by_metric, by_standing
-from ui.dashboard.figures.hang import hops, path
+from ui.dashboard.figures.hang import SIGNS, Standing, hops, path
 from ui.dashboard.pages.controls import bar, number_input, switch, titled, window_values
 from ui.dashboard.pages.findings import looking
 from ui.dashboard.pages.grid.body import MAX_SEEN_THROUGH, rank_body
-from ui.dashboard.pages.grid.rank import LINKS, RankSelection, rank_panel, selection, standings
+from ui.dashboard.pages.grid.rank import RankSelection, rank_panel, selection, standings
 from ui.dashboard.pages.hang.verdict import legend
 from ui.dashboard.pages.heat_map import says as heat_map
-from ui.dashboard.pages.heat_map.picture import has_values
+from ui.dashboard.pages.heat_map.picture import drawn_stage, has_values
 from ui.dashboard.pages.heat_map.stage_controls import stage_controls, stage_values
 from ui.dashboard.pages.interface import Chart, Page, Region, region_id
 from ui.dashboard.pages.panels import chart_panel, loading, no_stall_text
@@ -30,7 +30,7 @@ from ui.dashboard.pages.profiling import profile_freshness
 from ui.dashboard.pages.whatif import page as whatif
 from ui.dashboard.pages.whatif.analysis import concluded
 from ui.dashboard.view_state import Colour, Form, Group, View, ViewState
-from ui.dashboard.wording import degrees, replicas_text
+from ui.dashboard.wording import degrees, group_text
 
 COLOURS = {Colour.STATE: "State", Colour.BLAME: "Blame", Colour.METRIC: "Time of a stage"}
 FORMS = {Form.SLICES: "Slices", Form.BODY: "3D"}
@@ -109,21 +109,23 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
     head = titled(f"{degrees(grid)}. Click a rank", exactly)
     colours = legend(standings(reads, shown.facts, shown.verdict)) if state.colour is Colour.STATE else None
-    return html.Div([head, colours, _lines(shown, state)])
+    marked = suspects(reads.reports.of(run)) if state.colour is not Colour.STATE else ()
+    return html.Div([head, colours, _lines(shown, state, marked)])
 
 
-def _lines(shown: RankSelection, state: ViewState) -> Component:
-    """Groups of the rank in slices. The picture itself names the lines of a 3D grid."""
+def _lines(shown: RankSelection, state: ViewState, marked: Sequence[int]) -> Component:
+    """Groups of the rank in slices, and the mark of the ranks ``marked``. The picture itself names the lines of a 3D
+    grid."""
     grid, waits, is_body = shown.facts.topology, _waits(shown), state.form is Form.BODY
-    named = {group: f"its {name}" for group, name in LINKS.items()}
-    named |= {Group.TP: f"tensor group of rank {shown.rank}", Group.DP: replicas_text(grid)}
     items = [
-        html.Li([html.Span(className=f"line-sample {group}"), named[group]])
+        html.Li([html.Span(className=f"line-sample {group}"), group_text(group, shown.rank, grid)])
         for group in reversed(groups_of(grid))
         if group is not Group.ALL and not is_body
     ]
+    if marked:
+        items.append(html.Li(f"{'◆' if is_body else SIGNS[Standing.SUSPECT].symbol} suspect: named by a finding"))
     if waits:
-        items.append(html.Li("→ waiting chain of the rank, to the root cause"))
+        items.append(html.Li(f"→ waiting chain of rank {shown.rank}, to the root cause"))
     elif grid.pp > 1:
         items.append(html.Li("→ direction of activations"))
     if is_body:
@@ -163,7 +165,7 @@ def _cells(shown: RankSelection, state: ViewState, reads: Reads) -> GridColours 
         return by_standing(standings(reads, facts, shown.verdict))
     named = suspects(reads.reports.of(facts.summary))
     if state.colour is Colour.METRIC:
-        stage = chosen_stage(state, facts)
+        stage = drawn_stage(state, reads)
         times = stage_times(reads, facts, stage, state.clock, shown.steps, state.metric)
         return by_metric(times, state.metric, named) if has_values(times, state.metric) else None
     analysis = concluded(state, reads)

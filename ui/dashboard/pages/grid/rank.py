@@ -22,7 +22,7 @@ from ui.dashboard.pages.panels import facts_list, part, standing_badge, standing
 from ui.dashboard.pages.profiling import rank_profiles
 from ui.dashboard.records import RankState, RunFacts
 from ui.dashboard.view_state import Group, StepRange, View, ViewState
-from ui.dashboard.wording import clock, ranks_text
+from ui.dashboard.wording import GROUP_NAMES, clock, ranks_text
 
 
 def standings(reads: Reads, facts: RunFacts, verdict: HangVerdict | None) -> list[Standing]:
@@ -82,14 +82,7 @@ def selection(state: ViewState, reads: Reads) -> RankSelection:
 
 
 MAX_EVENTS, MAX_MARKS = 6, 6
-LINKS = {
-    Group.PP: "pipeline",
-    Group.DP: "replicas",
-    Group.CP: "context group",
-    Group.EP: "expert group",
-    Group.TP: "tensor group",
-    Group.ALL: "neighbours",
-}
+LINKS = {**GROUP_NAMES, Group.ALL: "neighbours"}
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
 APART_NAMES = {"cp": "context group", "ep": "expert group"}
 """Groups along single axes of the ``dp`` direction. The others are data groups."""

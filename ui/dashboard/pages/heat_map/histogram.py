@@ -45,7 +45,7 @@ def histogram(found: Distribution, metric: Metric, facts: RunFacts) -> Component
         **{"aria-label": label},
     )
     p50, p95 = unbroken(f"p50 {form(found.p50)} (solid)"), unbroken(f"p95 {form(found.p95)} (dotted)")
-    highest = f"{unbroken(f'max {form(found.highest)}')}: {_highest(found, facts)}"
+    highest = f"{unbroken(f'max {form(found.highest)}')}: {_highest(found, facts, form)}"
     lines = [f"{p50}, {p95}", highest, *_suspects(found, form), *_broken(found)]
     return html.Div(
         [plot, html.Div([html.Span(text) for text in ends], className="ends"), *[html.Div(line) for line in lines]],
@@ -81,8 +81,10 @@ def _extent(found: Distribution, form: Form) -> str:
     return f"{ranks}, all {low}" if found.is_constant else f"{ranks} from {low} to {form(found.edges[-1])}"
 
 
-def _highest(found: Distribution, facts: RunFacts) -> str:
-    ranks = found.highest_ranks.tolist()
+def _highest(found: Distribution, facts: RunFacts, form: Form) -> str:
+    """The ranks in the last bar whose value, as it is displayed, is the highest one."""
+    last = zip(found.last_ranks.tolist(), found.last_values.tolist(), strict=True)
+    ranks = [rank for rank, value in last if form(value) == form(found.highest)]
     if len(ranks) == 1:
         return facts.describe(ranks[0])
     return "all ranks" if len(ranks) == found.num_ranks else f"ranks {ranks_text(ranks, 6)}"

@@ -6,10 +6,11 @@ import numpy as np
 
 from diagnose.model.collectives import GROUP_STAGES
 from diagnose.model.peers import medians
+from telemetry.stages import Stage
 from ui.dashboard.data import Reads
 from ui.dashboard.data.compute_times import runs_inside_compute
 from ui.dashboard.data.stage_times import pooled_times, stage_times, stored_steps
-from ui.dashboard.defaults import chosen_stage, chosen_steps, suspects
+from ui.dashboard.defaults import chosen_stage, chosen_steps, collectives_of, suspects
 from ui.dashboard.figures.heat_map import Colours, colours_for
 from ui.dashboard.figures.metrics import BESIDE, values
 from ui.dashboard.figures.rank_rows import ShownRanks, matching_ranks, shown_ranks
@@ -31,17 +32,29 @@ class Picture:
     colours: Colours
 
 
+def drawn_stage(state: ViewState, reads: Reads) -> Stage:
+    """The stage of the address if it fits the metric. Otherwise the first one that fits; for waiting times a collective
+    that does not run during compute, if there is one."""
+    facts = reads.facts(state)
+    chosen = chosen_stage(state, facts)
+    if state.metric is not Metric.WAIT or chosen is state.stage:
+        return chosen
+    newest = int(facts.steps.step[-1])
+    waits = (stage for stage in collectives_of(facts) if not runs_inside_compute(reads, facts, stage, newest))
+    return next(waits, chosen)
+
+
 def times_of(state: ViewState, reads: Reads) -> tuple[RunFacts, StageTimes]:
     """The run of a view, and the time of each rank in the chosen stage and steps."""
     facts = reads.facts(state)
-    stage, steps = chosen_stage(state, facts), chosen_steps(state, facts)
+    stage, steps = drawn_stage(state, reads), chosen_steps(state, facts)
     return facts, stage_times(reads, facts, stage, state.clock, steps, state.metric)
 
 
 def waits_of(state: ViewState, reads: Reads) -> StageTimes | None:
     """The times of a collective, compared within its groups. None if they do not show who waits for whom."""
     facts = reads.facts(state)
-    stage, steps = chosen_stage(state, facts), chosen_steps(state, facts)
+    stage, steps = drawn_stage(state, reads), chosen_steps(state, facts)
     if stage not in GROUP_STAGES:
         return None
     found = stage_times(reads, facts, stage, state.clock, steps, Metric.WAIT)
@@ -52,7 +65,7 @@ def is_during_compute(state: ViewState, reads: Reads) -> bool:
     """Whether operations of the stage run during compute. Then their duration is not waiting time."""
     facts = reads.facts(state)
     steps = stored_steps(facts, chosen_steps(state, facts))
-    return bool(len(steps)) and runs_inside_compute(reads, facts, chosen_stage(state, facts), int(steps[-1]))
+    return bool(len(steps)) and runs_inside_compute(reads, facts, drawn_stage(state, reads), int(steps[-1]))
 
 
 def has_values(times: StageTimes, metric: Metric) -> bool:

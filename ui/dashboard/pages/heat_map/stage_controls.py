@@ -8,9 +8,9 @@ from telemetry.stages import Stage, StageClass
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.stage_times import WALL
-from ui.dashboard.defaults import NEWEST_STEPS, chosen_stage
+from ui.dashboard.defaults import NEWEST_STEPS
 from ui.dashboard.pages.controls import switch, window_inputs, window_values
-from ui.dashboard.pages.heat_map.picture import times_of
+from ui.dashboard.pages.heat_map.picture import drawn_stage, times_of
 from ui.dashboard.pages.interface import control_id
 from ui.dashboard.records import RunFacts
 from ui.dashboard.view_state import Clock, Metric, ViewState
@@ -29,7 +29,7 @@ CLOCKS = {Clock.OWN.value: "Compute time", Clock.WALL.value: "Wall time"}
 def stage_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """The values of the controls. The stage and the kind of time are those that are drawn."""
     needs_other = state.metric in (Metric.WAIT, Metric.EXPOSED)
-    stage = chosen_stage(state, reads.facts(state)) if needs_other else state.stage
+    stage = drawn_stage(state, reads) if needs_other else state.stage
     return {
         "stage": stage.label,
         "metric": state.metric.value,

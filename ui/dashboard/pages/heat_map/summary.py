@@ -105,14 +105,26 @@ def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
     """The ranks that arrive last. A slow rank also delays its tensor group and its pipeline."""
     waited_ns, share = medians(waited_for_ns(times), axis=0), medians(values(times, Metric.WAIT), axis=0)
     last = int(np.nanargmax(waited_ns))
-    most = duration(float(waited_ns[last]))
     if share[last] < LONG_PERCENT:
-        longest = f"; the longest wait is {most} a step" if waited_ns[last] else ""
+        longest = f"; the longest wait is {duration(float(waited_ns[last]))} a step" if waited_ns[last] else ""
         return f"no rank keeps others waiting{longest}"
     together = np.flatnonzero(waited_ns > TOGETHER * waited_ns[last])
     others = np.delete(share, together)
-    who = _together(together.tolist(), facts)
-    return f"the other ranks wait {most} a step for {who}, {share[last]:.0f}% of the step{_for_others(others)}"
+    waiting, who = _who_waits(together.tolist(), times, facts), _together(together.tolist(), facts)
+    time, part = _range(waited_ns[together], duration), _range(share[together], "{:.0f}%".format)
+    return f"{waiting} wait {time} a step for {who}, {part} of the step{_for_others(others)}"
+
+
+def _who_waits(ranks: list[int], times: StageTimes, facts: RunFacts) -> str:
+    """``the other ranks of its expert group``: the ranks that are compared with ``ranks``."""
+    grid = facts.topology
+    groups = {grid.group_of(rank, times.group_mask) for rank in ranks}
+    if not facts.roles and all(len(group) == grid.world_size for group in groups):
+        return "the other ranks"
+    axes = grid.axes_of(times.group_mask)
+    kind = f"{INNER_AXES[axes[0]]} " if len(axes) == 1 and axes[0] in INNER_AXES else ""
+    whose = "its" if len(ranks) == 1 else "their"
+    return f"the other ranks of {whose} {kind}group{'s' * (len(groups) > 1)}"
 
 
 def _for_others(share: Floats) -> str:
