@@ -12,6 +12,8 @@ from telemetry.topology import Topology
 NS_PER_S = 1_000_000_000
 NO_BREAK_SPACE = "\u00a0"
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+SHORT_S = 600
+"""Shorter durations have seconds."""
 LAST_DIGITS_NS = ((1e3, 1.0), (1e6, 1e3), (1e8, 1e5), (1e9, 1e6), (math.inf, 1e7))
 """The last digit of a :func:`duration` below a limit."""
 
@@ -40,10 +42,12 @@ def named_kind(kind: str) -> str:
 
 
 def long_duration(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3 h 20 min``, ``4 d 2 h``."""
+    """``45 s``, ``1 min 27 s``, ``12 min``, ``3 h 20 min``, ``4 d 2 h``."""
     whole = max(0, round(seconds))
     if whole < MINUTE_S:
         return f"{whole} s"
+    if whole < SHORT_S:
+        return f"{whole // MINUTE_S} min" + f" {whole % MINUTE_S} s" * (whole % MINUTE_S > 0)
     if whole < HOUR_S:
         return f"{whole // MINUTE_S} min"
     if whole < DAY_S:
@@ -126,6 +130,11 @@ def during_compute(stage: Stage) -> str:
         f"{stage.label} runs during compute, so its duration is not waiting time. To find the slow rank, compare "
         f"the compute time of {compute_beside(stage).label}."
     )
+
+
+def axes_text(axis: str, topology: Topology) -> str:
+    """An axis of exposed communication with its names in the mesh: ``dp_shard x cp`` for ``dp``."""
+    return topology.replica_axes if axis == "dp" else axis
 
 
 def replicas_text(topology: Topology) -> str:
