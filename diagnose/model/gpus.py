@@ -30,17 +30,26 @@ def total_growth(series: HostSeries) -> Floats:
     return np.cumsum(np.maximum(np.diff(series.value, prepend=series.value[:1]), 0.0))
 
 
+LATE = 1.5
+"""Usual gaps without a sample, after which a counter did not change."""
+
+
+def usual_gap_ns(series: HostSeries) -> int:
+    """Time between two samples of a counter that changes. 0 with fewer than two samples."""
+    gaps = np.diff(series.at_ns)
+    moving = gaps[gaps < 0.9 * REPEAT_S * 1e9]  # a counter that does not change is sampled at fixed times
+    usual_gaps = moving if len(moving) else gaps
+    return int(np.median(usual_gaps)) if len(usual_gaps) else 0
+
+
 def knots(series: HostSeries, until_ns: int) -> tuple[Floats, Floats]:
     """Times in nanoseconds since the first sample, and the growth of a counter up to them.
 
     A counter without samples for longer than usual did not change. The same holds after its last sample.
     """
     counted = total_growth(series)
-    gaps = np.diff(series.at_ns)
-    moving = gaps[gaps < 0.9 * REPEAT_S * 1e9]  # a counter that does not change is sampled at fixed times
-    usual_gaps = moving if len(moving) else gaps
-    usual_ns = int(np.median(usual_gaps)) if len(usual_gaps) else 0
-    still = np.flatnonzero(gaps > 1.5 * usual_ns)
+    usual_ns = usual_gap_ns(series)
+    still = np.flatnonzero(np.diff(series.at_ns) > LATE * usual_ns)
     at_ns = np.concatenate([series.at_ns, series.at_ns[still + 1] - usual_ns, [max(until_ns, int(series.at_ns[-1]))]])
     stood = np.concatenate([counted, counted[still], counted[-1:]])
     order = np.argsort(at_ns, kind="stable")

@@ -757,7 +757,7 @@ def test_host_event_counts_skip_duplicates_and_ports_that_were_already_down(stor
 
 @pytest.mark.parametrize("period_ns", [1, 20, 1_000_000_000])
 def test_counter_reset_is_not_reported_as_a_decrease(store: Store, period_ns: int) -> None:
-    looks = {"gpu0": ((10, 100.0), (20, 130.0), (30, 5.0), (40, 25.0)), "gpu1": ((15, 7.0),)}
+    looks = {"gpu0": ((10, 100.0), (20, 130.0), (30, 5.0), (40, 25.0)), "gpu1": ((15, 7.0), (20, 9.0))}
     rows = [
         {"host": "h0", "device": device, "metric": "gpu-throttle-power-ns", "at_ns": at_ns, "value": value}
         for device, told in looks.items()

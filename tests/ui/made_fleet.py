@@ -6,6 +6,7 @@ gpu-03   eth0 without link for 4 s, gpu1 hot      disputed
 gpu-04   no samples                               never aligned
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from tests.ui.synthetic_run import SyntheticRun
 
 S = 1_000_000_000
 SICK, WELL, SILENT = "gpu-03", ("gpu-01", "gpu-02"), "gpu-04"
+ALL = (*WELL, SICK, SILENT)
 LOST_NS, BACK_NS = 4 * S, 8 * S
 """Loss and return of the link, after the start of the run."""
 HOT_NS = 10 * S
@@ -41,10 +43,10 @@ def tell_of_hosts(store: Store, run: SyntheticRun) -> None:
     _insert(store, "host_events", rows, HOST_EVENTS, run)
 
 
-def tell_of_clocks(store: Store, run: SyntheticRun, num_steps: int) -> None:
+def tell_of_clocks(store: Store, run: SyntheticRun, num_steps: int, hosts: Sequence[str] = ALL) -> None:
     """Store the clock estimates of three windows of steps."""
     size = num_steps // 3
-    told = [row for window in range(3) for row in _clocks(window)]
+    told = [row for window in range(3) for row in _clocks(window) if row["host"] in hosts]
     rows = [
         {**row, "first_step": row["window"] * size, "last_step": (row["window"] + 1) * size - 1}
         | {"first_ns": run.started_ns + row["window"] * 6 * S, "last_ns": run.started_ns + (row["window"] + 1) * 6 * S}

@@ -43,7 +43,7 @@ class RunSummary:
     topology: Topology | None
     """None until a rank has reported."""
     heard: Heard
-    """The state of the run and its last heartbeat."""
+    """The state of the run and the time of its last data."""
 
     @property
     def key(self) -> AttemptKey:

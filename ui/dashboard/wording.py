@@ -13,6 +13,8 @@ from ui.dashboard.view_state import Group
 NS_PER_S = 1_000_000_000
 NO_BREAK_SPACE = "\u00a0"
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+SHORT_S = 600
+"""Shorter durations have seconds."""
 LAST_DIGITS_NS = ((1e3, 1.0), (1e6, 1e3), (1e8, 1e5), (1e9, 1e6), (math.inf, 1e7))
 """The last digit of a :func:`duration` below a limit."""
 
@@ -41,10 +43,12 @@ def named_kind(kind: str) -> str:
 
 
 def long_duration(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3 h 20 min``, ``4 d 2 h``."""
+    """``45 s``, ``1 min 27 s``, ``12 min``, ``3 h 20 min``, ``4 d 2 h``."""
     whole = max(0, round(seconds))
     if whole < MINUTE_S:
         return f"{whole} s"
+    if whole < SHORT_S:
+        return f"{whole // MINUTE_S} min" + f" {whole % MINUTE_S} s" * (whole % MINUTE_S > 0)
     if whole < HOUR_S:
         return f"{whole // MINUTE_S} min"
     if whole < DAY_S:
@@ -142,6 +146,11 @@ def group_text(group: Group, rank: int, topology: Topology) -> str:
     """``expert group of rank 5``, ``replicas of rank 5 (dp x ep)``. ``group``: not all ranks."""
     axes = f" ({topology.replica_axes})" if group is Group.DP and topology.replica_axes != "dp" else ""
     return f"{GROUP_NAMES[group]} of rank {rank}{axes}"
+
+
+def axes_text(axis: str, topology: Topology) -> str:
+    """An axis of exposed communication with its names in the mesh: ``dp_shard x cp`` for ``dp``."""
+    return topology.replica_axes if axis == "dp" else axis
 
 
 def degrees(topology: Topology) -> str:

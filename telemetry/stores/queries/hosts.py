@@ -119,8 +119,8 @@ class HostGrowth(Fields):
           |    / |  / ends a period, it grew to its highest value, then from its lowest. A reset is not detected if the
           | begins|/       counter ends the period at its highest value.
 
-    Columns: host, metric, growth (sum of all devices), lasted_ns (time between the first and the last sample, the
-    longest of all devices); ordered by host, metric.
+    Columns: host, metric, growth (the largest of all devices), lasted_ns (time between the first and the last
+    sample, the longest of all devices); ordered by host, metric.
     """
 
     run_id: str
@@ -132,7 +132,7 @@ class HostGrowth(Fields):
 
     def sql(self) -> str:
         return f"""
-        SELECT host, metric, sum(grown) AS growth, max(lasted) AS lasted_ns
+        SELECT host, metric, max(grown) AS growth, max(lasted) AS lasted_ns
         FROM (
             SELECT host, metric, max(end_ns) - min(begin_ns) AS lasted,
                 arraySort(groupArray((begin_ns, begins, ends))) AS periods,

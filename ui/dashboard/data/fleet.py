@@ -47,8 +47,10 @@ class HostTrouble:
     """Fault events (:func:`is_trouble`)."""
     flaps: int = 0
     """Link losses, including those that only the kernel counted."""
-    throttled_s: float = 0.0
-    """Sum over all GPUs."""
+    throttled: float = 0.0
+    """Share of the time in which the worst GPU was throttled for one reason, 0 to 1."""
+    throttled_by: str = ""
+    """This reason, in the words of the finding ``gpu-throttled``."""
     cpu_pressure: float = float("nan")
     """Share of the time in which a thread waited for a core, 0 to 1. NaN if it was not sampled."""
 
@@ -101,12 +103,17 @@ def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostT
 
 def _trouble(events: dict[str, tuple[int, int]], grown: dict[str, tuple[float, int]]) -> HostTrouble:
     """NVML has several counters for some reasons. The largest of each reason counts."""
-    held_ns = (max(grown.get(metric, (0.0, 0))[0] for metric in metrics) for metrics in COUNTERS.values())
+    held_ns = {
+        reason: max(grown.get(metric, (0.0, 0))[0] for metric in metrics) for reason, metrics in COUNTERS.items()
+    }
+    reason = max(held_ns, key=lambda each: held_ns[each])
+    sampled_ns = max((lasted for _, lasted in grown.values()), default=0)
     pressure_ns, lasted_ns = grown.get(Metric.HOST_PRESSURE_CPU_NS, (0.0, 0))
     return HostTrouble(
         events=sum(number for number, _ in events.values()),
         flaps=sum(events.get(name, (0, 0))[1] for name in FLAPS),
-        throttled_s=sum(held_ns) / NS_PER_S,
+        throttled=min(1.0, held_ns[reason] / sampled_ns) if sampled_ns else 0.0,
+        throttled_by=str(reason),
         cpu_pressure=pressure_ns / lasted_ns if lasted_ns else float("nan"),
     )
 

@@ -171,7 +171,7 @@ def no_step(run: RunSummary) -> Component:
     if run.is_over:
         return notice(
             "No step was recorded",
-            f"The last heartbeat of the run arrived at {stamp(run.heard.heard_ns)}. Read the log of the training, and "
+            f"The last data of the run arrived at {stamp(run.heard.heard_ns)}. Read the log of the training, and "
             "check that the loop ran inside rankscope.step(number).",
         )
     return notice(

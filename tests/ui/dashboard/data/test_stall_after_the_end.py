@@ -136,7 +136,7 @@ def test_goodput_and_step_time_do_not_count_the_interrupted_step(hung: Hung, end
 
 def test_overview_shows_how_long_the_stall_lasted_until_the_end(hung: Hung, ended: Ended) -> None:
     assert "Stalled 34 s" in hung.numbers
-    assert "Stalled 2 min until the job ended" in ended.numbers
+    assert "Stalled 2 min 58 s until the job ended" in ended.numbers
 
 
 def test_new_attempt_shows_its_own_state_and_the_stalled_attempt_keeps_its_verdict(

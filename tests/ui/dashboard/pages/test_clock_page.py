@@ -17,6 +17,7 @@ from ui.dashboard.pages.clock.offset import clock_offset
 from ui.dashboard.pages.clock.page import clock_history, draw_offset
 from ui.dashboard.serving.drawing import draw_chart, draw_region
 from ui.dashboard.view_state import View, ViewState
+from ui.dashboard.wording import long_duration
 
 SHOWN = ViewState(view=View.CLOCK, run="apart")
 
@@ -50,6 +51,16 @@ def test_unaligned_hosts_are_reported_with_the_reason(reads: Reads) -> None:
     assert f"disputed: {SICK}: pings lie 2 ms off" in said
 
 
+def test_offsets_of_the_other_hosts_are_given_apart_from_their_uncertainty(store: EmbeddedStore) -> None:
+    run = SyntheticRun(run_id="known", slow={})
+    run.introduce(store)
+    run.advance(store, 30)
+    tell_of_clocks(store, run, 30, hosts=("gpu-01", "gpu-02"))
+    said = text_of(replace(SHOWN, run="known"), Reads(StoreReader(store)), "clock-says")
+    assert "The offset of 1 host from gpu-01 is known to ±40 µs over steps 20 to 29" in said
+    assert "largest offset: gpu-02, +12.200 ms." in said
+
+
 def test_clock_table_shows_the_newest_window_with_the_least_certain_host_first(reads: Reads) -> None:
     said = text_of(SHOWN, reads, "clocks")
     order = [said.index(f'"{host}"') for host in (SILENT, SICK, "gpu-02", "gpu-01")]
@@ -58,6 +69,10 @@ def test_clock_table_shows_the_newest_window_with_the_least_certain_host_first(r
     assert "±40 µs" in said
     assert "+3.50 ppm" in said
     assert "steps 20 to 29, against gpu-01" in said
+
+
+def test_duration_of_a_few_minutes_has_seconds() -> None:
+    assert [long_duration(seconds) for seconds in (59, 87, 120, 601)] == ["59 s", "1 min 27 s", "2 min", "10 min"]
 
 
 def test_offset_is_drawn_with_its_bound_and_unaligned_windows_are_shaded(reads: Reads) -> None:

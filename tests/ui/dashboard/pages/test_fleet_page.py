@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from diagnose.model.fleet import HostEvent, HostSeries
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
@@ -15,10 +17,11 @@ from tests.ui.counting import Counting
 from tests.ui.made_fleet import BACK_NS, LOST_NS, SICK, SILENT, S, tell_of_hosts
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
-from ui.dashboard.data.fleet import MAX_POINTS, host_scene, troubles
+from ui.dashboard.data.fleet import MAX_POINTS, HostScene, host_scene, troubles
 from ui.dashboard.pages.fleet.chart import DASHES
+from ui.dashboard.pages.fleet.curves import curves_of
 from ui.dashboard.pages.fleet.families import PANELS
-from ui.dashboard.pages.fleet.page import draw_host, selection
+from ui.dashboard.pages.fleet.page import draw_host, no_samples, selection
 from ui.dashboard.serving.drawing import draw_chart, draw_region
 from ui.dashboard.view_state import Family, StepRange, View, ViewState
 from ui.dashboard.wording import local_ms
@@ -63,14 +66,14 @@ def test_faults_of_each_host_are_counted_over_the_steps(reads: Reads) -> None:
     assert set(found) == {"gpu-01", "gpu-02", SICK}
     sick, well = found[SICK], found["gpu-01"]
     assert (sick.events, sick.flaps, well.events, well.flaps) == (2, 1, 0, 0)
-    assert sick.throttled_s == pytest.approx(13 * 0.8), "two counters of one reason count once"
+    assert sick.throttled == pytest.approx(13 * 0.8 / 23), "two counters of one reason count once"
+    assert (sick.throttled_by, well.throttled) == ("heat", 0.0)
     assert (sick.cpu_pressure, well.cpu_pressure) == (pytest.approx(0.25), pytest.approx(0.01))
 
 
 def test_host_panel_counts_the_same_fault_events_as_the_table(reads: Reads) -> None:
     num_events = troubles(reads, reads.facts(SHOWN), StepRange(0, 39))[SICK].events
-    said = text_of(SHOWN, reads, "fleet-title")
-    assert f"{num_events} fault events shown, 2 other events" in said
+    assert f"{num_events} fault events shown" in text_of(SHOWN, reads, "fleet-title")
 
 
 def test_device_has_one_colour_in_all_panels_and_its_throttle_reasons_differ_by_dashes(reads: Reads) -> None:
@@ -92,6 +95,8 @@ def test_host_table_lists_suspect_hosts_first_and_then_hosts_with_most_faults(re
     assert hosts == [SICK, "gpu-02", SILENT]
     assert said.index(f'"{SICK}"') < said.index('"gpu-01"') < said.index(f'"{SILENT}"')
     assert "25%" in said
+    assert said.count("(heat)") == 1
+    assert '"45% (heat)"' in said, "the share of the time of the worst GPU"
     assert f"host={SICK}" in said
 
 
@@ -132,7 +137,11 @@ def test_throttled_gpu_is_labelled_at_the_start_of_the_throttling(
     assert [trace.name for trace in figure.data][2:] == ["gpu0", "gpu1", "gpu1 heat", "gpu1 heat (hardware)"]
     pieces = {shape.yref for shape in figure.layout.shapes if shape.x0 == note.x}
     assert pieces == {"y domain", "y2 domain", "y3 domain"}, "no line crosses a heading"
-    assert "1 throttled GPU" in text_of(replace(SHOWN, family=Family.GPU), reads, "fleet-title")
+
+
+def test_sentence_about_a_host_is_the_same_for_all_samples(reads: Reads) -> None:
+    titles = [text_of(replace(SHOWN, family=family), reads, "fleet-title") for family in Family]
+    assert all("2 fault events shown, 1 GPU throttled at times, 2 other events, 1 mark." in title for title in titles)
 
 
 def test_samples_of_a_host_leave_out_single_cores(reads: Reads) -> None:
@@ -145,6 +154,31 @@ def test_host_without_samples_shows_its_steps_and_a_note(reads: Reads) -> None:
     assert [trace.name for trace in figure_of(state, reads).data] == ["rank 6", "rank 7"]
     assert "has no network samples" in text_of(state, reads, "fleet-title")
     assert "None in these steps" in text_of(state, reads, "happened")
+
+
+def test_hint_about_missing_samples_does_not_deny_a_device_with_events(reads: Reads) -> None:
+    shown, link_up = selection(SHOWN, reads), HostEvent(at_ns=1, host=SICK, device="eth0", name="link-up", text="")
+    scene = HostScene(first_ns=0, last_ns=1, ranks=(), series=(), events=(), marks=())
+    assert "if the host has no network card, or if" in no_samples(shown, scene)
+    with_event = replace(scene, events=(link_up,))
+    assert "network card" not in no_samples(shown, with_event)
+    assert "if the host has no GPU, or if" in no_samples(replace(shown, family=Family.GPU), with_event)
+
+
+def test_counter_without_change_is_drawn_until_the_newest_sample_of_the_host() -> None:
+    def samples(at_s: list[int], value: list[float]) -> HostSeries:
+        numbers = np.array(value)
+        return HostSeries(host="h", device="gpu2", at_ns=np.array(at_s) * S, value=numbers, mean=numbers)
+
+    clock = "gpu-sm-clock-mhz", samples([*range(31)], [1980.0] * 31)
+    stopped = "gpu-throttle-thermal-ns", samples([0, 1, 2, 3], [0.0, 1e9, 2e9, 3e9])
+    moving = "gpu-throttle-power-ns", samples([27, 28, 29], [0.0, 1e9, 2e9])
+    curves = {
+        curve.kind: curve for panel in curves_of(PANELS[Family.GPU], [clock, stopped, moving]) for curve in panel.curves
+    }
+    assert curves["heat"].at_ns[-1] == 30 * S
+    assert curves["heat"].value.tolist() == [100.0, 100.0, 100.0, 0.0, 0.0]
+    assert curves["power cap"].value.tolist() == [100.0] * 3, "the next sample is not late"
 
 
 def test_fleet_page_opens_on_the_host_of_the_worst_finding(reads: Reads) -> None:

@@ -91,7 +91,7 @@ def test_overview_shows_the_stall_first_and_lists_it_once(judged: Judged) -> Non
 
 def test_overview_of_a_stall_shows_its_duration_and_no_lost_time(judged: Judged) -> None:
     numbers = said("numbers", judged, view=View.OVERVIEW)
-    assert "Stalled 1 min until the job ended" in numbers
+    assert "Stalled 1 min 6 s until the job ended" in numbers
     assert "Time lost" not in numbers
 
 

@@ -1,5 +1,6 @@
 """Pages of runs on meshes of other axes than dp, pp and tp."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -51,8 +52,15 @@ def test_what_if_names_the_slow_worker_and_no_pipeline_stage(reads: Reads) -> No
     assert "M_S" not in said("whatif-cards", reads, view=View.WHATIF, run=RUN)
 
 
-def test_the_list_of_runs_names_the_axes_of_a_mesh(reads: Reads) -> None:
-    assert "dp 2 x ep 4" in said("runs", reads, view=View.RUNS, run="")
+def test_overview_names_the_axes_of_the_mesh_that_communication_is_exposed_along(reads: Reads) -> None:
+    words = said("numbers", reads, view=View.OVERVIEW, run=RUN)
+    assert re.search(r"axes can overlap\): dp x ep [\d.]+%, ep [\d.]+%", words), words
+
+
+def test_the_list_of_runs_names_the_axes_of_a_mesh_and_the_time_of_the_last_data(reads: Reads) -> None:
+    words = said("runs", reads, view=View.RUNS, run="")
+    assert "dp 2 x ep 4" in words
+    assert "Started Last data" in words
 
 
 def test_hang_page_names_every_member_of_a_group_and_each_operation_once(reads: Reads) -> None:

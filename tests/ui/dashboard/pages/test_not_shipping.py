@@ -66,7 +66,7 @@ def test_pages_of_a_run_that_ships_no_data_do_not_claim_that_it_is_not_stalled(s
     reads = reads_at(store, shipped_until_killed(store, "unseen", 12))
     assert "No stall is known" in said("hang-verdict", reads, run="unseen")
     assert "The job is not stalled" not in said("grid-says", reads, view=View.GRID, run="unseen")
-    assert "8 running, 0 ended normally, 0 lost (last heartbeat: 20" in said(
+    assert "8 running, 0 ended normally, 0 lost (last data: 20" in said(
         "events", reads, view=View.OVERVIEW, run="unseen"
     )
 
@@ -75,5 +75,5 @@ def test_overview_of_a_run_that_ended_before_its_first_step_uses_the_past_tense(
     reads = reads_at(store, shipped_until_killed(store, "short", 0, ended=True))
     page = json.dumps(draw_page(ViewState(view=View.OVERVIEW, run="short"), reads).make())
     assert "No step was recorded" in page
-    assert "The last heartbeat of the run arrived at 20" in page
+    assert "The last data of the run arrived at 20" in page
     assert "when the first step ends" not in page

@@ -81,7 +81,7 @@ def clock_table(now: WindowClocks, chosen: str, state: ViewState) -> Component:
 def _cells(clock: HostClock, state: ViewState) -> tuple[object, ...]:
     link = dcc.Link(clock.host, href=replace(state, view=View.CLOCK, host=clock.host).search(), className="run-link")
     numbers = (
-        f"{clock.offset_ns / 1e6:+,.3f} ms",
+        _offset_text(clock),
         f"±{duration(clock.bound_ns)}",
         f"{clock.drift_ppm:+.2f} ppm",
         f"{clock.num_events:,}",
@@ -121,20 +121,33 @@ def _draw_says(state: ViewState, reads: Reads) -> Component:
     disputed = [clock for clock in now.clocks if clock.method == DISPUTED]
     if len(hosts) == 1:
         return _alert("teal", "One clock", f"All ranks ran on {now.clocks[0].host}, so no alignment is needed.", [])
-    within = duration(max((clock.bound_ns for clock in now.clocks), default=0))
-    steps = f"steps {now.first_step} to {now.last_step}"
     if not refused and not disputed:
-        text = f"{count(len(hosts), 'host')} within ±{within} of {now.clocks[0].reference} over {steps}."
-        return _alert("teal", "All clocks are aligned", text, [])
+        return _alert("teal", "The offsets of all clocks are known", _known_offsets(now), [])
     reasons = [*_reasons("not aligned", refused), *_reasons("disputed", disputed)]
     if not refused:
-        text = f"Aligned within ±{within} over {steps}, but two methods disagree. The bound includes both results."
+        text = f"{_known_offsets(now)} Two methods disagree: the bound includes both results."
         return _alert("yellow", f"{count(len(disputed), 'clock')} disputed", text, reasons)
     text = (
-        f"Over {steps}. On the timeline, rows of these hosts may be shifted relative to the others. Findings do not "
-        "use their time stamps. Durations are correct: they need no common clock."
+        f"Over steps {now.first_step} to {now.last_step}. On the timeline, rows of these hosts may be shifted relative "
+        "to the others. Findings do not use their time stamps. Durations are correct: they need no common clock."
     )
     return _alert("orange", f"{len(refused):,} of {count(len(hosts), 'host')} not aligned", text, reasons)
+
+
+def _known_offsets(now: WindowClocks) -> str:
+    """The widest bound and the largest offset. The reference host has neither."""
+    others = [clock for clock in now.clocks if clock.method != REFERENCE]
+    num_hosts = len({clock.host for clock in others})
+    bound, largest = max(clock.bound_ns for clock in others), max(others, key=lambda clock: abs(clock.offset_ns))
+    what = "The offset of 1 host" if num_hosts == 1 else f"The offsets of {num_hosts:,} hosts"
+    return (
+        f"{what} from {now.clocks[0].reference} {'is' if num_hosts == 1 else 'are'} known to ±{duration(bound)} "
+        f"over steps {now.first_step} to {now.last_step}; largest offset: {largest.host}, {_offset_text(largest)}."
+    )
+
+
+def _offset_text(clock: HostClock) -> str:
+    return f"{clock.offset_ns / 1e6:+,.3f} ms"
 
 
 def _draw_clocks(state: ViewState, reads: Reads) -> Component:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.model.fleet import HostEvent, HostSeries
-from diagnose.model.gpus import knots
+from diagnose.model.gpus import LATE, knots, usual_gap_ns
 from diagnose.model.outages import Outage, find_outages
 from telemetry.host_metrics import Happening
 from ui.dashboard.pages.fleet.families import HELD_DOWN, Panel, Reading
@@ -52,11 +52,12 @@ class Curves:
 
 
 def curves_of(panels: Sequence[Panel], series: Sequence[tuple[str, HostSeries]]) -> list[Curves]:
-    """The panels with data, in their order."""
+    """The panels with data, in their order. Counters are drawn until the newest sample of all ``series``."""
     found = []
+    newest_ns = max((int(samples.at_ns[-1]) for _, samples in series if len(samples.at_ns)), default=0)
     for panel in panels:
         curves = [
-            _curve(panel, metric, samples)
+            _curve(panel, metric, samples, newest_ns)
             for metric, samples in series
             if metric in panel.metrics and len(samples.at_ns)
         ]
@@ -68,23 +69,31 @@ def curves_of(panels: Sequence[Panel], series: Sequence[tuple[str, HostSeries]])
     return found
 
 
-def rate(series: HostSeries) -> tuple[Ints, Floats]:
-    """The growth of a counter per second, from each time on. The last value has no duration. Empty for a single
-    sample."""
+def rate(series: HostSeries, until_ns: int = 0) -> tuple[Ints, Floats]:
+    """The growth of a counter per second, from each time on, to ``until_ns`` or to the last sample if that is later.
+
+    The last value has no duration. Empty for a single sample.
+    """
     if len(series.at_ns) < 2:
         return np.zeros(0, np.int64), np.zeros(0)
-    since_ns, counted = knots(series, int(series.at_ns[-1]))
+    since_ns, counted = knots(series, _known_until(series, until_ns))
     moments = np.concatenate([np.diff(since_ns) > 0, [True]])
     since_ns, counted = since_ns[moments], counted[moments]
     grown = np.diff(counted) / np.diff(since_ns) * NS_PER_S
     return series.at_ns[0] + since_ns.astype(np.int64), np.concatenate([grown, grown[-1:]])
 
 
-def _curve(panel: Panel, metric: str, series: HostSeries) -> HostCurve:
+def _known_until(series: HostSeries, until_ns: int) -> int:
+    """``until_ns``, or the last sample if the counter changed until then and its next sample is not late."""
+    last_ns, is_still = int(series.at_ns[-1]), bool((series.value[-2:] == series.value[-1]).all())
+    return until_ns if is_still or until_ns - last_ns > LATE * usual_gap_ns(series) else last_ns
+
+
+def _curve(panel: Panel, metric: str, series: HostSeries, newest_ns: int) -> HostCurve:
     if panel.reading is Reading.RATE:
-        at_ns, value = rate(series)
+        at_ns, value = rate(series, newest_ns)
     elif panel.reading is Reading.GROWTH:
-        since_ns, value = knots(series, int(series.at_ns[-1]))
+        since_ns, value = knots(series, newest_ns)
         at_ns = series.at_ns[0] + since_ns.astype(np.int64)
     else:
         at_ns, value = series.at_ns, series.mean
@@ -202,7 +211,7 @@ def _held_down(series: Sequence[tuple[str, HostSeries]]) -> Iterator[ChartEvent]
 
 
 def num_throttled(series: Sequence[tuple[str, HostSeries]]) -> int:
-    """Number of GPUs that were throttled."""
+    """Number of GPUs that were throttled at some time."""
     return len({device for device, _, _ in _throttling(series)})
 
 

@@ -9,11 +9,15 @@ import plotly.graph_objects as go
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from diagnose.detectors.gpu_throttled import MIN_EXTRA
 from diagnose.findings import Finding, kind_in_words
 from diagnose.model.chosen_steps import DEFAULT_STEPS
+from diagnose.model.fleet import HostEvent
+from diagnose.model.gpus import is_gpu
 from telemetry.errors import UsageError
+from telemetry.host_metrics import Happening
 from ui.dashboard.data import Reads
-from ui.dashboard.data.fleet import HostScene, HostTrouble, agents_freshness, host_scene, is_trouble, troubles
+from ui.dashboard.data.fleet import FLAPS, HostScene, HostTrouble, agents_freshness, host_scene, is_trouble, troubles
 from ui.dashboard.defaults import FAMILY_OF, chosen_steps, findings_of_hosts
 from ui.dashboard.pages.controls import bar, link_button, switch, titled, window_inputs, window_links, window_values
 from ui.dashboard.pages.fleet.chart import host_panels
@@ -70,7 +74,15 @@ def scene_of(shown: HostSelection, reads: Reads) -> HostScene:
 
 
 MAX_HOSTS = 50
-COLUMNS = ("Host", "Ranks", "Finding", "Fault events", "Link losses", "GPU throttling", "CPU pressure")
+COLUMNS = (
+    "Host",
+    "Ranks",
+    "Finding",
+    "Fault events",
+    "Link losses",
+    "GPU throttling, % of the time (worst GPU)",
+    "CPU pressure",
+)
 NO_TROUBLE = HostTrouble()
 
 
@@ -94,7 +106,7 @@ def worst_first(
     def key(host: str) -> tuple[float, ...]:
         trouble = troubles.get(host, NO_TROUBLE)
         pressure = 0.0 if math.isnan(trouble.cpu_pressure) else trouble.cpu_pressure
-        return order.get(host, math.inf), -trouble.flaps, -trouble.events, -trouble.throttled_s, -pressure
+        return order.get(host, math.inf), -trouble.flaps, -trouble.events, -trouble.throttled, -pressure
 
     return [
         HostRow(host=host, ranks=tuple(ranks[host]), finding=findings.get(host), trouble=troubles.get(host, NO_TROUBLE))
@@ -130,13 +142,14 @@ def _cells(row: HostRow, state: ViewState) -> tuple[object, ...]:
         kind_in_words(row.finding.kind) if row.finding else "",
         f"{trouble.events:,}" if trouble.events else "",
         f"{trouble.flaps:,}" if trouble.flaps else "",
-        f"{trouble.throttled_s:,.0f} s" if trouble.throttled_s >= 0.5 else "",
+        f"{trouble.throttled:.0%} ({trouble.throttled_by})" if trouble.throttled >= MIN_EXTRA else "",
         "" if math.isnan(trouble.cpu_pressure) else f"{trouble.cpu_pressure:.0%}",
     )
 
 
 FAMILY_NAMES = {Family.NETWORK: "Network", Family.GPU: "GPU", Family.HOST: "Host"}
 FAMILY_TEXT = {Family.NETWORK: "network", Family.GPU: "GPU", Family.HOST: "host"}
+DEVICES = {Family.NETWORK: "network card", Family.GPU: "GPU"}
 MAX_LISTED = 30
 """Events in the list below the chart."""
 
@@ -200,9 +213,9 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
         state, run=run.run_id, attempt=run.attempt, host=shown.host, family=shown.family, steps=shown.steps
     )
     title = f"{shown.host}: ranks {ranks_text(shown.ranks)}, steps {shown.steps.first} to {shown.steps.last}"
-    notes = [dmc.Text(_says(shown, found), size="sm", c="dimmed")]
+    notes = [dmc.Text(_says(shown, found, reads), size="sm", c="dimmed")]
     if not found.series:
-        notes.append(dmc.Text(_no_samples(shown), size="sm", className="left-out"))
+        notes.append(dmc.Text(no_samples(shown, found), size="sm", className="left-out"))
     return html.Div([titled(title, exactly), html.Div(notes, role="status")])
 
 
@@ -230,20 +243,30 @@ def _draw_happened(state: ViewState, reads: Reads) -> Component | None:
     return panel(title, table(("At", "Of", "What", "Text"), cells, min_width_px=420))
 
 
-def _says(shown: HostSelection, found: HostScene) -> str:
+def _says(shown: HostSelection, found: HostScene, reads: Reads) -> str:
+    """The same for all samples: throttled GPUs are counted also if others are shown."""
     faults = sum(map(is_trouble, found.events))
-    others, marks, throttled = len(found.events) - faults, len(found.marks), num_throttled(found.series)
+    others, marks = len(found.events) - faults, len(found.marks)
+    throttled = num_throttled(scene_of(replace(shown, family=Family.GPU), reads).series)
     parts = [f"{count(faults, 'fault event')} shown" if faults else "no fault event"]
-    parts += [count(throttled, "throttled GPU")] * bool(throttled)
+    parts += [f"{count(throttled, 'GPU')} throttled at times"] * bool(throttled)
     parts += [count(others, "other event")] * bool(others) + [count(marks, "mark")] * bool(marks)
     return f"All times are from the clock of {shown.host}. {capitalized(', '.join(parts))}."
 
 
-def _no_samples(shown: HostSelection) -> str:
+def no_samples(shown: HostSelection, found: HostScene) -> str:
+    none = "" if _has_devices(shown.family, found.events) else f"the host has no {DEVICES[shown.family]}, or if "
     return (
         f"{shown.host} has no {FAMILY_TEXT[shown.family]} samples in these steps. Choose other samples or steps. "
-        "There are none if the host has no such device, or if its agent was started with --sample 0."
+        f"There are none if {none}its agent was started with --sample 0."
     )
+
+
+def _has_devices(family: Family, events: Sequence[HostEvent]) -> bool:
+    """Whether the host certainly has devices of a family: an event is about one."""
+    if family is Family.NETWORK:
+        return any(event.name in (*FLAPS, Happening.LINK_UP) for event in events)
+    return family is Family.HOST or any(is_gpu(event.device) for event in events)
 
 
 def _until(found: HostScene) -> int:

@@ -19,7 +19,7 @@ from ui.dashboard.pages.heat_map.summary import heat_map_summary
 from ui.dashboard.pages.panels import notice
 from ui.dashboard.records import RunFacts, StageTimes
 from ui.dashboard.view_state import Clock, Metric, ViewState
-from ui.dashboard.wording import compute_beside, count, during_compute
+from ui.dashboard.wording import axes_text, compute_beside, count, during_compute
 
 BASIS_NOTES = {
     PROCESSOR: "Processor time of the rank's own thread. It excludes waiting for other ranks.",
@@ -88,7 +88,7 @@ def _note(times: StageTimes, state: ViewState, facts: RunFacts, reads: Reads) ->
         case Metric.WAIT:
             return WAIT_NOTE + PIPELINE_NOTE * (facts.topology.pp > 1)
         case Metric.EXPOSED:
-            return EXPOSED_NOTE.format(axis=AXIS_OF_STREAM[times.stage.stream])
+            return EXPOSED_NOTE.format(axis=axes_text(AXIS_OF_STREAM[times.stage.stream], facts.topology))
     if is_during_compute(state, reads):
         return during_compute(times.stage)
     if state.clock is Clock.OWN and times.basis == WALL and times.stage.stage_class is StageClass.COMPUTE:

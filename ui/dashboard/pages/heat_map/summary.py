@@ -13,7 +13,7 @@ from ui.dashboard.data.stage_times import WALL
 from ui.dashboard.figures.metrics import values, waited_for_ns
 from ui.dashboard.records import Floats, RunFacts, StageTimes
 from ui.dashboard.view_state import Metric
-from ui.dashboard.wording import duration, ranks_text
+from ui.dashboard.wording import axes_text, duration, ranks_text
 
 SLOW, ALIKE = 1.05, 0.02
 """Ratios. A ratio to peers above SLOW is not noise. Values that differ by less than ALIKE are about equal."""
@@ -151,7 +151,7 @@ def _who_is_exposed(times: StageTimes, facts: RunFacts) -> str:
     """The ranks with most and least exposed communication."""
     share = medians(values(times, Metric.EXPOSED), axis=0)
     most, least = int(np.nanargmax(share)), int(np.nanargmin(share))
-    axis, on_rank = AXIS_OF_STREAM[times.stage.stream], facts.describe(most)
+    axis, on_rank = axes_text(AXIS_OF_STREAM[times.stage.stream], facts.topology), facts.describe(most)
     return (
         f"{axis}: most exposed communication on {on_rank}, {share[most]:.1f}% of the step; least on rank {least}, "
         f"{share[least]:.1f}%"

@@ -28,7 +28,7 @@ from ui.dashboard.pages.panels import card, loading, mean_of_steps, panel, table
 from ui.dashboard.pages.profiling import draw_profiles, finding_profiles, profile_freshness
 from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, StepTimes
 from ui.dashboard.view_state import View, ViewState
-from ui.dashboard.wording import count, duration, long_duration, stamp
+from ui.dashboard.wording import axes_text, count, duration, long_duration, stamp
 
 
 def seconds_lost(findings: Iterable[Finding], steps: StepTimes) -> float:
@@ -151,8 +151,9 @@ def _exposed(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
     report = reads.reports.of(facts.summary)
     if report is not None and report.exposed:
         axis, most = max(report.exposed.items(), key=lambda item: item[1].share)
-        each = ", ".join(f"{name} {of_axis.share:.1%}" for name, of_axis in report.exposed.items())
-        yield "Exposed communication", f"{axis} {most.share:.1%}", f"of the step (axes can overlap): {each}"
+        names = {axis: axes_text(axis, facts.topology) for axis in report.exposed}
+        each = ", ".join(f"{names[axis]} {of_axis.share:.1%}" for axis, of_axis in report.exposed.items())
+        yield "Exposed communication", f"{names[axis]} {most.share:.1%}", f"of the step (axes can overlap): {each}"
 
 
 def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
@@ -190,7 +191,7 @@ def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
     running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)
     text = f"{count(len(ranks), 'rank')}: {running} running, {ended} ended normally, {len(dead)} lost"
     if run.heard.is_silent:
-        text += f" (last heartbeat: {stamp(run.heard.heard_ns)})"
+        text += f" (last data: {stamp(run.heard.heard_ns)})"
     lines = [dmc.Text(text, size="sm")]
     if dead:
         named = ", ".join(map(str, dead[:16])) + (" …" if len(dead) > 16 else "")

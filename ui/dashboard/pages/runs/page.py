@@ -46,7 +46,7 @@ COLUMNS = (
     Column("MFU", RunOrder.MFU, f"the lowest first; {RECENT_MEANING}", number=True),
     Column("Goodput", RunOrder.GOODPUT, "the lowest first; see below the table", number=True),
     Column("Started", RunOrder.STARTED, "the newest first"),
-    Column("Last heartbeat"),
+    Column("Last data"),
 )
 
 
@@ -113,11 +113,7 @@ def _says(runs: RunList) -> str:
     cut = (
         f"; the first {len(runs.rows)} are shown. Search to find the others" if runs.num_found > len(runs.rows) else ""
     )
-    among = (
-        f" (first among the {runs.num_compared} with the newest heartbeats)"
-        if runs.num_found > runs.num_compared
-        else ""
-    )
+    among = f" (first among the {runs.num_compared} with the newest data)" if runs.num_found > runs.num_compared else ""
     return stored + named + cut + among
 
 
