@@ -36,7 +36,7 @@ OVER_AGE_S = 60.0
 MOST_ROWS = 100
 """Rows of the list."""
 MOST_COMPARED = 250
-"""Runs whose state, times and findings are compared: those with the newest heartbeats."""
+"""Runs whose state, times and findings are compared: those with the newest data."""
 
 SHOWN = ("recipe", "model", "device")
 """Metadata that is shown below the name of a run."""
@@ -51,7 +51,7 @@ class RunList:
     num_found: int
     """Runs with the chosen tag whose name contains the searched text."""
     num_compared: int
-    """Runs that were compared to choose ``rows``: all that were found, or those with the newest heartbeats."""
+    """Runs that were compared to choose ``rows``: all that were found, or those with the newest data."""
     num_living: int
 
 
