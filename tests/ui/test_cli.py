@@ -1,5 +1,6 @@
 """The command as a whole: every command has one shape, and loads only what it needs."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,7 +140,7 @@ def subcommands() -> Iterator[list[str]]:
 def test_a_help_page_of_80_columns_cuts_no_word(words: list[str]) -> None:
     status, page = invoked(*words, "--help")
     assert status == 0
-    assert "..." not in page.replace("}...", "").replace("]...", "")
+    assert "..." not in re.sub(r"[}\]]\.\.\.|\w\.\.\. <list", "", page)  # an argument that can be repeated
     assert "\u2026" not in page
     assert all(len(line) <= 80 for line in page.splitlines())
 
