@@ -147,10 +147,7 @@ def export_trace(
             trace.add_rank(painter.draw(spans))
             ranks.append(int(spans.rank[0]))
             num_spans += len(spans)
-            for profile in scene.profiles.get(ranks[-1], ()):
-                drawing = profile_painter.draw(profile)
-                trace.add_profile(drawing)
-                drawn.append(_written(profile.profile, drawing))
+            drawn += _add_profiles(trace, profile_painter, scene.profiles.get(ranks[-1], ()))
             on_progress(num_spans)
         trace.end()
     return Written(
@@ -168,6 +165,14 @@ def export_trace(
         alignment=scene.clock.alignment,
         profiles=drawn,
     )
+
+
+def _add_profiles(trace: Trace, painter: ProfilePainter, profiles: Sequence[DrawnProfile]) -> list[WrittenProfile]:
+    """Write the profiles of one rank."""
+    drawings = [painter.draw(profile) for profile in profiles]
+    for drawing in drawings:
+        trace.add_profile(drawing)
+    return [_written(drawn.profile, drawing) for drawn, drawing in zip(profiles, drawings, strict=True)]
 
 
 def _written(profile: RankProfile, drawing: ProfileDrawing) -> WrittenProfile:

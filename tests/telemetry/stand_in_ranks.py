@@ -1,4 +1,4 @@
-"""Ranks of a job under NCCL, without NCCL. Each records a few steps, stands still, and publishes a real dump.
+"""Ranks of a job under NCCL, without NCCL. Each records a few steps, makes no more progress, and publishes a real dump.
 
 SERVE    the rank serves a worker socket, as torch with CUDA does: its dump as ``dump_nccl_trace_json``, and no
          ``fr_trace_json``
@@ -32,7 +32,7 @@ from tests.telemetry.worker_socket import serve_handlers
 ROOT = Path(__file__).parents[2]
 RUN = "stand-in"
 STEPS = 6
-"""Number of steps before the job stands still."""
+"""Number of steps before the job makes no more progress."""
 TIME_IS_UP = "time-is-up"
 PREFIX = "written_rank_"
 

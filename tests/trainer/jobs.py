@@ -34,7 +34,7 @@ def small_config(*, num_steps: int = 3, global_microbatches: int = 8, **parallel
 
 @dataclass(slots=True)
 class Job:
-    """A launcher in a process of its own, and the files of its job."""
+    """A launcher in a separate process, and the files of its job."""
 
     process: Launched | subprocess.Popen[bytes]
     out: Path

@@ -30,6 +30,6 @@ def run(store: EmbeddedStore) -> SyntheticRun:
 
 @pytest.fixture
 def reads(store: EmbeddedStore, run: SyntheticRun) -> Reads:
-    """Reads with a clock that stands still, so that no list is queried again after a second."""
+    """Reads with a fixed clock, so that no list is queried again after a second."""
     now_s = time.time()
     return Reads(StoreReader(store), wall_s=lambda: now_s)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from telemetry.collector.server import create_app
 from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
+from telemetry.finding_log import MAX_TEXT
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
@@ -87,6 +88,12 @@ def test_note_is_stored_as_one_line_and_returned_with_its_name(address: str) -> 
     with open_reader(address) as reader:
         found = describe_run(RunParameters(run="run-05"), Reads(reader), reader)
     assert [(note["who"], note["text"]) for note in found["notes"]] == [("Ada", "node 12 is replaced")]
+
+
+def test_note_that_is_too_long_is_refused_and_not_cut(address: str) -> None:
+    done = CliRunner().invoke(app, ["runs", "note", "run-05", "x" * (MAX_TEXT + 1), "--by", "Ada", "--store", address])
+    assert isinstance(done.exception, UsageError)
+    assert f"at most {MAX_TEXT} characters" in done.exception.message
 
 
 @pytest.mark.parametrize(

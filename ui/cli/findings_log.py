@@ -10,8 +10,8 @@ from diagnose.alerts.logged import LogState, log_page
 from diagnose.alerts.moments import FORMS, NS_PER_S, duration_ns, moment_ns
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UsageError
-from telemetry.finding_log import MAX_SILENCE_S, MAX_TEXT, Action, is_fingerprint
-from telemetry.printable import one_line, printable
+from telemetry.finding_log import MAX_SILENCE_S, Action, is_fingerprint
+from telemetry.printable import printable
 from telemetry.stores.queries.findings import FAR_NS, FindingFilter
 from telemetry.wire.finding_action import FindingAction
 from ui.cli.commands.alerts import AcknowledgeOptions, LogOptions, NoteOptions, SilenceOptions
@@ -93,7 +93,7 @@ def _act(
         fingerprint=fingerprint,
         action=action,
         who=name_of_person(options.by),
-        text=one_line(text, MAX_TEXT),
+        text=text,
         until_ns=until_ns,
     )
     with open_collector(options.store, "actions on findings") as client:

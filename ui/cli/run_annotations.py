@@ -4,8 +4,7 @@ from rich.text import Text
 
 from telemetry.annotations import Edit, Kind, checked_tag
 from telemetry.errors import UsageError
-from telemetry.finding_log import MAX_TEXT
-from telemetry.printable import one_line, printable
+from telemetry.printable import printable
 from telemetry.wire.annotation import Annotation
 from ui.cli.commands.runs import NoteOptions, TagOptions
 from ui.cli.output import out
@@ -38,9 +37,9 @@ def tag(options: TagOptions) -> int:
 
 
 def note(options: NoteOptions) -> int:
-    who, text = name_of_person(options.by), one_line(options.text, MAX_TEXT)
+    who = name_of_person(options.by)
     with open_collector(options.store, "notes") as client:
-        note_id = client.annotate(Annotation(kind=Kind.NOTE, run_id=options.run, text=text, who=who))
+        note_id = client.annotate(Annotation(kind=Kind.NOTE, run_id=options.run, text=options.text, who=who))
     if options.json:
         out.print_json(data={"schema": 1, "run": options.run, "annotation_id": note_id}, ensure_ascii=True)
     else:

@@ -78,7 +78,7 @@ def test_slow_network_card_is_one_finding_that_names_the_host(host: int, seed: i
 def test_host_with_several_stages_and_slow_transfers_is_one_finding_that_names_the_host(
     topology: Topology, ranks_a_host: int, host: int, seed: int
 ) -> None:
-    """Its transfers between two of its own stages are slow as well."""
+    """The transfers between two stages on the host are also slow."""
     members = list(range(host * ranks_a_host, (host + 1) * ranks_a_host))
     faults = slow_ranks(topology, members, 5.0, num_steps=12)
     (finding,) = detect_slow_link(

@@ -1,4 +1,4 @@
-"""Real ranks under gloo stand still. The agent detects it and collects evidence that shows the cause."""
+"""Real ranks under gloo stop making progress. The agent detects it and collects evidence that shows the cause."""
 
 import json
 import os

@@ -61,7 +61,7 @@ def test_group_is_traced_when_the_backend_is_given_by_device_or_omitted(tmp_path
 
 
 def _split(rank: int) -> None:
-    """Each rank splits off a group of its own. A gloo split of two ranks sometimes hangs, also without tracing."""
+    """Each rank splits off a group of one rank. A gloo split of two ranks sometimes hangs, also without tracing."""
     part = _world().split_group([rank], group_name=f"part-{rank}", group_desc="mesh_tp")
     assert isinstance(part, TracedGroup)
     assert (part.ranks, part.group_name, part.group_desc) == ((rank,), f"part-{rank}", "mesh_tp")

@@ -69,7 +69,7 @@ def reads(store: EmbeddedStore) -> Reads:
 
 
 def reads_of(reader: Reader) -> Reads:
-    """Reads with a clock that stands still, so that no list is queried again after a second."""
+    """Reads with a fixed clock, so that no list is queried again after a second."""
     now_s = time.time()
     return Reads(reader, wall_s=lambda: now_s)
 
