@@ -60,8 +60,7 @@ def _finding(view: RunView, load: ExpertLoad, hottest: list[int], lost_ns: float
         share_lost=share_of_step,
         basis=Basis.EXCESS,
         confidence=round(len(view.steps) / (len(view.steps) + 2), 2),
-        summary=f"experts are loaded unequally: rank {named[0]} receives {typical[hottest[0]]:.2f}x the mean number of "
-        "tokens and computes longer because of them",
+        summary=f"experts are loaded unequally: {_who(named, float(typical[hottest[0]]))} because of them",
         next_step="check the router: its balancing loss or bias, its capacity factor, and which experts share a rank. "
         f"The ranks with the most tokens ({name_some(named)}) are not faulty",
         evidence={
@@ -72,3 +71,9 @@ def _finding(view: RunView, load: ExpertLoad, hottest: list[int], lost_ns: float
             "share_of_compute": [f"{stage.label} {share:.2f}" for stage, share in load.share.items()],
         },
     )
+
+
+def _who(ranks: list[int], most: float) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} receives {most:.2f}x the mean number of tokens and computes longer"
+    return f"ranks {name_some(ranks)} receive up to {most:.2f}x the mean number of tokens and compute longer"

@@ -40,6 +40,7 @@ LINK_EVENTS = (
     Happening.LINK_TAKEN_DOWN,
     Happening.DEVICE_GONE,
 )
+TRANSFERS = (Stage.FORWARD_SEND, Stage.FORWARD_RECV, Stage.BACKWARD_SEND, Stage.BACKWARD_RECV)
 IB_TIMEOUT, IB_RETRIES = 20, 7
 IB_UNIT_S = 4.096e-6
 
@@ -102,9 +103,15 @@ def describe_stretched(effects: Iterable[Effect]) -> list[str]:
     """``grads-all-reduce of ranks 0, 4 took 3.1 s longer in step 7``, the longest first."""
     longest = sorted((each for effect in effects for each in effect.stretched), key=lambda each: -each.held_s)
     return [
-        f"{each.stage.label} of ranks {name_some(each.ranks)} took {each.held_s:.1f} s longer in step {each.step}"
+        f"{each.stage.label} {_between(each)} took {each.held_s:.1f} s longer in step {each.step}"
         for each in longest[:MOST_STRETCHED]
     ]
+
+
+def _between(operation: Stretched) -> str:
+    if operation.stage in TRANSFERS and len(operation.ranks) == 2:
+        return "between ranks {} and {}".format(*operation.ranks)
+    return f"of ranks {name_some(operation.ranks)}"
 
 
 def find_outages(events: Iterable[HostEvent]) -> list[Outage]:

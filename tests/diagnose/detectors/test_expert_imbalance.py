@@ -26,6 +26,7 @@ def test_unequal_experts_are_reported_without_a_suspect(factor: float) -> None:
     (finding,) = found(f"experts:factor={factor},ep=2")
     assert (finding.kind, finding.suspects) == ("expert-imbalance", ())
     assert sorted(finding.evidence["hottest_ranks"]) == [2, 6]  # type: ignore[type-var]
+    assert "ranks 2, 6 receive up to " in finding.summary
 
 
 @over_seeds(range(5))

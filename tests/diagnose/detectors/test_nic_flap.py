@@ -10,7 +10,7 @@ from diagnose.findings import Finding, Kind, Role, Severity
 from diagnose.model.fleet import HostEvent
 from diagnose.model.marks import marks_of
 from diagnose.model.outage_effect import with_effects
-from diagnose.model.outages import find_outages, patience_of
+from diagnose.model.outages import Effect, Outage, Stretched, describe_stretched, find_outages, patience_of
 from diagnose.model.view import RunView
 from diagnose.settings import DetectorSettings
 from telemetry.errors import UsageError
@@ -284,3 +284,14 @@ def test_ranks_on_hosts_with_skewed_clocks_are_still_listed_as_suspects(skew_s: 
 def test_frequent_stalls_of_operations_are_not_attributed_to_flaps() -> None:
     stalls = dict.fromkeys(range(0, NUM_STEPS, 3), 1.0)
     assert found_in(flaps(job(held=stalls), "h2", {row: 0.9 for row in (3, 9, 15)})) == []
+
+
+def test_text_of_a_delayed_transfer_names_its_two_ends_and_of_a_collective_its_group() -> None:
+    outage = Outage(host="h0", device="eth0", down_ns=1, up_ns=2)
+    transfer = Stretched(stage=Stage.BACKWARD_SEND, ranks=(1, 5), step=7, held_s=3.1)
+    collective = Stretched(stage=Stage.GRADS_ALL_REDUCE, ranks=(0, 4), step=7, held_s=2.0)
+    effect = Effect(outage=outage, stretched=(transfer, collective), held_up=(0, 1, 4, 5), held_s=3.1, steps=(7,))
+    assert describe_stretched([effect]) == [
+        "backward-send between ranks 1 and 5 took 3.1 s longer in step 7",
+        "grads-all-reduce of ranks 0, 4 took 2.0 s longer in step 7",
+    ]
