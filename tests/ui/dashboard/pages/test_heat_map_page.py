@@ -75,6 +75,7 @@ def test_events_above_the_cells_open_their_step_like_cells(reads: Reads) -> None
     assert chart.after_click is not None
     assert list(events.x) == [0]
     assert "slow rank (critical)" in events.hovertext[0]
+    assert "▼  finding ◆  link lost" in words(STATE, reads, "cells-title")
     there = chart.after_click(STATE, reads, {"customdata": events.customdata[0], "x": 0})
     assert (there.view, there.step, there.rank, there.host) == (View.TIMELINE, 0, 5, "gpu-03")
     cell = chart.after_click(STATE, reads, {"customdata": [1.0, 6], "x": 7})

@@ -31,7 +31,7 @@ from ui.dashboard.pages.controls import (
     titled,
     window_links,
 )
-from ui.dashboard.pages.event_views import after_event
+from ui.dashboard.pages.event_views import after_event, event_legend
 from ui.dashboard.pages.heat_map.histogram import histogram
 from ui.dashboard.pages.heat_map.picture import Picture, allowed_ranks, picture_of, times_of
 from ui.dashboard.pages.heat_map.says import draw_says
@@ -144,7 +144,8 @@ def _draw_cells_title(state: ViewState, reads: Reads) -> Component | None:
         every = dcc.Link("Show all ranks", href=replace(state, only="").search())
         text = f"The filter leaves out suspect rank{several} {name_some(hidden)}. "
         notes.append(dmc.Text([text, every], size="sm", className="left-out"))
-    return html.Div([heading(_title_of_cells(picture, state, reads.facts(state))), *notes])
+    signs = [event_legend()] if run_events(_shown(state, reads), reads) else []
+    return html.Div([heading(_title_of_cells(picture, state, reads.facts(state))), *notes, *signs])
 
 
 def _title_of_cells(picture: Picture, state: ViewState, facts: RunFacts) -> str:
