@@ -28,6 +28,7 @@ NAMES = (
     "group_init",
     "timeline_frames",
     "dashboard",
+    "snapshot",
     "window_attention",
     "lamb_batch",
 )
