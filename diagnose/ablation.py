@@ -28,14 +28,14 @@ SEPARATOR = "."
 TOKENS, MFU, MFU_WITH_SKIPPED = "tokens-per-second", "mfu", "mfu-with-skipped"
 """Samples of the last pipeline stage. The third is there only with a window."""
 MEMORY = "peak-memory-mib"
-LEAST_WARM_UP = 2
+LEAST_SKIPPED = 2
 MOST_LOOKED_AT = 100
 """Runs that are looked at to find the newest ablation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRun:
-    """The figures of one run, without its warm-up: the first quarter of the steps. None: not known."""
+    """The figures of one run, without the first quarter of its steps. None: not known."""
 
     run_id: str
     step_s: float
@@ -126,9 +126,9 @@ class Ablation:
 
 
 def load_ablation(reader: Reader, name: str | None = None) -> Ablation:
-    """The table of the ablation ``name``. None: the newest one.
+    """The table of the ablation ``name``, or of the newest ablation if ``name`` is None.
 
-    Runs without a completed step after the warm-up are left out.
+    Runs without a completed step after the first quarter of their steps are left out.
 
     Raises:
         UnknownRunError: there is none, or none of its runs has completed steps.
@@ -174,9 +174,9 @@ def _row(number: int, runs: Sequence[tuple[Mapping[str, str], AblationRun]]) -> 
 
 
 def _figures(reader: Reader, row: Mapping[str, Any]) -> AblationRun | None:
-    """None without a completed step after the warm-up. ``row``: of ``Runs``."""
+    """None if no step after the first quarter was completed. ``row``: of ``Runs``."""
     first, last = row["first_step"], row["last_step"]
-    begin = first + max(LEAST_WARM_UP, (last + 1 - first) // 4)
+    begin = first + max(LEAST_SKIPPED, (last + 1 - first) // 4)
     if begin > last:
         return None
     of_run: dict[str, Any] = {"run_id": row["run_id"], "attempt": row["attempt"]}

@@ -98,7 +98,10 @@ class LastCheck:
     """When this was queried."""
 
     def is_recent(self, row: dict[str, Any], now_ns: int) -> bool:
-        """Whether this is new enough for a quiet run. ``row``: its current row of ``Runs``."""
+        """Whether the run need not be queried again: it sends nothing, its row is the same, and this is not old.
+
+        ``row``: the current row of ``Runs``.
+        """
         quiet_ns, old_ns = now_ns - self.run.heard_ns, now_ns - self.asked_ns
         return row == self.run.row and quiet_ns > QUIET_S * 1e9 > old_ns >= 0
 

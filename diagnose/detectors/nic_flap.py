@@ -133,8 +133,8 @@ def _finding(view: RunView, card: Flapping) -> Finding:
         f"{'once' if card.count == 1 else f'{card.count} times'}, "
         f"for up to {max(down_s):.1f} s{'; it is down now' if last.lasts else ''}; "
         f"the job stalled for {lost_s:.1f} s{_outlook(worst_s, patience, is_close=is_close)}",
-        next_step=f"on {card.host}: check dmesg and ethtool -S {card.device} for link errors, then the cable, the "
-        "transceiver and the switch port (signal strength). Drain the host if it continues",
+        next_step=f"on {card.host}: check dmesg and ethtool -S {card.device} for link errors. Then check the cable, "
+        "the transceiver and its signal strength, and the switch port. Drain the host if link losses continue",
         evidence={
             "device": card.device,
             "flaps": card.count,

@@ -1,8 +1,11 @@
 """What a link loss did to the job: which operations it delayed, on which ranks, and for how long.
 
-    rank 4 (host-2)  grads-all-reduce  |--|      |------------------|      Overlaps the outage, and takes longer than
-    link of host-2   ------------------------.        .-------------       the same operation in other steps by much of
-                                       down  '--------' up                 the outage: it was stretched.
+    rank 4 (host-2)  grads-all-reduce  |--|      |------------------|
+    link of host-2   ------------------------.        .-------------
+                                       down  '--------' up
+
+An operation is *stretched* if it overlaps the outage and takes longer than in other steps: by at least 30% of the
+outage, by at least 0.1 s, and by at least its usual time.
 
 The link itself delayed operations of groups that leave the host. All other delayed ranks waited for those.
 """

@@ -207,7 +207,7 @@ def _part(stage: Stage, operations: Operations, usual: Bools, topology: Topology
     occurrence, pp = np.nonzero(usual[0, :, 0, :, 0])
 
     def lanes(values: Int64s) -> Int64s:
-        """[steps, occurrences, ranks] as [slots, steps, dp, tp]."""
+        """Rearrange [steps, occurrences, ranks] to [slots, steps, dp, tp]. A slot is an occurrence and a pp."""
         return topology.arranged(values[rows])[:, occurrence, :, pp, :]
 
     begin = (lanes(operations.start_ns) - zero[None, :, None, None]) / 1e9

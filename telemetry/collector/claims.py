@@ -218,6 +218,6 @@ def _taken(batch: Batch, rank: int, why: str) -> TakenNameError:
 
 def _unannounced(batch: Batch, rank: int) -> UnannouncedError:
     return UnannouncedError(
-        f"run {batch.run_id!r}, attempt {batch.attempt}: no row of `ranks` announces this folder of rank {rank}",
-        hint="send this row first; use the same version of agent and collector",
+        f"run {batch.run_id!r}, attempt {batch.attempt}: the table `ranks` has no row for this folder of rank {rank}",
+        hint="send the row for `ranks` first. If an agent sent this: use the same version for agent and collector",
     )

@@ -1,4 +1,4 @@
-"""Traces of NDTimeline, the tracer of veScale: its raw log, or its Chrome trace. The content decides.
+"""Traces of NDTimeline, the tracer of veScale: its raw log, or its Chrome trace. The content shows which.
 
     timeline_run0_raw.log          2026-01-05 12:00:00,123 - metric_name: forward-compute, elapsed: 0.8,
     (LocalRawNDHandler)            recent_elapsed_raw_parts: [0.1, ...], recent_since_start_raw_parts: [...],
@@ -8,8 +8,9 @@
     trace_step0_9                  [{"ph": "X", "name": "forward-compute", "ts": us, "dur": us,
     (LocalTimelineNDHandler)         "args": {"rank", "step", "tp", "pp"}, "pid": dp rank}, ...]
 
-Times are seconds since 1970 on a clock that NDTimeline aligns once at a barrier. Names of metrics are stages, with
-these exceptions. NDTimeline has no span for a step: a step of a rank is from its first to its last operation.
+Times are seconds (raw log) or microseconds (Chrome trace) since 1970, on a clock that NDTimeline aligns once at a
+barrier. ``STAGES`` lists the metrics whose name is not that of a stage. NDTimeline has no span for a step: the step of
+a rank lasts from its first to its last operation.
 """
 
 import re

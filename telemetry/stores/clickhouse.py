@@ -63,7 +63,7 @@ class ClickHouseStore:
         retention.retain(self.database, limits)
 
     def plan(self, *, limits: retention.Limits = retention.NO_CHANGE) -> list[str]:
-        """The database may be missing."""
+        """The SQL statements that ``migrate`` would run. It runs none of them, and works without the database."""
         with self._translated("inspect the database"), self._without_database() as connection:
 
             def query(sql: str) -> pa.Table:

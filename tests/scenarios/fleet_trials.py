@@ -41,7 +41,8 @@ during the run. *Exact* means:
 ALERTS_NOTES = """\
 The jobs are those of "Disturbed networks". `rankscope alerts run` runs on the same two cores. The time ends at the
 line of the alert. It begins at the third flap, the permanent link loss, the stop of the rank, or the first slow step
-(factor 3). *Exact* means the same. The rank that stopped or was slow is named, and no other."""
+(factor 3). *Exact* means the same. The rank that stopped or was slow is named, and no other.
+*Bound*: the longest time or number of steps that is accepted."""
 
 
 @contextmanager

@@ -71,7 +71,7 @@ EXPECTED: dict[str, tuple[str, set[tuple[str, str]]]] = {
 """The mesh that is to be learned; stage and axes of every operation. Axes of degree 1 have no groups to learn from. The
 sum of the losses is over all ranks: among experts it lies along the axes of data parallelism."""
 HEADINGS = (
-    *("mesh", "trial", "trials", "mesh, stages and axes right", "exact", "other findings above info"),
+    *("mesh", "trial", "trials", "mesh, stages and axes right", "exact", "other warnings and critical findings"),
     "seconds from the fault to the verdict, median (worst)",
 )
 NOTE = """\

@@ -149,7 +149,7 @@ def test_replaced_store_gets_a_mark_that_counts_the_missing_records(
 
 def test_rows_of_an_unannounced_folder_are_refused_until_it_is_announced(collector: CollectorClient) -> None:
     rows = of_run(numbered_spans(0, 3), openings={0: 7})
-    with pytest.raises(UnannouncedError, match="announces this folder of rank 0"):
+    with pytest.raises(UnannouncedError, match="has no row for this folder of rank 0"):
         collector.post("spans", rows)
     collector.post("ranks", of_run(announcement(opened_ns=7)))
     assert collector.post("spans", rows).rows == 3

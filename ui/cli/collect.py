@@ -63,7 +63,7 @@ def _settings(options: CollectOptions) -> CollectorSettings:
     if options.dashboard and find_spec("dash") is None:
         raise UsageError(
             "the dashboard needs the package dash",
-            hint="pip install 'rankscope[ui]', or serve none: --no-dashboard",
+            hint="pip install 'rankscope[ui]', or start without the dashboard: --no-dashboard",
         )
     if options.alerts and options.tls_cert:
         raise UsageError(

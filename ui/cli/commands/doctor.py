@@ -28,8 +28,8 @@ FlapOption = Annotated[
     float | None,
     typer.Option(
         "--flap",
-        help="With --job: seconds for which a link may be lost without an error. Default: RANKSCOPE_LONGEST_FLAP_S, "
-        "or 60.",
+        help="With --job: length of a link loss that the job must survive, in seconds. "
+        "Default: RANKSCOPE_LONGEST_FLAP_S, or 60.",
         callback=finite,
         min=0.0,
         show_default=False,

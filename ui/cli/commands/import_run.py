@@ -29,7 +29,11 @@ FORMATS = [form.value for form in Format]
 
 
 def checked_format(name: str) -> str:
-    """``name``, if it is a format. All formats as choices would make the help wider than a terminal."""
+    """Return ``name`` if it is a format. A list of choices would make the help wider than a terminal.
+
+    Raises:
+        BadParameter: it is no format.
+    """
     if name not in FORMATS:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}")
     return name

@@ -19,7 +19,8 @@ DataOption = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        help="Text file, folder of text, or .bin file of uint16 tokens. Default: the source files of Python.",
+        help="Text file, folder of text, or .bin file of uint16 tokens. "
+        "Default: the files of Python's standard library.",
         show_default=False,
     ),
 ]
@@ -130,7 +131,7 @@ PrecisionOption = Annotated[
 RecomputeOption = Annotated[
     Recompute | None,
     typer.Option(
-        help="Activations that the backward computes again instead of keeping them. Default: the recipe's.",
+        help="Activations to compute again in the backward pass. They are not kept in memory. Default: the recipe's.",
         show_default=False,
     ),
 ]

@@ -78,7 +78,7 @@ def _check_stage(state: ViewState, facts: RunFacts) -> None:
     if chosen_stage(state, facts) is not state.stage:
         raise UsageError(
             f"the metric {state.metric} is not defined for {state.stage.label} in this run",
-            hint="choose a collective for wait, or communication for exposed",
+            hint="metric wait needs the stage of a collective with several ranks; exposed needs a communication stage",
         )
 
 

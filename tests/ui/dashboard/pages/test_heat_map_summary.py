@@ -95,11 +95,11 @@ def test_a_pipeline_stage_is_named_only_if_it_takes_longer(ms: list[float], said
     ("mesh", "waited_ms", "said"),
     [
         ("dp=2,pp=4", {5: 30.0, 6: 2.0}, "the other ranks of its group wait 30.0 ms a step for rank 5 (host"),
-        ("dp=2,pp=4", {5: 30.0, 6: 2.0}, "15% of the step; at most 1% for any other rank"),
+        ("dp=2,pp=4", {5: 30.0, 6: 2.0}, "15% of the step; at most 1% of the step for any other rank"),
         (
             "dp=2,pp=4",
             {4: 29.0, 5: 30.0},
-            "groups wait 29.0 ms to 30.0 ms a step for ranks 4-5, 14% to 15% of the step; none",
+            "groups wait 29.0 ms to 30.0 ms a step for ranks 4-5, 14% to 15% of the step; no wait for any other rank",
         ),
         (
             "pp=2,dp_shard=2,tp=2",

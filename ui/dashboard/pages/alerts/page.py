@@ -253,8 +253,8 @@ def _no_watcher() -> Component:
             dmc.Code(START_APART, block=True),
             dmc.Text(
                 "The watcher must connect to a collector: if it reads the store directly, this page has no alerts. "
-                "If the collector has tokens, the watcher needs the read token and the write token. If no alert "
-                "arrives, read its standard error. Rules and hooks: docs/guides/alerts.md.",
+                "If the collector has tokens, the watcher needs RANKSCOPE_TOKEN, or both the read token and the write "
+                "token. If no alert arrives, read its standard error. Rules and hooks: docs/guides/alerts.md.",
                 size="sm",
                 c="dimmed",
             ),

@@ -229,11 +229,12 @@ def _host(shown: RankSelection, reads: Reads) -> Component | None:
     if not host:
         return None
     events = host_events(reads, shown.facts, host, shown.steps)
+    title = f"{host}: events of cards, GPUs and the host"
     if not events:
-        return part(f"{host}: cards, GPUs, host", dmc.Text("No event in these steps.", size="sm", c="dimmed"))
+        return part(title, dmc.Text("No event in these steps.", size="sm", c="dimmed"))
     newest = [html.Li(_event_in_words(event)) for event in reversed(events[-MAX_EVENTS:])]
-    title = f"{host}: cards, GPUs, host" + (f", the newest of {len(events):,} events" * (len(events) > MAX_EVENTS))
-    return part(title, html.Ul(newest, className="plain-list"))
+    newest_of = f" (the newest {MAX_EVENTS} of {len(events):,})" if len(events) > MAX_EVENTS else ""
+    return part(title + newest_of, html.Ul(newest, className="plain-list"))
 
 
 def _event_in_words(event: HostEvent) -> str:

@@ -132,7 +132,7 @@ def _for_others(share: Floats) -> str:
     if not np.isfinite(share).any():
         return ""
     percent = math.ceil(round(float(np.nanmax(share)), 1))  # the picture shows one decimal
-    return f"; at most {percent}% for any other rank" if percent else "; none for any other rank"
+    return f"; at most {percent}% of the step for any other rank" if percent else "; no wait for any other rank"
 
 
 def _together(ranks: list[int], facts: RunFacts) -> str:

@@ -48,7 +48,7 @@ class OpenSpan:
 
     @property
     def seconds(self) -> float:
-        """How long the stage was open when it was last seen."""
+        """How long the stage was open when it was last seen, or until the process was lost."""
         return max(0, (self.ended_ns or self.seen_ns) - self.since_ns) / NS_PER_S
 
     @property
