@@ -170,8 +170,8 @@ class Finding:
         if self.basis is Basis.REPLAYED and self.share_lost < LEAST_SHARE:
             return f"{self.summary}; the cost to the job is zero in these steps"
         if self.basis is Basis.EXCESS:
-            return f"{self.summary}; own excess {self.share_lost:.1%} of each step; the cost to the job is unknown"
-        return f"{self.summary}; costs {self.share_lost:.1%} of each step"
+            return f"{self.summary}; own excess {self.share_lost:.1%} of the step time; the cost to the job is unknown"
+        return f"{self.summary}; costs {self.share_lost:.1%} of the step time"
 
     @property
     def cost(self) -> str:

@@ -25,7 +25,7 @@ def test_first_line_of_the_text_is_the_verdict() -> None:
     first = text_of({5: 1.4}).splitlines()[0]
     assert first.startswith("rank 5 (host gpu-00, dp1 pp0 tp1): ")
     assert "its peers' time in" in first
-    assert "of each step" in first
+    assert "of the step time" in first
 
 
 def test_text_of_a_healthy_run_says_that_nothing_was_found_and_what_was_checked() -> None:

@@ -14,7 +14,7 @@ from diagnose.hang.verdict import judge
 from diagnose.model.marks import Loss, Mark
 from diagnose.pipeline import diagnose_view
 from diagnose.report import report_text
-from diagnose.report.as_text import Terminal, line
+from diagnose.report.as_text import Terminal, line, mark_line
 from diagnose.report.hang_as_text import hang_text
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
@@ -118,3 +118,20 @@ def test_long_name_in_the_list_of_runs_does_not_shift_the_other_columns(
     assert len(lines) == len(rows)
     assert len({line.index("1970-01-01") for line in lines}) == 1
     assert not terminal or max(map(len, lines)) < 120
+
+
+def test_line_of_a_link_loss_has_the_longest_delay_and_the_number_of_others() -> None:
+    lost = Mark(
+        name="link-down",
+        host="h",
+        device="d",
+        at_ns=1,
+        seconds=1.0,
+        count=1,
+        lasts=False,
+        held_s=1.2,
+        stretched=("a took 1.2 s longer in step 7", "b took 1.1 s longer in step 7"),
+    )
+    assert mark_line(lost).endswith(
+        "for 1.0 s, and the job stalled for 1.2 s: a took 1.2 s longer in step 7, and 1 more"
+    )

@@ -79,7 +79,7 @@ def test_cost_of_a_finding_equals_the_time_that_the_job_lost(faults: list[str], 
     assert finding.seconds_lost == pytest.approx(lost_s(faulty, healthy), rel=0.02)
     inside = (faulty.steps >= finding.window.first_step) & (faulty.steps <= finding.window.last_step)
     assert finding.share_lost * faulty.step_ns[inside].sum() / 1e9 == pytest.approx(finding.seconds_lost)
-    assert f"costs {finding.share_lost:.1%} of each step" in finding.headline
+    assert f"costs {finding.share_lost:.1%} of the step time" in finding.headline
 
 
 def test_cost_of_garbage_collection_is_slightly_less_than_the_time_that_the_job_lost() -> None:

@@ -31,6 +31,8 @@ MARGIN_NS = 60 * NS_PER_S
 """Events this long before and after the steps are included, because clocks of hosts differ."""
 SINCE_NS = 15 * 60 * NS_PER_S
 """Events this long after the newest step are included: the job may be stalled."""
+LEAST_NS = 20 * NS_PER_S
+"""Shares of the time are measured over at least this long: samples are seconds apart."""
 RECOVERIES = (Happening.LINK_UP, Happening.RANK_CONTINUED, Happening.GPU_SEEN)
 OFTEN = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
 TROUBLES = tuple(str(name) for name in Happening if name not in (*RECOVERIES, *OFTEN))
@@ -85,6 +87,7 @@ def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostT
     run = facts.summary
     first_ns, last_ns = _time_of(facts, steps)
     counts = HostEventCounts(**run.key, names=TROUBLES, first_ns=first_ns, last_ns=last_ns)
+    first_ns, last_ns = _time_of_shares(facts, steps)
     growth = HostGrowth(
         **run.key,
         metrics=(*HELD_DOWN, str(Metric.HOST_PRESSURE_CPU_NS)),
@@ -211,6 +214,19 @@ def _time_of(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
     start_ns, end_ns = facts.steps.start_ns[shown], (facts.steps.start_ns + facts.steps.duration_ns)[shown]
     room_ns = SINCE_NS if shown[-1] else MARGIN_NS
     return max(0, int(start_ns.min()) - MARGIN_NS), int(end_ns.max()) + room_ns
+
+
+def _time_of_shares(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
+    """First and last nanosecond of some steps, and at least LEAST_NS around them, so that there are several samples.
+
+    Without other margins: a share of the time is that of these steps.
+    """
+    shown = (facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)
+    if not shown.any():
+        return 0, 0
+    start_ns, end_ns = facts.steps.start_ns[shown], (facts.steps.start_ns + facts.steps.duration_ns)[shown]
+    room_ns = max(0, LEAST_NS - int(end_ns.max() - start_ns.min())) // 2
+    return max(0, int(start_ns.min()) - room_ns), int(end_ns.max()) + room_ns
 
 
 def _ask(reads: Reads, run: RunSummary, query: Query) -> pa.Table:

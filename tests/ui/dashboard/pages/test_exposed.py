@@ -22,6 +22,7 @@ def test_the_overview_shows_the_axis_with_most_exposed_communication_and_all_axe
     axis, most = max(report.exposed.items(), key=lambda item: item[1].share)
     drawn = json.dumps(draw_numbers(ViewState(view=View.OVERVIEW, run="made"), reads), cls=PlotlyJSONEncoder)
     assert f'"{axis} {most.share:.1%}"' in drawn
+    assert f"of {report.window.in_words} (axes can overlap)" in drawn
     assert all(f"{name} {figure.share:.1%}" in drawn for name, figure in report.exposed.items())
 
 

@@ -7,15 +7,17 @@ import pytest
 from dash import html
 
 from diagnose.findings import Evidence, Finding, Kind, Role, Severity, StepWindow, Suspect
+from diagnose.model.marks import Mark
 from diagnose.pipeline import Report
 from diagnose.whatif.analysis import WhatIf
+from diagnose.whatif.conclude import Conclusion
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
 from ui.dashboard.pages.findings import FindingLink, findings_list, links_to_views
 from ui.dashboard.pages.runs.listing import _finding_in_words
-from ui.dashboard.pages.whatif.analysis import cause_text
+from ui.dashboard.pages.whatif.analysis import cause_text, link_losses
 from ui.dashboard.records import RunFacts, StepTimes
 from ui.dashboard.view_state import Clock, Form, Group, Metric, SpanKey, StepRange, View, ViewState
 
@@ -178,3 +180,16 @@ def test_cause_text_does_not_suggest_moving_layers_for_a_slow_link() -> None:
     said = cause_text(figures)
     assert "pp1 causes most of it, on all its replicas, mostly in grads-reduce-scatter" in said
     assert "move layers" not in said
+
+
+@pytest.mark.parametrize(("held_s", "said"), [(0.2, "h stalled the job for 0.2 s, of 0.4 s that are lost"), (0.02, "")])
+def test_cause_includes_link_losses_only_if_they_are_a_large_part_of_the_lost_time(held_s: float, said: str) -> None:
+    """A collective inside compute is no communication stage: without this, compute would be the only cause."""
+    lost = Mark(
+        name="link-down", host="h", device="d", at_ns=1, seconds=1, count=1, lasts=False, held_s=held_s, stretched=()
+    )
+    report = Report(run_id="run", attempt=0, window=EXAMINED, num_steps=1, num_ranks=8, findings=(), marks=(lost,))
+    figures = analysed([1.0, 1.3, 1.0, 1.0])
+    found = Conclusion(report=report, figures=figures, steps=np.arange(1), replay_error=0.0, step_s=1.35)
+    assert said in link_losses(found, figures)
+    assert bool(said) is bool(link_losses(found, figures))

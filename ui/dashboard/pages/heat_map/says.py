@@ -34,7 +34,7 @@ WAIT_NOTE = (
     "Median time that the other ranks of the group waited for this rank. All ranks leave a collective together, so "
     "the last to arrive spends the shortest time in it."
 )
-PIPELINE_NOTE = " The cause can be an earlier pipeline stage: see the grid."
+INNER_NOTE = " A rank can be late because it waits for another rank, in another group or pipeline stage: see the grid."
 EXPOSED_NOTE = (
     "Exposed communication: the time in which a rank communicates along {axis} and does not compute. It covers all "
     "stages of this axis, as in rankscope diagnose."
@@ -86,7 +86,7 @@ def _no_waiting_time(stage: Stage, state: ViewState, reads: Reads) -> Component:
 def _note(times: StageTimes, state: ViewState, facts: RunFacts, reads: Reads) -> str:
     match state.metric:
         case Metric.WAIT:
-            return WAIT_NOTE + PIPELINE_NOTE * (facts.topology.pp > 1)
+            return WAIT_NOTE + INNER_NOTE * (sum(degree > 1 for _, degree in facts.topology.mesh) > 1)
         case Metric.EXPOSED:
             return EXPOSED_NOTE.format(axis=axes_text(AXIS_OF_STREAM[times.stage.stream], facts.topology))
     if is_during_compute(state, reads):

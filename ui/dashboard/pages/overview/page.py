@@ -153,7 +153,8 @@ def _exposed(facts: RunFacts, reads: Reads) -> Iterator[tuple[str, str, str]]:
         axis, most = max(report.exposed.items(), key=lambda item: item[1].share)
         names = {axis: axes_text(axis, facts.topology) for axis in report.exposed}
         each = ", ".join(f"{names[axis]} {of_axis.share:.1%}" for axis, of_axis in report.exposed.items())
-        yield "Exposed communication", f"{names[axis]} {most.share:.1%}", f"of the step (axes can overlap): {each}"
+        where = f"of {report.window.in_words} (axes can overlap): {each}"
+        yield "Exposed communication", f"{names[axis]} {most.share:.1%}", where
 
 
 def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
@@ -185,7 +186,7 @@ def _stall_time(stall: HangVerdict, began_ns: int, facts: RunFacts, reads: Reads
 
 def _ranks(ranks: list[RankState], run: RunSummary) -> Component:
     if not ranks:
-        return dmc.Text("No agent has sent data about the ranks.", size="sm", c="dimmed")
+        return dmc.Text("No agent has sent heartbeats of the ranks.", size="sm", c="dimmed")
     dead = [rank.rank for rank in ranks if not rank.alive and not rank.ended]
     dropped = sum(rank.dropped for rank in ranks)
     running, ended = sum(rank.alive for rank in ranks), sum(rank.ended for rank in ranks)

@@ -4,8 +4,8 @@
              SM clock, MHz  --------.__________      of its GPU
              Received, MB/s __.--.____.--._____      of all cards of its host
 
-Samples are seconds apart, and a level is a mean over some seconds. So a short step has the value of one sample, and the
-curves begin with the last sample before the steps.
+Samples are seconds apart, and a level is a mean over some seconds. Between two samples it is interpolated, so a short
+step has values near one sample. The curves begin with the last sample before the steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -96,7 +96,7 @@ def sentences(
     """The cost, its cause, and the basis of both."""
     parts = [
         dmc.Text(cost_text(found, figures, facts, price), fw=600, className="says"),
-        dmc.Text(cause_text(figures), size="sm"),
+        dmc.Text(cause_text(figures) + link_losses(found, figures), size="sm"),
         dmc.Text(_basis(found, figures), size="sm", c="dimmed"),
         *(dmc.Text(text, size="sm", c="dimmed") for text in _other_baseline(found, figures)),
     ]
@@ -151,6 +151,23 @@ def _slow_links(figures: WhatIf) -> str:
     if share < LARGE_PART:
         return ""
     return f" The stage {worst} causes {min(share, 1.0):.0%} of it: check the links between its ranks."
+
+
+def link_losses(found: Conclusion, figures: WhatIf) -> str:
+    """A sentence about link losses that caused a large part of the slowdown. Empty without any.
+
+    A delayed collective inside compute counts as compute of its members, so no communication stage shows it.
+    """
+    losses = [mark for mark in found.report.marks if mark.held_s > 0]
+    held_s = sum(mark.held_s for mark in losses)
+    lost_s = (found.step_s - found.ideal_step_s) * len(figures.rows)
+    if not losses or held_s < LARGE_PART * lost_s:
+        return ""
+    hosts = ", ".join(sorted({mark.host for mark in losses}))
+    return (
+        f" Link losses of {hosts} stalled the job for {held_s:.1f} s, of {lost_s:.1f} s that are lost in these steps: "
+        "check the network cards and cables."
+    )
 
 
 def _remedy(figures: WhatIf) -> str:
