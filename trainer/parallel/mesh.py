@@ -1,12 +1,12 @@
-"""The grid of ranks as torch's DeviceMesh, held to the one truth: ``telemetry.topology.Topology``.
+"""The grid of ranks as torch's DeviceMesh, checked against ``telemetry.topology.Topology``.
 
 ZeRO-style data parallelism by ``fully_shard``: shards at rest, whole parameters during a step.
 
 step      all-gather  F0 F1 B0 F2 B1 F3 B2 B3  reduce-scatter  optimizer on shards
 
-Parameters are gathered once a step, at their first use, and stay whole until the gradients are reduced, also once,
-after the last microbatch: torch's PipelineStage turns the synchronisation off for the others and calls for it at the
-end. That is ZeRO-2's traffic with ZeRO-3's storage between steps.
+Parameters are gathered once in a step, at their first use. They stay whole until the gradients are reduced, which also
+happens once, after the last microbatch: torch's PipelineStage turns synchronisation off for the other microbatches. So
+the traffic is that of ZeRO-2, and the storage between steps is that of ZeRO-3.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Grid:
 
     @property
     def reports(self) -> bool:
-        """Whether this is the rank that reports for the job: the last pipeline stage's first."""
+        """Whether this rank reports for the job: it is the first rank of the last pipeline stage."""
         return self.place == Place(0, self.topology.pp - 1, 0)
 
 
