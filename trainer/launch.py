@@ -124,9 +124,7 @@ def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -
     on_first_ending(interrupt.note, limit_s=LIMIT_S + SAVE_S if options.checkpoints else LIMIT_S)
     with _rendezvous() as init_method:
         resumes = options.checkpoints is not None and bool(complete_steps(options.checkpoints))
-        line = ProgressLine(
-            options.out, config.num_steps, resumes=resumes
-        )  # before a rank writes the file that it follows
+        line = ProgressLine(options.out, config.num_steps, resumes=resumes)  # before a rank writes the file
         size = config.parallel.topology.world_size
         seats = [Seat(rank=rank, local_rank=rank, world_size=size, init_method=init_method) for rank in range(size)]
         ranks = RankProcesses(seats, config, options, tokens)

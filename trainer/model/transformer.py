@@ -78,9 +78,10 @@ def initialise(stage: TransformerStage, config: ModelConfig, *, seed: int) -> No
 
 
 def _first_values(name: str, shape: torch.Size, device: torch.device, config: ModelConfig, seed: int) -> Tensor:
-    """Norms are ones; matrices are normal with variance 1 / inputs, smaller where they end in the residual sum.
+    """The first values of a parameter. Norms are ones. Matrices are normal with variance 1 / inputs, which is divided
+    by twice the number of layers if the output of the matrix is added to the residual.
 
-    A fused projection begins with the values of the two that it replaces.
+    A fused projection begins with the values of the two projections that it replaces.
     """
     if name.endswith("norm.weight"):
         return torch.ones(shape, device=device)

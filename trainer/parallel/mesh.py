@@ -22,9 +22,9 @@ from trainer.model.transformer import TransformerStage
 
 
 def shard_parameters(stage: TransformerStage, mesh: DeviceMesh, *, half: bool) -> None:
-    """Shard every block, then what is left of the stage, along ``mesh``; gradients are averaged over it.
+    """Shard every block, then the rest of the stage, along ``mesh``. Gradients are averaged over ``mesh``.
 
-    ``half``: computes use bfloat16.
+    ``half``: whether compute uses bfloat16.
     """
     dtype = torch.bfloat16 if half else torch.float32
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -53,10 +53,11 @@ class Grid:
 
 
 def make_grid(topology: Topology, device: torch.device, *, backend: str | None = None) -> Grid:
-    """The mesh (dp, pp, tp) over all ranks; the default process group must exist and have the grid's size.
+    """The grid of this rank, with the mesh (dp, pp, tp) over all ranks. The default process group must exist and have
+    the size of the grid.
 
-    Its groups use the default group's backend, or another when ``backend`` names one. Blocks until every rank has
-    come: groups are made together.
+    The groups of the mesh use ``backend``, or the backend of the default group if ``backend`` is None. Blocks until
+    every rank has called this, because ranks create groups together.
     """
     rank = dist.get_rank()
     assert dist.get_world_size() == topology.world_size, (dist.get_world_size(), topology)

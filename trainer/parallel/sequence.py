@@ -114,9 +114,9 @@ class End(torch.autograd.Function):
 
 
 class Gathered:
-    """The input of column-parallel projections: a rank's own part of the sequence, and those of the others.
+    """The input of column-parallel projections: a rank's own part of the sequence, and the parts of other ranks.
 
-    Created inside the gather: all projections multiply their own part before the wait.
+    The constructor starts the gather, lets all projections multiply the own part, and then waits for the gather.
     """
 
     def __init__(self, own: Tensor, projections: Sequence[nn.Linear], group: dist.ProcessGroup) -> None:
