@@ -96,5 +96,5 @@ def _result(profile: StoredProfile, run: RunSummary) -> Component | str:
 
 
 def profile_freshness(state: ViewState, reads: Reads) -> list[object]:
-    """Changes when a profile is requested, or changes."""
+    """A value that changes when a profile is requested, or changes."""
     return [[(profile.profile_id, profile.rank, profile.phase) for profile in profiles_of(reads.newest(state), reads)]]

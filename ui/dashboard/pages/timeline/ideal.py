@@ -64,7 +64,7 @@ def ideal_of(facts: RunFacts, request: ReplayRequest, reads: Reads) -> IdealStep
 
 
 def ideal_freshness(state: ViewState, reads: Reads) -> list[object]:
-    """Changes when the replay is ready."""
+    """A value that changes when the replay is ready."""
     if not state.ideal:
         return []
     facts = reads.facts(state)
