@@ -72,9 +72,7 @@ def _in_its_steps(view: View, finding: Finding, chosen: ViewState) -> ViewState:
 def _heat_map(finding: Finding, chosen: ViewState) -> ViewState:
     """The heat map of the stage of a finding. A ratio to peers hides a slow pipeline stage."""
     metric = Metric.MILLISECONDS if finding.kind is Kind.STAGE_IMBALANCE else Metric.RATIO
-    return replace(
-        chosen, view=View.HEAT_MAP, metric=metric, clock=Clock.OWN, only=""
-    )  # no filter, so that suspects are shown
+    return replace(chosen, view=View.HEAT_MAP, metric=metric, clock=Clock.OWN, only="")  # so that suspects are shown
 
 
 def _timeline(finding: Finding, facts: RunFacts, chosen: ViewState) -> ViewState:
