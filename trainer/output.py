@@ -28,8 +28,7 @@ def make_out(out: Path, *, usual: Path) -> Path:
 
     Raises:
         UnsafeFolderError: another user owns one of these folders, or can write into it; or a folder of the job is a
-        link;
-            or the file of progress is no file of this user.
+            link; or the file of progress is no file of this user.
         UsageError: OUT is read-only.
         OSError: OUT cannot be created.
     """

@@ -37,8 +37,7 @@ def displayed_ns(ns: float) -> float:
 
 
 def named_kind(kind: str) -> str:
-    """The kind of a finding in words, with the name that commands and documents use: ``slow rank
-    (compute-straggler)``."""
+    """The kind of a finding in words, with the name that commands use: ``slow rank (compute-straggler)``."""
     words = kind_in_words(kind)
     return kind if words == kind else f"{words} ({kind})"
 

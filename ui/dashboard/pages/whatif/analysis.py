@@ -106,8 +106,7 @@ def sentences(
 
 
 def cost_text(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> str:
-    """A text such as ``A step takes 1.32 s; if all workers were equally fast, it would take 1.10 s. The slowdown (S) is
-    1.20x. …``."""
+    """A text such as ``A step takes 1.32 s; if all workers were equally fast, it would take 1.10 s. …``."""
     lost, spent = _hours(found, figures)
     cost = f", {price.of(lost)}" if price else ""
     return (
