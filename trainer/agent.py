@@ -1,4 +1,4 @@
-"""Runs the host agent for the ranks of a launcher. It is restarted if it dies, and ends with the launcher."""
+"""Runs the host agent for the ranks of a launcher. The agent is restarted if it dies, and ends with the launcher."""
 
 import signal
 import subprocess
@@ -23,15 +23,15 @@ APPEAR_S = 600.0
 DRAIN_S = 45.0
 """Time to send the remaining records after the job has ended."""
 SIGTERM_DRAIN_S = 3.0
-"""The same after SIGTERM. After SIGINT and SIGHUP, only LAST_ROUND_S."""
+"""Time to send the remaining records after SIGTERM. After SIGINT and SIGHUP, the agent has only LAST_ROUND_S."""
 LAST_ROUND_S = 1.0
 """Time from SIGTERM to SIGKILL of the agent. It sends records once more in this time."""
 
 
 class AgentKeeper:
-    """Runs an agent for the block. Does nothing without a collector.
+    """Runs an agent while the ``with`` block runs. Does nothing without a collector.
 
-    ``interrupted``: returns the number of the signal that ended the job, 0 without one. After a signal, the agent has
+    ``interrupted``: returns the number of the signal that ended the job, 0 if none did. After a signal, the agent has
     less time.
     """
 
@@ -66,8 +66,8 @@ class AgentKeeper:
             self._start_again()
 
     def __exit__(self, *_: object) -> None:
-        """Wait until the agent has sent the remaining records, for a limited time. It then ends itself. If it waits for
-        a restart, it starts at once. If it is killed, it is restarted. Without rank files it is ended at once."""
+        """Wait, for a limited time, until the agent has sent the remaining records and has ended. An agent that waits
+        for a restart starts at once. An agent that is killed is restarted. Without rank files, the agent is ended."""
         if self._process is not None and not self._has_ranks():
             self._end(self._process)
             return
@@ -113,7 +113,7 @@ class AgentKeeper:
         return options.spool is not None and bool(find_rank_dirs(options.spool, options.run_id, options.attempt))
 
     def _start_again(self) -> None:
-        """Start it, or report why not: a host without memory for an agent can still train."""
+        """Start the agent, or report why it cannot start. A host without memory for an agent can still train."""
         try:
             self._start()
         except OSError as error:

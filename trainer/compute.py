@@ -1,4 +1,4 @@
-"""Settings of how a rank computes. None of them changes what the model is.
+"""Settings of how a rank computes. No setting changes the model.
 
 Torch is not imported here, so that a command line can show its settings at once.
 """
@@ -13,8 +13,8 @@ class ComputeConfig:
     """Precision, recomputation and compilation of the blocks."""
 
     precision: Precision = "float32"
-    """Of the compute. Parameters, reductions and the optimiser use float32. ``float8``: the matrix products of the
-    blocks use float8, the rest uses bfloat16."""
+    """Precision of the compute. Parameters, reductions and the optimiser use float32. With ``float8``, the matrix
+    products of the blocks use float8 and the rest uses bfloat16."""
     recompute: Recompute = "none"
     """Activations of a block that are computed again in the backward instead of being kept: none, all, or those that
     are cheap to compute for their size (``trainer/model/recompute.py``)."""

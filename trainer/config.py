@@ -82,7 +82,7 @@ class ModelConfig:
 
     @property
     def attention_span(self) -> int:
-        """Keys that a query sees, the causal half not taken off."""
+        """Number of keys that a query can see, without regard to the causal mask."""
         return self.window or self.sequence_length
 
 
@@ -90,7 +90,7 @@ class ModelConfig:
 class ParallelConfig:
     """The grid, and how the pipeline fills it.
 
-    ``num_chunks`` model chunks a pipeline rank: 1 runs 1F1B, more run interleaved 1F1B.
+    ``num_chunks``: model chunks of each pipeline rank. With 1 the schedule is 1F1B, with more it is interleaved 1F1B.
     """
 
     dp: int = 1
@@ -125,23 +125,25 @@ class ParallelConfig:
 
     @property
     def num_stages(self) -> int:
-        """Pieces the layers are cut into: pipeline ranks times chunks."""
+        """Number of pieces into which the layers are cut: pipeline ranks times chunks."""
         return self.pp * self.num_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """The text. ``path``: a text file, a folder of them, a ``.bin`` of uint16 tokens; None: Python's own sources."""
+    """The text. ``path``: a text file, a folder of text files, or a ``.bin`` file of uint16 tokens. If it is None,
+    Python's own sources are used."""
 
     path: Path | None = None
     microbatch_size: int = 2
     """Sequences in one microbatch of one data-parallel rank."""
     max_bytes: int = 8 * 1024 * 1024
-    """Text beyond this is not read; a token file is mapped, never read whole."""
+    """Text beyond this size is not read. The size of a token file is not limited, because it is mapped."""
     queue_depth: int = 2
-    """Batches the loader keeps ready."""
+    """Number of batches that the loader keeps ready."""
     shared_loader: bool = True
-    """One process for each host prepares the batches of its ranks in shared memory. False: a thread in each rank."""
+    """Whether one process for each host prepares the batches of its ranks in shared memory. If False, a thread in each
+    rank prepares them."""
 
     def __post_init__(self) -> None:
         _positive(self, "microbatch_size", "max_bytes", "queue_depth")
@@ -190,7 +192,7 @@ class OverlapConfig:
 
     @classmethod
     def along(cls, axes: str) -> "OverlapConfig":
-        """From ``dp,pp,tp``, ``all`` or ``none``.
+        """The setting for axes such as ``dp,tp``, for ``all``, or for ``none``.
 
         Raises:
             UsageError: there is another name in ``axes``.
@@ -206,7 +208,8 @@ class CheckpointConfig:
     """How often to write checkpoints. Their folder is ``RunOptions.checkpoints``."""
 
     every: int = 0
-    """Steps; 0: as often as pays (Young and Daly), by the measured cost of a snapshot and ``failure_every_s``."""
+    """Steps between checkpoints. If it is 0, the interval is the one that costs the least time (Young and Daly), from
+    the measured cost of a snapshot and ``failure_every_s``."""
     failure_every_s: float = 3 * 3600.0
     """Mean time between failures of the whole job."""
     keep: int = 2
@@ -239,10 +242,10 @@ class TrainConfig:
     num_steps: int = 20
     seed: int = 0
     peak_tflops: float | None = None
-    """Dense peak of one device for MFU; None: looked up by the name of the GPU, absent on a CPU."""
+    """Dense peak of one device, for MFU. If None, it is looked up by the name of the GPU. A CPU has none."""
     collective_timeout_s: float | None = None
     """How long an operation between ranks may make no progress before it fails. Must be longer than a link flap that
-    the job should survive. None: the default of torch, 30 minutes with gloo and 10 with NCCL."""
+    the job should survive. If None, the default of torch applies: 30 minutes with gloo, 10 minutes with NCCL."""
 
     def __post_init__(self) -> None:
         _positive(self, "num_steps")
@@ -279,5 +282,5 @@ class TrainConfig:
 
     @property
     def tokens_per_step(self) -> int:
-        """Of all ranks together."""
+        """Tokens of a step on all ranks together."""
         return self.sequences_per_rank * self.parallel.dp * self.model.sequence_length

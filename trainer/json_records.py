@@ -1,4 +1,4 @@
-"""Dataclasses as JSON, in messages between processes and in files."""
+"""Converts dataclasses to JSON and back, for messages between processes and for files."""
 
 import re
 from collections.abc import Callable
@@ -19,10 +19,10 @@ def encode(record: object) -> bytes:
 
 
 def decode(kind: type[Record], content: bytes) -> Record:
-    """The record that :func:`encode` wrote.
+    """The record in ``content``, which :func:`encode` wrote.
 
     Raises:
-        UsageError: it is no record of this kind.
+        UsageError: ``content`` is no record of this kind.
     """
     try:
         found: Record = _adapter(kind).validate_json(content)
@@ -35,7 +35,7 @@ def decode(kind: type[Record], content: bytes) -> Record:
 
 
 def _name_of(kind: Any) -> str:
-    """``CheckReport`` as ``check report``, ``list[Part]`` as ``list of part``."""
+    """The name of a type for messages: ``check report`` for ``CheckReport``, ``list of part`` for ``list[Part]``."""
     if of := get_args(kind):
         return f"{_name_of(get_origin(kind))} of {', '.join(map(_name_of, of))}"
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()

@@ -1,11 +1,11 @@
-"""All ranks of one machine, watched until the last has ended.
+"""Starts all ranks of one machine, and watches them until the last has ended.
 
 launcher ----> rank processes (``rank_processes.py``)
-    |  watches: an end, a signal, a line of progress
-    |  a rank that dies takes the others with it, and is named
-    '--- agent, when there is a collector: started again should it die
+    |  watches for ended ranks, signals and progress
+    |  if a rank fails: names it, and ends the others
+    '--- agent, if there is a collector. It is restarted if it dies
 
-The launcher's line of progress: follows OUT/progress.jsonl, writes to stderr.
+The launcher shows a line of progress on stderr. It follows OUT/progress.jsonl.
 """
 
 import json
@@ -36,7 +36,7 @@ EVERY_STEPS = 10
 
 
 class ProgressLine:
-    """One line, rewritten on a terminal; elsewhere a line every ten steps."""
+    """Shows the progress of the job: one line that is rewritten on a terminal, elsewhere a new line every ten steps."""
 
     def __init__(self, out: Path, num_steps: int, *, resumes: bool = False) -> None:
         self._path = out / PROGRESS
@@ -49,7 +49,7 @@ class ProgressLine:
         self._terminal = sys.stderr.isatty()
 
     def update(self) -> None:
-        """Show what has come since the last look."""
+        """Show the steps since the last call."""
         for figures in self._new():
             if self._terminal:
                 print(f"\r{self._words(figures)}\x1b[K", end="", file=sys.stderr, flush=True)
@@ -57,7 +57,7 @@ class ProgressLine:
                 print(self._words(figures), file=sys.stderr, flush=True)
 
     def finish(self) -> None:
-        """Show the rest and leave the line."""
+        """Show the last steps, and end the line."""
         self.update()
         if self._terminal:
             print(file=sys.stderr)
@@ -77,7 +77,7 @@ class ProgressLine:
 
 
 def _figures_in(lines: bytes) -> Iterator[dict[str, Any]]:
-    """A line that was torn when the disk was full is left out."""
+    """The records in ``lines``. A line that was torn when the disk was full is left out."""
     for line in lines.splitlines():
         with suppress(ValueError):
             yield json.loads(line)
@@ -88,7 +88,7 @@ LOOK_EVERY_S = 0.2
 
 @dataclass(slots=True)
 class _Interrupt:
-    """The signal that asked the launcher to end, 0 while none has."""
+    """The signal that asked the launcher to end; 0 while none did."""
 
     number: int = 0
 
@@ -97,7 +97,7 @@ class _Interrupt:
 
 
 class _CheckpointLine:
-    """Shows why checkpoints cannot be written: when it begins, and at the end if the last one is missing."""
+    """Shows why checkpoints cannot be written: when this begins, and at the end if the last checkpoint is missing."""
 
     def __init__(self, ranks: RankProcesses) -> None:
         self._ranks = ranks
@@ -112,19 +112,19 @@ class _CheckpointLine:
         self._shown = problem
 
     def finish(self) -> None:
-        """Show that the state after the last step is not saved."""
+        """Show that the state after the last step is not saved, if that is so."""
         if problem := self._ranks.checkpoint_problem:
             write_lines(f"the state after the last step is not saved: {problem}")
 
 
 def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
-    """Train with all ranks on this machine; 0 when all of them finished, 1 when one failed, 128 + n on signal n to the
-    launcher, 143 when all ended early because a rank got SIGTERM."""
+    """Train with all ranks on this machine. Returns 0 if all ranks finished, 1 if a rank failed, 128 + n if the
+    launcher received signal n, 143 if all ranks ended early because a rank received SIGTERM."""
     interrupt = _Interrupt()
     on_first_ending(interrupt.note, limit_s=LIMIT_S + SAVE_S if options.checkpoints else LIMIT_S)
     with _rendezvous() as init_method:
         resumes = options.checkpoints is not None and bool(complete_steps(options.checkpoints))
-        line = ProgressLine(options.out, config.num_steps, resumes=resumes)  # before a rank writes what it follows
+        line = ProgressLine(options.out, config.num_steps, resumes=resumes)  # before a rank writes the file
         size = config.parallel.topology.world_size
         seats = [Seat(rank=rank, local_rank=rank, world_size=size, init_method=init_method) for rank in range(size)]
         ranks = RankProcesses(seats, config, options, tokens)
@@ -159,7 +159,7 @@ def _watch(ranks: RankProcesses, line: ProgressLine, options: RunOptions, interr
 
 @contextmanager
 def _rendezvous() -> Iterator[str]:
-    """A file that ranks of this machine meet in; no port to be taken, nothing to listen on."""
+    """A file for the rendezvous of the ranks on this machine. So they need no port and no listening socket."""
     folder = Path(tempfile.mkdtemp(prefix="rankscope-"))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:

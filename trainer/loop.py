@@ -1,4 +1,4 @@
-"""One rank's training: build its pieces, then step.
+"""The training of one rank: builds its parts of the model, and then does the steps.
 
 step   data-load | pipeline: forward- and backward-compute, sends, receives, gather, reduce | clip | optimizer
 """
@@ -48,9 +48,9 @@ class Trainer:
         self.schedule = make_schedule(self.stages, config, grid, hook, self.overlap)
 
     def run(self, batches: BatchSource, progress: Progress, checkpoints: Checkpoints) -> bool:
-        """Do the steps that are left. Whether it ended before the last step, because the job was asked to end.
+        """Do the steps that are left. Returns whether the job was asked to end, and did so before the last step.
 
-        Automatic garbage collection is off; every rank collects in the same steps.
+        Automatic garbage collection is off. All ranks collect garbage in the same steps.
         """
         steps = range(checkpoints.restore(self.training_state()), self.config.num_steps)
         readout = DeviceReadout() if self.grid.device.type == "cuda" else HostReadout()
@@ -89,7 +89,7 @@ class Trainer:
         )
 
     def step(self, number: int, loader: Loader, checkpoints: Checkpoints) -> Tensor:
-        """One step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, and the signals
+        """Do one step. Returns sums over all ranks, on the device: the squared gradient norm, the loss, and the signals
         of ``checkpoints`` if it has any."""
         self.hook.at_step(number)
         if self.overlap is not None:
@@ -112,7 +112,7 @@ class Trainer:
             return loader.next()
 
     def _forward_backward(self, batch: Batch) -> Tensor:
-        """Gradients of the batch in every parameter; this rank's share of the mean loss."""
+        """Compute the gradients of the batch in every parameter. Returns this rank's share of the mean loss."""
         place, topology = self.grid.place, self.grid.topology
         inputs = (batch.inputs,) if place.pp == 0 else ()
         last = place.pp == topology.pp - 1
@@ -127,7 +127,8 @@ class Trainer:
         return torch.zeros((), device=self.grid.device)
 
     def _clip(self, loss: Tensor, checkpoints: Checkpoints) -> Tensor:
-        """One sum over all ranks brings the norm to clip to, the loss to report, and the signals of checkpoints."""
+        """Clip the gradients. One sum over all ranks gives the squared norm, the loss and the signals of checkpoints.
+        Returns this sum."""
         self.hook.before(Stage.OPTIMIZER_CLIP)
         with span(Stage.OPTIMIZER_CLIP):
             self.hook.gradients(self.optimiser.take_gradients())
@@ -141,7 +142,8 @@ class Trainer:
 
 
 def build_stages(config: TrainConfig, grid: Grid) -> list[TransformerStage]:
-    """This rank's pieces of the model, one a chunk: shaped, cut along tp, filled, then cut along dp."""
+    """This rank's parts of the model, one for each chunk. A part is sharded along tp, then initialised, then sharded
+    along dp."""
     return [
         _build_stage(config, grid, chunk * grid.topology.pp + grid.place.pp)
         for chunk in range(config.parallel.num_chunks)

@@ -3,7 +3,8 @@
     OUT/progress.jsonl   OUT/logs/rank-00003.log   OUT/spool   OUT/drive   OUT/checkpoints   OUT/store
 
 OUT belongs to the user of the job, and only this user may write into it. A person names OUT, so OUT itself may be a
-link. What a job creates in OUT may be none: a link, a pipe or a socket that was there before is not used.
+link. The files and folders that a job creates in OUT may not be links. A link, a pipe or a socket that was there before
+is not used.
 """
 
 import os
@@ -15,21 +16,21 @@ from telemetry.files.private_files import Folder, check_own, make_folder, open_f
 
 LOGS, SPOOL, CHECKPOINTS = "logs", "spool", "checkpoints"
 FOLDERS = (LOGS, SPOOL, CHECKPOINTS, "drive", "store")
-"""What a job creates in OUT."""
+"""The folders that a job creates in OUT."""
 PROGRESS = "progress.jsonl"
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def make_out(out: Path, *, usual: Path) -> Path:
-    """Create OUT, and check OUT and the folders of a job in it. The path of OUT without links.
+    """Create OUT, and check OUT and the folders of a job in it. Returns the path of OUT without links.
 
     ``usual``: the path if the user names none. It is in the working directory, so no part of it is trusted.
 
     Raises:
-        UnsafeFolderError: another user owns one of them, or can write into it; or a folder of the job is a link, or the
-            file of progress is none.
+        UnsafeFolderError: another user owns one of these folders, or can write into it; or a folder of the job is a
+            link; or the file of progress is no file of this user.
         UsageError: OUT is read-only.
-        OSError: OUT cannot be made.
+        OSError: OUT cannot be created.
     """
     with make_folder(out, below=len(usual.parts) if out == usual else 0) as folder:
         check_own(out, os.fstat(folder.descriptor))
@@ -55,7 +56,7 @@ def make_out(out: Path, *, usual: Path) -> Path:
 
 
 def open_log(out: Path, name: str) -> BufferedWriter:
-    """The log of a process, for appending. ``logs`` is created where it is missing.
+    """The log of a process, open for appending. ``logs`` is created where it is missing.
 
     Raises:
         UnsafeFolderError: another user can write into ``logs``.
@@ -67,7 +68,7 @@ def open_log(out: Path, name: str) -> BufferedWriter:
 
 
 def open_output(path: Path) -> BufferedWriter:
-    """A file of OUT, for appending.
+    """A file of OUT, open for appending.
 
     Raises:
         OSError: it cannot be opened, or is a link.
@@ -77,7 +78,7 @@ def open_output(path: Path) -> BufferedWriter:
 
 
 def read_output(path: Path) -> BufferedReader:
-    """A file of OUT, for reading.
+    """A file of OUT, open for reading.
 
     Raises:
         OSError: it does not exist, or is no regular file of this user.

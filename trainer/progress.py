@@ -13,7 +13,7 @@ the sequence length, or the window of sliding-window attention. On a CPU there i
 With a window there is a second figure, MFU with skipped work: w is the sequence length, as if the work that the window
 skips had been done. It compares runs with and without a window by their tokens/s.
 
-The figures of a step are copied to the host without a wait of the device:
+The figures of a step are copied to the host while the device continues:
 
 device   step 7 .. sum over ranks .. copy -> pinned memory, event      step 8 .. step 9 ..
 host                                                  event complete? -> figures of step 7
@@ -142,7 +142,7 @@ def peak_tflops(config: TrainConfig) -> float | None:
 def model_flops_utilisation(
     tokens_per_second: float, config: TrainConfig, peak: float | None, *, with_skipped: bool = False
 ) -> float | None:
-    """A share of the peak; None without a peak. Between 0 and 1, except ``with_skipped``, which has no upper limit."""
+    """MFU, a share of the peak from 0 to 1; None without a peak. With ``with_skipped`` it has no upper limit."""
     if peak is None:
         return None
     devices = config.parallel.topology.world_size

@@ -1,4 +1,4 @@
-"""The life of one rank: take a place, join the group, train, leave."""
+"""The main function of one rank: records its session, joins the process group, trains, and ends."""
 
 import os
 import sys
@@ -41,13 +41,14 @@ from trainer.rank_status import ENDED_EARLY, FAILED, NOT_FINITE
 from trainer.run_options import RunOptions
 
 STORE_SETTING = "GLOO_ENABLE_STORE_V2_API"
-"""Environment variable of gloo. A store without that operation, such as a file, is asked as before."""
+"""Environment variable of gloo: read all addresses with one operation of the store. If a store lacks that operation, as
+a file does, gloo reads one address at a time."""
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Where a rank sits and how it finds the others."""
+    """The place of a rank in the job, and how it finds the other ranks."""
 
     rank: int
     local_rank: int
@@ -55,13 +56,14 @@ class Seat:
     init_method: str
     """``file://...`` from our own launcher, ``env://`` under torchrun."""
     local_world_size: int = 1
-    """Ranks of this host, under torchrun. 1 also if the launcher does not say it."""
+    """Number of ranks on this host, under torchrun. It is also 1 if the launcher does not provide it."""
     messages: Connection | None = None
-    """To the process that started this rank (``rank_messages.py``). None under torchrun: it shows what ranks print."""
+    """The connection to the process that started this rank (``rank_messages.py``). None under torchrun, which shows
+    what ranks print."""
 
     @classmethod
     def from_torchrun(cls) -> "Seat":
-        """From the environment that torchrun sets."""
+        """The seat from the environment that torchrun sets."""
         rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
         local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         return cls(
@@ -74,7 +76,7 @@ class Seat:
 
     @property
     def first_of_host(self) -> int:
-        """The first rank of this host. Without the number of ranks on a host: this rank."""
+        """The first rank of this host. It is this rank if the number of ranks on the host is not known."""
         return self.rank if self.local_world_size == 1 else self.rank - self.local_rank
 
     @property
@@ -87,12 +89,12 @@ class Seat:
 
 
 Data = Tokens | LoaderAddress | None
-"""Where a rank gets its batches from: it reads the tokens itself, or the loader of this host does. None: the rank loads
-the tokens, or asks the first rank of this host for the loader, as the config says."""
+"""Where a rank gets its batches from: from tokens that it reads itself, or from the loader of this host. If None, the
+rank loads the tokens, or asks the first rank of this host for the loader, as the config says."""
 
 
 def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, data: Data = None) -> bool:
-    """Train as one rank until the last step. Whether it ended earlier, because the job was asked to end."""
+    """Train as one rank until the last step. Returns whether it ended earlier, because the job was asked to end."""
     device = _device(config, seat)
     with _session(seat, config, options), _process_group(seat, config, options, device):
         grid = make_grid(config.parallel.topology, device)
@@ -111,9 +113,10 @@ def train_rank(seat: Seat, config: TrainConfig, options: RunOptions, data: Data 
 
 
 def run_and_exit(seat: Seat, config: TrainConfig, options: RunOptions, data: Data) -> int:
-    """:func:`train_rank` as the whole of a process: its exit status. Ends at once on failure, the reason on stderr.
+    """Call :func:`train_rank`, and return the exit status of the process. On failure, write the reason to stderr and
+    end the process at once.
 
-    A failed rank does not tidy up: its peers stand in collectives, and tearing down a group waits for them.
+    A failed rank does not destroy its groups. That would wait for peers that wait in collectives.
     """
     try:
         return ENDED_EARLY if train_rank(seat, config, options, data) else 0
@@ -153,7 +156,7 @@ def _end(seat: Seat, status: int, error: BaseException, words: str) -> NoReturn:
 
 
 def _reason_of(error: BaseException) -> str:
-    """One line."""
+    """The reason of a failure on one line."""
     return one_line(error.message if isinstance(error, RankscopeError) else f"{type(error).__name__}: {error}")
 
 
@@ -198,7 +201,7 @@ def _session(seat: Seat, config: TrainConfig, options: RunOptions) -> Iterator[N
 
 
 def _collectives(config: TrainConfig) -> dict[str, str]:
-    """What a flap of the network is held against."""
+    """The backend and the timeout of collectives. Detectors compare the length of a flap with the timeout."""
     backend = BACKENDS[config.device]
     usual = distributed_c10d.default_pg_nccl_timeout if backend == "nccl" else distributed_c10d.default_pg_timeout
     seconds = config.collective_timeout_s or (usual.total_seconds() if usual is not None else 0)
@@ -207,7 +210,8 @@ def _collectives(config: TrainConfig) -> dict[str, str]:
 
 @contextmanager
 def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device: torch.device) -> Iterator[None]:
-    """The default group, traced when telemetry is on; a failure leaves it as it is (see :func:`run_and_exit`)."""
+    """Create the default group, traced if telemetry is on. After a failure it is not destroyed
+    (:func:`run_and_exit`)."""
     backend = BACKENDS[config.device]
     if options.telemetry:
         backend = register_traced_backend(backend)
@@ -227,15 +231,15 @@ def _process_group(seat: Seat, config: TrainConfig, options: RunOptions, device:
 
 def few_store_operations() -> None:
     """Let gloo read the addresses of all members of a group at once. By default it asks for one after the other, so a
-    rank asks the store of the job as often as there are ranks. Before a group is created."""
+    rank asks the store of the job as often as there are ranks. Call this before a group is created."""
     os.environ.setdefault(STORE_SETTING, "1")
 
 
 def _fail_groups_after(timeout: timedelta) -> None:
-    """The timeout of every group that this process makes from now on.
+    """Set the timeout of every group that this process creates from now on.
 
-    A mesh makes its groups with torch's default, not with that of the default group; and gloo's sends and receives
-    keep for good what their group was made with.
+    A mesh creates its groups with the default timeout of torch, not with that of the default group. The sends and
+    receives of gloo always use the timeout with which their group was created.
     """
     distributed_c10d.default_pg_timeout = timeout
     distributed_c10d.default_pg_nccl_timeout = timeout

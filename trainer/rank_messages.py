@@ -3,7 +3,8 @@ that checkpoints will not fit on the disk.
 
     rank --- a pipe: kind and one line ---> launcher, executor ---> terminal, driver
 
-The log of the rank has the same line. But nobody reads the log of a training that continues, and a full disk loses it.
+The log of the rank has the same line. But users seldom read the log while the training continues, and a full disk loses
+the line.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from os import set_blocking
 from telemetry.printable import one_line
 
 MAX_CHARACTERS = 800
-"""Of a line. The kernel writes a message to the pipe as a whole, or not at all."""
+"""Longest line. So the kernel writes a message to the pipe as a whole, or not at all."""
 
 
 class About(StrEnum):
@@ -25,7 +26,7 @@ class About(StrEnum):
     FAILURE = "failure"
     """Why the rank ends."""
     CHECKPOINT = "checkpoint"
-    """Why its newest checkpoint could not be written; empty if it could."""
+    """Why the rank could not write its newest checkpoint; empty if it could."""
     SPACE = "space"
     """A warning: the disk has too little space for the checkpoints of the job."""
 
@@ -47,14 +48,14 @@ class RankMessages:
         return sender
 
     def failure(self, rank: int) -> str:
-        """Why a rank failed; empty if it did not say so."""
+        """Why a rank failed; empty if it sent no reason."""
         self._receive()
         return self._newest.get((About.FAILURE, rank), "")
 
     @property
     def checkpoint_problem(self) -> str:
-        """Why the newest checkpoint could not be written, by the first rank here that failed to. Empty if all of them
-        could write theirs."""
+        """Why the newest checkpoint could not be written, from the first rank, by number, that could not. Empty if no
+        rank reported a problem."""
         self._receive()
         found = sorted((rank, text) for (about, rank), text in self._newest.items() if about is About.CHECKPOINT)
         return next((text for _, text in found if text), "")
@@ -74,7 +75,7 @@ class RankMessages:
 
 
 def sender_over(connection: Connection | None) -> Send:
-    """The function with which a rank sends. It never waits and never raises: a message may be lost."""
+    """The function with which a rank sends messages. It never waits and never raises, so a message may be lost."""
 
     def send(about: About, text: str) -> None:
         if connection is not None:

@@ -5,7 +5,7 @@ parent ---- fork ----> rank 0 .. rank 7      each in logs/rank-0000N.log
                they end with their parent, even with kill -9
 
 ``torch.multiprocessing`` starts them, as torch elastic does. Its worker group is not used: it reports only one of
-several ended ranks, by index, and that may be a victim of the first.
+several ended ranks, by index, and that rank may be a victim of the first one.
 """
 
 import os
@@ -56,7 +56,7 @@ class RankProcesses:
     survive a fork.
 
     Raises:
-        OSError: a log cannot be opened, or a process cannot be started. Then none is left.
+        OSError: a log cannot be opened, or a process cannot be started. No process is left then.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RankProcesses:
 
     @property
     def living(self) -> bool:
-        """Whether a rank has not ended."""
+        """Whether at least one rank has not ended."""
         return any(process.exitcode is None for process in self._processes.values())
 
     @property
@@ -104,7 +104,7 @@ class RankProcesses:
 
     @property
     def checkpoint_problem(self) -> str:
-        """Why the newest checkpoint could not be written, one line; empty if nothing is known to be wrong."""
+        """Why the newest checkpoint could not be written, on one line; empty if no problem is known."""
         return self._messages.checkpoint_problem
 
     def show_space_warning(self) -> None:
@@ -114,18 +114,19 @@ class RankProcesses:
             write_lines(warning)
 
     def failure(self, rank: int) -> str:
-        """Why a rank failed, one line; empty if it did not say so."""
+        """Why a rank failed, on one line; empty if it sent no reason."""
         return self._messages.failure(rank)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until a living rank ends, at most ``seconds``. Whether one ended."""
+        """Wait until a living rank ends, at most ``seconds``. Returns whether one ended."""
         ended = bool(wait_for_any(self._sentinels(), seconds))
         if ended:
             time.sleep(UNASKED_S)
         return ended
 
     def linger(self) -> None:
-        """Wait a moment before the others are ended: observers can then distinguish the first death from later ones."""
+        """Wait up to ``LINGER_S`` before the other ranks are ended, so that observers can tell which rank died
+        first."""
         deadline = time.monotonic() + LINGER_S
         while self.living and (left_s := deadline - time.monotonic()) > 0:
             wait_for_any(self._sentinels(), left_s)
@@ -137,15 +138,16 @@ class RankProcesses:
                 process.terminate()
 
     def let_save(self, interrupted: Callable[[], int] = lambda: 0) -> None:
-        """Ask all ranks to end after the step and a checkpoint, and give them time for it: until ``interrupted``
-        returns the number of a signal."""
+        """Ask all ranks to end after the step and a checkpoint, and wait up to ``SAVE_S`` for this. The wait also ends
+        if a rank fails, or if ``interrupted`` returns the number of a signal."""
         self.ask_to_save()
         deadline = time.monotonic() + SAVE_S
         while self.living and not self.failures and not interrupted() and time.monotonic() < deadline:
             self.wait(SETTLE_S)
 
     def end(self) -> None:
-        """Ask ranks to end, wait, then kill the others. A stopped rank acts on a signal only when it is continued."""
+        """Ask ranks to end, wait up to ``GRACE_S``, and kill those that still live. SIGCONT lets a stopped rank act on
+        the signal."""
         living = [process for process in self._processes.values() if process.exitcode is None]
         for process in living:
             process.terminate()
@@ -169,7 +171,7 @@ class RankProcesses:
 
     def first_failures(self) -> str:
         """Name the ranks that failed first. Their peers may have failed because of them: a lost peer ends a rank with
-        status 1, so a signal or another status is named first."""
+        status 1. If any rank ended by a signal or with another status, only such ranks are named."""
         failed = self.failures
         causes = causing(failed)
         reasons = ", ".join(
@@ -184,7 +186,7 @@ class RankProcesses:
 
 
 def _start(seat: Seat, config: TrainConfig, options: RunOptions, data: Data) -> BaseProcess:
-    """One rank. torch starts several of them at once too, but leaves those behind that it has started if one fails."""
+    """Start one rank. torch can start several ranks at once, but if one start fails, it leaves the others running."""
     fork = config.device == "cpu"
     context: Any = torch.multiprocessing.start_processes(  # type: ignore[no-untyped-call]
         _child,

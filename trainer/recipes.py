@@ -1,4 +1,4 @@
-"""Whole configs, each a function: change what you need with ``dataclasses.replace``."""
+"""Recipes: functions that return a complete configuration. Change settings of it with ``dataclasses.replace``."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,8 @@ from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig,
 
 
 def tiny_cpu() -> TrainConfig:
-    """Eight gloo ranks on two cores: dp2 x pp2 x tp2, about a second a step, loss falls from the first steps on."""
+    """Eight gloo ranks on two cores, dp2 x pp2 x tp2. A step takes about a second. The loss falls from the first
+    steps."""
     return TrainConfig(
         recipe="tiny_cpu",
         model=ModelConfig(num_layers=2, hidden_size=448, num_heads=8, sequence_length=256, window=64),
@@ -20,7 +21,8 @@ def tiny_cpu() -> TrainConfig:
 
 
 def deep_cpu() -> TrainConfig:
-    """Eight gloo ranks, dp2 x pp2 x tp2, with four small blocks a pipeline stage: to see overlap (--comm-delay-ms)."""
+    """Eight gloo ranks, dp2 x pp2 x tp2, with four small blocks in each pipeline stage. Shows overlap (use
+    --comm-delay-ms)."""
     return TrainConfig(
         recipe="deep_cpu",
         model=ModelConfig(num_layers=8, hidden_size=512, num_heads=8, sequence_length=256, window=64),
@@ -43,7 +45,7 @@ def tiny_lamb() -> TrainConfig:
 
 
 def one_gpu() -> TrainConfig:
-    """About 0.3 billion parameters on one GPU, no collective in sight."""
+    """About 0.3 billion parameters on one GPU, without collectives."""
     return TrainConfig(
         recipe="one_gpu",
         model=ModelConfig(num_layers=24, hidden_size=1024, num_heads=16, sequence_length=2048, window=512),
@@ -81,7 +83,7 @@ def recipe_named(name: str) -> TrainConfig:
     """The recipe called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such recipe.
     """
     key = name.replace("-", "_")
     if key not in RECIPES:

@@ -1,9 +1,9 @@
-"""Read this first: how a training comes about.
+"""Read this first: how a training is started.
 
 rankscope train --+-- RANK in the environment (torchrun, a driver): this process is one rank --> rank.train_rank
                   '-- else: launch.run_ranks starts every rank of the grid on this machine ----> rank.train_rank each
 
-    rank.py       one rank's life: session, process group, grid, trainer
+    rank.py       one rank: session, process group, grid, trainer
     loop.py       what a step is
     checkpoint/   snapshots in host memory, files, exact resume
     model/        the transformer, cut into pipeline stages       parallel/    mesh, tensor, data, pipeline
@@ -44,9 +44,9 @@ TRUTH_NAME = "truth.json"
 
 
 def launch(config: TrainConfig, options: RunOptions) -> int:
-    """Train; 0 when all steps were done, 1 when a rank failed, 128 + n when signal n ended it.
+    """Train. Returns 0 if all steps were done, 1 if a rank failed, 128 + n if signal n ended the training.
 
-    What was broken on purpose is in ``OUT/truth.json`` before the first step.
+    The injected fault is written to ``OUT/truth.json`` before the first step.
 
     Raises:
         UsageError: settings, data, the grid or the checkpoints do not fit, before any rank is started.
@@ -77,14 +77,15 @@ def launch(config: TrainConfig, options: RunOptions) -> int:
 def _claimed_checkpoints(
     config: TrainConfig, options: RunOptions, seat: Seat | None
 ) -> AbstractContextManager[About | None]:
-    """The launcher or rank 0 holds the folder of checkpoints for the whole job. Gives the newest checkpoint."""
+    """Hold the folder of checkpoints for the whole job, in the launcher or in rank 0. Yields the newest checkpoint."""
     if options.checkpoints is None or (seat is not None and seat.rank != 0):
         return nullcontext()
     return claimed(options.checkpoints, config)
 
 
 def _checked_tokens(config: TrainConfig, seat: Seat | None) -> Tokens | None:
-    """The tokens. None for a rank whose batches come from a loader that another rank of this host starts."""
+    """The tokens, after a check of the first batch. None for a rank whose batches come from a loader that another rank
+    of this host starts."""
     if seat is not None and not seat.leads_host and config.data.shared_loader:
         return None
     tokens = load_tokens(config.data, vocab_size=config.model.vocab_size)
@@ -103,7 +104,7 @@ def _continued(given: RunOptions, options: RunOptions, newest: About | None) -> 
 
 
 def _torchrun_seat(config: TrainConfig) -> Seat | None:
-    """This process's place in somebody else's launch; None when the launch is ours."""
+    """The seat of this process if another launcher, such as torchrun, started it as a rank; otherwise None."""
     if "RANK" not in os.environ:
         return None
     seat, topology = Seat.from_torchrun(), config.parallel.topology
@@ -116,7 +117,7 @@ def _torchrun_seat(config: TrainConfig) -> Seat | None:
 
 
 def _completed(config: TrainConfig, options: RunOptions) -> RunOptions:
-    """Names that were left open, so that the ranks and the agent agree on them."""
+    """``options`` with run, attempt and spool filled in, so that the ranks and the agent use the same."""
     found = RecordingSettings.from_environment()
     launched = "RANK" in os.environ or "RANKSCOPE_RUN" in os.environ
     name = usable_run_name(found.run_id) if launched else f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"

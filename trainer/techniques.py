@@ -22,23 +22,24 @@ NO_OVERLAP = ("--overlap", "none")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Technique:
-    """A switch of the trainer."""
+    """A technique of the trainer that can be switched on and off."""
 
     name: str
     title: str
     switch: str
     """Techniques with the same switch change the same options."""
     off: Words
-    """Options of `rankscope train` without it."""
+    """Options of `rankscope train` without the technique."""
     on: Callable[[TrainConfig, Words], Words]
-    """The options with it. The second argument: the options of its switch in the row before."""
+    """Returns the options with the technique. Arguments: the recipe, and the options of its switch in the row
+    before."""
     suits: Callable[[TrainConfig], bool] = lambda config: True
-    """Whether a recipe can use it on any machine."""
+    """Returns whether a recipe can use the technique on any machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A training of an ablation. ``options``: of `rankscope train`, for all techniques up to this one."""
+    """A training of an ablation. ``options``: those of `rankscope train` for all techniques up to this row."""
 
     number: int
     title: str
@@ -61,12 +62,12 @@ def _overlap(axis: str) -> Technique:
 
 
 def _window(config: TrainConfig, _: Words) -> Words:
-    """The window of the recipe, otherwise a quarter of the sequence."""
+    """The options for the window of the recipe, or for a quarter of the sequence if the recipe has none."""
     return "--window", str(config.model.window or config.model.sequence_length // 4)
 
 
 def _lamb(config: TrainConfig, _: Words) -> Words:
-    """Four times the batch."""
+    """The options for LAMB with four times the batch."""
     return "--optimizer", "lamb", "--microbatches", str(4 * config.parallel.num_microbatches)
 
 
@@ -106,7 +107,7 @@ TECHNIQUES = (
     ),
     Technique(name="lamb", title="LAMB, batch x4", switch="optimizer", off=("--optimizer", "adamw"), on=_lamb),
 )
-"""In the order of table 3 of MegaScale."""
+"""All techniques, in the order of table 3 of MegaScale."""
 BY_NAME = {technique.name: technique for technique in TECHNIQUES}
 
 
@@ -115,10 +116,10 @@ def rows_of(config: TrainConfig, names: Iterable[str] | None = None) -> tuple[Ro
 
     Args:
         config: the recipe, with the grid of the training.
-        names: of the techniques, in order. None: all that suit the recipe.
+        names: names of the techniques, in order. If None, all techniques that suit the recipe.
 
     Raises:
-        UsageError: an unknown technique, or one that is named twice, or none.
+        UsageError: a technique is unknown or named twice, or ``names`` is empty.
     """
     chosen = _chosen(config, names)
     options = {technique.switch: technique.off for technique in TECHNIQUES}

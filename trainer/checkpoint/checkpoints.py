@@ -31,7 +31,7 @@ from trainer.run_options import RunOptions
 class Checkpoints:
     """Saves and restores the training of one rank. Does nothing if ``options.checkpoints`` is None.
 
-    Methods are called on the training thread, in the same order on every rank. ``report``: as of ``CheckpointWriter``.
+    Methods are called on the training thread, in the same order on every rank. ``report``: see ``CheckpointWriter``.
     ``warn`` gets a warning, on rank 0, if checkpoints will not fit on the disk.
     """
 
@@ -49,11 +49,11 @@ class Checkpoints:
         self._saver: _Saver | None = None
 
     def restore(self, state: TrainingState) -> int:
-        """Load the newest complete checkpoint and prepare to write others. The number of the first step to do.
+        """Load the newest complete checkpoint and prepare to write others. Returns the number of the first step to do.
 
         Raises:
             UnreadableError: there are checkpoints, and none can be read.
-            UsageError: they belong to another training.
+            UsageError: the checkpoints belong to another training.
         """
         root = self._options.checkpoints
         if root is None:
@@ -74,34 +74,35 @@ class Checkpoints:
         return done
 
     def _from_memory(self, root: Path, state: TrainingState) -> Restored | None:
-        """From the memory of the nodes, if the job keeps replicas."""
+        """Load the state from the memory of the nodes. None if the job keeps no replicas, or they cannot be used."""
         places, run_id = self._options.replicas, self._options.run_id
         return None if places is None or run_id is None else restore_replica(root, run_id, places, state, self._config)
 
     def signals(self) -> Signals | None:
-        """This rank's part of the sum over all ranks. None if no checkpoints are written."""
+        """This rank's part of the sum over all ranks, or None if no checkpoints are written."""
         return None if self._saver is None else self._saver.signals()
 
     def after(self, step: int, totals: Tensor) -> bool:
-        """Take a snapshot if one is due. Whether training is to end.
+        """Take a snapshot if one is due. Returns whether training is to end.
 
         Args:
             totals: sums over all ranks: the squared gradient norm, the loss, and the signals.
 
         Raises:
-            NotFiniteError: the norm or the loss is not finite in this step, or in one since the last decision. No
-                snapshot contains it. Earlier checkpoints are written to the end before. A collective call then.
+            NotFiniteError: the norm or the loss is not finite in this step, or in a step since the last decision. No
+                snapshot contains such a step. Earlier checkpoints are completed before the error is raised, so the
+                call is collective then.
         """
         return self._saver is not None and self._saver.after(step + 1, totals)
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is complete, or cannot be. A collective call."""
+        """Wait until the last checkpoint is complete or abandoned. A collective call."""
         if self._saver is not None:
             self._saver.finish()
 
 
 class _Saver:
-    """Buffers, the plan of files, the thread that writes, and the time that all of it takes."""
+    """Saves the state of one rank: holds the buffers, the plan of files and the writer thread, and measures times."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class _Saver:
         done: int,
         stored: int,
     ) -> None:
-        """``done``: steps at the start of this attempt; ``stored``: in the newest checkpoint in storage."""
+        """``done``: completed steps at the start of this attempt. ``stored``: steps in the newest stored checkpoint."""
         self._config = config
         self._options = options
         self._state = state
@@ -143,11 +144,11 @@ class _Saver:
         """Sums over all ranks of the steps since the last decision."""
 
     def why_too_little_space(self, root: Path) -> str:
-        """A warning if the checkpoints will not fit on the disk, on rank 0."""
+        """On rank 0, a warning if the checkpoints will not fit on the disk. Empty if they fit, and on other ranks."""
         return why_too_little_space(root, self._size_bytes, self._config.checkpoint.keep) if self._size_bytes else ""
 
     def signals(self) -> Signals:
-        """As of now."""
+        """This rank's signals as of now."""
         return Signals(
             busy=float(self._writer.busy),
             failed=float(self._writer.failure is not None),
@@ -198,7 +199,7 @@ class _Saver:
             add_over_ranks(failed)
 
     def _read(self, done: int) -> Signals:
-        """The newest signals. On a GPU this waits for the device."""
+        """The newest signals, summed over all ranks. On a GPU this waits for the device."""
         rows = torch.stack(self._unread).tolist()
         self._unread.clear()
         try:
@@ -214,7 +215,7 @@ class _Saver:
             add_over_ranks(torch.zeros(1, device=self._state.device)).item()
 
     def _measure(self, done: int) -> None:
-        """On a GPU, only the time between two reads is that of the device."""
+        """Compute the mean time of a step since the last read. On a GPU, only the time between reads is device time."""
         now_s = time.monotonic()
         self._step_s = (now_s - self._read_s) / (done - self._read_done)
         self._read_s, self._read_done = now_s, done

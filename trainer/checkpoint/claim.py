@@ -1,4 +1,4 @@
-"""Before any rank starts: the folder of checkpoints can be used, is free, and belongs to this training."""
+"""Checks, before any rank starts, that the folder of checkpoints can be used, is free, and belongs to this training."""
 
 import errno
 import fcntl
@@ -32,13 +32,13 @@ class FolderInUseError(UsageError):
 
 @contextmanager
 def claimed(root: Path, config: TrainConfig) -> Iterator[About | None]:
-    """Hold the folder of checkpoints for one job, and give the newest checkpoint that can be read.
+    """Hold the folder of checkpoints for one job. Yields the newest checkpoint that can be read, or None.
 
     Forked ranks hold the folder too, until the last of them has ended.
 
     Raises:
-        FolderInUseError: another job writes into it.
-        UsageError: it cannot be used, or it belongs to another training.
+        FolderInUseError: another job writes into the folder.
+        UsageError: the folder cannot be used, or its checkpoints belong to another training.
     """
     try:
         make_root(root)
@@ -76,7 +76,7 @@ def check_same_training(about: About, config: TrainConfig, root: Path) -> None:
     """Return if the training of ``config`` can continue from a checkpoint in ``root``.
 
     Raises:
-        UsageError: it is another training.
+        UsageError: the checkpoint is of another training.
     """
     for name, fact in facts_of(config).items():
         stored = about.training.get(name, _EARLIER.get(name))
@@ -88,7 +88,8 @@ def check_same_training(about: About, config: TrainConfig, root: Path) -> None:
 
 
 def _lock(root: Path) -> int:
-    """The descriptor of the lock file. Only its owner can open the file, so no other user can take the lock."""
+    """Lock the folder. Returns the descriptor of the lock file. Only its owner can open it, so no other user can lock
+    the folder."""
     with open_root(root) as folder:
         with suppress(FileExistsError):  # the mode is 0600 also if RANKSCOPE_UMASK lets others read
             os.close(os.open(LOCK_NAME, _NEW, 0o600, dir_fd=folder.descriptor))
@@ -113,7 +114,7 @@ def _check_newest(root: Path, steps: list[int], config: TrainConfig) -> About | 
         try:
             about = read_about(root, step)
         except (RankscopeError, OSError):
-            continue  # ranks report it
+            continue  # the ranks report the error
         check_same_training(about, config, root)
         return about
     return None

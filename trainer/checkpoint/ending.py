@@ -1,4 +1,4 @@
-"""SIGTERM asks a rank to end after its step, and after a checkpoint of it.
+"""SIGTERM asks a rank to end after its step, and after a checkpoint of that step.
 
     first SIGTERM           ``asked`` is True
     no step for 30 s        the process ends: another rank is lost or hangs
@@ -17,9 +17,9 @@ from contextlib import suppress
 from telemetry.printable import write_lines
 
 STEP_LIMIT_S = 30.0
-"""After the first SIGTERM, from one completed step to the next."""
+"""Longest time from one completed step to the next, after the first SIGTERM."""
 COPY_S = 2.0
-"""A scheduler and the launcher may each send a SIGTERM. The second one within this time is a copy."""
+"""A second SIGTERM within this time is a copy of the first: a scheduler and the launcher may each send one."""
 FAILED = 1
 
 
@@ -43,7 +43,7 @@ class EndingRequest:
         self._limited = True
 
     def lift_limit(self) -> None:
-        """No time limit until ``step_done``: the rank waits for a checkpoint, however long that takes."""
+        """Set no time limit until ``step_done``. The rank waits for a checkpoint, however long that takes."""
         self._limited = False
 
     def _follow(self) -> None:
@@ -57,7 +57,7 @@ class EndingRequest:
                 _end(f"no step was completed within {STEP_LIMIT_S:g} s after SIGTERM")
 
     def _wait_for_signal(self, seconds: float | None) -> bool:
-        """Whether a SIGTERM came. Without ``seconds``, return only then."""
+        """Wait for a SIGTERM. Returns False if none arrives within ``seconds``; None means no limit."""
         self._received.settimeout(seconds)
         with suppress(TimeoutError):
             while signal.SIGTERM not in self._received.recv(64):
@@ -72,10 +72,11 @@ def _end(reason: str) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: a SIGTERM for it, such as for a worker of a data loader, is none for its parent."""
-    with suppress(ValueError):  # another thread than the main one has forked
+    """Stop passing on signals. Called in a forked child: a SIGTERM for a child, such as a worker of a data loader, must
+    not count as one for its parent."""
+    with suppress(ValueError):  # a thread other than the main one has forked
         signal.set_wakeup_fd(-1)
 
 
 def _nothing(*_: object) -> None:
-    """Without a handler the thread would receive nothing."""
+    """Do nothing. The thread receives a signal only if the signal has a Python handler."""

@@ -33,7 +33,7 @@ def check_finite(rows: Sequence[Sequence[float]], *, last_step: int) -> None:
     """Return if every step is finite. ``rows``: the sums over all ranks of the steps up to ``last_step``.
 
     Raises:
-        NotFiniteError: with the first step that is not.
+        NotFiniteError: a step is not finite. The error names the first one.
     """
     for step, row in enumerate(rows, last_step + 1 - len(rows)):
         if not all(map(isfinite, row[:NUM_FIGURES])):

@@ -88,7 +88,7 @@ def make_root(root: Path) -> None:
 
     Raises:
         UnsafeFolderError: another user owns it, or can write into it.
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     with make_folder(root):
         pass
@@ -102,7 +102,7 @@ def open_root(root: Path) -> Iterator[Folder]:
 
     Raises:
         UnsafeFolderError: another user owns it, or can write into it.
-        OSError: it cannot be opened.
+        OSError: the folder cannot be opened.
     """
     with open_folder(root) as folder:
         check_own(root, os.fstat(folder.descriptor))
@@ -111,7 +111,7 @@ def open_root(root: Path) -> Iterator[Folder]:
 
 @contextmanager
 def open_checkpoint(root: Path, step: int) -> Iterator[Folder]:
-    """The open folder of a complete checkpoint. Raises as :func:`open_root`."""
+    """The open folder of a complete checkpoint. Raises the errors of :func:`open_root`."""
     with open_root(root) as opened, opened.folder(complete_name(step)) as folder:
         check_own(folder.path, os.fstat(folder.descriptor))
         yield folder
@@ -134,12 +134,12 @@ def complete_steps(root: Path) -> list[int]:
 
 
 def _steps(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
-    """The newest first."""
+    """The steps in the names that match ``pattern``, the newest first."""
     return sorted((int(found[1]) for name in names if (found := pattern.fullmatch(name))), reverse=True)
 
 
 def write_synced(folder: Folder, name: str, content: bytes) -> None:
-    """Write a file whole, and return when it is on disk."""
+    """Write or replace a file atomically, and return when it is on disk."""
     with os.fdopen(folder.make(f"{name}.new"), "wb") as file:
         file.write(content)
         file.flush()
@@ -193,7 +193,8 @@ def _has_types(about: About) -> bool:
 
 
 def commit(root: Path, about: About, writer_id: str) -> None:
-    """Make the checkpoint of ``about.step`` complete. A folder of that name is set aside: it could not be loaded."""
+    """Make the checkpoint of ``about.step`` complete. An older folder of that name is set aside: it could not be
+    loaded."""
     name = partial_name(about.step, writer_id)
     with open_root(root) as folder:
         with folder.folder(name) as partial:

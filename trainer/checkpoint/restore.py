@@ -31,7 +31,8 @@ class Restored:
     read_bytes: int
     """Bytes of tensors that this rank read."""
     stored_step: int | None = None
-    """If it was loaded from memory: steps of the newest checkpoint in storage, 0 without one. None: from storage."""
+    """Steps of the newest checkpoint in storage (0 if there is none) if the state was loaded from memory. None if it
+    was loaded from storage."""
 
 
 def restore(root: Path, state: TrainingState, config: TrainConfig) -> Restored | None:
@@ -39,7 +40,7 @@ def restore(root: Path, state: TrainingState, config: TrainConfig) -> Restored |
 
     Each rank reads the parts that it holds, so together they read one copy if the grid is the same. What several ranks
     hold is stored once and read by each of them. A checkpoint that one rank or more cannot read is reported, and all
-    ranks load the one before. Then rank 0 sets the unreadable one aside.
+    ranks load the next older one. Then rank 0 sets the unreadable one aside.
 
     Raises:
         UnreadableError: there are checkpoints, and none can be read.
@@ -85,7 +86,7 @@ def load(open_reader: Callable[[], CheckedReader], about: About, state: Training
 
 
 def together(act: Callable[[], T]) -> T:
-    """``act()`` on each rank. A collective call.
+    """Call ``act`` on each rank, and return its result. A collective call.
 
     Raises:
         UnreadableError: on all ranks, if ``act()`` failed on one or more of them.
@@ -106,7 +107,7 @@ def together(act: Callable[[], T]) -> T:
 
 
 def _same_on_all_ranks(root: Path) -> list[tuple[int, About | str]]:
-    """Steps of checkpoints, the newest first. With each: its ``checkpoint.json``, or why it cannot be read.
+    """Steps of checkpoints, the newest first, each with its ``checkpoint.json``, or with why that cannot be read.
 
     Rank 0 lists them for all ranks: another rank may see a checkpoint that was completed a moment later.
     """
@@ -132,7 +133,7 @@ def _report(root: Path, step: int, reason: str) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """One line, with the hint."""
+    """The text of an error on one line, with the hint."""
     if isinstance(error, CheckpointException) and error.failures:
         rank, failure = next(iter(error.failures.items()))
         return f"rank {rank}: {reason_of(failure[0])}"

@@ -21,7 +21,7 @@ from trainer.checkpoint.folder import (
 )
 
 ROLLBACK_ID = "0"
-"""In place of a writer id."""
+"""Stands in the name of a partial folder instead of a writer id."""
 
 
 class NoCheckpointLeftError(UsageError):
@@ -31,11 +31,11 @@ class NoCheckpointLeftError(UsageError):
 def roll_back(root: Path, *, run_id: str, attempt: int, before_step: int) -> list[int]:
     """Rename the checkpoints of ``before_step`` steps or more, so that they are never loaded. Returns their steps.
 
-    Checkpoints of later attempts than ``attempt`` of the run stay. Can be repeated after a kill. For the process that
-    holds the folder, while no rank lives.
+    Checkpoints of later attempts than ``attempt`` of the run stay. The call can be repeated after a kill. Only the
+    process that holds the folder may call this, while no rank lives.
 
     Raises:
-        NoCheckpointLeftError: there would be no checkpoint left. Nothing is renamed then.
+        NoCheckpointLeftError: no checkpoint would be left. Nothing is renamed then.
         OSError: the folder cannot be changed.
     """
     steps = complete_steps(root)

@@ -6,7 +6,7 @@ After each step every rank adds six numbers to the sum over all ranks that clips
     failed    1 if its last checkpoint could not be written
     ended     1 if it was asked to end (SIGTERM)
     cost_s    seconds that its last snapshot took
-    step_s    seconds that its last steps took, the mean
+    step_s    mean seconds of its last steps
     sending   1 if its last replica is not sent yet
 
 So the decision is the same on all ranks, and needs no further collective.
@@ -23,7 +23,7 @@ MOST_STEPS = 16
 
 
 class Signals(NamedTuple):
-    """Of one rank, or the sum over all ranks."""
+    """The six numbers of one rank, or their sums over all ranks."""
 
     busy: float = 0.0
     failed: float = 0.0
@@ -39,16 +39,17 @@ class Decision:
 
     snapshot: bool
     end: bool
-    """Leave when the snapshot is written."""
+    """Whether training ends when the snapshot is written."""
     abandon: bool
-    """The last checkpoint will not become complete."""
+    """Whether to abandon the last checkpoint, because a rank could not write its part."""
     steps_to_next: int = 1
-    """A GPU waits for the host when a decision is read, so the next one is read after this many steps, or when a
-    snapshot is due."""
+    """The next decision is read after this many steps, or when a snapshot is due, because a GPU waits for the host when
+    a decision is read."""
 
 
 class Schedule:
-    """Every so many steps, or as often as pays. The same on every rank."""
+    """Decides when a snapshot is due: after a fixed number of steps, or at the interval that costs the least time.
+    Every rank decides the same."""
 
     def __init__(self, config: CheckpointConfig, *, done: int, num_steps: int, world_size: int) -> None:
         self._config = config

@@ -1,9 +1,9 @@
-"""torch's distributed checkpoint, reading and writing through open folders, with a checksum for each tensor.
+"""Reads and writes torch's distributed checkpoints through open folders, with a checksum for each tensor.
 
     rank-00003.json   [{"name": "model.blocks.0.norm.weight", "offset": [0], "index": 3,
                         "file": "__3_0.distcp", "begin": 0, "length": 1812, "crc32": 2381723912}, ...]
 
-A file that was cut, or in which a bit changed, is found by whichever rank reads that part of it.
+A rank that reads a part of a file detects that the part was cut or that a bit in it changed.
 """
 
 import io
@@ -134,7 +134,7 @@ def _read_index(folder: Folder) -> Metadata:
     """torch's index of all shards.
 
     Raises:
-        UnreadableError: it is missing or damaged, or needs a class that no index needs.
+        UnreadableError: the index is missing or damaged, or needs a class that no index needs.
     """
     try:
         with os.fdopen(folder.open(INDEX_NAME), "rb") as file:
@@ -165,15 +165,15 @@ class CheckedReader(FileSystemReader):
         self._index = _read_index(folder)
         self._crc32: dict[str, dict[int, int]] = {}
         self.read_bytes = 0
-        """Of tensors, so far."""
+        """Bytes of tensors that were read so far."""
 
     @property
     def names(self) -> set[str]:
-        """Of the tensors in the checkpoint."""
+        """Names of the tensors in the checkpoint."""
         return set(self._index.state_dict_metadata)
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """torch's own would run any code that is in the file."""
+        """The index. The method of torch would run any code that is in the file."""
         return self._index
 
     def _slice_file(self, file: Any, sinfo: _StorageInfo) -> IO[bytes]:
@@ -189,7 +189,7 @@ class CheckedReader(FileSystemReader):
         raise UnreadableError(damaged[0], hint="an older checkpoint is used if there is one")
 
     def _copies(self, file: Any, sinfo: _StorageInfo) -> Iterator[tuple[str, bytes]]:
-        """Name and bytes of each copy of one tensor, at least one. Storage has one."""
+        """Name and bytes of each copy of one tensor. There is at least one copy; storage has exactly one."""
         file.seek(sinfo.offset)
         yield str(self._folder.path / sinfo.relative_path), file.read(sinfo.length)
 

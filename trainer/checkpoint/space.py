@@ -1,4 +1,4 @@
-"""Whether the checkpoints of a job fit on the disk, before the first one is written.
+"""Checks whether the checkpoints of a job fit on the disk, before the first one is written.
 
 shards of all ranks --size--> (--keep + 1) checkpoints, less those that are stored <--> free space of the disk
 """
@@ -15,12 +15,12 @@ from trainer.checkpoint.failure import SPACE_HINT
 from trainer.checkpoint.folder import complete_steps
 
 ITEM_BYTES = 2048
-"""Of a stored tensor beside its values: the header of torch's file format, and its lines in the lists of content."""
+"""Size of a stored tensor besides its values: the header of torch's file format, and its lines in lists of content."""
 _MIB = 2**20
 
 
 def planned_bytes(plans: Iterable[SavePlan]) -> int:
-    """The size of a checkpoint that consists of these plans, about."""
+    """The approximate size of a checkpoint that consists of these plans."""
     return sum(_values_bytes(item) + ITEM_BYTES for plan in plans for item in plan.items)
 
 

@@ -1,7 +1,7 @@
 """What a checkpoint contains, by name. Names do not depend on the grid, so any grid can load it.
 
     model.blocks.3.norm.weight              parameters
-    optimizer.blocks.3.norm.weight.exp_avg  moments, cut like their parameter
+    optimizer.blocks.3.norm.weight.exp_avg  moments, sharded like their parameter
     random.cpu.5  random.cuda.5             state of the random generators of rank 5
 
 The data position is the number of the step: batches are chosen by seed and step alone. The learning rate follows from
@@ -37,7 +37,8 @@ class TrainingState:
         return parameters | moments | self.random()
 
     def adopt(self, tensors: Mapping[str, Tensor], *, step: int) -> None:
-        """Take over what was loaded into ``tensors``, after ``step`` steps. Parameters and moments are in place.
+        """Continue after ``step`` steps with what was loaded into ``tensors``. Parameters and moments are loaded in
+        place.
 
         A generator that is not among ``tensors`` stays as it is: the job that saved had no such rank or device.
         """

@@ -66,13 +66,13 @@ class WritePlan:
 
     planner: _BufferPlanner
     plan: SavePlan
-    """This rank's part."""
+    """The part that this rank writes."""
     metadata: Metadata | None
-    """The index without places; on rank 0 only."""
+    """The index, without the places of the shards. None on ranks other than 0."""
     writer_id: str
-    """Hexadecimal, the same on every rank, another one in each attempt."""
+    """Hexadecimal. The same on every rank, and different in each attempt."""
     size_bytes: int
-    """Of a checkpoint, about; on rank 0 only, 0 on the others."""
+    """Approximate size of a checkpoint. 0 on ranks other than 0."""
 
 
 def plan_writes(tensors: Mapping[str, Tensor], *, rank: int, world_size: int) -> WritePlan:
@@ -129,7 +129,7 @@ class Buffers:
             self.copy_s = time.monotonic() - began_s
 
     def wait(self) -> None:
-        """Return when the copies have arrived. For the thread that writes."""
+        """Return when the copies have arrived. The writer thread calls this."""
         if self._events is not None:
             began, ended = self._events
             ended.synchronize()
@@ -161,11 +161,11 @@ class CheckpointWriter:
         self._abandoned = threading.Event()
         self._part_ended = threading.Event()
         self.failure: str | None = None
-        """Why the newest checkpoint could not be written by this rank."""
+        """Why this rank could not write the newest checkpoint. None if no error is known."""
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is under way. Its buffers must not change until then."""
+        """Whether a checkpoint is under way. Its buffers must not change during this time."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, buffers: Buffers, about: About) -> None:
@@ -192,7 +192,7 @@ class CheckpointWriter:
         self._abandoned.set()
 
     def discard(self) -> None:
-        """Remove what ranks have left of abandoned checkpoints. For rank 0, when no rank writes."""
+        """Remove what ranks have left of abandoned checkpoints. Only rank 0 may call this, while no rank writes."""
         with suppress(OSError):
             remove_partial(self._root)
 
@@ -228,11 +228,11 @@ class CheckpointWriter:
             self.discard()
 
     def _write_part(self, buffers: Buffers, about: About) -> int:
-        """Write this rank's file and the list of its content; the number of bytes."""
+        """Write this rank's file and the list of its content. Returns the number of bytes."""
         planner = self._plan.planner
         planner.buffers = buffers.tensors
         if self._rank == 0:
-            with suppress(OSError):  # what stays takes room that this checkpoint may need
+            with suppress(OSError):  # old parts take space that this checkpoint may need
                 remove_partial(self._root, besides=partial_name(about.step, self._plan.writer_id))
         with partial_folder(self._root, about.step, self._plan.writer_id) as folder:
             results = writer_into(folder).write_data(self._plan.plan, planner).value()
@@ -243,8 +243,8 @@ class CheckpointWriter:
         """Wait for the parts of all ranks, then make the checkpoint complete.
 
         Raises:
-            OtherRankError: it was abandoned.
-            OSError: its folder does not exist any more, or cannot be written.
+            OtherRankError: the checkpoint was abandoned.
+            OSError: the folder does not exist any more, or cannot be written.
         """
         assert self._plan.metadata is not None
         self._wait_for_others(about)
@@ -257,7 +257,8 @@ class CheckpointWriter:
             remove_old(self._root, newest=about.step, keep=self._keep, writer_id=self._plan.writer_id)
 
     def _wait_for_others(self, about: About) -> None:
-        """The folder is opened anew each time: it may have been removed."""
+        """Return when the parts of all ranks are in the folder. It is opened anew each time: it may have been
+        removed."""
         expected, pause_s = {report_name(rank) for rank in range(about.world_size)}, POLL_S
         while True:
             with partial_folder(self._root, about.step, self._plan.writer_id, make=False) as folder:

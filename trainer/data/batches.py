@@ -1,4 +1,4 @@
-"""Which sequences a step trains on, and a thread that has them ready.
+"""Chooses the sequences of a step, and prepares them in a thread ahead of the step.
 
 global batch of a step     | dp0: mb0 mb1 mb2 mb3 | dp1: mb0 mb1 mb2 mb3 |     chosen by (seed, step) alone
 """
@@ -28,17 +28,18 @@ class Batch(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """Gives batches by step. For one thread."""
+    """Returns batches by step. Only one thread may call :meth:`at`."""
 
     def at(self, step: int) -> Batch:
         """The batch of ``step``. Can wait for a long time."""
 
     def close(self) -> None:
-        """Free what it holds. A call of :meth:`at` in another thread ends soon."""
+        """Free the resources. A call of :meth:`at` in another thread ends soon."""
 
 
 class Batches:
-    """Batches of a data-parallel rank by step: the same for the same seed, and together the same on any grid."""
+    """Batches of a data-parallel rank by step. The same seed gives the same batches. All data-parallel ranks together
+    get the same sequences on any grid."""
 
     def __init__(self, tokens: Tokens, config: TrainConfig, *, dp_index: int) -> None:
         self._tokens = tokens
@@ -66,7 +67,7 @@ class Batches:
         return batch_of(rows)
 
     def fill(self, step: int, rows: Rows, after_row: Callable[[], Any] = lambda: None) -> None:
-        """Write the sequences of ``step`` into ``rows``, [sequences, length + 1]. ``after_row`` is called after each.
+        """Write the sequences of ``step`` into ``rows``, [sequences, length + 1]. Call ``after_row`` after each.
 
         Raises: as :meth:`at`.
         """
@@ -129,7 +130,7 @@ class Loader:
         self._thread.join()
 
     def next(self) -> Batch:
-        """The batch of the next step; waits until it is there. On a GPU its copy is queued, not awaited."""
+        """Wait for the batch of the next step, and return it. On a GPU its copy is queued, not awaited."""
         batch = self._ready.get()
         if isinstance(batch, BaseException):
             raise batch
@@ -151,5 +152,5 @@ class Loader:
             for step in self._steps:
                 batch = self._batch_at(step)
                 yield Batch(*(side.pin_memory() for side in batch)) if self._device.type == "cuda" else batch
-        except Exception as error:  # the training thread raises it, where it is seen
+        except Exception as error:  # ``next`` raises it in the training thread
             yield error

@@ -20,7 +20,7 @@ from trainer.data.tokens import Tokens
 
 BEAT_S = 1.0
 ALIVE, FILLED = b".", b"+"
-"""What the keeper is sent: a sign of life, and the same with a new batch."""
+"""Messages to the keeper: the loader is alive; the loader is alive and has prepared a batch."""
 _CHUNK_BYTES = 256 * REQUEST.size
 
 
@@ -28,15 +28,15 @@ class Work(NamedTuple):
     """A slot to be filled."""
 
     lead: int
-    """Steps ahead of the slowest rank. The smallest is filled first."""
+    """Steps ahead of the slowest rank of the ring. The slot with the smallest lead is filled first."""
     ring: int
     step: int
 
 
 class HostLoader:
-    """The work of the process.
+    """The work of the loader process.
 
-    ``number``: loaders of these ranks so far. ``beats``: descriptor of a pipe to the keeper.
+    ``number``: how many loaders of these ranks ran before. ``beats``: descriptor of a pipe to the keeper.
     """
 
     def __init__(
@@ -51,9 +51,10 @@ class HostLoader:
             [local for local, of in enumerate(layout.rings) if of == ring] for ring in range(len(self._batches))
         ]
         self._held = [[NONE] * layout.depth for _ in self._batches]
-        """Ring, slot -> step."""
+        """The step that each slot of each ring holds."""
         self._wanted: list[int] = self._memory.positions.tolist()
-        """Local rank -> step. Later it comes from requests alone: the pipe orders the accesses to the memory."""
+        """Local rank -> the step that it wants. After the start, only requests change this: the pipe orders the
+        accesses to the memory."""
         self._answered = [NONE] * len(self._wanted)
         self._beat_s = 0.0
         self._requests = select.poll()
@@ -99,7 +100,8 @@ class HostLoader:
         self._beat()
 
     def _want(self, local: int, step: int) -> None:
-        """All ranks begin with the same step. So the first request of a ring counts for those that ask later."""
+        """Note the request of a rank. All ranks begin with the same step, so the first request in a ring also counts
+        for its ranks that have not asked."""
         self._wanted[local] = max(step, self._wanted[local])
         for other in self._members[self._memory.layout.rings[local]]:
             if self._wanted[other] == NONE:

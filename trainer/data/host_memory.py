@@ -44,24 +44,24 @@ NONE = -1
 """Position of a rank that has not asked for a step."""
 ERROR_BYTES = 4096
 _PART_CHARACTERS = 500
-"""Of an error. Each has up to four bytes."""
+"""Longest message and longest hint of an error. A character has up to four bytes."""
 _WORD_BYTES = 8
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where things are in the memory."""
+    """The positions of rings and slots in the memory."""
 
     rings: tuple[int, ...]
-    """For each rank of the host its ring."""
+    """The ring of each rank of the host."""
     depth: int
     rows: int
     columns: int
 
     @classmethod
     def of(cls, config: TrainConfig, ranks: Sequence[int]) -> "Layout":
-        """For the ranks of one host."""
+        """The layout for the ranks of one host."""
         indexes = dp_indexes(config, ranks)
         return cls(
             rings=tuple(indexes.index(config.parallel.topology.place(rank).dp) for rank in ranks),
@@ -86,7 +86,7 @@ def dp_indexes(config: TrainConfig, ranks: Sequence[int]) -> list[int]:
 
 
 class HostMemory:
-    """The memory, mapped."""
+    """The shared memory, mapped into this process."""
 
     def __init__(self, descriptor: int, layout: Layout) -> None:
         self.layout = layout
@@ -103,27 +103,27 @@ class HostMemory:
         return place
 
     def write_error(self, message: str, hint: str) -> None:
-        """Say why no more batches come. Long texts are cut."""
+        """Write why no more batches come. Long texts are cut."""
         parts = [message[:_PART_CHARACTERS], hint[:_PART_CHARACTERS]]
         text = json.dumps(parts, ensure_ascii=False).encode(errors="replace")
         self._error[: len(text)] = text
         self._error[len(text) :] = bytes(ERROR_BYTES - len(text))
 
     def error(self) -> UsageError:
-        """What :meth:`write_error` wrote."""
+        """The error that :meth:`write_error` wrote."""
         message, hint = json.loads(bytes(self._error).rstrip(b"\0"))
         return UsageError(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """Descriptors of the keeper, for its loader."""
+    """The descriptors of the memory and the pipes, which the keeper passes to its loader."""
 
     memory: int
     requests: tuple[int, int]
     """The end to read from, and the end to write to."""
     answers: tuple[tuple[int, int], ...]
-    """For each rank of the host."""
+    """The same two ends of the pipe to each rank of the host."""
 
     @classmethod
     def create(cls, layout: Layout) -> "Ends":
@@ -190,7 +190,7 @@ class LoaderAddress:
         )
 
     def open(self, rank: int) -> tuple[int, int, int]:
-        """Own descriptors of the memory, the requests and the answers to ``rank``.
+        """Open the memory, the requests and the answers to ``rank``. Returns a new descriptor of each.
 
         Raises:
             OSError: the keeper has ended, or these descriptors are not what this user's keeper creates.

@@ -35,9 +35,9 @@ SILENT_S = 30.0
 """A loader without a sign of life for this time is killed."""
 FIRST_PAUSE_S = 0.2
 MOST_FAILURES = 5
-"""In a row, without a batch."""
+"""Number of failures in a row, without a batch, after which the keeper starts no further loader."""
 KILLED_S = 10.0
-"""Limit for the end of a killed loader: one that waits for a dead file system ends later, or never."""
+"""Longest wait for the end of a killed loader. A loader that waits for a dead file system may never end."""
 REPORTED = 3
 """Exit status of a loader that has sent an error to the ranks."""
 POLL_S = 0.05
@@ -46,9 +46,9 @@ _CHUNK_BYTES = 4096
 
 
 class LoaderProcess:
-    """The loader of ``ranks``, which all are on this host, as its starter sees it.
+    """The starter's handle of the loader of ``ranks``, which all are on this host.
 
-    Create it in the main thread, before there are other threads. ``tokens``: None if the loader shall read them.
+    Create it in the main thread, before there are other threads. If ``tokens`` is None, the loader reads them.
 
     Raises:
         OSError: there is not enough memory, or no process can be started.
@@ -75,7 +75,7 @@ class LoaderProcess:
         )
 
     def end(self) -> None:
-        """End it. The kernel kills the loader with its keeper."""
+        """Kill the keeper. The kernel kills the loader with it."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -83,9 +83,9 @@ class LoaderProcess:
 
 
 def _keep(keeper: "Keeper", ends: Ends) -> None:
-    """Release the files of the starter first: locks, sockets and pipes must not stay open here."""
+    """Run ``keeper``. Release the files of the starter first: locks, sockets and pipes must not stay open here."""
     kept = {*STANDARD, *ends.descriptors}
-    with suppress(AttributeError, OSError, ValueError):  # it is closed, or another object that a program has put there
+    with suppress(AttributeError, OSError, ValueError):  # stderr is closed, or a program has replaced it
         kept.add(sys.stderr.fileno())
     opened = {int(name) for name in os.listdir("/proc/self/fd")}
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -95,7 +95,7 @@ def _keep(keeper: "Keeper", ends: Ends) -> None:
 
 
 def _become(name: str, parent: int, work: Callable[[], object]) -> NoReturn:
-    """In a forked child: never returns."""
+    """Do ``work`` in a forked child, and end the child. Never returns."""
     status = 1
     try:
         tie_to_parent(parent)
@@ -110,7 +110,7 @@ def _become(name: str, parent: int, work: Callable[[], object]) -> NoReturn:
 
 
 class Keeper:
-    """The work of the keeper."""
+    """The work of the keeper process."""
 
     def __init__(
         self, config: TrainConfig, ranks: Sequence[int], tokens: Tokens | None, ends: Ends, silent_s: float
@@ -119,9 +119,9 @@ class Keeper:
         self._silent_ms = silent_s * 1000
         self._memory = HostMemory(ends.memory, Layout.of(config, ranks))
         self._num_failures = 0
-        """In a row, with the life that has just begun."""
+        """Failures in a row. A loader counts as failed until it has prepared a batch."""
         self._num_loaders = 0
-        """That have ended."""
+        """Number of loaders that have ended."""
 
     def run(self) -> NoReturn:
         """Run until the process is killed, even without a loader: ranks use the descriptors of this process."""
@@ -139,7 +139,7 @@ class Keeper:
             signal.pause()
 
     def _one_loader(self, pauses: RestartPauses) -> str:
-        """Start a loader and wait for its end. Why it ended; empty if it has sent the reason to the ranks."""
+        """Start a loader and wait for its end. Returns why it ended; empty if it has sent the reason to the ranks."""
         beats, send_beats = os.pipe()
         keeper = os.getpid()
         pauses.started(time.monotonic())
@@ -158,7 +158,7 @@ class Keeper:
             os.close(beats)
 
     def _load(self, send_beats: int) -> None:
-        """In the loader. A file that is cut while it is mapped ends it with SIGBUS, at once."""
+        """The main function of the loader process. SIGBUS ends it at once if a mapped file is cut."""
         signal.signal(signal.SIGBUS, signal.SIG_DFL)
         os.set_blocking(send_beats, False)
         config = self._config
@@ -172,9 +172,9 @@ class Keeper:
             os._exit(REPORTED)
 
     def _watch(self, beats: int, send_beats: int) -> bool:
-        """Wait until the loader ends, or does not respond. Returns whether it is silent.
+        """Wait until the loader ends, or does not respond. Returns whether it does not respond.
 
-        Half of the time is waited twice: if this process was stopped too, the loader gets time for a sign.
+        This waits twice for half of the time: if this process was stopped too, the loader gets time for a sign.
         """
         os.close(send_beats)
         poll = select.poll()
@@ -188,7 +188,8 @@ class Keeper:
         return True
 
     def _end(self, pid: int, *, is_silent: bool) -> str:
-        """Collect the exit status of the loader, which is killed if it is silent. As :meth:`_one_loader`."""
+        """Collect the exit status of the loader, and kill it first if it is silent. Returns why it ended, as
+        :meth:`_one_loader`."""
         if is_silent:
             os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + KILLED_S

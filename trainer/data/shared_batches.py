@@ -34,13 +34,13 @@ class SharedBatches:
         self._memory = HostMemory(memory, Layout.of(config, address.ranks))
         os.close(memory)
         self._number = 0
-        """Of the loader that has answered last."""
+        """Number of the loader that answered last."""
         self._closed = threading.Event()
         self._poll = select.poll()
         self._poll.register(self._answers, select.POLLIN)
 
     def at(self, step: int) -> Batch:
-        """The batch of ``step``. Steps are asked for in ascending order.
+        """The batch of ``step``. Ask for steps in ascending order.
 
         Raises:
             UsageError: the loader cannot go on, or its keeper was killed.

@@ -45,10 +45,10 @@ class TokenFile:
         return self._identity[-1] // TOKEN_BYTES
 
     def __getitem__(self, chosen: slice) -> Text:
-        """A view of tokens.
+        """A view of the chosen tokens.
 
         Raises:
-            UnreadableError: the file cannot be read, or another one has its name now.
+            UnreadableError: the file cannot be read, or was replaced.
         """
         if self._tokens is None:
             try:
@@ -62,7 +62,7 @@ class TokenFile:
         self._tokens = None
 
     def _mapped(self) -> Text:
-        """Few pages are used, in no order: the kernel must not read those around them."""
+        """Map the file. Few pages are used, in random order, so the kernel must not read ahead."""
         with open_input(self.path) as file:
             if _identity(file.fileno()) != self._identity:
                 raise UnreadableError(
@@ -121,7 +121,8 @@ def _bytes_of(path: Path, max_bytes: int) -> Text:
 
 
 def _text_files(folder: Path) -> Iterator[Path]:
-    """In order of their paths. Installed packages lie under the standard library's folder and differ by machine."""
+    """The text files of a folder in order of their paths, without installed packages. Those lie in the folder of the
+    standard library, and differ by machine."""
     for file in sorted(folder.rglob("*"), key=lambda file: file.relative_to(folder).parts):
         installed = {"site-packages", "dist-packages"}.intersection(file.relative_to(folder).parts)
         if file.suffix in TEXT_SUFFIXES and not installed and file.is_file():

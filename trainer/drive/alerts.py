@@ -16,11 +16,11 @@ from trainer.drive.records import Finding
 REQUIRED = ("alertname", "run_id", "attempt")
 """Labels of an alert about a run."""
 MAX_DIGITS = 15
-"""Of a step in an alert."""
+"""Numbers in an alert have fewer digits than this."""
 
 
 def findings_in(body: bytes) -> tuple[list[Finding], list[UsageError]]:
-    """The findings in a body, and why other alerts in it are none.
+    """The findings in a body, and an error for each alert in it that is no finding.
 
     Raises:
         UsageError: the body has another shape, or none of its alerts is a finding.
@@ -91,7 +91,7 @@ def _hosts(labels: Mapping[str, Any], details: Mapping[str, str]) -> tuple[str, 
 
 
 def _first_step(steps: str) -> int:
-    """Of ``12-15``; -1 for another text."""
+    """The first step of a text such as ``12-15``; -1 for another text."""
     number = _number(steps.partition("-")[0])
     return -1 if number is None else number
 

@@ -27,7 +27,7 @@ from trainer.run_options import ReplicaPlaces
 class Attempt:
     """The ranks of one attempt on this node, with their agent.
 
-    ``interrupted``: returns the number of the signal that ends this process, 0 without one.
+    ``interrupted``: returns the number of the signal that ends this process, 0 if none does.
 
     Raises:
         FolderInUseError: ranks of an earlier attempt, or of another job, hold the folder of checkpoints.
@@ -75,7 +75,7 @@ class Attempt:
             raise
 
     def _roll_back(self, checkpoints: Path, rollback: Rollback | None) -> None:
-        """Rank 0 lists the checkpoints for all ranks, and has not started yet."""
+        """Take checkpoints out of use. Rank 0, which lists the checkpoints for all ranks, has not started yet."""
         if rollback is not None:
             assert self._options.run_id is not None
             roll_back(
@@ -106,7 +106,8 @@ class Attempt:
             self.ranks.ask_to_save()
 
     def end(self) -> None:
-        """Kill the ranks. The others of the job are broken off too: there is nothing to save."""
+        """Kill the ranks without a checkpoint. The ranks on other nodes end too, so a checkpoint cannot be
+        completed."""
         self.ranks.kill()
         self.look_after()
 

@@ -15,7 +15,7 @@ NO_PEERS: Mapping[str, str] = MappingProxyType({})
 
 
 class CheckKeeper:
-    """At most one check and one paired test run. For one thread."""
+    """Runs at most one check and one paired test at a time. Not thread-safe."""
 
     def __init__(self, folder: Path, node: str, port: FreePort) -> None:
         self._folder, self._node, self._port = folder, node, port
@@ -29,13 +29,14 @@ class CheckKeeper:
         """The newest finished paired test."""
 
     def obey(self, order: Order, *, may_start: bool = True) -> None:
-        """Start what is ordered, end what is not, and collect results. ``may_start``: no rank lives on this node."""
+        """Start what is ordered, end what is not, and collect results. ``may_start``: whether no rank lives on this
+        node."""
         is_check = order.work is Work.CHECK and may_start
         self._mind_check(order.check if is_check and order.pairs is None else None, order.peers)
         self._mind_pairs(order.pairs if is_check else None)
 
     def end(self) -> None:
-        """Kill the commands."""
+        """Kill the commands of the check and of the paired test."""
         self._mind_check(None)
         self._mind_pairs(None)
 

@@ -10,9 +10,10 @@ from telemetry.units import with_unit
 from trainer.drive.records import CheckReport, Measured
 
 MOST_NAMED = 3
-"""Results in a reason."""
+"""A reason names at most this many results."""
 NOT_COMPARED = frozenset({"disk_write_gb_s", "shared_memory_free_gib"})
-"""Nodes may share a disk, and its speed depends on what else writes to it."""
+"""Measured values that are not compared between nodes. Nodes may share a disk, and what other programs write or hold
+changes both values."""
 
 
 def why_failed(report: CheckReport) -> str:
@@ -27,7 +28,7 @@ def slow_nodes(reports: Mapping[str, CheckReport], ratio: float) -> dict[str, st
     """The nodes that are slow in a check, with the reason.
 
     A value is slow if the median of the other nodes is more than ``ratio`` times as large. With two nodes the faster
-    one is never slow. A check that did not finish on most nodes shows nothing.
+    one is never slow. No node is slow in a check that did not finish on most nodes.
     """
     values = {node: _values(report) for node, report in reports.items()}
     found: dict[str, list[str]] = {}
@@ -44,7 +45,7 @@ def slow_nodes(reports: Mapping[str, CheckReport], ratio: float) -> dict[str, st
 
 
 def _values(report: CheckReport) -> dict[str, Measured]:
-    """Results with a value, by check and part."""
+    """The results that are compared between nodes, by check and subject."""
     return {
         f"{result.check} {result.subject}": result
         for result in report.results

@@ -7,8 +7,8 @@ executors, watcher, operators --HTTP--> policy --> state.json, decisions.jsonl, 
     POST /v1/requests    a Request of an operator
     GET  /v1/status      state and decisions
 
-The state is on disk before an order based on it is sent. A driver that is killed is replaced by another one with the
-same folder: the ranks train on meanwhile.
+The state is on disk before an order based on it is sent. If a driver is killed, another one with the same folder
+replaces it. The ranks train on meanwhile.
 """
 
 import asyncio
@@ -53,14 +53,14 @@ STATUS_OF = {Phase.DONE: 0, Phase.GAVE_UP: 1}
 
 
 def steady_clock() -> Callable[[], float]:
-    """Seconds since the epoch now, and later by the monotonic clock: no limit ends early or late if the wall clock is
-    set."""
+    """A clock in seconds since the epoch. It starts at the wall clock and advances with the monotonic clock, so that no
+    time limit changes if the wall clock is set."""
     offset_s = time.time() - time.monotonic()
     return lambda: time.monotonic() + offset_s
 
 
 class Driver:
-    """The policy with its files. For the thread of the event loop."""
+    """The policy with its files. Only the thread of the event loop may use it."""
 
     def __init__(self, folder: JobFolder, job_file: JobFile, marks: MarkSender) -> None:
         self._folder = folder
@@ -75,7 +75,7 @@ class Driver:
         self._unwritten: list[Decision] = []
         self._is_asked_to_end = False
         self.ended_by = 0
-        """The signal that ended the job; 0: none."""
+        """The signal that ended the job; 0 if none did."""
         self._record(self._policy.take_over(clock_s(), num_steps, started_ns=started_ns) if stored else [])
 
     @property
@@ -89,27 +89,27 @@ class Driver:
         return replace(order, replicas=replica_order(self.job, report.node)) if self._policy.config.replicas else order
 
     def find(self, finding: Finding) -> None:
-        """A diagnosis arrives."""
+        """Handle a finding that arrives."""
         self._record(self._policy.find(finding, self._clock_s()))
 
     def ask(self, request: Request) -> None:
-        """An operator asks.
+        """Carry out the request of an operator.
 
         Raises:
-            UsageError: the action does not fit.
+            UsageError: there is no such node, or the action does not fit the state.
         """
         self._record(self._policy.ask(request, self._clock_s()))
 
     def tick(self) -> None:
-        """Time passes. Raises OSError if the folder cannot be written. The next call tries again."""
+        """Do what is due by now. Raises OSError if the folder cannot be written. The next call tries again."""
         if self.ended_by and not self._is_asked_to_end and not self.job.phase.is_over:
             self._is_asked_to_end = True
             self.ask(Request(action=Action.END))
         self._record(self._policy.tick(self._clock_s()))
 
     def end(self, number: int) -> None:
-        """Signal ``number`` asks the job to end. For a signal handler, which can interrupt every other method. So the
-        next tick acts."""
+        """Note that signal ``number`` asks the job to end. A signal handler calls this and can interrupt every other
+        method, so the next tick acts."""
         self.ended_by = self.ended_by or number
 
     @property
@@ -124,11 +124,11 @@ class Driver:
 
     @property
     def exit_status(self) -> int:
-        """Of the driver's process."""
+        """The exit status of the driver's process."""
         return STATUS_OF.get(self.job.phase, SIGNAL_BASE + (self.ended_by or signal.SIGTERM))
 
     def status(self) -> Status:
-        """For operators."""
+        """The state and all decisions, for operators."""
         return Status(job=self.job, decisions=self._folder.decisions())
 
     def _record(self, decisions: list[Decision]) -> None:
@@ -219,8 +219,8 @@ def _json(record: object) -> Response:
 def open_driver_place(folder: JobFolder, host: str) -> tuple[BoundedListener, DriverPlace]:
     """A listening socket for the driver, and its address and token in the folder.
 
-    They are those of an earlier driver. If another program listens there now, it may have received the token: then
-    address and token are new.
+    The address and token of an earlier driver are used again. If another program listens there now, it may have
+    received the token, so address and token are new.
     """
     earlier = folder.read(DRIVER, DriverPlace)
     if earlier is not None and urlsplit(earlier.url).hostname == host:
@@ -233,7 +233,7 @@ def open_driver_place(folder: JobFolder, host: str) -> tuple[BoundedListener, Dr
 
 
 def run_driver(out: Path, listener: BoundedListener) -> int:
-    """Be the driver of the job in ``out`` until it is over; the exit status of the job."""
+    """Run the driver of the job in ``out`` until the job is over. Returns the exit status of the job."""
     folder = JobFolder(out)
     job_file, place = folder.read(JOB, JobFile), folder.read(DRIVER, DriverPlace)
     assert job_file is not None

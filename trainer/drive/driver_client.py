@@ -1,4 +1,4 @@
-"""The driver, as an executor sees it, and the addresses and ports of its node."""
+"""The connection of an executor to the driver, and the addresses and ports of its node."""
 
 import socket
 import time
@@ -16,7 +16,7 @@ ANSWER_S = 5.0
 
 class FreePort:
     """A port of this node that nothing else uses. It is kept until it is released for the ranks, or for a paired test,
-    and another one is taken when they have ended."""
+    and another port is taken when they have ended."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -25,8 +25,8 @@ class FreePort:
         self.take()
 
     def take(self) -> None:
-        """Keep a port for this node: the same one until it is released, then another one. None while the address does
-        not exist: a network can be down for a while."""
+        """Keep a port for this node: the same one until it is released, then another one. No port is kept while the
+        address does not exist: a network can be down for a while."""
         if not self.address or self._socket is not None:
             return
         found = socket.socket()
@@ -39,7 +39,7 @@ class FreePort:
         self._socket, self.number = found, found.getsockname()[1]
 
     def release(self) -> None:
-        """Let the ranks use it."""
+        """Release the port, so that ranks or a paired test can use it."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -49,7 +49,7 @@ def interface_of(address: str) -> str:
     """The network interface with an address.
 
     Raises:
-        UsageError: there is none on this host.
+        UsageError: no interface of this host has the address.
     """
     found = {
         each.address: name
@@ -81,11 +81,11 @@ class DriverClient:
 
     @property
     def token(self) -> str:
-        """Of the job, as the driver that answered last uses it; empty: none has answered."""
+        """The token of the driver; empty if the last exchange failed, or before the first one."""
         return self._place.token if self._place is not None else ""
 
     def exchange(self, report: Report) -> Order | None:
-        """Send a report. The order, or None if no driver answers."""
+        """Send a report. Returns the order, or None if no driver answers."""
         try:
             if self._place is None:
                 self._place = self._folder.read(DRIVER, DriverPlace)

@@ -27,5 +27,6 @@ def recorded_ranks(spool: Path, run_id: str | None) -> tuple[Recorded, ...]:
 
 
 def living(ranks: Iterable[Recorded]) -> tuple[Recorded, ...]:
-    """Those whose process exists. A rank without a birth counts as ended: its pid may be that of another process."""
+    """The ranks whose process exists. A rank without a birth counts as ended: its pid may be that of another
+    process."""
     return tuple((pid, born) for pid, born in ranks if born and not has_ended(pid, born))

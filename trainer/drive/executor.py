@@ -7,8 +7,8 @@ executor --- Report ---> driver      twice a second, and as soon as a rank ends
     |--- keeper of replicas, with --replicas
     '--- command of the node checks
 
-Without an answer from the driver the ranks train on. An executor outlives the driver. It ends when the driver says so,
-when no driver has answered for ten minutes, or at once when the folder of the job is deleted. A node can also be
+Without an answer from the driver the ranks train on. An executor outlives the driver. It ends when the driver orders
+it, when no driver has answered for ten minutes, or at once when the folder of the job is deleted. A node can also be
 separated from a driver that lives:
 
 executor --x--> driver: node lost, attempt n + 1 --> state.json
@@ -50,7 +50,7 @@ LOCKED = 3
 
 
 class Executor:
-    """One node. Runs on the main thread of a process that has torch and no other threads.
+    """Runs one node, on the main thread of a process that has torch and no other threads.
 
     ``lock``: descriptor of the lock of the node.
     """
@@ -73,21 +73,21 @@ class Executor:
         self._attempt: Attempt | None = None
         self._keeper = KeeperProcess(address) if job.drive.replicas else None
         self._agents: list[AgentKeeper] = []
-        """Of earlier attempts: each ends when everything of its attempt is stored."""
+        """Agents of earlier attempts. Each ends when all records of its attempt are stored."""
         self._error: Exception | None = None
         """Why the ranks of the newest attempt were not started."""
         self._failed_attempt = -1
         self._claim_since_s: float | None = None
-        """Since when the folder of checkpoints is in use."""
+        """When the folder of checkpoints was first found in use. None if it is not in use."""
         self._checks = CheckKeeper(folder.node(node), node, self._port)
         self._earlier_ranks = recorded_ranks(folder.node(node) / SPOOL, job.options.run_id)
-        """Of an earlier executor of this node. The kernel kills them with it."""
+        """Ranks of an earlier executor of this node that still live. The kernel kills them when that executor ends."""
         self._driver = DriverClient(folder)
         self.interrupted = 0
-        """The signal that ended this executor; 0: none."""
+        """The signal that ended this executor; 0 if none did."""
 
     def run(self) -> None:
-        """Until the driver, or a signal, ends this executor."""
+        """Run until the driver or a signal ends this executor, no driver answers, or the job's folder is deleted."""
         try:
             order = None
             while not self.interrupted and not self._is_deleted:
@@ -110,7 +110,7 @@ class Executor:
                 self._keeper.end()
 
     def interrupt(self, number: int) -> None:
-        """End, without a checkpoint. Records get a few seconds to be sent. For a signal handler."""
+        """End without a checkpoint. Records get a few seconds to be sent. A signal handler calls this."""
         self.interrupted = number
 
     @property
@@ -139,7 +139,7 @@ class Executor:
         )
 
     def _obey(self, order: Order) -> None:
-        """Ranks and checks never run at the same time: the old ones end before the new ones start."""
+        """Carry out ``order``. Ranks and checks never run at the same time: old ones end before new ones start."""
         attempt = self._attempt
         is_other = attempt is not None and attempt.number != order.attempt
         if attempt is not None and attempt.living and (is_other or order.work in (Work.IDLE, Work.STOP, Work.CHECK)):
@@ -151,12 +151,14 @@ class Executor:
             attempt.save()
 
     def _mind_checks(self, order: Order) -> None:
-        """The ranks of this executor have ended when a check is ordered. Those of an earlier one may need a moment."""
+        """Start or end the checks. When a check is ordered, the ranks of this executor have ended. No check starts
+        while ranks of an earlier executor live."""
         self._earlier_ranks = living(self._earlier_ranks)
         self._checks.obey(order, may_start=not self._earlier_ranks)
 
     def _end_if_replaced(self) -> None:
-        """The driver does not answer. If its state on disk goes on without this node, the ranks must not train on."""
+        """Kill the ranks if the state of the driver on disk shows that the job continues without this node. Called when
+        the driver does not answer."""
         attempt = self._attempt
         if attempt is None or not attempt.living:
             return
@@ -194,7 +196,7 @@ class Executor:
             self._fail(order, error)
 
     def _mind_keeper(self, order: Order) -> None:
-        """Keep the keeper of replicas alive, or free its memory."""
+        """Restart the keeper of replicas if it died. Free its memory if that is ordered."""
         if self._keeper is None:
             return
         if order.replicas is not None and order.replicas.forget:
@@ -247,10 +249,10 @@ class Executor:
 
 
 def run_node(out: Path, node: str, *, address: str) -> int:
-    """Be the executor of a node on another host than the driver, with the data of the job read here.
+    """Run the executor of a node on another host than the driver. The data of the job is read on this host.
 
     Raises:
-        UsageError: there is no job in ``out``, or ``address`` is none of this host.
+        UsageError: there is no job in ``out``, or this host does not have ``address``.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface_of(address)
     job = JobFolder(out).read(JOB, JobFile)
@@ -259,8 +261,8 @@ def run_node(out: Path, node: str, *, address: str) -> int:
 
 
 def run_executor(out: Path, node: str, *, address: str = "", tokens: Tokens | None = None) -> int:
-    """Be the executor of ``node`` for the job in ``out``; 0 if the driver ended it, 128 + n if signal n did, 3 if
-    the node has an executor already.
+    """Run the executor of ``node`` for the job in ``out``. Returns 128 + n if signal n ended it, 3 if the node has an
+    executor already, else 0.
 
     Raises:
         UsageError: there is no job in ``out``.

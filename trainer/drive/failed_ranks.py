@@ -1,5 +1,5 @@
-"""What the exit statuses of failed ranks show: the kind of the fault, and the nodes that may be its cause. The same for
-ranks that could not be started, and for ranks that a signal has stopped."""
+"""Derives the kind of a fault, and the nodes that may be its cause, from the exit statuses of failed ranks. Does the
+same for ranks that could not be started, and for ranks that a signal has stopped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from trainer.rank_status import FAILED, NOT_FINITE, NOT_FINITE_TEXT, causing, is
 RANK_FAILED, RANK_STOPPED, STEP_NOT_FINITE = "rank-failed", "rank-stopped", "not-finite"
 NOT_STARTED, NO_CHECKPOINT = "not-started", "no-usable-checkpoint"
 STOPPED_S = 15.0
-"""A rank is at fault if it is stopped for this time while others run. The watcher usually finds the hang before."""
+"""A rank is at fault if it is stopped for longer than this while others run. The watcher usually finds the hang
+first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class Cause:
     """Name of the decision."""
     reason: str
     nodes: tuple[str, ...]
-    """The suspects. Empty: every node of the attempt."""
+    """The suspected nodes. Empty if no node is more suspected than the others."""
 
 
 def failed_ranks(reports: Sequence[Report]) -> list[Ended]:
@@ -35,7 +36,7 @@ def is_not_finite(failed: Sequence[Ended]) -> bool:
 
 
 def cause_of(reports: Sequence[Report]) -> Cause:
-    """The cause, from the reports of all members. One rank at least failed.
+    """The cause, from the reports of all members. At least one rank has failed.
 
     NaN on one rank is on all ranks after the sum of the gradients, so no node is more suspected than the others.
     """
@@ -46,7 +47,7 @@ def cause_of(reports: Sequence[Report]) -> Cause:
     statuses = {rank.rank: rank.status for rank in sorted(failed, key=lambda rank: rank.at_s)}
     causes = causing(statuses)
     if all(status == FAILED for status in statuses.values()):
-        causes = causes[:1]  # the others may have lost their peer
+        causes = causes[:1]  # the other ranks may have failed because they lost a peer
     nodes = tuple(report.node for report in reports if any(rank.rank in causes for rank in report.ended))
     reasons = {rank.rank: rank.reason for rank in failed}
     words = ", ".join(f"rank {rank} {manner(statuses[rank], reasons[rank])}" for rank in causes)

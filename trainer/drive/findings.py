@@ -1,4 +1,4 @@
-"""What follows from a diagnosis."""
+"""Decides what follows from a finding."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ class Findings:
             self._advise(finding)
 
     def with_link_losses(self) -> list[Node]:
-        """The nodes of the attempt that have lost a link lately."""
+        """The nodes of the attempt that lost a link within the last ``flaps_within_s``."""
         lost = {name for name, at_s in self._job.flaps if self._transitions.now_s - at_s < self._config.flaps_within_s}
         return [node for node in self._job.member_nodes() if node.name in lost]
 
@@ -56,7 +56,7 @@ class Findings:
         self._transitions.save_and(Phase.GATHER, reason)
 
     def _advise(self, finding: Finding) -> None:
-        """Once for each kind and place in an attempt."""
+        """Record advice, once for each kind and set of hosts in an attempt."""
         key = f"{finding.attempt} {finding.kind} {','.join(finding.hosts)}"
         if key not in self._job.advised:
             self._job.advised.append(key)

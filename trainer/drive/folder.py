@@ -37,7 +37,7 @@ DRIVER = "driver.json"
 DECISIONS = "decisions.jsonl"
 LOCK = "lock"
 SPOOL = "spool"
-"""In the folder of a node."""
+"""Name of the spool in the folder of a node."""
 MAX_BYTES = 64 << 20
 Record = TypeVar("Record")
 
@@ -50,7 +50,7 @@ class JobFile:
     options: RunOptions
     drive: DriveConfig
     started_ns: int = 0
-    """When the command was started that drives the job now."""
+    """When the command that drives the job now was started."""
 
     @property
     def ranks_per_node(self) -> int:
@@ -64,7 +64,7 @@ class DriverPlace:
     url: str
     token: str
     pid: int = 0
-    """Of the driver; 0: it has not started."""
+    """Pid of the driver; 0 if it has not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class JobFolder:
         return self.out / NAME
 
     def make(self) -> None:
-        """Create it.
+        """Create the folder.
 
         Raises:
             UnsafeFolderError: another user can write into it.
@@ -132,7 +132,7 @@ class JobFolder:
                     folder.remove(name)
 
     def append(self, decisions: list[Decision]) -> None:
-        """Write decisions to the end of their file. They begin a new line, also after a torn one."""
+        """Append decisions to their file. They begin on a new line, also after a torn line."""
         with (
             self._opened() as folder,
             os.fdopen(folder.open(DECISIONS, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab") as file,
@@ -166,7 +166,7 @@ class JobFolder:
 
 @contextmanager
 def held_lock(path: Path) -> Iterator[int | None]:
-    """Hold ``path/lock`` in the block. Gives its descriptor; None while another process holds it."""
+    """Hold ``path/lock`` in the ``with`` block. Yields its descriptor, or None while another process holds the lock."""
     with make_folder(path, below=1) as folder:
         descriptor = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
     try:

@@ -32,7 +32,7 @@ class Phase(StrEnum):
     """It waits for nodes and their checks."""
     TRAIN = "train"
     SAVE = "save"
-    """It writes a checkpoint, and stops then."""
+    """It writes a checkpoint, and then stops."""
     STOP = "stop"
     PAUSED = "paused"
     DONE = "done"
@@ -52,21 +52,21 @@ class Node:
     name: str
     state: NodeState = NodeState.NEW
     reason: str = ""
-    """Of its state."""
+    """Why the node is in its state."""
     heard_s: float = 0.0
-    """Of the newest report."""
+    """When the newest report arrived."""
     report: Report | None = None
     num_faults: int = 0
     num_slow: int = 0
-    """Rounds of checks in a row in which it was slow."""
+    """Rounds of checks in a row in which the node was slow."""
 
     def result_of(self, number: int) -> CheckReport | None:
-        """Its result in a round of checks; None while there is none."""
+        """The result of the node in a round of checks; None while there is none."""
         found = self.report.check if self.report else None
         return found if found is not None and found.number == number else None
 
     def verdict_of(self, number: int) -> PairReport | None:
-        """Its result of a paired test; None while there is none."""
+        """The result of a paired test on the node; None while there is none."""
         found = self.report.pairs if self.report else None
         return found if found is not None and found.number == number else None
 
@@ -82,7 +82,7 @@ class PairedTest:
 
     number: int
     nodes: tuple[str, ...]
-    """The others meet at the first one."""
+    """The nodes of the test. All others connect to the first node."""
     endpoint: str
     since_s: float
     patience_s: float = 30.0
@@ -107,21 +107,21 @@ class Round:
 
     number: int
     nodes: tuple[str, ...]
-    """Without those that were away since the round began."""
+    """The nodes of the round, without nodes that were lost since it began."""
     since_s: float
     patience_s: float = 0.0
-    """How long the nodes wait for each other in a paired test. Known when the nodes have checked themselves."""
+    """How long the nodes wait for each other in a paired test. It is set when the nodes have checked themselves."""
     tests: list[PairedTest] = field(default_factory=list)
-    """The last one runs, the others are over. Without one, the nodes check themselves."""
+    """Paired tests. The last test runs, the earlier tests are over. While there is none, the nodes check themselves."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """The whole state. Times are those of ``steady_clock`` (``driver.py``)."""
+    """The whole state of a driven job. Times are those of ``steady_clock`` (``driver.py``)."""
 
     run_id: str
     started_ns: int = 0
-    """Of the command that drives the job. Another one begins a job again that is over."""
+    """When the command that drives the job was started. A later command begins a job again that is over."""
     num_steps: int = 0
     phase: Phase = Phase.GATHER
     since_s: float = 0.0
@@ -130,7 +130,7 @@ class Job:
     after_stop: Phase = Phase.GATHER
     attempt: int = -1
     members: tuple[str, ...] = ()
-    """Nodes of the attempt, by position."""
+    """Names of the nodes of the attempt, by position."""
     rendezvous: str = ""
     nodes: dict[str, Node] = field(default_factory=dict)
     round: Round | None = None
@@ -145,7 +145,7 @@ class Job:
     has_waited: bool = False
     """Whether the decision to wait for nodes was recorded."""
     rollback: Rollback | None = None
-    """The newest one. It stays, because a later attempt may be the first that can carry it out."""
+    """The newest rollback. It stays, because a later attempt may be the first that can carry it out."""
     num_rollbacks: int = 0
     """Rollbacks in a row about steps that the job had reached before."""
     reached_step: int = -1
@@ -157,7 +157,7 @@ class Job:
 
     @property
     def outline(self) -> tuple[object, ...]:
-        """What the next driver must know, besides what nodes report to it again."""
+        """What the next driver must know, besides what nodes report again."""
         states = tuple((node.name, node.state, node.num_slow) for node in self.nodes.values())
         return (
             self.phase,

@@ -38,10 +38,10 @@ from trainer.output import LOGS
 from trainer.rank_processes import SAVE_S
 
 END_S = LIMIT_S + SAVE_S + LIMIT_S
-"""Limit for the end of the job after any signal: it saves a checkpoint."""
+"""Time limit for the end of the job after a signal. The job saves a checkpoint in this time."""
 LOOK_EVERY_S = 0.25
 EXECUTOR_EVERY_S = 2.0
-"""Between two tries to start the executor of a node."""
+"""Time between two tries to start the executor of a node."""
 FIRST_PAUSE_S = 0.5
 Beside = Callable[[DriverPlace], AbstractContextManager[Callable[[], None]]]
 
@@ -54,11 +54,11 @@ def node_names(job: JobFile) -> list[str]:
 
 
 def drive_here(job: JobFile, beside: Beside | None = None) -> int:
-    """Drive ``job`` to its end; the exit status of the driver.
+    """Drive ``job`` to its end. Returns the exit status of the driver.
 
     Args:
-        beside: what runs while the job runs, such as a collector. It is given the address of the driver, and gives a
-            function that is called again and again. It starts before the driver and the nodes.
+        beside: starts what runs beside the job, such as a collector, before the driver and the nodes start. It gets the
+            address of the driver, and yields a function that is called four times a second.
 
     Raises:
         RankscopeError: what runs beside the job cannot start.
@@ -74,9 +74,9 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
             raise UsageError(
                 f"another process drives the job in {job.options.out}", hint="use another --out for a new job"
             )
-        folder.read(STATE, Job)  # if it cannot be read, no driver can continue: no node starts
-        folder.append([])  # nor if decisions cannot be written,
-        for node in node_names(job):  # or the folder of a node cannot be used
+        folder.read(STATE, Job)  # raises before a node starts if no driver could read the state,
+        folder.append([])  # if decisions cannot be written,
+        for node in node_names(job):  # or if the folder of a node cannot be used
             with held_lock(folder.node(node)):
                 pass
         tokens = load_tokens(job.train.data, vocab_size=job.train.model.vocab_size)
@@ -101,7 +101,7 @@ def drive_here(job: JobFile, beside: Beside | None = None) -> int:
 
 @contextmanager
 def _started(beside: Beside, place: DriverPlace, folder: JobFolder) -> Iterator[Callable[[], None]]:
-    """What runs beside the job. If it cannot start, a job that is new leaves no address and no token behind."""
+    """Start what runs beside the job. If that fails and the job is new, remove the address and token of the driver."""
     with ExitStack() as opened:
         try:
             look_after = opened.enter_context(beside(place))
@@ -113,30 +113,30 @@ def _started(beside: Beside, place: DriverPlace, folder: JobFolder) -> Iterator[
 
 
 class Starter:
-    """The processes of the job."""
+    """Starts the processes of the job on this machine, and restarts those that end."""
 
     def __init__(self, job: JobFile, lock: int, listener: BoundedListener, tokens: Tokens | None) -> None:
         """``lock``: descriptor of the lock of the folder; ``listener``: for the driver."""
         self._job, self._lock, self._listener, self._tokens = job, lock, listener, tokens
         self._folder = JobFolder(job.options.out)
         self._executors: dict[str, int] = dict.fromkeys(node_names(job), 0)
-        """Node -> pid; 0: not started."""
+        """Node -> pid of its executor; 0 if this process has not started it."""
         self._left: set[str] = set()
-        """Nodes whose executor ended because the driver said so."""
+        """Nodes whose executor ended because the driver ordered it."""
         self._tried_s: dict[str, float] = {}
         self._complaints: set[str] = set()
         self._driver = 0
         self._pauses = RestartPauses(first_s=FIRST_PAUSE_S)
         self._restart_s = 0.0
         self._interrupted = 0
-        """The signal that ends the job; 0: none."""
+        """The signal that ends the job; 0 if none does."""
 
     def interrupt(self, number: int) -> None:
-        """Let the driver end the job. For a signal handler."""
+        """Let the driver end the job. A signal handler calls this."""
         self._interrupted = number
 
     def look_after(self) -> int | None:
-        """Start what is missing. The exit status of the driver when the job is over.
+        """Start the processes that are missing. Returns the exit status of the driver if the job is over, else None.
 
         Raises:
             UsageError: the folder of the job was deleted.
@@ -157,7 +157,7 @@ class Starter:
         return None
 
     def _complain(self, problem: str) -> None:
-        """Once: it is tried again and again."""
+        """Report a problem once. The start is tried again and again."""
         if problem not in self._complaints:
             self._complaints.add(problem)
             write_lines(problem)
@@ -199,7 +199,7 @@ class Starter:
             self._executors[node] = self._fork(run, is_executor=True)
 
     def _fork(self, run: Callable[[], int], *, is_executor: bool) -> int:
-        """Pid of a child; 0 if none can be started now, such as without memory. Other processes are not affected."""
+        """Start a child and return its pid; 0 if no child can be started now, for example for lack of memory."""
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -211,7 +211,7 @@ class Starter:
         return pid
 
     def _become(self, run: Callable[[], int], parent: int, *, is_executor: bool) -> NoReturn:
-        """In the child: never returns."""
+        """Call ``run`` in the child, and end the child. Never returns."""
         status = CRASH_STATUS
         try:
             os.close(self._lock)

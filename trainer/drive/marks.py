@@ -1,7 +1,7 @@
 """Sends the decisions of the driver to the collector, as events of the nodes. The dashboard and alerts read them there.
 
 A thread sends them, so that a collector that does not answer never delays an order. Decisions are also in the folder of
-the job: those that are not sent before the driver ends are only there.
+the job. A decision that is not sent before the driver ends is only in that folder.
 """
 
 import queue
@@ -26,7 +26,7 @@ MAX_WAITING = 10_000
 
 
 class MarkSender:
-    """From entering to leaving. Does nothing without a collector."""
+    """Sends decisions while its ``with`` block runs. Does nothing without a collector."""
 
     def __init__(self, options: RunOptions) -> None:
         self._run_id = options.run_id or ""
@@ -49,7 +49,7 @@ class MarkSender:
             self._thread.join(CLOSE_S)
 
     def send(self, decisions: list[Decision]) -> None:
-        """Send these later. Returns at once."""
+        """Queue decisions to be sent. Returns at once."""
         if not self._collector:
             return
         for decision in decisions:
@@ -66,7 +66,7 @@ class MarkSender:
                     pass
 
     def _sent(self, client: CollectorClient, decision: Decision) -> bool:
-        """Whether it needs no further try."""
+        """Send a decision. Returns False if it must be sent again."""
         row = {
             "host": decision.node or DEVICE,
             "at_ns": decision.at_ns,

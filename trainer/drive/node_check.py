@@ -125,7 +125,7 @@ def read_verdict(number: int, text: str) -> PairReport:
     """The verdict in the JSON of ``rankscope doctor --pairs --json``.
 
     Raises:
-        UsageError: it is not that JSON.
+        UsageError: ``text`` is not that JSON.
     """
     try:
         found = json.loads(text)
@@ -147,11 +147,11 @@ def read_verdict(number: int, text: str) -> PairReport:
 
 def read_results(text: str) -> Iterator[Measured]:
     """The results in the JSON of ``rankscope doctor --node --json``, without checks that were skipped. A check that did
-    not finish has the value 0: it is compared with those of other nodes, because a loaded machine delays all. A check
-    that something else killed has no value.
+    not finish has the value 0, which is compared with the values of other nodes, because a loaded machine delays all
+    nodes. A check that something else killed has no value.
 
     Raises:
-        UsageError: it is not that JSON.
+        UsageError: ``text`` is not that JSON.
     """
     try:
         for check in json.loads(text)["checks"]:

@@ -1,4 +1,4 @@
-"""What operators ask for: drain, replace, pause, resume, end."""
+"""Carries out the requests of operators: drain, replace, pause, resume, end."""
 
 from telemetry.errors import UsageError
 from telemetry.host_metrics import BY_OPERATOR

@@ -1,4 +1,5 @@
-"""The network between the nodes of a round: who hosts a paired test, and what follows from the verdicts. Pure.
+"""Paired tests of the network between the nodes of a round: which node is the first one of a test, and what the
+verdicts show about the nodes. All functions are pure.
 
 Each node connects to the others after its own checks. So a node that reaches no other node is found first.
 
@@ -17,23 +18,23 @@ from trainer.drive.job import PairedTest
 from trainer.drive.records import CheckReport, PairReport
 
 MAX_TESTS = 3
-"""In a round."""
+"""Most paired tests in a round."""
 MIN_PARTNERS = 2
-"""A node is blocked if it fails with this number of partners, and with all that it has."""
+"""A node is blocked if it fails with all of its partners, and has at least this number of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairJudgement:
-    """What the paired tests of a round show. Reasons by node."""
+    """What the paired tests of a round show. ``failed`` and ``slow`` hold the reason for each node."""
 
     failed: dict[str, str] = field(default_factory=dict)
     slow: dict[str, str] = field(default_factory=dict)
     undecided: tuple[str, ...] = ()
-    """No pair with them worked, but it is not known which node is the cause."""
+    """Nodes for which no pair worked, although it is not known which node is the cause."""
     num_working: dict[str, int] = field(default_factory=dict)
-    """Partners with which a node worked."""
+    """Number of partners with which a node worked."""
     problems: dict[str, str] = field(default_factory=dict)
-    """Nodes without a verdict, for another reason than the network."""
+    """Why a node has no verdict, if the network is not the reason."""
 
 
 def judge_pairs(tests: Sequence[PairedTest]) -> PairJudgement:
@@ -81,7 +82,7 @@ def cut_off_nodes(reports: Mapping[str, CheckReport]) -> dict[str, str]:
 
 
 def next_first(nodes: Sequence[str], tests: Sequence[PairedTest]) -> str | None:
-    """The first node of the next test; None: no further test is needed, or none can help."""
+    """The first node of the next test, or None if no further test is needed or can help."""
     if not tests:
         return nodes[0] if len(nodes) > 1 else None
     judgement = judge_pairs(tests)
@@ -111,7 +112,7 @@ def _seen_in(test: PairedTest) -> Iterator[tuple[frozenset[str], bool]]:
             if not (run.failed and any(_is_killed(test, node) for node in pair)):
                 yield pair, not run.failed
     absent = range(1, len(test.nodes)) if verdict is None else verdict.absent
-    if verdict is None and first in test.verdicts:  # it could not begin the test: that is not the network
+    if verdict is None and first in test.verdicts:  # it could not begin the test, which the network did not prevent
         return
     for index in absent:
         own = test.verdicts.get(test.nodes[index])
@@ -126,7 +127,7 @@ def _is_killed(test: PairedTest, node: str) -> bool:
 
 
 def _verdict_of(test: PairedTest) -> PairReport | None:
-    """Every node that took part got the same verdict."""
+    """The verdict of a test; None if there is none. Every node that took part got the same verdict."""
     found = [test.verdicts[node] for node in test.nodes if node in test.verdicts]
     return next((verdict for verdict in found if not verdict.problem), None)
 

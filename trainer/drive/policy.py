@@ -40,7 +40,7 @@ _WORK = {Phase.TRAIN: Work.TRAIN, Phase.SAVE: Work.SAVE, Phase.STOP: Work.STOP}
 
 
 class Policy:
-    """Changes ``job`` by events. Every method returns the decisions that it made. For one thread."""
+    """Changes ``job`` on events. Each method for an event returns the decisions that it made. Not thread-safe."""
 
     def __init__(self, config: DriveConfig, job: Job) -> None:
         self.config = config
@@ -67,7 +67,7 @@ class Policy:
         return self._transitions.taken()
 
     def report(self, report: Report, now_s: float) -> list[Decision]:
-        """A node reports."""
+        """Handle the report of a node."""
         self._transitions.now_s = now_s
         node = self.job.nodes.get(report.node)
         if node is None:
@@ -84,7 +84,7 @@ class Policy:
         return self._transitions.taken()
 
     def find(self, finding: Finding, now_s: float) -> list[Decision]:
-        """A diagnosis arrives."""
+        """Handle a finding."""
         self._transitions.now_s = now_s
         job = self.job
         if finding.run_id == job.run_id and finding.active and not job.phase.is_over:
@@ -92,7 +92,7 @@ class Policy:
         return self._transitions.taken()
 
     def ask(self, request: Request, now_s: float) -> list[Decision]:
-        """An operator asks.
+        """Carry out the request of an operator.
 
         Raises:
             UsageError: there is no such node, or the action does not fit the state.
@@ -103,7 +103,7 @@ class Policy:
         return self._transitions.taken()
 
     def tick(self, now_s: float) -> list[Decision]:
-        """Time passes."""
+        """Make the transitions that are due at ``now_s``."""
         self._transitions.now_s = now_s
         self._advance()
         return self._transitions.taken()
@@ -127,7 +127,7 @@ class Policy:
         )
 
     def _advance(self) -> None:
-        """Follow every transition that is due."""
+        """Make every transition that is due."""
         self._find_lost()
         self._rounds.end()
         steps = {
@@ -156,7 +156,7 @@ class Policy:
                 self._transitions.fault("node-lost", f"node {node.name} does not report", [node])
 
     def _restarted(self, node: Node) -> None:
-        """Its executor is another process, so its ranks have ended."""
+        """Handle a node whose executor is another process than before. So the ranks of the node have ended."""
         was_active = self.job.trains(node)
         self._rounds.leave(node)
         if node.state not in (NodeState.BLOCKED, NodeState.DRAINED):
@@ -206,8 +206,8 @@ class Policy:
         return f"tcp://{reports[0].address}:{reports[0].port}"
 
     def _watch(self) -> None:
-        """Whether the attempt makes progress, failed, or is done."""
-        self._rounds.begin()  # of nodes that came back, or are new
+        """Check whether the attempt makes progress, has failed, or is done."""
+        self._rounds.begin()  # check nodes that came back or are new
         job, reports = self.job, self._reports()
         self._note_progress(reports)
         failed = failed_ranks(reports)
@@ -228,8 +228,9 @@ class Policy:
             self._transitions.fault("stall", reason, self._findings.with_link_losses())
 
     def _know_the_cause(self, reports: Sequence[Report], failed: Sequence[Ended], waited_s: float) -> bool:
-        """Whether no later report can hold the rank that failed first. Ranks that lost their peer end with status 1:
-        then a node that has not reported since may be the cause."""
+        """Whether no later report is expected to hold the rank that failed first. Ranks that lost a peer end with
+        status 1. If all failed ranks did, a node that has not reported since may be the cause, and the wait is
+        longer."""
         job = self.job
         if len(reports) == len(job.members) and not any(report.living for report in reports):
             return True
@@ -275,7 +276,7 @@ class Policy:
                 self._transitions.turn(Phase.STOP, self.job.reason)
 
     def _wait_for_stop(self) -> None:
-        """Until no rank of the attempt lives."""
+        """Enter the next phase when no rank of the attempt lives."""
         job = self.job
         for node in self.job.member_nodes():
             late = self._transitions.now_s - job.since_s > STOP_S
@@ -294,6 +295,6 @@ class Policy:
             self._transitions.decide("give-up", job.reason)
 
     def _reports(self) -> list[Report]:
-        """Of the members that have started this attempt."""
+        """Reports of the members that have started this attempt, or could not start it."""
         found = [node.report for node in self.job.member_nodes()]
         return [report for report in found if report is not None and report.attempt == self.job.attempt]

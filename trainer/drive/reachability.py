@@ -1,4 +1,4 @@
-"""Which other nodes answer this node."""
+"""Finds the nodes that answer this node."""
 
 import errno
 import selectors

@@ -36,10 +36,11 @@ class Measured:
     measured: str = ""
     """Name of ``value``, with its unit."""
     value: float | None = None
-    """More is better; 0: the check did not finish in time."""
+    """Larger is better. 0 if the check did not finish in time, None if there is no value."""
     detail: str = ""
     killed: bool = False
-    """Something else killed its process, such as the OOM killer. It shows nothing about the node."""
+    """Whether something else, such as the OOM killer, killed the process of the check. The result shows nothing about
+    the node then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +48,12 @@ class CheckReport:
     """The result of all checks of one node."""
 
     number: int
-    """Of the round of checks: that of the order."""
+    """Number of the round of checks, from the order."""
     results: tuple[Measured, ...] = ()
     problem: str = ""
     """Why the checks could not run; empty if they ran."""
     killed: str = ""
-    """Why there are no results: something else killed the command."""
+    """How something else killed the command, so that there are no results; empty if nothing did."""
     reached: tuple[str, ...] = ()
     """Nodes of the order that answered this node."""
     unreached: tuple[str, ...] = ()
@@ -60,19 +61,19 @@ class CheckReport:
 
     @property
     def unknown(self) -> str:
-        """What was killed, so that it shows nothing about the node; empty: nothing."""
+        """What something else killed, so that it shows nothing about the node; empty if nothing was killed."""
         names = [f"{result.check} {result.subject}: {result.detail}" for result in self.results if result.killed]
         return self.killed or "; ".join(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccusedNode:
-    """A node that was slow or failed with every partner of a paired test, while one of them did well without it."""
+    """A node that was slow or failed with every partner in a paired test, while a partner did well without it."""
 
     index: int
-    """In the test: that of the order."""
+    """Index of the node in the test, from the order."""
     failed: bool
-    """No pair with it finished; otherwise it was slow."""
+    """Whether no pair with the node finished. If False, the node was slow."""
     ratio: float | None = None
     """Its best time divided by that of the usual node."""
     cause: str = ""
@@ -80,7 +81,7 @@ class AccusedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRun:
-    """Two nodes that worked together in a paired test, by their index."""
+    """A run of two nodes in a paired test, by their index."""
 
     members: tuple[int, int]
     failed: bool
@@ -88,19 +89,19 @@ class PairRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairReport:
-    """The verdict of a paired test, as one node got it."""
+    """The verdict of a paired test, as one node received it."""
 
     number: int
-    """Of the test: that of the order."""
+    """Number of the test, from the order."""
     problem: str = ""
-    """Why this node has no verdict."""
+    """Why this node has no verdict; empty if it has one."""
     is_cut_off: bool = False
-    """The problem is that the first node of the test did not answer."""
+    """Whether the problem is that the first node of the test did not answer."""
     is_killed: bool = False
-    """The problem is that something else killed the command, such as the OOM killer."""
+    """Whether the problem is that something else, such as the OOM killer, killed the command."""
     accused: tuple[AccusedNode, ...] = ()
     absent: tuple[int, ...] = ()
-    """Nodes that did not reach the first one in time."""
+    """Indexes of nodes that did not reach the first node in time."""
     runs: tuple[PairRun, ...] = ()
 
 
@@ -113,7 +114,7 @@ class PairsOrder:
     endpoint: str
     """``host:port``, an address of the first node."""
     index: int
-    """Of this node; 0: the first one, where the others meet."""
+    """Index of this node. Index 0 is the first node, to which the others connect."""
     nodes: int
     patience_s: float
     """How long the nodes wait for each other at the start."""
@@ -125,11 +126,11 @@ class Ended:
 
     rank: int
     status: int
-    """-n if signal n killed it."""
+    """Exit status; -n if signal n killed the rank."""
     at_s: float
-    """When the executor saw it: wall clock of the node, seconds since the epoch."""
+    """When the executor noticed the end, by the wall clock of the node in seconds since the epoch."""
     reason: str = ""
-    """What the rank said itself."""
+    """The reason that the rank itself reported; empty if it reported none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,28 +141,28 @@ class Report:
     life: str
     """Differs for each process of an executor."""
     address: str = ""
-    """Where other nodes reach this one; empty: all nodes are on one machine."""
+    """The address at which other nodes reach this node; empty if all nodes are on one machine."""
     port: int = 0
     """A free port of this node, for the rendezvous of the ranks."""
     attempt: int = -1
-    """The newest attempt that this executor has started; -1: none."""
+    """The newest attempt that this executor has started, or could not start; -1 if there is none."""
     pids: dict[int, int] = field(default_factory=dict)
     """Rank -> pid of the ranks that have not ended."""
     stopped_s: dict[int, float] = field(default_factory=dict)
     """Rank -> seconds since a signal, such as SIGSTOP, was seen to have stopped its process."""
     ended: tuple[Ended, ...] = ()
     error: str = ""
-    """Why the ranks could not be started."""
+    """Why the ranks could not be started; empty if they could."""
     no_checkpoint: bool = False
-    """The error is that a rollback would leave no checkpoint. It is not the fault of a node."""
+    """Whether the error is that a rollback would leave no checkpoint. No node is at fault then."""
     checkpoint_problem: str = ""
-    """Why ranks here could not write the newest checkpoint; empty if nothing is known to be wrong."""
+    """Why ranks of this node could not write the newest checkpoint; empty if no problem is known."""
     step: int = -1
-    """The newest step of any rank here; -1 before the first."""
+    """The newest step of any rank on this node; -1 before the first."""
     stalled_s: float = 0.0
-    """Seconds without progress since the stall was detected; 0: the ranks make progress."""
+    """Seconds without progress since a stall was detected; 0 if the ranks make progress."""
     keeper: str = ""
-    """Address of the keeper of replicas; empty: the job keeps none."""
+    """Address of the keeper of replicas; empty if the job keeps no replicas."""
     check: CheckReport | None = None
     """The newest finished round of checks."""
     pairs: PairReport | None = None
@@ -176,12 +177,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaOrder:
-    """Where the ranks of a node send replicas, and find those of earlier attempts: addresses of keepers."""
+    """The addresses of keepers to which the ranks of a node send replicas (``neighbour``), and from which they load
+    replicas of earlier attempts (``keepers``)."""
 
     neighbour: str = ""
     keepers: tuple[str, ...] = ()
     forget: bool = False
-    """Free the memory: this node does not train, and no rank needs its parts."""
+    """Whether to free the memory, because this node does not train and no rank needs the parts that it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +191,9 @@ class Rollback:
     """Checkpoints that no attempt may load, because the training went wrong before them."""
 
     attempt: int
-    """Checkpoints of this attempt and of earlier ones,"""
+    """Checkpoints of this attempt and of earlier attempts are affected."""
     before_step: int
-    """if this number of steps or more are done in them."""
+    """Checkpoints with this number of completed steps or more are affected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,26 +202,26 @@ class Order:
 
     work: Work
     attempt: int = -1
-    """To train, save or stop. An executor stops the ranks of every other attempt."""
+    """The attempt to train, save or stop. An executor stops the ranks of every other attempt."""
     position: int = 0
-    """Of this node among the nodes that train: its first rank is ``position * ranks_per_node``."""
+    """Position of this node among the nodes that train. Its first rank is ``position * ranks_per_node``."""
     rendezvous: str = ""
-    """``tcp://host:port``; empty: a file in the folder of the job."""
+    """``tcp://host:port``; empty if the rendezvous is a file in the folder of the job."""
     check: int = 0
     """Number of the round of checks."""
     peers: dict[str, str] = field(default_factory=dict)
-    """Some other nodes of the round -> their ``address:port``. Empty: all nodes are on one machine."""
+    """Some other nodes of the round -> their ``address:port``. Empty if all nodes are on one machine."""
     replicas: ReplicaOrder | None = None
-    """None: the job keeps no replicas."""
+    """None if the job keeps no replicas."""
     rollback: Rollback | None = None
     """The first node of the attempt takes these checkpoints out of use before it starts its ranks."""
     pairs: PairsOrder | None = None
-    """The paired test of the round; None: the checks of the node itself."""
+    """The paired test to take part in; None if the node is to check itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a watcher found: a diagnosis as data. ``hosts``: the suspects, as nodes."""
+    """A finding that a watcher sends. ``hosts``: the names of the suspected nodes."""
 
     kind: str
     run_id: str
@@ -227,9 +229,9 @@ class Finding:
     hosts: tuple[str, ...] = ()
     summary: str = ""
     active: bool = True
-    """False: the problem is over."""
+    """False if the problem is over."""
     first_step: int = -1
-    """The first step with the problem; -1: unknown."""
+    """The first step with the problem; -1 if it is unknown."""
 
 
 class Action(StrEnum):
@@ -241,7 +243,7 @@ class Action(StrEnum):
     """Drain a node, check it, and use a spare in its place."""
     PAUSE = "pause"
     RESUME = "resume"
-    """Continue the job; or, with a node, let it in again after a check."""
+    """Continue the job. With a node: let the node train again after a check."""
     END = "end"
     """Save a checkpoint and end the job."""
 
@@ -259,7 +261,7 @@ class Decision:
     """What the driver decided, and why."""
 
     at_ns: int
-    """By the driver's clock, which begins with its wall clock."""
+    """Time by the ``steady_clock`` of the driver (``driver.py``)."""
     attempt: int
     name: str
     """Such as ``start``, ``suspect``, ``stop``, ``check``, ``block``, ``give-up``."""

@@ -1,4 +1,4 @@
-"""Where the ranks of a node send their replicas, and where they find those of the attempt before.
+"""Chooses where the ranks of a node send their replicas, and where they find those of the previous attempt.
 
     position    0 ----> 1 ----> 2 ----> 3 ---.      each node also holds the parts of the node before it
                 ^---------------------------'
@@ -11,7 +11,7 @@ from trainer.drive.records import ReplicaOrder
 
 
 def replica_order(job: Job, name: str) -> ReplicaOrder:
-    """For the node ``name``."""
+    """The keepers for the ranks of the node ``name``."""
     return ReplicaOrder(
         neighbour=_neighbour(job, name),
         keepers=_keepers(job),
@@ -29,7 +29,8 @@ def _neighbour(job: Job, name: str) -> str:
 
 
 def _keepers(job: Job) -> tuple[str, ...]:
-    """Of all nodes that report, whether they train or not: a node that was replaced still holds its parts."""
+    """Addresses of the keepers of all nodes that report, whether they train or not. A node that was replaced still
+    holds its parts."""
     nodes = [node for node in job.nodes.values() if node.state is not NodeState.LOST]
     return tuple(node.report.keeper for node in nodes if node.report and node.report.keeper)
 

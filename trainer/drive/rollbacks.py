@@ -1,4 +1,4 @@
-"""A training that went wrong continues with a checkpoint from before.
+"""Lets a training that went wrong continue with a checkpoint from before its first bad step.
 
     step          40      50      60      70
     checkpoints   x       x       x
@@ -43,8 +43,8 @@ class Rollbacks:
         return done is not None and done.attempt >= finding.attempt and done.before_step <= finding.first_step
 
     def _count(self, step: int) -> None:
-        """A job that goes wrong again in steps that it had reached before makes no progress, although each attempt may
-        get some steps further before the finding arrives."""
+        """Count this rollback. A job that goes wrong again in steps that it had reached before makes no progress,
+        although each attempt may get some steps further before the finding arrives."""
         job = self._job
         job.num_rollbacks = job.num_rollbacks + 1 if step <= job.reached_step else 1
         job.reached_step = max(job.reached_step, job.best_step)

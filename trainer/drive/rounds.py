@@ -1,4 +1,4 @@
-"""Rounds of node checks: which nodes are checked when, and what follows from the results.
+"""Rounds of node checks: which nodes are checked and when, and what follows from the results.
 
 new, suspect --round--> ready
      |  '--slow once--> suspect --another round--> ready | blocked
@@ -27,9 +27,9 @@ PATIENCE_FACTOR = 3.0
 """The nodes of a paired test wait for each other. The wait is this number of times as long as the slowest node took to
 check itself: the checks and the paired test both import torch, and that is slow on a loaded machine."""
 PEERS_BESIDE = 4
-"""On each side, in the order of the round."""
+"""A node checks its connection to this many nodes on each side, in the order of the round."""
 MIN_NODES = 3
-"""Of a round whose nodes are on several addresses. Two nodes do not show which one breaks a pair."""
+"""Least number of nodes in a round with several addresses. Two nodes do not show which of them breaks their pair."""
 BUSY_HINT = (
     "If other programs kept its processors busy, end them, and admit the node again: rankscope drive resume {node}"
 )
@@ -51,7 +51,7 @@ class Rounds:
         return self._job.in_state(NodeState.NEW, NodeState.SUSPECT)
 
     def begin(self) -> None:
-        """Check the nodes that wait for it, if no rank lives on them."""
+        """Begin a round with the nodes that wait for a check, if no rank lives on them."""
         job, nodes = self._job, self.waiting
         if not self._config.checks:
             for node in nodes:
@@ -69,13 +69,14 @@ class Rounds:
         self._transitions.decide("check", f"check {', '.join(job.round.nodes)}")
 
     def leave(self, node: Node) -> None:
-        """A node that was away during a round may not have its results in time. The next round checks it."""
+        """Take a node out of the round, because it was away and may not have its results in time. The next round checks
+        it."""
         now = self._job.round
         if now is not None:
             now.nodes = tuple(name for name in now.nodes if name != node.name)
 
     def order(self, node: Node) -> Order | None:
-        """What the round orders a node to do; None: nothing."""
+        """What the round orders a node to do, or None if it orders nothing."""
         now = self._job.round
         if now is None or node.name not in now.nodes:
             return None
@@ -88,7 +89,7 @@ class Rounds:
         return Order(work=Work.CHECK, check=now.number, pairs=test.order_for(node.name))
 
     def end(self) -> None:
-        """Judge a round when every node has its results."""
+        """Judge a round, or begin its next test, when every node has its results or the time is over."""
         now = self._job.round
         if now is None:
             return
@@ -133,14 +134,14 @@ class Rounds:
             self._job.round = None
 
     def _note_unknown(self, node: Node, found: CheckReport | None) -> None:
-        """A check that is killed from outside, also when it is repeated, is no proof: memory may have run out. Other
-        nodes are used first. If ranks fail there, the node is checked again."""
+        """Record that something else killed a check of the node twice. This proves no fault: memory may have run out.
+        Other nodes are used first. If ranks fail on the node, it is checked again."""
         if found is not None and found.unknown and not why_failed(found):
             node.num_faults += 1
             self._transitions.decide("check-undecided", f"killed twice: {found.unknown}", node)
 
     def _begin_test(self, now: Round, nodes: Sequence[Node]) -> bool:
-        """Measure the network between nodes. False: it is known, or cannot be measured."""
+        """Begin to measure the network between nodes. Returns False if it is known, or cannot be measured."""
         order = sorted(nodes, key=lambda node: (node.state is not NodeState.READY, node.num_faults))
         first = next_first([node.name for node in order], now.tests)
         if first is None:
@@ -178,7 +179,8 @@ class Rounds:
             )
 
     def _note_undecided(self, judgement: PairJudgement, present: Sequence[str]) -> None:
-        """No node is blocked without proof. The next fault brings another round, with other nodes."""
+        """Record the nodes that the tests cannot judge. No node is blocked without proof. The next fault starts another
+        round, with other nodes."""
         if undecided := [name for name in judgement.undecided if name in present]:
             names = ", ".join(undecided)
             self._transitions.decide(
@@ -221,6 +223,6 @@ def _problem(found: CheckReport | None) -> str:
 
 
 def _addresses(nodes: Sequence[Node]) -> set[str]:
-    """The addresses of nodes; none if there are fewer than two."""
+    """The addresses of nodes; empty if there are fewer than two addresses."""
     found = {node.report.address for node in nodes if node.report is not None and node.report.address}
     return found if len(found) > 1 else set()

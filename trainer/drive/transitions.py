@@ -1,4 +1,5 @@
-"""The transitions of a driven job: each changes its state, and records the decision with its reason."""
+"""The transitions of a driven job. A transition changes the state of the job, and records the decision with its
+reason."""
 
 from collections.abc import Sequence
 
@@ -44,13 +45,13 @@ class Transitions:
         node.state, node.reason = state, reason
 
     def suspect(self, node: Node, reason: str) -> None:
-        """A node that trains may be the cause of a fault."""
+        """Mark a node that trains as a possible cause of a fault."""
         if node.state is NodeState.ACTIVE:
             node.num_faults += 1
             self.set(node, NodeState.SUSPECT, reason)
 
     def fault(self, name: str, reason: str, suspects: Sequence[Node], *, check: bool = True) -> None:
-        """Stop the attempt. Without a suspect, all of its nodes are checked."""
+        """Stop the attempt. If ``check``, the suspects are checked, or all nodes of the attempt if there are none."""
         job = self.job
         if job.phase not in (Phase.TRAIN, Phase.SAVE):
             return
@@ -67,8 +68,8 @@ class Transitions:
         self.turn(Phase.STOP, reason)
 
     def note_checkpoints(self, reports: Sequence[Report]) -> str:
-        """Why the newest checkpoint could not be written; empty if it could. It is recorded once, until a checkpoint
-        can be written again. The job continues."""
+        """Why the newest checkpoint could not be written; empty if it could. The reason is recorded once, and again
+        only after a checkpoint was written. The job continues."""
         failed = next((report for report in reports if report.checkpoint_problem), None)
         key = f"{self.job.attempt} {CHECKPOINT_FAILED}"
         if failed is None:

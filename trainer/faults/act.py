@@ -34,28 +34,29 @@ class Healthy:
     step = -1
 
     def at_step(self, step: int) -> None:
-        """A step begins."""
+        """Called when a step begins."""
         self.step = step
 
     def before(self, stage: Stage) -> None:
-        """``stage`` is about to begin."""
+        """Called before ``stage`` begins."""
 
     def begin(self, stage: Stage) -> Any:
-        """The compute of ``stage`` begins, inside its span."""
+        """Called when the compute of ``stage`` begins, inside its span. Returns what :meth:`end` gets as ``begun``."""
 
     def end(self, stage: Stage, begun: Any) -> None:
-        """The compute of ``stage`` has ended. Its span is still open."""
+        """Called when the compute of ``stage`` has ended. Its span is still open."""
 
     def source(self, batch_at: BatchAt) -> BatchAt:
         """The function that returns the batch of a step."""
         return batch_at
 
     def alteration(self, stage: Stage) -> Alteration | None:
-        """How to alter the collective of ``stage`` that is about to be issued. None: not at all."""
+        """How to alter the collective of ``stage`` that is about to be issued; None if it is not altered."""
         return None
 
     def gradients(self, gradients: Sequence[Tensor]) -> None:
-        """The gradients of the step are complete: this rank's parts, to be changed in place."""
+        """Called when the gradients of the step are complete. They are this rank's parts, and may be changed in
+        place."""
 
 
 class SlowCompute(Healthy):

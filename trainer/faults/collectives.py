@@ -17,7 +17,7 @@ shape, double                           the peers abort, and the rank of the fau
 The rank that aborts is often a victim. Only sizes and numbers of operations show the culprit. The launcher ends all
 ranks when one dies.
 
-DTensor and ``fully_shard`` issue their collectives themselves. Module hooks run before these:
+DTensor and ``fully_shard`` issue their collectives themselves. Module hooks run before these collectives:
 
     stage pre-hook -> params-all-gather      branch pre-hook -> tp-all-gather .. compute .. hook -> tp-reduce-scatter
 

@@ -4,8 +4,8 @@
                                                           |-- delay --|          a timer: the core is free
 
 An operation completes one delay after gloo has completed it. So a collective starts when its last member has come, and
-a transfer when both sides have, as with NCCL. Threads notice both, so the rank can compute in the meantime. Results do
-not change.
+a transfer when both sides have, as with NCCL. A thread waits for each operation, so the rank can compute in the
+meantime. Results do not change.
 """
 
 import time
@@ -74,7 +74,7 @@ class DelayedWork:
         return getattr(self._inner, name)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Blocks until the work is complete; an error of the operation is raised here, also that of its timeout."""
+        """Block until the work is complete. Raises the error of the operation, also the error of its timeout."""
         self._completion.result(timeout.total_seconds() or None)
         return True
 

@@ -53,7 +53,7 @@ def _event() -> Any:
 
 
 def _cycles_per_ms() -> float:
-    """Measured before training begins, so it may wait for the GPU."""
+    """Clock cycles of the GPU in a millisecond. Measured before training begins, so this may wait for the GPU."""
     _sleep(CALIBRATION_CYCLES)
     begin = _event()
     _sleep(CALIBRATION_CYCLES)

@@ -1,4 +1,4 @@
-"""Injected faults: the kind of fault, its rank, and the truth in a file that no detector reads.
+"""Injected faults: parses the text that describes a fault, and writes the truth to a file that no detector reads.
 
 none
 slow:rank=5,factor=1.4          forward and backward take 1.4 times the processor (or GPU) time for the same work;
@@ -12,7 +12,8 @@ data-stall:rank=5,step=8,seconds=4
 skip:rank=5,step=8,stage=tp-all-gather
                                 skips the first collective of that stage in that step, and continues
 shape:rank=5,step=8,stage=tp-all-gather
-                                issues that collective with another size than its group; also sizes=half or double
+                                issues the first collective of that stage with another size than its group; also
+                                sizes=half or double
 gc:rank=5                       bursts of garbage collection in irregular steps; also every= (steps, on average),
                                 objects= (garbage objects in a burst)
 nan:rank=5,step=8               the gradients of that rank are NaN in that step
@@ -80,7 +81,7 @@ class DataStall:
     step: int
     seconds: float
     every: int = 0
-    """Number of steps. 0: it happens only once."""
+    """Number of steps between two stalls. 0 if there is only one."""
 
     def is_late(self, step: int) -> bool:
         """Whether the data of ``step`` is late."""
@@ -146,7 +147,7 @@ RANGES: dict[type[Fault], dict[str, tuple[int, int]]] = {
     Shape: {},
     NanGradients: {},
 }
-"""The smallest and largest value of numbers of each fault, without ranks and steps."""
+"""The smallest and largest value of each numeric setting of a fault, except ranks and steps."""
 BOUNDARIES = (
     *(Stage.DATA_LOAD, Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.FORWARD_SEND, Stage.FORWARD_RECV),
     *(Stage.BACKWARD_SEND, Stage.BACKWARD_RECV, Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER),
@@ -160,11 +161,11 @@ AXIS_OF: dict[Stage, Axis] = {
     **dict.fromkeys((Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER), "dp"),
     **dict.fromkeys((Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER), "tp"),
 }
-"""Stages that occur only if an axis of the grid is larger than 1 -> that axis."""
+"""The axis that must be larger than 1 for a stage to occur. Other stages always occur."""
 
 
 def parse_fault(spec: str, topology: Topology, *, num_steps: int) -> Fault | None:
-    """The fault that ``spec`` describes. None for ``none``.
+    """The fault that ``spec`` describes; None if ``spec`` is ``none``.
 
     Raises:
         UsageError: the fault is unknown; a setting is missing, unknown, not a number or out of range; or the run does
@@ -213,7 +214,7 @@ def _check_ranges(fault: Fault, spec: str) -> None:
 
 
 def stage_of(fault: Fault | None) -> Stage | None:
-    """The stage at which a fault stops its rank. None if it does not stop the rank."""
+    """The stage at which a fault ends or stops its rank, or alters a collective; None for other faults."""
     if isinstance(fault, Hang | Die):
         return fault.before
     return fault.stage if isinstance(fault, Skip | Shape) else None
@@ -253,8 +254,8 @@ def _value(kind: Any, text: str, name: str, spec: str) -> Any:
 def write_truth(
     path: Path, fault: Fault | None, *, host: str, num_steps: int, topology: Topology | None = None
 ) -> None:
-    """Write the truth about a run, so that a verdict can be checked later. It contains the affected ``group``, if the
-    fault affects the communication of one. If the fault never ends, its last step is the last step of the run."""
+    """Write the truth about a run, so that a verdict can be checked later. It contains the affected ``group`` if the
+    fault affects the communication of a group. If the fault never ends, its last step is the last step of the run."""
     truth: dict[str, Any] = {"kind": "none", "num_steps": num_steps}
     if fault is not None:
         settings = {name: _plain(value) for name, value in asdict(fault).items()}
@@ -279,7 +280,7 @@ class StartFile:
     rank: int
 
     def record_start(self, step: int, stage: Stage) -> None:
-        """Write the time. Call it directly before the fault."""
+        """Write the time, the step and the stage. Call it directly before the fault."""
         start = {"rank": self.rank, "step": step, "stage": stage.label, "at_ns": time.time_ns()}
         replace_output(self.path, json.dumps(start) + "\n")
 

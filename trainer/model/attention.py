@@ -4,7 +4,7 @@ keys       0 1 2 3 4 5 6 7        window 4, blocks of 2 queries: a block reads t
 query 4    . x x x x              query sees to its own last. Of window + 1 keys, only those at the two edges are
 query 5    . . x x x x            masked. The work grows with sequence x window, not with the square of the sequence.
 
-On a GPU the same is FlexAttention with a block mask, which also skips blocks that no query sees.
+On a GPU, FlexAttention with a block mask computes the same. It also skips blocks that no query sees.
 """
 
 from collections.abc import Callable
@@ -55,13 +55,14 @@ def rotary_angles(length: int, head_size: int, device: torch.device, dtype: torc
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn each pair (x[i], x[i + half]) of [batch, heads, sequence, head_size] by its position's angle."""
+    """Rotate each pair (x[i], x[i + half]) of [batch, heads, sequence, head_size] by the angle of its position."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
 
 
 def windowed_attention(query: Tensor, key: Tensor, value: Tensor, *, window: int) -> Tensor:
-    """Each query sees the ``window`` newest keys up to its own; 0 or a window as long as the sequence: all of them.
+    """Attention in which a query sees the ``window`` newest keys, including its own. It sees all earlier keys if
+    ``window`` is 0 or at least the length of the sequence.
 
     All tensors are [batch, heads, sequence, head_size].
     """
@@ -78,7 +79,7 @@ def windowed_attention(query: Tensor, key: Tensor, value: Tensor, *, window: int
 
 @lru_cache(maxsize=1)
 def _compiled_flex() -> Any:
-    """Without compilation FlexAttention would compute the whole square."""
+    """FlexAttention, compiled. Without compilation it would compute all pairs of queries and keys."""
     return torch.compile(flex_attention)
 
 
@@ -127,18 +128,20 @@ def _blocked_backward(
 
 
 def _for_products(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """[batch * heads, sequence, head_size], at least float32."""
+    """The tensors as [batch * heads, sequence, head_size], with at least the precision of float32."""
     return tuple(side.to(torch.promote_types(side.dtype, torch.float32)).flatten(0, 1) for side in tensors)
 
 
 def _weights(query: Tensor, key: Tensor, band: Tensor) -> Tensor:
-    """Of each query over the keys of its block: softmax of scores, which ``band`` limits to its window."""
+    """The attention weights of each query over the keys of its block. ``band`` limits them to the window of the
+    query."""
     band = band.to(query.dtype)
     return torch.baddbmm(band, query, key.mT, alpha=query.shape[-1] ** -0.5).softmax(-1)
 
 
 def _blocks(length: int, window: int, device: torch.device) -> list[tuple[slice, slice, Tensor]]:
-    """For each block: its queries, the keys that one of them sees, and the band to add to their scores."""
+    """For each block: its queries, the keys that at least one of its queries sees, and the band to add to the
+    scores."""
     band = _band(window, device)
     blocks = []
     for begin in range(0, length, BLOCK):
@@ -150,7 +153,8 @@ def _blocks(length: int, window: int, device: torch.device) -> list[tuple[slice,
 
 @lru_cache(maxsize=8)
 def _band(window: int, device: torch.device) -> Tensor:
-    """[BLOCK, window + BLOCK - 1]: 0 where query ``i`` sees key ``j``, which is from ``i`` to ``i + window - 1``."""
+    """The band [BLOCK, window + BLOCK - 1]: 0 where query ``i`` sees key ``j``, with ``j`` from ``i`` to
+    ``i + window - 1``, and minus infinity elsewhere."""
     distance = torch.arange(window + BLOCK - 1, device=device) - torch.arange(BLOCK, device=device)[:, None]
     seen = (distance >= 0) & (distance < window)
     return torch.zeros(seen.shape, device=device).masked_fill_(~seen, float("-inf"))

@@ -4,7 +4,7 @@ serial      y = z + MLP(LN(z)),  z = x + Attn(LN(x))      two norms, one branch 
 parallel    y = x + MLP(LN(x)) + Attn(LN(x))              one norm, two branches, one sum
 
 The branches of the parallel block start from the same tensor and end in the same sum. So under tensor and sequence
-parallelism it gathers once and scatters once, where the serial block does both twice.
+parallelism the parallel block gathers once and scatters once, where the serial block does both twice.
 
 Both branches begin with a projection of the same tensor. The fused projection makes one matrix product of the two. Its
 rows are sorted by head, so that a shard of them holds whole heads and the units of the MLP that ``down`` expects there:
@@ -35,7 +35,8 @@ class AttentionOutput(nn.Module):
         self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, heads: Tensor) -> Tensor:
-        """[batch, sequence, heads, 3, head_size] to [batch, sequence, hidden]; of all heads or of this rank's."""
+        """Map [batch, sequence, heads, 3, head_size] to [batch, sequence, hidden], for all heads or those of this
+        rank."""
         out: Tensor = self.out(attend(heads, window=self.window))
         return out
 
@@ -52,7 +53,7 @@ class Attention(AttentionOutput):
         self.qkv = nn.Linear(config.hidden_size, QKV * config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, sequence, hidden] to the same; every rank of a tensor-parallel group sees the whole sequence."""
+        """Map [batch, sequence, hidden] to the same shape. Every rank of a tensor group gets the whole sequence."""
         return super().forward(self.qkv(x).unflatten(-1, (-1, QKV, self.head_size)))
 
 
@@ -64,7 +65,7 @@ class FeedForwardOutput(nn.Module):
         self.down = nn.Linear(WIDENING * config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, units: Tensor) -> Tensor:
-        """[batch, sequence, 4 * hidden] to [batch, sequence, hidden]."""
+        """Map [batch, sequence, 4 * hidden] to [batch, sequence, hidden]."""
         out: Tensor = self.down(F.gelu(units))
         return out
 
@@ -77,7 +78,7 @@ class FeedForward(FeedForwardOutput):
         self.up = nn.Linear(config.hidden_size, WIDENING * config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, sequence, hidden] to the same."""
+        """Map [batch, sequence, hidden] to the same shape."""
         return super().forward(self.up(x))
 
 
@@ -95,7 +96,7 @@ class Branches(nn.Module):
 
 
 class FusedBranches(nn.Module):
-    """The same with one projection for both branches."""
+    """The same as :class:`Branches`, with one projection for both branches."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class FusedBranches(nn.Module):
 
 
 class Block(nn.Module, ABC):
-    """[batch, sequence, hidden] to the same. Under sequence parallelism the sequence is this rank's piece."""
+    """Maps [batch, sequence, hidden] to the same shape. Under sequence parallelism the sequence is this rank's part."""
 
     gathered: tuple[str, ...]
     """Submodules that need the whole sequence: the gather is before and the scatter after each."""
@@ -124,11 +125,11 @@ class Block(nn.Module, ABC):
 
     @abstractmethod
     def residual(self, x: Tensor) -> Tensor:
-        """The computation of the block, without regard to what is kept for the backward."""
+        """The output of the block for ``x``, without regard to what is kept for the backward."""
 
 
 class ParallelBlock(Block):
-    """Both branches from one norm, in one sum."""
+    """Attention and feed-forward layer on the result of one norm. Their outputs are added in one sum."""
 
     gathered = ("branches",)
 

@@ -1,4 +1,4 @@
-"""How the blocks of a stage compute: precision of matrix products, recomputation, compilation."""
+"""Sets how the blocks of a stage compute: precision of matrix products, recomputation, compilation."""
 
 import shutil
 
@@ -15,7 +15,7 @@ def use_compute(stage: TransformerStage, config: ComputeConfig, device: torch.de
     """Apply ``config`` to every block. Use it after the tensors were cut along ``tp`` and before ``fully_shard``.
 
     Raises:
-        UsageError: the device or the machine does not support it.
+        UsageError: the device or the machine does not support ``config``.
     """
     check_compute(config, device)
     for block in stage.blocks.values():

@@ -1,4 +1,4 @@
-"""Matrix products in float8, with one scale for each tensor, taken from its largest value at each use.
+"""Matrix products in float8, with one scale for each tensor, computed from its largest value at each use.
 
                forward                          backward
 input  e4m3  --+                  gradient e5m2 --+--> gradient of the input
@@ -19,7 +19,7 @@ from telemetry.errors import UsageError
 
 SMALLEST = 1e-12
 MULTIPLE = 16
-"""Of each side of a matrix, as the hardware requires."""
+"""The hardware requires that each side of a matrix is a multiple of this number."""
 
 
 def check_float8(device: torch.device) -> None:
@@ -36,10 +36,10 @@ def check_float8(device: torch.device) -> None:
 
 
 class Float8Linear(nn.Linear):
-    """A linear layer without bias; weights are stored as before."""
+    """A linear layer without bias that multiplies in float8. The precision of the stored weights does not change."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., inputs] to [..., outputs], in bfloat16."""
+        """Map [..., inputs] to [..., outputs], in bfloat16."""
         product: Tensor = _Product.apply(x.flatten(0, -2), self.weight)  # type: ignore[no-untyped-call]
         return product.view(*x.shape[:-1], -1)
 
@@ -71,12 +71,13 @@ class _Product(torch.autograd.Function):
 
 
 def _quantised(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """``x`` divided by a scale so that its largest value is the largest of ``dtype``; and that scale, float32."""
+    """``x`` in ``dtype``, divided by a scale so that its largest value is the largest of ``dtype``, and the float32
+    scale."""
     scale = (x.abs().amax().float() / torch.finfo(dtype).max).clamp(min=SMALLEST)
     return (x.float() / scale).to(dtype), scale
 
 
 def _multiply(left: Tensor, left_scale: Tensor, right: Tensor, right_scale: Tensor) -> Tensor:
-    """The hardware reads the left matrix by rows and the right one by columns."""
+    """The matrix product. The hardware reads the left matrix by rows and the right one by columns."""
     by_columns = right.t().contiguous().t()
     return torch._scaled_mm(left.contiguous(), by_columns, left_scale, right_scale, out_dtype=torch.bfloat16)

@@ -6,12 +6,13 @@ none         block input 1, norm 1, projection of attention 3, rotated query and
 selective    block input 1, attention 1, up 4          computed again: norm, projection of attention, rotation, GELU
 full         block input 1                             computed again: everything
 
-The selective form keeps what costs most for its size. Attention is long to compute and small. Of the matrix products it
-keeps the widest, so that those of attention are computed again. Under tensor parallelism it keeps sums over ranks, so
-that they are not repeated. Gathers are repeated: their result is as large as all shards together.
+The selective form keeps what takes the most time for its size. The result of attention is small and takes long to
+compute. Of the matrix products only the widest is kept; those of attention are computed again. Under tensor
+parallelism, sums over ranks are kept, so that they are not repeated. Gathers are repeated: their result is as large as
+all shards together.
 
 Reducing Activation Recomputation in Large Transformer Models (arXiv 2205.05198) keeps more and recomputes attention.
-With an attention that keeps no scores, this is the other way round.
+There, attention keeps its scores, which are large. The attention of this trainer keeps none, so its result is kept.
 """
 
 from collections.abc import Callable

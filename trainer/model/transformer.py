@@ -1,10 +1,10 @@
-"""The decoder, cut into pipeline stages.
+"""The decoder, divided into pipeline stages.
 
 layers 8, stages 4      stage 0            stage 1     stage 2     stage 3
                         embedding 0 1      2 3         4 5         6 7 norm head loss
 
-Names of parameters carry the number of the layer in the whole model, so that a parameter has the same name, and from
-its name the same first values, however the model is cut.
+The name of a parameter contains the number of its layer in the whole model. So a parameter has the same name for every
+number of stages. Its first values depend on its name, so they are the same too.
 """
 
 import zlib
@@ -19,17 +19,17 @@ from trainer.model.block import QKV, make_block
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean over all positions, in nats.
+    """Mean loss over all positions, in nats.
 
     ``logits`` [batch, sequence, vocab] may be a DTensor sharded over the vocabulary: then the caller is inside
     ``loss_parallel()`` and no rank ever holds a whole row. ``targets`` [batch, sequence] are whole on every rank.
     """
     loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-    return loss.full_tensor().clone() if isinstance(loss, DTensor) else loss  # a view would worry fully_shard
+    return loss.full_tensor().clone() if isinstance(loss, DTensor) else loss  # fully_shard warns about a view
 
 
 class TransformerStage(nn.Module):
-    """Consecutive layers; the first stage also embeds tokens, the last also ends in the loss."""
+    """Consecutive layers. The first stage also embeds tokens, the last stage also computes the loss."""
 
     def __init__(self, config: ModelConfig, *, stage: int, num_stages: int) -> None:
         super().__init__()
@@ -42,9 +42,10 @@ class TransformerStage(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if last else None
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Tokens [batch, sequence] or hidden [batch, sequence, hidden] in; hidden, or on the last stage the loss, out.
+        """Map tokens [batch, sequence] (first stage) or hidden states [batch, sequence, hidden] to hidden states, or to
+        the loss (last stage).
 
-        Every stage is handed the targets, since torch's pipeline gives the same keywords to all; only the last looks.
+        All stages get the targets, because torch's pipeline passes the same keywords to all. Only the last uses them.
         """
         if self.embedding is not None:
             x = self.embedding(x)
@@ -58,7 +59,8 @@ class TransformerStage(nn.Module):
 
 
 def by_heads(qkv: Tensor, up: Tensor, num_heads: int) -> Tensor:
-    """The rows of two projections in the order of the fused one: those of each head, and its share of ``up``."""
+    """The rows of two projections in the order of the fused projection: for each head its rows of ``qkv``, then its
+    share of ``up``."""
     pairs = zip(qkv.chunk(num_heads), up.chunk(num_heads), strict=True)
     return torch.cat([rows for pair in pairs for rows in pair])
 
@@ -76,9 +78,10 @@ def initialise(stage: TransformerStage, config: ModelConfig, *, seed: int) -> No
 
 
 def _first_values(name: str, shape: torch.Size, device: torch.device, config: ModelConfig, seed: int) -> Tensor:
-    """Norms are ones; matrices are normal with variance 1 / inputs, smaller where they end in the residual sum.
+    """The first values of a parameter. Norms are ones. Matrices are normal with variance 1 / inputs, which is divided
+    by twice the number of layers if the output of the matrix is added to the residual.
 
-    A fused projection begins with the values of the two that it replaces.
+    A fused projection begins with the values of the two projections that it replaces.
     """
     if name.endswith("norm.weight"):
         return torch.ones(shape, device=device)

@@ -10,7 +10,7 @@ from trainer.optim.sharded import MOMENTS, ShardedOptimiser
 
 
 class ShardedAdamW(ShardedOptimiser):
-    """AdamW on this rank's own shards. The update is element by element, so it needs no other shards."""
+    """AdamW on this rank's own shards. It updates each element on its own, so it needs no other shards."""
 
     def __init__(self, modules: Sequence[nn.Module], config: OptimConfig) -> None:
         super().__init__(modules, config)

@@ -1,4 +1,4 @@
-"""The optimiser that the settings name."""
+"""Makes the optimiser that the settings name."""
 
 from collections.abc import Sequence
 

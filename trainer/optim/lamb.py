@@ -6,7 +6,7 @@ update     m / (sqrt(v) + epsilon) + weight_decay * w
 w          w - learning_rate * ratio * update        ratio = |w| / |update|, over the whole layer
 
 A layer is a parameter of the model. A rank holds a shard of it, so the squared norms of all layers are added over the
-mesh dimensions along which they are cut, in one small all-reduce for each dimension:
+mesh dimensions along which the layers are sharded, in one small all-reduce for each dimension:
 
 rank 0   |w|^2 of its shards --+
 rank 1   |w|^2 of its shards --+--> sum along dp --> sum along tp --> ratios, equal on all ranks of a layer
@@ -65,7 +65,7 @@ class ShardedLamb(ShardedOptimiser):
         return list(updates)
 
     def _trust_ratios(self, layers: list[Tensor], updates: list[Tensor]) -> Tensor:
-        """One for each layer, from the norms of the whole layer and of its whole update. No device sync."""
+        """The trust ratio of each layer, from the norms of the whole layer and of its whole update. No device sync."""
         if not layers:
             return torch.empty(0)
         squares = torch.stack([torch.stack(torch._foreach_norm(side)).square() for side in (layers, updates)])
@@ -82,7 +82,7 @@ class ShardedLamb(ShardedOptimiser):
 
 def _sums_over_ranks(layers: Sequence[Tensor]) -> list[tuple[dist.ProcessGroup, list[int]]]:
     """For each dimension of the mesh, in the same order on all ranks: its group, and the indices of the layers that are
-    cut along it."""
+    sharded along it."""
     cut_along: dict[str, tuple[dist.ProcessGroup, list[int]]] = {}
     for index, layer in enumerate(layers):
         for dimension in cut_dimensions(layer):

@@ -8,7 +8,8 @@ LAST_SHARE = 0.1
 
 
 def learning_rate_at(step: int, config: OptimConfig) -> float:
-    """Linear from 0 over the warm-up, then a cosine from the peak to a tenth of it; ``step`` counts from 0.
+    """The learning rate of a step: a linear rise over the warm-up, then a cosine from the peak to a tenth of it.
+    ``step`` counts from 0.
 
     peak          .-''-.
                  /      '.

@@ -1,4 +1,4 @@
-"""What optimisers over shards share: gradients, their norm over the whole grid, and the moments by name."""
+"""The common part of optimisers over shards: gradients, their norm over the whole grid, and the moments by name."""
 
 import math
 from abc import ABC, abstractmethod
@@ -41,10 +41,10 @@ class ShardedOptimiser(ABC):
         return self._gradients()
 
     def square_sum(self) -> Tensor:
-        """This rank's part of the squared gradient norm of the whole model: parts of all ranks add up to it.
+        """This rank's part of the squared gradient norm of the whole model. The parts of all ranks add up to that norm.
 
-        What several ranks hold alike, such as a norm's gradient along tp, is shared out among them. For the gradients
-        that :meth:`take_gradients` took over.
+        A gradient that several ranks hold, such as that of a LayerNorm along tp, is divided among them. This uses the
+        gradients that :meth:`take_gradients` took over.
         """
         shares = [_copies(parameter) ** -0.5 for parameter, shard in self._pairs()]
         norms = torch._foreach_norm(self._gradients())
@@ -52,7 +52,8 @@ class ShardedOptimiser(ABC):
         return torch.stack(norms).square().sum() if norms else torch.zeros(())
 
     def clip(self, norm: Tensor) -> None:
-        """Scale all gradients so that their norm, ``norm`` now, is at most the allowed one. No device sync."""
+        """Scale all gradients so that their norm is at most ``max_gradient_norm``. ``norm``: their norm before this
+        call. No device sync."""
         if self.config.max_gradient_norm:
             scale = (self.config.max_gradient_norm / (norm + SMALL)).clamp(max=1.0)
             torch._foreach_mul_(self._gradients(), scale)
@@ -61,13 +62,13 @@ class ShardedOptimiser(ABC):
         return [shard.grad for _, shard in self._pairs() if shard.grad is not None]
 
     def step(self, number: int) -> None:
-        """Update with the rate of step ``number``, then forget the gradients."""
+        """Update the parameters with the learning rate of step ``number``, and drop the gradients."""
         self._update(number, learning_rate_at(number, self.config))
         for parameter, shard in zip(self._parameters, self._shards, strict=True):
             parameter.grad = shard.grad = None
 
     def moments(self) -> dict[str, Tensor]:
-        """``NAME.exp_avg`` and ``NAME.exp_avg_sq`` of every parameter, cut like the parameter.
+        """``NAME.exp_avg`` and ``NAME.exp_avg_sq`` of every parameter, sharded like the parameter.
 
         The tensors are those that the optimiser updates. They are 0 before the first step.
         """
@@ -95,7 +96,7 @@ class ShardedOptimiser(ABC):
 
 
 def add_over_ranks(values: Tensor) -> Tensor:
-    """The sum over every rank of the job, in place."""
+    """Add ``values`` over all ranks of the job, in place, and return them."""
     if dist.get_world_size() > 1:
         dist.all_reduce(values)
     return values

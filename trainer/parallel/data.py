@@ -5,7 +5,7 @@ with      |- gather of every bucket -|
           data-load  F0 ...                     B3 ..last block.. ..first block..   wait   clip  optimizer
                                                             |- reduce -|      |- reduce -|
 
-A bucket is a block, or what is left of a stage. Gathers of a step start in the order of their use, before its data is
+A bucket is a block, or the rest of a stage. Gathers of a step start in the order of their use, before its data is
 loaded. In the backward of the last microbatch, a bucket is reduced as soon as its gradients exist. Gradients are
 complete, and averaged over microbatches, after :meth:`DataOverlap.finish` (MegaScale, arXiv 2402.15627, section 3.2).
 """
@@ -25,11 +25,11 @@ class Scaled(Protocol):
     """A pipeline stage whose gradients are sums over microbatches."""
 
     def scale_grads(self, grad_scale_factor: int) -> None:
-        """Divide them."""
+        """Divide the gradients by ``grad_scale_factor``."""
 
 
 class DataOverlap:
-    """Gathers and reductions of the stages of a rank. The stages must be sharded."""
+    """Runs the gathers and reductions of the stages of a rank beside compute. The stages must be sharded."""
 
     def __init__(self, stages: Sequence[TransformerStage]) -> None:
         self._buckets = [module for stage in stages for module in stage.modules() if isinstance(module, FSDPModule)]
@@ -49,11 +49,11 @@ class DataOverlap:
         self._is_first_step = False
 
     def scale_later(self, stage: Scaled, factor: int) -> None:
-        """Divide the gradients of a stage when they are complete."""
+        """Let :meth:`finish` divide the gradients of a stage, when they are complete."""
         self._sums.append((stage, factor))
 
     def finish(self) -> None:
-        """Wait until all gradients are complete."""
+        """Wait until all gradients are complete, and divide them."""
         self._reductions.wait()
         for stage, factor in self._sums:
             if factor != 1:
@@ -62,8 +62,8 @@ class DataOverlap:
 
 
 class AsynchronousReduction(DefaultReduceScatter):
-    """A reduce-scatter that the rank does not wait for at once. ``fully_shard`` makes the gradients views of its
-    output, and does not read them."""
+    """A reduce-scatter that the rank does not wait for at once. The gradients of ``fully_shard`` are views of its
+    output, and ``fully_shard`` does not read them."""
 
     def __init__(self) -> None:
         self._pending: list[tuple[dist.Work, Tensor]] = []

@@ -1,12 +1,12 @@
-"""The grid of ranks as torch's DeviceMesh, held to the one truth: ``telemetry.topology.Topology``.
+"""The grid of ranks as torch's DeviceMesh, checked against ``telemetry.topology.Topology``.
 
 ZeRO-style data parallelism by ``fully_shard``: shards at rest, whole parameters during a step.
 
 step      all-gather  F0 F1 B0 F2 B1 F3 B2 B3  reduce-scatter  optimizer on shards
 
-Parameters are gathered once a step, at their first use, and stay whole until the gradients are reduced, also once,
-after the last microbatch: torch's PipelineStage turns the synchronisation off for the others and calls for it at the
-end. That is ZeRO-2's traffic with ZeRO-3's storage between steps.
+Parameters are gathered once in a step, at their first use. They stay whole until the gradients are reduced, which also
+happens once, after the last microbatch: torch's PipelineStage turns synchronisation off for the other microbatches. So
+the traffic is that of ZeRO-2, and the storage between steps is that of ZeRO-3.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from trainer.model.transformer import TransformerStage
 
 
 def shard_parameters(stage: TransformerStage, mesh: DeviceMesh, *, half: bool) -> None:
-    """Shard every block, then what is left of the stage, along ``mesh``; gradients are averaged over it.
+    """Shard every block, then the rest of the stage, along ``mesh``. Gradients are averaged over ``mesh``.
 
-    ``half``: computes use bfloat16.
+    ``half``: whether compute uses bfloat16.
     """
     dtype = torch.bfloat16 if half else torch.float32
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -48,15 +48,16 @@ class Grid:
 
     @property
     def reports(self) -> bool:
-        """Whether this is the rank that reports for the job: the last pipeline stage's first."""
+        """Whether this rank reports for the job: it is the first rank of the last pipeline stage."""
         return self.place == Place(0, self.topology.pp - 1, 0)
 
 
 def make_grid(topology: Topology, device: torch.device, *, backend: str | None = None) -> Grid:
-    """The mesh (dp, pp, tp) over all ranks; the default process group must exist and have the grid's size.
+    """The grid of this rank, with the mesh (dp, pp, tp) over all ranks. The default process group must exist and have
+    the size of the grid.
 
-    Its groups use the default group's backend, or another when ``backend`` names one. Blocks until every rank has
-    come: groups are made together.
+    The groups of the mesh use ``backend``, or the backend of the default group if ``backend`` is None. Blocks until
+    every rank has called this, because ranks create groups together.
     """
     rank = dist.get_rank()
     assert dist.get_world_size() == topology.world_size, (dist.get_world_size(), topology)

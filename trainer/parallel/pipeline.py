@@ -5,9 +5,10 @@
 rank 0   F0 F1 B0 F2 B1 F3 B2 B3        rank 0   F0 F1 f0 f1 ...      F: chunk 0   f: chunk 1
 rank 1      F0 B0 F1 B1 F2 B2 F3 B3     rank 1      F0 F1 f0 b0 ...   the last rank sends on to the first
 
-Transfers of 1F1B: a rank waits for each before it continues. With overlap, interleaved 1F1B and zero bubble: a receive
-is posted when its sender's compute ends in the schedule, and waited for where its data is needed; sends are waited for
-at the end. A rank with one chunk then runs up to twice as many forwards ahead, so that transfers have time.
+In 1F1B without overlap, a rank waits for each transfer before it continues. With overlap, in interleaved 1F1B and in
+zero bubble, a rank posts a receive when the compute of its sender ends in the schedule, and waits for it where the data
+is needed. It waits for sends at the end. With overlap, a rank with one chunk runs up to twice as many forwards ahead,
+so that transfers have time.
 
 zero bubble, pp 2, 4 microbatches       I: gradients of inputs   W: gradients of weights, which no other rank waits for
 
@@ -47,13 +48,13 @@ class ComputeHook(Protocol):
     """Is called before and after the compute of a pipeline stage, for example to inject a fault."""
 
     def before(self, stage: Stage) -> None:
-        """Called as ``stage`` is about to begin; outside its span."""
+        """Called before ``stage`` begins, outside its span."""
 
     def begin(self, stage: Stage) -> object:
-        """Called inside the span of a compute stage; what it returns goes to :meth:`end`."""
+        """Called inside the span of a compute stage, before the compute. The result is passed to :meth:`end`."""
 
     def end(self, stage: Stage, begun: object) -> None:
-        """Called inside the span once the compute is done."""
+        """Called inside the span, after the compute."""
 
 
 class TracedStage(PipelineStage):
@@ -75,7 +76,7 @@ class TracedStage(PipelineStage):
         self.autocast = autocast
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
-        """``fwd_chunk_id`` is what the rest of the world calls the microbatch."""
+        """``fwd_chunk_id`` is the number of the microbatch."""
         self.hook.before(Stage.FORWARD_COMPUTE)
         with span(Stage.FORWARD_COMPUTE, fwd_chunk_id, self.chunk):
             begun = self.hook.begin(Stage.FORWARD_COMPUTE)
@@ -101,7 +102,8 @@ class TracedStage(PipelineStage):
     def backward_maybe_with_nosync(
         self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
     ) -> Any:
-        """torch never reduces inside a backward. With overlap, the last one reduces each bucket when it is complete."""
+        """torch never reduces inside a backward. With overlap, the backward of the last microbatch reduces each bucket
+        when the bucket is complete."""
         if self.overlap is None or backward_type != "full" or not last_backward:
             return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
         assert isinstance(self.submod, FSDPModule)
@@ -130,7 +132,8 @@ class TracedStage(PipelineStage):
             self.overlap.scale_later(self, grad_scale_factor)
 
     def _described(self, transfers: list[dist.P2POp], stage: Stage, microbatch: int) -> list[dist.P2POp]:
-        """Between two pipeline ranks the peer does not tell forward from backward: say it."""
+        """Describe transfers to the recorder. The peer alone does not show whether a transfer is forward or
+        backward."""
         for transfer in transfers:
             self.hook.before(stage)
             describe_transfer(transfer.tensor, stage, microbatch=microbatch, chunk=self.chunk)
@@ -144,8 +147,8 @@ def make_schedule(
     hook: ComputeHook,
     overlap: DataOverlap | None = None,
 ) -> Schedule:
-    """The schedule that runs this rank's ``stages``, chunk by chunk; gradients come out averaged over microbatches.
-    With ``overlap``, they are complete after its ``finish``."""
+    """The schedule that runs this rank's ``stages``, one for each chunk. Gradients are averaged over microbatches. With
+    ``overlap``, they are complete after ``overlap.finish()``."""
     group = grid.mesh.get_group("pp")
     traced: list[_PipelineStageBase] = [
         _traced(stage, chunk, config, grid, group, hook, overlap) for chunk, stage in enumerate(stages)
@@ -197,5 +200,5 @@ def _traced(
 
 
 def _loss_of(output: Tensor, target: Tensor) -> Tensor:
-    """The last stage's output is the loss already: it belongs into the forward's span."""
+    """The output of the last stage, which is the loss. So the span of the forward contains the loss."""
     return output

@@ -1,7 +1,7 @@
 """Tensor and sequence parallelism with communication beside the projections.
 
 A rank has its own part of the sequence before the gather, and needs only its own part after the scatter. So it
-multiplies its own part while the other parts move:
+multiplies its own part while the other parts are transferred:
 
 forward    |------ gather ------|                                  |----- scatter -----|
            own: qkv, up          others: qkv, up  attention  others: out, down   own: out, down    + own
@@ -9,8 +9,8 @@ backward   |------ gather of the output's gradient ------| ...     |----- scatte
            own: out, down        others: out, down  attention  others: qkv, up   own: qkv, up      + own
 
 The collectives are those of ``tensor.py`` with the same sizes. Sums have another order, so results differ by rounding.
-The backward is the forward in reverse: autograd runs what was made last first. The begin of an operation waits in the
-backward, and its end issues the mirrored operation (MegaScale, arXiv 2402.15627, section 3.2).
+Autograd runs the backward in the reverse order of the forward. So in the backward, ``End`` of an operation issues the
+mirrored operation, and ``Begin`` waits for it (MegaScale, arXiv 2402.15627, section 3.2).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,24 +27,25 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-"""torch 2.13 renamed both."""
+"""torch 2.13 renamed both functions."""
 Start = Callable[[Tensor, dist.ProcessGroup], tuple[dist.Work, Tensor]]
 
 
 def begin_gather(own: Tensor, group: dist.ProcessGroup) -> tuple[dist.Work, Tensor]:
-    """Gather [batch, part, width] of each rank to [ranks, batch, part, width], readable after the wait."""
+    """Gather [batch, part, width] of each rank to [ranks, batch, part, width]. The result is readable after the
+    wait."""
     gathered = own.new_empty((group.size(), *own.shape))
     return all_gather(gathered.flatten(0, 1), own, group=group, async_op=True), gathered
 
 
 def begin_scatter(parts: Tensor, group: dist.ProcessGroup) -> tuple[dist.Work, Tensor]:
-    """Sum [ranks, batch, part, width] over the ranks; each keeps its own [batch, part, width]."""
+    """Sum [ranks, batch, part, width] over the ranks. Each rank keeps its own part [batch, part, width]."""
     own = parts.new_empty(parts.shape[1:])
     return reduce_scatter(own, parts.flatten(0, 1), group=group, async_op=True), own
 
 
 class Transfer:
-    """A collective of the forward and the one that mirrors it in the backward. ``Begin`` and ``End`` share it."""
+    """A collective of the forward, and the mirrored collective of the backward. ``Begin`` and ``End`` share this."""
 
     def __init__(self, begin: Start, mirrored: Start, group: dist.ProcessGroup) -> None:
         self._begin = begin
@@ -70,7 +71,7 @@ class Transfer:
         self._issue(self._mirrored, gradient)
 
     def wait(self) -> Tensor:
-        """Wait for the collective that was issued last. Its result."""
+        """Wait for the collective that was issued last, and return its result."""
         assert self._running is not None
         work, result, _ = self._running
         work.wait()
@@ -113,9 +114,9 @@ class End(torch.autograd.Function):
 
 
 class Gathered:
-    """The input of column-parallel projections: a rank's own part of the sequence, and those of the others.
+    """The input of column-parallel projections: a rank's own part of the sequence, and the parts of other ranks.
 
-    Created inside the gather: all projections multiply their own part before the wait.
+    The constructor starts the gather, lets all projections multiply the own part, and then waits for the gather.
     """
 
     def __init__(self, own: Tensor, projections: Sequence[nn.Linear], group: dist.ProcessGroup) -> None:
@@ -137,7 +138,8 @@ class Gathered:
 
 
 class PartialSum:
-    """The output of row-parallel projections before they multiply. Sums of them are multiplied together."""
+    """The output of row-parallel projections that have not multiplied yet. The projections of a sum multiply
+    together."""
 
     def __init__(self, factors: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._factors = factors
@@ -165,7 +167,7 @@ class PartialSum:
 
 
 class OverlappedProjections(ParallelStyle):
-    """Cuts the projections of a module whose input and output are parts of the sequence.
+    """Shards the projections of a module whose input and output are parts of the sequence.
 
     Args:
         columns: names of the projections that multiply the module's input.

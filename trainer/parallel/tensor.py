@@ -1,10 +1,10 @@
-"""Tensor and sequence parallelism by DTensor: who holds which shard, and where the collectives are.
+"""Tensor and sequence parallelism by DTensor: which rank holds which shard, and where the collectives are.
 
                  norm           gather        qkv, up    out, down     scatter        sum
     x [b, s/tp, h] -> [b, s/tp, h] ~> [b, s, h] -> columns -> rows (partial) ~> [b, s/tp, h] -> + x
 
-One all-gather and one reduce-scatter a parallel block forward, two of each a serial block, and the mirror image
-backward.
+The forward of a parallel block has one all-gather and one reduce-scatter. That of a serial block has two of each. The
+backward mirrors the forward.
 """
 
 from torch import nn
@@ -26,15 +26,15 @@ from trainer.parallel.sequence import OverlappedProjections
 SEQUENCE = Shard(1)
 VOCAB = Shard(-1)
 ROWS = ("out", "down")
-"""Projections that are cut by rows: their outputs are sums over ranks."""
+"""Projections that are sharded by rows. Their outputs are sums over ranks."""
 
 
 def shard_tensors(stage: TransformerStage, mesh: DeviceMesh, *, overlap: bool = False) -> None:
-    """Turn the stage's parameters into shards along ``mesh``; activations between stages are pieces of sequence.
+    """Shard the parameters of the stage along ``mesh``. Activations between stages are parts of the sequence.
 
     ``overlap``: the projections of blocks multiply while their collectives run (``sequence.py``).
 
-    The values are cut where they lie, without communication: every rank must hold the same, or none (meta device).
+    Each rank cuts its own values, without communication. So all ranks must hold the same values, or none (meta device).
     """
     plan: dict[str, ParallelStyle] = {}
     for layer, block in stage.blocks.items():
@@ -65,7 +65,7 @@ def _named(module: nn.Module, kind: type[nn.Module]) -> list[str]:
 
 
 def _block_plan(prefix: str, block: Block) -> dict[str, ParallelStyle]:
-    """Matrices that end in a sum over ranks are cut by rows, the others by columns."""
+    """The plan for a block. Matrices whose outputs are summed over ranks are sharded by rows, the others by columns."""
     plan: dict[str, ParallelStyle] = {
         f"{prefix}.{name}": PrepareModuleInputOutput(
             input_layouts=(SEQUENCE,),

@@ -1,4 +1,4 @@
-"""A keeper, as ranks see it: send a part, list what is held, read a range of a file."""
+"""The client of a keeper, for ranks: sends a part, lists the parts that are held, reads a range of a file."""
 
 import time
 import zlib
@@ -14,13 +14,13 @@ from trainer.replicas.parts import Generation, Part, header_of
 CONNECT_S, ANSWER_S = 2.0, 10.0
 """``ANSWER_S`` also limits each piece of a request."""
 SEND_S = 60.0
-"""Limit for a whole part."""
+"""Time limit for sending a whole part."""
 PIECE_BYTES = 1 << 20
 HINT = "if no replica is complete, the newest checkpoint in storage is used"
 
 
 class KeeperClient:
-    """One keeper, for a block. Every method raises UnreadableError if the keeper does not answer, or refuses."""
+    """A connection to one keeper. Every method raises UnreadableError if the keeper does not answer, or refuses."""
 
     def __init__(self, address: str, token: str) -> None:
         self.address = address
@@ -46,7 +46,7 @@ class KeeperClient:
         return decode(list[Part], self._answer("GET", "/v1/parts"))
 
     def read(self, part: Part, name: str, begin: int, length: int) -> bytes:
-        """``length`` bytes of a file."""
+        """``length`` bytes of a file, from byte ``begin``."""
         generation = part.generation
         content = self._answer(
             "GET",
@@ -58,7 +58,7 @@ class KeeperClient:
         return content
 
     def read_whole(self, part: Part, name: str) -> bytes:
-        """A whole file, checked."""
+        """A whole file, after a check of its checksum."""
         file = part.file(name)
         if file is None:
             raise UnreadableError(f"the part of rank {part.rank} has no {name}", hint=HINT)
@@ -68,7 +68,7 @@ class KeeperClient:
         return content
 
     def keep_only(self, generation: Generation | None) -> None:
-        """Let the keeper drop everything else; everything without a generation."""
+        """Let the keeper drop all other generations. If ``generation`` is None, it drops all."""
         named = generation._asdict() if generation else {}
         self._answer("POST", "/v1/keep", params=named)
 

@@ -33,11 +33,11 @@ from trainer.replicas.part_store import Incoming, PartStore, RefusedError
 from trainer.replicas.parts import LENGTH_BYTES, MAX_HEADER_BYTES, Generation, read_header
 
 MAX_PART_BYTES = 1 << 40
-"""Memory limits a part before: see ``part_store.py``."""
+"""Largest part. The memory of the node sets a smaller limit: see ``part_store.py``."""
 
 
 class Body:
-    """The body of a request that sends a part, piece by piece. ``memory``: what can be used now."""
+    """The body of a request that sends a part, piece by piece. ``memory``: returns the memory that can be used now."""
 
     def __init__(self, store: PartStore, memory: Callable[[], Memory]) -> None:
         self._store, self._memory = store, memory
@@ -45,10 +45,10 @@ class Body:
         self._incoming: Incoming | None = None
 
     def add(self, piece: bytes) -> None:
-        """The next bytes.
+        """Add the next bytes.
 
         Raises:
-            UsageError: they are no part, or it cannot be held.
+            UsageError: the bytes are no part, or the part cannot be held.
         """
         if self._incoming is not None:
             self._incoming.add(piece)
@@ -66,10 +66,10 @@ class Body:
         self._incoming.add(self._head[end:])
 
     def end(self) -> None:
-        """All bytes are here: hold the part.
+        """Hold the part, after all of its bytes were added.
 
         Raises:
-            RefusedError: it is cut off or damaged.
+            RefusedError: the part is cut off or damaged.
         """
         if self._incoming is None:
             raise RefusedError("the part has no header", hint="use the same version on all nodes")

@@ -1,4 +1,4 @@
-"""The keeper of a node, as its executor sees it: a socket that stays, and a process that may be restarted."""
+"""The keeper of a node, as its executor runs it: a socket that stays open, and a process that may be restarted."""
 
 import subprocess
 import time
@@ -11,9 +11,10 @@ LOOPBACK = "127.0.0.1"
 
 
 class KeeperProcess:
-    """Create it before any rank is started: ranks of other nodes learn the address from the first report.
+    """Starts and ends the keeper of this node. Create it before any rank is started: ranks of other nodes learn the
+    address from the first report.
 
-    ``address``: of this node; empty: all nodes are on this machine.
+    ``address``: that of this node; empty if all nodes are on this machine.
 
     Raises:
         UsageError: the address is not one of this machine.
@@ -30,7 +31,7 @@ class KeeperProcess:
         """Set by the executor when ranks start here."""
 
     def look_after(self, token: str) -> None:
-        """Start it if it does not run, or if the job has another token now."""
+        """Start the keeper if it does not run, or restart it if the job has another token now."""
         if self._process is not None and token != self._token:
             self._kill()
         now_s = time.monotonic()
@@ -48,13 +49,13 @@ class KeeperProcess:
                 write_lines(f"the keeper of replicas cannot start: {error}")
 
     def forget(self) -> None:
-        """Free the memory. Another process starts when this node is looked after again."""
+        """Free the memory by ending the process. The next :meth:`look_after` starts another process."""
         if self.may_hold_parts:
             self.may_hold_parts = False
             self._kill()
 
     def end(self) -> None:
-        """End it, and free the memory."""
+        """End the keeper, and free the memory."""
         self._kill()
         self._listener.close()
 

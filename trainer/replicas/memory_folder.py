@@ -17,7 +17,7 @@ NO_DESCRIPTOR = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFolder(Folder):
-    """Use :func:`memory_folder`."""
+    """A folder in memory. Create it with :func:`memory_folder`."""
 
     files: dict[str, int] = field(default_factory=dict)
     """Name -> descriptor."""
@@ -26,7 +26,7 @@ class MemoryFolder(Folder):
         return list(self.files)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """A new descriptor. Its position does not change with that of others."""
+        """A new descriptor of a file, with a position of its own."""
         if flags & os.O_EXCL or name not in self.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / name))
         return os.open(f"/proc/self/fd/{self.files[name]}", flags | os.O_CLOEXEC)
@@ -52,7 +52,7 @@ class MemoryFolder(Folder):
 
 @contextmanager
 def memory_folder(path: str) -> Iterator[MemoryFolder]:
-    """An empty folder in memory. ``path``: its name in messages. Its memory is free after the block."""
+    """An empty folder in memory. ``path``: its name in messages. The memory is freed after the ``with`` block."""
     folder = MemoryFolder(descriptor=NO_DESCRIPTOR, path=Path(path), owner=os.geteuid())
     try:
         yield folder

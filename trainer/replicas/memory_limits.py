@@ -21,7 +21,7 @@ CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes."""
+    """An amount of memory in bytes, and how much of it is free."""
 
     total_bytes: int
     free_bytes: int
@@ -29,7 +29,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Names:
-    """Files of one version of cgroups."""
+    """Names of the files of one version of cgroups."""
 
     limits: tuple[str, ...]
     used: str
@@ -56,7 +56,7 @@ def usable_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> Memory:
 
 
 def _limits(cgroups: Path, own: Path) -> Iterator[Memory]:
-    """Of each cgroup that has one."""
+    """The limit of each cgroup of this process that has one, and what is free of it."""
     for folder, names in _folders(cgroups, own):
         total = min((found for name in names.limits if (found := _number(folder / name)) is not None), default=None)
         used = _number(folder / names.used)

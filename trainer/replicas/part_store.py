@@ -1,8 +1,8 @@
 """The parts that one node holds in memory.
 
 newest generation       being received
-the one before          complete on all nodes, because ranks begin a generation together, after the one before
-older                   dropped before the first byte of a new generation is received
+previous generation     complete on all nodes: ranks begin a generation together, when the previous one is complete
+older generations       dropped before the first byte of a new generation is received
 """
 
 import zlib
@@ -29,10 +29,10 @@ class Incoming:
         self._arrived = 0
 
     def add(self, piece: bytes) -> None:
-        """The next bytes.
+        """Add the next bytes.
 
         Raises:
-            RefusedError: they are more than the header says.
+            RefusedError: there are more bytes than the header states.
         """
         end = self._arrived + len(piece)
         if end > len(self._content):
@@ -42,7 +42,7 @@ class Incoming:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes that have not arrived. The kernel gives memory for them only when they do."""
+        """Number of bytes that have not arrived. The kernel provides memory for bytes only when they arrive."""
         return len(self._content) - self._arrived
 
     def files(self) -> dict[str, memoryview]:
@@ -63,18 +63,19 @@ class Incoming:
 
 
 class PartStore:
-    """Not for several threads."""
+    """The parts that this node holds. Not thread-safe."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[Generation, int], tuple[Part, dict[str, memoryview]]] = {}
         self._arriving: WeakSet[Incoming] = WeakSet()
-        """The request that sends a part holds it. If the request is broken off, it is gone."""
+        """Parts that are being received. Only the handler of a request holds its part, so the part disappears if the
+        request is broken off."""
 
     def begin(self, part: Part, *, total_bytes: int, free_bytes: int) -> Incoming:
-        """Make room for ``part``. Memory of the node: ``total_bytes``, of which ``free_bytes`` are free now.
+        """Make room for ``part``. The node has ``total_bytes`` of memory, of which ``free_bytes`` are free now.
 
         Raises:
-            RefusedError: it is older than what is held, or too large.
+            RefusedError: the part is older than a part that is held, or too large.
         """
         generations = {generation for generation, _ in self._held}
         if generations and part.generation[:2] < max(generations)[:2]:
@@ -95,13 +96,13 @@ class PartStore:
         """Hold a part that has arrived.
 
         Raises:
-            RefusedError: it is cut off or damaged.
+            RefusedError: the part is cut off or damaged.
         """
         part = incoming.part
         self._held[part.generation, part.rank] = part, incoming.files()
 
     def keep_only(self, kept: Iterable[Generation]) -> int:
-        """Drop all other generations; the number of bytes that are free now."""
+        """Drop all other generations. Returns the number of bytes that this frees."""
         kept = set(kept)
         dropped = [key for key in self._held if key[0] not in kept]
         return sum(self._held.pop(key)[0].size_bytes for key in dropped)

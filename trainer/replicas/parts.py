@@ -21,7 +21,7 @@ from trainer.json_records import decode, encode
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 1 << 20
 MAX_FILES = 8
-"""Of one part."""
+"""Most files of one part."""
 
 
 class Generation(NamedTuple):
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files together."""
         return sum(file.size_bytes for file in self.files)
 
     def file(self, name: str) -> PartFile | None:
@@ -71,7 +71,7 @@ class Replica:
     about: About
     generation: Generation
     parts: Mapping[int, Part]
-    """By rank."""
+    """The part of each rank."""
     sources: Mapping[int, tuple[str, ...]]
     """Rank -> addresses of the keepers that hold its part."""
 
@@ -83,10 +83,10 @@ def header_of(part: Part) -> bytes:
 
 
 def read_header(content: bytes) -> Part:
-    """The part that a header describes, without the length.
+    """The part that a header describes. ``content``: the header, without the length before it.
 
     Raises:
-        UsageError: it is no header of a part.
+        UsageError: ``content`` is no header of a part.
     """
     part = decode(Part, content)
     names = {file.name for file in part.files}
@@ -104,7 +104,7 @@ def read_header(content: bytes) -> Part:
 def newest_complete(
     held: Mapping[str, Sequence[Part]], *, run_id: str, world_size: int, rollback: Rollback | None = None
 ) -> Replica | None:
-    """The newest replica of a job of which every part is held, on a grid of ``world_size`` ranks.
+    """The newest replica of a job of ``world_size`` ranks of which every part is held; None if there is none.
 
     Args:
         held: the parts that each keeper holds, by its address.

@@ -4,8 +4,8 @@
     sender                        | shard, own keeper, neighbour |          | shard ...
 
 ByteRobust (arXiv 2509.16293) and Gemini (SOSP 2023) keep replicas of every step on peers. Here all ranks take a
-snapshot after the first step at which no rank is still sending: so each replica is sent before the next one begins.
-The number ``sending`` in the sum over all ranks decides it (``trainer/checkpoint/schedule.py``).
+snapshot after the first step at which no rank is still sending. So each replica is sent before the next one begins.
+The number ``sending`` in the sum over all ranks shows this (``trainer/checkpoint/schedule.py``).
 """
 
 import copy
@@ -65,7 +65,7 @@ class Replicator:
     def __init__(self, places: ReplicaPlaces, plan: WritePlan, tensors: Mapping[str, Tensor], *, rank: int) -> None:
         self._plan = plan
         self._planner = copy.copy(plan.planner)
-        """The thread that writes to storage uses the other one, with other buffers."""
+        """A copy, because the thread that writes to storage uses ``plan.planner`` with other buffers."""
         self._rank = rank
         self._buffers = Buffers(tensors)
         named = {"own node": places.own, "neighbour": places.neighbour}
@@ -74,11 +74,11 @@ class Replicator:
 
     @property
     def busy(self) -> bool:
-        """Whether a part is being sent. The buffers must not change until then."""
+        """Whether a part is being sent. The buffers must not change during this time."""
         return self._thread is not None and self._thread.is_alive()
 
     def take(self, tensors: Mapping[str, Tensor], about: About) -> None:
-        """Copy ``tensors``, and send them as the part of ``about.step``. Returns when they are copied."""
+        """Copy ``tensors``, and send them as the part of ``about.step``. Returns when the copy is made or queued."""
         assert not self.busy
         with span(Stage.CHECKPOINT_SNAPSHOT):
             self._buffers.copy_from(tensors)
@@ -86,7 +86,7 @@ class Replicator:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until the part is sent, or has taken too long."""
+        """Wait until the part is sent, at most ``FINISH_S``."""
         if self._thread is not None:
             self._thread.join(FINISH_S)
 
@@ -114,7 +114,7 @@ class Replicator:
 
 
 def report_failure(reason: str) -> None:
-    """A line in the log of the rank, and a mark."""
+    """Write a line to the log of the rank, and record a mark."""
     text = "; ".join(filter(None, map(printable, reason.splitlines())))
     telemetry.mark("replica-failed", text)
     write_lines(text)

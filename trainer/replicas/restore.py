@@ -1,8 +1,8 @@
 """Load the newest complete replica from the memory of the nodes, with the reader of checkpoints in storage.
 
 rank 0       asks every keeper what it holds, chooses the newest complete generation, reads index and checksums
-every rank   reads the ranges that it needs, from the keeper of its node if that holds them; a range with a wrong
-             checksum from the next keeper that holds it
+every rank   reads the ranges that it needs, from the keeper of its node if that holds them; if the checksum of a range
+             is wrong, from the next keeper that holds it
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,13 +38,13 @@ NAME = "memory of the nodes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What rank 0 tells all ranks."""
+    """What rank 0 sends to all ranks."""
 
     replica: Replica
     files: Mapping[str, bytes]
-    """Index, and what each rank wrote, with checksums."""
+    """Name -> content of the small files: the index, and the list of what each rank wrote, with checksums."""
     stored_step: int
-    """Of the newest checkpoint in storage; 0: there is none."""
+    """Steps of the newest checkpoint in storage; 0 if there is none."""
 
 
 def restore_replica(
@@ -54,9 +54,9 @@ def restore_replica(
     checkpoint, or if a rank cannot read it. A collective call.
 
     Raises:
-        UsageError: it belongs to another training.
-        UnreadableError: it was read in part, and no checkpoint in storage can replace it. All keepers drop it, so the
-            next attempt begins without it.
+        UsageError: the replica belongs to another training.
+        UnreadableError: the replica was read in part, and no checkpoint in storage can replace it. All keepers drop it,
+            so the next attempt begins without it.
     """
     offered: list[Any] = [None]
     if state.rank == 0:
@@ -91,7 +91,7 @@ def _drop_all(places: ReplicaPlaces) -> None:
 
 
 def _offer(root: Path, run_id: str, places: ReplicaPlaces, config: TrainConfig) -> Offer | None:
-    """What can be loaded. All keepers drop everything else."""
+    """The replica that can be loaded, or None. All keepers drop all other parts."""
     with ExitStack() as opened, ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         clients = {address: opened.enter_context(KeeperClient(address, places.token)) for address in places.keepers}
         held = dict(zip(clients, pool.map(_parts, clients.values()), strict=True))
@@ -110,7 +110,7 @@ def _offer(root: Path, run_id: str, places: ReplicaPlaces, config: TrainConfig) 
 
 @contextmanager
 def _reported(message: str) -> Iterator[None]:
-    """Report an error and go on."""
+    """Report an error of the ``with`` block, and continue after the block."""
     try:
         yield
     except RankscopeError as error:
@@ -118,7 +118,7 @@ def _reported(message: str) -> Iterator[None]:
 
 
 def _parts(client: KeeperClient) -> list[Part]:
-    """None are held by a keeper that does not answer."""
+    """The parts that a keeper holds; empty if it does not answer."""
     try:
         return client.parts()
     except RankscopeError as error:
@@ -139,7 +139,7 @@ def _names(replica: Replica) -> Iterator[tuple[Sequence[str], Part, str]]:
 
 
 def _small(clients: Mapping[str, KeeperClient], sources: Sequence[str], part: Part, name: str) -> tuple[str, bytes]:
-    """A file, from the first keeper that gives it whole."""
+    """Name and content of a small file, from the first keeper that returns it undamaged."""
     reason = UnreadableError(f"no keeper holds {name}", hint=HINT)
     for address in sources:
         try:
@@ -167,7 +167,7 @@ class ReplicaReader(CheckedReader):
         self._index.storage_data = {result.index: result.storage_data for result in results}
 
     def _copies(self, file: "_KeeperFile", sinfo: _StorageInfo) -> Iterator[tuple[str, bytes]]:
-        """From each keeper that answers, the nearest first."""
+        """Name and bytes of the copy from each keeper that answers, the nearest first."""
         yield from file.copies(sinfo.offset, sinfo.length)
 
 
@@ -183,7 +183,7 @@ class _KeeperFiles(FileSystem):
 
     @contextmanager
     def create_stream(self, path: str | PathLike[str], mode: str) -> Iterator[Any]:
-        """A :class:`_KeeperFile`."""
+        """Yields a :class:`_KeeperFile`."""
         assert mode == "rb"
         name = Path(path).name
         if name not in self._parts:
@@ -199,7 +199,7 @@ class _KeeperFiles(FileSystem):
 
 
 class _KeeperFile:
-    """One shard, as all keepers hold it."""
+    """One shard in the memory of several keepers."""
 
     def __init__(self, part: Part, name: str, clients: Sequence[KeeperClient]) -> None:
         self._part, self._name, self._clients = part, name, clients
@@ -208,7 +208,7 @@ class _KeeperFile:
         """A range from each keeper, with the keeper's name. Keepers that do not answer are left out.
 
         Raises:
-            UnreadableError: none answers.
+            UnreadableError: no keeper answers.
         """
         reason, num_found = UnreadableError(f"no keeper holds {self._name}", hint=HINT), 0
         for client in self._clients:

@@ -63,7 +63,7 @@ def _config(options: AblateOptions) -> TrainConfig:
 
 
 def _check(options: AblateOptions, row: Row) -> None:
-    """Before the first training begins.
+    """Check the options of a row before the first training begins.
 
     Raises:
         UsageError: `rankscope train` refuses the options of this row.
@@ -80,7 +80,7 @@ def _named(techniques: str | None) -> list[str] | None:
 
 @contextmanager
 def _collector(options: AblateOptions, folder: Path) -> Iterator[CollectorClient]:
-    """The user's collector, or one for the block."""
+    """The collector of the user, or one that runs while the ``with`` block runs."""
     if options.collector is not None:
         yield CollectorClient(options.collector)
         return

@@ -1,4 +1,4 @@
-"""The work of `rankscope agent`: ship the rank files of this host."""
+"""The work of `rankscope agent`: send the rank files of this host to a collector."""
 
 from telemetry.agent.settings import follow
 from telemetry.settings import DEFAULT_COLLECTOR

@@ -96,7 +96,7 @@ def try_hook(options: HookOptions) -> int:
 
 
 def _send(hook: Hook, notice: Notice) -> None:
-    """Hand a notice over; what the receiver answered instead is a user's error."""
+    """Send a notice. If the receiver refuses it or does not answer, raise an error for the user."""
     try:
         hook.send([notice])
     except HookError as error:
@@ -111,7 +111,7 @@ def _send(hook: Hook, notice: Notice) -> None:
 
 
 def _settings(config: Path | None, state: Path | None, dashboard: str) -> Settings:
-    """What the file says, and what the command line says instead."""
+    """The settings of the file. Settings of the command line override them."""
     settings = read_settings(config) if config else default_settings()
     return replace(
         settings,

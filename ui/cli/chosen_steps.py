@@ -7,7 +7,7 @@ from telemetry.stores.queries import Runs
 
 
 def chosen_steps(reader: Reader, run_id: str, attempt: int, window: StepWindow | None) -> tuple[int, int]:
-    """The first and the last step. The attempt is stored.
+    """The first and the last step to export. The attempt must be stored.
 
     Raises:
         UsageError: no step of the window is stored.

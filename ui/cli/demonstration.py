@@ -36,11 +36,11 @@ RANKSCOPE = python_module("ui.cli")
 DEFAULT_OUT = Path("rankscope-out")
 LOG = "collector.log"
 START_S = 120.0
-"""Limit for the start of the collector, which is slow on a busy machine."""
+"""Time limit for the start of the collector, which is slow on a busy machine."""
 FIRST_STEP_S = 300.0
-"""Limit for the first step. On a busy machine, the start of eight ranks takes minutes."""
+"""Time limit for the first step. On a busy machine, the start of eight ranks takes minutes."""
 STALL_S = 90.0
-"""Limit for every other step."""
+"""Time limit for every other step."""
 STOP_S = 20.0
 _running: list["subprocess.Popen[bytes]"] = []
 
@@ -70,7 +70,8 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """0: trained as planned, also if the fault ends the training. 2, 3: as of `rankscope train`. 1: it failed."""
+        """0 if the training went as planned, also if its fault always ends it. 2 or 3 if `rankscope train` ended with
+        this status. 1 if the training failed in another way."""
         if self.truth_ends_training or not self.train_status:
             return 0
         return self.train_status if self.train_status in (2, 3) else 1
@@ -82,11 +83,11 @@ class Outcome:
 
 
 def output_folder(named: Path | None, run_id: str) -> Path:
-    """The folder for store, rank files and logs of a run. It is created. ``named``: by the user.
+    """Create the folder for store, rank files and logs of a run. ``named``: the folder that the user chose, or None.
 
     Raises:
-        UnsafeFolderError: another user owns it, or can write into it.
-        OSError: it cannot be created.
+        UnsafeFolderError: another user owns the folder, or can write into it.
+        OSError: the folder cannot be created.
     """
     usual = DEFAULT_OUT / run_id
     return make_out(usual if named is None else named, usual=usual)
@@ -94,10 +95,10 @@ def output_folder(named: Path | None, run_id: str) -> Path:
 
 @contextmanager
 def serving(out: Path) -> Iterator[CollectorClient]:
-    """A collector with its dashboard on loopback and its store under ``out``. It ends with the block.
+    """A collector with its dashboard on loopback and its store under ``out``. It ends with the ``with`` block.
 
     Raises:
-        UnreachableError: it did not start, or ended too early. Its log has the reason.
+        UnreachableError: the collector did not start, or ended too early. Its log has the reason.
         OSError: the log cannot be opened, or is a link.
     """
     log_path = out / LOG
@@ -146,9 +147,10 @@ def _train(demonstration: Demonstration, collector: CollectorClient) -> tuple[in
 
 
 def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collector: CollectorClient) -> tuple[int, bool]:
-    """Wait for the end of the training. End it if it makes no progress, and the cause is found or a limit is reached.
+    """Wait for the end of the training. End it if a rank is found to be behind in a stall, or if a time limit is
+    reached.
 
-    Returns its exit status, and whether it was ended here.
+    Returns the exit status of the training, and whether this function ended it.
     """
     last_step, progress_s = -1, time.monotonic()
     while True:
@@ -166,7 +168,8 @@ def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collecto
 
 
 def _too_long(last_step: int, waited_s: float) -> str | None:
-    """Why the training is ended ``waited_s`` after ``last_step`` (-1: none). None within the limit."""
+    """Why the training is ended ``waited_s`` after ``last_step``, which is -1 before the first step. None if it is not
+    ended yet."""
     if last_step < 0:
         return f"no step was completed within {FIRST_STEP_S:.0f} s" if waited_s > FIRST_STEP_S else None
     return f"no step was completed for {STALL_S:.0f} s after step {last_step}" if waited_s > STALL_S else None
@@ -210,7 +213,7 @@ def _wait_ready(client: CollectorClient, process: subprocess.Popen[bytes], log_p
 
 @contextmanager
 def child(command: list[str], sink: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A child process in its own session. It ends with the block, and with this process."""
+    """A child process in its own session. It ends with the ``with`` block, and with this process."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -109,7 +109,7 @@ def watch(
     show: Callable[[Result], None],
     every_s: float,
 ) -> Result:
-    """For ``--watch``: read again and again, and show each result whose verdict differs from the one before.
+    """For ``--watch``: read repeatedly, and show each result whose verdict differs from that of the previous result.
 
     Returns the last result on Ctrl-C. Retries if the store does not answer.
     """

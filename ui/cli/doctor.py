@@ -150,7 +150,7 @@ def _test_pairs(options: DoctorOptions, rendezvous: Rendezvous | None) -> bool:
 
 
 def _rendezvous(options: DoctorOptions) -> Rendezvous | None:
-    """The rendezvous of the nodes. None without its three options."""
+    """The rendezvous of the nodes. None if none of its three options is given."""
     endpoint, index, nodes = options.rdzv_endpoint, options.node_rank, options.nnodes
     if endpoint is None and index is None and nodes is None:
         return None
@@ -190,7 +190,8 @@ def fitness_table(checks: list[Check]) -> Table:
 
 
 def _names() -> Iterator[Check]:
-    """Most package names are general words: another distribution or a file of the user can shadow them."""
+    """Check that rankscope's packages are found under their names. Most names are general words, so another
+    distribution or a file of the user can shadow them."""
     home = Path(__file__).resolve().parents[2]
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
@@ -232,5 +233,5 @@ def _spool_space() -> Check:
 
 
 def _gpu() -> Check:
-    """A GPU is optional."""
+    """Report whether there is a GPU. A GPU is optional, so the check never fails."""
     return Check(name="NVIDIA driver", fit=True, found=shutil.which("nvidia-smi") or "none: ranks run on the CPU")

@@ -43,10 +43,10 @@ from ui.cli.ports import claimed_port, reclaimed_port
 from ui.cli.train import configured
 
 OWN = "http://127.0.0.1:"
-"""Begin of the address of a collector that starts with the job."""
+"""The first part of the address of a collector that starts with the job. The port follows."""
 ANSWER_S = 10.0
 NEWEST = 12
-"""Decisions that are printed."""
+"""Number of newest decisions that are printed."""
 
 
 def drive(options: DriveOptions) -> int:
@@ -66,7 +66,8 @@ def drive(options: DriveOptions) -> int:
 
 
 def _own_port(earlier: JobFile | None, place: Path) -> AbstractContextManager[int]:
-    """The port of a collector that starts with the job: that of an earlier command in the same folder."""
+    """The port of the collector that starts with the job: the port of an earlier command in the same folder, or a new
+    one."""
     own = (earlier.options.collector if earlier else None) or ""
     return (
         reclaimed_port(int(own.removeprefix(OWN)), place) if own.startswith(OWN) else claimed_port(DEFAULT_PORT, place)
@@ -74,7 +75,7 @@ def _own_port(earlier: JobFile | None, place: Path) -> AbstractContextManager[in
 
 
 def _job(options: DriveOptions, earlier: JobFile | None, place: Path) -> JobFile:
-    """The job that the options ask for; the names of an earlier command in the same folder stay."""
+    """The job that the options describe. The name of the run stays that of an earlier command in the same folder."""
     parallel = {"dp": options.dp, "pp": options.pp, "tp": options.tp, "num_microbatches": options.microbatches}
     data = {"path": options.data, "shared_loader": options.shared_loader}
     train = replace(
@@ -182,14 +183,14 @@ def status(options: StatusOptions) -> int:
 
 
 def _decision_line(decision: Decision) -> str:
-    """A decision for people, as the log of the driver shows it."""
+    """A decision as a line of text."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.at_ns / 1e9))
     about = f"{decision.name} {decision.node}".rstrip()
     return f"{at} attempt {max(decision.attempt, 0)} {about}: {printable(decision.reason)}"
 
 
 def _line(node: Node) -> str:
-    """A node for people."""
+    """The state of a node as a line of text."""
     report = node.report
     ranks = ", ".join(f"rank {rank} pid {pid}" for rank, pid in report.pids.items()) if report else ""
     parts = [f"step {report.step}: {ranks}" if report and ranks else "", printable(node.reason)]
@@ -224,7 +225,7 @@ def _request(place: Path, request: Request) -> int:
 
 
 def _ask(place: Path, method: str, path: str, **request: Any) -> bytes:
-    """The driver's answer.
+    """Send a request to the driver of the job in ``place``. Returns the answer.
 
     Raises:
         UsageError: there is no job in ``place``, or the driver refuses the request.

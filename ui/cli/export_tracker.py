@@ -31,7 +31,7 @@ from ui.dashboard.wording import count
 
 OVER = (RunState.ENDED, RunState.DIED)
 DIAGNOSE_EVERY_S = 30.0
-"""Detectors of a large run take seconds."""
+"""Time between two diagnoses. The detectors take seconds on a large run."""
 MakeTracker = Callable[[TrackedRun], Tracker]
 
 
@@ -65,7 +65,7 @@ def _new_folder(path: Path | None, run: TrackedRun) -> Path:
     """An empty folder that only this user may write into.
 
     Raises:
-        UsageError: it holds files.
+        UsageError: the folder contains files.
     """
     folder = path or Path(f"{run.run_id}-{run.attempt}-tensorboard")
     with make_folder(folder):
@@ -112,7 +112,7 @@ def _follow(export: "TrackerExport", every_s: float) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class TrackerExport:
-    """How far the export of an attempt has come."""
+    """The export of an attempt, and how far it has come."""
 
     reader: Reader
     tracker: Tracker
@@ -128,8 +128,8 @@ class TrackerExport:
     diagnosed_s: float = -DIAGNOSE_EVERY_S
 
     def advance(self) -> None:
-        """Export the steps that are complete. A step that was the newest one at the last call, or is newer, is not
-        exported yet: some ranks may not have sent it, and a tracker does not accept it again."""
+        """Export the steps that are complete: those before the newest stored step of the last call. Some ranks may not
+        have sent later steps yet, and a tracker does not accept a step twice."""
         self._write(self.seen_step - 1)
         _, self.seen_step = stored_steps(self.reader, self.run_id, self.attempt)
         if self.num_steps and time.monotonic() - self.diagnosed_s >= DIAGNOSE_EVERY_S:
@@ -151,7 +151,7 @@ class TrackerExport:
         self.next_step = max(self.next_step, last_step + 1)
 
     def _write_events(self) -> None:
-        """The findings of `rankscope diagnose`. None if no step is complete."""
+        """Write the findings of `rankscope diagnose`. There are none if no step is complete."""
         findings = []
         with suppress(UsageError):
             findings = list(diagnose_run(self.reader, self.run_id, self.attempt).findings)

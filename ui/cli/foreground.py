@@ -1,6 +1,6 @@
-"""A program of the user in the foreground. This process passes signals on to it, and ends with its exit status.
+"""Runs a program of the user in the foreground. This process passes signals on to it, and ends with its exit status.
 
-signal from the terminal        the kernel sends it to the whole process group: it is not passed on
+signal from the terminal        is not passed on: the kernel sends it to the whole process group
 signal of another process       is passed on. If it was sent to the whole group, the program gets it twice
 this process is killed          the kernel sends SIGTERM to the program
 """
@@ -21,14 +21,14 @@ PASSED_ON = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
 )
 CHECK_S = 1.0
-"""Time between two checks of the program. A thread of a library may take the signal of its end."""
+"""Time between two checks whether the program has ended. A thread of a library may receive the SIGCHLD instead."""
 SI_KERNEL = 0x80
-"""Sent by the kernel, such as Ctrl-C at the terminal."""
+"""``si_code`` of a signal that the kernel sent, such as after Ctrl-C at the terminal."""
 NOT_STARTED = 127
 
 
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program to its end. Its exit status; 128 + n after signal n."""
+    """Run a program to its end. Returns its exit status; 128 + n after signal n."""
     waited_for = {*PASSED_ON, signal.SIGCHLD}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the parent may ignore it: then the kernel would keep no exit status
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
@@ -57,7 +57,7 @@ def _wait_for(pid: int, waited_for: set[signal.Signals]) -> int:
 def _become(
     command: Sequence[str], environment: Mapping[str, str], mask: "set[int | signal.Signals]", parent: int
 ) -> NoReturn:
-    """In the forked child."""
+    """Replace the forked child by the program."""
     try:
         end_with_parent(parent, signal.SIGTERM)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program inherits that

@@ -1,4 +1,4 @@
-"""Evidence of a stall from files and sockets, without a store: what `rankscope diagnose hang` combines."""
+"""Reads evidence of a stall from files and sockets, without a store. `rankscope diagnose hang` combines it."""
 
 import sys
 import time
@@ -22,14 +22,14 @@ from telemetry.files.access import read_input
 from ui.cli.commands.diagnose import HangOptions
 
 BETWEEN_S = 3.0
-"""Between two samples of NCCL RAS. A collective of a job that moves takes less."""
+"""Time between two samples of NCCL RAS. In a job that makes progress, a collective takes less time."""
 ONE_SAMPLE = "NCCL RAS: one file cannot show that the job makes no progress. Give a second file, some seconds newer"
 MAX_INSPECTOR_BYTES = 2**30
 MAX_INSPECTOR_FILES = 20_000
 
 
 def reads_files(options: HangOptions) -> bool:
-    """Whether the evidence comes from files or sockets that are named, not from a store."""
+    """Whether the evidence comes from files or sockets that the options name, not from a store."""
     return any((options.dumps, options.logs, options.ras, options.stacks, options.inspector))
 
 
@@ -37,8 +37,9 @@ def find_evidence(options: HangOptions) -> list[Found]:
     """The evidence of each named source, the most precise one first.
 
     Raises:
-        UsageError: a source that does not exist, or no source that is readable.
-        UnreachableError: NCCL RAS gives no answer.
+        UsageError: a source does not exist.
+        UnreadableError: no source can be read.
+        UnreachableError: NCCL RAS does not answer.
     """
     more = options.run or []
     logs = [*(options.logs or []), *(more if options.logs else [])]
@@ -87,7 +88,8 @@ def _readers(
 
 
 def _dumps(folder: Path, num_ranks: int) -> HangEvidence:
-    """Dumps of NCCL list the members of the default group. Those of gloo do not show the number of ranks."""
+    """Evidence from flight-recorder dumps. Dumps of NCCL list the members of the default group. Dumps of gloo do not
+    show the number of ranks, so ``num_ranks`` is used for them."""
     evidence = evidence_from_dumps(read_dumps(folder))
     if num_ranks:
         check_num_ranks(num_ranks, 1 + max(evidence.ranks), "flight recorder")
@@ -97,7 +99,8 @@ def _dumps(folder: Path, num_ranks: int) -> HangEvidence:
 
 
 def _ras(places: list[str]) -> HangEvidence:
-    """Two samples: the service is read twice. Nothing is stalled if the counts differ. One file shows too little."""
+    """Evidence from two samples of NCCL RAS: two files, or the service read twice. If the samples differ, nothing is
+    stalled. A single file does not show whether the job makes progress."""
     if len(places) > 2:
         raise UsageError("more than two samples of NCCL RAS", hint="use --ras FILE --ras FILE, or --ras HOST:PORT")
     evidence = evidence_from_ras(read_ras(load_ras(places[0]), places[0]))

@@ -20,7 +20,7 @@ from ui.cli.commands.doctor import DoctorOptions
 
 MAX_BYTES = 65536
 MOST_RANKS = 64
-"""Ranks of this host that are read."""
+"""At most this many ranks of this host are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,8 @@ class Process:
     """What the rank reports about itself."""
 
     def environment(self) -> dict[str, str]:
-        """As it was when the program started, completed with the files of NCCL. A variable has precedence."""
+        """The environment with which the program was started, completed from the configuration files of NCCL. Variables
+        override the files."""
         text = (self.proc / "environ").read_bytes().decode(errors="replace")
         given = dict(pair.partition("=")[::2] for pair in text.split("\0") if "=" in pair)
         home = Path(given.get("HOME", "/")) / ".nccl.conf"
@@ -52,7 +53,7 @@ class Process:
             return TopologyFile(error=error.strerror or str(error))
 
     def _text(self, path: Path) -> str:
-        """The begin of a file, under the name that the process uses: it can be in a container."""
+        """The first ``MAX_BYTES`` of a file. ``path`` is the path in the process, which can be in a container."""
         place = self.proc / "cwd" / path if not path.is_absolute() else self.proc / "root" / path.relative_to("/")
         with open_input(place) as file:
             return file.read(MAX_BYTES).decode(errors="replace")

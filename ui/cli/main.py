@@ -1,7 +1,7 @@
-"""The `rankscope` command. Options of a subcommand are imported for it alone, and its work when it runs.
+"""The `rankscope` command. Only the options of the named subcommand are imported. Its work is imported when it runs.
 
 exit status     0 nothing found    1 findings    2 wrong use or unreadable input    3 store or collector unreachable
-               70 a defect of ours, with a traceback    128 + n ended by signal n    141 the reader of a pipe closed it
+               70 an internal error, with a traceback    128 + n ended by signal n    141 the reader of a pipe closed it
 """
 
 import os
@@ -30,9 +30,9 @@ class Subcommand:
     """The place of a subcommand, and its line in the list of commands."""
 
     target: str
-    """Module and the function, or the group of functions, in it."""
+    """``module:name``: the module, and the command or group of commands in it."""
     extra: str
-    """What to install for it: ``pip install 'rankscope[EXTRA]'``."""
+    """The extra that it needs: ``pip install 'rankscope[EXTRA]'``."""
     help: str
     """The first sentence of its own help."""
 
@@ -125,14 +125,14 @@ COMMANDS = {
         help="Export a run to OpenTelemetry, to an experiment tracker, or as a trace file.",
     ),
 }
-"""Name -> subcommand. The list of commands imports none of them."""
+"""Name -> subcommand. The list of commands is shown without an import of any subcommand."""
 INTERRUPTED = 130
 CONTEXT_SETTINGS: dict[str, dict[str, Any]] = {
     "agent": {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     "run": {"allow_interspersed_args": False},
 }
-"""The agent reads its arguments itself: it also runs where this command is not installed. What follows the first word
-of a command of the user is part of that command."""
+"""The agent parses its arguments itself, because it also runs where this command is not installed. In `rankscope run`,
+all that follows the first word of the user's command belongs to that command."""
 
 
 class Commands(TyperGroup):
@@ -160,7 +160,7 @@ class Commands(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """The subcommand ``name`` with its options. What does its work is imported when it runs."""
+    """The subcommand ``name`` with its options. The module of its work is imported when it runs."""
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(module), attribute)
     shelf = typer.Typer(rich_markup_mode=None)
@@ -197,7 +197,7 @@ def rankscope(
 
 
 def main() -> None:
-    """Run the command line. A user's error is one message with a hint, never a traceback."""
+    """Run the command line. For an error of the user, print one message with a hint and no traceback."""
     try:
         _prepare_process()
         app()
@@ -213,7 +213,8 @@ def main() -> None:
 
 
 def _prepare_process() -> None:
-    """End with the process that started this one, and on the first signal; keep new files and folders private.
+    """Let this process end with the process that started it, and on the first signal. Make new files and folders
+    private.
 
     ``RANKSCOPE_UMASK`` changes their modes from 0600 and 0700.
     """
@@ -223,7 +224,7 @@ def _prepare_process() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Print the error; the exit status for it."""
+    """Print the error. Returns the exit status for it."""
     command = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), None)
     wrong = user_error(error, extra=command.extra if command else "all")
     if wrong is None:
@@ -236,5 +237,5 @@ def _report(error: Exception) -> int:
 
 
 def _drop_output() -> None:
-    """Send what standard output still holds nowhere: a second failure at exit would change the status."""
+    """Discard the rest of standard output. A second failure at exit would change the exit status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,4 +1,4 @@
-"""The work of `rankscope migrate`: bring the tables of a store to the schema of this version."""
+"""The work of `rankscope migrate`: upgrade the tables of a store to the schema of this version."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,8 @@ from ui.cli.output import out, progress
 from ui.cli.readers import is_missing
 
 EMPTY = "embedded:"
-"""A store in memory. It replaces a missing folder in a dry run, which must not create the folder."""
+"""The address of a store in memory. A dry run uses it if the folder of the store does not exist, because a dry run must
+not create the folder."""
 
 
 def migrate(options: MigrateOptions) -> int:

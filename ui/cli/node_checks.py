@@ -82,7 +82,7 @@ def _summary(results: Sequence[CheckResult], seconds: float) -> str:
 
 
 def pair_this_node(test: PairedTest, *, json: bool) -> bool:
-    """Take part and print the verdict. Returns whether there is a problem."""
+    """Take part in the paired test, and print the verdict. Returns whether there is a problem."""
     verdict = _take_part(test)
     if json:
         out.print_json(data={"schema": 1} | verdict_object(verdict))

@@ -7,7 +7,7 @@ from ui.cli.commands.command import PIPE_CLOSED
 
 
 class Results(Terminal):
-    """Standard output. A reader that closes the pipe ends the command, with neither 0 (nothing found) nor 1."""
+    """Standard output. If the reader closes the pipe, the command ends with ``PIPE_CLOSED``, not with 0 or 1."""
 
     def on_broken_pipe(self) -> None:
         with suppress(SystemExit):
@@ -17,4 +17,4 @@ class Results(Terminal):
 
 out = Results(soft_wrap=True)
 progress = Terminal(stderr=True, soft_wrap=True)
-"""Everything else: standard error."""
+"""Standard error, for all output that is no result."""

@@ -1,4 +1,4 @@
-"""The collector beside a driven job, with dashboard and alerts. Ranks start when it answers."""
+"""Runs a collector with dashboard and alerts beside a driven job. Ranks start when it answers."""
 
 import subprocess
 import time
@@ -17,7 +17,7 @@ RULES = "alerts.toml"
 LOG = "collector.log"
 STORE = "store"
 START_S = 120.0
-"""Limit for its start. A loaded machine imports slowly."""
+"""Time limit for the start of the collector, which is slow on a loaded machine."""
 AGAIN_S = 15.0
 """How long a start is repeated if the job had a collector before: the old one may still use the store and the port."""
 POLL_S, STOP_S = 0.2, 10.0
@@ -25,10 +25,10 @@ POLL_S, STOP_S = 0.2, 10.0
 
 @contextmanager
 def own_collector(place: Path, job: JobFile, driver: DriverPlace) -> Iterator[Callable[[], None]]:
-    """A collector for the block. Yields the function that restarts it if it has died.
+    """Run a collector during the ``with`` block. Yields the function that restarts it if it has died.
 
     Raises:
-        UnreachableError: it cannot start.
+        UnreachableError: the collector cannot start.
     """
     collector = OwnCollector(place, job, driver)
     try:
@@ -39,7 +39,7 @@ def own_collector(place: Path, job: JobFile, driver: DriverPlace) -> Iterator[Ca
 
 
 class OwnCollector:
-    """It is restarted if it dies, and ends with this process."""
+    """The process of the collector. It is restarted if it dies, and ends with this process."""
 
     def __init__(self, place: Path, job: JobFile, driver: DriverPlace) -> None:
         assert job.options.collector is not None
@@ -51,10 +51,10 @@ class OwnCollector:
         self._restart_s = 0.0
 
     def start(self) -> None:
-        """Return when it answers.
+        """Start the collector, and return when it answers.
 
         Raises:
-            UnreachableError: it does not. Then it has ended, and the token of the driver is not left on disk.
+            UnreachableError: it does not answer. It has ended then, and the token of the driver is not left on disk.
         """
         until_s = time.monotonic() + (AGAIN_S if (self._place / STORE).exists() else 0.0)
         while reason := self._problem_of_start():
@@ -68,7 +68,7 @@ class OwnCollector:
         log(f"dashboard on {self._url}/?run={self._run_id}")
 
     def restart_if_dead(self) -> None:
-        """Start it if it does not run. If it cannot start, this is reported and tried again. The ranks continue."""
+        """Start the collector if it does not run. A failed start is reported and repeated later. The ranks continue."""
         now_s = time.monotonic()
         if self._process is not None:
             status = self._process.poll()
@@ -86,7 +86,7 @@ class OwnCollector:
                 log(f"the collector cannot start: {error}")
 
     def end(self) -> None:
-        """Ask it to end. Kill it if it does not end in time."""
+        """Ask the collector to end. Kill it if it does not end within ``STOP_S``."""
         if self._process is None:
             return
         self._process.terminate()
@@ -97,7 +97,7 @@ class OwnCollector:
         self._process.wait()
 
     def _problem_of_start(self) -> str:
-        """Start it once, and wait until it answers. Returns why it does not; empty if it does."""
+        """Start the collector once, and wait until it answers. Returns why it does not; empty if it does."""
         try:
             size = self._log.stat().st_size if self._log.exists() else 0
             self._write_rules()
@@ -135,7 +135,7 @@ class OwnCollector:
         return ""
 
     def _write_rules(self) -> None:
-        """The driver is a hook of the alerts."""
+        """Write the rules of the alerts. The driver is a hook in them."""
         folder = JobFolder(self._place)
         rules = (
             'every = "1s"\nstate = "alerts.sqlite"\n\n'
@@ -148,7 +148,7 @@ class OwnCollector:
 
 
 def reason_in(words: str) -> str:
-    """The error in what a command wrote; otherwise its last line."""
+    """The last error message in the output of a command, or its last line if there is none."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return printable((errors or lines or [""])[-1])

@@ -3,8 +3,8 @@
 A command claims a port before its collector starts, and as long as the job runs. Between the choice of a port and the
 start of the collector, and while a collector is restarted, no other job takes the port and receives its records.
 
-A claim is a socket with an abstract name. The kernel removes the name with the last process that holds the socket:
-children by fork hold it too. Such names are, like ports, those of the network namespace.
+A claim is a socket with an abstract name. The kernel removes the name when the last process that holds the socket ends.
+Forked children hold it too. Like ports, such names belong to the network namespace.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def claimed_port(wanted: int, folder: Path) -> Iterator[int]:
 
 @contextmanager
 def reclaimed_port(earlier: int, folder: Path) -> Iterator[int]:
-    """The port of an earlier command for the job in ``folder``; another one if a different job has claimed it now.
+    """The port of an earlier command for the job in ``folder``, or another port if a different job has claimed it.
 
     If nodes of the earlier command still run, they hold the claim, and send their records to this port.
 
@@ -48,7 +48,7 @@ def reclaimed_port(earlier: int, folder: Path) -> Iterator[int]:
 
 
 def _free_port(wanted: int) -> int:
-    """``wanted`` if no program listens there on loopback, or 0. ``wanted`` of 0: any free port."""
+    """``wanted`` if no program listens on it on loopback, else 0. If ``wanted`` is 0, any free port."""
     with suppress(OSError), socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", wanted))
@@ -57,7 +57,7 @@ def _free_port(wanted: int) -> int:
 
 
 def _claim(port: int, folder: Path, claim: ExitStack) -> bool:
-    """Hold the port until ``claim`` ends, unless another job does. The second name shows which job it is."""
+    """Hold the port until ``claim`` ends. Returns False if another job holds it. The second name identifies the job."""
     for name in (_name(port), _name(port, folder)):
         try:
             claim.enter_context(socket.socket(socket.AF_UNIX)).bind(name)

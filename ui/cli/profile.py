@@ -83,7 +83,7 @@ def _listed_object(profile: StoredProfile) -> dict[str, object]:
 
 
 def _report(options: ProfileOptions, run_id: str, attempt: int, profile_id: str, found: list[RankProfile]) -> int:
-    """Print what became of a profile. The exit status: 2 if a rank was not profiled."""
+    """Print the result of a profile. Returns the exit status, which is 2 if a rank was not profiled."""
     if options.json:
         ranks = [_rank_object(profile) for profile in found]
         out.print_json(

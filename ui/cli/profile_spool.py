@@ -22,12 +22,12 @@ OLD_HINT = "start the training again with this version of rankscope"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProfile:
-    """What became of the profile of a rank."""
+    """The result of a profile on one rank."""
 
     rank: int
     outcome: ProfileOutcome
     path: Path | None = None
-    """The file that was written."""
+    """The file with the trace; None if no file was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class SpoolRun:
 
 
 def profile_spool(options: ProfileOptions, spool: Path) -> tuple[SpoolRun, str, list[RankProfile]]:
-    """Profile ranks and write their files. The run, the id, and what became of each rank.
+    """Profile ranks and write their files. Returns the run, the id of the profile, and the result of each rank.
 
     Raises:
         UsageError: the options are wrong, or a rank cannot be profiled.

@@ -31,7 +31,7 @@ OWN_COLLECTOR_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """The attempt of a run that the command is about."""
+    """The attempt of a run that the command reads or profiles."""
 
     reader: Reader
     run_id: str
@@ -51,7 +51,7 @@ def the_attempt(reader: Reader, options: ProfileOptions) -> Attempt:
 
 
 def order(attempt: Attempt, options: ProfileOptions) -> list[StoredProfile]:
-    """Order a profile and wait for it. The profiles of its ranks, each stored or failed.
+    """Order a profile and wait for it. Returns the profiles of its ranks, each stored or failed.
 
     Raises:
         UsageError: the run is not live, has no such rank, or the collector refuses the order.
@@ -82,7 +82,7 @@ def order(attempt: Attempt, options: ProfileOptions) -> list[StoredProfile]:
 
 
 def chosen_ranks(attempt: Attempt, options: ProfileOptions) -> tuple[tuple[int, ...], str]:
-    """The ranks to profile, and the kind of the finding that names them.
+    """The ranks to profile, and the kind of the finding that names them; empty if the options name the ranks.
 
     Raises:
         UsageError: there are no such ranks, they are too many, or no finding names a rank.
@@ -123,7 +123,7 @@ def _wait(attempt: Attempt, profile_id: str) -> list[StoredProfile]:
 
 
 def _read_on(attempt: Attempt) -> list[StoredProfile]:
-    """The profiles, also if the collector is started again meanwhile."""
+    """The profiles of the attempt. Retries for ``PATIENCE_S``, because the collector may be restarting."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -135,10 +135,10 @@ def _read_on(attempt: Attempt) -> list[StoredProfile]:
 
 
 def fetched(attempt: Attempt, profile_id: str) -> list[StoredProfile]:
-    """The stored profiles with this id, or with the only id that begins so.
+    """The stored profiles whose id is ``profile_id``, or begins with it if there is only one such id.
 
     Raises:
-        UsageError: there is none, or several.
+        UsageError: there is no such id, or several.
     """
     profiles = attempt.profiles()
     ids = dict.fromkeys(profile.profile_id for profile in profiles if profile.profile_id.startswith(profile_id))
@@ -153,7 +153,7 @@ def fetched(attempt: Attempt, profile_id: str) -> list[StoredProfile]:
 
 
 def write(attempt: Attempt, profile: StoredProfile, folder: Path) -> Path:
-    """Write the trace of a profile into ``folder``, whole or not at all. Its path."""
+    """Write the trace of a profile into ``folder``, whole or not at all. Returns the path of the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file_name(profile.rank)
     new = path.with_name(f"{path.name}.new")

@@ -1,4 +1,4 @@
-"""Opens a reader: of a collector, a store, or rank files.
+"""Opens a reader of a collector, a store, or rank files.
 
 Engines and HTTP clients are optional extras and slow to import. So they are imported only if an address needs them.
 """
@@ -15,7 +15,7 @@ from telemetry.stores.interface import Reader, StoreReader
 
 @contextmanager
 def open_reader(address: str) -> Iterator[Reader]:
-    """A reader of the collector or store at ``address``. Collectors have ``http://`` or ``https://``.
+    """A reader of the collector or store at ``address``. The address of a collector begins with ``http``.
 
     The token for a collector is read from ``RANKSCOPE_TOKEN``.
 
@@ -40,7 +40,7 @@ def open_reader(address: str) -> Iterator[Reader]:
 
 
 def is_missing(address: str) -> bool:
-    """Whether ``address`` names a folder without an embedded store. To open it would create a store."""
+    """Whether ``address`` names a folder without an embedded store. Opening such an address would create a store."""
     scheme, _, folder = address.partition(":")
     return scheme == "embedded" and bool(folder) and not (Path(folder) / "metadata").is_dir()
 

@@ -1,4 +1,4 @@
-"""The work of `rankscope run`: a command of the user with tracing on, and a collector if none is named.
+"""The work of `rankscope run`: run a command of the user with tracing on, and a collector if none is named.
 
 RANKSCOPE=1, RANKSCOPE_RUN, RANKSCOPE_COLLECTOR, RANKSCOPE_SPOOL --> COMMAND --> torch's entry points (telemetry/attach)
 """
@@ -23,10 +23,10 @@ from ui.cli.foreground import run_in_foreground
 from ui.cli.output import progress
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-"""torch loads no entry points where this is 0."""
+"""Environment variable. If it is 0, torch loads no entry points."""
 DISABLED = "RANKSCOPE_DISABLED"
 STORED_S = 60.0
-"""Limit for the agents to send the rest, after the command has ended. What is left stays in the spool."""
+"""Time for the agents to send the remaining records after the command has ended. Unsent records stay in the spool."""
 POLL_S = 0.2
 
 
@@ -69,7 +69,7 @@ def _check_command(command: list[str]) -> None:
 
 
 def _wait_until_stored(run_id: str, spool: Path) -> None:
-    """Agents outlive their ranks until everything is stored."""
+    """Wait until the agents of the run have ended, at most ``STORED_S``. They end when everything is stored."""
     deadline = time.monotonic() + STORED_S
     while _is_followed(run_id, spool) and time.monotonic() < deadline:
         time.sleep(POLL_S)

@@ -17,7 +17,7 @@ from ui.cli.readers import open_reader
 
 COLUMNS = ("run", "attempt", "state", "started", "ranks", "steps", "tags")
 NAME_WIDTH = 60
-"""On a terminal a longer name takes several lines. Elsewhere it stays whole: other commands take it."""
+"""On a terminal, a longer name takes several lines. Elsewhere it stays on one line, because other commands read it."""
 
 
 def runs(options: RunsOptions) -> int:
@@ -41,7 +41,8 @@ def runs(options: RunsOptions) -> int:
 
 
 def table_of(rows: list[dict[str, Any]], name_width: int | None) -> Text:
-    """A line a run; a name that is wider than ``name_width`` goes on in the next line. Tags only if a run has some."""
+    """The table, with a line for each attempt. A name that is wider than ``name_width`` continues on the next line.
+    There is a column for tags only if a run has tags."""
     shown = slice(None if any(row["tags"] for row in rows) else -1)
     cells = [row[shown] for row in (COLUMNS, *map(_cells, rows))]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]

@@ -1,4 +1,4 @@
-"""The work of `rankscope simulate`: store a simulated run of any size with chosen faults."""
+"""The work of `rankscope simulate`: simulate a run of any size with chosen faults, and store it."""
 
 import time
 from dataclasses import dataclass, replace

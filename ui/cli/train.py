@@ -47,7 +47,7 @@ def config_of(options: TrainOptions) -> TrainConfig:
     """The whole configuration: the recipe with what the options change.
 
     Raises:
-        UsageError: an option that cannot work, or several that do not fit together.
+        UsageError: an option cannot work, or options do not fit together.
     """
     parallel = {
         "dp": options.dp,
@@ -75,7 +75,7 @@ def config_of(options: TrainOptions) -> TrainConfig:
 
 
 def options_from(words: Sequence[str]) -> TrainOptions:
-    """The options that `rankscope train WORDS` would have."""
+    """The options that `rankscope train` parses from ``words``."""
     shelf = typer.Typer()
     shelf.command("train")(train_command)
     given = typer.main.get_command(shelf).make_context("train", list(words)).params
@@ -83,7 +83,7 @@ def options_from(words: Sequence[str]) -> TrainOptions:
 
 
 def with_techniques(config: TrainConfig, options: TrainOptions) -> TrainConfig:
-    """The techniques of the recipe with what the command line changes."""
+    """``config`` with the techniques that the command line changes."""
     model = {"block": options.block, "fused_projection": options.fused_projection, "window": options.window}
     compute = {"precision": options.precision, "recompute": options.recompute, "compile": options.compile}
     optim = {"optimizer": options.optimizer, "learning_rate": options.learning_rate}
@@ -110,7 +110,7 @@ def _checkpoint_config(options: TrainOptions) -> CheckpointConfig:
 def configured(
     config: TrainConfig, data: dict[str, Any], steps: int | None, parallel: Mapping[str, int | str | None]
 ) -> TrainConfig:
-    """The recipe with what the command line changes."""
+    """``config`` with the data, number of steps and parallelism that the command line changes."""
     return replace(
         config,
         parallel=replace(config.parallel, **_given(parallel)),

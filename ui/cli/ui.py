@@ -1,4 +1,4 @@
-"""The work of `rankscope ui`: the dashboard alone, over any store."""
+"""The work of `rankscope ui`: serve the dashboard for a collector or a store."""
 
 from telemetry.collector.settings import ServerSettings
 from ui.cli.commands.ui import UiOptions

@@ -1,4 +1,4 @@
-"""What commands share that store what a person writes: the collector, and the name of the person."""
+"""Shared by commands that store what a person writes: opens the collector, and finds the name of the person."""
 
 import getpass
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def open_collector(address: str, what: str) -> Iterator[CollectorClient]:
     """A client of the collector at ``address``. ``what``: the plural of what is stored, for the message.
 
     Raises:
-        UsageError: it is the address of a store.
+        UsageError: ``address`` is that of a store.
     """
     with open_reader(address) as client:
         if not isinstance(client, CollectorClient):
@@ -28,7 +28,7 @@ def open_collector(address: str, what: str) -> Iterator[CollectorClient]:
 
 
 def name_of_person(by: str) -> str:
-    """``by`` as one line. Without it: the name of this user.
+    """``by`` as one line, or the name of this user if ``by`` is empty.
 
     Raises:
         UsageError: the user has no name.

@@ -1,4 +1,4 @@
-"""What the parts of an address share: how a field is read."""
+"""Shared by the modules that read parts of an address: how a field is read."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def whole_number(text: str, least: int, most: int) -> int:
     """The number in a text of up to ten digits.
 
     Raises:
-        ValueError: there is none between ``least`` and ``most``.
+        ValueError: ``text`` is no number between ``least`` and ``most``.
     """
     if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
         raise ValueError(text)
@@ -30,7 +30,7 @@ def tag_name(text: str) -> str:
     """The tag in a text.
 
     Raises:
-        ValueError: it cannot be a tag.
+        ValueError: ``text`` cannot be a tag.
     """
     if not is_tag(text):
         raise ValueError(text)

@@ -5,7 +5,7 @@ address --> page: its skeleton and the parts that are ready --> the other parts,
    +---- controls, clicks, links  <-----+   serving/live.py: when new data arrives, the live parts are drawn again
 
 All scripts are served as one file and all styles as another, at addresses that contain a digest of the content, so that
-a browser caches them for good. Requests that Dash cannot read are answered with 400, and errors in callbacks are
+a browser caches them forever. Requests that Dash cannot read are answered with 400, and errors in callbacks are
 logged: Dash itself answers both with 500 and logs nothing.
 """
 
@@ -47,7 +47,7 @@ CALLBACKS = "/_dash-update-component"
 
 
 def log_error(error: Exception) -> None:
-    """For ``dash.Dash(on_error=...)``: the page stays unchanged."""
+    """Log an error of a callback, for ``dash.Dash(on_error=...)``. The page stays unchanged."""
     log.error("a callback failed", exc_info=error)
 
 

@@ -9,11 +9,11 @@ from urllib.parse import quote, unquote
 from ui.dashboard.address_fields import ReadField
 
 SMOOTHINGS = (11, 51, 201)
-"""Steps of a moving median."""
+"""The choices for the number of steps of the moving median."""
 MAX_METRICS = 8
 """Metrics of the user's code that a page shows as charts."""
 MAX_METRIC_NAME = 64
-"""Characters. A metric with a longer name is not shown as a chart."""
+"""Characters of a name. A metric with a longer name is not shown as a chart."""
 OFF = "off"
 
 
@@ -49,13 +49,13 @@ class ChartView:
     axis: Axis = Axis.STEP
     range: ChartRange = ChartRange.ALL
     smooth: int = 0
-    """Steps of the moving median. 0: no smoothing."""
+    """Number of steps of the moving median; 0 for no smoothing."""
     scale: Scale = Scale.LINEAR
     metrics: tuple[str, ...] | None = None
-    """The user's own metrics that are shown. None: the first ones by name."""
+    """The user's own metrics that are shown; None for the first ones by name."""
 
     def fields(self) -> dict[str, object]:
-        """Name -> value in the address. None: not in the address."""
+        """Name -> value of each field of the address. A field whose value is None is not in the address."""
         return {
             "axis": None if self.axis is Axis.STEP else self.axis.value,
             "range": None if self.range is ChartRange.ALL else self.range.value,
@@ -71,7 +71,7 @@ PLAIN_CHARTS = ChartView()
 
 
 def read_chart_view(read: ReadField) -> ChartView:
-    """How an address says that curves are drawn."""
+    """Read the view of curves from the fields of an address."""
     values: dict[str, Any] = {name: read(name, convert, getattr(PLAIN_CHARTS, name)) for name, convert in _READ.items()}
     return ChartView(**values)
 

@@ -38,11 +38,11 @@ PLAIN = {
         "VisuallyHidden",
     },
 }
-"""Components without callbacks, by namespace. None: all components."""
+"""Components without callbacks, by namespace. None stands for all components of a namespace."""
 
 
 class Still(Component):  # type: ignore[misc]
-    """``tree``: a component with its content, as JSON of Dash."""
+    """A static tree that the browser draws as one component. ``tree``: the tree as JSON of Dash."""
 
     _namespace = "rankscope"
     _type = "Still"
@@ -60,7 +60,7 @@ def written(component: Component | None) -> Any:
 
 
 def stilled(node: Any) -> Any:
-    """The same page. Each subtree without an id becomes one component. ``node``: JSON of Dash."""
+    """The page ``node`` (JSON of Dash), with each subtree without an id as one component."""
     if isinstance(node, list):
         return [stilled(child) for child in node]
     if not _is_component(node) or _size(node) == 1:
@@ -103,7 +103,7 @@ class SpanTimeline(Component):  # type: ignore[misc]
     * ``pinned``: ranks whose rows stay at the top
     * ``area``: ``[first, last, top, bottom]``: two times as in ``zoom``, ranks of the outer rows; or None
     * ``suspects``: ranks to mark
-    * ``theme``: ``light``, ``dark``, or ``auto``: as the page is
+    * ``theme``: ``light``, ``dark``, or ``auto`` for the theme of the page
 
     Outputs, each with an increasing ``number``, so that an equal value is also reported:
 

@@ -19,7 +19,7 @@ from ui.dashboard.view_state import LARGEST, Family, Group, Metric, StepRange, V
 RECENT_STEPS = 20
 NEWEST_STEPS = 100
 MAX_ROWS = 64
-"""Ranks in one timeline."""
+"""Most ranks of a group in one timeline."""
 COLLECTIVES = (
     Stage.GRADS_REDUCE_SCATTER,
     Stage.GRADS_ALL_REDUCE,
@@ -68,8 +68,8 @@ def findings_of_hosts(report: Report | None, hosts: Collection[str]) -> dict[str
 
 
 def onset_of(finding: Finding, examined: StepWindow) -> int | None:
-    """The first step that the finding names, otherwise the first step of its window. None if it was there in the first
-    of the ``examined`` steps already: it began in this step or earlier."""
+    """The first step that the finding names, otherwise the first step of its window. None if that is the first of the
+    ``examined`` steps, because the problem may have begun earlier."""
     named, first = named_steps(finding), finding.window.first_step
     if named:
         return min(named)
@@ -108,8 +108,8 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
 
 
 def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
-    """The stage of the address. For waiting times it must be a collective, for exposed time communication: otherwise
-    the first recorded one."""
+    """The stage of the address. If waiting times are shown and it is no collective, the first recorded collective. If
+    exposed time is shown and it is no communication, the first recorded communication."""
     if state.metric is Metric.EXPOSED and state.stage.stream not in AXIS_OF_STREAM:
         return next((stage for stage in facts.stages if stage.stream in AXIS_OF_STREAM), state.stage)
     if state.metric is not Metric.WAIT or _has_group(state.stage, facts):
@@ -182,14 +182,14 @@ def chosen_rank(state: ViewState, facts: RunFacts, named: Sequence[int]) -> int:
 
 def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows:
     """The ranks of the address. Otherwise the pipeline group of the first rank of ``named``, or of rank 0. Without a
-    pipeline: its group along the first axis with several ranks.
+    pipeline, the group of that rank along the first axis with several ranks.
 
     Raises:
         UsageError: the address names a rank that does not exist.
     """
     world, rank = facts.topology.world_size, chosen_rank(state, facts, named)
     groups = groups_of(facts.topology)
-    group = state.group if state.group in groups else groups[0]  # that of another run can be missing here
+    group = state.group if state.group in groups else groups[0]  # a group of another run may not exist in this run
     members = tuple(range(world)) if group is Group.ALL else group_members(facts.topology, rank, group)
     at = members.index(rank)
     first = min(max(0, at - MAX_ROWS // 2), max(0, len(members) - MAX_ROWS))
@@ -205,7 +205,7 @@ def chosen_rows(state: ViewState, facts: RunFacts, named: Sequence[int]) -> Rows
 
 
 def group_members(topology: Topology, rank: int, group: Group) -> tuple[int, ...]:
-    """The ranks of the group of ``rank``. ``group``: not all ranks."""
+    """The ranks of the group of ``rank``. ``group`` must not be ``Group.ALL``."""
     axis = next((axis for axis in AXES if axis == group.value), None)
     if axis is not None:
         return topology.group(rank, along=axis)

@@ -29,12 +29,12 @@ class RunEvent:
     """A stored step of the attempt."""
     at_ns: int
     severity: Severity | None = None
-    """Of a finding."""
+    """The severity of a finding. None for other events."""
     rank: int | None = None
     host: str = ""
     stage: str = ""
     last_step: int = 0
-    """Of a finding that lasts: its last step, and the begin of this step."""
+    """The last step of a finding that lasts. ``last_ns`` is the begin of this step."""
     last_ns: int = 0
 
     @property

@@ -18,7 +18,8 @@ MAX_TIME = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView:
-    """The filter of the findings log, and the page. Empty: all. Run and host are other fields of the address."""
+    """The filter of the findings log, and the page. An empty field is no condition. Run and host are other fields of
+    the address."""
 
     kind: str = ""
     severity: str = ""
@@ -29,7 +30,7 @@ class LogView:
     page: int = 1
 
     def fields(self) -> dict[str, object]:
-        """Name -> value in the address. None: not in the address."""
+        """Name -> value of each field of the address. A field whose value is None is not in the address."""
         texts = {"kind": self.kind, "severity": self.severity, "since": self.since, "until": self.until}
         state, page = self.state and self.state.value, None if self.page == 1 else self.page
         return {**{name: text or None for name, text in texts.items()}, "state": state, "page": page}

@@ -66,28 +66,28 @@ class RunFacts:
     summary: RunSummary
     topology: Topology
     hosts: tuple[str, ...]
-    """By rank. Empty for a rank that never reported."""
+    """Host of each rank. Empty for a rank that never reported."""
     local_ranks: tuple[int, ...]
     steps: "StepTimes"
     stages: tuple[Stage, ...]
     """The stages that were recorded, in the order of ``Stage``."""
     num_spans: int
-    """In all stored steps, on all ranks."""
+    """Number of spans in all stored steps, on all ranks."""
     roles: tuple[str, ...] = ()
-    """By rank, in a job with several roles. Empty: the job has one program."""
+    """Role of each rank in a job with several roles. Empty if the job has one program."""
 
     def describe(self, rank: int) -> str:
-        """``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
+        """A rank with its host and place, such as ``rank 5 (host gpu-03, dp1 pp0 tp1)``."""
         return f"rank {rank} (host {self.hosts[rank] or 'unknown'}, {self.place(rank)})"
 
     def place(self, rank: int) -> str:
-        """``dp1 pp0 tp1``, in a job with several roles ``role actor, dp1 pp0 tp1``."""
+        """The place of a rank: ``dp1 pp0 tp1``, or ``role actor, dp1 pp0 tp1`` in a job with several roles."""
         role = self.roles[rank] if self.roles else ""
         return f"role {role}, {self.topology.describe(rank)}" if role else self.topology.describe(rank)
 
     @property
     def hosts_and_roles(self) -> tuple[str, ...]:
-        """By rank: the host, in a job with several roles followed by the role."""
+        """The host of each rank, followed by its role in a job with several roles."""
         if not self.roles:
             return self.hosts
         pairs = zip(self.hosts, self.roles, strict=True)
@@ -116,7 +116,7 @@ class StepTimes:
         return step_time_ns(self.duration_ns[rows], self.num_spans[rows])
 
     def complete(self, world_size: int) -> Ints:
-        """Steps that every rank has completed. If there is none because a rank is missing: all steps."""
+        """Steps that every rank has completed. All steps if there is none, because a rank is missing."""
         whole = self.step[self.num_ranks >= world_size]
         return whole if len(whole) else self.step
 
@@ -177,7 +177,7 @@ class StageTimes:
     on."""
     group_mask: int = 0
     """The axes of the groups whose members are compared (``Topology.mask``). 0 if ranks of the same pipeline stage
-    are."""
+    are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ class RankState:
     at_ns: int = 0
     """When its agent read the state page, wall clock of the host."""
     beat_ns: int = 0
-    """When the rank last wrote it."""
+    """When the rank last wrote its state page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +245,7 @@ class GpuPrice:
     """Written after the number. Can be empty."""
 
     def of(self, gpu_hours: float) -> str:
-        """``1,234 EUR``."""
+        """The price of some GPU hours, such as ``1,234 EUR``."""
         cost = self.an_hour * gpu_hours
         number = f"{cost:,.0f}" if cost >= 100 else f"{cost:,.2f}"
         return f"{number} {self.currency}".rstrip()

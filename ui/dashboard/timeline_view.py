@@ -7,7 +7,7 @@ from typing import Any
 from ui.dashboard.address_fields import ReadField, whole_number
 
 MAX_STEPS = 10
-"""Steps in one timeline."""
+"""Most steps in one timeline."""
 MAX_PAGE = 1_000_000
 
 
@@ -71,10 +71,10 @@ class TimelineView:
     counters: Counters = Counters.NONE
     order: RankOrder = RankOrder.RANK
     table: TableView | None = None
-    """None: the table of spans is hidden."""
+    """None if the table of spans is hidden."""
 
     def fields(self) -> dict[str, object]:
-        """Name -> value in the address. None: not in the address."""
+        """Name -> value of each field of the address. A field whose value is None is not in the address."""
         return {
             "num-steps": None if self.num_steps == 1 else self.num_steps,
             "counters": None if self.counters is Counters.NONE else self.counters.value,
@@ -103,9 +103,9 @@ def _table(text: str) -> TableView:
 
 
 def with_num_steps(view: TimelineView, value: Any) -> TimelineView:
-    """After a control was set. A value outside the limits is the nearest one inside.
+    """The view after the control was set. A value outside the limits is replaced by the nearest limit.
 
     Raises:
-        ValueError: not a number.
+        ValueError: ``value`` is not a number.
     """
     return replace(view, num_steps=1 if value in ("", None) else min(max(1, int(value)), MAX_STEPS))

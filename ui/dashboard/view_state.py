@@ -27,7 +27,7 @@ LARGEST = 2**32 - 1
 SHOWN = "shown"
 """The value of a field of the address that shows an optional part."""
 MAX_PINS = 8
-"""Ranks that a user can pin to the top of a timeline."""
+"""Most ranks that a user can pin to the top of a timeline."""
 BEFORE, AFTER = 20, 79
 """Steps that are shown before and after the onset of a problem."""
 
@@ -175,7 +175,8 @@ class Area(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """Everything that determines a page. None: not given, so a default applies (``ui/dashboard/defaults.py``)."""
+    """Everything that determines a page. A field that is None is not given, so a default applies
+    (``ui/dashboard/defaults.py``)."""
 
     view: View = View.RUNS
     run: str = ""
@@ -187,7 +188,7 @@ class ViewState:
     """The ranks of the heat map (``ui/dashboard/figures/rank_rows.py``)."""
     sort: RowOrder = RowOrder.RANK
     top: int | None = None
-    """The heat map shows only so many ranks with the highest values, and all suspects."""
+    """The heat map shows only this number of ranks with the highest values, and all suspects."""
     colour: Colour = Colour.STATE
     form: Form = Form.SLICES
     steps: StepRange | None = None
@@ -207,13 +208,13 @@ class ViewState:
     a: str = ""
     """The reference of a comparison, as the command names it: ``gpt/0/steps=100-199``."""
     b: str = ""
-    """What is compared with it."""
+    """The side that is compared with ``a``."""
     log: LogView = ALL_FINDINGS
     timeline: TimelineView = ONE_STEP
     charts: ChartView = PLAIN_CHARTS
 
     def clear(self) -> "ViewState":
-        """Without the parts that have a meaning in one attempt of one run only."""
+        """The view without the parts that have a meaning only in one attempt of one run."""
         return replace(
             self,
             steps=None,
@@ -230,32 +231,33 @@ class ViewState:
         )
 
     def at_run(self, run: str, attempt: int | None = None) -> "ViewState":
-        """A run. If it is another run or attempt, steps, ranks, hosts and sides are cleared. Without ``attempt``: the
-        attempt of the view, or the newest one of another run."""
+        """The view of a run. If it is another run or attempt, steps, ranks, hosts and sides are cleared. If ``attempt``
+        is None, the attempt of the view, or the newest one of another run."""
         if run == self.run and attempt in (None, self.attempt):
             return self
         return replace(self.clear(), run=run, attempt=attempt)
 
     def at_steps(self, steps: StepRange | None) -> "ViewState":
-        """A window of steps. A step outside it is no longer chosen."""
+        """The view with a window of steps. A step outside it is no longer chosen."""
         is_inside = steps is None or self.step is None or steps.first <= self.step <= steps.last
         return replace(self if is_inside else self.at_step(None), steps=steps)
 
     def at_step(self, step: int | None) -> "ViewState":
-        """A step. Zoom and pins stay, so that the same time range of another step can be compared."""
+        """The view with a step. Zoom and pins stay, so that the same time range of another step can be compared."""
         return self if step == self.step else replace(self, step=step, span=None, area=None)
 
     def at_rank(self, rank: int | None) -> "ViewState":
-        """A rank. Span, zoom and area of a timeline do not apply to other rows."""
+        """The view with a rank. Span, zoom and area of a timeline are cleared, because they do not apply to other
+        rows."""
         return self if rank == self.rank else replace(self, rank=rank, span=None, zoom=None, area=None)
 
     def at_group(self, group: Group) -> "ViewState":
-        """A group of ranks. See :meth:`at_rank`."""
+        """The view with a group of ranks. Span, zoom and area are cleared as in :meth:`at_rank`."""
         return self if group == self.group else replace(self, group=group, span=None, zoom=None, area=None)
 
     def at_stage(self, stage: Stage) -> "ViewState":
-        """A stage. Waiting times are replaced by ratios if it is not a collective, exposed time if it is not
-        communication."""
+        """The view with a stage. Ratios replace waiting times if the stage is not a collective, and exposed time if it
+        is not communication."""
         lacks_wait = self.metric is Metric.WAIT and stage not in GROUP_STAGES
         lacks_exposed = self.metric is Metric.EXPOSED and stage.stream not in AXIS_OF_STREAM
         return replace(self, stage=stage, metric=Metric.RATIO if lacks_wait or lacks_exposed else self.metric)

@@ -14,13 +14,13 @@ NS_PER_S = 1_000_000_000
 NO_BREAK_SPACE = "\u00a0"
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 SHORT_S = 600
-"""Shorter durations have seconds."""
+"""Durations shorter than this are shown with seconds."""
 LAST_DIGITS_NS = ((1e3, 1.0), (1e6, 1e3), (1e8, 1e5), (1e9, 1e6), (math.inf, 1e7))
 """The last digit of a :func:`duration` below a limit."""
 
 
 def duration(ns: float) -> str:
-    """``812 µs``, ``40.2 ms``, ``1.25 s``."""
+    """A duration as text: ``812 µs``, ``40.2 ms``, ``1.25 s``."""
     if ns < 1e3:
         return f"{ns:.0f} ns"
     if ns < 1e6:
@@ -37,13 +37,13 @@ def displayed_ns(ns: float) -> float:
 
 
 def named_kind(kind: str) -> str:
-    """``slow rank (compute-straggler)``: in words, with the name that commands and documents use."""
+    """The kind of a finding in words, with the name that commands use: ``slow rank (compute-straggler)``."""
     words = kind_in_words(kind)
     return kind if words == kind else f"{words} ({kind})"
 
 
 def long_duration(seconds: float) -> str:
-    """``45 s``, ``1 min 27 s``, ``12 min``, ``3 h 20 min``, ``4 d 2 h``."""
+    """A duration as text: ``45 s``, ``1 min 27 s``, ``12 min``, ``3 h 20 min``, ``4 d 2 h``."""
     whole = max(0, round(seconds))
     if whole < MINUTE_S:
         return f"{whole} s"
@@ -57,7 +57,7 @@ def long_duration(seconds: float) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """``512 B``, ``2.0 MiB``."""
+    """A size as text: ``512 B``, ``2.0 MiB``."""
     amount = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
@@ -102,13 +102,15 @@ def capitalized(sentence: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 rank``, ``8 ranks``, ``12,288 ranks``."""
+    """A number with a noun: ``1 rank``, ``8 ranks``, ``12,288 ranks``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def ranks_text(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -> str:
-    """``0-3, 5``. At most ``limit`` ranges; ``counted`` adds the number of ranks if some are left out. One more range
-    is shown rather than left out alone."""
+    """Ranks as text, such as ``0-3, 5``: at most ``limit`` ranges, or one more if only one would be left out.
+
+    ``counted`` adds the number of ranks if some are left out.
+    """
     ranges = fold_ranks(ranks).split(", ")
     if len(ranges) <= limit + 1:
         return ", ".join(ranges)
@@ -116,7 +118,7 @@ def ranks_text(ranks: Sequence[int], limit: int = 12, *, counted: bool = True) -
 
 
 def class_name(stage_class: StageClass) -> str:
-    """``compute``, ``communication``."""
+    """The name of a class of stages: ``compute``, ``communication``."""
     return stage_class.name.lower()
 
 
@@ -143,7 +145,8 @@ GROUP_NAMES = {
 
 
 def group_text(group: Group, rank: int, topology: Topology) -> str:
-    """``expert group of rank 5``, ``replicas of rank 5 (dp x ep)``. ``group``: not all ranks."""
+    """The group of a rank as text: ``expert group of rank 5``, ``replicas of rank 5 (dp x ep)``. ``group`` must not be
+    ``Group.ALL``."""
     axes = f" ({topology.replica_axes})" if group is Group.DP and topology.replica_axes != "dp" else ""
     return f"{GROUP_NAMES[group]} of rank {rank}{axes}"
 

@@ -1,4 +1,4 @@
-"""`rankscope agent`: its arguments pass on. The agent reads them itself: it also runs without this command."""
+"""`rankscope agent`. The agent parses the arguments itself, because it also runs without this command."""
 
 from dataclasses import dataclass
 

@@ -19,14 +19,14 @@ from telemetry.process.quick_imports import quick_imports
 CONTEXT = "context"
 """The parameter of each command that holds Typer's context."""
 PIPE_CLOSED = 128 + 13
-"""Exit status where the reader of a pipe closed it: as if SIGPIPE had ended the command."""
+"""Exit status if the reader of a pipe closed it. It is the same as if SIGPIPE had ended the command."""
 DEFAULT = "run"
 """The subcommand of a :class:`RunByDefault` that runs if none is named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """In the annotation of an option: it has an effect only if one of these fields is set."""
+    """Stands in the annotation of an option that has an effect only if one of ``fields`` is set."""
 
     fields: tuple[str, ...]
 
@@ -103,7 +103,7 @@ class DefaultCommand(TyperCommand):
     """The subcommand ``run`` of a :class:`RunByDefault`. Its help also lists the other subcommands."""
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        """Without the name of the subcommand: it may be omitted."""
+        """Write the usage without the name of the subcommand, because it may be omitted."""
         formatter.write_usage(ctx.parent.command_path, " ".join(self.collect_usage_pieces(ctx)))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -10,7 +10,7 @@ from ui.cli.commands.command import command
 from ui.cli.commands.shared import JsonOption
 
 FAULT_KINDS = ("slow", "hang", "die", "data-stall", "gc", "skip", "shape", "nan")
-"""As ``trainer.faults.inject`` has them, which takes long to load."""
+"""The kinds of ``trainer.faults.inject``. They are repeated here, because that module takes long to load."""
 FaultOption = Annotated[
     str,
     typer.Option(

@@ -12,7 +12,7 @@ from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption
 
 
 class Format(StrEnum):
-    """What can be imported."""
+    """The formats that can be imported."""
 
     STRAGGLER_ANALYSIS = "straggler-analysis"
     KINETO = "kineto"
@@ -32,7 +32,7 @@ def checked_format(name: str) -> str:
     """Return ``name`` if it is a format. A list of choices would make the help wider than a terminal.
 
     Raises:
-        BadParameter: it is no format.
+        BadParameter: ``name`` is no format.
     """
     if name not in FORMATS:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}")

@@ -56,10 +56,10 @@ KeyOption = Annotated[
 
 
 def finite(value: float | None) -> float | None:
-    """A callback of options: ``nan`` and ``inf`` are numbers to Python, and pass any bound.
+    """A callback of options: refuses ``nan`` and ``inf``, which Typer parses as numbers.
 
     Raises:
-        typer.BadParameter: ``value`` is one of them.
+        typer.BadParameter: ``value`` is not finite.
     """
     if value is not None and not isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number")

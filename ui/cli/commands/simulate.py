@@ -13,7 +13,7 @@ FAULT_KINDS = (
     *("slow", "throttle", "stage", "duration", "sequences", "gc", "link", "flap", "data-stall", "drift", "contention"),
     *("decline", "loss", "checkpoint", "tail", "idle", "experts"),
 )
-"""As ``diagnose.simulate.truth`` has them, which takes long to load."""
+"""The kinds of ``diagnose.simulate.truth``. They are repeated here, because that module takes long to load."""
 DataParallelOption = Annotated[int, typer.Option(help="Degree of data parallelism.")]
 PipelineParallelOption = Annotated[int, typer.Option(help="Degree of pipeline parallelism.")]
 TensorParallelOption = Annotated[int, typer.Option(help="Degree of tensor parallelism.")]

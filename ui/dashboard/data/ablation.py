@@ -8,7 +8,8 @@ from ui.dashboard.records import RunSummary
 
 
 def ablation_of(run: RunSummary, reads: Reads) -> Ablation | None:
-    """None if the run belongs to no ablation, or none of its runs has completed enough steps."""
+    """The table of the ablation of ``run``. None if it belongs to none, or if no run of it has completed enough
+    steps."""
     name = labels_in(run.meta).get(ABLATION)
     if name is None:
         return None
@@ -23,6 +24,6 @@ def _loaded(name: str, run: RunSummary, reads: Reads) -> Ablation | None:
 
 
 def _version(name: str, reads: Reads) -> tuple[int, int]:
-    """Changes when a run of the ablation starts or reports."""
+    """A value that changes when a run of the ablation starts or reports."""
     mine = [row["last_ns"] for row in reads.run_rows() if row["run_id"].startswith(name + SEPARATOR)]
     return len(mine), max(mine, default=0)

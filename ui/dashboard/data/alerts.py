@@ -38,7 +38,8 @@ def newest_states(run_ids: list[str], reads: Reads) -> dict[Attempt, Heard]:
 
 
 def newest_of_log(reads: Reads, run_id: str = "") -> tuple[Hashable, ...]:
-    """Changes when a finding or an action on a finding is stored. ``run_id``: only findings of this run. Empty: all."""
+    """A value that changes when a finding or an action on a finding is stored. ``run_id``: only findings of this run
+    count; empty for all runs."""
     count = reads.ask_all_runs(FindingCount(run_id=run_id), age_s=AGE_S).to_pylist()
     acted = reads.ask_all_runs(FindingActions(limit=1), age_s=AGE_S)["action_id"].to_pylist()
     return *(value for row in count for value in row.values()), *acted

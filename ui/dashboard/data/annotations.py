@@ -10,11 +10,11 @@ from ui.dashboard.data.core import Reads
 
 AGE_S = 2.0
 MOST_NOTES = 100
-"""Notes of a run that are listed: the newest."""
+"""At most this many notes of a run are listed: the newest ones."""
 
 
 def newest_annotation(reads: Reads) -> tuple[Hashable, ...]:
-    """Changes when a tag, a note or a view is stored."""
+    """A value that changes when a tag, a note or a view is stored."""
     count = reads.ask_all_runs(AnnotationCount(), age_s=AGE_S).to_pylist()
     return tuple(value for row in count for value in row.values())
 

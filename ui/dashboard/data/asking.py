@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 KEPT_ANSWERS = 256
 ANSWERS_BYTES = 128 * 2**20
 KEPT_STEPS = 32
-"""Attempts whose steps are kept."""
+"""Number of attempts whose steps are kept."""
 STEPS_BYTES = 64 * 2**20
 """Memory of the steps that are kept. A step takes 24 bytes."""
 LIST_AGE_S = 1.0
@@ -95,8 +95,8 @@ class StoreQueries:
             num_bytes -= self._steps.popitem(last=False)[1].nbytes
 
     def ask_each_second(self, query: Query, last_ns: int) -> pa.Table:
-        """The answer to a query about heartbeats, at most a second old. ``last_ns``: the last sign of life of the run.
-        After LONG_OVER_S it is queried once only."""
+        """The answer to a query about heartbeats, at most a second old. ``last_ns``: when data of the run last arrived.
+        If that is more than LONG_OVER_S ago, the query is not repeated."""
         now_s = self._wall_s()
         version = last_ns if now_s - last_ns / 1e9 > LONG_OVER_S else int(now_s / LIST_AGE_S)
         key = "now and then", cast(Hashable, query)

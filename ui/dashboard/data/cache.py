@@ -147,7 +147,7 @@ class _Task(NamedTuple):
 class BackgroundAnswers:
     """Slow answers by key, computed one after the other in a background thread. May be called from any thread.
 
-    Work that was not requested lately is dropped before it starts.
+    If there are more than ``size`` answers and requests, the least recently requested ones are dropped.
 
     Args:
         size: the largest number of answers.
@@ -233,6 +233,6 @@ class BackgroundAnswers:
 
 
 def _lower_priority() -> None:
-    """Run after threads that a request waits for."""
+    """Give this thread a lower priority than threads that a request waits for."""
     with suppress(OSError, AttributeError):  # only Linux has a niceness for each thread
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -7,13 +7,13 @@ from telemetry.stores.queries.windows import LAST_STEP
 from ui.dashboard.records import RunSummary
 
 MAX_SAMPLES = 1_500
-"""Steps whose samples are queried one by one. The store combines more steps into columns."""
+"""The samples of up to this many steps are queried one by one. The store combines more steps into columns."""
 MAX_COLUMNS = 300
 """Columns of steps in a curve. Each has up to five values."""
 
 
 class Part(NamedTuple):
-    """A part of a run. ``num_steps``: of all attempts together. ``name``: the same while a live run grows."""
+    """A part of a run. ``num_steps``: the steps of all attempts together. ``name`` stays the same while a run grows."""
 
     attempts: tuple[int, ...]
     num_steps: int

@@ -1,7 +1,6 @@
 """The clocks of a run's hosts, the same for all pages: those that a collector stored, otherwise estimated here.
 
-An estimate needs several queries, so it is kept: for a run that is over until new data arrives, for a live run for as
-long as a collector keeps its own.
+An estimate needs several queries, so it is cached: for 30 s if the run is live, otherwise until new data arrives.
 """
 
 from collections.abc import Sequence
@@ -52,7 +51,8 @@ def clocks_of_steps(reads: Reads, facts: RunFacts, steps: StepRange, ranks: Sequ
 
 
 def _estimated(reads: Reads, run: RunSummary, last_step: int) -> WindowClocks | None:
-    """The window that ends with ``last_step``. The newest one is the same for all pages."""
+    """Estimated clocks of the window that ends with ``last_step``. All pages share the estimate of the newest
+    window."""
     window = None if last_step == run.last_step else last_step
     is_live = run.state is RunState.LIVE
     return reads.kept(

@@ -32,14 +32,14 @@ def step_times(steps: pa.Table) -> StepTimes:
 
 
 def span_columns(spans: pa.Table) -> SpanColumns:
-    """Spans of stages that this version knows."""
+    """The spans of stages that this version knows."""
     columns = columns_of(spans)
     known = np.isin(columns.stage, list(STAGE_BY_CODE))
     return columns if known.all() else columns.where(known)
 
 
 def series_by_metric(samples: pa.Table, attempt: int) -> dict[str, Series]:
-    """``attempt``: of all rows, if they have no column of this name."""
+    """The samples of each metric. ``attempt``: the attempt of all rows if the table has no such column."""
     series = {}
     for name in sorted(samples["metric"].unique().to_pylist()):
         rows = samples.filter(pc.field("metric") == name)

@@ -21,7 +21,7 @@ AGAIN_EVERY = 10
 FEW_OPERATIONS = 200_000
 """A page waits for a comparison of at most this many operations: less than a second."""
 MOST_CHOICES = 200
-"""Attempts that a page offers: the newest ones."""
+"""A page offers at most this many attempts: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class ComparisonRequest:
     a: SideName
     b: SideName
     version: tuple[int, ...]
-    """Changes when more steps of a live run are stored."""
+    """A value that changes when more steps of a live run are stored."""
     num_operations: int
 
 
@@ -53,8 +53,8 @@ def joined_side(run: str, part: str) -> str:
 
 
 def side_names(state: ViewState, reads: Reads) -> tuple[str, str]:
-    """The sides of the address. The default run of B is that of the page. That of A is the newest attempt before B,
-    otherwise the newest other one. A is empty if only one attempt is stored."""
+    """The sides of the address. The default of B is the run of the page. The default of A is the newest attempt before
+    B, or else the newest other attempt. If there is no other, A is B if A has steps or ranks, and empty otherwise."""
     (run_a, part_a), (run_b, part_b) = side_parts(state.a), side_parts(state.b)
     if not run_b:
         run = reads.newest(state)
@@ -68,11 +68,11 @@ def side_names(state: ViewState, reads: Reads) -> tuple[str, str]:
 
 
 def comparison_request(state: ViewState, reads: Reads) -> ComparisonRequest | None:
-    """The comparison of an address. None without A.
+    """The comparison that an address requests. None if there is no side A.
 
     Raises:
         UnknownRunError: a run is not stored.
-        UsageError: the name of a side has another form.
+        UsageError: the name of a side is not valid.
     """
     a, b = side_names(state, reads)
     if not a:
@@ -92,7 +92,7 @@ def comparison(request: ComparisonRequest, reads: Reads) -> Comparison:
     """The comparison.
 
     Raises:
-        StillWorking: it has many operations, and is not ready.
+        StillWorking: the comparison has many operations, and is not ready.
         UsageError: see ``load_side`` and ``compare_sides``.
     """
     answers = reads.analyses if request.num_operations <= FEW_OPERATIONS else reads.background
@@ -100,7 +100,7 @@ def comparison(request: ComparisonRequest, reads: Reads) -> Comparison:
 
 
 def comparison_freshness(state: ViewState, reads: Reads) -> list[object]:
-    """Changes when the comparison is ready, or when there is a newer one."""
+    """A value that changes when the comparison is ready, or when there is a newer one."""
     try:
         request = comparison_request(state, reads)
     except UsageError:

@@ -1,7 +1,7 @@
 """Which ranks are compared with each other in a stage.
 
 ratio to peers   the ranks of the same pipeline stage and role, which do the same work
-wait caused      the members of the collective. Nobody, if operations of the stage run during compute
+wait caused      the members of the collective. No ranks are compared if operations of the stage run during compute
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Compared:
 
     peers: Peers
     mask: int = 0
-    """The axes of an ``axes_group``. 0: no comparison."""
+    """The axes of an ``axes_group``. 0 if no ranks are compared."""
 
     def group_mask(self, grid: Topology) -> int:
         """The axes of the groups whose members are compared. 0 if these are not groups of a collective."""
@@ -45,7 +45,7 @@ NOBODY = Compared(peers="axes_group")
 
 
 def compared(reads: Reads, facts: RunFacts, stage: Stage, metric: Metric, steps: Ints) -> Compared:
-    """For waiting times: the members of the collective. Otherwise the ranks that do the same work."""
+    """Which ranks are compared: for waiting times the members of the collective, otherwise ranks with the same work."""
     if metric is not Metric.WAIT or stage not in GROUP_STAGES:
         return Compared(peers="pipeline_rank")
     axis = group_axis(stage)
@@ -64,7 +64,7 @@ def compared(reads: Reads, facts: RunFacts, stage: Stage, metric: Metric, steps:
 
 
 def compared_in(table: pa.Table, usual: Compared, grid: Topology) -> Compared:
-    """The members of the groups in an answer to ``StageGroups``. ``usual`` if no group was recorded.
+    """A comparison of the members of the groups in an answer to ``StageGroups``; ``usual`` if no group was recorded.
 
     If the groups lie along different axes, no rank is compared: a sum over a step does not show in which group a rank
     was late.

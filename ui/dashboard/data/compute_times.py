@@ -22,12 +22,12 @@ from ui.dashboard.records import Ints, RunFacts, SpanColumns
 def compute_times(
     reads: Reads, facts: RunFacts, steps: Ints, ranks: tuple[int, ...] | None = None
 ) -> Mapping[Stage, Work] | None:
-    """Compute time of forward and backward, [steps, ranks]. None if it is not known, or of too many operations.
+    """Compute time of forward and backward, [steps, ranks]. None if it is not known, or has too many operations.
 
     Args:
         steps: stored steps, ascending.
         ranks: the ranks of the columns. Only their operations are loaded, and those of ranks that are measured together
-            with them. None: all ranks.
+            with them. If None, all ranks.
     """
     if not len(steps):
         return None
@@ -76,7 +76,7 @@ def _num_inside(spans: SpanColumns, stage: Stage) -> int:
 
 def _needed_ranks(reads: Reads, facts: RunFacts, step: int, ranks: tuple[int, ...] | None) -> Ints | None:
     """The ranks whose operations are needed, ascending. If parameters are gathered inside compute spans, compute time
-    depends on the peers (``diagnose/model/gathers.py``). None: all ranks."""
+    depends on the peers (``diagnose/model/gathers.py``). None if all ranks are needed."""
     if ranks is None or not runs_inside_compute(reads, facts, Stage.PARAMS_ALL_GATHER, step, ranks):
         return None if ranks is None else np.unique(np.array(ranks, dtype=np.int64))
     peers = facts.topology.index["pp"]

@@ -42,7 +42,7 @@ from ui.dashboard.records import MarkRow, RankState, RunFacts, RunSummary, Serie
 from ui.dashboard.view_state import StepRange, ViewState
 
 KEPT_ANALYSES = 16
-"""In each of the two caches of analyses."""
+"""Number of answers in each of the two caches of analyses."""
 ANALYSES_BYTES = 64 * 2**20
 METRICS = ("loss", "tokens-per-second", "mfu")
 SHOWN_NAME = 80
@@ -77,7 +77,7 @@ class Reads(StallQueries):
         return self.ask_all_runs(StoredRuns()).to_pylist()  # type: ignore[no-any-return]
 
     def newest(self, state: ViewState) -> RunSummary:
-        """The run and attempt of a view. If the view does not name them: the newest."""
+        """The attempt that a view names. If it names no run or no attempt, the newest one."""
         rows = self._attempts_of(state.run or self._newest_run(state.attempt))
         for row in rows:
             if state.attempt in (None, row["attempt"]):
@@ -109,12 +109,12 @@ class Reads(StallQueries):
         return self.ask_all_runs(Runs(run_ids=(run_id,))).to_pylist()  # type: ignore[no-any-return]
 
     def facts(self, state: ViewState) -> RunFacts:
-        """The attempt of a view."""
+        """Facts about the attempt of a view."""
         summary = self.newest(state)
         return replace(self.cached(summary, "facts", lambda: self._facts(summary)), summary=summary)
 
     def view(self, run: RunSummary, steps: StepRange) -> RunView:
-        """What the detectors examine of some steps. If these have too many operations, fewer of the newest steps."""
+        """What the detectors examine in some steps. If these have too many operations, only the newest of the steps."""
         newest = self.reports.newest_view(run) if self.num_operations(run, steps) <= self.max_operations else None
         if newest is not None and (newest.steps[0], newest.steps[-1]) == steps:
             return newest
@@ -150,7 +150,7 @@ class Reads(StallQueries):
         return [MarkRow(**row) for row in reversed(table.to_pylist())]
 
     def ranks(self, run: RunSummary, only: Sequence[int] | None = None) -> list[RankState]:
-        """The last heartbeat of each rank, or of ``only`` some. Empty if no agent watched the run."""
+        """The last heartbeat of each rank, or of the ranks in ``only``. Empty if no agent watched the run."""
         beats = self._heartbeats(run)
         return rank_states(beats if only is None else beats.filter(pc.field("rank").isin(only)))
 
@@ -166,18 +166,18 @@ class Reads(StallQueries):
         return span_columns(self.ask(run, query))
 
     def report_freshness(self, state: ViewState) -> list[object]:
-        """Changes when there is a newer report."""
+        """A value that changes when there is a newer report."""
         return [self.reports.freshness(self.newest(state))]
 
     def stall_freshness(self, state: ViewState) -> list[object]:
-        """Changes when there is new evidence of a stall, or when its verdict is ready."""
+        """A value that changes when there is new evidence of a stall, or when its verdict is ready."""
         is_judged = True
         try:
             self.hang(self.facts(state))
         except StillWorking:
             is_judged = False
         except RankscopeError:
-            pass  # a part of the page shows it
+            pass  # a part of the page shows the error
         return [*self.stored_evidence(self.newest(state)), is_judged]
 
     def _summary(self, row: dict[str, Any]) -> RunSummary:

@@ -24,7 +24,7 @@ from ui.dashboard.wording import NS_PER_S
 STEPS_OF = {ChartRange.STEPS_100: 100, ChartRange.STEPS_1000: 1000}
 NS_OF = {ChartRange.HOUR: 3600 * NS_PER_S, ChartRange.DAY: 86_400 * NS_PER_S}
 MAX_ATTEMPTS = 100
-"""On the wall clock: the newest ones."""
+"""Most attempts that are shown on the wall clock: the newest ones."""
 LONG_PAUSE = 5
 """A pause between two steps is a gap if it takes this many times the median step time."""
 MAX_MEDIANS = 500
@@ -225,7 +225,7 @@ def _smoothed(part: Series, num_steps: int, width: int) -> Series:
 
 
 def _medians(series: Series, width: int) -> Series:
-    """The median of each ``width`` values, in the middle of them."""
+    """The medians of every ``width`` values, each at the step in the middle of them."""
     if width < 2:
         return series
     begins = range(0, len(series.step), width)
@@ -249,8 +249,8 @@ def chosen_ends(steps: StepRange | None, shown: Shown) -> tuple[int, int] | None
 
 
 def steps_between(state: ViewState, reads: Reads, first_ns: int, last_ns: int) -> ViewState:
-    """The view after a drag along the wall clock: the steps that began in this time. If the attempt of the view has
-    none, those of the attempt that has most."""
+    """The view after a drag along the wall clock: the steps that began in this time. If the attempt of the view has no
+    such step, the steps of the attempt that has most of them."""
     shown = shown_of(state, reads)
     inside = shown.steps.where((shown.steps.at_ns >= first_ns) & (shown.steps.at_ns <= last_ns))
     if not len(inside.step):

@@ -13,7 +13,7 @@ from ui.dashboard.records import Floats, Ints, RunFacts
 
 
 def exposed_ns(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> Floats:
-    """Exposed time along the axis of a stage, [steps, ranks]. NaN if it is not known, or of too many operations."""
+    """Exposed time along the axis of a stage, [steps, ranks]. NaN if it is not known, or has too many operations."""
     unknown = np.full((len(steps), facts.topology.world_size), np.nan)
     num_operations = facts.num_spans * len(steps) / max(1, len(facts.steps.step))
     axis = AXIS_OF_STREAM.get(stage.stream)

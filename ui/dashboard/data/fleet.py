@@ -20,7 +20,7 @@ from ui.dashboard.view_state import StepRange
 from ui.dashboard.wording import NS_PER_S
 
 MAX_POINTS = 500
-"""In one series. Longer windows use longer periods."""
+"""Most points in one series. Longer windows use longer periods."""
 MAX_PERIODS = 50
 """Number of periods for a counter whose total growth is shown. There can be tens of thousands of such counters."""
 MAX_EVENTS = 2_000
@@ -52,14 +52,15 @@ class HostTrouble:
     throttled: float = 0.0
     """Share of the time in which the worst GPU was throttled for one reason, 0 to 1."""
     throttled_by: str = ""
-    """This reason, in the words of the finding ``gpu-throttled``."""
+    """That reason, as the finding ``gpu-throttled`` names it."""
     cpu_pressure: float = float("nan")
     """Share of the time in which a thread waited for a core, 0 to 1. NaN if it was not sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostScene:
-    """The samples, events and marks of one host over some steps, and the steps of its ranks. Clock of that host."""
+    """The samples, events and marks of one host over some steps, and the steps of its ranks. Times are those of
+    the host's clock."""
 
     first_ns: int
     last_ns: int
@@ -69,7 +70,7 @@ class HostScene:
     events: tuple[HostEvent, ...]
     """Ordered by time."""
     marks: tuple[MarkRow, ...]
-    """Marks of its ranks."""
+    """Marks of the ranks of the host."""
 
 
 def is_trouble(event: HostEvent) -> bool:
@@ -78,7 +79,7 @@ def is_trouble(event: HostEvent) -> bool:
 
 
 def agents_freshness(reads: Reads, run: RunSummary) -> int:
-    """Changes when there can be newer host data although the job makes no progress."""
+    """A value that changes when there can be newer host data although the job makes no progress."""
     return reads.heard_ns(run) // REFRESH_NS
 
 
@@ -105,7 +106,7 @@ def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostT
 
 
 def _trouble(events: dict[str, tuple[int, int]], grown: dict[str, tuple[float, int]]) -> HostTrouble:
-    """NVML has several counters for some reasons. The largest of each reason counts."""
+    """The faults of a host. NVML has several counters for some reasons. The largest counter of a reason counts."""
     held_ns = {
         reason: max(grown.get(metric, (0.0, 0))[0] for metric in metrics) for reason, metrics in COUNTERS.items()
     }
@@ -230,5 +231,5 @@ def _time_of_shares(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
 
 
 def _ask(reads: Reads, run: RunSummary, query: Query) -> pa.Table:
-    """Cached until there can be newer host data."""
+    """The answer to a query about hosts, cached until there can be newer host data."""
     return reads.compute(run, (agents_freshness(reads, run), query), lambda reader: reader.read(query))

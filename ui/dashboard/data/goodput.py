@@ -23,7 +23,7 @@ def ledger_of(run_id: str, reads: Reads) -> Ledger:
 
 
 def ledger_version(run_id: str, reads: Reads) -> tuple[object, ...]:
-    """Changes when the ledger can have changed."""
+    """A value that changes when the ledger can have changed."""
     newest = reads.newest(ViewState(run=run_id))
     heard = newest.heard
     decided = decisions_of(run_id, reads)
@@ -42,7 +42,8 @@ def earlier_steps(newest: RunSummary, reads: Reads) -> pa.Table:
 
 
 class _Shared:
-    """A reader that shares steps with the other pages, and seldom queries those of earlier attempts."""
+    """A reader that shares steps with the other pages. Steps of earlier attempts are queried every
+    ``EARLIER_AGE_S``."""
 
     def __init__(self, reads: Reads, newest: RunSummary) -> None:
         self._reads = reads

@@ -86,10 +86,10 @@ class NewestAnswers(Generic[Answer]):
 
 
 KEPT_VERDICTS = 8
-"""Each holds all evidence of its run."""
+"""Number of verdicts that are kept. Each holds all evidence of its run."""
 VERDICTS_BYTES = 64 * 2**20
 KEPT_STALLS = 256
-"""Findings of stalls in the list of runs."""
+"""Number of findings of stalls that are kept for the list of runs."""
 STALLS_BYTES = 4 * 2**20
 
 
@@ -133,8 +133,8 @@ class StallQueries(StoreQueries):
         return self._verdict((run.run_id, run.attempt), freshness, facts.topology.world_size)
 
     def stall(self, attempt: tuple[str, int], freshness: Hashable, num_ranks: int) -> Finding | None:
-        """The finding of :meth:`hang` for the list of runs, kept until ``freshness`` changes. None also if the evidence
-        is unreadable, or is still being read."""
+        """The finding of :meth:`hang` for the list of runs, kept until ``freshness`` changes. It is also None if the
+        evidence is unreadable, or is still being read."""
 
         def find() -> Finding | None:
             verdict = self._verdict(attempt, freshness, num_ranks)
@@ -157,7 +157,7 @@ class StallQueries(StoreQueries):
 
 
 KEPT_VIEWS = 4
-"""Each holds all operations of 200 steps of a small run."""
+"""Number of views that are kept. Each holds all operations of 200 steps of a small run."""
 VIEWS_BYTES = 128 * 2**20
 REPORT_AGE_S = 30.0
 """The report of a larger, live run is kept at least this long."""
@@ -205,7 +205,7 @@ class Reports:
         return self._known.get(attempt)
 
     def freshness(self, run: RunSummary) -> float | None:
-        """Changes when :meth:`of` has a newer report of a large run."""
+        """A value that changes when :meth:`of` has a newer report of a large run."""
         newest = self._newest_large(run) if self._is_large(run) else None
         return None if newest is None else newest.at_s
 

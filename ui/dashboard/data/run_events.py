@@ -26,7 +26,7 @@ from ui.dashboard.wording import count
 MARK_COLUMNS = 64
 """Marks of one name are combined within this part of the time shown."""
 MAX_LOGGED, LOG_AGE_S = 200, 2.0
-"""Findings of the log, the newest ones, and how old the answer may be."""
+"""The number of newest findings of the log that are marked, and the largest age of the answer in seconds."""
 MAX_EVENTS = 2000
 
 
@@ -67,7 +67,7 @@ def _stall(shown: Shown, reads: Reads) -> list[Finding]:
 
 
 class _Places:
-    """Where events are on the axes of charts: the nearest stored steps and their times."""
+    """Finds where events are on the axes of charts: the nearest stored steps and their times."""
 
     def __init__(self, shown: Shown) -> None:
         self.facts = shown.facts
@@ -85,7 +85,7 @@ class _Places:
         return self._at(attempt, 0, step)
 
     def at_time(self, attempt: int, at_ns: int) -> tuple[int, int] | None:
-        """The step that ran at a time, or the nearest one, and its begin."""
+        """The step that ran at a time, or the nearest one, and its begin. None for an attempt that is not shown."""
         return self._at(attempt, 1, at_ns)
 
     def _at(self, attempt: int, column: int, value: int) -> tuple[int, int] | None:

@@ -32,7 +32,7 @@ class OpenFindings:
     worst: str = ""
     summary: str = ""
     at_end: bool = False
-    """The run is over: these findings were open when it ended."""
+    """Whether the run is over. The findings were open when it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class RunRow:
     mfu: RecentMean | None
     goodput: float | None
     findings: OpenFindings | None
-    """None: the run was not analysed."""
+    """None if the run was not analysed."""
     started_ns: int
     heard_ns: int
     tags: tuple[str, ...] = ()

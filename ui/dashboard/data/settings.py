@@ -10,13 +10,13 @@ class ReadSettings:
     """Settings of ``Reads``."""
 
     max_cells: int = 240_000
-    """Ranks times steps of a heat map that are queried step by step. The store pools a larger heat map."""
+    """A heat map of up to this many ranks times steps is queried step by step. The store pools a larger heat map."""
     max_own_operations: int = 1_000_000
-    """Operations that are loaded to show compute time as the detectors use it."""
+    """Most operations that are loaded to show compute time as the detectors use it."""
     max_lane: int = 2_000
-    """Spans of one rank and stream in a step. If there are more, the longest are loaded."""
+    """Most spans of one rank and stream that are loaded. If there are more, the longest are loaded."""
     max_operations: int = 6_000_000
-    """Operations of one analysis. It takes seconds and about a gigabyte."""
+    """Most operations of one analysis. It takes seconds and about a gigabyte."""
     rank_steps_at_once: int = 20_000
     """A page waits for the detectors if ranks times steps are at most this many: about half a second."""
     ranks_judged_at_once: int = 1024
@@ -25,9 +25,9 @@ class ReadSettings:
     takes_orders: bool = False
     """Whether the server of the pages accepts requests for profiles."""
     takes_actions: bool = False
-    """Whether it accepts actions on findings."""
+    """Whether the server of the pages accepts actions on findings."""
     perfetto: str = ""
-    """The address of Perfetto's page. Empty: pages do not open it."""
+    """The address of Perfetto's page. Empty if pages do not open it."""
     has_sql: bool = False
     """Whether the server of the pages runs SQL."""
 

@@ -40,7 +40,7 @@ def stage_times(
 ) -> StageTimes:
     """The time of each rank in a stage over the stored steps of a range. ``metric`` decides which ranks are compared.
 
-    For more than ``reads.max_cells`` cells: a single row with the mean over all steps.
+    If there are more than ``reads.max_cells`` cells, the result is a single row with the mean over all steps.
     """
     shown = stored_steps(facts, steps)
     if metric is Metric.EXPOSED:
@@ -55,8 +55,8 @@ def stage_times(
 def pooled_times(
     reads: Reads, facts: RunFacts, times: StageTimes, metric: Metric, steps: StepRange, rows: Ints | None = None
 ) -> PooledTimes:
-    """Rank by step, pooled. ``times``: the result of :func:`stage_times` for the same range. ``rows``: the ranks of the
-    rows, from the top, at least one; None: all ranks in order."""
+    """The cells of the heat map, rank by step, pooled. ``times``: the result of :func:`stage_times` for the same range.
+    ``rows``: the ranks of the rows from the top, at least one. If None, all ranks in order."""
     shown, everyone = stored_steps(facts, steps), np.arange(facts.topology.world_size)
     if metric is Metric.EXPOSED or not _is_large(facts, shown, reads):
         return pooled(times, metric, rows)

@@ -58,7 +58,7 @@ def whatif(facts: RunFacts, request: ReplayRequest, reads: Reads) -> Conclusion:
 
 
 def whatif_freshness(state: ViewState, reads: Reads) -> list[object]:
-    """Changes when the replay is ready."""
+    """A value that changes when the replay is ready."""
     facts = reads.facts(state)
     if not len(facts.steps.step):
         return []

@@ -34,7 +34,7 @@ SCALE: list[list[float | str]] = [
     [1.0, "#c92a2a"],
 ]
 TRANSFERS = {"forward-pp-comm": Stage.FORWARD_RECV, "backward-pp-comm": Stage.BACKWARD_RECV}
-"""Both sides of a transfer are one part. It links to the heat map of the receiver."""
+"""Both sides of a transfer are one part of the analysis. The part links to the heat map of the receiver."""
 
 
 def stage_of(label: str) -> Stage:
@@ -111,7 +111,7 @@ def workers(figures: WhatIf, suspects: tuple[int, ...], step: int, *, keep: str)
         z=values.astype(np.float32),
         x=np.arange(columns),
         y=np.arange(rows),
-        customdata=np.dstack([ranks, np.full(ranks.shape, step)]),  # numbers alone: a click finds no others
+        customdata=np.dstack([ranks, np.full(ranks.shape, step)]),  # only numbers: a click reads nothing else
         text=names,
         zmin=colours.lowest,
         zmax=colours.highest,

@@ -32,7 +32,7 @@ STEPS_PX, TOP_PX, BELOW_PX, LEFT_PX = 284, 34, 48, 62
 EDGES_PX, ROW_PX, LEAST_ROW_PX = 84, 34, 6
 LEAST_PX, MOST_PX = 190, 900
 RANKS_A_ROW = 128
-"""More ranks continue in the next row."""
+"""Ranks in a row. Further ranks continue in the next row."""
 RATIOS = (0.8, 1.2)
 """Range of the colours. Changes below 2.4% are grey."""
 
@@ -127,7 +127,7 @@ def rank_ratios(found: Comparison, *, keep: str) -> go.Figure | None:
 
 
 def _height_px(num_rows: int) -> int:
-    """Rows of a large run are thinner."""
+    """The height of the figure. Rows of a large run are thinner."""
     most = max(MOST_PX, EDGES_PX + LEAST_ROW_PX * num_rows)
     return int(np.clip(EDGES_PX + ROW_PX * num_rows, LEAST_PX, most))
 

@@ -10,7 +10,8 @@ from ui.dashboard.records import Floats, Ints
 
 NUM_BINS = 40
 FAR_SIGMAS = 6.0
-"""Values further from the median have a bin of their own, so that they do not compress the bins of the others."""
+"""Values that are further from the median than this have a bin of their own, so that they do not compress the
+others."""
 EQUAL = 1e-6
 """Values count as equal if their range is at most this share of the largest one."""
 
@@ -32,7 +33,7 @@ class Distribution:
     p50: float
     """The median. It is linear between two ranks, as ``numpy.percentile`` computes it."""
     p95: float
-    """Computed in the same way."""
+    """The 95th percentile, computed in the same way."""
     highest: float
     """The highest value."""
     last_ranks: Ints

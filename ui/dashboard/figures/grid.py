@@ -83,7 +83,7 @@ def rank_grid(
     """One cell for each rank.
 
     Args:
-        hosts: by rank.
+        hosts: the host of each rank.
         path: ranks along which arrows lead.
         with_groups: outline the groups of the chosen rank.
     """

@@ -22,10 +22,10 @@ UNKNOWN_COLOUR = SIGNS[Standing.UNKNOWN].colour
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridColours:
-    """Colour and text of each rank. Arrays and sequences of equal length."""
+    """Colour and text of each rank, in arrays and sequences of equal length."""
 
     value: Floats
-    """NaN if unknown."""
+    """The value of each rank; NaN if it is unknown."""
     colours: Colours
     hover: Sequence[str]
     """Hover text of a cell."""

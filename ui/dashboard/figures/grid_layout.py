@@ -74,7 +74,7 @@ class GridLayout:
 
 @lru_cache(maxsize=64)
 def lay_out(topology: Topology) -> GridLayout:
-    """The folding with the largest cells. Among similar ones, the one with the fewest folds."""
+    """The layout with the largest cells. A layout with more folds is used only if it enlarges cells by ``GAIN``."""
     best = GridLayout(topology=topology, dp_a_band=topology.dp, pp_a_line=topology.pp)
     for dp_a_band in _folds(topology.dp):
         for pp_a_line in _folds(topology.pp):

@@ -95,9 +95,9 @@ class Hop:
     others: tuple[int, ...]
     """Other late ranks of the same operation."""
     operation: str
-    """``all_reduce #41``."""
+    """Name and number of the operation, such as ``all_reduce #41``."""
     group: str
-    """``tp [2-3]``."""
+    """Name of the group, such as ``tp [2-3]``."""
     why: Why
 
 
@@ -115,7 +115,7 @@ class Delayed:
 
 
 def hops(verdict: HangVerdict, rank: int) -> tuple[Hop, ...]:
-    """The chain from a rank to the root cause. For a cycle: once around it."""
+    """The chain from a rank to the root cause. In a cycle, it goes around once."""
     waits = verdict.chain(rank)
     if not waits:
         return ()
@@ -159,8 +159,8 @@ def group_text(evidence: HangEvidence, index: int) -> str:
 
 
 def chain_starts(verdict: HangVerdict, rank: int) -> tuple[int, ...]:
-    """The ranks, ascending, at which the waiting chains begin that end at ``rank``: no other rank waits for them. If
-    there are none, as in a cycle: the ranks that wait for ``rank`` directly."""
+    """The ranks at which the waiting chains that end at ``rank`` begin, ascending. No other rank waits for them. If
+    there are none, as in a cycle, the ranks that wait for ``rank`` directly."""
     delayed = delayed_by(verdict, rank)
     awaited = {on for wait in verdict.waits.values() for on in wait.on}
     starts = {*delayed.directly, *delayed.over_others} - awaited

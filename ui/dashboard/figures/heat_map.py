@@ -32,7 +32,7 @@ MAX_LABELS = 45
 MAX_LABEL_LENGTH = 46
 """Characters of the label of a row. A longer label omits the position."""
 MAX_SPACED = 128
-"""More rows or columns have no gap. Plotly then draws each cell as a pixel, which is much faster for many cells."""
+"""With more rows or columns than this, there are no gaps. Plotly then draws each cell as a pixel, which is faster."""
 THINNEST_OUTLINE = 160
 ROW_PX, MIN_PX, MAX_PX = 30, 200, 720
 NUM_TICKS, LARGE_TICK = 5, 100.0
@@ -96,7 +96,7 @@ def rank_by_step(
     """Rows are ranks, columns are steps, suspects are outlined. Each cell shows its worst rank. Events are in a strip
     above the cells.
 
-    ``hosts``: by rank. ``place``: the position of a rank in the mesh. The browser draws the hover text
+    ``hosts``: the host of each rank. ``place``: the position of a rank in the mesh. The browser draws the hover text
     (``assets/heat_map.js``).
     """
     coloured = values(times, metric)

@@ -38,7 +38,7 @@ from ui.dashboard.view_state import Metric
 
 RANKS_A_ROW = 8
 MAX_SPACED = 128
-"""More cells in a row have no gap."""
+"""With more cells in a row than this, there are no gaps."""
 WIDTH_PX = 800
 """The narrowest picture that labels must fit into."""
 CELL_PX, LEAST_CELL_PX, MIN_PX, MAX_PX = 52, 8, 136, 432
@@ -86,7 +86,7 @@ class BoxLayout:
 
     @property
     def cell_width_px(self) -> float:
-        """In the narrowest picture."""
+        """Width of a cell in the narrowest picture."""
         return WIDTH_PX / self.columns
 
 
@@ -132,7 +132,7 @@ def over_steps(times: StageTimes) -> str:
 def lay_out(hosts: Sequence[str], local_ranks: Sequence[int], ranks: Ints) -> BoxLayout:
     """Boxes of the hosts of ``ranks`` in lines, wider than high. Ranks of a host are ordered by local rank.
 
-    ``hosts`` and ``local_ranks``: by rank.
+    ``hosts`` and ``local_ranks``: the host and the local rank of each rank.
     """
     members: dict[str, list[int]] = {}
     for rank in ranks.tolist():

@@ -17,7 +17,7 @@ from ui.dashboard.figures.style import ON_DARK, plain, short
 from ui.dashboard.wording import stamp
 
 MAX_MARKERS = 24
-"""In one chart: a marker takes about 18 pixels of a chart in a narrow window."""
+"""Most markers in one chart. A marker takes about 18 pixels of a chart in a narrow window."""
 STRIP_PX = 20
 """Height of the strip."""
 MAX_TOLD, MAX_LINES, LINE_LETTERS = 5, 2, 64
@@ -109,13 +109,13 @@ def marker_lines(markers: Sequence[Marker]) -> list[dict[str, object]]:
 
 
 def colour_of(marker: Marker) -> str:
-    """The colour of the severity. Grey without a finding."""
+    """The colour of the highest severity; grey if no event is a finding."""
     severity = marker.leading.severity
     return OTHER if severity is None else SEVERITY_MARKS[severity]
 
 
 def hover_text(marker: Marker) -> str:
-    """The most severe event first, then the others in the order of time."""
+    """The text at the pointer: the most severe event first, then the others in the order of time."""
     leading = marker.leading
     ordered = [leading, *(event for event in marker.events if event is not leading)]
     lines = [_line(event) for event in ordered[:MAX_TOLD]]

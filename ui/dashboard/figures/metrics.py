@@ -15,16 +15,16 @@ from ui.dashboard.view_state import Metric
 
 MAX_COLUMNS = 600
 MAX_ROWS = 320
-"""A row has at least two pixels."""
+"""Most rows of a picture. A row has at least two pixels."""
 MAX_CELLS = 80_000
-"""A cell is sent as four numbers: about a megabyte in all."""
+"""Most cells of a picture. A cell is sent as four numbers: about a megabyte in all."""
 Reduce = Callable[..., Floats]
 
 
 def pooled(times: StageTimes, metric: Metric, shown: Ints | None = None) -> PooledTimes:
     """``times`` pooled over neighbouring steps and rows until they fit a screen.
 
-    ``shown``: the ranks of the rows, from the top, at least one. None: all ranks in order.
+    ``shown``: the ranks of the rows from the top, at least one. If None, all ranks in order.
     """
     num_steps, num_ranks = times.ns.shape
     rows = np.arange(num_ranks) if shown is None else shown

@@ -20,7 +20,7 @@ from ui.dashboard.view_state import RowOrder
 
 Matches = npt.NDArray[np.bool_]
 _WORD = re.compile(r"([a-z_]*)([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
-"""The name of an axis (nothing: the number of a rank), an index, and the last index of a range."""
+"""The name of an axis (empty for the number of a rank), an index, and the last index of a range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,14 @@ class ShownRanks:
     ranks: Ints
     """In the order of the rows, from the top."""
     matching: Ints
-    """The ranks that the filter allows, ascending. ``ranks`` can have fewer of them: the ``top``."""
+    """The ranks that the filter allows, ascending. ``ranks`` has fewer of them if ``top`` is set."""
     hidden_suspects: tuple[int, ...]
     """Suspects that the filter leaves out, ascending."""
 
 
 def matching_ranks(only: str, topology: Topology, hosts: Sequence[str], roles: Sequence[str] = ()) -> Ints:
-    """The ranks that a filter allows, ascending. ``hosts`` and ``roles``: by rank. An empty filter allows all ranks.
+    """The ranks that a filter allows, ascending. An empty filter allows all ranks. ``hosts`` and ``roles``: those of
+    each rank.
 
     Raises:
         UsageError: no rank matches.
@@ -59,10 +60,10 @@ def shown_ranks(
     """The rows of a heat map.
 
     Args:
-        value: the value of each rank, [ranks]. NaN: unknown, lower than every known value.
+        value: the value of each rank, [ranks]. NaN if unknown, which counts as lower than every known value.
         matching: the ranks that the filter allows, ascending.
         order: by rank, or the highest value first. Ranks with equal values are in the order of their numbers.
-        top: show only so many ranks with the highest values, and all suspects. None: show all.
+        top: show only this number of ranks with the highest values, and all suspects. If None, show all.
         suspects: ranks that findings name.
     """
     known = np.where(np.isnan(value), -np.inf, value)[matching]

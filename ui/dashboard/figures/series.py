@@ -37,7 +37,7 @@ class Curve:
 
     name: str
     unit: str
-    """Empty: it has none, or it is not known."""
+    """Unit of the quantity. Empty if it has none, or if the unit is not known."""
     series: Series
     smooth: Series | None = None
     number: str = ".3f"
@@ -48,7 +48,7 @@ class Curve:
     """Whether the axis starts at 0, so that a small change looks small."""
     scale: Scale = Scale.LINEAR
     title: str = ""
-    """Title above the chart. Empty: the page has it."""
+    """Title above the chart. Empty if the page shows the title."""
 
 
 def curve_figure(
@@ -84,7 +84,7 @@ def curve_figure(
 
 
 def _shared_axis(x_axis: XAxis) -> dict[str, object]:
-    """Every chart has the same ends. They can grow while a user does not zoom, which a fixed range could not."""
+    """The x axis, with the ends that all charts share. The ends can grow while a user does not zoom, unlike a range."""
     first, last = x_axis.ends
     room = (last - first) * 0.01 or 0.5
     ends = {"minallowed": first - room, "maxallowed": last + room}
@@ -175,7 +175,7 @@ def thinned(step: Ints, value: Floats) -> tuple[Ints, Floats]:
 
 
 def kept_rows(value: Floats) -> Ints:
-    """Numbers of at most MAX_POINTS values: the smallest and the largest of each block."""
+    """The indexes of at most MAX_POINTS values: of the smallest and the largest of each block."""
     if len(value) <= MAX_POINTS:
         return np.arange(len(value))
     size = -(-2 * len(value) // MAX_POINTS)

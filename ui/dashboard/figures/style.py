@@ -131,7 +131,7 @@ FRAME: Mapping[str, Any] = {
 }
 MARGIN: Mapping[str, int] = {"l": NUMBERS_PX, "r": EDGE_PX, "t": EDGE_PX, "b": TICKS_PX}
 AXIS: Mapping[str, Any] = {"automargin": True, "ticklabeloverflow": "allow", "zeroline": False}
-"""``allow``: otherwise plotly measures each label again."""
+"""With another value than ``allow``, plotly measures each label again."""
 X_AXIS: Mapping[str, Any] = {
     **AXIS,
     "showgrid": False,
@@ -141,7 +141,7 @@ X_AXIS: Mapping[str, Any] = {
 Y_AXIS: Mapping[str, Any] = {**AXIS, "gridcolor": FAINT}
 
 MAX_LABEL = 28
-"""Characters of a name in a figure."""
+"""Most characters of a name in a figure."""
 
 
 def framed(

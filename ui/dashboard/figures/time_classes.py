@@ -24,7 +24,7 @@ from ui.dashboard.wording import time_zone
 HEIGHT_PX, TOP_PX, BELOW_PX, LEFT_PX = 290, 52, 56, 62
 MAX_BARS = 240
 MAX_LINES = 24
-"""Attempts, and incidents, that are drawn as lines. The newest ones."""
+"""Most attempts, and most incidents, that are drawn as lines: the newest ones."""
 CLASS_COLOURS: dict[TimeClass, str] = {
     TimeClass.USEFUL: "#62aef0",
     TimeClass.REPEATED: "#f2c037",
@@ -39,8 +39,8 @@ CLASS_COLOURS: dict[TimeClass, str] = {
 
 
 def wall_time(ledger: Ledger, events: Sequence[RunEvent] = (), *, keep: str) -> go.Figure:
-    """The bars, with the events of the run in a strip above them. ``ledger``: of a run with wall time. ``keep``: as in
-    ``framed``."""
+    """The bars, with the events of the run in a strip above them. The run of ``ledger`` must have wall time.
+    ``keep``: as in ``framed``."""
     begin_ns, end_ns = ledger.timeline.begin_ns, ledger.timeline.end_ns
     x_axis = XAxis(axis=Axis.TIME, first=begin_ns, last=end_ns, zone=time_zone(end_ns))
     wall_ms = np.linspace(*x_axis.ends, MAX_BARS + 1)

@@ -48,7 +48,7 @@ def switch(
 
 
 def link_button(text: str, state: ViewState, *, name: str = "", title: str = "") -> Component:
-    """A link that looks like a button. ``name``: a class by which keys find it."""
+    """A link that looks like a button. ``name``: a class by which keyboard shortcuts find it."""
     return dcc.Link(text, href=state.search(), className=f"button {name}".strip(), title=title or text)
 
 
@@ -83,7 +83,7 @@ def window_values(state: ViewState) -> dict[str, object]:
 
 
 def window_inputs(shown: Mapping[str, object], newest: int) -> tuple[Component, Component]:
-    """The first and the last step of a window. Without them the ``newest`` steps apply."""
+    """The controls for the first and the last step of a window. If both are empty, the ``newest`` steps are shown."""
     return (
         number_input("From step", "first", shown["first"], f"newest {newest}"),
         number_input("To step", "last", shown["last"], "newest"),
@@ -148,13 +148,13 @@ def stage_timeline(state: ViewState, rank: int, step: int) -> ViewState:
 
 
 def _first_two(customdata: Any) -> tuple[int, int]:
-    """Custom data is a list, or an object by position if the browser holds it as a typed array."""
+    """The first two values of custom data: a list, or an object by position if the browser holds a typed array."""
     values = list(customdata.values()) if isinstance(customdata, Mapping) else list(customdata)
     return int(values[0]), int(values[1])
 
 
 def timeline_of(state: ViewState, rank: int, step: int | None) -> ViewState:
-    """The timeline of a rank. Without ``step``: in the chosen step."""
+    """The timeline of a rank in ``step``, or in the chosen step if ``step`` is None."""
     chosen = state.at_rank(rank)
     return replace(chosen if step is None else chosen.at_step(step), view=View.TIMELINE)
 
@@ -193,7 +193,7 @@ def _side(run: Any, part: Any) -> str:
 
 
 def _num_steps(state: ViewState, value: Any) -> ViewState:
-    """Another number of steps is another picture, with times of its own."""
+    """Set the number of steps. The new picture has other times, so zoom and area are removed."""
     return replace(state, timeline=with_num_steps(state.timeline, value), zoom=None, area=None)
 
 

@@ -18,7 +18,7 @@ from telemetry.printable import one_line
 from ui.dashboard.data import Reads
 
 MOST_ACTIONS = 20
-"""Actions of one finding that are listed: the newest."""
+"""At most this many actions of one finding are listed: the newest ones."""
 MAX_LINE = 1200
 LABELS = {
     Action.ACKNOWLEDGE: "Acknowledge",
@@ -30,7 +30,7 @@ LABELS = {
 
 
 def action_list(actions: Sequence[LoggedAction]) -> Component | None:
-    """Who did what and when, the oldest first. None if nobody did anything."""
+    """Who did what and when, the oldest action first. None if there is no action."""
     if not actions:
         return None
     lines = [html.Li(one_line(action.in_words, MAX_LINE)) for action in actions[-MOST_ACTIONS:]]
@@ -40,7 +40,7 @@ def action_list(actions: Sequence[LoggedAction]) -> Component | None:
 
 
 def action_buttons(fingerprint: str, raised_ns: int, quiet: Quiet | None, reads: Reads, *, is_open: bool) -> Component:
-    """The buttons of a finding. If this server accepts no actions: a command for the same purpose."""
+    """The buttons of a finding. If this server accepts no actions, a command for the same purpose."""
     if not reads.takes_actions:
         command = f"rankscope alerts acknowledge {fingerprint} --store http://COLLECTOR:8719"
         return dmc.Text(["Acknowledge: ", dmc.Code(command)], size="sm", c="dimmed")

@@ -52,8 +52,8 @@ def links_to_views(finding: Finding, examined: StepWindow, facts: RunFacts, stat
 
 
 def selection(finding: Finding, examined: StepWindow, facts: RunFacts, state: ViewState) -> ViewState:
-    """``state`` with the parts that the finding knows: its attempt, the steps around its onset, its first suspect, its
-    stage and its host. Other choices stay."""
+    """``state`` with the parts that the finding determines: its attempt, the steps around its onset, its first suspect,
+    its stage and its host. Other choices stay."""
     run, onset = facts.summary, onset_of(finding, examined)
     chosen = replace(state, run=run.run_id, attempt=run.attempt)
     chosen = chosen.at_steps(None if onset is None else StepRange.around(onset))
@@ -65,14 +65,14 @@ def selection(finding: Finding, examined: StepWindow, facts: RunFacts, state: Vi
 
 
 def _in_its_steps(view: View, finding: Finding, chosen: ViewState) -> ViewState:
-    """All steps of the finding: its cost and the samples of its host."""
+    """The view with all steps of the finding, for its cost and for the samples of its host."""
     return replace(chosen.at_steps(StepRange(finding.window.first_step, finding.window.last_step)), view=view)
 
 
 def _heat_map(finding: Finding, chosen: ViewState) -> ViewState:
     """The heat map of the stage of a finding. A ratio to peers hides a slow pipeline stage."""
     metric = Metric.MILLISECONDS if finding.kind is Kind.STAGE_IMBALANCE else Metric.RATIO
-    return replace(chosen, view=View.HEAT_MAP, metric=metric, clock=Clock.OWN, only="")  # so that suspects are in view
+    return replace(chosen, view=View.HEAT_MAP, metric=metric, clock=Clock.OWN, only="")  # so that suspects are shown
 
 
 def _timeline(finding: Finding, facts: RunFacts, chosen: ViewState) -> ViewState:
@@ -87,7 +87,7 @@ def _fleet(finding: Finding, chosen: ViewState) -> ViewState:
 
 
 def _group(finding: Finding, facts: RunFacts) -> Group | None:
-    """Replicas if they differ or communicate, otherwise the pipeline. None: any group."""
+    """The group to show: replicas if they differ or communicate, otherwise the pipeline. None if any group will do."""
     stage = STAGE_BY_LABEL.get(finding.stage)
     if finding.kind is Kind.DATA_IMBALANCE or (stage is not None and stage.stream is Stream.DP):
         return Group.DP if facts.topology.dp > 1 else None
@@ -112,7 +112,7 @@ def _step(finding: Finding, facts: RunFacts, around: StepRange | None) -> int:
 WIDE_CHARACTERS = 100
 """Values of evidence with more characters take the whole width."""
 MAX_MARKS = 12
-"""Link losses in the list. The fleet page has all of them."""
+"""Most link losses in the list. The fleet page has all of them."""
 
 
 def headline(report: Report, facts: RunFacts, state: ViewState) -> Component:
@@ -141,7 +141,7 @@ def looking(facts: RunFacts) -> Component:
 def findings_list(
     report: Report, facts: RunFacts, state: ViewState, below: Callable[[Finding], Component | None]
 ) -> Component:
-    """Each finding with its evidence and links. ``below``: what follows it."""
+    """Each finding with its evidence and links. ``below``: returns what is shown below a finding."""
     if not report.findings:
         return dmc.Text("None.", size="sm", c="dimmed")
     parts = [

@@ -16,7 +16,7 @@ from ui.dashboard.view_state import LARGEST, View, ViewState
 from ui.dashboard.wording import capitalized
 
 POLL_EVERY_MS: dict[Live, int] = {"interval": 2000, "websocket": 10_000}
-"""How often a page polls for new data. With a socket it polls only in case the socket fails."""
+"""How often a page polls for new data. With a socket, it polls in case the socket fails."""
 OF_ALL_RUNS = {view: page.title for view, page in PAGES.items() if not page.needs_run}
 OF_A_RUN = {view: page.title for view, page in PAGES.items() if page.needs_run}
 TAB_TITLE = "tab-title"

@@ -20,10 +20,10 @@ SEVERITY_COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Text, tables, links, controls.
+    """A part of a page with text, tables, links or controls.
 
-    ``live``: drawn again when new data arrives. Otherwise only when the address changes.
-    ``quiet``: shows no errors, because another region of the page shows them.
+    ``live``: whether it is drawn again when new data arrives. Otherwise it is drawn only when the address changes.
+    ``quiet``: whether it shows no errors, because another region of the page shows them.
     """
 
     draw: Callable[[ViewState, Reads], Component | None]
@@ -37,7 +37,7 @@ class Chart:
 
     ``after_drag``: the view after a drag along its x axis, from one value to another. Values come from the browser:
     numbers, on a time axis milliseconds in the time zone of the server. ``after_click``: the view after a click on a
-    point as plotly describes it. Without it: ``pages/controls.py``.
+    point as plotly describes it. If it is None, ``pages/controls.py`` handles the click.
     """
 
     draw: Callable[[ViewState, Reads], go.Figure | None]
@@ -49,8 +49,8 @@ class Chart:
 class Canvas:
     """A ``SpanTimeline``.
 
-    ``key``: identifies the data. ``draw``: the data; called only if the key changed. If it returns None, the panel is
-    hidden. ``suspects``: ranks to mark; can be slow.
+    ``key``: returns a text that identifies the data. ``draw``: returns the data; called only if the key changed. If it
+    returns None, the panel is hidden. ``suspects``: returns the ranks to mark, and can be slow.
     """
 
     key: Callable[[ViewState, Reads], str]
@@ -60,8 +60,8 @@ class Canvas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A view. ``title``: of its tab. ``skeleton``: the empty page, drawn at once. It takes ``own_charts`` if there are
-    any."""
+    """The page of a view. ``title``: the title of its tab. ``skeleton``: returns the empty page, which is drawn at
+    once. It gets the names of ``own_charts`` if there are any."""
 
     title: str
     skeleton: Callable[..., Component]

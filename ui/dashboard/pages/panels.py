@@ -111,7 +111,7 @@ def findings_cell(findings: OpenFindings | None) -> Component:
 
 
 def mean_of_steps(recent: RecentMean) -> str:
-    """``mean of steps 950 to 982``."""
+    """Which steps a mean contains, such as ``mean of steps 950 to 982``."""
     if recent.first_step == recent.last_step:
         return f"of step {recent.first_step:,}"
     return f"mean of steps {recent.first_step:,} to {recent.last_step:,}"
@@ -145,7 +145,7 @@ def verdict_alert(title: str, lines: list[Component], colour: str) -> Component:
 
 
 def empty_store() -> Component:
-    """How to start a first run."""
+    """The notice of an empty store: how to start a first run."""
     return dmc.Stack(
         [
             dmc.Title("No run yet", order=2),
@@ -165,7 +165,7 @@ def empty_store() -> Component:
 
 
 def no_step(run: RunSummary) -> Component:
-    """Why a run without a step has none, as far as known."""
+    """The notice of a run without a step: why it has none, as far as this is known."""
     if silent := not_shipping(run.heard):
         return notice(capitalized(silent.sentence), f"No step is stored. Next: {silent.next_step}.", colour="orange")
     if run.is_over:
@@ -182,7 +182,7 @@ def no_step(run: RunSummary) -> Component:
 
 
 def stalled_before_a_step(hang_view: str, run: RunSummary) -> Component:
-    """``hang_view``: the address of the hang page."""
+    """The notice of a run that stalled in its first step. ``hang_view``: the address of the hang page."""
     link = dcc.Link("Show hang view", href=hang_view, className="button primary")
     title = "The first step did not end" if run.is_over else "The first step does not end"
     return notice(title, [html.P("The agents have collected evidence from the ranks."), link])
@@ -204,7 +204,7 @@ def loading(height_px: int) -> Component:
 
 
 NOTHING_YET = go.Figure(layout={"template": "none", "xaxis": {"visible": False}, "yaxis": {"visible": False}})
-"""Its axes are invisible, so that they are not drawn twice."""
+"""The figure of a chart before its first drawing. Its axes are invisible, so that they are not drawn twice."""
 WAITING, READY, HIDDEN = "panel waiting", "panel", "panel hidden"
 """Classes of the panel of a chart: before its first figure, with a figure, without data."""
 

@@ -1,4 +1,4 @@
-"""Profiles on demand: a button that orders one, and links to the files of stored ones.
+"""Profiles on demand: a button that orders a profile, and links to the files of stored profiles.
 
 The button is no callback of Dash, because a callback needs no more than the right to read. The browser sends the order
 to the collector itself (``assets/profile.js``), and the collector checks the token.
@@ -25,7 +25,7 @@ from ui.dashboard.view_state import ViewState
 from ui.dashboard.wording import clock, stamp
 
 PATH = "profile"
-"""The route of a file."""
+"""The route to the file of a profile."""
 MAX_LISTED = 32
 
 
@@ -39,7 +39,7 @@ def finding_profiles(finding: Finding, facts: RunFacts, reads: Reads) -> Compone
 
 
 def rank_profiles(rank: int, facts: RunFacts, reads: Reads) -> Component | None:
-    """The same for one rank."""
+    """The button and the stored profiles of one rank."""
     stored = [profile for profile in profiles_of(facts.summary, reads) if profile.rank == rank]
     row = _row(order_button((rank,), "", facts.summary, reads), stored, facts.summary)
     return None if row is None else part("Profiles of this rank", row)
@@ -96,5 +96,5 @@ def _result(profile: StoredProfile, run: RunSummary) -> Component | str:
 
 
 def profile_freshness(state: ViewState, reads: Reads) -> list[object]:
-    """Changes when a profile is requested, or changes."""
+    """A value that changes when a profile is requested, or changes."""
     return [[(profile.profile_id, profile.rank, profile.phase) for profile in profiles_of(reads.newest(state), reads)]]

@@ -22,7 +22,8 @@ from ui.dashboard.wording import stamp
 
 
 def opened(address: str, state: ViewState, *, of_run: bool) -> ViewState:
-    """The view of a saved address. ``state``: the present view, of the run of the saved one.
+    """The view to which a saved view leads. ``state``: the present view. ``of_run``: whether the view is saved for a
+    run.
 
     A view of all runs applies to the run that is open. A span and times of a timeline belong to one step of one run, so
     they are left out.

@@ -135,7 +135,7 @@ def _page(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]
 
 
 def _before_the_first_step(state: ViewState, reads: Reads) -> tuple[str, Callable[[], Component]]:
-    """A job can also stall before its first step."""
+    """The notice of a run without a step. A job can also stall before its first step."""
     run = reads.newest(state)
     try:
         is_stalled = reads.hang(reads.facts(state)) is not None
@@ -155,7 +155,7 @@ def draw_frame(parsed: Parsed, reads: Reads) -> tuple[Drawn, Drawn, Drawn]:
 
 
 def _silence(state: ViewState, reads: Reads) -> NotShipping | None:
-    """None also if the page itself shows it, or if it cannot be queried."""
+    """The warning that the run is not shipping. None also if the page shows it, or if the run cannot be queried."""
     with suppress(RankscopeError):
         if not (PAGES[state.view].needs_step and not len(reads.facts(state).steps.step)):
             return silence_of(state, reads)
@@ -284,8 +284,8 @@ def in_place(figure: go.Figure, traces: str = "", shown: str = "") -> dash.Patch
 
 
 def _keyed(component: Component | None) -> Drawn:
-    """Keyed by content without the values of controls. These are set separately, so that a control in use is not
-    replaced."""
+    """A component with a key of its content without the values of controls. The values are set separately, so that a
+    control in use is not replaced."""
     content = written(component)
     key = json.dumps(_without_values(content), sort_keys=True)
     return Drawn(hashlib.blake2s(key.encode(), digest_size=16).hexdigest(), partial(stilled, content))

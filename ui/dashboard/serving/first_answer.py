@@ -43,7 +43,7 @@ Placed = dict[str, dict[str, Any]]
 
 
 class FirstAnswer(NamedTuple):
-    """``page``: JSON of Dash. ``is_whole``: no part is missing."""
+    """``page``: JSON of Dash. ``is_whole``: whether no part is missing."""
 
     page: Any
     is_whole: bool

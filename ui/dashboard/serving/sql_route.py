@@ -37,7 +37,7 @@ def sql_from_environment(environment: Mapping[str, str] = os.environ) -> "Limite
     """The database of RANKSCOPE_SQL_STORE. None if it is not set.
 
     Raises:
-        UsageError: it is not the address of a ClickHouse server.
+        UsageError: the value is not the address of a ClickHouse server.
     """
     address = read_secret(VARIABLE, environment)
     if not address:

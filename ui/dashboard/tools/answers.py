@@ -88,7 +88,7 @@ def list_steps(asked: StepsParameters, reads: Reads, reader: Reader) -> dict[str
 
 
 def list_findings(asked: FindingsParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    """As ``rankscope diagnose --json``. Kept until new data or new evidence of a stall arrives."""
+    """The same as ``rankscope diagnose --json``, cached until new data or new evidence of a stall arrives."""
     run = reads.newest(view_of(asked))
     window = None
     if asked.first_step is not None or asked.last_step is not None:
@@ -110,20 +110,20 @@ def list_findings(asked: FindingsParameters, reads: Reads, reader: Reader) -> di
 
 
 def explain_stall(asked: RunParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    """As ``rankscope diagnose hang --json``."""
+    """The same as ``rankscope diagnose hang --json``."""
     run = reads.newest(view_of(asked))
     return hang_object(verdict_or_nothing(reader, run.run_id, run.attempt))
 
 
 def report_goodput(asked: GoodputParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    """As ``rankscope goodput --json``."""
+    """The same as ``rankscope goodput --json``, with the last ``limit`` incidents."""
     found = goodput_object(ledger_of(reads.newest(ViewState(run=asked.run)).run_id, reads))
     incidents = found["incidents"]
     return {**found, "num_incidents": len(incidents), "incidents": incidents[-asked.limit :]}
 
 
 def compare_runs(asked: CompareParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    """As ``rankscope compare --json``."""
+    """The same as ``rankscope compare --json``, with the first ``limit`` ranks."""
     sides = [
         load_side(reader, parse_side(name), max_operations=reads.max_operations // 2) for name in (asked.a, asked.b)
     ]
@@ -133,20 +133,20 @@ def compare_runs(asked: CompareParameters, reads: Reads, reader: Reader) -> dict
 
 
 def view_of(asked: RunParameters) -> ViewState:
-    """The run and attempt, as the pages name them."""
+    """The view of the run and attempt that a call selects."""
     return ViewState(run=asked.run, attempt=asked.attempt)
 
 
 def window_of(asked: WindowParameters) -> StepRange | None:
-    """The chosen steps. None: the default."""
+    """The chosen steps. None for the default."""
     return None if asked.first_step is None and asked.last_step is None else _range(asked)
 
 
 def facts_with_steps(state: ViewState, reads: Reads) -> RunFacts:
-    """The attempt of a view.
+    """Facts about the attempt of a view.
 
     Raises:
-        UsageError: it has no completed step.
+        UsageError: the attempt has no completed step.
     """
     facts = reads.facts(state)
     if not len(facts.steps.step):
@@ -166,7 +166,7 @@ def head_of(run: RunSummary) -> dict[str, Any]:
 
 
 def _folded(names: tuple[str, ...]) -> dict[str, str]:
-    """Name -> its ranks, in the order of their first rank. ``names``: by rank."""
+    """Name -> its ranks, in the order of their first rank. ``names``: the name of each rank."""
     ranks: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         ranks.setdefault(name, []).append(rank)

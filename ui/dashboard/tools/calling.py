@@ -14,9 +14,10 @@ from ui.dashboard.tools.parameters import Parameters
 log = logging.getLogger(__name__)
 
 QUICK_AT_ONCE, SLOW_AT_ONCE = 4, 1
-"""An analysis of a large run takes seconds and about a gigabyte."""
+"""How many quick and slow operations run at the same time. An analysis of a large run takes seconds and about a
+gigabyte."""
 MAX_WAITING = 32
-"""Waiting calls of each kind."""
+"""Most waiting calls of each kind."""
 
 
 class BusyError(RankscopeError):
@@ -24,14 +25,14 @@ class BusyError(RankscopeError):
 
 
 class FailedError(RankscopeError):
-    """A defect of rankscope. The traceback is in the log."""
+    """An operation failed because of a defect in rankscope. The traceback is in the log."""
 
 
 class Answer(NamedTuple):
     """A result, as text and as values."""
 
     text: str
-    """JSON."""
+    """The result as JSON text."""
     values: dict[str, Any]
 
 
@@ -50,7 +51,7 @@ class Caller:
             UsageError: see ``Operation.answer``, or the answer is too long.
             UnreachableError: the store or the collector does not answer.
             BusyError: too many calls wait.
-            FailedError: anything else.
+            FailedError: the operation failed for another reason.
         """
         limiter = self._slow if operation.is_slow else self._quick
         if limiter.statistics().tasks_waiting >= MAX_WAITING:

@@ -46,7 +46,7 @@ class Operation:
         UnreachableError: the store or the collector does not answer.
     """
     is_slow: bool = False
-    """It can read millions of spans."""
+    """Whether it can read millions of spans."""
 
     @property
     def description(self) -> str:

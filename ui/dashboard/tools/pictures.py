@@ -22,12 +22,12 @@ from ui.dashboard.tools.parameters import HeatMapParameters, TimelineParameters
 from ui.dashboard.view_state import Group, Metric, StepRange, ViewState
 
 DIGITS = 4
-"""Of a value, after the decimal point."""
+"""Digits of a value after the decimal point."""
 STREAMS = {int(stream): stream.label for stream in Stream}
 
 
 def heat_map(asked: HeatMapParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    """The cells of the page, for the chosen ranks."""
+    """The cells of the heat map page, for the chosen ranks."""
     stage = STAGE_BY_LABEL[asked.stage]
     state = ViewState(
         run=asked.run,
@@ -83,14 +83,14 @@ def _check_stage(state: ViewState, facts: RunFacts) -> None:
 
 
 def _rows(ranks: str, facts: RunFacts) -> Ints:
-    """The rows of the picture that contain these ranks, ascending. Without ranks: all rows."""
+    """The rows of the picture that contain these ranks, ascending. All rows if ``ranks`` is empty."""
     world = facts.topology.world_size
     chosen = np.array(unfold_ranks(ranks, world), dtype=np.int64) if ranks else np.arange(world)
     return np.unique(chosen // ranks_a_row(world))
 
 
 def timeline(asked: TimelineParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
-    """The spans of the page on one clock, the longest ones."""
+    """The longest spans of the timeline page, on one clock."""
     state = ViewState(run=asked.run, attempt=asked.attempt, step=asked.step)
     facts = facts_with_steps(state, reads)
     ranks = _timeline_ranks(asked.ranks, facts)

@@ -30,7 +30,8 @@ from ui.dashboard.wording import NS_PER_S, count, long_duration, named_kind, sta
 
 
 def amtool_command(alert: Alert) -> str:
-    """The command that silences only ``alert`` in Alertmanager for two hours: labels that it lacks must be absent.
+    """The command that silences only ``alert`` in Alertmanager for two hours. Labels that ``alert`` lacks must be
+    absent.
 
     Names are untrusted, so each word is quoted for a shell. Empty if a label could control a terminal.
     """
@@ -79,7 +80,7 @@ def _quiet_badge(quiet: Quiet | None, now_ns: int) -> list[Component]:
 
 
 def place(alert: Alert) -> str:
-    """``rank 5, host gpu-03``."""
+    """The place of an alert, such as ``rank 5, host gpu-03``."""
     return ", ".join(
         f"{name} {alert.labels[name]}" for name in ("rank", "host", "device", "stage") if name in alert.labels
     )
@@ -225,7 +226,7 @@ def _past_row(entry: ReportedAlert, alerts: ReportedAlerts, state: ViewState) ->
 
 
 def _ended(entry: ReportedAlert, alerts: ReportedAlerts) -> str:
-    """Why an alert is over that the watcher has not resolved."""
+    """Why an alert is over although the watcher has not resolved it; otherwise empty."""
     if not entry.ended_with_run:
         return ""
     alert = entry.alert

@@ -23,7 +23,7 @@ DISPUTED_COLOUR = "#d9480f"
 
 
 def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str) -> go.Figure | None:
-    """``windows``: of one host, in order of steps. None if the host is not aligned in any window."""
+    """The figure of one host. ``windows``: those of the host, in order of steps. None if none of them is aligned."""
     measured = [(window, clock) for window in windows for clock in window.clocks]
     if not any(clock.aligned for _, clock in measured):
         return None
@@ -45,7 +45,7 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
         "<br>drift %{customdata[1]:+.2f} ppm, by %{customdata[2]}<extra></extra>",
     )
     of_time: dict[str, object] = {"type": "date", "tickformat": "%H:%M:%S", "nticks": 8}
-    if len(measured) == 1:  # a point alone has no extent, and all its ticks would read alike
+    if len(measured) == 1:  # a single point has no extent, so all ticks would have the same label
         first, last = _extent(measured[0][0], steps)
         margin_ms = (last - first) / 20
         of_time["range"] = [first - margin_ms, last + margin_ms]
@@ -63,7 +63,7 @@ def clock_offset(windows: Sequence[WindowClocks], steps: StepTimes, *, keep: str
 
 
 def _middle_ns(window: WindowClocks, clock: HostClock, steps: StepTimes) -> int:
-    """The window of the reference has no times: the begin of its first step."""
+    """The middle of a window. A window of the reference has no times, so it is the begin of its first step."""
     return (clock.first_ns + clock.last_ns) // 2 or _started_ns(window.first_step, steps)
 
 

@@ -28,7 +28,7 @@ from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration
 
 MAX_POINTS = 500
-"""In one chart. If there are more windows, those with the widest bounds are shown."""
+"""Most windows in one chart. If there are more, those with the widest bounds are shown."""
 
 
 def clock_history(reads: Reads, facts: RunFacts, host: str) -> list[WindowClocks]:
@@ -92,7 +92,7 @@ def _cells(clock: HostClock, state: ViewState) -> tuple[object, ...]:
 
 
 MAX_NAMED = 8
-"""Hosts in one sentence."""
+"""Most hosts in one sentence."""
 
 
 def skeleton() -> Component:
@@ -193,7 +193,7 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_offset(state: ViewState, reads: Reads) -> go.Figure | None:
-    """None if the host is never aligned."""
+    """The figure of the chosen host. None if the host is never aligned."""
     facts = reads.facts(state)
     host, run = _chosen(state, clocks_now(reads, facts)), facts.summary
     keep = f"{run.run_id}/{run.attempt}/{host}"

@@ -110,7 +110,7 @@ def _found(state: ViewState, reads: Reads) -> Comparison | None:
 
 
 def _draw_says(state: ViewState, reads: Reads) -> Component:
-    """The verdict, that it is being computed, or what is missing."""
+    """The verdict, or a note that it is being computed, or what is missing."""
     request = comparison_request(state, reads)
     if request is None:
         return notice("Only one run is stored", "Choose A, such as other steps of this run: Part of A, steps=0-99.")
@@ -160,7 +160,7 @@ def _draw_named(state: ViewState, reads: Reads) -> Component | None:
 
 
 def _rank_cells(each: RankChange, found: Comparison, of_b: ViewState) -> Iterator[object]:
-    """``of_b``: a view of B's run."""
+    """The cells of the row of a rank. ``of_b``: a view of B's run."""
     steps = StepRange(found.b.window.first_step, found.b.window.last_step)
     chosen = of_b.at_steps(steps).at_stage(each.worst)
     yield dcc.Link(f"rank {each.rank}", href=timeline_of(chosen, each.rank, None).search())
@@ -195,7 +195,7 @@ def _sides(found: Comparison, state: ViewState, reads: Reads) -> Iterator[Shown]
 
 
 def _after_click(state: ViewState, reads: Reads, point: Mapping[str, Any]) -> ViewState:
-    """The step of an event of A or B. Both sides stay."""
+    """The view after a click on an event of A or B: the step of the event. Both sides stay."""
     found = _found(state, reads)
     a, b = side_names(state, reads)
     for side in _sides(found, state, reads) if found else ():

@@ -29,7 +29,7 @@ from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState
 from ui.dashboard.wording import NS_PER_S, count, long_duration, named_kind, stamp
 
 ROWS = 50
-"""Findings of a page."""
+"""Findings on one page."""
 MINUTE_NS = 60 * NS_PER_S
 MAX_SUMMARY = 140
 COLUMNS = ("State", "Severity", "Finding", "Run", "Where", "Since", "Lasted")

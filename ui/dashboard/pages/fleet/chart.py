@@ -27,7 +27,8 @@ WIDTH_PX = 1100
 """Approximate width of the time axis, to place labels."""
 MAX_RANKS = 16
 MAX_PIECES = 600
-"""With more pieces, each line of an event is drawn in one piece and crosses the headings: many are drawn slowly."""
+"""With more pieces than this, each line of an event is drawn in one piece and crosses the headings, because many pieces
+are drawn slowly."""
 COLOURS = ("#3b8ede", "#e8871e", "#12966f", "#c95fa6", "#8a949e", "#b59f00", "#d1495b", "#7a67d8")
 DASHES = {
     "solid": "■",
@@ -55,7 +56,7 @@ def host_panels(
     *,
     keep: str,
 ) -> go.Figure:
-    """``ranks``: the ranks of the host, ascending."""
+    """The figure of a host. ``ranks``: the steps of its ranks, ascending. ``found``: the events, ordered by time."""
     heights = [STEPS_PX, *[PANEL_PX] * len(panels)]
     shown = [_steps_of(rank) for rank in ranks[:MAX_RANKS]]
     drawn = [(shown, "s"), *((curves.curves, curves.panel.unit) for curves in panels)]
@@ -91,8 +92,8 @@ def host_panels(
 
 
 def strokes(panels: Sequence[Sequence[HostCurve]]) -> list[list[Stroke]]:
-    """By panel and curve. A device has one colour in all panels, and dashes distinguish its curves. A curve of the
-    whole host has the colour of its position."""
+    """The stroke of each curve of each panel. A device has one colour in all panels, and dashes distinguish its curves.
+    A curve of the whole host has the colour of its position."""
     devices = {curve.device for curves in panels for curve in curves if curve.device}
     place = {device: at for at, device in enumerate(sorted(devices, key=natural))}
     return [[_stroke(curve, at, curves, place) for at, curve in enumerate(curves)] for curves in panels]
@@ -109,7 +110,7 @@ def _whole_px(heights: Sequence[int]) -> int:
 
 
 def _axes(heights: Sequence[int], title: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The axes of panels one above the other. They share the time axis, which the lowest labels."""
+    """The axes of panels one above the other. They share the time axis. Only the lowest panel has its labels."""
     axes: dict[str, dict[str, object]] = {}
     lowest, whole_px = _axis(len(heights)), _whole_px(heights)
     for row, height in enumerate(heights, start=1):

@@ -21,7 +21,7 @@ from ui.dashboard.records import Floats, Ints, MarkRow
 from ui.dashboard.wording import NS_PER_S
 
 MAX_CURVES = 16
-"""In one panel: the curves with the largest values."""
+"""Most curves in one panel: those with the largest values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class HostCurve:
     """A quantity over the time of the host. Arrays of equal length."""
 
     device: str
-    """``gpu0``, ``eth0``, ``rank 5``. Empty: the whole host."""
+    """``gpu0``, ``eth0``, ``rank 5``. Empty for the whole host."""
     kind: str
     """The name of the curve if a panel has several curves of each device."""
     at_ns: Ints
@@ -113,18 +113,18 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 THROTTLED = 0.3
-"""Share of the time. A GPU that is throttled less is healthy: it can reach its power cap now and then."""
+"""Share of the time. A GPU that is throttled less than this is healthy: it can reach its power cap at times."""
 DRAWN_ONCE = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
-"""Events that agents report again and again. Only the first of each device and kind is drawn."""
+"""Events that agents report repeatedly. Only the first of each device and kind is drawn."""
 LETTER_PX = 6.2
 """Approximate width of a letter."""
 MAX_LEVELS = 4
-"""Lines of labels above a chart."""
+"""Most lines of labels above a chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartEvent:
-    """A line or an interval with a label. Times of the host's clock."""
+    """A line or an interval with a label. Times are those of the host's clock."""
 
     at_ns: int
     until_ns: int
@@ -182,7 +182,7 @@ def _others(events: Sequence[HostEvent]) -> Iterator[ChartEvent]:
 
 
 def _label(event: HostEvent) -> str:
-    """Empty for an event that is not drawn as a line. Link losses are drawn as outages."""
+    """The label of an event; empty for an event that is not drawn as a line. Link losses are drawn as outages."""
     first = event.text.split(maxsplit=1)[0][:24] if event.text.strip() else ""
     match event.name:
         case Happening.GPU_XID:

@@ -29,7 +29,7 @@ class Panel:
     scale: float = 1.0
     """Converts values to ``unit``."""
     hides_zero: bool = False
-    """Leaves out curves that are always 0."""
+    """Whether curves that are always 0 are left out."""
 
 
 HELD_DOWN: Mapping[str, str] = {

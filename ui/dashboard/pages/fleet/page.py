@@ -151,7 +151,7 @@ FAMILY_NAMES = {Family.NETWORK: "Network", Family.GPU: "GPU", Family.HOST: "Host
 FAMILY_TEXT = {Family.NETWORK: "network", Family.GPU: "GPU", Family.HOST: "host"}
 DEVICES = {Family.NETWORK: "network card", Family.GPU: "GPU"}
 MAX_LISTED = 30
-"""Events in the list below the chart."""
+"""Most events in the list below the chart."""
 
 
 def skeleton() -> Component:
@@ -220,7 +220,7 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
 
 
 def draw_host(state: ViewState, reads: Reads) -> go.Figure | None:
-    """None without steps of the host's ranks and without samples."""
+    """The figure of the host. None if there are neither steps of its ranks nor samples."""
     shown = selection(state, reads)
     found = scene_of(shown, reads)
     if not found.ranks and not found.series:
@@ -244,7 +244,8 @@ def _draw_happened(state: ViewState, reads: Reads) -> Component | None:
 
 
 def _says(shown: HostSelection, found: HostScene, reads: Reads) -> str:
-    """The same for all samples: throttled GPUs are counted also if others are shown."""
+    """A sentence about the faults of the host. It does not depend on the samples that are shown: it always counts
+    throttled GPUs."""
     faults = sum(map(is_trouble, found.events))
     others, marks = len(found.events) - faults, len(found.marks)
     throttled = num_throttled(scene_of(replace(shown, family=Family.GPU), reads).series)
@@ -263,7 +264,7 @@ def no_samples(shown: HostSelection, found: HostScene) -> str:
 
 
 def _has_devices(family: Family, events: Sequence[HostEvent]) -> bool:
-    """Whether the host certainly has devices of a family: an event is about one."""
+    """Whether the host certainly has devices of a family, because an event is about such a device."""
     if family is Family.NETWORK:
         return any(event.name in (*FLAPS, Happening.LINK_UP) for event in events)
     return family is Family.HOST or any(is_gpu(event.device) for event in events)

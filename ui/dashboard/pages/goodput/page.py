@@ -1,4 +1,4 @@
-"""The goodput page: where the wall time of a run went over all of its attempts, and what each incident cost."""
+"""The goodput page: how a run used its wall time over all of its attempts, and what each incident cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from ui.dashboard.view_state import StepRange, View, ViewState
 from ui.dashboard.wording import NS_PER_S, count, duration, long_duration, stamp
 
 MAX_INCIDENTS = 100
-"""Rows of the table: the newest ones."""
+"""Most rows of the table: the newest incidents."""
 EXACT_S = 600
 """Longer durations are rounded to minutes."""
 MEANINGS = {
@@ -73,7 +73,7 @@ def _draw_numbers(state: ViewState, reads: Reads) -> Component:
 
 
 def _draw_time(state: ViewState, reads: Reads) -> go.Figure | None:
-    """None for a run without wall time."""
+    """The figure of wall time by class. None for a run without wall time."""
     ledger = _ledger(state, reads)
     if not ledger.wall_ns:
         return None
@@ -146,7 +146,7 @@ def _cells(incident: Incident, address: str) -> Iterator[object]:
 
 
 def _seconds(ns: int) -> str:
-    """``40.00 s``, ``3 h 20 min``."""
+    """A duration as text, such as ``40.00 s`` or ``3 h 20 min``."""
     if ns >= EXACT_S * NS_PER_S:
         return long_duration(ns / NS_PER_S)
     return duration(ns) if ns else "0 s"

@@ -1,7 +1,7 @@
 """The 3D grid of ranks as a body that rotates: a mark per rank, and the groups of the chosen rank as lines.
 
     tp  dp          activations go along pp, from stage to stage
-    | /             gradients come back the same way
+    | /             gradients go in the opposite direction
     |/____ pp
 
 With too many ranks only the outliers and, faintly, the slices through the chosen rank are drawn.
@@ -27,12 +27,13 @@ from ui.dashboard.wording import group_text
 
 MAX_CONES = 64
 LINE_COLOURS = {Group.TP: BLUE, Group.DP: "#b59f00", Group.PP: "#c95fa6", Group.CP: "#7a67d8", Group.EP: "#a3582a"}
-"""Dashes of such lines cannot be distinguished."""
+"""Groups have lines of different colours, because dashes of lines in 3D cannot be distinguished."""
 BESIDE = {Group.CP: 0.16, Group.EP: -0.16}
 """Distance of a line from the middle of its ranks, along pp. Groups along cp and ep are part of the group along dp, so
 their lines are beside its line."""
 CHAIN_BESIDE = (0.0, 0.16, 0.16)
-"""The same for the waiting chain, along pp, dp and tp: it is beside the lines of all groups."""
+"""Distance of the waiting chain from the middle of its ranks, along pp, dp and tp. It is beside the lines of all
+groups."""
 CONE_DISTANCE = 0.5
 """Distance of a cone from the rank at which it points. No other rank is there."""
 
@@ -100,7 +101,7 @@ HEIGHT_PX = 620
 DIAGONAL = 2.3
 """Diagonal of the body, in plotly's units."""
 MARK_IN_UNIT = 48
-"""The largest size of a mark if its neighbour is one such unit away: marks of neighbours do not overlap."""
+"""The largest size of a mark whose neighbour is one of plotly's units away. So marks of neighbours do not overlap."""
 MAX_SEEN_THROUGH, MAX_NUMBERED = 2048, 64
 """The largest numbers of ranks that are all drawn, and that all have a number."""
 FAINT_PX, NEAR_PX = 2.0, 4.0
@@ -127,7 +128,7 @@ def rank_body(
     """One mark for each rank.
 
     Args:
-        hosts: by rank.
+        hosts: the host of each rank.
         path: the waiting chain of the chosen rank. Without it, arrows show the direction of activations.
     """
     at = _points(topology)
@@ -188,8 +189,8 @@ def _mark_size(topology: Topology, sides: Sequence[float]) -> float:
 def _marks(
     at: Points, cells: GridColours, hover: npt.NDArray[np.object_], chosen: int, near: Ints, size: float
 ) -> Iterator[go.Scatter3d]:
-    """Every rank. In a large grid: the ranks of the slices, larger those ``near``, and larger still the important
-    ones."""
+    """The marks of all ranks. In a large grid, only small marks of the ranks in the slices, larger marks of the ranks
+    in ``near``, and still larger marks of the important ranks."""
     if len(at) <= MAX_SEEN_THROUGH:
         yield from _coloured(np.arange(len(at)), at, cells, hover, {"size": size, "opacity": 0.75})
     else:
@@ -264,7 +265,7 @@ def _axis(along: Axis, topology: Topology) -> dict[str, object]:
 
 
 def _opaque(scale: str | list[list[float | str]]) -> str | list[list[float | str]]:
-    """Small marks in faint colours would be invisible."""
+    """A colour scale without transparency. Small marks in faint colours would be invisible."""
     if isinstance(scale, str):
         return scale
     return [

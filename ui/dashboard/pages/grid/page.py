@@ -114,8 +114,8 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
 
 
 def _lines(shown: RankSelection, state: ViewState, marked: Sequence[int]) -> Component:
-    """Groups of the rank in slices, and the mark of the ranks ``marked``. The picture itself names the lines of a 3D
-    grid."""
+    """The legend of lines and marks: the groups of the rank in slices, and the mark of the ranks ``marked``. The
+    picture itself names the lines of a 3D grid."""
     grid, waits, is_body = shown.facts.topology, _waits(shown), state.form is Form.BODY
     items = [
         html.Li([html.Span(className=f"line-sample {group}"), group_text(group, shown.rank, grid)])
@@ -140,7 +140,7 @@ def _lines(shown: RankSelection, state: ViewState, marked: Sequence[int]) -> Com
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
-    """None if no rank has a value, or without a conclusion of what-if."""
+    """The figure of the grid. None if no rank has a value, or if a what-if analysis that it needs is not ready."""
     shown = selection(state, reads)
     facts, cells = shown.facts, _cells(shown, state, reads)
     if cells is None:

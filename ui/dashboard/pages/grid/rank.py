@@ -26,7 +26,8 @@ from ui.dashboard.wording import GROUP_NAMES, clock, ranks_text
 
 
 def standings(reads: Reads, facts: RunFacts, verdict: HangVerdict | None) -> list[Standing]:
-    """By rank: the state in the verdict. Without a verdict: suspect, or the state of the last heartbeat."""
+    """The standing of each rank: its state in the verdict. Without a verdict: suspect, or the state of its last
+    heartbeat."""
     world = facts.topology.world_size
     if verdict is not None:
         return [standing_of(verdict, rank) for rank in range(world)]
@@ -85,7 +86,7 @@ MAX_EVENTS, MAX_MARKS = 6, 6
 LINKS = {**GROUP_NAMES, Group.ALL: "neighbours"}
 NAMES: dict[Axis, str] = {"dp": "replicas", "pp": "pipeline", "tp": "tensor group"}
 APART_NAMES = {"cp": "context group", "ep": "expert group"}
-"""Groups along single axes of the ``dp`` direction. The others are data groups."""
+"""Names of groups along single axes of the ``dp`` direction. Groups along its other axes are data groups."""
 
 
 def rank_panel(shown: RankSelection, state: ViewState, reads: Reads) -> list[Component | None]:
@@ -178,7 +179,7 @@ def _group_row(
 def _neighbour(
     members: Sequence[int], at: int, how: Sequence[Standing], state: ViewState, *, has_ends: bool
 ) -> Component:
-    """A pipeline has ends. The other groups are rings."""
+    """A link to the neighbour at position ``at``. A pipeline has ends, where there is none. Other groups are rings."""
     if has_ends and not 0 <= at < len(members):
         return html.Span("none", className="dim")
     rank = members[at % len(members)]

@@ -31,7 +31,7 @@ from ui.dashboard.view_state import Form, View, ViewState
 from ui.dashboard.wording import count, degrees, ranks_text
 
 MAX_HOPS = 24
-"""Hops of a long chain that are shown. Its last hop is always shown."""
+"""Most hops of a chain that are shown from its begin. The last hop is always shown."""
 
 
 def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component:
@@ -57,7 +57,7 @@ def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewStat
 
 
 def _end_of_chains(rank: int, verdict: HangVerdict, state: ViewState) -> Component:
-    """For a rank that waits for no rank: where the chains begin that end here."""
+    """For a rank that waits for no rank: the ranks at which the chains that end at it begin."""
     starts = chain_starts(verdict, rank)
     text = f"Rank {rank} {verdict.evidence.tense('waits', 'waited')} for no known rank."
     if not starts:
@@ -149,7 +149,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
 
 
 def draw_verdict(state: ViewState, reads: Reads) -> Component:
-    """The verdict, or that there is no stall."""
+    """The verdict, or a note that there is no stall."""
     facts = reads.facts(state)
     try:
         verdict = reads.hang(facts)
@@ -177,7 +177,7 @@ def _draw_choice(state: ViewState, reads: Reads) -> Component | None:
 
 
 def draw_grid(state: ViewState, reads: Reads) -> go.Figure | None:
-    """None without a stall."""
+    """The figure of the grid. None without a stall."""
     shown = _selection(state, reads)
     if shown is None:
         return None

@@ -60,7 +60,8 @@ def _place(
 
 
 def _process(known: RankEvidence, evidence: HangEvidence) -> str:
-    """The state of the process. If it ended after the stall, its state during the check."""
+    """The state of the process. If the process ended, the time of its end. If only the run has ended, the time of the
+    check."""
     if not known.died_ns:
         seen_ns = known.taken_ns or evidence.taken_ns
         return known.process.value + (f" at {clock(seen_ns)}" if evidence.has_ended and seen_ns else "")
@@ -178,7 +179,7 @@ def _timeline_link(rank: int, facts: RunFacts, state: ViewState) -> Component | 
 
 
 def _ago(since_ns: int, taken_ns: int) -> str:
-    """``for 39 s``, on one line."""
+    """The time since ``since_ns``, such as ``for 39 s``, without a line break; empty if it is not known."""
     if not 0 < since_ns <= taken_ns:
         return ""
     return unbroken(f"for {long_duration((taken_ns - since_ns) / 1e9)}")

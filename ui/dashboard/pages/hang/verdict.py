@@ -57,7 +57,7 @@ def hang_headline(verdict: HangVerdict, facts: RunFacts, state: ViewState) -> Co
 
 
 def hang_finding(verdict: HangVerdict, facts: RunFacts, state: ViewState) -> Component:
-    """The stall in the list of findings. ``verdict``: with a kind."""
+    """The stall in the list of findings. ``verdict`` must have a kind."""
     assert verdict.kind is not None
     head = dmc.Group(
         [
@@ -89,7 +89,7 @@ def no_stall_notice(run: RunSummary) -> Component:
 
 
 def _last_check(run: RunSummary) -> str:
-    """Whether the page can still change."""
+    """A sentence that says whether the page can still change."""
     if run.heard.is_silent:
         return f"The last check was at {stamp(run.heard.heard_ns)}."
     return f"The newest data is from {stamp(run.heard.heard_ns)}." if run.is_over else "It updates automatically."
@@ -107,7 +107,8 @@ def legend(standings: Sequence[Standing]) -> Component:
 
 
 def merged_stacks(verdict: HangVerdict) -> Component:
-    """Equal stacks as one. Stacks of the fewest ranks are first: they are the unusual ones."""
+    """The stacks of all ranks, equal stacks as one. The stacks of the fewest ranks are first, because they are
+    unusual."""
     stacks = fold_stacks(verdict.evidence)
     if not stacks:
         return dmc.Text("No stack was collected.", size="sm", c="dimmed")

@@ -25,7 +25,7 @@ from ui.dashboard.view_state import Metric
 from ui.dashboard.wording import count, ranks_text, unbroken
 
 MAX_MARKS = 32
-"""Suspects with a mark of their own. The text below the histogram names all."""
+"""Most suspects with a mark of their own. The text below the histogram names all suspects."""
 FAR_PERCENT, SPACE_PERCENT = 4.0, 5.0
 """Width of a bar of distant values, and of the space beside it, in which the axis is broken."""
 BREAK = "//"
@@ -35,7 +35,7 @@ Form = Callable[[float], str]
 
 
 def histogram(found: Distribution, metric: Metric, facts: RunFacts) -> Component:
-    """``found``: in the units of ``metric``."""
+    """The histogram with its texts. ``found`` is in the units of ``metric``."""
     form = _form(found, metric)
     ends, label = _ends(found, form), f"histogram of {_extent(found, form)}"
     plot = html.Div(
@@ -76,7 +76,7 @@ def _ends(found: Distribution, form: Form) -> list[str]:
 
 
 def _extent(found: Distribution, form: Form) -> str:
-    """``8 ranks from 0.95x to 1.52x``, ``8 ranks, all 1.00x``."""
+    """The number of ranks and the range of their values: ``8 ranks from 0.95x to 1.52x``, ``8 ranks, all 1.00x``."""
     ranks, low = count(found.num_ranks, "rank"), form(found.edges[0])
     return f"{ranks}, all {low}" if found.is_constant else f"{ranks} from {low} to {form(found.edges[-1])}"
 

@@ -76,7 +76,7 @@ def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
 
 
 def _draw_controls(state: ViewState, reads: Reads) -> Component:
-    """What is measured, and of which ranks."""
+    """The controls that choose what is measured, and for which ranks."""
     axes = reads.facts(state).topology.mesh
     axis = next((name for name, degree in axes if degree > 1), axes[0][0])
     only = text_input("Only ranks", "only", f"all (such as {axis}0, or a host)", value=state.only, debounce=True)
@@ -84,7 +84,7 @@ def _draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def _draw_row_controls(state: ViewState, reads: Reads) -> Component:
-    """Which rows are drawn, and in which order."""
+    """The controls that choose which rows are drawn, and in which order."""
     shown = {"sort": state.sort.value, "top": "" if state.top is None else state.top}
     return bar(
         switch("Order of ranks", "sort", shown["sort"], ORDERS),
@@ -157,8 +157,8 @@ def _title_of_cells(picture: Picture, state: ViewState, facts: RunFacts) -> str:
 
 
 def _draw_places(state: ViewState, reads: Reads) -> Component:
-    """For hover texts: hosts and roles in the order of ranks, each with the number of its ranks, and the axes of the
-    mesh, each with its stride and degree."""
+    """Data for hover texts: hosts and roles in the order of ranks, each with the number of its ranks, and the axes of
+    the mesh, each with its stride and degree."""
     facts = reads.facts(state)
     grid = facts.topology
     places = {
@@ -216,7 +216,7 @@ def _shown(state: ViewState, reads: Reads) -> Shown:
 
 
 def _after_click(state: ViewState, reads: Reads, point: Mapping[str, Any]) -> ViewState:
-    """A cell, or an event above the cells."""
+    """The view after a click on a cell, or on an event above the cells."""
     if isinstance(point.get("customdata"), str):
         return after_event(state, _shown(state, reads), reads, point)
     return after_click(state, "cells", point)

@@ -23,9 +23,9 @@ class Picture:
     """The values of a heat map."""
 
     value: Floats
-    """Of each rank over the steps, in the units of the metric, [ranks]. NaN if unknown."""
+    """The value of each rank over the steps, in the units of the metric, [ranks]. NaN if unknown."""
     beside: Floats
-    """The second value of the hover text, likewise."""
+    """The second value of the hover text for each rank, [ranks]. NaN if unknown."""
     suspects: tuple[int, ...]
     shown: ShownRanks
     cells: PooledTimes
@@ -33,8 +33,8 @@ class Picture:
 
 
 def drawn_stage(state: ViewState, reads: Reads) -> Stage:
-    """The stage of the address if it fits the metric. Otherwise the first one that fits; for waiting times a collective
-    that does not run during compute, if there is one."""
+    """The stage of the address if it fits the metric. Otherwise the first stage that fits. For waiting times, a
+    collective that does not run during compute is preferred."""
     facts = reads.facts(state)
     chosen = chosen_stage(state, facts)
     if state.metric is not Metric.WAIT or chosen is state.stage:
@@ -85,7 +85,7 @@ def allowed_ranks(state: ViewState, facts: RunFacts) -> Ints:
 
 
 def picture_of(state: ViewState, reads: Reads) -> Picture | None:
-    """What a view draws, cached until new data arrives or other ranks are suspected. None without a value.
+    """What a view draws, cached until new data arrives or other ranks are suspected. None if no rank has a value.
 
     Raises:
         UsageError: no rank matches the filter, or the steps are not stored.

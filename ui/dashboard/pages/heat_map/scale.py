@@ -10,7 +10,8 @@ from ui.dashboard.figures.style import SUSPECT
 
 
 def colour_scale(title: str, colours: Colours, suspects: tuple[int, ...]) -> Component:
-    """``title``: what the colours show. The outline of suspects is explained beside the scale if there are any."""
+    """The scale. ``title``: what the colours show. If there are suspects, their outline is explained beside the
+    scale."""
     ticks, span = [(at, label + colours.unit) for at, label in scale_ticks(colours)], colours.highest - colours.lowest
     labels = [html.Span(label, style={"left": f"{100 * (at - colours.lowest) / span:.4g}%"}) for at, label in ticks]
     scale = html.Div(

@@ -59,7 +59,7 @@ def stage_controls(state: ViewState, reads: Reads) -> list[Component]:
 
 
 def _drawn_clock(state: ViewState, reads: Reads) -> Clock:
-    """The kind of time that is drawn. Compute time is replaced by wall time if it is not known."""
+    """The kind of time that is drawn. If compute time is not known, wall time is drawn instead."""
     try:
         return Clock.WALL if times_of(state, reads)[1].basis == WALL else Clock.OWN
     except (RankscopeError, StillWorking):  # another part of the page shows the error

@@ -16,16 +16,16 @@ from ui.dashboard.view_state import Metric
 from ui.dashboard.wording import axes_text, duration, ranks_text
 
 SLOW, ALIKE = 1.05, 0.02
-"""Ratios. A ratio to peers above SLOW is not noise. Values that differ by less than ALIKE are about equal."""
+"""A ratio to peers above SLOW is not noise. Values that differ by a share of less than ALIKE are about equal."""
 LONG_PERCENT, TOGETHER = 1.0, 0.75
-"""A wait below LONG_PERCENT of a step names no rank. Ranks with TOGETHER of the longest wait, or of the excess of the
-slowest rank, are named together."""
+"""If the longest wait is below LONG_PERCENT of a step, no rank is named. Ranks with more than the share TOGETHER of the
+longest wait, or of the excess of the slowest rank, are named together."""
 
 
 def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric, waits: StageTimes | None = None) -> str:
     """The picture in one sentence: its most unusual ranks, and the range of the others.
 
-    ``waits``: the times of a collective, compared within its groups. None: they do not show who waits for whom.
+    ``waits``: the times of a collective, compared within its groups. None if they do not show which rank waits.
     """
     label = times.stage.label
     if metric is Metric.WAIT:
@@ -42,7 +42,7 @@ def heat_map_summary(times: StageTimes, facts: RunFacts, metric: Metric, waits: 
 
 def _within_peers(times: StageTimes, facts: RunFacts) -> str:
     """The slowest rank, if it is slow, and all ranks that are about as slow. The ranks of a tensor, context or expert
-    group wait for the slowest of them: if wall times of a whole group are long, they do not show which rank is slow."""
+    group wait for the slowest of them. So if the wall times of a whole group are long, the group is named."""
     median = medians(times.ratio, axis=0)
     if not np.isfinite(median).any():
         return "no rank has a peer to compare with"
@@ -60,13 +60,13 @@ def _within_peers(times: StageTimes, facts: RunFacts) -> str:
 
 
 def _range(values: Floats, form: Callable[[float], str]) -> str:
-    """``0.97x to 1.01x``, or ``0.97x`` if both ends look the same. NaN is ignored."""
+    """The range of the values as text: ``0.97x to 1.01x``, or ``0.97x`` if both ends look the same. NaN is ignored."""
     least, most = form(float(np.nanmin(values))), form(float(np.nanmax(values)))
     return least if least == most else f"{least} to {most}"
 
 
 INNER_AXES = {"tp": "tensor", "cp": "context", "ep": "expert"}
-"""Axes whose collectives are inside computes, and the names of their groups."""
+"""Axes whose collectives are inside compute spans, and the names of their groups."""
 
 
 def _waiting_together(slow: list[int], topology: Topology) -> str:
@@ -116,7 +116,7 @@ def _who_is_waited_for(times: StageTimes, facts: RunFacts) -> str:
 
 
 def _who_waits(ranks: list[int], times: StageTimes, facts: RunFacts) -> str:
-    """``the other ranks of its expert group``: the ranks that are compared with ``ranks``."""
+    """The ranks that are compared with ``ranks``, such as ``the other ranks of its expert group``."""
     grid = facts.topology
     groups = {grid.group_of(rank, times.group_mask) for rank in ranks}
     if not facts.roles and all(len(group) == grid.world_size for group in groups):
@@ -159,7 +159,8 @@ def _who_is_exposed(times: StageTimes, facts: RunFacts) -> str:
 
 
 def _who_takes_longest(times: StageTimes, facts: RunFacts) -> str:
-    """Time in a collective or transfer is mostly waiting: the ranks with the longest time are victims."""
+    """The ranks with the longest time in a collective or transfer. They are victims, because most of this time is
+    waiting."""
     median = medians(times.ns, axis=0)
     longest = float(np.nanmax(median))
     if _are_alike(median):

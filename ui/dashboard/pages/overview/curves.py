@@ -61,9 +61,9 @@ QUANTITIES = {
     "mfu": Quantity(metric=MFU, title="MFU", name="MFU", unit="%", number=".2f", factor=100.0),
     "tokens": Quantity(metric=TOKENS, title="Tokens/s", name="tokens/s", number=",.0f", tick="~s"),
 }
-"""Charts in their order."""
+"""Name -> quantity of each chart, in the order of the page."""
 OWN = [f"own-{place}" for place in range(MAX_METRICS)]
-"""Charts of the user's own metrics, in the order of their names."""
+"""Names of the charts of the user's own metrics."""
 AXES = {Axis.STEP: "Step", Axis.TIME: "Wall clock"}
 RANGES = {
     ChartRange.ALL: "All",
@@ -76,7 +76,8 @@ SCALES = {Scale.LINEAR: "Linear", Scale.LOG: "Log"}
 
 
 def own_charts(state: ViewState, reads: Reads) -> list[str]:
-    """As many charts as the run has metrics of the user's code. Charts of metrics that are not chosen are hidden."""
+    """The names of the charts: one for each metric of the user's code. Charts of metrics that are not chosen are
+    hidden."""
     names, _ = own_metrics(state, reads)
     return OWN[: len(names)]
 

@@ -40,8 +40,8 @@ def seconds_lost(findings: Iterable[Finding], steps: StepTimes) -> float:
         loss of link          |  9  |                  9 s lost
         together        |  2  |  9  |  2  |  2  |      15 s lost, not 17
 
-    A finding takes an equal share of each step of its window. So they never cost less together than the worst of them
-    alone, and never more than the steps took, but for what a job lost in steps that have not ended.
+    A finding takes an equal share of each step of its window. So findings together never cost less than the worst of
+    them alone, and never more than the steps took. The loss in steps that have not ended is added.
     """
     share, unended_s = np.zeros(len(steps.step)), 0.0
     for finding in findings:
@@ -64,7 +64,7 @@ RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 MAX_DECISIONS = 50
 MAX_BESIDE = 7
-"""Cards in a row of a wide window."""
+"""Most cards in a row of a wide window."""
 
 
 def skeleton(own_names: Sequence[str] = ()) -> Component:
@@ -107,7 +107,7 @@ def _draw_findings(state: ViewState, reads: Reads) -> Component:
     facts = reads.facts(state)
     report = reads.reports.of(facts.summary)
     stall = None
-    with suppress(StillWorking):  # the verdict tells that it is being read
+    with suppress(StillWorking):  # the verdict says that the evidence is being read
         stall = _stall(facts, reads)
     stalled = [] if stall is None else [hang_finding(stall, facts, state)]
     if report is None:

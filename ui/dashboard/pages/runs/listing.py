@@ -34,9 +34,9 @@ Row = dict[str, Any]
 AGE_S = 2.0
 OVER_AGE_S = 60.0
 MOST_ROWS = 100
-"""Rows of the list."""
+"""Most rows of the list."""
 MOST_COMPARED = 250
-"""Runs whose state, times and findings are compared: those with the newest data."""
+"""Most runs whose state, times and findings are compared: those with the newest data."""
 
 SHOWN = ("recipe", "model", "device")
 """Metadata that is shown below the name of a run."""
@@ -57,7 +57,7 @@ class RunList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """The facts of every run."""
+    """The facts about a run that are known for all runs."""
 
     run_id: str
     started_ns: int
@@ -96,7 +96,7 @@ _KNOWN_OF_ALL: dict[RunOrder, Callable[[_Stored], Any]] = {
 
 
 def _stored(reads: Reads) -> list[_Stored]:
-    """Newest first."""
+    """All stored runs, the newest first."""
     runs: dict[str, list[Row]] = {}
     for row in reads.run_rows():
         runs.setdefault(row["run_id"], []).append(row)
@@ -244,5 +244,5 @@ def _finding_in_words(finding: Finding) -> str:
 
 
 def _at(words: str, places: list[str]) -> str:
-    """``slow rank: rank 5, gpu-03``."""
+    """A kind with its places, such as ``slow rank: rank 5, gpu-03``."""
     return ": ".join(filter(None, [words, ", ".join(places)]))

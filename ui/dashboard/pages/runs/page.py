@@ -163,7 +163,7 @@ def _row(row: RunRow, now_ns: int, state: ViewState, reads: Reads) -> Component:
 
 
 def _grid(topology: Topology | None) -> Any:
-    """``2 x 2 x 2``; with the names of the axes if they are not dp, pp and tp."""
+    """The degrees of a mesh, such as ``2 x 2 x 2``, with the names of the axes if these are not dp, pp and tp."""
     if topology is None:
         return UNKNOWN
     if not topology.is_plain:

@@ -28,7 +28,7 @@ from ui.dashboard.records import RunSummary
 from ui.dashboard.view_state import View
 
 NEWEST = 100
-"""Steps of a query about several steps."""
+"""Number of steps in a query about several steps, and of marks."""
 
 
 class StartingPoint(NamedTuple):
@@ -40,7 +40,7 @@ class StartingPoint(NamedTuple):
 
 
 def starting_points(run: RunSummary) -> list[StartingPoint]:
-    """In the order of the tabs."""
+    """Queries about an attempt, in the order of the tabs."""
     return [StartingPoint(view, what, as_text(query)) for view, what, query in _queries(run)]
 
 

@@ -20,7 +20,7 @@ UNITS_NS = {"s": 1e9, "ms": 1e6, "µs": 1e3}
 
 
 def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics], state: ViewState) -> Component:
-    """The statistics of a marked area. ``ranks``: those within it."""
+    """The statistics of a marked area. ``ranks``: the ranks within it."""
     close = dcc.Link("Clear", href=replace(state, area=None).search(), className="close")
     where = f"{count(len(ranks), 'rank')} ({ranks_text(sorted(ranks), counted=False)})"
     when = time_range(area.first_ns, area.last_ns)
@@ -40,8 +40,8 @@ def area_details(area: Area, ranks: tuple[int, ...], found: list[StageStatistics
 
 
 def time_range(first_ns: int, last_ns: int) -> str:
-    """``100 to 300 ms``, ``2.250 to 2.310 s``: in a unit of which the end is at least two, as on the axis; with two
-    digits of the difference or more."""
+    """A time range such as ``100 to 300 ms`` or ``2.250 to 2.310 s``. Its unit is the largest one of which the end is
+    at least two, as on the axis. It has enough digits to show two digits of the difference."""
     name, unit_ns = next((unit for unit in UNITS_NS.items() if last_ns >= 2 * unit[1]), ("ns", 1.0))
     digits = max(0, math.ceil(1 - math.log10(max(last_ns - first_ns, 1) / unit_ns)))
     return f"{first_ns / unit_ns:.{digits}f} to {last_ns / unit_ns:.{digits}f} {name}"

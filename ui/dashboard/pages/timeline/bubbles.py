@@ -28,9 +28,9 @@ class PipelineBubble:
 
     window_ns: int
     bubble_ns: Mapping[int, int]
-    """By rank."""
+    """Bubble of each rank."""
     num_microbatches: int
-    """0: microbatches were not recorded."""
+    """0 if microbatches were not recorded."""
     num_chunks: int
 
     @property
@@ -50,7 +50,7 @@ class PipelineBubble:
 def pipeline_bubbles(spans: SpanColumns, topology: Topology) -> list[PipelineBubble]:
     """The bubble of each pipeline, in the order of first ranks. All ranks of a pipeline must have compute spans.
 
-    ``spans``: one step on one clock, ordered by rank and start.
+    ``spans``: those of one step on one clock, ordered by rank and start.
     """
     if topology.pp < 2:
         return []

@@ -1,4 +1,4 @@
-"""The counters of the steps shown, as a table: the picture cannot be read by screen readers."""
+"""The counters of the steps shown, as a table, because screen readers cannot read the picture."""
 
 import dash_mantine_components as dmc
 from dash import html
@@ -38,7 +38,7 @@ def _row(rank: int, counters: CounterCurves, first_ns: int, last_ns: int) -> Com
 
 
 def _cell(rank: int, track: int, counters: CounterCurves, first_ns: int, last_ns: int) -> str:
-    """``1,410``, ``1,410 (1,200 to 1,980)``. Several devices: ``eth0 12.0; eth1 9.5``."""
+    """The text of a cell: ``1,410``, or ``1,410 (1,200 to 1,980)``. With several devices: ``eth0 12.0; eth1 9.5``."""
     curves = [curve for curve in counters.curves if curve.track == track and rank in curve.ranks]
     texts = []
     for curve in curves:

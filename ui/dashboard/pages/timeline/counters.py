@@ -52,11 +52,12 @@ SHOWN: Mapping[Counters, tuple[Family, ...]] = {
     Counters.ALL: (Family.GPU, Family.NETWORK, Family.HOST),
 }
 MARGIN_NS = round((REPEAT_S + 1) * NS_PER_S)
-"""Samples this long before and after the steps are loaded: a counter that does not change is stored this rarely."""
+"""Samples up to this long before and after the steps are loaded. A counter that does not change is stored only once in
+this time."""
 MAX_POINTS, LEAST_POINTS, HOSTS_AT_FULL = 150, 12, 8
-"""Points in one curve. More hosts than HOSTS_AT_FULL have fewer points each."""
+"""Most and fewest points in one curve. With more hosts than HOSTS_AT_FULL, each curve has fewer points."""
 MAX_CURVES = 8
-"""Of the devices of one host, in one track: those with the largest values."""
+"""Most curves of one host in one track: those of the devices with the largest values."""
 FULL_SCALE = 2**16 - 1
 
 
@@ -68,7 +69,7 @@ class Curve:
     """Index into ``CounterCurves.tracks``."""
     ranks: tuple[int, ...]
     device: str
-    """``gpu1``, ``eth0``. Empty: the host."""
+    """``gpu1``, ``eth0``. Empty for the whole host."""
     at_ns: Ints
     value: Floats
     """In the unit of the track."""
@@ -76,7 +77,8 @@ class Curve:
     """Whether a value is constant until the next point."""
 
     def during(self, first_ns: int, last_ns: int) -> tuple[float, float, float]:
-        """Lowest, mean and highest value over a time range. Between two points it is interpolated, or constant."""
+        """Lowest, mean and highest value over a time range. Between two points, values are interpolated, or
+        constant."""
         inside = self.at_ns[(self.at_ns > first_ns) & (self.at_ns < last_ns)]
         at_ns = np.concatenate([[first_ns], inside, [last_ns]])
         value = self.at(at_ns)
@@ -86,7 +88,7 @@ class Curve:
         return float(used.min()), mean, float(used.max())
 
     def at(self, at_ns: Ints) -> Floats:
-        """The values at some times. Outside the curve: its first or last value."""
+        """The values at some times. Outside the curve, its first or last value."""
         if self.holds:
             return self.value[np.clip(np.searchsorted(self.at_ns, at_ns, side="right") - 1, 0, None)]
         return np.asarray(np.interp(at_ns - self.at_ns[0], self.at_ns - self.at_ns[0], self.value), dtype=np.float64)
@@ -94,7 +96,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterCurves:
-    """Curves of all ranks shown. ``tracks``: those with data, from the top."""
+    """Curves of all ranks shown. ``tracks``: the tracks with data, from the top."""
 
     tracks: tuple[Panel, ...] = ()
     curves: tuple[Curve, ...] = ()
@@ -158,7 +160,7 @@ def _curve(track: int, ranks: tuple[int, ...], curve: HostCurve, host: str, one_
 
 
 def _with_data(tracks: Sequence[Panel], curves: Sequence[Curve]) -> CounterCurves:
-    """Without the tracks that have no curve."""
+    """The curves and their tracks, without the tracks that have no curve."""
     used = sorted({curve.track for curve in curves})
     place = {track: index for index, track in enumerate(used)}
     return CounterCurves(

@@ -1,4 +1,5 @@
-"""What is beside the picture: the chosen span, otherwise the shares of the step, or the open stages of the ranks."""
+"""The details beside the picture: the chosen span, otherwise the shares of the step, or the open stages of the
+ranks."""
 
 import numpy as np
 from dash.development.base_component import Component
@@ -58,7 +59,7 @@ def _draw_whole_step(state: ViewState, shown: StepSelection, loaded: SpanColumns
 
 
 def _draw_open_span(key: SpanKey, state: ViewState, shown: StepSelection, loaded: SpanColumns) -> Component:
-    """The open span of a rank has the number after its last record."""
+    """The details of an open span. Its number is the number of the rank's last record plus 1."""
     last = int(loaded.seq[loaded.rank == key.rank].max(initial=-1))
     found = next((span for span in shown.open_spans if span.rank == key.rank and key.seq == last + 1), None)
     if found is None:

@@ -37,7 +37,8 @@ HINT = (
 
 
 def ideal_request(facts: RunFacts, step: int, reads: Reads) -> ReplayRequest:
-    """The stored steps that are replayed with ``step``: fewer than STEPS if these have too many operations."""
+    """The stored steps that are replayed together with ``step``. They are fewer than STEPS if STEPS steps have too many
+    operations."""
     stored = facts.steps.step
     near = stored[stored // STEPS == step // STEPS]
     request = _request(facts, near, reads)
@@ -49,10 +50,10 @@ def ideal_request(facts: RunFacts, step: int, reads: Reads) -> ReplayRequest:
 
 
 def ideal_of(facts: RunFacts, request: ReplayRequest, reads: Reads) -> IdealSteps | NotReplayed:
-    """The replay.
+    """The ideal steps of a request, or why they could not be replayed.
 
     Raises:
-        StillWorking: it is not ready.
+        StillWorking: the replay is not ready.
         UsageError: even a single step has too many operations.
     """
     if request.num_steps == 1 and request.num_operations > reads.max_operations:
@@ -64,7 +65,7 @@ def ideal_of(facts: RunFacts, request: ReplayRequest, reads: Reads) -> IdealStep
 
 
 def ideal_freshness(state: ViewState, reads: Reads) -> list[object]:
-    """Changes when the replay is ready."""
+    """A value that changes when the replay is ready."""
     if not state.ideal:
         return []
     facts = reads.facts(state)
@@ -126,8 +127,8 @@ def draw_ideal(state: ViewState, reads: Reads) -> Component | None:
 
 
 def known_strip(state: ViewState, shown: StepSelection, reads: Reads) -> IdealStrip | None:
-    """The strip below the measured bars, if the view shows it and its replay is ready. Waits for nothing, raises
-    nothing."""
+    """The strip below the measured bars, if the view shows it and its replay is ready. This never waits for a replay
+    and raises no error."""
     try:
         is_replayed = state.ideal and shown.step != shown.unfinished
         request = ideal_request(shown.facts, shown.step, reads) if is_replayed else None
@@ -143,7 +144,7 @@ def known_strip(state: ViewState, shown: StepSelection, reads: Reads) -> IdealSt
 
 
 def _scale_text(scale: float) -> str:
-    """Empty if the measured and the replayed step take the same time."""
+    """A sentence about the scale of the strip; empty if the measured and the replayed step take the same time."""
     factor = f"{scale:.3f}"
     if factor == "1.000":
         return ""

@@ -28,7 +28,7 @@ Prop = dict[str, object]
 
 
 class Lane(NamedTuple):
-    """A lane of a rank's row. ``weight``: its share of the row's height. A lane without spans takes no room."""
+    """A lane of a rank's row. ``weight``: its relative height. A lane without spans takes no space."""
 
     name: str
     streams: tuple[Stream, ...]

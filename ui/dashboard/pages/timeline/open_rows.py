@@ -35,7 +35,8 @@ class OpenRows:
     spans: tuple[OpenSpan, ...]
     """The open stages, in the order of ``rows``."""
     flow: Ints
-    """Members of one collective have the same number, from 1. 0: no other member is open."""
+    """For each row, the number of its collective, from 1, which is equal for its members. 0 if no other member is
+    open."""
     waits: npt.NDArray[np.bool_]
     """Whether the rank is in communication, so that it waits."""
     end_ns: int
@@ -44,7 +45,7 @@ class OpenRows:
 def with_open_rows(
     recorded: OneClock, opened: Sequence[OpenSpan], hosts: Sequence[str]
 ) -> tuple[OneClock, OpenRows | None]:
-    """Recorded spans cut at the end of the axis, and the open ones. ``hosts`` by rank."""
+    """Recorded spans that are cut at the end of the axis, and the open spans. ``hosts``: the host of each rank."""
     if not opened:
         return recorded, None
     spans = recorded.spans
@@ -83,8 +84,9 @@ class _Axis(NamedTuple):
 
 
 def _axis(spans: SpanColumns, newest: int, begin: Ints, step_ns: int, seen_ns: int) -> _Axis:
-    """``newest``: the unfinished step. ``step_ns``: its begin. ``begin``: of the open stages. ``seen_ns``: spans that
-    ended later were open."""
+    """The axis of the picture. ``newest``: the unfinished step. ``step_ns``: the begin of that step. ``begin``: the
+    begins of the open stages. ``seen_ns``: when the agents last saw them open; spans that ended later were open
+    then."""
     if not len(spans):
         origin_ns, work_ns = min(step_ns, int(begin.min())), int(begin.max())
         return _Axis(origin_ns, work_ns, work_ns + max(round(ROOM * (work_ns - origin_ns)), LEAST_ROOM_NS))
@@ -97,7 +99,7 @@ def _axis(spans: SpanColumns, newest: int, begin: Ints, step_ns: int, seen_ns: i
 
 
 def _rows(recorded: SpanColumns, opened: Sequence[OpenSpan], stages: Sequence[Stage]) -> SpanColumns:
-    """Columns without times. Each row gets the number after the last one of its rank."""
+    """Rows for open stages, without times. The number of a row is the last number of its rank plus 1."""
     last = {rank: int(recorded.seq[recorded.rank == rank].max(initial=-1)) for rank in {span.rank for span in opened}}
     columns = {name: np.full(len(opened), -1, dtype=np.int64) for name in SPAN_COLUMNS}
     columns |= {name: np.zeros(len(opened), dtype=np.int64) for name in ("op_seq", "issue_ns", "size_bytes")}
@@ -110,7 +112,7 @@ def _rows(recorded: SpanColumns, opened: Sequence[OpenSpan], stages: Sequence[St
 
 
 def _cut(spans: SpanColumns, end_ns: int, seen_ns: int, opened: SpanColumns) -> SpanColumns:
-    """Recorded spans up to the end of the axis. The later record of an open stage is left out: an error ended it."""
+    """Recorded spans up to the end of the axis. If an error ended an open stage later, its record is left out."""
     later = spans.end_ns > seen_ns
     again = np.zeros(len(spans), dtype=bool)
     for rank, stage, start_ns in zip(opened.rank, opened.stage, opened.start_ns, strict=True):
@@ -128,7 +130,7 @@ def _flow(opened: Sequence[OpenSpan], num_rows: int) -> Ints:
 
 
 def joined(first: SpanColumns, second: SpanColumns) -> SpanColumns:
-    """The rows of both."""
+    """The rows of ``first``, then those of ``second``."""
     both = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in SPAN_COLUMNS}
     return SpanColumns(**both)
 

@@ -32,14 +32,14 @@ class OpenSpan:
     rank: int
     step: int
     stage: Stage
-    """``STEP``: the rank is in a step, and in no stage of it."""
+    """``STEP`` if the rank is in a step, and in no stage of it."""
     since_ns: int
     seen_ns: int
     """When the agent last saw it open."""
     step_since_ns: int = 0
     """Begin of the step. 0 if it is not known."""
     ended_ns: int = 0
-    """When the process was lost. 0: it exists."""
+    """When the process was lost. 0 if it exists."""
     operation: str = ""
     """``all_gather #41 of tp [4-5]``. Empty if the rank waits for no operation, or if it is not known."""
     place: tuple[int, int] = NO_OPERATION
@@ -53,7 +53,7 @@ class OpenSpan:
 
     @property
     def lasts(self) -> str:
-        """``for 34 min``; ``for 12 s, then the process was lost``."""
+        """How long the stage was open, such as ``for 34 min``, or ``for 12 s, then the process was lost``."""
         seconds = self.seconds
         text = f"{seconds * 1e3:.0f} ms" if seconds < 1 else long_duration(seconds)
         return f"for {text}" + (", then the process was lost" if self.ended_ns else "")
@@ -81,7 +81,8 @@ def stall_of(facts: RunFacts, reads: Reads) -> HangVerdict | None:
 
 
 def _in_newest_step(found: Sequence[OpenSpan]) -> tuple[OpenSpan, ...]:
-    """Ranks of a stalled job can be one step apart. All of them belong to the picture of the newest step."""
+    """The spans of the newest step and the step before it. Ranks of a stalled job can be one step apart, and all of
+    them belong to the picture of the newest step."""
     newest = max((span.step for span in found), default=0)
     return tuple(span for span in found if span.step >= newest - 1)
 
@@ -118,7 +119,8 @@ def _operation(evidence: HangEvidence, known: RankEvidence) -> tuple[tuple[int, 
 
 
 def _of_heartbeats(ranks: Sequence[RankState]) -> Iterator[OpenSpan]:
-    """A rank writes its state page when a stage begins or ends. So the last write is the begin of the open stage."""
+    """Open spans from heartbeats. A rank writes its state page when a stage begins or ends, so the time of the last
+    write is the begin of the open stage."""
     for known in ranks:
         if known.alive and known.stage is not None and known.beat_ns:
             yield OpenSpan(

@@ -19,14 +19,14 @@ from ui.dashboard.wording import duration, ranks_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """The members of one operation. Arrays of equal length, in the order of ``spans`` of the picture."""
+    """The members of one operation, in arrays of equal length, in the order of the spans of the picture."""
 
     is_transfer: bool
     rank: Ints
     start_ns: Ints
     waited_ns: Ints
     bound_ns: int
-    """Smaller differences of starts mean nothing. 0 on one host; ``NOT_COMPARABLE_NS`` without aligned clocks."""
+    """Error bound of differences between starts. 0 on one host; ``NOT_COMPARABLE_NS`` if the clocks are not aligned."""
 
     @property
     def last(self) -> int | None:
@@ -45,7 +45,7 @@ class Operation:
         return sorted(self.rank[self.start_ns.max() - self.start_ns <= self.bound_ns].tolist())
 
     def least_wait_ns(self, rank: int) -> int:
-        """The time that a member waited for the others, at least."""
+        """The least time that a member certainly waited for the others."""
         waited_ns = int(self.waited_ns[self.rank == rank][0])
         return max(0, waited_ns - self.bound_ns)
 

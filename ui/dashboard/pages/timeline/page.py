@@ -61,11 +61,11 @@ def _draw_problem(state: ViewState, reads: Reads) -> Component | None:
 
 
 def _freshness(state: ViewState, reads: Reads) -> list[object]:
-    """Reports, the replay, the evidence of a stall, and open stages of the step that is shown."""
+    """Values that change with the reports, the replay, the evidence of a stall, and the open stages that are shown."""
     facts = reads.facts(state)
     stalled = [] if facts.summary.state in (RunState.LIVE, RunState.SILENT) else reads.stall_freshness(state)
     opened: tuple[OpenSpan, ...] = ()
-    with suppress(RankscopeError):  # a part of the page shows it
+    with suppress(RankscopeError):  # a part of the page shows the error
         opened = selection(state, reads).open_spans if len(facts.steps.step) else ()
     now_open = [(span.rank, span.step, span.since_ns) for span in opened]
     sampled = [] if state.timeline.counters is Counters.NONE else [agents_freshness(reads, facts.summary)]

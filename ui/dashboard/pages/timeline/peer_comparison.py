@@ -33,8 +33,8 @@ def peer_comparison(
     span: SpanColumns, same_work: SpanColumns, facts: RunFacts, *, is_during_compute: bool = False
 ) -> Component:
     """The total time of a stage on each rank, in the microbatch and chunk of a span. Computation is compared with the
-    median of the peers, by processor time if it was measured for all of them. Communication is not: its time contains
-    waiting, and is the shortest on the rank that the others wait for.
+    median of the peers, by processor time if it was measured for all of them. Communication has no ratio: its time
+    contains waiting, and is the shortest on the rank that the others wait for.
 
     Args:
         span: one row.

@@ -14,8 +14,8 @@ from ui.dashboard.view_state import ViewState
 
 
 def spans_key(state: ViewState, reads: Reads) -> str:
-    """Identifies the spans of a picture. It depends on their content: a completed step does not change in a live
-    run."""
+    """A text that identifies the spans of a picture. It depends on their content only, so it stays the same for a
+    completed step of a live run."""
     shown = selection(state, reads)
     one_clock, run = aligned(shown, reads), shown.facts.summary
     content = hashlib.blake2s(one_clock.note.encode(), digest_size=16)

@@ -12,8 +12,8 @@ from ui.dashboard.timeline_view import RankOrder
 
 
 def ordered_ranks(order: RankOrder, shown: StepSelection, reads: Reads) -> tuple[int, ...]:
-    """The ranks of the picture from the top. With the longest compute time, or the latest end, first. Pinned ranks are
-    drawn above all others."""
+    """The ranks of the picture from the top. By compute time or end of the step, the longest or latest is first. Pinned
+    ranks are drawn above all others."""
     ranks = sorted(shown.rows.ranks)
     if order is RankOrder.RANK:
         return shown.rows.ranks
@@ -50,12 +50,13 @@ def _compute_of_step(shown: StepSelection, reads: Reads) -> StepCompute | None:
 
 
 def _compute_ns(shown: StepSelection, reads: Reads) -> dict[int, int]:
-    """Compute time in the chosen step: the column *compute* of the table beside the picture."""
+    """Compute time of each rank in the chosen step: the column *compute* of the table beside the picture."""
     return {share.rank: share.compute_ns for share in shares_of_step(shown, reads)}
 
 
 def _end_ns(shown: StepSelection, reads: Reads) -> dict[int, int]:
-    """End of the chosen step on the clock of the picture. In an unfinished step: of the last record."""
+    """End of the chosen step on each rank, on the clock of the picture. In an unfinished step, end of the last
+    record."""
     of_step = shown.of_step(spans(shown, reads))
     if (of_step.stage == Stage.STEP).any():
         of_step = of_step.where(of_step.stage == Stage.STEP)

@@ -29,9 +29,9 @@ class SpanClocks:
     host: Ints
     """A number for each host. Spans of one host have one clock, so their times can be compared exactly."""
     clock: Ints
-    """0: the common clock. Another number: an unaligned host."""
+    """0 for the common clock. Another number stands for an unaligned host."""
     bound_ns: int
-    """Error bound of the common clock: for times of different hosts."""
+    """Error bound of differences between times of different hosts on the common clock."""
 
     def where(self, rows: Ints) -> "SpanClocks":
         return SpanClocks(host=self.host[rows], clock=self.clock[rows], bound_ns=self.bound_ns)
@@ -44,14 +44,14 @@ class OneClock:
     spans: SpanColumns
     alignment: Alignment
     reference: ReferenceClock | None = None
-    """Converts other times of these hosts. None: times are not converted."""
+    """Converts other times of these hosts. None if times are not converted."""
 
     def at_reference(self, at_ns: int, host: str) -> int:
         """A time of a host on the common clock."""
         return at_ns if self.reference is None else int(self.reference.aligned(np.array([at_ns]), host)[0])
 
     def clocks_of(self, hosts: Sequence[str]) -> SpanClocks:
-        """The clock of each span. ``hosts`` by rank."""
+        """The clock of each span. ``hosts``: the host of each rank."""
         own = {host: number for number, host in enumerate(self.alignment.unaligned, start=1)}
         ranks, span = np.unique(self.spans.rank, return_inverse=True)
         names = [hosts[rank] or UNKNOWN for rank in ranks.tolist()]
@@ -65,7 +65,7 @@ class OneClock:
 
 
 def clock_note(alignment: Alignment) -> str:
-    """How well the times of several hosts can be compared. Empty for a single host."""
+    """A note on how well the times of several hosts can be compared. Empty for a single host."""
     if alignment.num_hosts < 2:
         return ""
     hosts, within = count(alignment.num_hosts, "host"), f"within ±{duration(alignment.bound_ns)}"
@@ -84,8 +84,8 @@ def on_one_clock(
     clocks: ClockTable,
     more_hosts: Mapping[str, tuple[int, int]] | None = None,
 ) -> OneClock:
-    """Convert start and issue times to the reference clock. ``hosts`` by rank. ``more_hosts``: first and last other
-    time of hosts, which may have no span. The alignment describes them too."""
+    """Convert start and issue times to the reference clock. ``hosts``: the host of each rank. ``more_hosts``: the first
+    and the last of other times of hosts, which may have no span. The alignment includes these hosts."""
     start, issued = spans.start_ns.copy(), spans.issue_ns.copy()
     ranks_of: dict[str, list[int]] = {}
     for rank in np.unique(spans.rank).tolist():
@@ -117,7 +117,7 @@ class StepSelection:
     """Chosen neighbours that are not shown, because there are too many spans."""
 
     def of_step(self, spans: SpanColumns) -> SpanColumns:
-        """Those of the chosen step."""
+        """The spans of the chosen step."""
         return spans if self.steps.first == self.steps.last else spans.where(spans.step == self.step)
 
 
@@ -143,7 +143,7 @@ def selection(state: ViewState, reads: Reads) -> StepSelection:
 
 
 def fitting_steps(facts: RunFacts, num_ranks: int) -> int:
-    """Number of steps of so many ranks that fit into one picture, by the mean number of spans. At least 1."""
+    """Number of steps of ``num_ranks`` ranks that fit into one picture, by the mean number of spans. At least 1."""
     in_a_step = facts.num_spans / max(1, len(facts.steps.step)) * num_ranks / facts.topology.world_size
     return max(1, int(MAX_SPANS / max(1.0, in_a_step)))
 
@@ -155,7 +155,7 @@ def known_steps(facts: RunFacts, unfinished: int | None) -> Ints:
 
 
 def _neighbours(known: Ints, step: int, number: int) -> StepRange:
-    """``number`` known steps: from ``step`` on, or the last ones if fewer follow."""
+    """``number`` known steps from ``step`` on, or the last ``number`` steps if fewer follow."""
     at = int(np.searchsorted(known, step))
     first = max(0, min(at, len(known) - number))
     return StepRange(int(known[first]), int(known[min(first + number, len(known)) - 1]))

@@ -137,7 +137,7 @@ def _facts(
 
 
 def _ideal_text(lasted_ns: int, ideal_ns: int) -> str:
-    """``34.0 ms: 14.0 ms less``."""
+    """The ideal duration and the difference to it, such as ``34.0 ms: 14.0 ms less``."""
     other = "less" if ideal_ns <= lasted_ns else "more"
     return f"{duration(ideal_ns)}: {duration(abs(lasted_ns - ideal_ns))} {other}"
 

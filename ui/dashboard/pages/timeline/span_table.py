@@ -20,13 +20,14 @@ from ui.dashboard.view_state import SpanKey, ViewState
 from ui.dashboard.wording import count
 
 ROWS = 50
-"""On one page."""
+"""Rows on one page."""
 UNKNOWN = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``title``: with the unit. ``sort_key``: of each row. ``text``: of one row."""
+    """A column of the table. ``title``: its title with the unit. ``sort_key``: returns the sort key of each row.
+    ``text``: returns the text of one row."""
 
     title: str
     sort_key: Callable[[SpanColumns, RunFacts], Ints]
@@ -34,7 +35,7 @@ class Column:
 
 
 def _number(title: str, name: str, least: int = 0) -> Column:
-    """A whole number. Values below ``least`` mean that there is none."""
+    """A column of whole numbers. A value below ``least`` means that the span has none."""
 
     def text(found: SpanColumns, row: int, _: RunFacts) -> str:
         value = int(getattr(found, name)[row])
@@ -66,7 +67,7 @@ def _stage(found: SpanColumns, row: int, _: RunFacts) -> str:
 
 
 def _partner(found: SpanColumns, row: int, facts: RunFacts) -> str:
-    """``rank 3`` of a transfer; the axes of a collective."""
+    """The other rank of a transfer, such as ``rank 3``, or the axes of a collective."""
     if (peer := int(found.peer[row])) >= 0:
         return f"rank {peer}"
     mask = int(recorded_masks(found.peer[row : row + 1], facts.topology)[0])
@@ -98,7 +99,7 @@ def _stages(found: SpanColumns) -> Iterator[Stage]:
 
 
 def draw_span_table(state: ViewState, reads: Reads) -> Component | None:
-    """A page of the table. If it is hidden: a button that shows it."""
+    """A page of the table, or a button that shows the table if it is hidden."""
     shown = selection(state, reads)
     found, view = spans(shown, reads), state.timeline.table
     if not len(found):
@@ -135,7 +136,7 @@ def _head(view: TableView) -> Component:
 
 
 def _heading(name: SpanColumn, column: Column, view: TableView) -> Component:
-    """A button that sorts by the column. Of the sorted column, it reverses the order."""
+    """A button that sorts by the column, or reverses the order if the table is sorted by it."""
     is_sorted = name is view.column
     arrow = (" ▼" if view.is_descending else " ▲") if is_sorted else ""
     after = TableView(column=name, is_descending=is_sorted and not view.is_descending)

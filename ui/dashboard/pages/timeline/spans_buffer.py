@@ -12,7 +12,7 @@
      "open":    [{"index": 17, "lasts": "for 34 min", "operation": "all_gather #41 of tp [4-5]", "waits": [5],
                  "lines": ["open since 14:02:31 ...", ...]}, ...],                       spans without an end
     "counters": {...},                                only if counters are shown: see counters.py
-    "ideal":   {...}}                                 only where the ideal timeline is shown: see ideal_strip.py
+    "ideal":   {...}}                                 only if the ideal timeline is shown: see ideal_strip.py
 
 Times count from the earliest span, in ticks of ``tick_ns`` nanoseconds: 1 if the picture is shorter than 4.29 s, else
 the smallest power of ten with which it fits 32 bits. A ``seq`` counts from its row's ``first_seq``, which is text:
@@ -91,8 +91,8 @@ def waited_ns(spans: SpanColumns, flow: Ints, clocks: SpanClocks) -> Ints:
 
 
 def bounds_ns(of: Ints, clocks: SpanClocks) -> Ints:
-    """The error bound for times of different members, for each operation from 0: 0 if all members are on one host.
-    ``NOT_COMPARABLE_NS`` if a host is not aligned. ``of``: the operation of each member. At least one member."""
+    """The error bound for times of different members, for each operation from 0. It is 0 if all members are on one
+    host, and ``NOT_COMPARABLE_NS`` if a host is not aligned. ``of``: the operation of each member; at least one."""
     on_one_clock = np.where(_has_one(clocks.clock, of), clocks.bound_ns, NOT_COMPARABLE_NS)
     return np.where(_has_one(clocks.host, of), 0, on_one_clock)
 
@@ -127,7 +127,7 @@ def spans_buffer(
     additions: Additions = NO_ADDITIONS,
 ) -> Prop:
     """The ``data`` of a ``SpanTimeline``, in the format above: a row for each rank of ``names``, in its order.
-    ``step``: the first one."""
+    ``step``: the first step."""
     strip, counters = additions.strip, additions.counters
     aligned, open_rows = with_open_rows(aligned, additions.opened, facts.hosts)
     spans, flow, waited = _related(aligned, open_rows, facts)
@@ -187,7 +187,8 @@ def _related(aligned: OneClock, open_rows: OpenRows | None, facts: RunFacts) -> 
 
 
 def _open(open_rows: OpenRows | None, inner: Ints, num_recorded: int) -> list[Prop]:
-    """``inner``: the row of each span of the picture. Open rows follow ``num_recorded`` recorded ones."""
+    """The open spans. ``inner``: the row of each span of the picture. Open rows follow ``num_recorded`` recorded
+    rows."""
     if open_rows is None:
         return []
     index_of = {row: index for index, row in enumerate(inner.tolist())}

@@ -41,7 +41,7 @@ ORDER_NAMES: Mapping[str, str] = {
 }
 HIDDEN = "hidden"
 MAX_LISTED = 1024
-"""Ranks in the list to choose from. In a larger run the rank is typed."""
+"""Most ranks in the list to choose from. In a larger run, users type the rank."""
 
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
@@ -76,7 +76,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def _without_choice(state: ViewState, reads: Reads) -> StepSelection:
-    """The selection if the address names no step, and no rank that does not exist."""
+    """The selection of the view without its step, and without its rank if that does not exist."""
     world = reads.facts(state).topology.world_size
     known_rank = state.rank if state.rank is not None and state.rank < world else None
     return selection(replace(state, step=None, rank=known_rank), reads)

@@ -28,10 +28,10 @@ from ui.dashboard.records import Ints, SpanColumns
 from ui.dashboard.view_state import Area
 
 SMALLEST_GAP = 0.002
-"""Share of the step. A shorter gap is not drawn."""
+"""A gap that is shorter than this share of the step is not drawn."""
 PIPELINE = (Stream.PP_FORWARD, Stream.PP_BACKWARD)
 INSIDE_COMPUTE = (Stream.TP, Stream.CP, Stream.EP)
-"""Compute always stops for their collectives."""
+"""Streams whose collectives always stop compute."""
 COMPUTE = [stage for stage in Stage if stage.stage_class is StageClass.COMPUTE]
 
 
@@ -40,7 +40,7 @@ class StepCompute:
     """Compute time of ranks in forward and backward of one step (``ui/dashboard/data/compute_times.py``)."""
 
     ns: Mapping[int, float]
-    """By rank. A rank whose compute time is not known is left out."""
+    """Compute time by rank. A rank whose compute time is not known is left out."""
     basis: Basis
 
 
@@ -51,7 +51,7 @@ class StepShares:
     rank: int
     step_ns: int
     basis: Basis | None
-    """How compute time was measured. None: it is not known, and ``compute_ns`` contains waiting in compute spans."""
+    """How compute time was measured. None if it is not known; then ``compute_ns`` contains waiting in compute spans."""
     compute_ns: int
     tensor_ns: int
     context_ns: int
@@ -88,7 +88,7 @@ class StageStatistics:
 def shares_by_rank(spans: SpanColumns, known: StepCompute | None = None) -> list[StepShares]:
     """The shares of each rank that has a ``step`` span, by rank. ``spans``: one step, ordered by rank and start.
 
-    ``known``: compute time in this step. None: it is not known.
+    ``known``: compute time in this step. None if it is not known.
     """
     return [_shares(rank, mine, *bounds, known) for rank, mine, bounds in _by_step(spans)]
 
@@ -107,7 +107,8 @@ def ranks_within(area: Area, ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def statistics(spans: SpanColumns, area: Area, ranks: tuple[int, ...]) -> list[StageStatistics]:
-    """By stage, the largest total first. ``ranks``: those within the area. Its times count from the earliest span."""
+    """The statistics of each stage, the largest total first. ``ranks``: the ranks within the area. The times of the
+    area count from the earliest span."""
     if not len(spans):
         return []
     origin_ns = int(spans.start_ns.min())
@@ -254,7 +255,8 @@ def _gaps(rank: int, mine: SpanColumns, start_ns: int, end_ns: int) -> list[Gap]
 
 
 def _cause(inner: SpanColumns, begin_ns: int, end_ns: int) -> str:
-    """A gap next to a transfer of the pipeline is a bubble. Otherwise nothing was recorded there."""
+    """The cause of a gap. A gap next to a transfer of the pipeline is a bubble. For other gaps, nothing was
+    recorded."""
     before, after = _touching(inner, inner.end_ns, begin_ns), _touching(inner, inner.start_ns, end_ns)
     if before is None or after is None:
         return "nothing recorded at the edge of the step"

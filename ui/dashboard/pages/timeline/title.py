@@ -41,7 +41,8 @@ def draw_title(state: ViewState, reads: Reads) -> Component:
 
 
 def _clock_note(one_clock: OneClock, exactly: ViewState) -> list[Component]:
-    """How well the clocks are aligned: a warning only if a clock is not. Nothing for a single host."""
+    """A note on how well the clocks are aligned. It is a warning if a clock is not aligned, and empty for a single
+    host."""
     if not one_clock.note:
         return []
     is_warning = bool(one_clock.alignment.unaligned)
@@ -70,7 +71,7 @@ def _title(shown: StepSelection) -> str:
 
 
 def _which(rows: Rows) -> str:
-    """``pipeline group of rank 5``, ``replicas of rank 5``, ``all ranks``, ``ranks 32-95``."""
+    """The ranks as text: ``pipeline group of rank 5``, ``replicas of rank 5``, ``all ranks``, ``ranks 32-95``."""
     if rows.group is not Group.ALL:
         others = f" and pinned rank{'s' * (len(rows.pinned) > 1)} {ranks_text(sorted(rows.pinned))}" * bool(rows.pinned)
         return f"{_name(rows.group)} of rank {rows.rank}{others}"
@@ -78,7 +79,8 @@ def _which(rows: Rows) -> str:
 
 
 def _name(group: Group) -> str:
-    """``pipeline group``, ``replicas``: as on the grid page. A data group lies along one axis of the mesh only."""
+    """The name of a group, as on the grid page: ``pipeline group``, ``replicas``. A data group lies along one axis of
+    the mesh only."""
     name = GROUP_NAMES[group].lower()
     return name if group is Group.DP else f"{name} group"
 

@@ -38,12 +38,12 @@ from ui.dashboard.wording import count
 PATH, FORM, PROFILES = "trace", "form", "profiles"
 """The route, and the fields of its query that are not part of the view."""
 MAX_SPANS = 200_000
-"""In one file. The command writes larger files."""
+"""Most spans in one file. The command writes larger files."""
 
 
 MAX_PROFILES = 8
 MAX_PROFILE_BYTES = 32 * 2**20
-"""Of the profiles in one file, unpacked. The server needs six times as much memory to read them."""
+"""Largest size of the profiles in one file, unpacked. The server needs six times as much memory to read them."""
 
 
 def trace_address(state: ViewState, form: Format, *, with_profiles: bool = False) -> str:
@@ -170,7 +170,7 @@ def _written(state: ViewState, form: Format, reader: Reader, reads: Reads, with_
 
 
 def _asked_steps(state: ViewState, shown: StepSelection) -> StepRange:
-    """The steps of the address, up to the unfinished one. Without steps: the chosen step."""
+    """The steps of the address, up to the unfinished one. The chosen step if the address has no steps."""
     if state.steps is None:
         return StepRange(shown.step, shown.step)
     if state.steps.first == shown.unfinished:
@@ -180,7 +180,7 @@ def _asked_steps(state: ViewState, shown: StepSelection) -> StepRange:
 
 
 def _refused(status: int, message: str, hint: str) -> Response:
-    """Plain text, which a browser shows to its user."""
+    """An error as plain text, which a browser shows to its user."""
     later = {"Retry-After": RETRY_S} if status == 503 else {}
     text = f"{message}.\n\n{hint[:1].upper()}{hint[1:]}\n"
     return PlainTextResponse(text, status, headers={"X-Content-Type-Options": "nosniff", **later})

@@ -17,7 +17,7 @@ from ui.dashboard.view_state import StepRange, View, ViewState
 from ui.dashboard.wording import count
 
 AROUND = 10
-"""Steps of the larger trace file."""
+"""Number of steps in the larger trace file."""
 HOW = (
     "Choose “Open trace file” on ui.perfetto.dev, or on your own copy of it. Perfetto reads the file inside your "
     "browser and uploads nothing."

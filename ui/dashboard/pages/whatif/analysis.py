@@ -36,7 +36,7 @@ class AnalysisResult(NamedTuple):
 
 
 def concluded(state: ViewState, reads: Reads) -> AnalysisResult | None:
-    """The analysis of a view. None without a conclusion.
+    """The analysis of a view. None if it has no conclusion.
 
     Raises:
         StillWorking: the replay is not ready.
@@ -106,7 +106,7 @@ def sentences(
 
 
 def cost_text(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPrice | None) -> str:
-    """``A step takes 1.32 s; with all workers alike it would take 1.10 s: 1.20x as slow, ...``."""
+    """A text such as ``A step takes 1.32 s; if all workers were equally fast, it would take 1.10 s. …``."""
     lost, spent = _hours(found, figures)
     cost = f", {price.of(lost)}" if price else ""
     return (
@@ -171,7 +171,8 @@ def link_losses(found: Conclusion, figures: WhatIf) -> str:
 
 
 def _remedy(figures: WhatIf) -> str:
-    """Fewer layers help a pipeline stage that computes too long, not one with a slow link."""
+    """The end of the sentence about a slow pipeline stage. Fewer layers help a stage that computes too long, but not a
+    stage with a slow link."""
     if worst := _longest_communication(figures):
         return f", mostly in {worst}: check the links of its hosts, not its layers."
     return ": move layers to other stages."
@@ -184,7 +185,8 @@ def _longest_communication(figures: WhatIf) -> str:
 
 
 def _heavy_stage(figures: WhatIf) -> int | None:
-    """The pipeline stage that causes most of the slowdown, if no other stage causes half as much."""
+    """The pipeline stage that causes most of the slowdown, if no other stage causes half as much. None if there is no
+    such stage."""
     alone, heaviest = figures.by_pp - 1, int(figures.by_pp.argmax())
     others = np.delete(alone, heaviest).max(initial=0.0)
     most = max(TO_BLAME * (figures.slowdown - 1), others / TO_BLAME)
@@ -270,7 +272,7 @@ def _hour(facts: RunFacts) -> str:
 
 
 def _amount(hours: float) -> str:
-    """Three digits. A zero at the end is a digit."""
+    """A number of hours with three significant digits, including zeros at the end."""
     return f"{hours:,.0f}" if hours >= 99.95 else f"{hours:#.3g}"
 
 

@@ -39,7 +39,8 @@ MOST_WORKERS, MOST_PARTS = 5, 3
 LEAST = 1.001
 """A part with a smaller slowdown is not listed."""
 LITTLE = 0.1
-"""Of the difference between the slowest worker and the fastest one."""
+"""A worker is listed if its slowdown exceeds the value that all workers share by at least this share of the slowest
+worker's excess."""
 
 
 def gains_table(found: Conclusion, figures: WhatIf) -> Component:
@@ -58,7 +59,7 @@ def gains_table(found: Conclusion, figures: WhatIf) -> Component:
 
 
 def _gain(saved_s: float, share: float) -> tuple[str, str]:
-    """A negative gain is noise."""
+    """The cells of a gain. A negative gain is noise and is shown as none."""
     return (f"{saved_s:.2f} s", f"{share:.1%}") if saved_s > 0 else ("none", "")
 
 
