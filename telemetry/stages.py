@@ -3,7 +3,7 @@
 Rank files and the store hold the codes. A code is never reused, and a name never changes; new stages are appended.
 """
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 
 class StageClass(IntEnum):
@@ -44,6 +44,7 @@ class SpanClock(IntEnum):
     """Events of the device. The end is on the stream of the transfer, independent of when the rank waited for it."""
 
 
+@unique
 class Stage(IntEnum):
     """A stage of a training step, named as NDTimeline and the published traces name it."""
 

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from diagnose import detectors
 from diagnose.alerts.hooks.registry import OURS
 from tests.diagnose.alerts.hooks.http_receiver import HttpReceiver, http_receiver
 from tests.docs.pages import ROOT
@@ -51,6 +52,8 @@ def test_example_of_contributing_passes_its_own_test(
     module = made(path, monkeypatch)
     if hasattr(module, "GoogleChatHook"):
         monkeypatch.setitem(OURS, "google-chat", module.GoogleChatHook)  # type: ignore[arg-type]
+    if hasattr(module, "detect_zero_gradient"):
+        monkeypatch.setattr(detectors, "DETECTORS", (*detectors.DETECTORS, module.detect_zero_gradient))
     tests = [each for name, each in vars(made(test, monkeypatch)).items() if name.startswith("test_")]
     assert tests
     for each in tests:

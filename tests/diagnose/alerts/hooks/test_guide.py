@@ -22,7 +22,7 @@ class Apprise:
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The file of a secret. Also sets the other secrets and a fake module `apprise`."""
-    for name in ("TICKETS_TOKEN", "PAGERDUTY_ROUTING_KEY"):
+    for name in re.findall(r'^\w+_env = "(\w+)"', GUIDE.read_text(), re.MULTILINE):
         monkeypatch.setenv(name, "s3cr3t")
     monkeypatch.setenv("EVENTS_URL", "https://events.example/")
     monkeypatch.setenv("APPRISE_URLS", "json://127.0.0.1")
