@@ -15,7 +15,7 @@ from diagnose.alerts.notice import ErrorReports, Say
 from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment
 
 FINISH_S = 10.0
-"""Time for a normal end. After it, the process is killed."""
+"""Time for a normal end. After this time, the process is killed."""
 
 
 class KeptAlive:
