@@ -49,7 +49,7 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """1 where a finding is more than information. Missing evidence does not count."""
+        """1 if a finding is more severe than info. Missing evidence does not count."""
         return int(
             any(
                 finding.severity is not Severity.INFO and finding.kind is not Kind.INSUFFICIENT_EVIDENCE
@@ -92,7 +92,7 @@ def without_costs(view: RunView) -> Report:
 
 
 def _run_detector(detect: Detector, view: RunView) -> list[Finding]:
-    """Findings of one detector. If it fails on unexpected data, one finding reports this; other detectors go on."""
+    """Findings of one detector. If it fails on unexpected data, one finding reports this; other detectors continue."""
     try:
         return detect(view)
     except Exception as error:
@@ -103,7 +103,7 @@ def _run_detector(detect: Detector, view: RunView) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """By severity, then findings that show a cause before symptoms, then by the time they cost."""
+    """The findings in order: by severity, then causes before symptoms, then by the time that they cost."""
     return sorted(
         findings,
         key=lambda finding: (_URGENCY[finding.severity], not _shows_cause(finding), -finding.seconds_lost),
@@ -145,7 +145,7 @@ def with_stall(report: Report, verdict: HangVerdict | None) -> Report:
 
 
 def _without_twins(stall: Finding, findings: tuple[Finding, ...]) -> list[Finding]:
-    """Without NIC findings about the card that explains the stall: the finding of the stall says the same."""
+    """``findings`` without NIC findings about the card that explains the stall: its finding names the card, too."""
     device = stall.evidence.get("device")
     return [
         finding
