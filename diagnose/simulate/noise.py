@@ -124,7 +124,7 @@ class Draws:
         return np.asarray(np.exp(self._random(3, key).normal(0.0, spread, shape)))
 
     def of(self, what: int) -> np.random.Generator:
-        """A random generator for another purpose, by its number."""
+        """A random generator for another purpose, which has the number ``what``."""
         return self._random(4, what)
 
     def _random(self, *name: int) -> np.random.Generator:
