@@ -40,7 +40,7 @@ class Report:
     marks: tuple[Mark, ...] = ()
     """Events that are no findings, in order of time."""
     losses: tuple[Loss, ...] = ()
-    """Where records are missing, in order of time."""
+    """Missing records, in order of time."""
     heard: Heard | None = None
     """Whether the attempt still runs and sends records; None without a store."""
 
@@ -66,7 +66,7 @@ def diagnose_view(view: RunView) -> Report:
 
 
 def without_costs(view: RunView) -> Report:
-    """As :func:`diagnose_view`, with the excess of slow ranks in place of their cost to the job."""
+    """The report of :func:`diagnose_view`, but with the excess of slow ranks in place of their cost to the job."""
     view = with_effects(view)
     roles = role_views(view)
     found = [

@@ -82,7 +82,7 @@ class Alert:
     began_ns: int
     """When this problem was first found."""
     onset: Onset | None = None
-    """When it began, as far as known. ``began_ns`` is later."""
+    """When the problem began, as far as known. It is found later, at ``began_ns``."""
     changed_ns: int
     """When it entered its phase."""
     absent_ns: int = 0

@@ -1,7 +1,7 @@
 """Runs the watcher in its own process next to a collector, so that it does not slow the collector.
 
-collector ---- SIGHUP at any end of it ---> rankscope alerts run
-                                             | dies: restarted after a pause that doubles up to a minute
+collector ---- SIGHUP when it ends, for any reason ---> rankscope alerts run
+                                                         | dies: restarted after a pause that doubles up to a minute
 """
 
 import subprocess

@@ -157,7 +157,7 @@ def _recent(returns_ns: tuple[int, ...], now_ns: int, policy: Policy) -> tuple[i
 
 
 def _fired_if_due(alert: Alert, now_ns: int, policy: Policy) -> Alert:
-    """The alert. It is firing if it was pending and has been found for the time ``for`` of its rule."""
+    """The alert. A pending alert fires if it was found for the time ``for`` of its rule."""
     for_s = policy.rule(alert.kind).for_s
     if alert.phase is not Phase.PENDING or now_ns - alert.began_ns < for_s * NS_PER_S:
         return alert

@@ -87,7 +87,7 @@ class LoggedFinding:
 
     @property
     def since_ns(self) -> int:
-        """When the problem began. If this is not known, or the clock of the host is ahead: when the alert fired."""
+        """When the problem began: the onset if it is known and before the alert fired, else when the alert fired."""
         return min(self.onset.at_ns, self.raised_ns) if self.onset and self.onset.at_ns else self.raised_ns
 
     def state(self, now_ns: int) -> LogState:

@@ -183,7 +183,7 @@ def _ramp(ns: Floats) -> Rise | None:
 
 
 def _is_line(level: Floats, inside: Bools) -> bool:
-    """Whether a line through the values ``inside`` rises by ``MIN_RATIO`` and by ``MIN_RAMP_Z`` standard errors.
+    """Whether a line through the values ``inside`` rises by at least ``MIN_RATIO`` and ``MIN_RAMP_Z`` standard errors.
 
     The noise must be independent, otherwise it may have caused the line.
     """

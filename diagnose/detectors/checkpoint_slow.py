@@ -5,9 +5,9 @@
              `-- training stalls --'  `-- in the background: no cost, unless it lasts until the next checkpoint
 
 Peers are the ranks of the same pipeline stage. A rank is named if the log ratio of its time to their median is at least
-5 deviations of the other ranks. This must hold for the median of at least two checkpoints. A single checkpoint must
-take three times as long as on peers, and 8 deviations. If all ranks of dp0 and no others are slow, they save the state
-that is stored once. This is normal.
+5 standard deviations of these log ratios on the other ranks. This must hold for the median of at least two checkpoints.
+A single checkpoint must take three times as long as on peers, and reach 8 deviations. If all ranks of dp0 and no others
+are slow, they save the state that is stored once. This is normal.
 """
 
 from dataclasses import dataclass

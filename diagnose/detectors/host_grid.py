@@ -4,7 +4,7 @@
     levels     mean values
     devices    of a host: their sum (network), the lowest (the GPU that delays the others), or the highest
 
-``FEATURES`` lists the compared metrics and the least difference. The bounds are ours.
+``FEATURES`` lists the compared metrics and the least difference. The bounds are our own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Feature:
     least: float
     """A smaller difference is ignored."""
     least_share: float = 0.2
-    """The same as a share of the others' value."""
+    """A difference below this share of the others' value is ignored, too."""
 
 
 FEATURES = (

@@ -35,8 +35,8 @@ MIN_HELD = 0.1
 STRONG_SHARE = 0.1
 STRONG_TIMES = 2.0
 STRONG_SPREADS = 5.0
-"""A witness is strong if it exceeds the others by all three: this share of the time, this multiple of their share, and
-this number of their deviations. With a strong witness, less clear spans are enough."""
+"""Least share of the time above the others, least multiple of their share, and least number of their deviations above
+them. A witness that reaches all three is strong. Then less clear spans are enough."""
 SPREAD_FLOOR = 0.01
 LATER_NS = 15_000_000_000
 """Events up to this time after a period count: scans are ten seconds apart and describe the time before them."""
@@ -45,7 +45,7 @@ MOST_OTHERS = 64
 MIN_EXPLAINED = 0.5
 """Share of the lost time that a strong witness must explain."""
 MIN_EXPLAINED_BY_MEMORY = 0.25
-"""The same for paging, which also takes CPU time."""
+"""Used instead of ``MIN_EXPLAINED`` if memory is short: paging also takes CPU time."""
 
 
 class Cause(StrEnum):

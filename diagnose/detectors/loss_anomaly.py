@@ -44,7 +44,7 @@ SCATTER_FLOOR = 0.005
 LASTING = 5
 """A jump with this number of values is no short spike."""
 REPEATED = 3
-"""This number of spikes is a warning, because it is no chance."""
+"""With this number of spikes, the finding is a warning: they are not chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

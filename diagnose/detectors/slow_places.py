@@ -55,7 +55,7 @@ class Rises:
 
 
 def find_rises(collectives: Collectives, total_ns: Floats, view: RunView) -> Rises:
-    """When the groups of each kind became slow, and which of them did."""
+    """The groups that became slow, and when the groups of each kind did so."""
     found: dict[int, Rise] = {}
     moved: set[int] = set()
     pace = _pace_of_compute(view)

@@ -34,7 +34,7 @@ MIN_HOSTS = 4
 WINDOW = 8
 """Number of samples of a window."""
 MAX_WINDOWS = 300
-"""With more samples, windows overlap less."""
+"""Largest number of windows. With more samples, windows overlap less."""
 SMOOTHED = 4
 """Number of samples of a moving mean."""
 SPAN = WINDOW + SMOOTHED - 1
@@ -209,7 +209,8 @@ def _is_far(own: float, others: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Far:
-    """For each window: the two largest distances, the typical one, and whether the largest is far from the rest."""
+    """For each window: the two largest distances, the typical one, and whether the largest is far enough from both
+    (``MIN_TIMES``, ``MIN_LEAD``)."""
 
     first: Floats
     second: Floats

@@ -26,7 +26,7 @@ FAULTS = (
 HANGS = frozenset({STALL, RANK_STOPPED, Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH})
 """Faults without progress since the newest completed step: the time since then is lost, not the usual step time."""
 OPERATOR = frozenset({"drain", "replace", PAUSE, END})
-"""Decisions with which an operator stops an attempt. It saves a checkpoint first. They are not incidents."""
+"""Decisions with which an operator stops an attempt, which saves a checkpoint first. They are not incidents."""
 RESULTS = frozenset({"admit", "suspect", "block", START, CHECK, WAIT, GIVE_UP, DONE})
 """The first of these after ``check`` or ``check-pairs`` ends the check."""
 NEXT_MOVES = frozenset({START, CHECK, WAIT, RESUME, GIVE_UP, DONE, TAKE_OVER})
@@ -41,7 +41,7 @@ def is_about_job(decision: DriverDecision, *names: str) -> bool:
 def first_after(
     decisions: Iterable[DriverDecision], at_ns: int, names: Iterable[str], *, until_ns: int | None = None
 ) -> DriverDecision | None:
-    """The first decision that is one of ``names`` and later than ``at_ns``. None if it is later than ``until_ns``."""
+    """The first decision of ``names`` that is later than ``at_ns``, but not later than ``until_ns``. None otherwise."""
     wanted = frozenset(names)
     for decision in decisions:
         if decision.name in wanted and decision.at_ns > at_ns:

@@ -98,9 +98,9 @@ def wall_range(
         started_ns: start of the first rank of the first attempt.
         heard_ns: the newest data of all attempts.
         host_wall_ns: the time from start to newest data by the clock of one host, if one host had ranks all the time.
-        If it is None, clocks of different hosts are compared.
+            If it is None, clocks of different hosts are compared.
         decisions: time and name of the driver's decisions in order of time. The first decision is the begin if it is
-        earlier than ``started_ns``. The last decision is the end if it ended the job, or is later than the ranks.
+            earlier than ``started_ns``. The last decision is the end if it ended the job, or is later than the ranks.
     """
     end_ns = heard_ns if host_wall_ns is None else started_ns + host_wall_ns
     if not decisions:

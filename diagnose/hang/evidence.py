@@ -30,7 +30,7 @@ class Process(StrEnum):
 
     ALIVE = "alive"
     STOPPED = "stopped"
-    """By SIGSTOP or a debugger."""
+    """A signal such as SIGSTOP, or a debugger, stopped it."""
     DEAD = "dead"
     ENDED = "ended"
     """It stopped recording normally."""
@@ -102,7 +102,7 @@ class Pending:
     group: int
     """Index into :attr:`HangEvidence.groups`."""
     seq: int
-    """From 1, within the group; of a transfer, within its direction and peer."""
+    """Number of the operation, from 1: within its group, or for a transfer within its direction and peer."""
     op: str
     """``all_reduce``, ``send``, ``recv`` ..., without the backend's prefix."""
     is_transfer: bool = False

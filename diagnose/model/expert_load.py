@@ -1,4 +1,4 @@
-"""How many tokens the experts of each rank receive, and how much of its compute time follows from that.
+"""How many tokens the experts of each rank receive, and how much of its compute time depends on that.
 
     received   rank 0 |====|        compute   rank 0 |=====|           compute = base * (1 - share + share * load)
                rank 1 |=========|             rank 1 |=======|         load = received / mean of the peers

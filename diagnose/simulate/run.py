@@ -188,7 +188,7 @@ class _Recording:
 
     @property
     def met_s(self) -> Floats:
-        """When all members had begun the first transfer of each rank that a link loss delays: [steps, ranks], in seconds
+        """When all members had begun the first transfer of a rank that a link loss delays: [steps, ranks], in seconds
         from the begin of the step. 0 without such a transfer."""
         self._met_s[np.isinf(self._met_s)] = 0.0
         return self._plan.topology.by_rank(self._met_s)

@@ -78,7 +78,7 @@ class WrittenProfile:
     events: int
     flows: int
     host: str
-    """Where the Kineto trace was recorded. Empty: unknown."""
+    """Host on which the Kineto trace was recorded. Empty: unknown."""
     clock_error_ns: int | None
     """How far its times can differ from those of the rank's spans. None: not measured."""
 

@@ -145,7 +145,7 @@ class Ends:
     target_start_ns: Ints
     target_end_ns: Ints
     transfer: Ints
-    """1: from a send to its receive; 0: within a collective."""
+    """1 for an arrow from a send to its receive, 0 for an arrow within a collective."""
 
     def __len__(self) -> int:
         return len(self.source_rank)

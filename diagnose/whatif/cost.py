@@ -108,7 +108,7 @@ class Replay:
         return abs(float(self.before_s.mean() / measured_s) - 1)
 
     def saved(self, change: Change, chosen: Bools | None = None) -> Fix:
-        """What a change saves: the share of the replayed time that it removes, of the measured time.
+        """What a change saves: the share that it removes from the replayed time, applied to the measured time.
 
         ``chosen``: which of the replayed steps. None: all.
         """

@@ -104,8 +104,8 @@ def _across(lanes: Lane, across: Across) -> Lane:
 def _in_groups(lanes: Lane, groups: Int64s | None) -> Lane:
     """The latest of the lanes in each group of replicas and their tensor groups. ``groups``: see ``Program``.
 
-    One lane that stands for all replicas, or two for one replica and the others, are a single group: a group that holds
-    the one replica is never earlier than the others.
+    One lane that stands for all replicas, or two lanes for one replica and the others, are treated as a single group:
+    the group of that replica never ends earlier than the other groups.
     """
     if groups is None or lanes.shape[-2] != groups.size:
         return np.asarray(lanes.max(axis=(-2, -1), keepdims=True))

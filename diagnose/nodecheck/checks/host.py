@@ -205,7 +205,8 @@ def _measure_shared(shared: mmap.mmap, folder: Path, measure_s: float, size_byte
 
 
 def _copy_through(shared: mmap.mmap, words: Words, back: Words, measure_s: float) -> list[float]:
-    """A separate function: the mapping can be closed only after its array is gone."""
+    """Copy in and out, and return the rates. A separate function, so that the array is deleted before the mapping is
+    closed."""
     inside = np.frombuffer(shared, dtype=np.uint64)
 
     def copy() -> None:

@@ -102,7 +102,7 @@ def _read_plan(board: Board, test: PairedTest, round: int) -> dict[str, Any]:
 
 
 def _play(test: PairedTest, board: Board, round: int, planned: Sequence[Pair], own_devices: Sequence[str]) -> None:
-    """This node's part in a round, unless it sits out."""
+    """Do this node's part of a round, unless it sits out."""
     index = test.rendezvous.index
     for pair in planned:
         if index in pair:
