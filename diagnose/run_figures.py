@@ -36,7 +36,7 @@ from telemetry.stores.queries import (
 )
 
 MFU = "mfu"
-"""Name of the sample."""
+"""Name of the sample of MFU."""
 Ask = Callable[[Callable[[tuple[str, ...]], Query]], list[dict[str, Any]]]
 """Sends a query about all runs, in portions if there are many, and returns the rows."""
 AskInterrupted = Callable[[InterruptedSteps, int], list[dict[str, Any]]]

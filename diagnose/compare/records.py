@@ -16,7 +16,7 @@ NS_PER_S = 1e9
 
 
 class Verdict(StrEnum):
-    """B against A."""
+    """How B compares with A."""
 
     SLOWER = "slower"
     FASTER = "faster"

@@ -73,7 +73,7 @@ class _Times:
     """GPUs and ranks in each step, [steps, ranks]."""
 
     throttled: dict[Reason, Floats]
-    """Share of the step. NaN without samples."""
+    """Share of the step in which a GPU is throttled, by reason. NaN without samples."""
     extra: dict[Reason, Floats]
     """The share above the median of the peers."""
     log_ratio: Floats

@@ -34,11 +34,12 @@ BESIDE_MISMATCH = (MISMATCH, *CONSEQUENCES, "terminated", "segfault", "python-tr
 OVER_MISMATCH = ("", "SIGABRT")
 """How such a rank may have died (``ended_by``). Empty: it is not known how."""
 ON_PURPOSE = ("SIGTERM", "SIGINT", "SIGHUP")
-"""How launchers, schedulers and people end a rank."""
+"""Signals with which launchers, schedulers and people end a rank."""
 GIVING_UP = ("SIGABRT", *ON_PURPOSE)
-"""How a rank ends that aborts a collective, or that is ended on purpose."""
+"""Signals that end a rank that aborts a collective, or that is ended on purpose."""
 BEFORE_NS = 5 * NS_PER_S
-"""A job that stalled longer than this before the link loss stalled for another reason: clocks, a long transfer."""
+"""A job that stalled longer than this before the link loss stalled for another reason. The limit allows for clock
+differences and long transfers."""
 AFTER_NS = 30 * NS_PER_S
 """A job that moved for longer than this after the loss does not need that link."""
 CLOCKS_NS = NS_PER_S

@@ -30,9 +30,9 @@ class Why(StrEnum):
     """Why one rank waits for another."""
 
     NEVER_ENTERED = "never entered"
-    """The other has not issued the operation."""
+    """The other rank has not issued the operation."""
     STUCK_EARLIER = "stuck earlier"
-    """The other issued it after one that has not ended."""
+    """The other rank issued the operation after one that has not ended."""
     NO_PARTNER = "no partner"
     """The other side of a transfer has not issued its half."""
     NO_EVIDENCE = "no evidence"

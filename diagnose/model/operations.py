@@ -115,7 +115,7 @@ class Operations:
     cpu_ns: Ints
     """CPU time of the recording thread in the operation. -1 if it was not measured, or without an operation."""
     microbatch: npt.NDArray[np.int16]
-    """-1: none."""
+    """Number of the microbatch. -1: none."""
     chunk: npt.NDArray[np.int16]
     """Model chunk within the pipeline stage. -1: none."""
     peer: npt.NDArray[np.int32]

@@ -112,7 +112,7 @@ def _with_torch(checks: NodeChecks, report: Report) -> Rounds:
 
 
 def _network(checks: NodeChecks, report: Report) -> Rounds:
-    """Each interface, then each pair of neighbours in the ring of interfaces."""
+    """The checks of each interface, then of each pair of neighbours in the ring of interfaces."""
     found = [interface_named(checks.interface)] if checks.interface else interfaces()
     for interface in found:
         yield _task(checks, LOOPBACK, interface.name, partial(loopback, interface=interface))

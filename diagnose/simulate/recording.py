@@ -54,7 +54,7 @@ class Written:
 
 
 class Book:
-    """All records."""
+    """All records of a simulated run."""
 
     def __init__(self, topology: Topology, num_steps: int) -> None:
         self._topology = topology
