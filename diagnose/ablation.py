@@ -22,20 +22,20 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LargestSamples, Runs, Samples, StoredRuns, in_portions
 
 ABLATION, ROW, TECHNIQUE, OPTIONS = "ablation", "row", "technique", "options"
-"""Labels of its runs."""
+"""Names of the labels that ``rankscope ablate`` gives its runs."""
 SEPARATOR = "."
-"""Between the name of the ablation, the row and the round, in the name of a run."""
+"""Separates the name of the ablation, the row and the round in the name of a run."""
 TOKENS, MFU, MFU_WITH_SKIPPED = "tokens-per-second", "mfu", "mfu-with-skipped"
-"""Samples of the last pipeline stage. The third is there only with a window."""
+"""Samples of the last pipeline stage. ``MFU_WITH_SKIPPED`` exists only if the run uses an attention window."""
 MEMORY = "peak-memory-mib"
 LEAST_SKIPPED = 2
 MOST_LOOKED_AT = 100
-"""Runs that are looked at to find the newest ablation."""
+"""Number of runs that are read to find the newest ablation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRun:
-    """The figures of one run, without the first quarter of its steps. None: not known."""
+    """The figures of one run, without the first quarter of its steps (at least two). None if a figure is not known."""
 
     run_id: str
     step_s: float
@@ -66,7 +66,7 @@ class Figure:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Figure | None":
-        """None if no run has a value."""
+        """The figure of the known values, or None if no value is known."""
         known = [value for value in values if value is not None]
         return cls(median=median(known), lowest=min(known), highest=max(known)) if known else None
 
@@ -77,7 +77,7 @@ class AblationRow:
 
     number: int
     technique: str
-    """The one that the row before does not have."""
+    """The technique that the row before does not have."""
     options: str
     """Options of `rankscope train` for all techniques of the row."""
     runs: tuple[AblationRun, ...]
@@ -106,7 +106,7 @@ class AblationRow:
 
     @property
     def exposed_s(self) -> dict[str, Figure]:
-        """By axis."""
+        """Axis -> exposed communication in a step, in seconds."""
         axes = dict.fromkeys(axis for run in self.runs for axis in run.exposed_s)
         found = {axis: Figure.of(run.exposed_s.get(axis) for run in self.runs) for axis in axes}
         return {axis: figure for axis, figure in found.items() if figure is not None}
@@ -114,7 +114,7 @@ class AblationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """A whole table. ``rows``: at least one, the baseline first."""
+    """A whole table. ``rows`` has at least one row. The first is the baseline."""
 
     name: str
     rows: tuple[AblationRow, ...]
@@ -131,7 +131,7 @@ def load_ablation(reader: Reader, name: str | None = None) -> Ablation:
     Runs without a completed step after the first quarter of their steps are left out.
 
     Raises:
-        UnknownRunError: there is none, or none of its runs has completed steps.
+        UnknownRunError: no such ablation is stored, or none of its runs has completed steps.
     """
     stored = dict.fromkeys(row["run_id"] for row in reader.read(StoredRuns()).to_pylist())  # newest first
     if name is None:
@@ -174,7 +174,7 @@ def _row(number: int, runs: Sequence[tuple[Mapping[str, str], AblationRun]]) -> 
 
 
 def _figures(reader: Reader, row: Mapping[str, Any]) -> AblationRun | None:
-    """None if no step after the first quarter was completed. ``row``: of ``Runs``."""
+    """The figures of the run in ``row`` (of ``Runs``), or None if it completed no step after the first quarter."""
     first, last = row["first_step"], row["last_step"]
     begin = first + max(LEAST_SKIPPED, (last + 1 - first) // 4)
     if begin > last:

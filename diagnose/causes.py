@@ -21,8 +21,9 @@ from diagnose.findings import Finding, Kind, Role, Severity
 MIN_SHARE = 0.4
 """Share of an effect's steps and of its cost that a cause must have to explain it."""
 MIN_SHARE_OF_LATENESS = 0.15
-"""The same for late launches: their cost is only a growth, and one of many waits. It also holds for ranks with a long
-compute time that are late or wait for a core: on crowded cores, more work takes several times its CPU time."""
+"""Share of the cost that is used instead if the cause is late launches: their cost is only the growth of one of many
+waits. It is also used for ranks with a long compute time that are late or wait for a core: on crowded cores, more work
+takes several times its CPU time."""
 
 
 class Reach(StrEnum):
@@ -38,7 +39,7 @@ class Reach(StrEnum):
 
 
 class Condition(StrEnum):
-    """What a report also asks of a row."""
+    """A further condition that a row must meet in a report."""
 
     NONE = "none"
     SLIGHT = "the effect is information only"
@@ -119,11 +120,11 @@ TABLE: tuple[Relation, ...] = (
     _row({Kind.DATA_STALL}, {Kind.DATA_STALL}, alerts=Reach.UNNAMED),
     _row(_SLOWDOWNS | {Kind.ROLE_IDLE}, {Kind.MFU_DECLINE}, report=Reach.RUN, alerts=Reach.RUN),
 )
-"""Where a row reaches UNNAMED effects, a cause of the kinds of its effects must name a rank or host itself."""
+"""In a row with ``Reach.UNNAMED``, a cause whose kind is also one of the effects must itself name a rank or host."""
 
 
 def without_symptoms(findings: list[Finding]) -> list[Finding]:
-    """Findings without those that another one explains: one with much of their cost, over many of their steps."""
+    """The findings that no other finding explains. For the shares that a cause must have, see ``MIN_SHARE``."""
     return [effect for effect in findings if not any(_explains(cause, effect) for cause in findings)]
 
 
@@ -198,7 +199,8 @@ def _holds(condition: Condition, cause: Finding, effect: Finding) -> bool:
 
 
 def _is_at_link(cause: Finding, link: Finding) -> bool:
-    """Whether the ranks of the cause may slow the link. A rank elsewhere does not: a transfer contains no waiting."""
+    """Whether the ranks of the cause may slow the link. Ranks elsewhere cannot, because a transfer contains no
+    waiting."""
     hosts = {suspect.host for suspect in link.suspects} - {""}
     return not cause.ranks or not link.suspects or bool(hosts & {*cause.hosts} or _ranks(link) & {*cause.ranks})
 

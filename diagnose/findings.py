@@ -149,9 +149,9 @@ class Finding:
     """Label of the affected stage. Empty if there is none in particular."""
     window: StepWindow
     seconds_lost: float
-    """Seconds over the window: of the job, or the excess of the suspects, as ``basis`` says."""
+    """Seconds over the window: the cost to the job, or the excess of the suspects, depending on ``basis``."""
     share_lost: float = 0.0
-    """The same as a share of the time of the affected steps. 0 for kinds that do not last over steps."""
+    """``seconds_lost`` as a share of the time of the affected steps. 0 for kinds that do not last over steps."""
     basis: Basis = Basis.MEASURED
     least_severity: Severity = Severity.INFO
     """The severity if it costs nothing now."""

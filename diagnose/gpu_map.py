@@ -19,7 +19,7 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import HostEvents, Ranks
 
 METRIC = "rankscope_rank_gpu"
-"""The Prometheus client adds ``_info``."""
+"""Name of the metric. The Prometheus client adds ``_info``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def rank_gpus(reader: Reader, run_id: str, attempt: int) -> list[RankGpu]:
 
 
 def _as_nvml_writes(uuid: str) -> str:
-    """torch omits the prefix."""
+    """The UUID with the prefix that NVML writes and torch omits."""
     return uuid if not uuid or uuid.upper().startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
 

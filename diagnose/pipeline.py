@@ -40,7 +40,7 @@ class Report:
     marks: tuple[Mark, ...] = ()
     """Events that are no findings, in order of time."""
     losses: tuple[Loss, ...] = ()
-    """Where records are missing, in order of time."""
+    """Missing records, in order of time."""
     heard: Heard | None = None
     """Whether the attempt still runs and sends records; None without a store."""
 
@@ -49,7 +49,7 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """1 where a finding is more than information. Missing evidence does not count."""
+        """1 if a finding is more severe than info. Missing evidence does not count."""
         return int(
             any(
                 finding.severity is not Severity.INFO and finding.kind is not Kind.INSUFFICIENT_EVIDENCE
@@ -66,7 +66,7 @@ def diagnose_view(view: RunView) -> Report:
 
 
 def without_costs(view: RunView) -> Report:
-    """As :func:`diagnose_view`, with the excess of slow ranks in place of their cost to the job."""
+    """The report of :func:`diagnose_view`, but with the excess of slow ranks in place of their cost to the job."""
     view = with_effects(view)
     roles = role_views(view)
     found = [
@@ -92,7 +92,7 @@ def without_costs(view: RunView) -> Report:
 
 
 def _run_detector(detect: Detector, view: RunView) -> list[Finding]:
-    """Findings of one detector. If it fails on unexpected data, one finding reports this; other detectors go on."""
+    """Findings of one detector. If it fails on unexpected data, one finding reports this; other detectors continue."""
     try:
         return detect(view)
     except Exception as error:
@@ -103,7 +103,7 @@ def _run_detector(detect: Detector, view: RunView) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """By severity, then findings that show a cause before symptoms, then by the time they cost."""
+    """The findings in order: by severity, then causes before symptoms, then by the time that they cost."""
     return sorted(
         findings,
         key=lambda finding: (_URGENCY[finding.severity], not _shows_cause(finding), -finding.seconds_lost),
@@ -145,7 +145,7 @@ def with_stall(report: Report, verdict: HangVerdict | None) -> Report:
 
 
 def _without_twins(stall: Finding, findings: tuple[Finding, ...]) -> list[Finding]:
-    """Without NIC findings about the card that explains the stall: the finding of the stall says the same."""
+    """``findings`` without NIC findings about the card that explains the stall: its finding names the card, too."""
     device = stall.evidence.get("device")
     return [
         finding

@@ -1,4 +1,4 @@
-"""Profiles on demand, as stored: which there are, which ranks to profile for a finding, and the trace of a rank."""
+"""Profiles on demand: the stored profiles, the ranks to profile for a finding, and the trace of a rank."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from telemetry.topology import Topology
 PARTS_AT_ONCE = 8
 MARGIN_S = 5
 END_S = 180
-"""After the time limits of the rank: to write, send and store the trace."""
+"""Time to write, send and store a trace, after the time limits of the rank."""
 NO_AGENT = f"no agent took the request within {TAKE_S} s"
 LOST = "no result arrived: the agent ended, or does not reach the collector"
 
@@ -51,7 +51,7 @@ class StoredProfile:
 def stored_profiles(
     reader: Reader, run_id: str, attempt: int, *, clock_ns: Callable[[], int] = time.time_ns
 ) -> list[StoredProfile]:
-    """The profiles of an attempt, the newest first, by rank. One whose answer is overdue counts as failed."""
+    """The profiles of an attempt, the newest first, by rank. A profile whose answer is overdue counts as failed."""
     requests = reader.read(ProfileRequests(run_id=run_id, attempt=attempt)).to_pylist()
     if not requests:
         return []
@@ -128,7 +128,7 @@ def trace_parts(reader: Reader, run_id: str, attempt: int, profile: StoredProfil
 
 
 def profiles_for(finding: Finding, profiles: Iterable[StoredProfile]) -> list[StoredProfile]:
-    """Of ``profiles``, in their order, the stored ones of ranks of the finding, and of peers profiled for it."""
+    """The stored ``profiles`` of ranks of the finding, and of peers that were profiled for it, in their order."""
     stored = [profile for profile in profiles if profile.phase is Phase.STORED]
     named = {*finding.ranks}
     for_it = {each.profile_id for each in stored if each.rank in named and each.finding == finding.kind}
@@ -154,7 +154,7 @@ class RankChoice:
 
 
 MAX_SUSPECTS = 8
-"""Of a finding. Further ones are left out."""
+"""Number of suspects of a finding that are profiled. Further suspects are left out."""
 
 
 def choose_ranks(suspects: Sequence[int], topology: Topology, roles: Mapping[int, str]) -> RankChoice:
@@ -176,7 +176,7 @@ def _peer_of(suspect: int, named: set[int], topology: Topology, roles: Mapping[i
 
 
 def choose_for(reader: Reader, run_id: str, attempt: int, suspects: Sequence[int]) -> RankChoice:
-    """The same for an attempt in a store."""
+    """Like :func:`choose_ranks`, for a stored attempt."""
     rows = reader.read(Ranks(run_id=run_id, attempt=attempt))
     roles = {row["rank"]: role_in(parse_meta(row["meta"])) for row in rows.select(["rank", "meta"]).to_pylist()}
     return choose_ranks(suspects, topology_of(rows), roles)

@@ -51,7 +51,7 @@ def _values(reader: Reader, run_id: str, attempt: int, first: int, last: int) ->
 
 
 def event_of(finding: Finding) -> Event:
-    """What trackers show of a finding."""
+    """The event that trackers show for a finding."""
     return Event(
         step=finding.window.last_step,
         kind=str(finding.kind),

@@ -36,7 +36,7 @@ from telemetry.stores.queries import (
 )
 
 MFU = "mfu"
-"""Name of the sample."""
+"""Name of the sample of MFU."""
 Ask = Callable[[Callable[[tuple[str, ...]], Query]], list[dict[str, Any]]]
 """Sends a query about all runs, in portions if there are many, and returns the rows."""
 AskInterrupted = Callable[[InterruptedSteps, int], list[dict[str, Any]]]
@@ -73,7 +73,7 @@ class RunFigures:
 
     @property
     def step_time(self) -> RecentMean | None:
-        """The mean is in nanoseconds."""
+        """The recent step time in nanoseconds."""
         return self.steps.recent if self.steps else None
 
 
@@ -124,7 +124,7 @@ def _by_attempt(rows: list[dict[str, Any]]) -> dict[Attempt, Mapping[str, Any]]:
 
 
 def _figures(attempts: list[Row], facts: _Facts, now_ns: int) -> RunFigures:
-    """``attempts``: all attempts of one run, ascending."""
+    """The figures of one run. ``attempts``: all its attempts, ascending."""
     newest = attempts[-1]
     attempt = newest["run_id"], newest["attempt"]
     steps, stall = facts.steps.get(attempt), facts.stalls.get(attempt)

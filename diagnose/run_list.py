@@ -12,10 +12,10 @@ SCHEMA = 1
 
 
 def runs_object(reader: Reader, most: int | None = None, tag: str = "") -> dict[str, Any]:
-    """Every attempt of the newest ``most`` runs with its state and tags, newest first. None: of all runs.
+    """Every attempt of the newest ``most`` runs (of all runs if None) with its state and tags, newest first.
 
-    ``tag``: only runs that have it. ``num_runs``: number of stored runs, or of those with the tag. ``meta`` is a JSON
-    object as text.
+    ``tag``: only runs that have this tag. In the result, ``num_runs`` is the number of stored runs, or of those with
+    the tag, and ``meta`` is a JSON object as text.
     """
     tags = tags_of_runs(reader.read(Annotations(kinds=(Kind.TAG,))).to_pylist())
     stored = dict.fromkeys(reader.read(StoredRuns())["run_id"].to_pylist())

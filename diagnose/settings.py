@@ -18,9 +18,9 @@ PREFIX = "RANKSCOPE_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorSettings:
-    """Defaults from gpud's definition of a port flap: down for 25 s, three times in 12 hours.
+    """Thresholds for link losses. The defaults are gpud's definition of a port flap: 25 s, three times in 12 hours.
 
-    Shorter flaps count here too, because those of MegaScale last several seconds.
+    Flaps shorter than 25 s are counted too, because those of MegaScale last several seconds.
 
     Raises:
         UsageError: a value below zero, or flaps below one.
@@ -41,8 +41,10 @@ class DetectorSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "DetectorSettings":
-        """Raises:
-        UsageError: a variable that is no number, or one that cannot work.
+        """The settings in environment variables, and defaults for the others.
+
+        Raises:
+            UsageError: a variable is not a number, or is out of range.
         """
         given: dict[str, float] = {}
         for field in fields(cls):

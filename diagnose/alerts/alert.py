@@ -24,7 +24,7 @@ from diagnose.findings import Basis, Finding, Kind, Severity
 from diagnose.ranges import fold_ranks, list_some, name_some
 
 MOST_RANKS = 8
-"""Named in a label. A larger problem is identified by its hosts or its stage."""
+"""Largest number of ranks in a label. A problem with more ranks is identified by its hosts or its stage."""
 MOST_HOSTS = 4
 MOST_REMEMBERED = 64
 """Number of ranks, and of hosts, that are stored to recognize later findings of the same problem."""
@@ -75,23 +75,23 @@ class Alert:
 
     fingerprint: str
     labels: Mapping[str, str]
-    """Labels of the fingerprint. While it fires also ``severity``, as it was when firing began."""
+    """The labels of the fingerprint. Once the alert fires, also ``severity``: the severity when it began to fire."""
     phase: Phase
     account: Account
     ranks: tuple[int, ...]
     began_ns: int
     """When this problem was first found."""
     onset: Onset | None = None
-    """When it began, as far as known. ``began_ns`` is later."""
+    """When the problem began, as far as known. It is found later, at ``began_ns``."""
     changed_ns: int
     """When it entered its phase."""
     absent_ns: int = 0
-    """The first check in a row that did not find it. 0: the last check found it."""
+    """Time of the first check that did not find it, if no later check found it. 0 if the last check found it."""
     returns_ns: tuple[int, ...] = ()
     """Times when it was found again after it was absent. Used for flap damping."""
     sharp: bool = False
-    """Whether it had a finding with a known time (``Sighting.has_known_time``). Then other findings do not keep it
-    alive."""
+    """Whether it had a finding with a known time (``Sighting.has_known_time``). Then findings without a known time do
+    not keep it alive."""
     sent_severity: Severity | None = None
     """The worst severity that was sent for this problem. None: nothing was sent."""
     hosts_seen: tuple[str, ...] = ()
@@ -134,8 +134,9 @@ class Alert:
 
     @property
     def since_ns(self) -> int:
-        """When the problem began. If this is not known, or the clock of the host is ahead: when the alert fired. The
-        findings log shows the same time. A pending alert has not fired: when it was first found."""
+        """When the problem began: its onset, but at most the time when the alert fired. If the onset is not known, the
+        time when the alert fired. A pending alert has not fired, so the time when it was first found is used instead.
+        The findings log shows the same time."""
         known_ns = self.raised_ns or self.began_ns
         return min(self.onset.at_ns, known_ns) if self.onset and self.onset.at_ns else known_ns
 
@@ -143,8 +144,9 @@ class Alert:
 def labels_of(finding: Finding, run_id: str, attempt: int) -> dict[str, str]:
     """Labels that stay the same from check to check.
 
-    A rank with its host. Several ranks of one host: only the host, because the ranks in findings vary. Ranks on several
-    hosts: the ranks, if they are few. The stage if there is no rank or host.
+    A single rank is named with its host. For several ranks of one host, only the host is named, because the ranks in
+    findings vary. For ranks on several hosts, the ranks are named too, if there are at most ``MOST_RANKS``. The stage
+    is named if no rank or host is.
     """
     labels = {"alertname": str(finding.kind), "run_id": run_id, "attempt": str(attempt)}
     ranks, hosts = finding.ranks, finding.hosts
@@ -167,7 +169,7 @@ def fingerprint_of(labels: Mapping[str, str]) -> str:
 
 
 def account_of(finding: Finding) -> Account:
-    """The changing part of a finding."""
+    """The values of a finding that may change from check to check."""
     details = {"detector": finding.detector, "confidence": f"{finding.confidence:.2f}"}
     if len(finding.ranks) > 1:
         details["ranks"] = name_some(finding.ranks)
@@ -230,7 +232,7 @@ def values_of(record: Any, stored_names: Mapping[str, str] = NO_NAMES) -> dict[s
 
 
 def named_as_fields(values: dict[str, Any], stored_names: Mapping[str, str]) -> dict[str, Any]:
-    """Stored values by the names of fields."""
+    """The stored values, with each stored name replaced by the name of its field."""
     fields_of = {stored: name for name, stored in stored_names.items()}
     return {fields_of.get(name, name): value for name, value in values.items()}
 

@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS numbers (next_number INTEGER NOT NULL);
 INSERT INTO numbers SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM numbers);
 """
 _LOG = "CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, body TEXT NOT NULL)"
-"""Files of older versions lack it."""
+"""The table of the findings log. Files of older versions do not have it."""
 ASIDE = "CREATE TABLE IF NOT EXISTS aside (hook TEXT NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL)"
 """Unreadable records. The table is created when it is needed."""
 MOVE_IT = "move it away, or use another file: --state FILE"
@@ -98,7 +98,7 @@ def take_lock(path: Path) -> int:
 
 
 def open_file(path: Path, *, ours: bool) -> sqlite3.Connection:
-    """The database in the file. ``ours``: this process has locked it, and may change its tables.
+    """Open the database in the file. ``ours``: this process has locked it, and may change its tables.
 
     Raises:
         UnreadableError: it is not a state file of this version, or SQLite cannot use it.
@@ -120,7 +120,7 @@ def open_file(path: Path, *, ours: bool) -> sqlite3.Connection:
 
 
 def _set_up(database: sqlite3.Connection) -> int:
-    """The version of the file. A new file gets its tables."""
+    """Create the tables if the file is new. Returns the version of the file."""
     database.execute("PRAGMA synchronous = NORMAL")
     with database:  # one transaction: a watcher may be creating the tables now
         database.execute("BEGIN")

@@ -40,7 +40,7 @@ class Waiting:
 
     count: int
     since_ns: int
-    """Wall clock: when the oldest one was due. 0: it is unreadable."""
+    """Wall clock: when the oldest notice was created. 0 if that notice is unreadable."""
 
 
 class AlertStore:
@@ -167,7 +167,7 @@ class AlertStore:
         return int(count)
 
     def log_drop_oldest(self, most: int) -> int:
-        """Keep ``most`` rows of the findings log, the newest. Returns the number of rows that are removed."""
+        """Keep the newest ``most`` rows of the findings log. Returns the number of removed rows."""
         newest = "SELECT number FROM log ORDER BY number DESC LIMIT ?"
         with self._transaction() as database:
             return database.execute(f"DELETE FROM log WHERE number NOT IN ({newest})", (most,)).rowcount
@@ -205,7 +205,7 @@ class AlertStore:
 
 
 def read_alert_store(path: Path) -> tuple[State, dict[str, Waiting]]:
-    """The state and the waiting notices of each hook. The watcher is not disturbed.
+    """The state and the waiting notices of each hook. A watcher may use the file at the same time.
 
     Raises:
         UnreadableError: it is not an alert store, or it has another version.

@@ -98,7 +98,9 @@ class LastCheck:
     """When this was queried."""
 
     def is_recent(self, row: dict[str, Any], now_ns: int) -> bool:
-        """Whether the run need not be queried again: it sends nothing, its row is the same, and this is not old.
+        """Whether the run need not be queried again.
+
+        This holds if the run is quiet, its row is the same, and it was queried less than ``QUIET_S`` ago.
 
         ``row``: the current row of ``Runs``.
         """
@@ -161,7 +163,7 @@ class RunChecker:
         return Check(now_ns=self._clock_ns(), runs=tuple(findings), failed=frozenset(failed), known=known)
 
     def _findings(self, reader: Reader, run: ActiveRun, period_s: float, now_ns: int) -> RunFindings:
-        """The findings of a run. Those of the last check if it has no new data."""
+        """The findings of a run. If the run has no new data, these are the findings of the last check."""
         before, news = self._last.get(run.attempt), None
         if before and run is before.run:
             return before.findings
@@ -214,7 +216,10 @@ class RunChecker:
 
 
 def _news_of(reader: Reader, attempt: Attempt, names: tuple[str, ...] = ()) -> Hashable:
-    """The evidence of stalls of an attempt, and the events ``names`` of its hosts (empty: all). A cheap query."""
+    """The evidence of stalls of an attempt, and the events ``names`` of its hosts (all events if ``names`` is empty).
+
+    The query is cheap.
+    """
     run_id, number = attempt
     return str(reader.read(News(run_id=run_id, attempt=number, names=names)).to_pylist())
 

@@ -1,7 +1,7 @@
 """Runs the watcher in its own process next to a collector, so that it does not slow the collector.
 
-collector ---- SIGHUP at any end of it ---> rankscope alerts run
-                                             | dies: restarted after a pause that doubles up to a minute
+collector ---- SIGHUP when it ends, for any reason ---> rankscope alerts run
+                                                         | dies: restarted after a pause that doubles up to a minute
 """
 
 import subprocess
@@ -15,7 +15,7 @@ from diagnose.alerts.notice import ErrorReports, Say
 from telemetry.process.child_process import FIRST_PAUSE_S, RestartPauses, child_environment
 
 FINISH_S = 10.0
-"""Time for a normal end. After it, the process is killed."""
+"""Time for a normal end. After this time, the process is killed."""
 
 
 class KeptAlive:

@@ -52,7 +52,7 @@ class Backoff:
     chance: Callable[[], float] = random.random
 
     def pause_s(self, failures: int, asked_s: float) -> float:
-        """Seconds. At least as long as the receiver requested."""
+        """The pause in seconds. It is at least ``asked_s``, the wait that the receiver requested (at most an hour)."""
         doubled_s = self.first_s * 2.0 ** min(failures - 1, 30)
         return max(min(asked_s, MAX_ASKED_S), min(self.most_s, doubled_s) * (0.5 + 0.5 * self.chance()))
 
@@ -107,7 +107,8 @@ class Dispatcher:
             self._has_work.wait(IDLE_S)
 
     def _try_all(self) -> None:
-        """Send all notices. Other errors than those of the hook (full disk, broken file) are reported, and retried."""
+        """Send all notices. If another part than the hook fails (full disk, broken file), report the error and retry
+        later."""
         try:
             self._send_all()
             self._remove_done()

@@ -26,7 +26,7 @@ KEEP_STEPS = 10
 REMEMBER_NS = 86_400_000_000_000
 """How long a resolved alert is kept."""
 UNKNOWN_S = 86_400.0
-"""How long an alert of an unknown run is kept: the watcher may use a wrong store."""
+"""How long an alert is kept if its run is not in the store: the watcher may use a wrong store."""
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def advance(state: State, check: Check, policy: Policy) -> Outcome:
 
 
 def _moved(alerts: Mapping[str, Alert], check: Check, policy: Policy) -> dict[str, Alert]:
-    """All alerts after the check. New ones come last."""
+    """All alerts after the check. New alerts come last."""
     found = {} if check.blind else matches(check, alerts, policy)
     runs = {(run.run_id, run.attempt): run for run in check.runs}
     moved: dict[str, Alert] = {}
@@ -157,7 +157,7 @@ def _recent(returns_ns: tuple[int, ...], now_ns: int, policy: Policy) -> tuple[i
 
 
 def _fired_if_due(alert: Alert, now_ns: int, policy: Policy) -> Alert:
-    """The alert, which fires now if it was found for long enough."""
+    """The alert. A pending alert fires if it was found for the time ``for`` of its rule."""
     for_s = policy.rule(alert.kind).for_s
     if alert.phase is not Phase.PENDING or now_ns - alert.began_ns < for_s * NS_PER_S:
         return alert
@@ -166,7 +166,10 @@ def _fired_if_due(alert: Alert, now_ns: int, policy: Policy) -> Alert:
 
 
 def _absent(alert: Alert, check: Check, policy: Policy, run: RunFindings | None) -> Alert | None:
-    """The alert after a check that did not find it. None if it is deleted. ``run`` of None: the run is over."""
+    """The alert after a check that did not find it, or None if it is deleted.
+
+    ``run`` is None if the run is over or is not in the store.
+    """
     now_ns = check.now_ns
     if alert.phase is Phase.RESOLVED:
         return alert if now_ns - alert.changed_ns < REMEMBER_NS else None
@@ -202,10 +205,10 @@ def _resolved(alert: Alert, now_ns: int) -> Alert:
 
 
 def _raised(alert: Alert, logged_ns: int | None) -> Alert:
-    """The alert with its identity in the log, if it fires. An alert of an older version has none yet.
+    """The alert with its identity in the log (``raised_ns``), if it fires. An alert of an older version has none yet.
 
-    ``logged_ns``: its time in the log, if another watcher has raised it, or one whose file was lost. The earliest time
-    holds, so all watchers agree.
+    ``logged_ns``: its time in the log, if another watcher has raised it, or an earlier watcher whose file was lost. The
+    earliest time is used, so all watchers agree.
     """
     if alert.phase is not Phase.FIRING:
         return alert
@@ -224,7 +227,8 @@ def _quieted(alert: Alert, quiets: Quiets | None) -> Alert:
 
 
 def _suppressed(alert: Alert, causes: Causes) -> Alert:
-    """The alert with the cause that explains it now. Only a firing alert that was not sent can be suppressed."""
+    """The alert with the fingerprint of the cause that explains it now. Only a firing alert that was not sent can be
+    suppressed."""
     cause = causes.of(alert) if alert.phase is Phase.FIRING and alert.sent_severity is None else None
     suppressed_by = cause.fingerprint if cause else ""
     return alert if alert.suppressed_by == suppressed_by else replace(alert, suppressed_by=suppressed_by)

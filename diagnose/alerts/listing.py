@@ -17,12 +17,12 @@ from telemetry.printable import one_line
 _ORDER = {Phase.FIRING: 0, Phase.PENDING: 1, Phase.RESOLVED: 2}
 _COLUMNS = ("state", "severity", "kind", "run", "where", "since", "fingerprint", "what")
 _MOST_CHARACTERS = 500
-"""Length of a cell."""
+"""Largest length of a cell."""
 _PLACE = ("host", "rank", "device", "stage")
 
 
 def _listed(state: State) -> list[Alert]:
-    """Firing alerts first, then by severity and age."""
+    """All alerts: first firing, then pending, then resolved ones. Each group is sorted by severity and age."""
     return sorted(
         state.alerts.values(),
         key=lambda alert: (_ORDER[alert.phase], -URGENCY[alert.account.severity], alert.since_ns, alert.fingerprint),

@@ -48,7 +48,10 @@ def log_rows(before: Mapping[str, Alert], after: Mapping[str, Alert], now_ns: in
 
 
 def _is_duplicate(before: Alert, alert: Alert, now_ns: int) -> bool:
-    """Whether the log has an earlier time for the finding. The collector has refused times that are too far ahead."""
+    """Whether the finding now has an earlier time, so that its logged rows with the later time are duplicates.
+
+    If the later time is too far ahead, the log has no such rows: the collector refused them.
+    """
     fires = before.phase is Phase.FIRING and alert.phase is Phase.FIRING
     return fires and 0 < alert.raised_ns < before.raised_ns <= now_ns + MAX_AHEAD_NS
 
@@ -199,10 +202,10 @@ def _table(attempt: Attempt, rows: Sequence[LogRow]) -> pa.Table:
 
 
 def _check_is_known(collector: Collector) -> None:
-    """Return if the collector has the table of the findings log with the same columns. A table without rows shows it.
+    """Check that the collector has the table of the findings log with the same columns, by sending it without rows.
 
     Raises:
-        UsageError: it does not. It is of another version.
+        UsageError: it does not have this table. It is of another version.
     """
     try:
         collector.post("findings", _table(("findings-log", 0), []))

@@ -42,7 +42,10 @@ def _finding_object(finding: LoggedFinding, now_ns: int) -> dict[str, Any]:
 
 
 def log_text(page: LogPage, now_ns: int, *, first: int) -> Text:
-    """One line for each finding, then its actions. Control characters are escaped. ``first``: number of the first."""
+    """One line for each finding, then its actions. Control characters are escaped.
+
+    ``first``: number of the first finding on this page.
+    """
     if not page.findings:
         return Text(f"no such findings ({page.total:,} match the conditions)" if page.total else "no such findings")
     rows = [

@@ -24,7 +24,7 @@ MOST_DECIDED = 500
 
 
 class LogState(StrEnum):
-    """Which findings of the log. Acknowledged and silenced ones are not resolved."""
+    """The state of a finding in the log. Acknowledged and silenced findings are not resolved."""
 
     FIRING = "firing"
     ACKNOWLEDGED = "acknowledged"
@@ -82,12 +82,12 @@ class LoggedFinding:
     basis: Basis
     cause: str
     actions: tuple[LoggedAction, ...] = ()
-    """The oldest first."""
+    """What people did about the finding, the oldest action first."""
     quiet: Quiet | None = None
 
     @property
     def since_ns(self) -> int:
-        """When the problem began. If this is not known, or the clock of the host is ahead: when the alert fired."""
+        """When the problem began: the onset if it is known and before the alert fired, else when the alert fired."""
         return min(self.onset.at_ns, self.raised_ns) if self.onset and self.onset.at_ns else self.raised_ns
 
     def state(self, now_ns: int) -> LogState:
@@ -102,7 +102,7 @@ class LoggedFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """Some findings, and how many the filter selects."""
+    """A page of findings, and the number of all findings that the filter selects."""
 
     findings: tuple[LoggedFinding, ...] = ()
     total: int = 0
@@ -120,8 +120,9 @@ class ActionsOfFindings:
 def log_page(
     reader: Reader, chosen: FindingFilter, state: LogState | None, now_ns: int, *, offset: int = 0, limit: int = 50
 ) -> LogPage:
-    """The findings that a filter selects, the newest first. Blocks on queries. ``state``: only findings in this state.
-    None: all.
+    """The findings that a filter selects, the newest first. Blocks on queries.
+
+    ``state``: select only findings in this state, or findings in any state if None.
 
     Raises:
         UnreachableError: the store does not answer.
@@ -136,7 +137,7 @@ def log_page(
 
 
 def actions_of(reader: Reader, fingerprints: tuple[str, ...]) -> ActionsOfFindings:
-    """The newest actions on the findings with these fingerprints, and what holds of all actions."""
+    """The newest actions on the findings with these fingerprints, and the decisions that are in force."""
     if not fingerprints:
         return ActionsOfFindings()
     rows = reader.read(FindingActions(fingerprints=fingerprints)).to_pylist()
@@ -150,7 +151,7 @@ def actions_of(reader: Reader, fingerprints: tuple[str, ...]) -> ActionsOfFindin
 
 
 def _in_state(reader: Reader, chosen: FindingFilter, state: LogState | None, now_ns: int) -> FindingFilter | None:
-    """The filter with the condition of a state. None if nothing can match."""
+    """The filter with the condition of a state added, or None if nothing can match."""
     if state in (None, LogState.FIRING, LogState.RESOLVED):
         return replace(chosen, state=str(state or ""))
     unresolved = replace(chosen, state=str(LogState.FIRING))

@@ -85,7 +85,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """The receiver notifies nobody about the alert until ``ends_ns`` (wall clock). 0: it notifies people again."""
+    """The receiver notifies nobody about the alert until ``ends_ns`` (wall clock). If that is 0, the silence ends."""
 
     ends_ns: int
     who: str
@@ -123,11 +123,11 @@ class Notice:
     details: Mapping[str, str]
     """Further texts by name: steps, victims, detector."""
     silence: Silence | None = None
-    """What people decided about it, for hooks that pass silences on. None: nothing."""
+    """What people decided about the alert, for hooks that pass silences on. None if they decided nothing."""
 
 
 STORED_NAMES = {"created_ns": "told_ns"}
-"""As ``diagnose.alerts.alert.STORED_NAMES``."""
+"""Field -> its name in stored text, as in ``diagnose.alerts.alert.STORED_NAMES``."""
 
 
 def notice_text(notice: Notice) -> str:
@@ -177,7 +177,7 @@ def notice_of(alert: Alert, status: Status, *, number: int, repeated: bool, now_
 
 
 def _since(alert: Alert) -> str:
-    """``since step 600, 2026-11-27 14:03:20 UTC``. If this is not known: when it was first seen."""
+    """``since step 600, 2026-11-27 14:03:20 UTC``. If the onset is not known: ``seen since`` and a time."""
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(alert.since_ns // NS_PER_S))
     if alert.onset is None:
         return f"seen since {at}"
@@ -185,7 +185,10 @@ def _since(alert: Alert) -> str:
 
 
 def _silence_of(alert: Alert, now_ns: int, *, is_over: bool) -> Silence | None:
-    """An acknowledgement ends with the alert: until then, each repetition of the notice extends the silence."""
+    """The silence that a notice of ``alert`` passes on, or None if people decided nothing.
+
+    An acknowledgement ends with the alert. Until then, each repetition of the notice extends the silence.
+    """
     quiet = alert.quiet
     if quiet is None:
         return None
@@ -213,12 +216,12 @@ def _link_to(alert: Alert, dashboard: str) -> str:
 
 
 def view_of(alert: Alert) -> tuple[str, str]:
-    """The dashboard's view that shows the alert, and the host to select there."""
+    """The dashboard's view that shows the alert, and the host to select there (empty: none)."""
     return best_view(alert.kind, alert.labels.get("host", "").partition(",")[0])
 
 
 def best_view(kind: str, host: str) -> tuple[str, str]:
-    """The dashboard's view of a finding on ``host`` (empty: of none), and the host to select there."""
+    """The dashboard's view of a finding, and the host to select there. ``host`` is empty if the finding has no host."""
     if kind in STANDING:
         return "hang", ""
     return ("fleet", host) if host and kind in OF_HOSTS else ("overview", "")

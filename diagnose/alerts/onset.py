@@ -27,14 +27,14 @@ class Onset:
     at_ns: int
     """Wall clock of the job's hosts. 0: not known."""
     is_exact: bool
-    """False: it began in this step or earlier, because earlier steps were not examined."""
+    """Whether it began in exactly this step. If not, it began there or earlier: earlier steps were not examined."""
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "Onset":
-        """From JSON.
+        """Read an onset from stored values.
 
         Raises:
-            ValueError, TypeError, LookupError: it is not an onset.
+            ValueError, TypeError, LookupError: the values are not an onset.
         """
         step, at_ns = int(values["step"]), int(values["at_ns"])
         if not (0 <= step <= MAX_STEP and 0 <= at_ns <= MAX_NS):
@@ -42,7 +42,7 @@ class Onset:
         return cls(step=step, at_ns=at_ns, is_exact=bool(values["is_exact"]))
 
     def as_object(self) -> dict[str, int | bool]:
-        """For reports as JSON. Its names differ from those that :meth:`parse` reads."""
+        """The onset as an object for JSON reports. Its keys differ from those that :meth:`parse` reads."""
         return {"step": self.step, "at_ns": self.at_ns, "exact": self.is_exact}
 
     @property
@@ -52,7 +52,7 @@ class Onset:
 
 
 def onset_of(finding: Finding, view: RunView) -> Onset:
-    """The onset of a finding about ``view``: the first step that it names."""
+    """The onset of a finding about ``view``: the first step of the finding."""
     step = finding.window.first_step
     began_first = len(view.history.steps) > 0 and step <= int(view.history.steps[0])
     is_exact = step > view.window.first_step or began_first

@@ -41,7 +41,7 @@ class Quiets:
     """Fingerprint -> the row of its newest silence, or of the end of it."""
 
     def of(self, fingerprint: str, raised_ns: int) -> Quiet | None:
-        """None if nobody acknowledged or silenced it."""
+        """The decisions about one finding, or None if nobody decided anything."""
         acknowledged = self.acknowledged.get((fingerprint, raised_ns)) if raised_ns else None
         silenced = self.silenced.get(fingerprint)
         is_acknowledged = acknowledged is not None and acknowledged["action"] == Action.ACKNOWLEDGE
@@ -57,7 +57,7 @@ class Quiets:
 
 
 def quiets_in(actions: Iterable[Row]) -> Quiets:
-    """From rows of ``FindingDecisions``, in any order."""
+    """The decisions in rows of ``FindingDecisions``. The rows may be in any order."""
     acknowledged: dict[tuple[str, int], Row] = {}
     silenced: dict[str, Row] = {}
     for row in sorted(actions, key=lambda row: (row["at_ns"], row["action_id"])):

@@ -29,7 +29,7 @@ class ReportedAlert:
     is_live: bool = False
     """Whether its run is live or stalled."""
     ended_with_run: bool = False
-    """The watcher has not resolved it, but its run has ended."""
+    """Whether it is over because its run has ended. The watcher has not resolved it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class ReportedAlerts:
 
     @property
     def heard_ns(self) -> int:
-        """The last report of the watcher. 0: never."""
+        """Time of the watcher's last report, or 0 if there is none."""
         return max([0, *self.checked_ns.values(), *(alert.reported_ns for alert in self.alerts)])
 
     def is_silent(self, now_ns: int) -> bool:
@@ -66,7 +66,10 @@ class ReportedAlerts:
 
 
 def reported_in(alerts: Iterable[Row], checks: Iterable[Row]) -> ReportedAlerts:
-    """From the rows of ``Alerts`` and of ``AlertLooks``. Of an alert of several watchers, the newest report counts."""
+    """The alerts in rows of ``Alerts``, with the times of checks in rows of ``AlertLooks``.
+
+    If several watchers reported an alert, the newest report is used.
+    """
     found, num_unreadable = dict[tuple[str, int], ReportedAlert](), 0
     for row in sorted(alerts, key=lambda row: row["at_ns"]):
         try:
@@ -104,7 +107,7 @@ def _with_state(entry: ReportedAlert, heard: Mapping[Attempt, Heard], now_ns: in
 
 
 def has_ended(kind: str, heard: Heard | None, now_ns: int) -> bool:
-    """Whether the run of a finding has ended, and the finding with it. ``heard`` of None: a newer attempt runs."""
+    """Whether a finding is over because its run has ended. ``heard`` is None if a newer attempt runs."""
     if heard is None or (heard.has_ended and kind not in OUTLASTING):
         return True
     return heard.state is RunState.ENDED and (heard.has_ended or now_ns - heard.heard_ns > NO_AGENT_NS)

@@ -34,13 +34,15 @@ class Rule:
     """The rule of one kind of finding."""
 
     for_s: float
-    """How long it must be found before it fires. Detectors require several steps; this also prevents short alerts."""
+    """How long a problem must be found before its alert fires. Detectors require several steps; this also prevents
+    short alerts."""
     keep_firing_for_s: float
-    """How long it must be absent before it is resolved, and at least ten steps."""
+    """How long a firing alert must be absent before it is resolved, but at least ten steps."""
     severity: Severity = Severity.WARNING
     """Findings with a lower severity start no alert. They can continue an active alert."""
     hooks: tuple[str, ...] = ()
-    """Receivers. Without hooks, it is not sent, and it suppresses no other alert."""
+    """Names of the hooks that receive alerts of this kind. An alert without hooks is not sent, and suppresses no alert
+    that is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ DEFAULTS: Mapping[Kind, Rule] = {
     Kind.HUNG_COLLECTIVE: Rule(for_s=0, keep_firing_for_s=60),
     Kind.COLLECTIVE_MISMATCH: Rule(for_s=0, keep_firing_for_s=60),
     Kind.LOSS_ANOMALY: Rule(for_s=0, keep_firing_for_s=300),
-    # Found at a checkpoint, and not before the next one again.
+    # Found at a checkpoint, and again only at the next checkpoint.
     Kind.CHECKPOINT_SLOW: Rule(for_s=0, keep_firing_for_s=1800),
     # Found after six steps. Two seconds ensure a second check, and an alert within 20 steps of one second.
     Kind.COMPUTE_STRAGGLER: Rule(for_s=2, keep_firing_for_s=60),
@@ -187,7 +189,7 @@ class Causes:
             self._of_host.setdefault((*key, host), alert)
 
     def of(self, effect: Alert) -> Alert | None:
-        """A cause that suppresses ``effect`` now. None if it may be sent."""
+        """A cause that suppresses ``effect`` now, or None if ``effect`` may be sent."""
         for row in TABLE:
             if row.alerts is not None and effect.kind in row.effects:
                 for cause in self._candidates(row, effect):

@@ -30,8 +30,10 @@ class Sender:
         self._now_ns = now_ns
 
     def sent(self, alert: Alert, *, moved: bool, is_new_quiet: bool) -> Alert:
-        """The alert after its notices, if any, were created. A quiet alert is sent only to hooks that pass silences
-        on."""
+        """Create the notices of an alert that are due. Returns the alert after that.
+
+        A quiet alert is sent only to hooks that pass silences on.
+        """
         if alert.phase is Phase.RESOLVED and alert.sent_severity is not None:
             self._add(alert, Status.RESOLVED, tuple(hook for hook in alert.sent_ns if hook in self._policy.resend_s))
             return replace(alert, sent_severity=None, sent_ns={}, num_hosts_sent=0)

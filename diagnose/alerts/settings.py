@@ -198,7 +198,7 @@ class _Table:
                 raise UsageError(f"{self._at(key)}: unknown key", hint=_nearest(key, names))
 
     def table(self, key: str, known: Iterable[str]) -> "_Table":
-        """The table ``key`` in this table. Empty if it is missing."""
+        """The table ``key`` in this table, or an empty table if it is missing."""
         return _Table(self._is("a table", dict, key, {}), self._where, self._prefixed(key), known)
 
     def tables(self, key: str, except_keys: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:

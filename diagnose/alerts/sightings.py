@@ -35,8 +35,8 @@ class Sighting:
 
     finding: Finding
     has_known_time: bool
-    """Whether the time of the problem is known: the finding covers only the newest steps, or has a first step. Another
-    finding is about a whole long window. It is found until the problem has left that window."""
+    """Whether the time of the problem is known: the finding covers only the newest steps, or begins within the window.
+    Any other finding covers a whole long window, and is found until the problem has left that window."""
     onset: Onset | None = None
     """When the problem began. None: not known."""
 
@@ -55,7 +55,7 @@ class RunFindings:
 
 
 def diagnosed(reader: Reader, attempt: Attempt, period_s: float, *, has_ended: bool) -> RunFindings:
-    """What is found in the newest steps of an attempt.
+    """Diagnose the newest steps of an attempt. Returns the findings that hold now.
 
     ``period_s``: time since the last check. A problem of a single step in this time is found.
     """
@@ -83,7 +83,7 @@ def _current(report: Report, view: RunView, current_steps: int) -> Iterator[Sigh
 
 
 def _has_known_time(finding: Finding, report: Report) -> bool:
-    """Whether a finding covers only the newest steps, or has a first step."""
+    """Whether a finding covers only the newest steps, or begins after the first step of the window."""
     if report.num_steps <= RECENT_STEPS or finding.kind in STANDING:
         return True
     return finding.window.first_step > report.window.first_step

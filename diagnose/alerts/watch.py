@@ -32,7 +32,7 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import FindingDecisions, UnresolvedFindings
 
 MAX_SHARE = 1
-"""Average duration of pauses / duration of checks. It limits the load on a slow store."""
+"""On average, pauses last at least this many times as long as checks. It limits the load on a slow store."""
 FINISH_S = 5.0
 """Time in which the hooks may send remaining notices when the watcher ends."""
 BURST_S = 30.0
@@ -133,8 +133,10 @@ class Watcher:
         return check
 
     def _with_log(self, reader: Reader, check: Check) -> Check:
-        """The check with the findings of the log, and what people decided about them. Without them if the store cannot
-        answer, such as one of an older version."""
+        """The check, with the times of findings in the log and with the decisions of people.
+
+        They are left out if the store cannot answer these queries, for example because its version is older.
+        """
         try:
             logged_ns = self._logged_ns(reader, check)
             check = replace(check, logged_ns=logged_ns, quiets=self._quiets(reader, check.now_ns, logged_ns.values()))
@@ -147,7 +149,10 @@ class Watcher:
         return check
 
     def _logged_ns(self, reader: Reader, check: Check) -> dict[str, int]:
-        """As ``Check.logged_ns``. While changes of this watcher wait, the log may show findings that are resolved."""
+        """The value of ``Check.logged_ns``.
+
+        It is empty while log rows of this watcher are not sent yet: the log may then show findings that are resolved.
+        """
         runs = tuple({run.run_id for run in check.runs if run.sightings})
         if not runs or self._alert_store.log_count():
             return {}

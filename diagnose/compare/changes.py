@@ -26,9 +26,9 @@ Bound = Callable[[float], float]
 USUAL_RANK_SPREAD = 0.005
 """Standard deviation between equal ranks: 0.1 to 0.6% in the published trace ST (``simulate/noise.py``)."""
 USUAL_CHANGE = USUAL_RANK_SPREAD * 2**0.5
-"""The same, of the change between two runs."""
+"""Standard deviation of the change between two runs, among equal ranks."""
 USUAL_RUN_SPREAD = 0.0025
-"""Standard deviation between equal runs that neither steps nor ranks show."""
+"""Standard deviation between equal runs, beyond what the spread of steps and ranks explains."""
 RUN_DEGREES = 30.0
 SHADOW = 0.2
 """A rank with less than this share of the largest change is not named, as in compute-straggler."""
@@ -50,11 +50,11 @@ class PairedRanks:
     a_ns: Floats
     """Typical time in A, [ranks]."""
     own: Floats
-    """Log ratio of a rank to itself, [ranks]."""
+    """Log ratio B / A of each rank, [ranks]."""
     beyond: Located
     """Log ratio beyond that of the other ranks, with the spread between ranks, [ranks]. Unknown for a single rank."""
     spread: Spread
-    """Between equal ranks."""
+    """The spread between equal ranks."""
 
     def changed(self, bound: Bound, least: float) -> Bools:
         """Which ranks changed by more than the others, [ranks]."""
@@ -67,13 +67,13 @@ class PairedRanks:
 
 
 def is_beyond(change: Located, bound: Bound) -> Bools:
-    """Which changes are not chance, [columns]."""
+    """Which changes are at least ``bound`` standard errors from zero, [columns]."""
     bounds = np.array([bound(degrees) for degrees in change.degrees.tolist()])
     return np.asarray(np.abs(change.at) >= bounds * np.sqrt(change.variance))
 
 
 def pair_ranks(a: Measure, b: Measure) -> PairedRanks | None:
-    """The ranks of a compute stage in both runs. None if no rank is known in enough steps of both."""
+    """The ranks that a compute stage has in both runs, or None if no rank is known in enough steps of both runs."""
     ranks = np.intersect1d(_known_ranks(a), _known_ranks(b))
     values_a, values_b = _logs(a, ranks), _logs(b, ranks)
     if not len(ranks) or min(len(values_a), len(values_b)) < LEAST_STEPS:
@@ -100,7 +100,7 @@ def _known_ranks(measure: Measure) -> Ints:
 
 
 def _logs(measure: Measure, ranks: Ints) -> Floats:
-    """Logarithms of these ranks in the steps in which all are known."""
+    """Logarithms of the times of these ranks, in the steps in which all are known, [steps, ranks]."""
     values = measure.ns[:, np.searchsorted(measure.ranks, ranks)]
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(values)
@@ -119,9 +119,10 @@ def change_of_ranks(paired: PairedRanks, kept: Bools) -> Located:
 
 
 def change_of_series(a: Measure, b: Measure, *, same_steps: bool) -> Located | None:
-    """The change of the mean over all columns, which may differ in number. None with too few steps.
+    """The change of the mean over all columns, or None if there are too few steps. The sides may have different numbers
+    of columns.
 
-    ``same_steps``: both sides are ranks of the same steps. Then noise of whole steps cancels out.
+    ``same_steps``: both sides are ranks of the same steps, so noise of whole steps cancels out.
     """
     series_a, series_b = _series(a), _series(b)
     if same_steps:
@@ -163,12 +164,12 @@ def _spread_within(measure: Measure) -> Spread:
 
 
 def with_runs(change: Located) -> Located:
-    """With the spread between equal runs."""
+    """The change, with the spread between equal runs added to its variance."""
     return change.plus_variance(USUAL_RUN_SPREAD**2, RUN_DEGREES)
 
 
 def mean_change(a_ns: Floats, b_ns: Floats) -> Located:
-    """Log ratio of the mean step times, ``step_time_ns``. Errors are those of the means, relative to the means."""
+    """Log ratio of the mean step times (``step_time_ns``). Its variance is that of the means, relative to the means."""
     in_a, in_b = (locate((ns / ns.mean())[:, None], trim=0.0) for ns in (a_ns, b_ns))
     change = in_b.minus(in_a)
     ratio = log(float(b_ns.mean() / a_ns.mean()))
@@ -181,9 +182,9 @@ def typical_change(a_ns: Floats, b_ns: Floats) -> Located:
 
 
 def slowest_rank(spread: Spread, num_ranks: int) -> Spread:
-    """Variance of the step time between equal runs: of the slowest of ``num_ranks`` equal ranks.
+    """Variance of the step time between equal runs: the variance of the slowest of ``num_ranks`` equal ranks.
 
-    Of the largest of n normal values: Gumbel, "Statistics of Extremes" (1958), section 4.2.
+    Source for the largest of n normal values: Gumbel, "Statistics of Extremes" (1958), section 4.2.
     """
     if num_ranks < 2:
         return spread

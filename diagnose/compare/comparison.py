@@ -2,10 +2,10 @@
 
     views --measures--> times of stages --changes--> step time, stages, ranks --bounds for all tests--> verdict
 
-B is slower if its step time is, by more than noise and the least change. It is also slower if a stage or a rank is, if
-its change alone is a large enough share of the step, and if the step time confirms it: its whole 95% interval is on
-the same side. Such a second test needs no stricter bound, because it follows only on a difference (Marcus, Peritz and
-Gabriel, Biometrika 63, 1976).
+B is slower if its step time is longer than that of A by more than noise and by at least the least change. B is also
+slower if a stage or a rank is slower, its change alone is at least that share of the step, and the step time confirms
+it: the whole 95% interval of the step time is on the same side. This second test needs no stricter bound, because it
+is made only after a difference was found (Marcus, Peritz and Gabriel, Biometrika 63, 1976).
 """
 
 from collections import defaultdict
@@ -47,12 +47,12 @@ from telemetry.errors import UsageError
 from telemetry.stages import Stage
 
 FAMILY_CHANCE = 1e-3
-"""Probability of any difference between two equal runs."""
+"""Probability that the comparison of two equal runs shows any difference."""
 INTERVAL_CHANCE = 0.05
 NUM_STEP_TESTS = 2
 LEAST_CHANGE = 0.01
 LEAST_SHARE = 2e-5
-"""Share of the step. A stage that adds or saves less is no difference."""
+"""A stage that adds or saves less than this share of the step is no difference."""
 
 CONFIRMED = (
     "the change of the step time alone is too small for a verdict. The verdict follows from a stage or a rank, and the "
@@ -67,20 +67,23 @@ class Tests:
     """All tests of a comparison together."""
 
     number: int
-    """Of stages and ranks."""
+    """Number of tests of stages and ranks."""
     least_log: float
     """The least change, as a logarithm."""
 
     def bound(self, degrees: float) -> float:
-        """Standard errors that a difference of a stage or rank needs. They share half of ``FAMILY_CHANCE``."""
+        """Number of standard errors by which a stage or rank must change. The tests share half of ``FAMILY_CHANCE``."""
         return student_bound(FAMILY_CHANCE / 2 / self.number, degrees)
 
     def bound_of_step(self, degrees: float) -> float:
-        """The same of the two step times. It does not depend on the number of ranks."""
+        """Number of standard errors by which a step time must change. It does not depend on the number of ranks."""
         return student_bound(FAMILY_CHANCE / 2 / NUM_STEP_TESTS, degrees)
 
     def change(self, located: Located, bound: Bound, *, is_worth: bool = True) -> Change:
-        """``is_worth``: whether the change is a large enough share of a step for a difference."""
+        """``located`` as a ratio with its interval and verdict.
+
+        ``is_worth``: whether the change is a large enough share of a step to be a difference.
+        """
         at, error = float(located.at[0]), sqrt(float(located.variance[0]))
         degrees = float(located.degrees[0])
         half = student_bound(INTERVAL_CHANCE, degrees) * error
@@ -95,12 +98,12 @@ class Tests:
 
 
 def direction(change: float) -> Verdict:
-    """Longer times are slower."""
+    """The verdict for a change of a time. Longer is slower."""
     return Verdict.SLOWER if change > 0 else Verdict.FASTER
 
 
 def compare_sides(a: Side, b: Side, *, least_change: float = LEAST_CHANGE) -> Comparison:
-    """B against A.
+    """Compare B with A.
 
     Args:
         a: the reference.
@@ -173,12 +176,12 @@ class _Pair:
         return max(1, len(self.ranks) + len(self._series) + num_ranks)
 
     def step_change(self, tests: Tests) -> StepChange:
-        """Of the mean step time."""
+        """The change of the mean step time."""
         a_ns, b_ns = self.a.view.step_ns, self.b.view.step_ns
         return self._of_step(self.step_a_ns, step_time_ns(b_ns), mean_change(a_ns, b_ns), tests)
 
     def typical_change(self, tests: Tests) -> StepChange:
-        """Of the trimmed mean."""
+        """The change of the trimmed mean step time."""
         a_ns, b_ns = self.a.view.step_ns, self.b.view.step_ns
         return self._of_step(trimmed_mean(a_ns), trimmed_mean(b_ns), typical_change(a_ns, b_ns), tests)
 
@@ -193,7 +196,7 @@ class _Pair:
         return change.plus_variance(slowest.variance, slowest.degrees)
 
     def stage(self, key: Key, tests: Tests, changed: Bools | None) -> StageChange:
-        """``changed``: which of its ranks changed by themselves. They are left out."""
+        """The change of one stage. ``changed``: which of its ranks changed by themselves. They are left out."""
         role, stage = key
         of_a, of_b = self._in_a.get(key), self._in_b.get(key)
         left_out = self.ranks[key].ranks[changed] if changed is not None else np.zeros(0, dtype=np.int64)
@@ -221,7 +224,8 @@ class _Pair:
 
 
 def _seconds(measure: Measure | None, left_out: Ints) -> tuple[float | None, float]:
-    """Typical seconds of a step that has the stage, mean over the columns, and the share of such steps."""
+    """Typical time of the stage in the steps that have it, in seconds (mean over the columns), and the share of these
+    steps."""
     if measure is None:
         return None, 0.0
     kept = np.ones(measure.ns.shape[1], dtype=bool)
@@ -234,7 +238,7 @@ def _seconds(measure: Measure | None, left_out: Ints) -> tuple[float | None, flo
 
 
 def _rank_changes(pair: "_Pair", changed: Mapping[Key, Bools]) -> tuple[RankChange, ...]:
-    """One for each rank that changed in a stage, those with the largest share of a step first."""
+    """A change for each rank that changed in a stage. The largest share of a step comes first."""
     stages: dict[tuple[str, int], dict[Stage, float]] = defaultdict(dict)
     added_ns: dict[tuple[str, int], float] = defaultdict(float)
     for (role, stage), is_changed in changed.items():
@@ -279,7 +283,7 @@ def _verdict(
 
 
 def _side_of(change: Change) -> Verdict:
-    """On which side of no change the whole 95% interval is."""
+    """The verdict of the 95% interval. It is slower or faster only if the whole interval is on that side."""
     if change.low > 1:
         return Verdict.SLOWER
     return Verdict.FASTER if change.high < 1 else Verdict.NO_DIFFERENCE

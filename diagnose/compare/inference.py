@@ -9,8 +9,8 @@
   number of independent observations in an autocorrelated time series", JRSS Supplement 8 (1946). ``r`` is corrected for
   its bias: Marriott and Pope, Biometrika 41 (1954).
 - Degrees of freedom of a difference: Welch and Satterthwaite (1946). The sides may have different noise.
-- Ranks of two equal runs differ constantly. Few ranks hardly show by how much. So their variance is combined with a
-  usual one: Smyth, "Linear models and empirical Bayes methods", SAGMB 3 (2004).
+- Between two equal runs, each rank changes by a constant. Few ranks do not show the variance of these constants well.
+  So it is combined with a usual variance: Smyth, "Linear models and empirical Bayes methods", SAGMB 3 (2004).
 - The bound for all tests is Bonferroni's. It holds also for tests that depend on each other.
 """
 
@@ -34,16 +34,16 @@ PRIOR_DEGREES = 5.0
 """Degrees of freedom of the usual variance between ranks."""
 FEWEST_DEGREES = 2.0
 SMALLEST_CHANCE = 1e-12
-"""The smallest probability of a bound."""
+"""The smallest probability that :func:`student_bound` uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Locations of some columns. Each array: [columns]."""
+    """The locations of some columns, with their errors. Each array is [columns]."""
 
     at: Floats
     variance: Floats
-    """Of the location."""
+    """Variance of the location."""
     degrees: Floats
 
     def minus(self, other: "Located") -> "Located":
@@ -55,7 +55,7 @@ class Located:
         return Located(at=self.at - other.at, variance=variance, degrees=degrees)
 
     def plus_variance(self, variance: float, degrees: float) -> "Located":
-        """With a further independent source of error."""
+        """The same location with a further independent source of error."""
         return self.minus(
             Located(at=np.zeros(1), variance=np.array([variance]), degrees=np.array([max(degrees, FEWEST_DEGREES)]))
         )
@@ -104,7 +104,7 @@ class Spread:
 def spread_between(values: Floats, usual: float) -> Spread:
     """The variance between the values of ranks. ``usual``: the usual standard deviation.
 
-    Two ranks show nothing: each is as far from the other as the other from it.
+    For two ranks, the result is the usual variance: each is as far from the other as the other is from it.
     """
     degrees = MAD_EFFICIENCY * max(0, len(values) - 2)
     measured = robust_sigma(values, 0.0) ** 2

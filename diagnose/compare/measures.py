@@ -55,15 +55,19 @@ class Measure:
     """Empty in a job with one program."""
     basis: Basis
     ns: Floats
-    """Nanoseconds [steps, columns]. NaN without an operation. Columns are ranks if ``basis`` is in ``OF_RANKS``."""
+    """Time of the stage in nanoseconds, [steps, columns]. NaN in a step without the stage. Columns are ranks if
+    ``basis`` is in ``OF_RANKS``."""
     ranks: Ints
-    """Number in the job of the rank of each column. Empty if columns are no ranks."""
+    """Rank of each column, as numbered in the whole job. Empty if columns are not ranks."""
     groups: Ints
     """Pipeline stage of each of ``ranks``."""
 
 
 def measures_of(view: RunView, ranks: Sequence[int] = ()) -> dict[tuple[str, Stage], Measure]:
-    """The measures of a run by role and stage, in the order of roles and stages. ``ranks``: only these; empty: all."""
+    """The measures of a run by role and stage, in the order of roles and stages.
+
+    ``ranks``: the ranks that are measured. If empty, all ranks.
+    """
     chosen = frozenset(ranks)
     found = [each for of_role in role_views(view) for each in _of_role(of_role, chosen)]
     return {(each.role, each.stage): each for each in found}
@@ -99,7 +103,7 @@ def _of_role(view: RunView, chosen: frozenset[int]) -> Iterator[Measure]:
 def _of_stage(
     stage: Stage, operations: Mapping[Stage, Operations], view: RunView, columns: Ints
 ) -> tuple[Basis, Floats]:
-    """A time of [steps, 1]."""
+    """The basis and the time, [steps, 1], of a stage whose ranks are not compared one by one."""
     if stage in ALONE:
         return Basis.MEDIAN, medians(_without_collectives(stage, operations)[:, columns], axis=1)[:, None]
     groups = [each for each in _collectives(stage, operations, view) if len(each.ranks)]
@@ -136,7 +140,7 @@ def _collectives(stage: Stage, operations: Mapping[Stage, Operations], view: Run
 
 
 def _shortest(ns: Floats) -> Floats:
-    """Along the last axis, without unknown values. NaN if all are unknown."""
+    """The shortest known value along the last axis. NaN if all values are unknown."""
     shortest = np.where(np.isnan(ns), np.inf, ns).min(axis=-1)
     return np.where(np.isfinite(shortest), shortest, np.nan)
 

@@ -39,7 +39,7 @@ def _places(side: Side) -> set[tuple[int, str]]:
 
 
 def _moved(a: Side, b: Side) -> Iterator[str]:
-    """Ranks that run on another host in B."""
+    """A note that names the ranks that run on another host in B."""
     if not a.has_ranks_of(b):
         return
     moved = np.flatnonzero(np.array(a.view.hosts) != np.array(b.view.hosts)).tolist()

@@ -16,7 +16,7 @@ NS_PER_S = 1e9
 
 
 class Verdict(StrEnum):
-    """B against A."""
+    """How B compares with A."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -34,12 +34,12 @@ class Change:
     detectable: float
     """The smallest change, as a share of A, that would have been a difference."""
     verdict: Verdict
-    """A difference holds for all tests together (``inference.py``) and is not smaller than the least change."""
+    """A difference is beyond the bound for all tests together (``inference.py``), and at least the least change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideFacts:
-    """One side."""
+    """Facts about one side, for reports."""
 
     label: str
     run_id: str
@@ -66,9 +66,9 @@ class Side:
 
     view: RunView
     label: str
-    """As the user named it, with the attempt."""
+    """The name of the side, with its attempt."""
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """The chosen ranks. Empty: all."""
     left_out: int = 0
     """Number of steps of the warm-up and of profiles that the view does not contain."""
 
@@ -118,7 +118,7 @@ class StepChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageChange:
-    """A stage of both sides. Seconds of one step: of the steps that have the stage."""
+    """A stage of both sides. ``a_s`` and ``b_s`` are its time in a step that has the stage, in seconds."""
 
     stage: Stage
     role: str
@@ -131,7 +131,8 @@ class StageChange:
     """Share of the steps that have the stage."""
     b_share: float
     change: Change | None
-    """Without the ranks of ``RankChange``. None: one side has the stage in too few steps."""
+    """The change without the ranks that changed by themselves (``RankChange``). None: one side has the stage in too few
+    steps."""
     share_of_step: float
     """Time that it adds to a step, as a share of A's step time. Negative: B saves this time."""
 
@@ -179,22 +180,22 @@ class RankRatios:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """B against A."""
+    """The result: B against A."""
 
     a: SideFacts
     b: SideFacts
     verdict: Verdict
     least_change: float
-    """Smaller changes are no difference, as a share."""
+    """Changes below this share are no difference."""
     num_tests: int
-    """Tests of stages and ranks."""
+    """Number of tests of stages and ranks."""
     step: StepChange | None
     """Mean step time. None: both sides are ranks of the same steps."""
     typical: StepChange | None
-    """Trimmed mean: a few long steps do not change it."""
+    """Trimmed mean step time: a few long steps do not change it. None as for ``step``."""
     stages: tuple[StageChange, ...]
     ranks: tuple[RankChange, ...]
-    """The largest change first. Empty if ranks are not comparable: see ``notes``."""
+    """The ranks that changed, the largest change first. Empty if ranks are not comparable: see ``notes``."""
     ratios: tuple[RankRatios, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -204,10 +205,10 @@ class Comparison:
         return int(self.verdict is Verdict.SLOWER)
 
     def stages_that_are(self, verdict: Verdict) -> list[StageChange]:
-        """Those with the largest share of a step first."""
+        """The stages with this verdict. The largest share of a step comes first."""
         found = [each for each in self.stages if each.change is not None and each.change.verdict is verdict]
         return sorted(found, key=lambda each: -abs(each.share_of_step))
 
     def ranks_that_are(self, verdict: Verdict) -> list[RankChange]:
-        """The largest change first."""
+        """The ranks with this verdict. The largest change comes first."""
         return [each for each in self.ranks if each.verdict is verdict]

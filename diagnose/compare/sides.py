@@ -21,9 +21,9 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import LAST_STEP
 
 FEWEST_STEPS = 10
-"""Steps of each side. With fewer, no difference can be seen, and equality means nothing."""
+"""Each side needs at least this many steps. Fewer steps cannot show a difference."""
 MOST_WARM_UP = 10
-"""Steps: the first quarter of an attempt, but not more."""
+"""Limit of the warm-up in steps. The warm-up is the first quarter of the stored steps of an attempt."""
 FEWEST_WARM_UP = 2
 EXAMPLE = "such as gpt, gpt/0, gpt/0/steps=100-199 or gpt/ranks=0-7"
 _STEPS = re.compile(r"(\d{1,10})(?:-(\d{0,10}))?", re.ASCII)
@@ -31,7 +31,7 @@ _STEPS = re.compile(r"(\d{1,10})(?:-(\d{0,10}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideName:
-    """The name of a side. None: the newest attempt, the newest steps."""
+    """The name of a side. If ``attempt`` is None: the newest attempt. If ``window`` is None: the newest steps."""
 
     run_id: str
     attempt: int | None = None
@@ -87,7 +87,7 @@ def _window(text: str) -> StepWindow:
 
 
 def load_side(reader: Reader, name: SideName, *, max_operations: int = MAX_OPERATIONS // 2) -> Side:
-    """The side from a store. Of steps with more than ``max_operations``, fewer of the newest are read.
+    """Read a side from a store. If the steps have more than ``max_operations``, only the newest of them are read.
 
     Raises:
         UnknownRunError: there is no such run or attempt.
@@ -99,10 +99,10 @@ def load_side(reader: Reader, name: SideName, *, max_operations: int = MAX_OPERA
 
 
 def side_of(view: RunView, name: SideName) -> Side:
-    """The side of a loaded view.
+    """The side with the steps and ranks of ``name`` in a loaded view.
 
     Raises:
-        UsageError: too few steps, or a rank that does not exist.
+        UsageError: the view has too few steps, or a rank does not exist.
     """
     ranks = unfold_ranks(name.ranks, view.topology.world_size) if name.ranks else ()
     usual = view.without_profiled()
@@ -126,7 +126,7 @@ def side_of(view: RunView, name: SideName) -> Side:
 
 
 def _without_warm_up(view: RunView) -> RunView:
-    """Without the first steps of the attempt, which compile, allocate and fill caches."""
+    """The view without the first steps of the attempt, which compile, allocate and fill caches."""
     stored = view.history.steps if len(view.history.steps) else view.steps
     if not len(stored):
         return view

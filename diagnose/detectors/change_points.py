@@ -5,9 +5,9 @@
                 ..-..-.-''.-''-''''''''     a drift: the newest steps against the best ones before
                 ..__--==""                a ramp: steps along a line, with independent noise
 
-Algorithm 6 of the field's list: CUSUM with a verification bound of 10% (GREYHOUND), and the mean of the newest 50
-against the best 50 (EROICA). Here with medians on a logarithmic scale and with clipped values: regular checkpoints are
-no change and no drift. Autocorrelated noise counts as fewer steps.
+Sources: CUSUM with a verification bound of 10% (GREYHOUND), and the mean of the newest 50 steps against the best 50
+(EROICA). This module uses medians on a logarithmic scale and clipped values, so regular checkpoints are no change and
+no drift. Autocorrelated noise counts as fewer steps.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,15 @@ MIN_DRIFT = 1.05
 DRIFT_STEPS = 50
 MIN_Z = 6.0
 MIN_WANDERS = 5.0
-"""Deviations of the levels outside the rise: a series whose level always varies has not risen."""
+"""A rise must be at least this many deviations of the levels outside it. A series whose level always varies has not
+risen."""
 MIN_SHARE = 0.75
 """Share of the steps on each side of a change that are on their side of the middle."""
 MAX_HIGHER = 0.1
-"""Share of the levels since the best that are clearly above the newest. With more, the series only varies."""
+"""Largest share of the levels between the best and the newest that are clearly above the newest. With more, the series
+only varies."""
 MOST_OFF = 0.1
-"""Logarithmic distance. A step further from its neighbours (a checkpoint) is no part of a ramp."""
+"""Logarithmic distance of a step from its neighbours. A step further away (a checkpoint) is not part of a ramp."""
 MIN_RAMP_Z = 8.0
 MAX_LINGERING = 0.4
 SMOOTHED = 5
@@ -64,9 +66,10 @@ class Rise:
 
 
 def find_rise(ns: Floats) -> Rise | None:
-    """The costliest rise that lasts to the end, otherwise a drift, a ramp, or the newest rise that ended.
+    """The costliest rise that lasts to the end. Otherwise a drift, a ramp, or the newest rise that ended. None if there
+    is no rise.
 
-    ``ns``: positive durations in order of steps, at least 30.
+    ``ns``: positive durations in order of steps. With fewer than 30, the result is None.
     """
     if len(ns) < MIN_STEPS:
         return None
@@ -94,8 +97,8 @@ def change_points(ns: Floats) -> list[int]:
 
 
 def _sharpened(log_ns: Floats, bounds: list[int]) -> list[int]:
-    """The inner bounds, each moved to the row with the fewest steps on the wrong side: a third level may have shifted
-    it."""
+    """The inner bounds, each moved to the row with the fewest steps on the wrong side. A third level in the series may
+    have shifted a bound."""
     sharp = bounds[:1]
     for row, end in pairwise(bounds[1:]):
         left, right = np.median(log_ns[sharp[-1] : row]), np.median(log_ns[row:end])
@@ -107,7 +110,7 @@ def _sharpened(log_ns: Floats, bounds: list[int]) -> list[int]:
 
 
 def _split(log_ns: Floats, noise: float) -> int | None:
-    """Row of the largest significant change of the mean."""
+    """Row of the largest change of the mean, or None if it is not significant."""
     if len(log_ns) < 2 * MIN_SEGMENT:
         return None
     values = np.clip((log_ns - np.median(log_ns)) / noise, -CLIP, CLIP)
@@ -126,7 +129,8 @@ def _step_noise(log_ns: Floats) -> float:
 
 
 def _rise_at(ns: Floats, bounds: list[int], place: int) -> Rise | None:
-    """The rise that begins at ``bounds[place]``, until a later level is nearer to the level before."""
+    """The rise that begins at ``bounds[place]`` and ends when a level is nearer to the level before. None if there is
+    no rise."""
     before = slice(bounds[place - 1], bounds[place])
     levels = [float(np.median(ns[first:end])) for first, end in pairwise(bounds)]
     middle = (levels[place - 1] * levels[place]) ** 0.5
@@ -148,7 +152,8 @@ def _stands_out(ns: Floats, rise: Rise) -> bool:
 
 
 def _drift(ns: Floats, bounds: list[int]) -> Rise | None:
-    """The newest 50 steps against the best 50 before them. A third of a short series."""
+    """The rise of the newest 50 steps over the best 50 before them, or None if there is no drift. In a short series,
+    both are a third of the steps."""
     width = min(DRIFT_STEPS, len(ns) // 3)
     begins = np.arange(0, len(ns) - 2 * width + 1, max(1, width // 5))
     levels = np.median(np.lib.stride_tricks.sliding_window_view(ns, width)[begins], axis=1)
@@ -166,7 +171,7 @@ def _drift(ns: Floats, bounds: list[int]) -> Rise | None:
 
 
 def _ramp(ns: Floats) -> Rise | None:
-    """Steps along a rising line, of their durations or of the logarithms."""
+    """The rise along a line through the durations or through their logarithms, or None if there is no ramp."""
     log_ns = np.log(ns)
     off = np.abs(log_ns - np.pad(_smooth(log_ns), SMOOTHED // 2, mode="edge"))
     inside = off < max(MOST_OFF, CLIP * _step_noise(log_ns))
@@ -178,7 +183,7 @@ def _ramp(ns: Floats) -> Rise | None:
 
 
 def _is_line(level: Floats, inside: Bools) -> bool:
-    """Whether a line through the values ``inside`` rises by far more than their noise.
+    """Whether a line through the values ``inside`` rises by at least ``MIN_RATIO`` and ``MIN_RAMP_Z`` standard errors.
 
     The noise must be independent, otherwise it may have caused the line.
     """

@@ -4,10 +4,10 @@
     rank 5   |snapshot| write                 |    |snapshot| write                 |     slow in every checkpoint
              `-- training stalls --'  `-- in the background: no cost, unless it lasts until the next checkpoint
 
-Peers are the ranks of the same pipeline stage. A rank is named if its log ratio to their median is far from the spread
-among the other ranks, at the median of at least two checkpoints. A single checkpoint must take three times as long as
-on peers, with a larger distance. If all ranks of dp0 and no others are slow, they save the state that is stored once.
-This is normal.
+Peers are the ranks of the same pipeline stage. A rank is named if the log ratio of its time to their median is at least
+5 standard deviations of these log ratios on the other ranks. This must hold for the median of at least two checkpoints.
+A single checkpoint must take three times as long as on peers, and reach 8 deviations. If all ranks of dp0 and no others
+are slow, they save the state that is stored once. This is normal.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,8 @@ CAUTION = 25.0
 SPREAD_FLOOR = 0.04
 MAX_BLOCKING = 0.05
 MUCH_BLOCKING = 0.1
-"""Share of the time that snapshots may take. Checkpoints in every step can take less than 0.9% (ByteRobust)."""
+"""Snapshots that take this share of the time are a warning. From ``MAX_BLOCKING`` on they are reported. Checkpoints in
+every step can take less than 0.9% (ByteRobust)."""
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -119,8 +120,8 @@ def _least_log_ratio(rank: int, log_ratio: Floats, view: RunView) -> float:
 
 
 def _others(rank: int, log_ratio: Floats, view: RunView) -> Floats:
-    """Columns of the ranks to compare with: on other hosts if there are enough. A single peer mirrors the rank and is
-    left out."""
+    """Columns of the ranks to compare with: those on other hosts if they are more than three. A single peer is left
+    out, because its ratio only mirrors that of the rank."""
     hosts = np.array(view.hosts)
     peers = view.pp_of_rank == view.pp_of_rank[rank]
     known = np.asarray(~np.isnan(log_ratio).all(axis=0), dtype=bool)
@@ -160,7 +161,7 @@ def _rank_finding(view: RunView, ranks: list[int], slow: list[SlowSave]) -> Find
 
 
 def _blocking(view: RunView) -> list[Finding]:
-    """Snapshots that take over 5% of the time from the first of them to the last."""
+    """A finding if snapshots take over 5% of the time from the first to the last of them."""
     rows, save_ns = _save_times(Stage.CHECKPOINT_SNAPSHOT, view)
     if len(rows) < 2:
         return []
@@ -190,7 +191,8 @@ def _blocking(view: RunView) -> list[Finding]:
 
 
 def _overlapping(view: RunView, slow: list[int]) -> list[Finding]:
-    """At least two checkpoints that most ranks still write when the next one begins, without the slow ranks."""
+    """A finding if most ranks still write a checkpoint when the next one begins, at least twice. Slow ranks do not
+    count."""
     if Stage.CHECKPOINT_WRITE not in view.operations:
         return []
     late_ns = _late_ns(view)

@@ -7,7 +7,7 @@
 For each compute stage and rank: the log of compute time over the median of its peers, and the stretch of steps in which
 it is high. Four conditions must hold: median ratio, share of steps, significance over the steps, and distance from the
 spread among the other ranks. Source of the comparison: MegaScale 5.1; GREYHOUND's 1.10 bound; median and MAD as in
-EROICA. Victims do not appear, because compute time excludes waiting. Of ranks with experts, the time that follows from
+EROICA. Victims do not appear, because compute time excludes waiting. For ranks with experts, the time that depends on
 the number of their tokens is left out first.
 """
 
@@ -38,20 +38,21 @@ from telemetry.stages import Stage
 NAME = "compute-straggler"
 MIN_RATIO = 1.03
 BARS = (MIN_RATIO, 1.3)
-"""A rank that is always a little above its peers has one long stretch. The higher bar shows what came later."""
+"""Ratios that are tried in this order. A rank that is always slightly slower than its peers has one long stretch at the
+lower ratio. The higher ratio finds a larger slowdown that began later."""
 MIN_SHARE = 0.7
 MIN_Z = 6.0
 MIN_COMPANION_Z = 3.0
-"""For ranks on the host of a rank that is certainly slow."""
+"""Used instead of ``MIN_Z`` for ranks on the host of a rank that is certainly slow."""
 MIN_SPREADS = 5.0
-"""Distance from the other ranks' median ratios, in their robust standard deviations, among eight ranks."""
+"""Least distance from the other ranks' median ratios, in their robust standard deviations, in a job of eight ranks."""
 SPREADS_A_DECADE = 0.3
-"""Added for ten times as many ranks: the largest distance grows with their number."""
+"""Added to ``MIN_SPREADS`` for each factor of ten in the number of ranks: the largest distance grows with it."""
 FEW_PEERS = 4
 SHADOW = 0.2
-"""Share of the worst rank's log ratio. A lower ratio beside it is left out."""
+"""A rank with less than this share of the worst rank's log ratio is left out."""
 CERTAIN_RATIO = 1.1
-"""Reported in any case."""
+"""A rank with at least this ratio is not left out beside a slower rank."""
 STEP_NOISE_FLOOR = 0.01
 SAMPLED_RANKS = 1024
 RANK_SPREAD_FLOOR = 0.005
@@ -112,7 +113,7 @@ def _compare(stage: Stage, ns: Floats, view: RunView) -> _Compared:
 
 
 def _slowness(rank: int, compared: _Compared, view: RunView) -> Slowness | None:
-    """How slow a rank is, by the first bar at which it passes."""
+    """How slow a rank is, measured at the first of ``BARS`` that it passes, or None if it passes none."""
     series = compared.log_ratio[:, rank]
     for bar in BARS:
         half_way = np.log(bar) / 2
@@ -134,7 +135,8 @@ def _is_slow(excess: Excess, bar: float) -> bool:
 
 
 def _dated(series: Floats, stretch: Stretch, excess: Excess, noise: float) -> tuple[Stretch, Excess]:
-    """The stretch again, with half of the measured slowness as level: noise no longer moves its ends."""
+    """The stretch, found again with half of the measured slowness as level. At this level, noise does not move its
+    ends."""
     half_way = excess.median / 2
     again = highest_stretch(series - half_way)
     sure = measure_excess(series[again.rows], above=half_way, noise=noise)
@@ -152,7 +154,8 @@ def _without_shadows(slow: list[Slowness]) -> list[Slowness]:
 
 
 def _without_shadows_in_other_stages(slow: dict[int, list[Slowness]]) -> dict[int, list[Slowness]]:
-    """The same over all stages: one rank is very slow in one stage, and another one slightly slow in another."""
+    """Like ``_without_shadows``, over all stages: a rank may be very slow in one stage, and another rank slightly slow
+    in another stage."""
     worst = [max(found, key=lambda each: each.ratio) for found in slow.values()]
     kept = {each.rank for each in _without_shadows(worst)}
     return {rank: found for rank, found in slow.items() if rank in kept}

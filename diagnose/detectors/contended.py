@@ -2,9 +2,9 @@
 
     rank 4   |cpu|..|cpu|.|cpu|          .  compute span without CPU time
     rank 5   |cpu|.......|cpu|.....|cpu|    more than its peers of the pipeline stage and than the others of its host,
-                                            in most steps of a stretch, by far more than noise and spread
+                                            in most steps of a stretch, beyond noise and spread
 
-Robust statistics as in compute-straggler. Thresholds ours.
+The statistics are robust, as in compute-straggler. The thresholds (``Bars``) are our own.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,8 @@ SPREAD_FLOOR = 0.03
 UPPER_TENTH_TO_SIGMA = 1.2816
 """Distance of the upper tenth from the median, in standard deviations of a normal distribution."""
 MOST_OVERLAP = 0.5
-"""Share of the self time of a stage. If collectives cover more, time off the core beside them means little."""
+"""If collectives cover more than this share of the self time of a stage, the stage is left out: its remaining time off
+the core shows little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +54,18 @@ class OffCore:
     log_stretch: Floats
     """Log of self time over CPU time: zero for a rank that is always on its core."""
     whole: bool = False
-    """``off_ns`` is the wall time of compute, and ``log_stretch`` is its logarithm minus the logarithm of its peers."""
+    """Whether ``off_ns`` is the wall time of compute instead. Then ``log_stretch`` is its logarithm minus that of the
+    peers."""
 
 
 def off_core(view: RunView) -> OffCore | None:
-    """With waiting in collectives of gradients. None if CPU time was not measured: ranks on GPUs."""
+    """Time off the core, with waiting in collectives of gradients. None if CPU time was not measured: ranks on GPUs."""
     return _together(view.off_cpu, view)
 
 
 def off_core_alone(view: RunView) -> OffCore | None:
-    """Without waiting for peers, in stages that are mostly free of collectives. None if there are none."""
+    """Time off the core without waiting for peers, in stages that are mostly free of collectives. None if there are no
+    such stages."""
     return _together(
         {stage: view.alone_off_cpu(stage) for stage in view.off_cpu if _is_mostly_alone(stage, view)}, view
     )
@@ -100,14 +103,14 @@ CERTAIN_EXTRA = 1.0
 CERTAIN_SHARE = 0.8
 CERTAIN_Z = 12.0
 CERTAIN_SPREADS = 2.0
-"""Less distance is required if the excess is this large, frequent and certain: replicas of a job that waits for one
-rank use their cores at different times, so the spread is wide."""
+"""If an excess reaches the first three limits, a distance of ``CERTAIN_SPREADS`` is enough: replicas of a job that
+waits for one rank use their cores at different times, so the spread is wide."""
 NOISE_FLOOR = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """Limits that spans must exceed."""
+    """Limits that the excess of a rank or host must exceed."""
 
     ratio: float
     """Self time over CPU time, divided by the same of the peers."""
@@ -142,7 +145,7 @@ class Contended:
     """Excess of the worst rank for each step, median over the stretch."""
     whole_host: bool
     by_whole_time: bool
-    """``ratio`` and ``extra`` refer to the wall time of compute, not to the time off the core."""
+    """Whether ``ratio`` and ``extra`` refer to the wall time of compute, not to the time off the core."""
 
 
 def contended(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
@@ -153,7 +156,7 @@ def contended(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
 
 
 def with_processor_time(time: OffCore, view: RunView) -> OffCore:
-    """The whole self time compared with peers, instead of the time off the core: paging takes CPU time as well."""
+    """``time`` with the whole self time in place of the time off the core: paging takes CPU time as well."""
     wall_ns = time.off_ns + time.cpu_ns
     level = np.log(wall_ns)
     relative: Floats = level - expected_of_ranks(level, view)
@@ -173,14 +176,17 @@ def _contended_ranks(time: OffCore, view: RunView, bars: Bars) -> list[Contended
 
 
 def _extra_ns(time: OffCore, usual_off_ns: Floats, usual_cpu_ns: Floats) -> Floats:
-    """Time off the core above the usual, limited by the excess of self time: a rank that waits for a peer in a
-    collective that was not recorded takes as long as that peer."""
+    """Time off the core above the usual, limited by the excess of self time.
+
+    The limit removes waiting in collectives that were not recorded: a rank that waits for a peer takes as long as that
+    peer.
+    """
     extra_ns: Floats = time.off_ns - usual_off_ns
     return extra_ns if time.whole else np.minimum(extra_ns, extra_ns + time.cpu_ns - usual_cpu_ns)
 
 
 def _candidates(above: Floats, noise: float, bars: Bars) -> list[int]:
-    """Columns that are high often enough for the shortest stretch: few, of thousands."""
+    """Columns that are high in enough steps for the shortest stretch. These are few of thousands."""
     level = max(bars.log_ratio, least_excess(bars.z, noise, len(above)))
     return np.flatnonzero((above >= level).sum(axis=0) >= MIN_STEPS // 2).tolist()
 
@@ -209,7 +215,7 @@ def _contended_rank(
 
 
 def _contended_hosts(time: OffCore, view: RunView, bars: Bars) -> list[Contended]:
-    """Hosts whose typical rank and most of whose ranks are above those of the other hosts.
+    """Hosts whose typical rank, and most of whose ranks, wait longer than those of the other hosts.
 
     The spread among few hosts is uncertain, so the spread among the ranks of one host is used as well.
     """
@@ -259,7 +265,7 @@ def _judged(
     whole_host: bool,
     least_spread: float = 0.0,
 ) -> Contended | None:
-    """The ranks, if ``series`` passes the bars and is far from ``others``."""
+    """The ranks, if ``series`` exceeds ``bars`` and its distance from ``others`` is large enough. Otherwise None."""
     stretch = highest_stretch(series - bars.log_ratio / 2)
     excess = measure_excess(series[stretch.rows], above=bars.log_ratio / 2, noise=noise)
     if not ranks or excess.num_rows < MIN_STEPS or excess.median < bars.log_ratio:
@@ -288,6 +294,7 @@ def _judged(
 
 
 def _min_spreads(excess: Excess, extra: Floats, bars: Bars) -> float:
-    """Required distance from the others: less if the rank waits longer than it computes in most steps."""
+    """Required distance from the others, in units of their spread. It is smaller if the excess is certain, see
+    ``CERTAIN_SPREADS``."""
     certain = excess.z >= CERTAIN_Z and excess.share >= CERTAIN_SHARE and float(np.nanmedian(extra)) >= CERTAIN_EXTRA
     return min(CERTAIN_SPREADS, bars.spreads) if certain else bars.spreads

@@ -31,7 +31,7 @@ LEFT_OUT = 20
 
 
 def detect_data_imbalance(view: RunView) -> list[Finding]:
-    """At most one finding, without suspects. None if operations have no microbatch, or a step has a single one."""
+    """At most one finding, without suspects. It needs operations with microbatches, and two or more in a step."""
     forward, backward = _by_microbatch(view, Stage.FORWARD_COMPUTE), _by_microbatch(view, Stage.BACKWARD_COMPUTE)
     if forward is None or backward is None or len(view.steps) < MIN_STEPS:
         return []
@@ -131,15 +131,16 @@ def _agreement(lengths: Floats, topology: Topology) -> float:
 
 
 def _by_replica(values: Floats, topology: Topology) -> Floats:
-    """[..., ranks] as [..., dp, ranks of a replica]."""
+    """Rearrange [..., ranks] to [..., dp, ranks of a replica]."""
     return topology.arranged(values).reshape(*values.shape[:-1], topology.dp, topology.pp * topology.tp)
 
 
 def _cost_ns(work: Floats, view: RunView) -> float:
     """Nanoseconds that equal microbatches would save in a step.
 
-    It is the time of the slowest replica through the pipeline, without that of m + pp - 1 mean microbatches. ``work``
-    is the sum of forward and backward. Constant differences between ranks are removed first.
+    It is the time of the slowest replica through the pipeline, minus the time of m + pp - 1 mean microbatches, where m
+    is the number of microbatches. ``work`` is the sum of forward and backward. Constant differences between ranks are
+    removed first.
     """
     topology = view.topology
     per_rank = np.nansum(work, axis=1)  # of all chunks, [steps, microbatches, ranks]
@@ -165,7 +166,7 @@ def _lasting(per_rank: Floats) -> Floats:
 
 
 def _longest(lengths: Floats, view: RunView) -> Evidence:
-    """The microbatch with the longest forward relative to the others of its step."""
+    """Evidence that names the microbatch with the longest forward relative to the others of its step."""
     replicas = _of_replicas(lengths, view.topology)
     row, _, microbatch, dp = np.unravel_index(np.nanargmax(replicas), replicas.shape)
     step, ratio = int(view.steps[row]), float(np.exp(np.nanmax(replicas)))

@@ -1,4 +1,4 @@
-"""data-stall: steps that wait for data, because of one rank's loader or because of everybody's.
+"""data-stall: steps that wait for data, because the loader of one rank or of most ranks is slow.
 
     data-load of       step 40   41    42    43    44
     rank 4                  .     .     .     .     .
@@ -10,8 +10,8 @@
 A loader prefetches, so loads are normally tiny, and ratios of tiny numbers mean nothing. A load is long if its excess
 over the peers' median is at least 2% of a usual step *and* half of that median. Peers are the ranks of the same
 pipeline stage, and also those of the same tensor-parallel index: in many jobs only the first rank of a tensor group
-loads. A rank is named only if long loads repeat. If long loads are common among the other ranks, they must be far more
-frequent on this rank than by chance (Poisson tail).
+loads. A rank is named only if long loads repeat. If long loads are common among the other ranks, they must be more
+frequent on this rank than chance explains (Poisson tail, ``MAX_CHANCE``).
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ NAME = "data-stall"
 MIN_SHARE = 0.02
 """Share of a usual step that a long load must exceed, and that the stalls must cost."""
 MIN_EXCESS = 0.5
-"""Share of the load time of peers."""
+"""Share of the load time of peers that the excess of a long load must reach."""
 MIN_STALLS = 3
 MAX_CHANCE = 1e-3
 """Probability that any rank of a job has this number of long loads by chance."""
@@ -54,7 +54,8 @@ class Stalls:
         return min(1.0, self.total_ns / float(view.step_ns.sum()))
 
     def repeated_share(self, view: RunView) -> float:
-        """The same. No stall counts more than the third longest, because one or two long loads do not repeat."""
+        """Share of the time of the window, with each stall limited to the length of the third longest: one or two long
+        loads do not repeat."""
         longest = np.sort(self.excess_ns)[-MIN_STALLS]
         return float(np.minimum(self.excess_ns, longest).sum()) / float(view.step_ns.sum())
 
@@ -146,7 +147,7 @@ def _by_chance(rank: int, stalls: dict[int, Stalls], view: RunView) -> bool:
 
 
 def _poisson_tail(count: int, rate: float) -> float:
-    """Upper bound of the probability of ``count`` or more if ``rate`` are expected."""
+    """Upper bound of the probability of ``count`` or more events if ``rate`` events are expected."""
     if count <= rate:
         return 1.0
     log_first = count * np.log(rate) - rate - float(np.sum(np.log(np.arange(1, count + 1))))

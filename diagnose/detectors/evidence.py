@@ -4,7 +4,8 @@ A detector is a pure function from a view to findings. It reads only the view an
 missing it returns no finding: ``detect_missing_evidence`` reports this once for all detectors. Register a new detector
 in ``diagnose/detectors/__init__.py``.
 
-A finding names ranks of one host together if they are most of the host, else each rank by itself.
+A finding names ranks of one host together if they are most of the host. Otherwise it names a whole tensor-parallel
+group, or a single rank.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,12 +21,12 @@ from telemetry.topology import Axis
 WAITING: tuple[Axis, ...] = ("tp", "pp")
 """Axes along which neighbours of a stopped rank stop at once."""
 MOST_OTHERS = 64
-"""More ranks than this with no initiating role do not help. They are left out."""
+"""If a finding would list more ranks than this that are not initiating, they are left out."""
 NAME = "evidence"
 MIN_STEPS = 6
-"""Number of steps that every detector of this package needs."""
+"""Least number of steps for a comparison of ranks."""
 MIN_STEP_NS = 100_000
-"""A step of this length is about a hundred times the cost of one span."""
+"""Shorter steps are not compared. This is about a hundred times the cost of one span."""
 
 Detector = Callable[[RunView], list[Finding]]
 
@@ -33,7 +34,8 @@ Detector = Callable[[RunView], list[Finding]]
 def sharing_a_cause(view: RunView, ranks: list[int]) -> list[list[int]]:
     """Groups of ranks that share a cause: most ranks of a host, all of a tensor-parallel group, or a single rank.
 
-    All ranks of the job share no cause on their host: each is compared with others among them.
+    If ``ranks`` are all ranks of the job on one host, the host is no shared cause: each rank was compared with the
+    others.
     """
     hosts: dict[str, list[int]] = {}
     for rank in sorted(ranks):
@@ -71,7 +73,7 @@ def with_victims(view: RunView, ranks: Sequence[int]) -> tuple[Suspect, ...]:
 def with_members(view: RunView, ranks: Sequence[int], members: Iterable[int]) -> tuple[Suspect, ...]:
     """The initiating ranks, then the other members of the affected groups.
 
-    The others are victims. Without an initiating rank their role is unknown. Many others are left out.
+    The others are victims. Without an initiating rank their role is unknown. More than ``MOST_OTHERS`` are left out.
     """
     others = sorted(set(members) - set(ranks))
     role = Role.VICTIM if ranks else Role.UNKNOWN
@@ -89,12 +91,12 @@ def named(view: RunView, ranks: Sequence[int]) -> str:
 
 
 def since(view: RunView, first_row: int) -> str:
-    """`` since step 12``. Empty if the first row is among the first of the window."""
+    """`` since step 12``. Empty if ``first_row`` is one of the first rows of the window."""
     return f" since step {view.steps[first_row]}" if first_row > MIN_STEPS else ""
 
 
 def detect_missing_evidence(view: RunView) -> list[Finding]:
-    """At most one finding: why the other detectors cannot report. None for a run without completed steps."""
+    """At most one finding: why the other detectors cannot report. No finding for a run without completed steps."""
     if not len(view.steps):
         if len(view.profiled.steps):
             return [insufficient(view, "all completed steps were profiled, and profiled steps are not compared", _WAIT)]

@@ -8,7 +8,8 @@
 
 If ranks do not report the UUID of their GPU, the rank of a GPU is only assumed. Then the GPU is named, but no rank.
 
-Llama 3's 54 days: a faulty GPU or its memory caused half of the unexpected interruptions (papers 2.15).
+In 54 days of Llama 3 training, a faulty GPU or its memory caused about half of the unexpected interruptions (arXiv
+2407.21783, table 5).
 ``telemetry/xid.toml`` describes each Xid.
 """
 
@@ -87,7 +88,7 @@ def _grade(faults: Iterable[Fault]) -> Grade:
 
 
 def _victims(faults: Mapping[Gpu, list[Fault]]) -> dict[Gpu, Gpu]:
-    """GPUs with NVLink errors only, and the GPU of their host with another fatal fault that causes them."""
+    """GPU that has only NVLink errors -> the GPU of the same host whose fatal fault causes them."""
     found: dict[Gpu, Gpu] = {}
     for gpu, some in faults.items():
         if all(fault.xid in NVLINK_XIDS or fault.grade is Grade.APPLICATION for fault in some):
@@ -142,7 +143,9 @@ def _who(view: RunView, gpu: Gpu, suspects: Sequence[Suspect], ranks: Ranks) -> 
 def _suspects(view: RunView, gpu: Gpu, ranks: Ranks, *, grade: Grade) -> tuple[Suspect, ...]:
     """The ranks on a GPU, and the victims of a fatal fault. Empty for a GPU that the job does not use.
 
-    If the ranks are not known: the assumed rank, otherwise all ranks of the host that may use the GPU.
+
+    If it is not known which ranks use the GPU, the suspects are the assumed rank, or all ranks of the host that may use
+    it.
     """
     here = ranks.on([gpu])
     if here and ranks.assumed.isdisjoint(here):
@@ -179,7 +182,7 @@ def _where(view: RunView, here: list[int], first: Gpu, ranks: Ranks) -> str:
 
 
 def _listed(faults: Iterable[Fault]) -> str:
-    """Each text once, the worst first."""
+    """The texts of the faults, each once, the worst first."""
     worst_first = sorted(faults, key=lambda fault: (-fault.grade, fault.at_ns, not fault.xid))
     return ", ".join(dict.fromkeys(fault.text for fault in worst_first))
 
@@ -194,7 +197,7 @@ def _when(view: RunView, faults: Sequence[Fault]) -> str:
 
 
 def _row(view: RunView, fault: Fault) -> int | None:
-    """The last step that had begun. None before the first."""
+    """Row of the last step that had begun at the time of the fault, or None if no step had begun."""
     if view.step_start_ns is None or not len(view.step_start_ns):
         return None
     row = int(np.searchsorted(view.step_start_ns, fault.at_ns, side="right")) - 1

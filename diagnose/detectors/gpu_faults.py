@@ -2,7 +2,7 @@
 
 gpu-xid, gpu-error, device-gone            events, by NVIDIA's catalogue of Xids
 uncorrected ECC, rows to remap, NVLink     counters that grew, states that last
-corrected ECC                              nothing: that is what it is for
+corrected ECC                              no fault: ECC has corrected them
 """
 
 from collections.abc import Callable, Iterator
@@ -21,9 +21,9 @@ RECENT_NS = 600 * NS_PER_S
 """Before the first step, only fatal faults within this time are reported."""
 MIN_LINK_ERRORS = 100
 LINK_ERRORS_TO_PEERS = 10.0
-"""Multiple of the errors of the next worse GPU."""
+"""A GPU needs this many times the errors of every other GPU."""
 CLEARED_AWAY = 45
-"""Xid for the cleanup of a process that ended. It means nothing alone."""
+"""Xid for the cleanup of a process that ended. Alone it is not a fault."""
 NVLINK_XIDS = frozenset({74, *range(144, 151), 155})
 
 
@@ -46,7 +46,7 @@ class Fault:
     grade: Grade
     text: str
     action: str
-    """A bucket of NVIDIA's Xid catalogue."""
+    """What to do: a bucket of NVIDIA's Xid catalogue, such as ``RESET_GPU``."""
     xid: int = 0
 
 
@@ -60,7 +60,7 @@ _GRADES = {
 
 
 def faults_of_gpus(view: RunView) -> dict[Gpu, list[Fault]]:
-    """Every GPU with faults that are relevant for the steps of the view, in order of time."""
+    """GPU -> its faults that are relevant for the steps of the view, in order of time."""
     found: dict[Gpu, list[Fault]] = {}
     for fault in (*_from_events(view), *_from_states(view), *_from_links(view)):
         if _matters(fault, view):
@@ -125,7 +125,7 @@ _RECOVERY_ACTIONS = {
     6: ("requests a reset of the GPU's PCIe bus", "RESET_GPU"),
     7: ("requests a reboot of the host", "RESTART_BM"),
 }
-"""By the number in NVML: what the driver requests, and a bucket of the Xid catalogue."""
+"""Number of a recovery action in NVML -> what the driver requests, and a bucket of the Xid catalogue."""
 
 
 def _asked_for(action: int) -> tuple[str, str]:
@@ -138,7 +138,7 @@ _STATES: dict[str, Callable[[int], tuple[str, str]]] = {
     Metric.GPU_REMAP_PENDING: lambda _: ("memory rows are remapped at the next reset", "RESET_GPU"),
     Metric.GPU_RECOVERY_ACTION: _asked_for,
 }
-"""States that last: their meaning, and a bucket of the Xid catalogue."""
+"""Metric of a lasting state -> its meaning, and a bucket of the Xid catalogue."""
 
 
 def _since_ns(series: HostSeries, view: RunView) -> int:
@@ -149,7 +149,8 @@ def _since_ns(series: HostSeries, view: RunView) -> int:
 
 
 def _from_links(view: RunView) -> Iterator[Fault]:
-    """The GPU whose NVLink errors grow far more than those of all others."""
+    """A fault of the GPU whose NVLink errors grow at least ``LINK_ERRORS_TO_PEERS`` times as much as those of any
+    other."""
     counters = [series for series in view.fleet.of(Metric.GPU_NVLINK_ERRORS) if is_gpu(series.device)]
     grown = np.array([float(total_growth(series)[-1]) for series in counters])
     for place, series in enumerate(counters):

@@ -6,7 +6,7 @@
 
 No rank is named if all GPUs are throttled alike (a fleet at its power cap is healthy), or if throttling slowed no
 rank. Because two sources agree, each may be less certain than in compute-straggler. Hosts a tenth slower than others
-cost MegaScale 0.7% MFU (6.3). MegaScan injects lowered clocks. Thresholds ours.
+cost MegaScale 0.7% MFU (6.3). MegaScan injects lowered clocks. The thresholds are our own.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from telemetry.host_metrics import Metric
 
 NAME = "gpu-throttled"
 MIN_EXTRA = 0.1
-"""Share of a hot step for which a GPU is throttled more than its peers."""
+"""A step is hot if a GPU is throttled for this share of it longer than its peers."""
 MIN_RATIO = 1.03
 MIN_Z = 4.5
 FEW_STEPS = 4.0
@@ -73,7 +73,7 @@ class _Times:
     """GPUs and ranks in each step, [steps, ranks]."""
 
     throttled: dict[Reason, Floats]
-    """Share of the step. NaN without samples."""
+    """Share of the step in which a GPU is throttled, by reason. NaN without samples."""
     extra: dict[Reason, Floats]
     """The share above the median of the peers."""
     log_ratio: Floats
@@ -127,7 +127,7 @@ def detect_gpu_throttled(view: RunView) -> list[Finding]:
 
 
 def _measure_times(view: RunView, gpus: Sequence[Gpu | None]) -> _Times | None:
-    """None if no GPU has counters, or if none is throttled more than its peers."""
+    """The times of all GPUs and ranks. None if no GPU has counters, or if none is throttled more than its peers."""
     throttled = {reason: share for reason in Reason if (share := _throttled_share(view, reason, gpus)) is not None}
     if not throttled:
         return None
@@ -154,7 +154,10 @@ def _measure_times(view: RunView, gpus: Sequence[Gpu | None]) -> _Times | None:
 
 
 def _throttled_share(view: RunView, reason: Reason, gpus: Sequence[Gpu | None]) -> Floats | None:
-    """Share of each step: the largest among the counters of a reason, because they overlap."""
+    """Share of each step in which a GPU was throttled for this reason, [steps, ranks]. None without counters.
+
+    It is the largest share among the counters of the reason, because these overlap.
+    """
     metrics = [metric for metric in COUNTERS[reason] if view.fleet.of(metric)]
     if not metrics:
         return None
@@ -163,7 +166,8 @@ def _throttled_share(view: RunView, reason: Reason, gpus: Sequence[Gpu | None]) 
 
 
 def _judge_rank(rank: int, times: _Times, view: RunView) -> _Throttled | None:
-    """The rank, if its GPU is throttled more than its peers and it is certainly slower because of this."""
+    """The rank, if its GPU is throttled more than its peers and the rank is certainly slower in these steps. Otherwise
+    None."""
     known = ~np.isnan(times.log_ratio[:, rank])
     hot = times.hot[:, rank] & known
     if hot.sum() < MIN_STEPS:
@@ -190,7 +194,7 @@ def _judge_rank(rank: int, times: _Times, view: RunView) -> _Throttled | None:
 def _slower(series: Floats, hot: Bools, calm: Bools, noise: float) -> float:
     """Log ratio by which a rank is certainly slower in hot steps; 0 if this may be chance.
 
-    It is compared with its peers, and with itself in the other steps if there are enough.
+    It is compared with its peers, and with itself in the other steps if these are at least ``MIN_STEPS``.
     """
     slower = float(np.median(series[hot]))
     variance = 1.0 / hot.sum()
@@ -202,7 +206,10 @@ def _slower(series: Floats, hot: Bools, calm: Bools, noise: float) -> float:
 
 
 def _spread_of_others(rank: int, times: _Times, view: RunView) -> float:
-    """Spread among the ranks that are not throttled in the same steps. A few peers mirror the rank and are left out."""
+    """Spread among the ranks that are not throttled in the same steps.
+
+    If its pipeline stage has at most ``FEW_PEERS`` ranks, the peers are left out, because they mirror the rank.
+    """
     hot = times.hot[:, rank]
     peers = view.pp_of_rank == view.pp_of_rank[rank]
     others = times.hot[hot].mean(axis=0) < 0.5

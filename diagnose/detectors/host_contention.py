@@ -3,13 +3,13 @@
     rank 4   |cpu|..|cpu|.|cpu|          .  compute span without CPU time: common on a busy machine
     rank 5   |cpu|.......|cpu|.....|cpu|    a stopped process, or a core shared with a competing load: twice as much
 
-Only for ranks that compute on CPUs. The measure is wall time less CPU time, without the collectives inside, so a rank
-that only waits for others does not appear. If collectives are not recorded, a rank that waits inside a compute span
-looks as if it waited for a CPU. Its spans are as long as those of its peers, and such a rank is not named.
+This detector covers only ranks that compute on CPUs. The measure is wall time minus CPU time, without the collectives
+inside, so a rank that only waits for others does not appear. If collectives are not recorded, a rank that waits inside
+a compute span seems to wait for a CPU. But its spans are as long as those of its peers, so it is not named.
 
-On a machine with more ranks than cores all have much of it, scattered widely from step to step:
-a rank is named only if it lies far from its peers of the pipeline stage and from the others on its host, a host if
-most of its ranks are high and those of the others are not (``contended.py``).
+On a machine with more ranks than cores, all ranks wait for a CPU, and these times vary widely from step to step. So
+a rank is named only if it waits longer than its peers of the pipeline stage and than the others on its host, beyond
+their spread. A host is named if this holds for most of its ranks, compared with other hosts (``contended.py``).
 
 Host metrics (``host_witness.py``) show the cause. If they are strong and account for the lost time, less clear spans
 are enough. Lack of memory is judged by the whole compute time, and needs host metrics. A busy host that slows no rank
@@ -52,13 +52,13 @@ Found = dict[Contended, Witness | None]
 
 
 def _with(found: Found, more: Found) -> Found:
-    """``found``, and those of ``more`` with other ranks."""
+    """``found``, and the entries of ``more`` whose ranks are not in ``found``."""
     taken = {rank for each in found for rank in each.ranks}
     return found | {each: why for each, why in more.items() if not taken & {*each.ranks}}
 
 
 def _witnessed(witness: HostWitness, less_clear: Iterable[Contended], cause: Cause | None = None) -> Found:
-    """Those with a strong witness (of this cause, if one is given) that explains the lost share of step time."""
+    """The entries with a strong witness (of ``cause``, if it is given) that explains the lost share of step time."""
     found: Found = {}
     for each in less_clear:
         why = _witness_of(witness, each, cause)

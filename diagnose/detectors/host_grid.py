@@ -1,10 +1,10 @@
 """Host metrics on one time grid: a row for each host, a column for each period.
 
-    counters   growth for each second. A counter that falls has restarted. An unchanged counter has no row
+    counters   growth per second. A counter that falls has restarted. An unchanged counter has no row
     levels     mean values
     devices    of a host: their sum (network), the lowest (the GPU that delays the others), or the highest
 
-``FEATURES`` lists the compared metrics and the least difference. The bounds are ours.
+``FEATURES`` lists the compared metrics and the least difference. The bounds are our own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Feature:
     least: float
     """A smaller difference is ignored."""
     least_share: float = 0.2
-    """The same as a share of the others' value."""
+    """A difference below this share of the others' value is ignored, too."""
 
 
 FEATURES = (
@@ -94,7 +94,7 @@ class Grid:
 
 
 def grid_of(fleet: Fleet, hosts: Sequence[str], metrics: Iterable[str]) -> Grid | None:
-    """The newest times with samples of these hosts and metrics. None without samples."""
+    """The grid of the newest times with samples of these hosts and metrics, or None without samples."""
     by_metric = [[series for series in fleet.of(metric) if len(series.at_ns)] for metric in metrics]
     ranges: dict[str, tuple[int, int]] = {}
     for series in chain.from_iterable(by_metric):

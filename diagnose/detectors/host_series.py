@@ -15,7 +15,7 @@ from diagnose.model.view import RunView
 from telemetry.host_metrics import REPEAT_S, WINDOW_S, Happening
 
 WINDOW_NS = int(WINDOW_S * 1e9)
-"""Agents send the mean of a level at the end of this time."""
+"""Agents send a level as the mean over windows of this length. The mean has the time of the window's end."""
 KNOWN_FOR_NS = int(1.5 * REPEAT_S * 1e9)
 """A counter that does not change is sent again within this time. Later its value is unknown."""
 Place = tuple[str, str]
@@ -24,7 +24,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """From one wall clock time to another, nanoseconds."""
+    """A time range by the wall clock, in nanoseconds."""
 
     first_ns: int
     last_ns: int

@@ -9,8 +9,8 @@
     waited for a core, no process in particular           crowded
     a hypervisor took the time                            steal
 
-Each is a share of time above that of the other hosts or ranks at the same time. The largest share is the cause. The
-bounds are ours.
+Each is a share of time above that of the other hosts or ranks at the same time. The metric with the largest share is
+the cause. The bounds are our own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,17 +35,17 @@ MIN_HELD = 0.1
 STRONG_SHARE = 0.1
 STRONG_TIMES = 2.0
 STRONG_SPREADS = 5.0
-"""A strong witness exceeds this multiple of the others' share, and this number of deviations. Then less clear spans are
-enough."""
+"""Least share of the time above the others, least multiple of their share, and least number of their deviations above
+them. A witness that reaches all three is strong. Then less clear spans are enough."""
 SPREAD_FLOOR = 0.01
 LATER_NS = 15_000_000_000
-"""Scans are ten seconds apart and describe the time before."""
+"""Events up to this time after a period count: scans are ten seconds apart and describe the time before them."""
 MOST_OTHERS = 64
 """Number of ranks or hosts that are compared."""
 MIN_EXPLAINED = 0.5
 """Share of the lost time that a strong witness must explain."""
 MIN_EXPLAINED_BY_MEMORY = 0.25
-"""The same for paging, which also takes CPU time."""
+"""Used instead of ``MIN_EXPLAINED`` if memory is short: paging also takes CPU time."""
 
 
 class Cause(StrEnum):
@@ -96,7 +96,7 @@ class Witness:
         return found | {"process": self.process} if self.process else found
 
     def explains(self, lost_share: float) -> bool:
-        """Whether it is strong by itself, and explains the lost time."""
+        """Whether the witness is strong and its share explains enough of the lost time (``MIN_EXPLAINED``)."""
         least = MIN_EXPLAINED_BY_MEMORY if self.cause is Cause.MEMORY else MIN_EXPLAINED
         return self.strong and self.share >= least * lost_share
 
@@ -128,7 +128,7 @@ class _Suspects:
 
     ranks: tuple[int, ...]
     numbers: tuple[int, ...]
-    """Of these ranks in the job."""
+    """Numbers of these ranks in the whole job."""
     host: str
     period: Period
     whole_host: bool
@@ -151,7 +151,10 @@ class HostWitness:
         return bool(self.view.fleet.series or self.view.fleet.events)
 
     def about(self, ranks: Sequence[int], period: Period | None, cause: Cause | None = None) -> Witness | None:
-        """Why these ranks of one host waited for a CPU. With ``cause``: whether it is this one. None if unknown."""
+        """Why these ranks of one host waited for a CPU, or None if this is unknown.
+
+        ``cause``: return a witness of this cause only.
+        """
         if period is None or not self.is_there:
             return None
         host = self.view.hosts[ranks[0]]
@@ -226,7 +229,11 @@ class HostWitness:
             yield Witness(cause=Cause.STEAL, share=excess.extra, text=text, strong=excess.strong)
 
     def _of_ranks(self, metric: Metric, suspects: _Suspects) -> _Share | None:
-        """A counter of ranks: the suspects compared with others on the host, if there are any, and with all others."""
+        """Growth of a counter of the suspects above that of other ranks. None if it is unknown.
+
+        The suspects are compared with all others, and also with the others on the host if they are not most of it. The
+        smaller result is returned.
+        """
         own = self._measures.growths(metric, suspects.places, suspects.period)
         if np.isnan(own).all():
             return None
@@ -272,14 +279,14 @@ class HostWitness:
         ]
 
     def _holder(self, short: Sequence[HostEvent], suspects: _Suspects) -> Taker | None:
-        """The process that holds much of the memory."""
+        """The process that holds the most memory, if it holds at least ``MIN_HELD`` of the host's memory."""
         total = self._measures.levels(Metric.HOST_MEMORY_TOTAL_BYTES, (suspects.host, ""), suspects.period)
         least = MIN_HELD * float(total.max()) if len(total) else 0.0
         return next((taker for taker in takers(short) if taker.amount >= least), None)
 
 
 def _share_above(own: float, others: Floats) -> _Share | None:
-    """None if the share is unknown. Without others it is not compared."""
+    """The share above the median of ``others``, or None if ``own`` is unknown. Without others, it is ``own`` itself."""
     if np.isnan(own):
         return None
     others = others[~np.isnan(others)]

@@ -6,8 +6,8 @@ checkpoint that could not be written.
              give-up: 6 attempts in a row made no progress                                        critical
              start: attempt 3 on node-0 after: an operator resumed the job                        info
 
-The driver (``trainer/drive``) stores its decisions as events of hosts. This detector hands them to people and alert
-hooks. It judges nothing itself, and no rank is a suspect.
+The driver (``trainer/drive``) stores its decisions as events of hosts. This detector reports them as a finding, so that
+alert hooks send them, too. It makes no decision of its own, and no rank is a suspect.
 """
 
 from diagnose.findings import Finding, Kind, Severity
@@ -18,7 +18,7 @@ from telemetry.host_metrics import BY_OPERATOR, Happening
 
 NAME = "job-restarted"
 AFTER = " after: "
-"""In the text of ``start``: before the reason of the restart."""
+"""In the text of a decision ``start``, the reason of the restart follows these characters."""
 ROUTINE = frozenset({"join", "return", "take-over", "check", "check-pairs", "admit"})
 """Decisions that need no evidence: they do not stop the job or leave out a node."""
 _WORDS = {

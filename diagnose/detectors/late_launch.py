@@ -33,7 +33,7 @@ from diagnose.ranges import fold_ranks
 
 NAME = "late-launch"
 MIN_EVENTS = 3
-"""Late launches with a garbage collection."""
+"""Number of late launches with a garbage collection that a finding needs."""
 GC_FLOOR = 0.002
 """Share of step time. Shorter garbage collections are ignored."""
 ONE_RANK = 0.8
@@ -51,7 +51,7 @@ class _Collections:
     lost_share: float
     """Share of step time, mean over the window."""
     rank: int | None
-    """The rank with most of it."""
+    """The rank that lost at least ``ONE_RANK`` of this time, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,8 @@ def detect_late_launch(view: RunView) -> list[Finding]:
 
 
 def _collections(offsets: Offsets, view: RunView) -> _Collections:
-    """Garbage collections that explain late launches: a late replica starts after those without a collection."""
+    """The garbage collections that explain late launches. A replica is late if it starts after the replicas without a
+    collection."""
     step_ns = view.step_ns[:, None]
     gc = view.topology.arranged(offsets.gc_ns).reshape(*offsets.behind_ns.shape, -1)
     without_gc = gc.max(axis=2) < GC_FLOOR * step_ns
@@ -109,7 +110,7 @@ def _collections(offsets: Offsets, view: RunView) -> _Collections:
 
 
 def _usual_start(behind_ns: Floats, without_gc: Bools) -> Floats:
-    """Median of the replicas ``without_gc`` in each step, [steps, 1]. If there are none: the earliest start."""
+    """Median of the replicas ``without_gc`` in each step, [steps, 1]. The earliest start if there is none."""
     count = without_gc.sum(axis=1, keepdims=True)
     ordered = np.sort(np.where(without_gc, behind_ns, np.inf), axis=1)
     middle = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=1)
@@ -117,7 +118,7 @@ def _usual_start(behind_ns: Floats, without_gc: Bools) -> Floats:
 
 
 def _growth(late: Floats) -> _Growth | None:
-    """How much the largest offset of each step grows with the steps. None if the rank correlation is weak."""
+    """How much the largest offset of each step grows with the steps. None if the growth is small or not certain."""
     largest = np.maximum(late.max(axis=1), 0.0)
     largest = largest[~np.isnan(largest)]
     count = len(largest)

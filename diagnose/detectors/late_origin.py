@@ -39,10 +39,10 @@ GC_PART = 0.3
 
 
 def origin_of(replica: int, stretch: Stretch, offsets: Offsets, view: RunView) -> int | None:
-    """The rank that was late by itself. None if there are several such ranks, or none.
+    """The rank that was late by itself, or None if there is no such rank or more than one.
 
-    It is the only one with garbage collection in late steps, or the only late one, or the only one with a gap between
-    its spans.
+    It is the only rank with garbage collection in late steps, or the only late rank, or the only rank with a gap
+    between its spans.
     """
     ranks = members(replica, view)
     late = offsets.unexplained_ns[stretch.rows, replica]
@@ -106,7 +106,8 @@ def _idle_ns(ranks: Ints, rows: Ints, view: RunView) -> Floats:
 
 
 def _of_one_clock(view: RunView) -> list[Operations]:
-    """All operations. If a device measured: its operations only, because the host runs ahead."""
+    """The operations that one clock measured: those of the device if a device measured, because the host runs ahead.
+    Otherwise all operations."""
     device = (StageClass.COMPUTE, StageClass.COMMUNICATION)
     return [
         operations for stage, operations in view.operations.items() if not view.on_device or stage.stage_class in device
@@ -142,7 +143,7 @@ class LateReplica:
     stretch: Stretch
     share: float
     late_ns: float
-    """Median over the stretch."""
+    """Lateness, median over the stretch."""
     cost: float
     """Share of step time in which all others wait for this replica only."""
     num_with_gc: int
@@ -150,7 +151,10 @@ class LateReplica:
 
 
 def late_replicas(late: Floats, offsets: Offsets, view: RunView) -> list[LateReplica]:
-    """Late replicas that cost enough. ``late``: unexplained lateness as share of step time, [steps, dp]."""
+    """Replicas that are persistently late and cost at least ``MIN_COST``.
+
+    ``late``: unexplained lateness as share of step time, [steps, dp].
+    """
     noise = noise_between_steps(late, NOISE_FLOOR)
     candidates = np.flatnonzero((late >= MIN_COST).sum(axis=0) >= MIN_STEPS // 2).tolist()
     found = {each: stretch for each in candidates if (stretch := _late_stretch(each, late, noise)) is not None}

@@ -25,16 +25,16 @@ EXPLAINED_BY = (Stage.DATA_LOAD, Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offsets:
-    """Nanoseconds. NaN if a collective is incomplete."""
+    """How late ranks and replicas start their collectives, in nanoseconds. NaN if a collective is incomplete."""
 
     rank_late_ns: Floats
     """Largest lateness of a rank in the collectives of a step, [steps, ranks]. Negative: early."""
     replica_late_ns: Floats
-    """Lateness of its latest rank, above that of a typical replica, [steps, dp]."""
+    """Lateness of the latest rank of each replica, above that of a typical replica, [steps, dp]."""
     explained_ns: Floats
     """Lateness that compute and loading explain, [steps, dp]."""
     behind_ns: Floats
-    """Time from the first start in its group to that of the replica's latest rank, [steps, dp]. Unlike lateness, it
+    """Time from the first start in a group to the start of each replica's latest rank, [steps, dp]. Unlike lateness, it
     shows the true time between two replicas."""
     gc_ns: Floats
     """Garbage collection of a rank above that of its peers, [steps, ranks]."""
@@ -50,7 +50,7 @@ class Offsets:
 
 
 def launch_offsets(view: RunView) -> Offsets | None:
-    """Offsets along dp. NaN in a step in which the work of a rank is unknown.
+    """The launch offsets along dp. NaN in a step in which the work of a rank is unknown.
 
     None without peers, collectives along dp, or compute time.
     """
@@ -82,14 +82,15 @@ def launch_offsets(view: RunView) -> Offsets | None:
 
 
 def _latest(collectives: Collectives, late: Floats) -> Floats:
-    """The largest of [steps, occurrences, groups, members], for each rank: [steps, ranks]."""
+    """The largest lateness of each rank in a step, [steps, ranks], from [steps, occurrences, groups, members]."""
     found = np.empty((len(late), collectives.ranks.size))
     found[:, collectives.ranks] = np.fmax.reduce(late, axis=1)
     return found
 
 
 def _after_first_ns(collectives: Collectives) -> Floats:
-    """Start after the first member. All end together: the first member has the longest duration."""
+    """Time from the start of the first member to that of each member. All members end together, so the first member has
+    the longest duration."""
     return np.asarray(collectives.duration_ns.max(axis=3, keepdims=True) - collectives.duration_ns)
 
 
@@ -102,7 +103,7 @@ def _over_peers(values: Floats, view: RunView) -> Floats:
 
 
 def _replicas(values: Floats, topology: Topology) -> Floats:
-    """[steps, ranks] as [steps, dp, ranks of a replica]."""
+    """Rearrange [steps, ranks] to [steps, dp, ranks of a replica]."""
     return topology.arranged(values).reshape(len(values), topology.dp, -1)
 
 

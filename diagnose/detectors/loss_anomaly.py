@@ -4,8 +4,8 @@
            3.1 3.0 3.1 3.0 6.8 7.0 6.9      a jump that lasts: the steps since then are lost
            3.1 3.0 nan nan nan              the step of the first NaN is important
 
-A jump is far above the recent finite values: five times their median for the gradient norm (ByteRobust, SOSP'25), 1.5
-times the level or one nat for the loss. It also exceeds six robust deviations, on a linear and on a logarithmic scale.
+A jump rises above the recent finite values: to five times their median for the gradient norm (ByteRobust, SOSP'25), by
+half of the level or one nat for the loss. It also exceeds six robust deviations, on a linear and a logarithmic scale.
 The deviations of a loss are those from one value to the next, because its trend is no noise. The first values of an
 attempt vary widely and are not judged. No rank is a suspect: these numbers describe the whole job.
 """
@@ -44,7 +44,7 @@ SCATTER_FLOOR = 0.005
 LASTING = 5
 """A jump with this number of values is no short spike."""
 REPEATED = 3
-"""This number of spikes is no chance."""
+"""With this number of spikes, the finding is a warning: they are not chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +92,13 @@ def _until_window_end(view: RunView, metric: str) -> Series:
 
 
 Limits = Callable[[Floats, int], tuple[float, float]]
-"""From finite values and a row: the level before that row, and the limit of its value. If the value is clearly below
-the limit, a lower limit is returned: noise is expensive to measure."""
+"""(Finite values, row) -> (level before that row, limit of the value in that row). For a value below the least possible
+limit, that limit is returned, because it is expensive to measure the noise that raises the limit."""
 NO_LIMIT = 0.0, float("inf")
 
 
 def _norm_limits(values: Floats, row: int) -> tuple[float, float]:
-    """Five times the median, or six deviations of the logarithm if that is more."""
+    """The limit is five times the median, or six deviations of the logarithm if that is more."""
     if row < NORM_WARM_UP:
         return NO_LIMIT
     recent, value = values[max(0, row - RECENT) : row], float(values[row])
@@ -114,7 +114,8 @@ def _norm_limits(values: Floats, row: int) -> tuple[float, float]:
 
 
 def _loss_limits(values: Floats, row: int) -> tuple[float, float]:
-    """One nat or 1.5 times the newest level, and six deviations on both scales."""
+    """The limit is one nat or half of the level above the newest level, whichever is less, and six deviations on both
+    scales."""
     if row < LOSS_WARM_UP:
         return NO_LIMIT
     recent = values[max(0, row - RECENT) : row]
@@ -181,7 +182,8 @@ def _jumps(metric: str, steps: Ints, values: Floats, limits: Limits) -> Iterator
 
 
 def _comes_back(values: Floats, row: int, bound: float) -> int:
-    """First row after ``row`` from which values are below ``bound``: most of three in a row."""
+    """The first row after ``row`` with a value below ``bound``, if most of three values from there on are below it.
+    The number of values if there is no such row."""
     for end in range(row + 1, len(values)):
         if values[end] < bound and np.median(values[end : end + 3]) < bound:
             return end
@@ -226,7 +228,8 @@ _RANK = {Severity.CRITICAL: 2, Severity.WARNING: 1, Severity.INFO: 0}
 
 
 def _severity(episode: Episode, share: float, episodes: list[Episode]) -> Severity:
-    """No number: critical, unless only the norm was infinite for a time and every loss was a number."""
+    """The severity of an episode. A value that is no number is critical, unless only the norm was infinite for a time
+    and every loss was a number."""
     if not episode.is_number:
         others_are_numbers = all(other.is_number for other in episodes if other is not episode)
         handled = np.isinf(episode.peak) and episode.over and others_are_numbers

@@ -1,4 +1,4 @@
-"""mfu-decline: the same steps take longer than they did, since when, and what grew with them.
+"""mfu-decline: steps take longer than before. The finding shows since which step, and which stages take longer.
 
     step time    1.0 s  |  1.2 s      since step 5210, and it stays
     compute      0.6 s  |  0.6 s      flat on every rank ...
@@ -36,7 +36,7 @@ WAITING = {stage for stage in Stage if stage.stage_class is StageClass.COMMUNICA
 """Stages whose duration depends on other ranks. Clipping sums over all ranks."""
 IN_BACKGROUND = {Stage.STEP, Stage.CHECKPOINT_WRITE}
 OFF_CORE = "compute (off CPU)"
-"""Sum over all compute stages: the host causes it, in any of them."""
+"""Label of the time off the core, summed over all compute stages: the host causes it, in any of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Growth:
     label: str
     waiting: bool
     ns: float
-    """On the typical rank for waiting, on the worst rank for compute."""
+    """Growth on the typical rank for waiting, on the worst rank for compute."""
     by_rank_ns: Floats
     rank: int
     """The worst rank."""
@@ -109,7 +109,8 @@ def _keeps_up(decline: Decline) -> bool:
 
 
 def _what_grew(view: RunView, before: StepWindow, after: StepWindow) -> list[Growth] | None:
-    """Stages that take longer than before, the largest growth first. None if the window lacks steps of one side."""
+    """Stages that take longer than before, the largest growth first. None if the window has fewer than ``MIN_ROWS``
+    steps of one side."""
     rows = _within(view.steps, before)[-MAX_ROWS:], _within(view.steps, after)[:MAX_ROWS]
     if min(map(len, rows)) < MIN_ROWS:
         return None
@@ -133,7 +134,7 @@ def _durations(view: RunView) -> list[tuple[str, bool, Floats]]:
 
 
 def _growth(label: str, waiting: bool, before: Floats, after: Floats) -> Growth | None:
-    """None if noise explains it."""
+    """How much longer a stage takes, or None if noise explains it."""
     grown = _level(after) - _level(before)
     noise = robust_sigma(np.concatenate((before - _level(before), after - _level(after))).ravel(), 0.0)
     error = MEDIAN_EFFICIENCY * noise * (1 / len(before) + 1 / len(after)) ** 0.5
@@ -189,7 +190,7 @@ def _change(view: RunView, decline: Decline) -> str:
 
 
 def _main(rise: Rise, grown: list[Growth]) -> list[Growth]:
-    """The stages that explain much of the longer step, the largest first: compute, otherwise waiting."""
+    """The stages that explain at least ``MIN_PART`` of the growth, the largest first: compute, otherwise waiting."""
     own = [growth for growth in grown if not growth.waiting]
     enough_ns = MIN_PART * (rise.after_ns - rise.before_ns)
     own_ns = _compute_growth_ns(grown)
@@ -221,7 +222,7 @@ def _cause(rise: Rise, grown: list[Growth] | None) -> str:
 
 
 def _ms(ns: float) -> str:
-    """Three digits, but no exponent."""
+    """Milliseconds with three digits and without an exponent."""
     digits = np.format_float_positional(ns / 1e6, precision=3, unique=False, fractional=False, trim="-")
     return f"{digits} ms"
 

@@ -23,9 +23,10 @@ from diagnose.ranges import fold_ranks
 
 NAME = "nic-flap"
 STILL_S = 3.0
-"""Time without a record from any rank while a link is down. A usual step, if that is longer."""
+"""The job stalls if no rank sent a record for this time while a link is down. A usual step, if that is longer."""
 BEFORE_S, AFTER_S = 5.0, 10.0
-"""Time around the link loss within which the job must have stopped: clocks, long transfers, compute."""
+"""The job must have stopped within this time before and after the link loss. Clocks differ, and transfers and compute
+that have begun continue for a while."""
 CLOSE = 0.5
 """Share of the job's patience. A flap of this length is critical."""
 
@@ -78,7 +79,8 @@ def _stalls_now(view: RunView, outage: Outage) -> bool:
 
 
 def _standing(view: RunView, outage: Outage) -> Finding:
-    """``diagnose/hang`` reports the same a little later, when the stall is certain."""
+    """The finding for a link that is down now and stalls the job. ``diagnose/hang`` reports the stall later, when it is
+    certain."""
     down_s, home = outage.seconds(view.fleet.seen_ns), _home(view, outage.host)
     patience = patience_of(view.meta)
     until = f"; the job aborts after {patience.seconds:.3g} s ({patience.setting})" if patience.seconds else ""
@@ -149,7 +151,7 @@ def _finding(view: RunView, card: Flapping) -> Finding:
 
 
 def _patience(patience: Patience) -> dict[str, float]:
-    """Empty if no rank reported a limit: 0 s would read as a job that does not wait."""
+    """Evidence: how long the job waits for a link. Empty if no rank reported it: 0 s would mean that it never waits."""
     return {"patience_s": round(patience.seconds, 1)} if patience.seconds else {}
 
 

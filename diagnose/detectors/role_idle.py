@@ -28,7 +28,7 @@ NOISE = 0.01
 
 
 def detect_idle_roles(view: RunView) -> list[Finding]:
-    """One finding for each role that waits. None for a job with one role, or with a role that records no work."""
+    """One finding for each role that waits. No finding for a job with one role, or with a role that records no work."""
     roles = busy_by_role(view)
     if len(roles) < 2 or len(view.steps) < MIN_STEPS or any(not each.share.any() for each in roles):
         return []

@@ -1,4 +1,4 @@
-"""rollout-tail: the last rollouts of each step take far longer than the typical ones, and all others wait for them.
+"""rollout-tail: the last rollouts of a step take at least 1.5 times as long as typical ones, and all others wait.
 
     rank 0   |== rollouts ==|........................|     Other ranks in each step: some sequences are much longer. No
     rank 1   |== rollouts ==========================|      rank is a suspect.

@@ -94,7 +94,7 @@ def _collectives(view: RunView) -> list[Collectives]:
 
 
 def _without_decline(slow: list[SlowGroup], fast: Sequence[FastGroups]) -> list[SlowGroup]:
-    """Without groups that became slow together on all streams, if no group stayed as fast as before."""
+    """The slow groups, without those that became slow together on all streams, if no group stayed as fast as before."""
     streams = {group.stage.stream for group in slow if group.against is Against.PAST}
     everywhere = Stream.DP in streams and len(streams) > 1 and not any(len(groups.unmoved) for groups in fast)
     return [group for group in slow if group.against is Against.PEERS] if everywhere else slow
@@ -117,7 +117,7 @@ def _fast_groups(collectives: Collectives, log_ratio: Floats, slow: list[int], m
 
 
 def _slower_than_peers(collectives: Collectives, total_ns: Floats, log_ratio: Floats) -> dict[int, SlowGroup]:
-    """Slow groups by their column."""
+    """Column -> the group, if it is slower than its peers."""
     noise = noise_between_steps(log_ratio, NOISE_FLOOR)
     least = max(BAR.level, least_excess(MIN_Z, noise, len(log_ratio)))
     candidates = np.flatnonzero((log_ratio >= least).sum(axis=0) >= MIN_STEPS // 2)  # few, of thousands
@@ -163,7 +163,7 @@ def _slow_group(
 
 
 def _slower_than_before(collectives: Collectives, total_ns: Floats, rises: Rises) -> dict[int, SlowGroup]:
-    """Groups that became slow and stayed slow, by their column."""
+    """Column -> the group, if it became slow and stayed slow."""
     last = len(total_ns) - 1
     return {
         column: _slow_group(

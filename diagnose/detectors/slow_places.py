@@ -3,10 +3,10 @@
     slow   {1, 5}  {5, 7}         rank 1 is in the fast {1, 3}, rank 7 in the fast {3, 7}: rank 5 remains
     fast   {1, 3}  {3, 7}  ...
 
-It is a rank if one rank explains all, otherwise a host. Collectives inside a host do not use its network card. So if
-all slow groups cross hosts, only fast groups that cross hosts exclude a suspect. If all are inside one host, only fast
-groups inside it do. If there are both, both do. A host in every group to compare with is not excluded: all these groups
-would be slow together.
+It is a rank if one rank explains all slow groups, otherwise a host. Collectives inside a host do not use its network
+card. So if all slow groups cross hosts, only fast groups that cross hosts exclude a suspect. If all slow groups are
+inside hosts, only fast groups inside hosts do. If there are both kinds of slow groups, both kinds of fast groups do. A
+host that is in every group of a kind is not excluded: all these groups would be slow together.
 
 Groups that became slow and stay slow are compared with their own past, all groups of a kind together:
 
@@ -39,7 +39,7 @@ class Rise:
 
     row: int
     ratio: float
-    """Corrected by the slowdown of compute."""
+    """Factor by which the groups are slower, without the slowdown of compute."""
     share: float
     """Share of rows that are high."""
 
@@ -51,11 +51,11 @@ class Rises:
     slow: dict[int, Rise]
     """Groups that became slow together with their kind."""
     moved: set[int]
-    """These, and all others that became slower: in a continuing decline, some become slow later."""
+    """The groups in ``slow``, and all others that became slower: in a continuing decline, some become slow later."""
 
 
 def find_rises(collectives: Collectives, total_ns: Floats, view: RunView) -> Rises:
-    """When the groups of each kind became slow, and which of them did."""
+    """The groups that became slow, and when the groups of each kind did so."""
     found: dict[int, Rise] = {}
     moved: set[int] = set()
     pace = _pace_of_compute(view)
@@ -196,7 +196,9 @@ def _one_of_each_host(parts: Sequence[Part], hosts: "_Hosts") -> list[Part]:
 
 
 def _several_hosts(groups: tuple[SlowGroup, ...], fast: Sequence[FastGroups], hosts: "_Hosts") -> list[Part]:
-    """Hosts that are the only suspect of a slow group and have slow groups with different hosts. Then the other groups.
+    """Parts with one host as their cause, then parts of the other groups.
+
+    A host is a cause if it is the only suspect of a slow group and has slow groups with different hosts.
 
         host 0 |==| host 1 |==| host 2 |==| host 3 |==| host 4 |--| host 5      |==| slow between two hosts, |--| fast
 
@@ -240,7 +242,7 @@ class _Hosts:
         return np.asarray(ranks[self._inside(ranks)].ravel())
 
     def part(self, groups: tuple[SlowGroup, ...], host: int) -> Part:
-        """The groups with one host as their cause: its members of the groups."""
+        """The groups as one part with ``host`` as their cause. Initiating are the ranks of the host in these groups."""
         members = {rank for group in groups for rank in group.ranks if self.of_rank[rank] == host}
         return Part(groups=groups, initiating=tuple(sorted(members)))
 

@@ -29,7 +29,7 @@ NOISE_FLOOR = 0.01
 
 
 def detect_stage_imbalance(view: RunView) -> list[Finding]:
-    """At most one finding: the heaviest stage, if it is clearly and persistently heavier than the rest."""
+    """At most one finding: the heaviest stage, if it reaches ``MIN_RATIO``, ``MIN_SHARE`` and ``MIN_Z``."""
     if view.topology.pp < 2 or not view.work or len(view.steps) < MIN_STEPS:
         return []
     per_stage = _stage_work(view)

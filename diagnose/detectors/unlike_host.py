@@ -1,12 +1,12 @@
 """unlike-host: a host whose metrics differ from those of all hosts with the same work, for minutes.
 
     host 0   ~~~~~~~~~~~~~~~~~~~~~~~       Windows of 8 samples: distance of each host from the median of the others
-    host 1   ~~~~~~~~~~~~~~~~~~~~~~~       (root mean square). A host is unlike the others if its distance is far
-    host 2   ~~~~~~~~.______________       larger than theirs for four minutes, and no other host is near it. Either
+    host 1   ~~~~~~~~~~~~~~~~~~~~~~~       (root mean square). A host is unlike the others if its distance is 5
+    host 2   ~~~~~~~~.______________       times theirs for four minutes, and no other host is near it. Either
     host 3   ~~~~~~~~~~~~~~~~~~~~~~~       this began in that time, or the difference is very large.
 
-Algorithm 9 of the field's list, after Minder (NSDI'25): one metric at a time, in order of sensitivity, without training
-and without spans. So it also works while the trainer sends no records. Minder sums distances between all pairs. The
+The method follows Minder (NSDI'25): one metric at a time, in order of sensitivity, without a trained model and without
+spans. So it also works while the trainer sends no records. Minder sums distances between all pairs. The
 distance to the median shows the same in linear time, and does not saturate with few hosts. Series are smoothed; Minder
 learns this. Only hosts with ranks of the same pipeline stages are compared. While steps continue, a host is named only
 if it became unlike when they became slower: a difference alone is no fault.
@@ -29,34 +29,34 @@ from diagnose.ranges import fold_ranks
 
 NAME = "unlike-host"
 PERSIST_S = 240.0
-"""The value that Minder uses."""
+"""How long a difference must last, in seconds. Minder uses the same value."""
 MIN_HOSTS = 4
 WINDOW = 8
-"""Samples."""
+"""Number of samples of a window."""
 MAX_WINDOWS = 300
-"""With more samples, windows overlap less."""
+"""Largest number of windows. With more samples, windows overlap less."""
 SMOOTHED = 4
 """Number of samples of a moving mean."""
 SPAN = WINDOW + SMOOTHED - 1
 """Number of samples of one window with its moving means."""
 MIN_TIMES = 5.0
-"""Multiple of the typical distance of the others."""
+"""Least distance of a host that is unlike, as a multiple of the typical distance of the others."""
 MIN_TIMES_EVER, MIN_LEAD_EVER, MIN_FACTOR_EVER = 8.0, 4.0, 4.0
 """Stricter limits for a host that was unlike from the first sample on, and the least ratio to the others: machines
 differ, and this is no fault."""
 ALIKE_BEFORE = 0.5
 """Largest distance before, as share of the distance while it is unlike."""
 MIN_LEAD = 2.0
-"""Multiple of the distance of the next host."""
+"""Least distance of a host that is unlike, as a multiple of the second largest distance."""
 MIN_SHARE = 0.8
-"""Share of windows in which the host has the largest distance."""
+"""Least share of windows in which a host is unlike the others."""
 STILL_S = 60.0
 STILL_STEPS = 5.0
 """A job is stalled if it finished no step for this time, and for this number of steps, while its hosts send samples."""
 BEFORE_S = 120.0
 """A cause may show this long before steps become slower."""
 MAX_CONFIDENCE = 0.7
-"""The difference need not be the cause."""
+"""Limit of the confidence: the difference need not be the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Unlike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What the difference may explain, and since when."""
+    """A problem of the job that a difference may explain, and since when it exists."""
 
     first_ns: int
     lost_s: float
@@ -111,7 +111,7 @@ def _groups(view: RunView) -> list[list[str]]:
 
 
 def _trouble(view: RunView) -> Trouble | None:
-    """None if steps continue as usual."""
+    """The current problem of the job: a stall or slower steps. None if steps continue as usual."""
     if not len(view.steps):
         return Trouble(first_ns=0, lost_s=0.0, text="the ranks send no records")
     if view.step_start_ns is None:
@@ -125,7 +125,7 @@ def _trouble(view: RunView) -> Trouble | None:
 
 
 def _slower(view: RunView, start_ns: Ints) -> Trouble | None:
-    """Steps that became slower and are still slow."""
+    """The problem that steps became slower and are still slow, or None."""
     values = view.history.values if len(view.history.steps) else view.step_ns
     steps = view.history.steps if len(view.history.steps) else view.steps
     steps, values = steps[values > 0], values[values > 0]
@@ -197,7 +197,7 @@ def _unlike(grid: Grid, members: Ints, values: Floats, feature: Feature, persist
 
 
 def _became(distance: Floats, stretch: Stretch) -> bool:
-    """Whether the host was like the others before."""
+    """Whether the host was like the others before the stretch."""
     before = distance[: stretch.first]
     before = before[~np.isnan(before)]
     return len(before) > WINDOW and bool(np.median(before) <= ALIKE_BEFORE * np.nanmedian(distance[stretch.rows]))
@@ -209,7 +209,8 @@ def _is_far(own: float, others: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Far:
-    """For each window: the two largest distances, the typical one, and whether the largest is far from the rest."""
+    """For each window: the two largest distances, the typical one, and whether the largest is far enough from both
+    (``MIN_TIMES``, ``MIN_LEAD``)."""
 
     first: Floats
     second: Floats
@@ -218,7 +219,7 @@ class Far:
 
 
 def _far(distance: Floats) -> Far:
-    """Hosts without samples have distance 0."""
+    """The largest and the typical distances of each window. Hosts without samples have distance 0."""
     known = ~np.isnan(distance)
     count = len(distance)
     middle = (count - 1) // 2
@@ -229,7 +230,7 @@ def _far(distance: Floats) -> Far:
 
 
 def _expected(values: Floats) -> Floats:
-    """Median of the other hosts at each time. Of all hosts if they are many."""
+    """Median of the other hosts at each time. Of all hosts if more than ``SMALL_GROUP`` hosts have samples."""
     known = ~np.isnan(values).all(axis=1)
     expected = np.full(values.shape, np.nan)
     if not known.any():

@@ -26,7 +26,7 @@ FAULTS = (
 HANGS = frozenset({STALL, RANK_STOPPED, Kind.HUNG_COLLECTIVE, Kind.COLLECTIVE_MISMATCH})
 """Faults without progress since the newest completed step: the time since then is lost, not the usual step time."""
 OPERATOR = frozenset({"drain", "replace", PAUSE, END})
-"""An operator stops an attempt. It saves a checkpoint first. Not an incident."""
+"""Decisions with which an operator stops an attempt, which saves a checkpoint first. They are not incidents."""
 RESULTS = frozenset({"admit", "suspect", "block", START, CHECK, WAIT, GIVE_UP, DONE})
 """The first of these after ``check`` or ``check-pairs`` ends the check."""
 NEXT_MOVES = frozenset({START, CHECK, WAIT, RESUME, GIVE_UP, DONE, TAKE_OVER})
@@ -34,14 +34,14 @@ NEXT_MOVES = frozenset({START, CHECK, WAIT, RESUME, GIVE_UP, DONE, TAKE_OVER})
 
 
 def is_about_job(decision: DriverDecision, *names: str) -> bool:
-    """Whether it is one of ``names`` and not about a single node. ``resume`` exists for both."""
+    """Whether a decision is one of ``names`` and about the whole job. ``resume`` can also be about a single node."""
     return decision.name in names and not decision.node
 
 
 def first_after(
     decisions: Iterable[DriverDecision], at_ns: int, names: Iterable[str], *, until_ns: int | None = None
 ) -> DriverDecision | None:
-    """The first of ``names`` later than ``at_ns``, and not later than ``until_ns``."""
+    """The first decision of ``names`` that is later than ``at_ns``, but not later than ``until_ns``. None otherwise."""
     wanted = frozenset(names)
     for decision in decisions:
         if decision.name in wanted and decision.at_ns > at_ns:
@@ -52,7 +52,7 @@ def first_after(
 def spans_between(
     decisions: Sequence[DriverDecision], name: str, until: Iterable[str], end_ns: int
 ) -> list[tuple[int, int]]:
-    """From each decision ``name`` to the next of ``until``, or to ``end_ns``."""
+    """Begin and end of time ranges: from each decision ``name`` to the next one of ``until``, or to ``end_ns``."""
     spans = []
     for index, decision in enumerate(decisions):
         if decision.name == name:

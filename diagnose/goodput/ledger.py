@@ -7,7 +7,7 @@
     5. warm-ups        restarting
     6. snapshots       checkpointing
 
-Each layer replaces what is below it. So the classes add up to the wall time.
+Each layer replaces the layers with lower numbers. So the classes add up to the wall time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ def _pieces(spans: Sequence[tuple[int, int]], time_class: TimeClass) -> list[Pie
 
 
 def _pauses(history: RunHistory, lives: Sequence[Life], end_ns: int) -> list[tuple[int, int]]:
-    """From a pause or an end to the resume. If an attempt runs, the pause begins when its save is complete."""
+    """Time ranges from a pause or an end to the resume. If an attempt runs, the range begins when its save is done."""
     pauses, since_ns = [], None
     for decision in history.decisions:
         if decision.name in (PAUSE, END, GIVE_UP, DONE):
@@ -99,7 +99,7 @@ def _pauses(history: RunHistory, lives: Sequence[Life], end_ns: int) -> list[tup
 
 
 def _when_stopped(asked_ns: int, lives: Sequence[Life]) -> int:
-    """``asked_ns``, or the end of the attempt that ran then."""
+    """``asked_ns``, or the end of the attempt that ran then if that is later."""
     begun = [life for life in lives if life.begin_ns <= asked_ns]
     return max(asked_ns, begun[-1].stop.over_ns) if begun else asked_ns
 
@@ -125,7 +125,8 @@ def _warm_ups(lives: Sequence[Life]) -> Iterator[Piece]:
 
 
 def _snapshots(lives: Sequence[Life]) -> tuple[Ints, Ints, Ints]:
-    """The mean over the ranks of each step, as the step time is. In order of time, without overlaps."""
+    """Begin, end and class of the snapshots of each step, in order of time, without overlaps. Durations are the mean
+    over the ranks, like step times."""
     starts_ns = np.concatenate([NO_TIMES, *(life.snapshots.start_ns for life in lives)])
     ends_ns = starts_ns + np.concatenate([NO_TIMES, *(life.snapshots.duration_ns for life in lives)])
     order = np.argsort(starts_ns, kind="stable")

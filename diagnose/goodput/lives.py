@@ -33,7 +33,7 @@ class Life:
     numbers: Ints
     starts_ns: Ints
     ends_ns: Ints
-    """Of its steps, without overlaps."""
+    """``starts_ns`` and ``ends_ns``: begin and end of each step, without overlaps."""
     warm_ns: int | None
     """End of the warm-up in its first step."""
     snapshots: StepTimes
@@ -41,7 +41,7 @@ class Life:
     """Whether the time of a fault follows from the usual step time alone."""
 
     def pieces(self) -> Iterator[Piece]:
-        """Its time without its steps, which are painted on top."""
+        """The time of the attempt in pieces, without its steps. The steps are painted on top of these pieces."""
         stop, progress_ns = self.stop, self.begin_ns
         if self.first_ns is not None and self.last_ns is not None:
             yield Piece(self.begin_ns, self.first_ns, CODES[TimeClass.RESTARTING])
@@ -105,7 +105,7 @@ def lives_of(history: RunHistory, end_ns: int) -> list[Life]:
 
 
 def _with_unreported(history: RunHistory) -> list[AttemptFacts]:
-    """Also attempts that the driver started and whose ranks reported nothing."""
+    """All attempts in order, also those that the driver started and whose ranks reported nothing."""
     known = {facts.attempt: facts for facts in history.attempts}
     for decision in history.decisions:
         if decision.name == START and decision.attempt not in known:
@@ -115,7 +115,7 @@ def _with_unreported(history: RunHistory) -> list[AttemptFacts]:
 
 
 def _warm_ns(steps: StepTimes, starts_ns: Ints, ends_ns: Ints) -> int | None:
-    """The end of the warm-up on the timeline, where steps have these times."""
+    """The end of the warm-up on the timeline, on which steps begin at ``starts_ns`` and end at ``ends_ns``."""
     if not len(steps):
         return None
     lasts_ns = warm_up_ns(int(steps.duration_ns[0]), int(steps.duration_ns.sum()), len(steps))

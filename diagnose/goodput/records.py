@@ -87,7 +87,7 @@ class AttemptFacts:
     num_well: int = 0
     """Ranks that ended normally."""
     has_stalled: bool = False
-    """Agents left evidence of a stall after the newest step."""
+    """Whether agents left evidence of a stall after the newest step."""
     interrupted_ns: int = 0
     """When an error first interrupted a step that was not completed. 0: unknown."""
     saved_ns: int = 0
@@ -159,7 +159,7 @@ class Ledger:
     incidents: tuple[Incident, ...]
     """In order of time."""
     unknown: tuple[str, ...]
-    """Sentences: what is not known."""
+    """Sentences that say what is not known about the run."""
 
     @property
     def wall_ns(self) -> int:

@@ -37,7 +37,7 @@ class CompletedSteps:
         return max(0, min(last, self.last) - max(first, self.first) + 1)
 
     def add(self, first: int, last: int) -> None:
-        """An attempt completed these steps."""
+        """Add the steps that an attempt completed."""
         self.first, self.last = (first, last) if self.last < 0 else (min(first, self.first), max(last, self.last))
 
 
@@ -67,7 +67,7 @@ def warm_up_ns(first_ns: float, steps_ns: float, num_steps: int) -> float:
     Args:
         first_ns: time of the first step.
         steps_ns: time of all steps, the first one included.
-        num_steps: how many they are.
+        num_steps: number of all steps.
     """
     if num_steps < 2:
         return 0.0
@@ -76,7 +76,7 @@ def warm_up_ns(first_ns: float, steps_ns: float, num_steps: int) -> float:
 
 
 def goodput_of_sums(attempts: Iterable[StepSums | None], wall_ns: int) -> float | None:
-    """The share of ``wall_ns`` in useful time. None without a step. ``attempts``: the first one first."""
+    """The share of useful time in ``wall_ns``. None without a step. ``attempts``: in order, the first attempt first."""
     useful_ns, completed, num_steps = 0.0, CompletedSteps(), 0
     for sums in attempts:
         if sums is None:
@@ -97,10 +97,10 @@ def wall_range(
     Args:
         started_ns: start of the first rank of the first attempt.
         heard_ns: the newest data of all attempts.
-        host_wall_ns: the time from first to last by the clock of one host, if a host was there all the time. Clocks of
-            several hosts are compared only without it.
-        decisions: time and name of the driver's decisions in order of time. Its first one is the begin if it is
-            earlier. The last one is the end if it ended the job, or is later than the ranks.
+        host_wall_ns: the time from start to newest data by the clock of one host, if one host had ranks all the time.
+            If it is None, clocks of different hosts are compared.
+        decisions: time and name of the driver's decisions in order of time. The first decision is the begin if it is
+            earlier than ``started_ns``. The last decision is the end if it ended the job, or is later than the ranks.
     """
     end_ns = heard_ns if host_wall_ns is None else started_ns + host_wall_ns
     if not decisions:

@@ -22,17 +22,17 @@ from diagnose.goodput.records import AttemptFacts, DriverDecision, Ending
 
 UNKNOWN_CAUSE = "unknown"
 USUAL_STEPS = 50
-"""The usual step time is the median of so many of the newest steps."""
+"""The usual step time is the median of this number of newest steps."""
 HANG_STEPS, HANG_NS = 3, 10_000_000_000
-"""A failed attempt with evidence of a stall hung if its first error came so many usual steps, and so long, after its
-newest step. Agents take evidence of crashed ranks, too."""
+"""A failed attempt with evidence of a stall hung if its first error came this many usual steps, and this long, after
+its newest step. Evidence alone does not show a hang, because agents take evidence of crashed ranks, too."""
 
 
 class StopKind(StrEnum):
     """How an attempt stopped."""
 
     FAULT = "fault"
-    """Without a save: the open step is lost."""
+    """Because of a fault and without a save: the open step is lost."""
     SAVED = "saved"
     """With a save, because of an operator or of a fault that leaves time for it."""
     FINISHED = "finished"
@@ -40,7 +40,7 @@ class StopKind(StrEnum):
     RUNNING = "running"
     """It has not stopped."""
     UNKNOWN = "unknown"
-    """Another attempt followed, and nothing says why."""
+    """Another attempt followed, and nothing stored shows why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Stop:
     over_ns: int
     """When the attempt's own time ends: a fault was detected, a save is complete, or the newest data while it runs."""
     cause: str = ""
-    """Empty: not an incident."""
+    """Name of the fault. Empty if the stop is not an incident."""
     reason: str = ""
     node: str = ""
     detected_ns: int | None = None
@@ -95,9 +95,9 @@ class Unstopped:
         return max(self.progress_ns, min(saved_ns, latest_ns))
 
     def failed_ns(self, latest_ns: int, *, is_hang: bool) -> int:
-        """When progress stopped: at once in a hang, otherwise inside of the step after the newest one.
+        """When progress stopped: after the newest step in a hang, otherwise inside the step after it.
 
-        That step lasted at most for the usual step time, and until an error interrupted it.
+        That open step lasted at most the usual step time, and at most until an error interrupted it.
         """
         if is_hang:
             return min(self.progress_ns, latest_ns)
@@ -108,7 +108,7 @@ class Unstopped:
 
     @property
     def has_hung(self) -> bool:
-        """Whether agents found that it made no progress for long before it failed."""
+        """Whether agents found a stall that was longer than ``HANG_STEPS`` and ``HANG_NS`` when the attempt failed."""
         still_ns = (self.facts.interrupted_ns or self.heard_ns) - self.progress_ns
         is_long = still_ns > max(HANG_STEPS * (self.usual_end_ns - self.progress_ns), HANG_NS)
         return self.facts.has_stalled and (is_long or self.facts.ending is not Ending.FAILED)
@@ -121,7 +121,7 @@ class Unstopped:
 
 
 def stop_of(life: Unstopped, decisions: Sequence[DriverDecision], *, is_driven: bool) -> Stop:
-    """``decisions``: those between the begin of the attempt and that of the next one."""
+    """When and why an attempt stopped. ``decisions``: those between its begin and the begin of the next attempt."""
     return _driven_stop(life, decisions) if is_driven else _stop(life)
 
 
@@ -145,7 +145,10 @@ def _driven_stop(life: Unstopped, decisions: Sequence[DriverDecision]) -> Stop:
 
 
 def _stop(life: Unstopped, *, is_driven: bool = False) -> Stop:
-    """Without a decision of a driver: from heartbeats and evidence. ``is_driven``: the driver can still decide."""
+    """The stop of an attempt from heartbeats and evidence, if no decision of a driver shows it.
+
+    ``is_driven``: a driver may still decide something.
+    """
     facts, is_last = life.facts, life.next_ns is None
     is_open = is_last and (is_driven or not facts.has_ended)
     over_ns = life.end_ns if is_open else life.heard_ns
@@ -188,7 +191,11 @@ def _fault(
 
 
 def _saved(life: Unstopped, decision: DriverDecision, latest_ns: int) -> Stop:
-    """``latest_ns``: the driver's next move. ``preempted`` is decided when all ranks have ended."""
+    """A stop with a save, caused by ``decision``.
+
+    ``latest_ns``: time of the driver's next move. For ``preempted``, the decision is used instead: it is made when all
+    ranks have ended.
+    """
     saved_ns = life.saved_ns(decision.at_ns if decision.name == PREEMPTED else latest_ns)
     return Stop(
         kind=StopKind.SAVED,

@@ -27,16 +27,16 @@ from telemetry.stores.queries import (
 )
 
 CHECKPOINT = "checkpoint"
-"""Mark of a rank of the trainer: a checkpoint is complete."""
+"""Name of the mark that a rank of the trainer records when a checkpoint is complete."""
 STAGES = (int(Stage.STEP), int(Stage.CHECKPOINT_SNAPSHOT))
 MARKS = (STEP_INTERRUPTED, CHECKPOINT)
 THE_JOB = "driver"
 """Host of a decision that is not about one node."""
 Row = Mapping[str, Any]
 ByStage = Mapping[tuple[int, int], StepTimes]
-"""By attempt and stage."""
+"""Attempt and stage -> times of its steps."""
 ByName = Mapping[tuple[int, str], Ints]
-"""Times of marks by attempt and name."""
+"""Attempt and name of a mark -> times of these marks."""
 
 
 def load_ledger(reader: Reader, run_id: str) -> Ledger:
@@ -50,8 +50,8 @@ def load_ledger(reader: Reader, run_id: str) -> Ledger:
 
 
 def load_history(reader: Reader, run_id: str) -> RunHistory:
-    """What is stored about a run: ten queries, for any number of attempts. Those of the newest attempt are separate,
-    because only its answers change.
+    """What is stored about a run, read with ten queries for any number of attempts. The newest attempt has separate
+    queries, because only its answers change.
 
     Raises:
         UnknownRunError: the store holds no such run.
@@ -78,12 +78,12 @@ def load_history(reader: Reader, run_id: str) -> RunHistory:
 
 
 def decisions_in(rows: pa.Table) -> tuple[DriverDecision, ...]:
-    """From the rows of ``RunDecisions`` about one run."""
+    """The decisions in the rows of ``RunDecisions`` about one run."""
     return tuple(decision_in(row) for row in rows.to_pylist())
 
 
 def decision_in(row: Row) -> DriverDecision:
-    """From a row of ``RunDecisions``."""
+    """The decision in a row of ``RunDecisions``."""
     name, _, reason = row["text"].partition(":")
     node = "" if row["host"] == THE_JOB else row["host"]
     return DriverDecision(at_ns=row["at_ns"], attempt=row["attempt"], name=name, reason=reason.strip(), node=node)
@@ -112,7 +112,8 @@ def _times_of(reader: Reader, run_id: str, newest: int) -> tuple[ByStage, ByName
 
 
 def _attempt(row: Row, beats: Row | None, stall: Row | None, times: ByStage, marks: ByName) -> AttemptFacts:
-    """``row``: of ``Runs``. ``beats``, ``stall``: of ``RunBeats`` and ``RunStalls``."""
+    """The facts about one attempt. ``row``, ``beats`` and ``stall`` are rows of ``Runs``, ``RunBeats`` and
+    ``RunStalls``."""
     attempt = row["attempt"]
     steps = times.get((attempt, Stage.STEP), StepTimes())
     last_ns = int((steps.start_ns + steps.duration_ns).max()) if len(steps) else 0
@@ -134,7 +135,7 @@ def _attempt(row: Row, beats: Row | None, stall: Row | None, times: ByStage, mar
 
 
 def _first_after(times_ns: Ints, at_ns: int) -> int:
-    """The first of ``times_ns`` later than ``at_ns``; 0: none."""
+    """The first of ``times_ns`` that is later than ``at_ns``, or 0 if there is none."""
     later = times_ns[times_ns > at_ns]
     return int(later.min()) if len(later) else 0
 

@@ -34,7 +34,7 @@ class Timeline:
 
     @classmethod
     def plain(cls, begin_ns: int, end_ns: int, code: int) -> "Timeline":
-        """One piece. ``end_ns`` is at least ``begin_ns``."""
+        """A timeline of one piece. If ``end_ns`` is before ``begin_ns``, the piece is empty."""
         return cls(edges_ns=np.array([begin_ns, max(begin_ns, end_ns)], np.int64), codes=np.array([code], np.int64))
 
     @property
@@ -46,7 +46,7 @@ class Timeline:
         return int(self.edges_ns[-1])
 
     def painted(self, pieces: Iterable[Piece]) -> "Timeline":
-        """With ``pieces`` on top. If two overlap, the one that begins later counts, and the other ends there."""
+        """This timeline with ``pieces`` on top. If two pieces overlap, the first ends where the later one begins."""
         ordered = sorted(pieces, key=lambda piece: piece.begin_ns)
         if not ordered:
             return self
@@ -55,7 +55,7 @@ class Timeline:
         return self.painted_all(begin_ns, end_ns, codes)
 
     def painted_all(self, begin_ns: Ints, end_ns: Ints, codes: Ints) -> "Timeline":
-        """With ranges on top that are in order of time. They may touch but not overlap. Empty ones have no effect."""
+        """This timeline with ranges on top. They are in order of time and do not overlap. Empty ones have no effect."""
         begin_ns, end_ns = (np.clip(times, self.begin_ns, self.end_ns) for times in (begin_ns, end_ns))
         kept = begin_ns < end_ns
         begin_ns, end_ns, codes = begin_ns[kept], end_ns[kept], codes[kept]

@@ -1,7 +1,8 @@
-"""Flight-recorder dumps of PyTorch, JSON or pickle: each as checked columns of one rank; and all dumps in a folder.
+"""Read flight-recorder dumps of PyTorch, JSON or pickle: one dump as checked records of a rank, or all in a folder.
 
-Written for versions 2.4 (2024) to 2.10 (torch 2.13). Fields that a version lacks are left empty. Numbers are numbers or
-text, ``process_group`` is a tuple, list or object, members are a text ``"[0, 2]"``, names have any backend's prefix.
+Known versions of the format are 2.4 (2024) to 2.10 (torch 2.13). Fields that a version lacks are left empty. In a dump,
+numbers are numbers or text, ``process_group`` is a tuple, list or object, members are a text ``"[0, 2]"``, and names
+have the prefix of any backend.
 """
 
 import json
@@ -65,7 +66,7 @@ class DumpEntry:
     """The group's name."""
     desc: str
     op: str
-    """Without the backend's prefix and without the ranks of a transfer."""
+    """Name of the operation, without the backend's prefix and without the ranks of a transfer."""
     seq: int
     is_transfer: bool
     peer: int
@@ -82,11 +83,11 @@ class RankDump:
 
     version: str
     groups: Mapping[str, DumpGroup]
-    """By name."""
+    """Name -> group."""
     status: Mapping[str, DumpStatus]
-    """By the rank's own number of the group."""
+    """The rank's own number of a group -> its progress there."""
     entries: tuple[DumpEntry, ...]
-    """By record, ascending."""
+    """In ascending order of ``record``."""
     source: str = ""
     """The recorder that an agent read (``telemetry/evidence/flight_recorder.py``); empty for a file of torch."""
 
@@ -157,10 +158,10 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _rank_of(name: str, dump: RankDump) -> int:
-    """By the groups of the dump, else by the name of its file.
+    """The rank that wrote a dump, from the groups of the dump, else from the name of its file.
 
     Raises:
-        UnreadableError: neither shows it.
+        UnreadableError: neither shows the rank.
     """
     possible = dump.possible_ranks
     if possible is not None and len(possible) == 1:
@@ -229,7 +230,7 @@ def _groups(config: Mapping[Any, Any]) -> dict[str, DumpGroup]:
 
 @lru_cache(maxsize=MAX_MEMBER_TEXTS)
 def _listed(ranks: str) -> tuple[int, ...]:
-    """``"[0, 2]"``. At ten thousand ranks the texts are long, and mostly the same."""
+    """The members in a text such as ``"[0, 2]"``. Cached: at ten thousand ranks, texts are long and mostly the same."""
     return _checked(tuple(int(rank) for rank in ranks.strip("[] ").split(",") if rank.strip()))
 
 
@@ -271,7 +272,10 @@ def _group_of(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _sizes(op: str, entry: Mapping[str, Any]) -> str:
-    """Pieces of an all-to-all, a gather or a scatter may differ: only their types must agree."""
+    """The sizes and types of an operation as text. Empty if they are not known.
+
+    Pieces of an all-to-all, a gather or a scatter may differ in size. So their text has only the types.
+    """
     side = "output_sizes" if "broadcast" in op else "input_sizes"
     if not op or side not in entry:
         return ""
@@ -282,7 +286,7 @@ def _sizes(op: str, entry: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A name, or a number that stands for one. The text of a container could be unbounded: it may contain itself."""
+    """A name, or a number that is used as a name, as text. Containers are refused: they may contain themselves."""
     if value is None:
         return ""
     if not isinstance(value, str | int):

@@ -1,6 +1,6 @@
 """The verdict on an attempt that died before a step was completed, if the evidence of agents names no cause.
 
-Ranks can fail while they start, before an agent watches them. What they and the driver of the job stored shows how:
+Ranks can fail while they start, before an agent watches them. These stored data show how they failed:
 
     heartbeats               which ranks died, and which ended with an error
     mark `rank-failed`       the error of a rank
@@ -31,11 +31,11 @@ Row = Mapping[str, Any]
 
 
 def early_end(reader: Reader, known: HangEvidence, beats: list[Row]) -> HangVerdict | None:
-    """The ranks that died, and how. None if all of them were ended on purpose: by a signal, or by an operator of the
-    driver.
+    """A verdict with the ranks that died, and how. None if all of them were ended on purpose: by a signal, or by an
+    operator of the driver.
 
-    ``known``: what agents took of the ranks; ``beats``: rows of ``Heartbeats`` of ranks that died, or ended with an
-    error.
+    ``known``: the evidence that agents took of the ranks. ``beats``: rows of ``Heartbeats`` of ranks that died, or
+    ended with an error.
     """
     ranks = {
         row["rank"]: replace(

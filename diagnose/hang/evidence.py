@@ -30,7 +30,7 @@ class Process(StrEnum):
 
     ALIVE = "alive"
     STOPPED = "stopped"
-    """By SIGSTOP or a debugger."""
+    """A signal such as SIGSTOP, or a debugger, stopped it."""
     DEAD = "dead"
     ENDED = "ended"
     """It stopped recording normally."""
@@ -39,13 +39,13 @@ class Process(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Links of the job's hosts. By default, nothing is known of them."""
+    """The links of the job's hosts. By default, nothing is known about them."""
 
     outages: tuple[Outage, ...] = ()
     patience: Patience = NO_PATIENCE
     settings: DetectorSettings = USUAL
     seen_ns: int = 0
-    """Wall clock of the newest record of the job; 0: that of the evidence."""
+    """Wall clock of the newest record of the job. 0 if it is not known: then the time of the evidence is used."""
     gave_up: bool = False
     """Whether ranks ended with an error, or died, since the stall began."""
 
@@ -58,9 +58,9 @@ class CutOff:
     ranks: tuple[int, ...]
     """The ranks of the host."""
     down_s: float
-    """So far, or until it came back."""
+    """How long the link is down so far, or was down until it came back."""
     is_flap: bool
-    """The link may come back, or is back, before the job gives up."""
+    """Whether the link may come back, or is back, before the job gives up."""
 
 
 NO_NEWS = Network()
@@ -102,7 +102,7 @@ class Pending:
     group: int
     """Index into :attr:`HangEvidence.groups`."""
     seq: int
-    """From 1, within the group; of a transfer, within its direction and peer."""
+    """Number of the operation, from 1: within its group, or for a transfer within its direction and peer."""
     op: str
     """``all_reduce``, ``send``, ``recv`` ..., without the backend's prefix."""
     is_transfer: bool = False
@@ -166,7 +166,7 @@ class RankEvidence:
     taken_ns: int = 0
     """Wall clock at which the evidence was taken; 0 when not known."""
     recorded: int = 0
-    """Records written by then."""
+    """Number of records that the rank had written at that time."""
     step: int = -1
     step_since_ns: int = 0
     """Wall clock at which ``step`` began; 0: the rank was not inside a step."""
@@ -176,11 +176,11 @@ class RankEvidence:
     on_host: bool | None = None
     """Whether it is blocked outside of all communication, although transfers may be pending; None: not known."""
     fronts: Mapping[int, Front] = field(default_factory=dict)
-    """By group. Transfers are not counted here: they advance unevenly."""
+    """Index of a group -> progress. Transfers are not counted here: they advance unevenly."""
     pending: tuple[Pending, ...] = ()
     """The oldest first: a later one may be queued behind it."""
     ended: Mapping[int, tuple[Ended, ...]] = field(default_factory=dict)
-    """By group: the newest that have ended, if known."""
+    """Index of a group -> the newest collectives that have ended, if known."""
     recorder: str = ""
     """The flight recorder that fronts and pending operations come from; empty for other sources."""
     stack: tuple[str, ...] = ()
@@ -232,7 +232,7 @@ class Contradiction:
     """The ranks that they disagree on."""
     text: str
     apart: tuple[str, str] | None = None
-    """The two sources, if sources of one moment of one job do not disagree like this."""
+    """The two sources, if only sources of different moments or jobs can disagree like this. Otherwise None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +288,7 @@ class HangEvidence:
 
     @property
     def still_s(self) -> float:
-        """Seconds from then until the evidence was taken; 0 when no times are known."""
+        """Seconds from ``moved_ns`` until the evidence was taken; 0 when no times are known."""
         return max(0, self.taken_ns - self.moved_ns) / NS_PER_S if self.taken_ns and self.moved_ns else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""Failures that explain a stall before any wait does: a rank that died first, or a link that was lost.
+"""Failures that explain a stall without an analysis of waits: a rank that died first, or a link that was lost.
 
 The first rank to die was killed, or it failed by itself. Later ranks failed because of it.
 
@@ -18,12 +18,12 @@ from diagnose.hang.waits import WaitGraph
 from diagnose.model.outages import Outage
 
 STILL_NS = 5 * NS_PER_S
-"""If nothing moved for so long before the first death, the job hung first and was ended because of it."""
+"""If nothing moved for longer than this before the first death, the job hung first and was ended because of that."""
 TOGETHER_NS = 1_000_000
 TOGETHER_ACROSS_HOSTS_NS = NS_PER_S
 LAST_LINES_NS = 60 * NS_PER_S
 UNSEEN = "all processes are gone and no stall was observed: these are their last states"
-"""A note on evidence that may be that of a healthy job, ended in an instant."""
+"""A note on evidence that may be that of a healthy job whose ranks all ended at once."""
 INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit")
 CONSEQUENCES = ("gloo-connection", "lost-peer", "nccl-error", "nccl-warning", "watchdog-timeout")
 """Faults that a lost peer causes."""
@@ -32,13 +32,14 @@ MISMATCH = "collective-mismatch"
 BESIDE_MISMATCH = (MISMATCH, *CONSEQUENCES, "terminated", "segfault", "python-traceback", "python-exception")
 """Other faults in the log of such a rank. Python reports an abort like a segmentation fault."""
 OVER_MISMATCH = ("", "SIGABRT")
-"""How such a rank ends, unless normally."""
+"""How such a rank may have died (``ended_by``). Empty: it is not known how."""
 ON_PURPOSE = ("SIGTERM", "SIGINT", "SIGHUP")
-"""How launchers, schedulers and people end a rank."""
+"""Signals with which launchers, schedulers and people end a rank."""
 GIVING_UP = ("SIGABRT", *ON_PURPOSE)
-"""How a rank ends that aborts a collective, or that is ended on purpose."""
+"""Signals that end a rank that aborts a collective, or that is ended on purpose."""
 BEFORE_NS = 5 * NS_PER_S
-"""A job that stalled longer than this before the link loss stalled for another reason: clocks, a long transfer."""
+"""A job that stalled longer than this before the link loss stalled for another reason. The limit allows for clock
+differences and long transfers."""
 AFTER_NS = 30 * NS_PER_S
 """A job that moved for longer than this after the loss does not need that link."""
 CLOCKS_NS = NS_PER_S
@@ -67,7 +68,8 @@ def as_it_stalled(evidence: HangEvidence) -> HangEvidence:
 
 
 def first_to_fail(evidence: HangEvidence) -> tuple[int, ...]:
-    """The first, or several that failed at the same time; none if no rank failed, or all were ended on purpose."""
+    """The first rank that failed, and all that failed at the same time. Empty if no rank failed, or all were ended on
+    purpose."""
     failed = {rank: of_rank for rank, of_rank in evidence.ranks.items() if _failed(of_rank)}
     own = {
         rank: of_rank
@@ -87,14 +89,15 @@ def all_failed_over_mismatch(evidence: HangEvidence, ranks: Collection[int]) -> 
 
 
 def _failed_over_mismatch(of_rank: RankEvidence) -> bool:
-    """By its last lines, and nothing else that would have ended it."""
+    """Whether a rank failed because of a mismatch: its last lines show one, and no other fault that would end it."""
     faults = [line.fault for line in of_rank.log if line.fault and _is_late(line, of_rank.died_ns)]
     by_itself = of_rank.process is Process.ENDED or of_rank.ended_by in OVER_MISMATCH
     return by_itself and MISMATCH in faults and all(fault in BESIDE_MISMATCH for fault in faults)
 
 
 def _together(first: RankEvidence, later: RankEvidence) -> bool:
-    """Clocks of two hosts agree less than one clock with itself."""
+    """Whether two ranks failed at the same time. The limit is wider for ranks of two hosts, because their clocks
+    differ."""
     apart_ns = _failed_ns(later) - _failed_ns(first)
     return apart_ns <= (TOGETHER_NS if later.host == first.host else TOGETHER_ACROSS_HOSTS_NS)
 
@@ -110,7 +113,7 @@ def _failed(of_rank: RankEvidence) -> bool:
 
 
 def _is_own_fault(line: LogLine, died_ns: int) -> bool:
-    """A fault at the end of the rank: not one that it survived long before, and no Ctrl-C."""
+    """Whether a line shows a fault at the end of the rank: not a fault that it survived long before, and no Ctrl-C."""
     is_fault = line.fault not in ("", "python-traceback") and not line.text.startswith(INTERRUPTIONS)
     return is_fault and _is_late(line, died_ns)
 
@@ -157,14 +160,17 @@ def _cut_off(evidence: HangEvidence, outage: Outage) -> CutOff | None:
 
 
 def _stopped_at_the_loss(outage: Outage, stopped_ns: int) -> bool:
-    """A job that moved on for long, or gave up long after the link was up, stopped for another reason."""
+    """Whether the job stopped because of the link loss.
+
+    A job that continued for longer than ``AFTER_NS``, or stopped after the link was up, stopped for another reason.
+    """
     end_ns = min(outage.down_ns + AFTER_NS, (outage.up_ns or LATEST_NS) + CLOCKS_NS)
     return outage.down_ns - BEFORE_NS <= stopped_ns <= end_ns
 
 
 def _recovered_ns(outage: Outage) -> int:
-    """When all connections over a link that is up have recovered. Each retransmits by itself; until then a job may
-    continue a little and stall again."""
+    """When all connections over a link have recovered after it came up. Until then, a job may continue for a moment and
+    stall again, because each connection retransmits separately."""
     return LATEST_NS if outage.lasts else 2 * outage.up_ns - outage.down_ns + GRACE_NS
 
 
@@ -175,6 +181,6 @@ def _has_root_off_the_network(evidence: HangEvidence, graph: WaitGraph) -> bool:
 
 
 def _has_killed_rank(evidence: HangEvidence) -> bool:
-    """Whether a rank ended in a way that no lost peer causes, before the job stalled for long."""
+    """Whether a rank was killed by a signal that a lost peer does not cause."""
     dead = [of_rank.ended_by for of_rank in evidence.ranks.values() if of_rank.is_dead]
     return any(ended_by.startswith("SIG") and ended_by not in GIVING_UP for ended_by in dead)

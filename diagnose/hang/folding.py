@@ -6,7 +6,7 @@ from diagnose.hang.evidence import HangEvidence
 from diagnose.ranges import fold_ranks
 
 MAX_RECORDERS = 8
-"""There are four. The names come from outside."""
+"""Limit of the listed recorders. Only four exist, but the names are untrusted."""
 
 
 def recorders_of(evidence: HangEvidence) -> list[str]:

@@ -37,7 +37,7 @@ MALFORMED = (
     *(RankscopeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError),
 )
 LEAST_STILL_S, LEAST_STILL_SLOW_S = 10.0, 300.0
-"""A living job is not called stalled if anything began more recently than this."""
+"""A living job is not stalled if anything began more recently than this. The second limit is for ``SLOW_STAGES``."""
 SLOW_STAGES = tuple(stage.label for stage in (Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE, Stage.EVALUATION))
 
 
@@ -93,7 +93,7 @@ def _read(body: Body) -> Any:
 
 
 def _counted(states: Mapping[int, Any], dumps: Mapping[int, RankDump]) -> HangEvidence:
-    """Fronts from the source that shows more, the rest from the states."""
+    """The evidence, with fronts from the source that shows more of them, and the rest from the states."""
     if not states and not dumps:
         raise UnreadableError("no readable records of a stall", hint="check that an agent runs on each host")
     by_state = evidence_from_states(states) if states else None
@@ -141,7 +141,7 @@ def evidence_from_spool(spool: Path, run_id: str | None = None, attempt: int | N
 
 
 def _newest(spool: Path, run_id: str | None, attempt: int | None) -> tuple[str, int]:
-    """The attempt that began last."""
+    """Run and attempt of the attempt that began last."""
     began: list[tuple[int, str, int]] = []
     for folder in find_rank_dirs(spool, run_id, attempt):
         with suppress(UnreadableError):
@@ -164,7 +164,11 @@ def _lives(spool: Path, run_id: str, attempt: int) -> bool:
 
 
 def _moves(evidence: HangEvidence) -> bool:
-    """The usual step time is unknown here, so only a long standstill counts; a longer one in a slow stage."""
+    """Whether the job makes progress.
+
+    The usual step time is unknown here. So the job is stalled only after ``LEAST_STILL_S``, or ``LEAST_STILL_SLOW_S``
+    in a slow stage.
+    """
     if any(of_rank.is_dead for of_rank in evidence.ranks.values()):
         return False
     slow = any(of_rank.stage in SLOW_STAGES for of_rank in evidence.ranks.values())
@@ -172,7 +176,7 @@ def _moves(evidence: HangEvidence) -> bool:
 
 
 def _network(spool: Path, run_id: str, attempt: int) -> Network:
-    """Link events that the agents wrote next to the rank files."""
+    """The state of the links, from events that the agents wrote next to the rank files."""
     folders = find_rank_dirs(spool, run_id, attempt)
     events = [
         HostEvent(host=host, device=event.device, at_ns=event.at_ns, name=event.name, text=event.text)

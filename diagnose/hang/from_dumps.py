@@ -1,8 +1,8 @@
 """Flight-recorder dumps of a job's ranks as evidence.
 
-A dump identifies groups twice: by their name, and by a number that is only valid on its rank. Entries connect the two.
-A stuck rank may have no entry at all. Then ranks that hold groups of the same descriptions under the same numbers are
-used.
+A dump identifies groups in two ways: by their name, and by a number that is only valid on its rank. Entries connect the
+two. A stuck rank may have no entry at all. Then entries of ranks that have groups with the same descriptions under the
+same numbers are used.
 """
 
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ WORLD_NAMES = ("default_pg", "default")
 KNOWN_VERSIONS = tuple(f"2.{minor}" for minor in range(1, 11))
 
 _Shape = tuple[tuple[str, ...], tuple[str, ...]]
-"""A rank's numbers of its groups, and the groups' descriptions: ranks of one shape use the same numbers."""
+"""A rank's numbers of its groups, and the groups' descriptions. Ranks of one shape use the same numbers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +37,7 @@ class _Groups(GroupTable):
 
 
 def evidence_from_dumps(dumps: DumpSet) -> HangEvidence:
-    """The content of the dumps, rank by rank."""
+    """The evidence in the dumps of a job's ranks."""
     by_rank = dumps.by_rank
     groups = _Groups()
     names = {rank: _index_groups(dump, by_rank, groups) for rank, dump in by_rank.items()}
@@ -93,7 +93,7 @@ def _shape(dump: RankDump) -> _Shape:
 
 
 def _numbers_by_shape(by_rank: Mapping[int, RankDump]) -> dict[_Shape, dict[str, str]]:
-    """For ranks of one shape: their number of a group -> its description, by majority."""
+    """Shape -> number of a group on the ranks of this shape -> its description, by majority."""
     votes: dict[_Shape, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for dump in by_rank.values():
         ballot = votes[_shape(dump)]
@@ -124,7 +124,8 @@ def _rank(
 
 
 def _index_by_number(dump: RankDump, named: dict[str, int], described: dict[str, str]) -> dict[str, int]:
-    """Index of a group by the rank's own number of it: by its entries, its peers', or the order of creation."""
+    """The rank's own number of a group -> index of the group, from its entries, those of its peers, or the order of
+    creation."""
     found = {entry.local_id: named[entry.group] for entry in dump.entries}
     by_desc: dict[str, list[str]] = defaultdict(list)
     for name, group in dump.groups.items():
@@ -138,8 +139,11 @@ def _index_by_number(dump: RankDump, named: dict[str, int], described: dict[str,
 
 
 def _in_order(dump: RankDump, named: dict[str, int]) -> dict[str, int]:
-    """Groups are numbered in the order of creation. If all names are numbers, too, both orders are the same, unless
-    the entries show otherwise."""
+    """The rank's own number of a group -> index of the group, from the order of creation. Empty if it is not known.
+
+    Groups are numbered in the order of creation. If all names are numbers, too, both orders are the same, unless the
+    entries show otherwise.
+    """
     names, ids = list(dump.groups), list(dump.status)
     if len(names) != len(ids) or not all(text.isdecimal() and len(text) < MAX_DIGITS for text in (*names, *ids)):
         return {}
@@ -149,7 +153,7 @@ def _in_order(dump: RankDump, named: dict[str, int]) -> dict[str, int]:
 
 
 def _fronts_by_entries(dump: RankDump, named: dict[str, int], groups: _Groups) -> Iterator[tuple[int, Front]]:
-    """By the entries alone: dumps of old versions have no status."""
+    """Index and front of each group, from the entries alone: dumps of old versions have no status."""
     entries: dict[int, list[DumpEntry]] = defaultdict(list)
     for entry in dump.entries:
         index = named[entry.group]
@@ -180,7 +184,7 @@ def _pending(dump: RankDump, named: dict[str, int], completed: dict[int, int], g
 
 
 def _not_recorded(fronts: Mapping[int, Front], pending: Sequence[Pending]) -> Iterator[Pending]:
-    """Operations that are pending by the status, and older than all entries: the buffer was too small for them."""
+    """Operations that are pending according to the status and older than all entries: the buffer was too small."""
     oldest: dict[int, int] = {}
     for op in pending:
         oldest[op.group] = min(op.seq, oldest.get(op.group, op.seq))
@@ -190,7 +194,7 @@ def _not_recorded(fronts: Mapping[int, Front], pending: Sequence[Pending]) -> It
 
 
 def _world_size(by_rank: Mapping[int, RankDump], groups: _Groups) -> int:
-    """One more than the highest rank that is named anywhere; 0 if only file names show it, and they are implausible."""
+    """One more than the highest rank that is named anywhere. 0 if only file names show it and it is implausible."""
     named = max((max(group.members, default=-1) for group in groups.groups), default=-1)
     highest = max(named, *by_rank)
     return 1 + highest if named >= 0 else plausible_size(1 + highest, len(by_rank))

@@ -32,7 +32,7 @@ from telemetry.topology import AXES, Topology
 SENDS = ("forward-send", "backward-send")
 RECEIVES = ("forward-recv", "backward-recv")
 UNEQUAL_SIZES = tuple(stage.label for stage in Stage if stage.label.endswith("all-to-all"))
-"""Each rank receives another number of bytes."""
+"""Operations in which each rank receives a different number of bytes."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -42,7 +42,7 @@ class _Groups(GroupTable):
     topology: Topology
 
     def of(self, rank: int, row: Mapping[str, Any], ordinal: int) -> int:
-        """Index of a row's group. ``ordinal`` separates groups along no known axis. Each of them is taken to be all
+        """Index of a row's group. ``ordinal`` separates groups along no known axis. Such a group is assumed to have all
         ranks."""
         members, mask = _members(row, self.topology), _mask(row, self.topology)
         is_known = bool(members or mask)
@@ -70,7 +70,7 @@ def _members(row: Mapping[str, Any], topology: Topology) -> tuple[int, ...]:
 
 
 def evidence_from_states(states: Mapping[int, Mapping[str, Any]]) -> HangEvidence:
-    """``states``: by rank, the JSON object of its state page.
+    """The evidence in state pages. ``states``: rank -> the JSON object of its state page.
 
     Raises:
         KeyError, ValueError, TypeError: a field is missing or is not what it should be.
@@ -131,7 +131,7 @@ def _rank(rank: int, state: Mapping[str, Any], groups: _Groups) -> RankEvidence:
 
 
 def stamp(value: Any) -> int:
-    """Nanoseconds since the epoch."""
+    """``value`` as nanoseconds since the epoch. Raises ``ValueError`` if it is out of range."""
     if not 0 <= int(value) < 2**63:
         raise ValueError(f"a time of {value}")
     return int(value)
@@ -153,7 +153,7 @@ def _transfer(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
 
 
 def _collective(row: Mapping[str, Any], group: int) -> Iterator[Pending]:
-    """The page has stage and size of the newest only."""
+    """The pending operation of a row, if any. The page has stage and size of the newest operation only."""
     if row["issued"] > row["completed"]:
         newest = row["issued"] == row["completed"] + 1
         usual = row.get("usual")
@@ -175,8 +175,8 @@ def _ended(row: Mapping[str, Any]) -> Iterator[Ended]:
 
 
 def _signature(label: str | None, size_bytes: int) -> str:
-    """Empty for operations without a stage: members of a gather may issue different sizes. Those of an all-to-all too:
-    its size is left out."""
+    """Stage and size, to compare members. Empty for operations without a stage, because members of a gather may issue
+    different sizes. Members of an all-to-all may, too, so its size is left out."""
     if not label or label in UNEQUAL_SIZES:
         return label or ""
     return f"{label} of {size_bytes} bytes"

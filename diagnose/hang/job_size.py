@@ -7,12 +7,12 @@ MOST_MISSING = 64
 
 
 def plausible_size(size: int, num_seen: int) -> int:
-    """``size`` as the number of ranks of a job; 0 if too few of them left evidence for it to be likely."""
+    """``size``, or 0 if it is more than ``MOST_MISSING`` times the number of ranks that left evidence."""
     return size if size <= MOST_MISSING * max(num_seen, 1) else 0
 
 
 def check_num_ranks(num_ranks: int, named: int, source: str) -> None:
-    """``named``: one more than the highest rank that the source names.
+    """Check a number of ranks that the user gave. ``named``: one more than the highest rank that the source names.
 
     Raises:
         UsageError: a job of ``num_ranks`` ranks does not have that rank, or is too large.

@@ -1,16 +1,16 @@
 """Ranks that issued something else than their peers, or less.
 
-A mismatch: members issued different operations under one number. The minority is wrong.
+*Mismatch*: members issued different operations under one number. The minority is wrong.
 
-Left out: ranks of one pipeline stage run one program (so the topology must be known), and go through their groups in
-one order. A rank left an operation out if it is as far as a witness in one group, and behind it in another group that
+*Left out*: ranks of one pipeline stage run one program (so the topology must be known), and use their groups in the
+same order. A rank left an operation out if it is as far as a witness in one group, and behind it in another group that
 the witness entered *earlier*. This resolves a deadlock among ranks that all wait for each other.
 
     witness   tp #7   then   dp #3
     rank      tp #6          dp #3        it entered dp #3 without tp #7
 
-Stopped short: with NCCL the host runs ahead of the device. Ranks of one program that are in one collective continue to
-the same point and wait there. A second culprit among them has issued less:
+*Stopped short*: with NCCL the host runs ahead of the device. Ranks of one program that are in one collective continue
+to the same point and wait there. A second culprit among them has issued less:
 
     rank 8   all_to_all #20947 pending, 9 more issued after it       a victim
     rank 9   all_to_all #20947 pending, 9 more                       a victim, as far as 8
@@ -29,7 +29,7 @@ from diagnose.hang.waits import WaitGraph
 
 LEAST_MAJORITY = 2
 LEAST_WITNESSES = 2
-"""One alone may be the rank that left something out."""
+"""A single witness may itself be the rank that left something out."""
 LEAST_PEERS = 2
 
 
@@ -42,7 +42,7 @@ class Mismatch:
     odd: tuple[int, ...]
     """Empty if it is unknown which side is right."""
     by_majority: bool
-    """Else by what is usual."""
+    """Whether the majority shows which ranks are odd. Otherwise the usual operation shows it."""
     theirs: str
     """Operation of the odd ranks."""
     others: str
@@ -87,7 +87,7 @@ def find_mismatch(evidence: HangEvidence) -> Mismatch | None:
 
 
 def _calls(evidence: HangEvidence) -> dict[tuple[int, int], dict[int, _Call]]:
-    """By group and number, then by rank: the known calls of collectives that are pending on some rank."""
+    """Group and number of each collective that is pending on some rank -> rank -> its known call."""
     calls: dict[tuple[int, int], dict[int, _Call]] = defaultdict(dict)
     for rank, of_rank in evidence.ranks.items():
         for op in of_rank.pending:
@@ -104,7 +104,7 @@ def _calls(evidence: HangEvidence) -> dict[tuple[int, int], dict[int, _Call]]:
 
 
 def _least_majority(evidence: HangEvidence, group: int) -> float:
-    """Ranks that must issue the same. Ranks without evidence may be on either side."""
+    """Number of ranks that must issue the same. Ranks without evidence may be on either side."""
     if not evidence.is_partial:
         return LEAST_MAJORITY
     members = evidence.groups[group]

@@ -1,4 +1,4 @@
-"""Verdicts on ranks that are known in part: logs, RAS and stacks show some of what a rank waits for, never all of it.
+"""Verdicts on ranks that are known in part: logs, RAS and stacks show only some of the operations that a rank waits in.
 
 A rank that is late in one group may wait in another one that the evidence does not show. Then it is a victim. This is
 excluded if all other ranks of the job are known to wait for it, and in groups that it has not entered:
@@ -44,8 +44,11 @@ def sure_roots(evidence: HangEvidence, graph: WaitGraph) -> set[int]:
 
 
 def lone_suspect(evidence: HangEvidence, graph: WaitGraph, suspects: Collection[int]) -> int | None:
-    """The only rank that does not wait, if its stack shows that it is elsewhere, or all others wait for it and it has
-    not entered their operation, or gives no answer."""
+    """The only rank that does not wait, or None if the evidence is too weak.
+
+    The evidence is enough if its stack shows that it is outside of all communication. It is also enough if all others
+    wait for the rank, and it has not entered their operation or gives no answer.
+    """
     if len(suspects) != 1 or not evidence.world_size:
         return None
     (rank,) = suspects
@@ -74,7 +77,7 @@ def _all_wait_in_one(evidence: HangEvidence, graph: WaitGraph, rank: int) -> boo
 
 
 def partial_cause(evidence: HangEvidence, graph: WaitGraph, rank: int) -> Cause:
-    """What is known of the only suspect."""
+    """Why the only suspect is named."""
     of_rank = evidence.ranks[rank]
     if _is_behind(of_rank, graph):
         return Cause.NEVER_ENTERED

@@ -21,7 +21,7 @@ _PASSED_OVER = re.compile(
 
 
 def place_of(stack: Sequence[str]) -> str:
-    """The innermost frame of the job or of its framework. Without one: the innermost frame. Empty: no stack.
+    """The innermost frame of the job or of its framework. If there is none, the innermost frame. Empty without a stack.
 
     ``stack``: the innermost frame first.
     """

@@ -34,14 +34,14 @@ RECORDER = "flight-recorder"
 """Flight recorders are large. They are read only if state pages cannot show the device, or name no cause."""
 ON_DEVICE = '"device": "cuda"'
 ONE_STALL_NS = 120 * NS_PER_S
-"""Evidence of one stall is taken within that time. Agents take it again every half minute."""
+"""Evidence of one stall is taken within this time. Agents take it again every half minute."""
 
 Row = Mapping[str, Any]
 
 
 def stored_verdict(reader: Reader, run_id: str, attempt: int) -> HangVerdict | None:
-    """The ranks that block an attempt, or blocked it until its end, or died before its first step was complete. None:
-    no stall, or a step completed after it.
+    """The verdict on an attempt: the ranks that block it, or blocked it until its end, or died before its first step
+    was complete. None if it did not stall, or completed a step after that.
 
     Raises:
         UnreachableError: the store does not answer.
@@ -107,9 +107,11 @@ def _newest_stall(evidence: HangEvidence) -> HangEvidence:
 
 
 def _made_progress(evidence: HangEvidence, beats: Mapping[int, Row], last_steps: Mapping[int, Row]) -> bool:
-    """``beats`` and ``last_steps``: rows of ``Heartbeats`` and ``LastSteps`` by rank.
+    """Whether the job made progress after the evidence was taken.
 
-    If ranks died, only they count: the others may continue for a moment.
+    ``beats`` and ``last_steps``: rows of ``Heartbeats`` and ``LastSteps`` by rank.
+
+    If ranks died, only these ranks count: the others may continue for a moment.
     """
     dead = {rank: of_rank for rank, of_rank in evidence.ranks.items() if of_rank.is_dead}
     counted = dead or evidence.ranks
@@ -121,14 +123,15 @@ def _made_progress(evidence: HangEvidence, beats: Mapping[int, Row], last_steps:
 
 
 def _stalled_in_a_step(evidence: HangEvidence) -> bool:
-    """Else ranks ended while the job moved, perhaps by Ctrl-C, or the job stalled between steps."""
+    """Whether the job stalled within a step. Otherwise it stalled between steps, or ranks ended while it moved, perhaps
+    by Ctrl-C."""
     ranks = evidence.ranks.values()
     is_stall = not any(of_rank.is_gone for of_rank in ranks) or evidence.still_s * NS_PER_S > STILL_NS
     return is_stall and any(of_rank.step_since_ns for of_rank in ranks)
 
 
 def _completed_a_step(of_rank: RankEvidence, beat: Row | None, last: Row | None) -> bool:
-    """``last``: number and end of the rank's newest completed step."""
+    """Whether a rank completed a step after the stall began. ``last``: number and end of its newest completed step."""
     if beat is not None and beat["dropped"] and beat["step"] > of_rank.step:
         return True  # the span of a step may be among the lost records
     if last is None or last["end_ns"] <= (of_rank.step_since_ns or of_rank.taken_ns):
@@ -153,7 +156,7 @@ def _moved(of_rank: RankEvidence, beat: Row) -> bool:
 
 
 def _network(reader: Reader, run_id: str, attempt: int, beats: list[dict[str, Any]]) -> Network:
-    """Link events that the agents sent. ``beats``: rows of ``Heartbeats``."""
+    """The state of the links, from events that the agents sent. ``beats``: rows of ``Heartbeats``."""
     settings = DetectorSettings.from_environment()
     events = reader.read(HostEvents(run_id=run_id, attempt=attempt, names=tuple(map(str, LINK_EVENTS)))).to_pylist()
     if not events:

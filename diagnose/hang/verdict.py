@@ -32,9 +32,9 @@ SURE, LIKELY, DEDUCED = 0.95, 0.8, 0.7
 LONE = {Cause.NEVER_ENTERED: DEDUCED, Cause.ELSEWHERE: DEDUCED, Cause.SILENT: 0.5}
 """Confidence in the only rank that is not known to wait."""
 SETTLED_S = 60.0
-"""Evidence that is missing after so many seconds without progress stays missing: agents take it every half minute."""
+"""Evidence that is missing after this time without progress stays missing: agents take it every half minute."""
 UNKNOWN_SIZE = 0.1
-"""Taken off where the number of ranks is a guess."""
+"""Subtracted from this confidence if the number of ranks is a guess."""
 
 
 class State(StrEnum):
@@ -43,13 +43,13 @@ class State(StrEnum):
     BEHIND = "behind"
     """Others wait for it: initiating."""
     DEAD = "dead"
-    """Likewise, and its process is gone."""
+    """Others wait for it and its process is gone: initiating."""
     WAITING = "waiting"
     """A victim: it waits, directly or through others, for a rank that is behind."""
     MISSING = "missing"
     """There is no evidence of it."""
     UNKNOWN = "unknown"
-    """None of these is shown."""
+    """The evidence does not show which."""
 
 
 _ROLES = {State.BEHIND: Role.INITIATING, State.DEAD: Role.INITIATING, State.WAITING: Role.VICTIM}
@@ -66,13 +66,13 @@ class HangVerdict:
     states: Mapping[int, State]
     """Rank -> its state, for all ranks of the job."""
     waits: Mapping[int, Wait]
-    """By waiting rank."""
+    """Waiting rank -> its wait."""
     headline: str
     next_step: str
     confidence: float
     """0 to 1."""
     cut_off: CutOff | None = None
-    """The lost link that explains it, if any."""
+    """The lost link that explains the stall, if any."""
 
     def chain(self, rank: int) -> tuple[Wait, ...]:
         """The waits from ``rank`` to the root. Each wait is for the rank whose wait comes next."""
@@ -172,7 +172,7 @@ def _by_waiting(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
 
 
 def _by_partial(evidence: HangEvidence, graph: WaitGraph) -> _Blame:
-    """Of ranks that are known in part, only one is named: the only rank of the job that does not wait."""
+    """The result if ranks are known in part. Of these ranks, only one is named: the only one that does not wait."""
     sure = sure_roots(evidence, graph)
     if sure:
         cause = _cause(evidence, graph, sure)
@@ -260,7 +260,7 @@ def hang_finding(verdict: HangVerdict) -> Finding | None:
 
 
 def severity_of(verdict: HangVerdict) -> Severity:
-    """Only info if evidence is missing, or if the link is up and the job is about to continue."""
+    """Critical, but info if evidence is missing, or if the link is up and the job is about to continue."""
     cut_off = verdict.cut_off
     is_back = cut_off is not None and cut_off.is_flap and not cut_off.outage.lasts
     return Severity.INFO if is_back or verdict.kind is Kind.INSUFFICIENT_EVIDENCE else Severity.CRITICAL

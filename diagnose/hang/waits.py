@@ -30,9 +30,9 @@ class Why(StrEnum):
     """Why one rank waits for another."""
 
     NEVER_ENTERED = "never entered"
-    """The other has not issued the operation."""
+    """The other rank has not issued the operation."""
     STUCK_EARLIER = "stuck earlier"
-    """The other issued it after one that has not ended."""
+    """The other rank issued the operation after one that has not ended."""
     NO_PARTNER = "no partner"
     """The other side of a transfer has not issued its half."""
     NO_EVIDENCE = "no evidence"
@@ -57,10 +57,10 @@ class WaitGraph:
     """Edges between ranks. A rank has at most one :class:`Wait`."""
 
     blocked: Mapping[int, Pending]
-    """By rank: the operation that it is blocked in."""
+    """Rank -> the operation in which it is blocked."""
     waits: dict[int, Wait] = field(default_factory=dict)
     stuck: dict[_Collective, tuple[int, ...]] = field(default_factory=dict)
-    """Operations in which no rank is late: the ranks that have not ended them."""
+    """Operation in which no rank is late -> the ranks that have not ended it."""
     device_stuck: set[int] = field(default_factory=set)
     """Ranks blocked in a collective that another member has ended."""
 
@@ -86,8 +86,8 @@ class WaitGraph:
         return found
 
     def _waiters(self) -> Iterable[tuple[tuple[int, ...], list[int]]]:
-        """Late ranks, and the ranks that wait for them. Waits in one collective share their tuple: thousands of ranks
-        may wait for thousands."""
+        """Late ranks, and the ranks that wait for them. Waits in one collective share the tuple of late ranks, because
+        thousands of ranks may wait for thousands."""
         by_identity: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         for rank, wait in self.waits.items():
             by_identity.setdefault(id(wait.on), (wait.on, []))[1].append(rank)
@@ -95,7 +95,7 @@ class WaitGraph:
 
 
 def wait_graph(evidence: HangEvidence, *, without_sends: bool = False) -> WaitGraph:
-    """The graph of ``evidence``. ``without_sends``: a rank whose only pending operations are sends waits for none."""
+    """The graph of ``evidence``. ``without_sends``: a rank whose pending operations are all sends waits for no rank."""
     oldest = {rank: _blocked_in(of_rank, without_sends) for rank, of_rank in evidence.ranks.items()}
     graph = WaitGraph(blocked={rank: op for rank, op in oldest.items() if op is not None})
     by_collective: dict[_Collective, list[int]] = defaultdict(list)
@@ -114,7 +114,8 @@ def wait_graph(evidence: HangEvidence, *, without_sends: bool = False) -> WaitGr
 
 
 def _blocked_in(rank: RankEvidence, without_sends: bool) -> Pending | None:
-    """A send seldom blocks its sender, so the oldest of the other operations comes first."""
+    """The operation in which a rank is blocked, or None. A send seldom blocks its sender, so the oldest of the other
+    operations comes first."""
     if rank.process in NOT_WAITING or rank.on_host:
         return None
     first = next((op for op in rank.pending if op.op != "send"), None)
@@ -142,8 +143,10 @@ def _add_transfer(graph: WaitGraph, evidence: HangEvidence, rank: int, op: Pendi
 def _add_collective(
     graph: WaitGraph, evidence: HangEvidence, group: int, seq: int, ranks: list[int], furthest: Mapping[int, int]
 ) -> None:
-    """``ranks`` are all in the ``seq``-th collective of ``group``. ``furthest``: by group, the largest number that any
-    member has completed."""
+    """Add the waits of ``ranks``, which are all in the ``seq``-th collective of ``group``.
+
+    ``furthest``: group -> the largest number that any member has completed.
+    """
     op = next((graph.blocked[rank].op for rank in ranks if graph.blocked[rank].op != NAMELESS), NAMELESS)
     late, why, has_ended = _late(evidence, group, seq, ranks)
     if has_ended and not late and _ends_together(op):
@@ -162,7 +165,7 @@ def _add_collective(
 
 
 def _late(evidence: HangEvidence, group: int, seq: int, here: Collection[int]) -> tuple[set[int], Why, bool]:
-    """Members that block a collective, the plainest reason, and whether some member has ended it."""
+    """Members that block a collective, the reason, and whether some member has ended it."""
     never, elsewhere, missing, has_ended = set(), set(), set(), False
     for rank in set(evidence.groups[group].members).difference(here):
         of_rank = evidence.ranks.get(rank)

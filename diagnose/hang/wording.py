@@ -70,7 +70,7 @@ MORE_SOURCES = {
     "stacks": "stacks (--stacks, from py-spy dump --pid PID > rankN.txt)",
     "log": "logs (--logs)",
 }
-"""By name of a source: what to ask for if it is not there."""
+"""Name of a source -> what the user can add if it is missing."""
 
 
 def headline(
@@ -162,7 +162,7 @@ def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
 
 
 def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, unclear: Collection[int] = ()) -> str:
-    """Instructions for the engineer. ``unclear``: ranks that more evidence is needed of."""
+    """Instructions for the engineer. ``unclear``: ranks for which more evidence is needed."""
     if cause is Cause.FELL_OVER_MISMATCH:
         ranks = first_to_fail(evidence)
     hosts = _hosts(evidence, ranks)
@@ -175,7 +175,7 @@ def next_step(evidence: HangEvidence, ranks: tuple[int, ...], cause: Cause, uncl
 
 
 def _more_sources(evidence: HangEvidence, unclear: Collection[int]) -> str:
-    """Sources that do not show all ranks that are unclear. The stacks of a job that has ended cannot be taken."""
+    """Text that asks for sources that do not show all unclear ranks. Stacks cannot be taken of a job that has ended."""
     shown = {source.name: set(source.ranks) for source in evidence.sources}
     absent = [name for name in MORE_SOURCES if name not in shown or not shown[name].issuperset(unclear)]
     useful = [name for name in absent or MORE_SOURCES if not (evidence.has_ended and name == "stacks")]
@@ -212,7 +212,7 @@ def _be(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
 
 
 def named(ranks: Iterable[int]) -> str:
-    """``ranks 1, 5``, or words for none."""
+    """``ranks 1, 5``, or ``the missing ranks`` without ranks."""
     ranks = tuple(ranks)
     return named_ranks(ranks) if ranks else "the missing ranks"
 
@@ -244,7 +244,7 @@ def _others_wait(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...
 
 
 def _where(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
-    """Stage and place of the first of ``ranks`` that shows any."""
+    """Stage and place of the first of ``ranks`` whose evidence has a stage or a stack. Empty if there is none."""
     for rank in ranks:
         of_rank = evidence.ranks.get(rank)
         if of_rank is None or not (of_rank.stage or of_rank.stack):

@@ -22,10 +22,10 @@ class RunGauge:
 
     name: str
     help: str
-    """``/metrics`` shows it."""
+    """Text that ``/metrics`` shows."""
     values: Callable[[RunReading], Values]
     labels: tuple[str, ...] = ()
-    """Beside ``run``."""
+    """Labels in addition to ``run``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ OF_STORE = (
 
 
 def families(reading: Reading | None) -> Iterator[GaugeMetricFamily]:
-    """All metrics of runs. Without a reading: names, types and help alone."""
+    """All metrics of runs. Without a reading, they have names, types and help, but no values."""
     for gauge in OF_RUNS:
         family = GaugeMetricFamily(gauge.name, gauge.help, labels=("run", *gauge.labels))
         for run in reading.runs if reading else ():

@@ -30,7 +30,7 @@ AlertGroup = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReading:
-    """One run."""
+    """The figures of one run."""
 
     figures: RunFigures
     stage_s: Mapping[Stage, float] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class RunReading:
     alerts: Mapping[AlertGroup, int] = field(default_factory=dict)
     """Number of open alerts, without those that another alert explains."""
     checked_ns: int = 0
-    """Last check by the watcher. 0: never."""
+    """Time of the watcher's last check, or 0 if there was none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,13 @@ class Reading:
 
     at_ns: int
     runs: tuple[RunReading, ...] = ()
-    """By name."""
+    """In the order of their names."""
     num_recent: int = 0
-    """Runs with data in the last hour."""
+    """Number of runs with data in the last hour."""
 
     @property
     def num_left_out(self) -> int:
-        """Recent runs without metrics, because there are more than ``MAX_RUNS``."""
+        """Number of recent runs without metrics, because there are more than ``MAX_RUNS``."""
         return self.num_recent - len(self.runs)
 
 

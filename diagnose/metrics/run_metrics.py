@@ -19,9 +19,9 @@ from telemetry.printable import log
 from telemetry.stores.interface import Reader
 
 EVERY_S = 30.0
-"""The store is queried at most this often, and only if somebody asks."""
+"""The store is queried at most once in this time, and only if the metrics are requested."""
 WAIT_S = 2.0
-"""Prometheus allows a scrape ten seconds, for all metrics together."""
+"""Longest time that a scrape waits for the store. Prometheus allows a scrape ten seconds, for all metrics together."""
 MAX_AGE_S = 300.0
 
 

@@ -20,9 +20,9 @@ from telemetry.stores.queries import LAST_STEP, OperationColumns, Ranks, Samples
 from telemetry.topology import Topology
 
 DEFAULT_STEPS = 200
-"""Number of steps without a window: the newest."""
+"""Number of steps of a view without a window: the newest steps."""
 AT_ONCE = 1_000_000
-"""Operations of one query, unless one stage alone has more."""
+"""Limit of the operations that one query reads, unless one stage alone has more."""
 METRICS = ("loss", "gradient-norm", *SPEEDS)
 HISTORY_STEPS = 100_000
 """Number of steps up to the end of a window whose step times and samples are loaded."""

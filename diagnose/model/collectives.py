@@ -4,8 +4,8 @@
     dp1        |------------|     shortest duration:
     dp2             |=======|     <- last        transfer = shortest duration,  wait of a member = its own - transfer
 
-Times of different hosts are never compared. Durations are enough (late-arriver rule: algorithm 4 of the field's list;
-MegaScale 6.3, Holmes). The same holds for the two sides of a send.
+Times of different hosts are never compared. Durations are enough (MegaScale 6.3, Holmes). The same holds for the two
+sides of a send.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Collectives:
 
     @property
     def transfer_ns(self) -> Floats:
-        """[steps, occurrences, groups]."""
+        """Transfer time of each collective, [steps, occurrences, groups]."""
         return np.asarray(self.duration_ns.min(axis=3))
 
     def transfer_total_ns(self) -> Floats:
@@ -107,7 +107,7 @@ def group_collectives(stage: Stage, operations: Operations, topology: Topology) 
 def pair_transfers(
     stage: Stage, sends: Operations, receives: Operations, topology: Topology, *, towards: int
 ) -> Collectives:
-    """The n-th send of a rank to its peer with the n-th receive of that peer from it.
+    """Pair the n-th send of a rank to its peer with the n-th receive of that peer from it.
 
     Without recorded peers, the peer is the next (or previous) pipeline rank of the same dp and tp. Left out are ranks
     with several peers in this stage, and steps in which one side has more operations than the other.
@@ -159,7 +159,7 @@ def round_trips(operations: Mapping[Stage, Operations], topology: Topology) -> C
 def _shortest_ways(
     sends: Operations, receives: Operations, topology: Topology, towards: int
 ) -> dict[tuple[int, int], Floats]:
-    """By sender and receiver: shortest time in each step from start of a send to end of its receive, [steps]."""
+    """(Sender, receiver) -> shortest time in each step from start of a send to end of its receive, [steps]."""
     receiver, source = _peers(sends, topology, towards), _peers(receives, topology, -towards)
     most = min(sends.duration_ns.shape[1], receives.duration_ns.shape[1])
     found: dict[tuple[int, int], Floats] = {}
@@ -173,7 +173,7 @@ def _shortest_ways(
 
 
 def _peers(operations: Operations, topology: Topology, towards: int) -> Ints:
-    """The only peer of each rank in this stage, [ranks]. -1: none, or several."""
+    """The only peer of each rank in this stage, [ranks]. -1 for a rank without a peer or with several."""
     known = np.where(operations.present, np.maximum(operations.peer, ABSENT), ABSENT)
     peer: Ints = known.max(axis=(0, 1)).astype(np.int64)
     several = ((known != peer) & (known != ABSENT)).any(axis=(0, 1))

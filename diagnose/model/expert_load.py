@@ -1,4 +1,4 @@
-"""How many tokens the experts of each rank receive, and how much of its compute time follows from that.
+"""How many tokens the experts of each rank receive, and how much of its compute time depends on that.
 
     received   rank 0 |====|        compute   rank 0 |=====|           compute = base * (1 - share + share * load)
                rank 1 |=========|             rank 1 |=======|         load = received / mean of the peers
@@ -21,7 +21,7 @@ from telemetry.stages import Stage
 
 SHARES = np.linspace(0.0, 1.0, 51)
 MIN_EFFECT = 0.02
-"""A smaller effect of the load on the compute time is not seen."""
+"""A smaller expected effect of the load on the compute time is ignored."""
 MIN_GROWTH = 0.5
 """Share of the expected longer compute time that a loaded rank must show."""
 LEAST_SPREAD = 0.5
@@ -58,7 +58,7 @@ class ExpertLoad:
 
 
 def expert_load(view: RunView) -> ExpertLoad | None:
-    """None if the run has no ep-all-to-all, or its sizes are not known."""
+    """The load of the experts, or None if the run has no ep-all-to-all, or its sizes are not known."""
     if view.exchanges is None or view.exchanges.size_bytes is None or not view.work:
         return None
     ratio = _ratio(view.exchanges, view.pp_of_rank)

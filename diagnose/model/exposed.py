@@ -44,13 +44,13 @@ class ExposedAxis:
     """Exposed communication along one axis: the mean over ranks and steps."""
 
     seconds: float
-    """Of one step."""
+    """Exposed time in one step."""
     share: float
-    """Of the step time."""
+    """Exposed time as a share of the step time."""
 
 
 def stages_of_axis(axis: str) -> tuple[Stage, ...]:
-    """Communication along an axis: ``dp``, ``pp``, ``tp``, ``cp`` or ``ep``."""
+    """The communication stages along an axis: ``dp``, ``pp``, ``tp``, ``cp`` or ``ep``."""
     return tuple(stage for stage in Stage if AXIS_OF_STREAM.get(stage.stream) == axis)
 
 
@@ -120,7 +120,7 @@ def exposed_figures(view: RunView) -> dict[str, ExposedAxis]:
 
 
 def _is_among(stages: Iterable[Stage]) -> Bools:
-    """For each code of a stage."""
+    """For each code of a stage, whether it is one of ``stages``."""
     found = np.zeros(256, dtype=np.bool_)
     found[[int(stage) for stage in stages]] = True
     return found

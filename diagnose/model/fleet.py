@@ -76,7 +76,7 @@ MARGIN_NS = 60 * NS_PER_S
 SILENT_NS = 15 * 60 * NS_PER_S
 """Time range if no step is finished."""
 MAX_PERIODS = 900
-"""Length of a series. Longer times use longer periods."""
+"""Largest number of periods of a series. A longer time range has longer periods."""
 MANY_HOSTS = 64
 """With more hosts, cores and disks are left out and periods are longer."""
 UNREAD = {
@@ -89,7 +89,7 @@ UNREAD = {
     *(Metric.RANK_VOLUNTARY_SWITCHES, Metric.RANK_INVOLUNTARY_SWITCHES),
     *(Metric.CLOCK_OFFSET_NS, Metric.CLOCK_ROUND_TRIP_NS),
 }
-"""Metrics of the dashboard that no detector uses."""
+"""Metrics that only the dashboard uses. They are not loaded."""
 METRICS = tuple(str(metric) for metric in Metric if metric not in UNREAD)
 OFTEN = (str(Happening.BUSY_PROCESS), str(Happening.MEMORY_SHORT))
 """Frequent events: only those in the window are loaded."""
@@ -108,7 +108,8 @@ def load_fleet(
 ) -> Fleet:
     """Samples of the hosts from ``first_ns`` to ``last_ns`` (wall clock), and their events.
 
-    If both are 0: the newest quarter of an hour. ``up_to_now``: also the time since then, for a stalled job.
+    If ``last_ns`` is 0, the time range is the newest quarter of an hour. ``up_to_now``: extend it by up to a quarter of
+    an hour after ``last_ns``, for a stalled job.
     """
     beats = reader.read(Heartbeats(run_id=run_id, attempt=attempt))
     seen_ns, moved_ns = (max(beats[name].to_pylist(), default=0) for name in ("at_ns", "beat_ns"))

@@ -156,7 +156,10 @@ class LayeredWork:
 
 
 def layered_work(layers: Layers, operations: Operations, numbers: Ints, pp_of_rank: Ints) -> LayeredWork:
-    """``numbers``: the number of each of ``operations`` in ``Layers.compute``, [steps, occurrences, ranks]."""
+    """Compute time of one compute stage, measured by its layers.
+
+    ``numbers``: the number of each of ``operations`` in ``Layers.compute``, [steps, occurrences, ranks].
+    """
     inside = (layers.compute >= 0) & np.isin(layers.compute, numbers[operations.present])
     known = inside & np.isfinite(layers.own_ns)
     measured = _measured(known, layers.is_free, pp_of_rank)
@@ -170,7 +173,8 @@ def layered_work(layers: Layers, operations: Operations, numbers: Ints, pp_of_ra
 
 
 def _measured(known: Bools, is_free: Bools, pp_of_rank: Ints) -> Bools:
-    """The layers by which ranks of a pipeline stage are measured: all layers of a step in which none is free."""
+    """Whether the ranks of a pipeline stage are measured by a layer: if it is free on most of them (``MOST_OF``). If no
+    layer of a step is, all its layers are used."""
     measured = np.zeros_like(known)
     for pp in np.unique(pp_of_rank):
         ranks = np.flatnonzero(pp_of_rank == pp)
@@ -182,7 +186,7 @@ def _measured(known: Bools, is_free: Bools, pp_of_rank: Ints) -> Bools:
 
 
 def _without_delayed(layers: Layers, known: Bools, pp_of_rank: Ints) -> Floats:
-    """Work of layers. If a rank may have been delayed, at most the typical work of the others in that layer."""
+    """Work of layers. If a rank may have been delayed in a layer, at most the typical work of the others there."""
     own = np.where(known, layers.own_ns, np.nan)
     for pp in np.unique(pp_of_rank):
         ranks = np.flatnonzero(pp_of_rank == pp)

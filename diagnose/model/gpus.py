@@ -31,7 +31,7 @@ def total_growth(series: HostSeries) -> Floats:
 
 
 LATE = 1.5
-"""Usual gaps without a sample, after which a counter did not change."""
+"""A counter without a sample for this many usual gaps did not change."""
 
 
 def usual_gap_ns(series: HostSeries) -> int:
@@ -125,7 +125,7 @@ def reported_uuid(meta: Mapping[str, str]) -> str:
 
 
 def computes_on_cpu(view: RunView, rank: int) -> bool:
-    """Whether the rank reported this."""
+    """Whether the rank reported that it computes on a CPU."""
     return rank < len(view.meta) and on_cpu(view.meta[rank])
 
 
@@ -140,7 +140,7 @@ def _device_of_uuid(view: RunView) -> dict[tuple[str, str], str]:
 
 
 def plain_uuid(uuid: str) -> str:
-    """NVML writes ``GPU-1a2b...``, torch ``1a2b...``."""
+    """The UUID in one form: NVML writes ``GPU-1a2b...``, torch ``1a2b...``."""
     return uuid.strip().lower().removeprefix("gpu-")
 
 

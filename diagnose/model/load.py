@@ -24,7 +24,7 @@ from telemetry.stores.queries import StoredRuns
 from telemetry.topology import Topology
 
 MAX_OPERATIONS = 24_000_000
-"""Limit of the operations in memory. For a larger run, fewer of the newest steps are loaded."""
+"""Limit of the operations in memory. If the steps have more, only the newest of them are loaded."""
 OF_COMPUTE_TIME = tuple(
     stage for stage in Stage if stage in (*WORK_STAGES, *INNER_STAGES, Stage.GC) or stage.stream is Stream.DP
 )
@@ -63,9 +63,9 @@ def load_view(
     max_operations: int = MAX_OPERATIONS,
     with_inner: bool = False,
 ) -> RunView:
-    """The view of one attempt. Without a window: its newest 200 steps. ``with_inner``: see ``RunView.inner``.
+    """The view of one attempt. Without a window, it has the newest 200 steps. ``with_inner``: see ``RunView.inner``.
 
-    If the steps hold more than ``max_operations``, fewer of the newest are loaded.
+    If the steps have more than ``max_operations``, only the newest of them are loaded.
 
     Raises:
         UnknownRunError: no rank of this attempt has reported.

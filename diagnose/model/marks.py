@@ -13,9 +13,9 @@ from telemetry.stores.interface import Reader
 from telemetry.stores.queries import Marks
 
 MOST_LOSSES = 100
-"""Newest losses of an attempt."""
+"""Number of losses of an attempt that are returned: the newest ones."""
 MOST_MARKS = 10_000
-"""Marks of dropped spans. A rank writes a mark each time that their number doubles."""
+"""Number of marks of dropped spans that are read. A rank writes a mark each time the number of such spans doubles."""
 _DROPPED = re.compile(r"(\d+) spans? of (.*)", re.S)
 
 

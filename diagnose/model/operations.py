@@ -6,7 +6,7 @@
     step 0   [0] [1]     [0] [1]     [0] --      An *occurrence* is the n-th operation of a rank in this stage and step.
     step 1   [0] [1]     [0] [1]     [0] --      A rank with fewer operations has -1 after its last one.
 
-There is no object for a single operation: ten million operations are five arrays. Detectors and what-if use these dense
+There is no object for a single operation: ten million operations are six arrays. Detectors and what-if use these dense
 arrays (``Operations``). Timelines and traces use plain columns (``SpanColumns``).
 
 The axes of a collective are recorded (``peer``, see ``telemetry/topology.py``), or follow from its stage.
@@ -33,7 +33,7 @@ Int64s = Ints
 
 ABSENT = -1
 MAX_CELLS = 200_000_000
-"""Places of one stage. Each takes 38 bytes."""
+"""Limit of the cells [step, occurrence, rank] of one stage. A cell takes 32 bytes in all arrays, 40 with sizes."""
 NO_GROUP = 0
 """A mask without axes."""
 TRANSFERS = (
@@ -100,7 +100,7 @@ SPAN_COLUMNS: tuple[str, ...] = SpanColumns.__slots__
 
 
 def columns_of(spans: pa.Table) -> SpanColumns:
-    """The answer to the query ``Spans``, in its order."""
+    """The answer to the query ``Spans`` as columns, in its order."""
     return SpanColumns(**{name: np.asarray(spans[name].to_numpy(), dtype=np.int64) for name in SPAN_COLUMNS})
 
 
@@ -115,7 +115,7 @@ class Operations:
     cpu_ns: Ints
     """CPU time of the recording thread in the operation. -1 if it was not measured, or without an operation."""
     microbatch: npt.NDArray[np.int16]
-    """-1: none."""
+    """Number of the microbatch. -1: none."""
     chunk: npt.NDArray[np.int16]
     """Model chunk within the pipeline stage. -1: none."""
     peer: npt.NDArray[np.int32]
@@ -136,7 +136,7 @@ class Operations:
         return self.changed(lambda values: values[steps][:, :, ranks])
 
     def changed(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Operations":
-        """With every array changed in the same way."""
+        """The operations, with every array changed in the same way."""
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         changed: dict[str, Any] = {name: None if a is None else change(a) for name, a in arrays.items()}
         return Operations(**changed)
@@ -247,7 +247,7 @@ def by_mask(stage: Stage, operations: Operations, topology: Topology) -> Iterato
 
 
 def _moved_to_front(duration_ns: Ints) -> Ints:
-    """The operations of each rank and step moved to the front, in order."""
+    """Move the operations of each rank and step to the front, in order."""
     order = np.argsort(duration_ns < 0, axis=1, kind="stable")
     most = int((duration_ns >= 0).sum(axis=1).max())
     return np.take_along_axis(duration_ns, order, axis=1)[:, :most]

@@ -26,13 +26,13 @@ MUCH = 0.3
 """Share of the outage by which an operation must be longer than usual."""
 LEAST_S = 0.1
 OFTEN = 0.25
-"""Share of steps without the outage. An operation that is delayed so often does not prove anything."""
+"""If an operation is delayed in more than this share of the steps without the outage, its delay proves nothing."""
 MOST_HELD = 5_000
-"""Operations of one stage that are examined in detail."""
+"""Number of operations of one stage that are examined in detail: the longest."""
 CLOCKS_NS = 5 * NS_PER_S
 """Largest assumed difference of clocks that are not aligned."""
 MOST = 200
-"""Newest outages that are examined."""
+"""Number of outages that are examined: the newest."""
 
 
 def with_effects(view: RunView) -> RunView:

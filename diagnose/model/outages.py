@@ -32,7 +32,7 @@ SAMPLE_NS = 2 * NS_PER_S
 MOST_DIGITS = 6
 """Digits of a plausible count between two samples."""
 MOST_STRETCHED = 8
-"""Operations in one list."""
+"""Number of operations in a list."""
 LINK_EVENTS = (
     Happening.LINK_DOWN,
     Happening.LINK_UP,
@@ -203,13 +203,13 @@ def _is_selected(setting: str, name: str) -> bool:
 
 
 def _card(device: str) -> str:
-    """``eth0.7`` and ``eth0`` are one card."""
+    """The name of the card: ``eth0`` for ``eth0.7`` and ``eth0``."""
     return device.partition(".")[0].strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds that a collective may stall, and the setting that says so. 0 if nothing is known."""
+    """Seconds that a collective may stall, and the setting that limits them. 0 if nothing is known."""
 
     seconds: float = 0.0
     setting: str = ""
@@ -226,7 +226,7 @@ def patience_of(meta: Iterable[Mapping[str, str]]) -> Patience:
 
 
 def limits_of(meta: Mapping[str, str]) -> Iterator[Patience]:
-    """Of one rank: the timeout of collectives if it is known, then the retries of the card if it uses one."""
+    """The limits of one rank: the timeout of collectives if it is known, and the retries of its card if it uses one."""
     backend = meta.get("backend", "")
     if timeout_s := _number(meta.get("collective_timeout_s", "")):
         yield Patience(seconds=timeout_s, setting=f"{backend or 'collective'} timeout {timeout_s:g} s")

@@ -1,7 +1,7 @@
 """Comparison of a rank with its peers: ranks that do the same work, over the same steps.
 
-Algorithm 7 of the field's list (peer outlier): robust statistics over ranks of the same pipeline stage, and persistence
-over steps. No rank is judged by the wall time of a span that contains a collective.
+The method is robust statistics over ranks of the same pipeline stage, and persistence over steps. No rank is judged by
+the wall time of a span that contains a collective.
 """
 
 from dataclasses import dataclass
@@ -177,7 +177,7 @@ def measure_excess(series: Floats, *, above: float, noise: float) -> Excess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """What a column must show to be persistently high."""
+    """The limits that a column must reach to be persistently high."""
 
     level: float
     share: float
@@ -188,7 +188,7 @@ class Bar:
 
 
 def persistent_excess(values: Floats, column: int, bar: Bar, noise: float) -> tuple[Stretch, Excess] | None:
-    """The stretch in which a column of ``values`` [steps, columns] is high, if it passes the bar.
+    """The stretch in which a column of ``values`` [steps, columns] is high, or None if it does not pass the bar.
 
     It must also exceed the noise of all columns within the stretch: in a noisy phase some column is high by chance.
     """

@@ -3,7 +3,7 @@
     rank 5   | 8   | 9 profiled ... | 10 profiled .. | pause | 11        While the trace is written, rank 5 pauses.
     others   | 8   | 9     wait ... | 10    wait ... | 11 wait .....     So the step after the profile is left out, too.
 
-A rank marks a profile that is over. Of a profile that still runs, the agent has stored where it began.
+A rank records a mark when a profile is over. For a profile that still runs, the agent has stored where it began.
 """
 
 import time
@@ -33,7 +33,8 @@ class Profiled:
 def load_profiled(
     reader: Reader, run_id: str, attempt: int, steps: Ints, *, clock_ns: Callable[[], int] = time.time_ns
 ) -> Profiled:
-    """The profiles of an attempt. Of ``steps`` (ascending): those of profiles, and the step after each profile.
+    """The profiles of an attempt, and which of ``steps`` (ascending) they slowed: those of profiles, and the step after
+    each profile.
 
     ``clock_ns``: the wall clock of the collector.
     """

@@ -41,7 +41,7 @@ class AttemptSteps:
 
 
 def step_sums(steps: AttemptSteps | None, snapshot_ns: float, first_ns: float) -> StepSums | None:
-    """What goodput needs of an attempt.
+    """The sums of an attempt from which goodput is computed. None if ``steps`` is None.
 
     Args:
         steps: its steps.
@@ -60,7 +60,7 @@ def step_sums(steps: AttemptSteps | None, snapshot_ns: float, first_ns: float) -
 
 
 def steps_by_attempt(rows: Iterable[Row]) -> dict[Attempt, AttemptSteps]:
-    """From the rows of ``RunSteps``."""
+    """Attempt -> its steps, from the rows of ``RunSteps``."""
     return {
         (row["run_id"], row["attempt"]): AttemptSteps(**{name: row[name] for name in AttemptSteps.__slots__})
         for row in rows
@@ -68,7 +68,7 @@ def steps_by_attempt(rows: Iterable[Row]) -> dict[Attempt, AttemptSteps]:
 
 
 def without_interrupted(steps: AttemptSteps, interrupted: Iterable[Row]) -> AttemptSteps | None:
-    """Without the steps in the rows of ``InterruptedSteps``. None if no step is left."""
+    """``steps`` without the newest steps that are in the rows of ``InterruptedSteps``. None if no step is left."""
     for row in interrupted:
         num_recent, left = steps.last_step - steps.recent_first, steps.num_steps - 1
         if row["step"] != steps.last_step or left == 0:
@@ -88,7 +88,7 @@ def without_interrupted(steps: AttemptSteps, interrupted: Iterable[Row]) -> Atte
 
 
 def means_by_attempt(rows: Iterable[Row]) -> dict[Attempt, RecentMean]:
-    """From the rows of ``RunRates``."""
+    """Attempt -> its mean, from the rows of ``RunRates``."""
     return {
         (row["run_id"], row["attempt"]): RecentMean(**{name: row[name] for name in RecentMean.__slots__})
         for row in rows

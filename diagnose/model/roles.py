@@ -28,7 +28,7 @@ from telemetry.topology import Topology
 MAX_ROLES = 32
 """A job with more roles gives each rank another name by mistake. Its ranks are compared as those of one program."""
 MOST_IDLE = 0.05
-"""Share of the step in which the last rank of a job waits, such as for new weights."""
+"""Largest share of a step in which the last rank to finish may still wait, for example for new weights."""
 
 
 def role_of_ranks(meta: Sequence[Mapping[str, str]], num_ranks: int) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def peer_groups(topology: Topology, meta: Sequence[Mapping[str, str]]) -> Ints:
 
 
 def topology_of_role(topology: Topology, ranks: Ints) -> Topology:
-    """The part of the mesh that these ranks are. If they are no box in the mesh, all count as data parallel."""
+    """The part of the mesh that these ranks form. If they do not form a box in the mesh, all count as data parallel."""
     places = [tuple(topology.coordinates(int(rank)).values()) for rank in ranks]
     degrees = [len(set(along)) for along in zip(*places, strict=True)]
     if prod(degrees) != len(ranks):
@@ -123,7 +123,8 @@ def _within(operations: Operations, topology: Topology, is_member: Bools) -> Ope
 
 
 def _leaves_role(operations: Operations, topology: Topology, is_member: Bools) -> Bools:
-    """Transfers to ranks of other roles, and collectives of groups with such ranks. Shape of the operations."""
+    """Whether an operation is a transfer to a rank of another role, or a collective of a group with such a rank, in the
+    shape of the operations."""
     leaves = operations.peer >= topology.world_size
     is_peer = (operations.peer >= 0) & ~leaves
     leaves[is_peer] = ~is_member[operations.peer[is_peer]]
@@ -140,7 +141,7 @@ def _leaves_role(operations: Operations, topology: Topology, is_member: Bools) -
 
 
 def _without(operations: Operations, left_out: Bools) -> Operations:
-    """Operations without some. The others of each rank and step move to the front."""
+    """The operations without those in ``left_out``. The others of each rank and step move to the front."""
     if not left_out.any():
         return operations
     order = np.argsort(left_out | ~operations.present, axis=1, kind="stable")

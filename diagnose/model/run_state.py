@@ -50,9 +50,9 @@ class Heard:
     state: RunState
     heard_ns: int
     is_silent: bool = False
-    """No data arrives, and the attempt has not ended. It may have stalled before."""
+    """Whether no data arrives and the attempt has not ended. It may have stalled before."""
     has_ended: bool = False
-    """Every rank has ended. In a run that died, some ranks may still wait."""
+    """Whether every rank has ended. In a run that died, some ranks may still wait."""
 
 
 def state_of(beats: Row | None, stall: Row | None, *, last_end_ns: int, last_ns: int, now_ns: int) -> Heard:
@@ -129,14 +129,14 @@ def _attempt(row: Row) -> Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotShipping:
-    """``sentence``: since when; ``next_step``: what to do."""
+    """Text about a run whose agents do not ship. ``sentence``: since when. ``next_step``: what to do."""
 
     sentence: str
     next_step: str = "check that agents run on the hosts of the run and reach the collector"
 
 
 def not_shipping(heard: Heard | None) -> NotShipping | None:
-    """None for a run that ships or has ended: its stored data is complete."""
+    """Text about a run that does not ship. None if it ships or has ended: then its stored data is complete."""
     if heard is None or not heard.is_silent:
         return None
     since = local_time(heard.heard_ns)

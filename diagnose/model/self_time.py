@@ -97,7 +97,7 @@ class LineOfRanks:
 
 
 def by_stage(values: Ints, compute: Mapping[Stage, Operations]) -> dict[Stage, Ints]:
-    """``values`` of the operations of one stage after another, as an array for each stage; -1 for no operation."""
+    """Stage -> array of ``values``, which are in the order of stages and operations. -1 without an operation."""
     counts = np.cumsum([0, *(int(each.present.sum()) for each in compute.values())])
     dense: dict[Stage, Ints] = {}
     for (stage, each), first, last in zip(compute.items(), counts[:-1], counts[1:], strict=True):
@@ -107,7 +107,7 @@ def by_stage(values: Ints, compute: Mapping[Stage, Operations]) -> dict[Stage, I
 
 
 def without_inner(compute: Mapping[Stage, Operations], inner: Mapping[Stage, Operations]) -> dict[Stage, Ints]:
-    """Duration of each compute operation without the ``inner`` ones, [steps, occurrences, ranks] for each stage."""
+    """Duration of each compute operation without those of ``inner``, [steps, occurrences, ranks] for each stage."""
     if not inner:
         return {stage: each.duration_ns for stage, each in compute.items()}
     line = LineOfRanks([*compute.values(), *inner.values()])

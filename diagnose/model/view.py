@@ -4,9 +4,9 @@
     operations[stage].duration_ns    [step, occurrence, rank]: each operation (see ``operations.py``)
     step_ns[step]                    step time
 
-*Compute time* is the CPU time of the recording thread, if it was measured: it contains no waiting, also not for a
-core. Otherwise (ranks on GPUs) it is the duration of the span without the collectives inside. A span that contains
-a collective is as long on the victim as on the culprit.
+*Compute time* is the CPU time of the recording thread, if it was measured: it contains no waiting, not even for a
+core. Otherwise (ranks on GPUs) it is the duration of the span without the collectives inside. They are excluded because
+a span that contains a collective is as long on the victim as on the culprit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -106,13 +106,13 @@ class RunView:
     exchanges: Operations | None = None
     """The ep-all-to-all operations, with sizes. They are inside compute spans, so ``operations`` lacks them."""
     inner: Mapping[Stage, Operations] = field(default_factory=dict)
-    """The collectives inside compute spans. Empty unless ``load_view`` was asked for them: they are many."""
+    """The collectives inside compute spans. They are many, so ``load_view`` loads them only with ``with_inner``."""
     exposed: Mapping[Stage, Floats] = field(default_factory=dict)
     """Communication stages: exposed time, nanoseconds [steps, ranks] (``exposed.py``). Empty if it is not known."""
     role: str = ""
     """The role of all ranks, if this is the view of one role (``roles.role_views``)."""
     rank_numbers: tuple[int, ...] = ()
-    """In the view of a role: the number that each rank (column) has in the job. Empty: the same number."""
+    """In the view of a role: the number that each rank (column) has in the job. Empty if the numbers are the same."""
     places_on_host: tuple[int, ...] = ()
     """In the view of a role: how many ranks of the job are on the host before each rank. Empty: see ``hosts``."""
 
@@ -138,7 +138,7 @@ class RunView:
         return self.rank_numbers[rank] if self.rank_numbers else int(rank)
 
     def numbers(self, ranks: Iterable[int]) -> list[int]:
-        """:meth:`number` of several ranks."""
+        """The numbers that several ranks (columns) of this view have in the job."""
         return [self.number(rank) for rank in ranks]
 
     def newest(self, num_steps: int) -> "RunView":
@@ -181,7 +181,7 @@ class RunView:
         )
 
     def alone_off_cpu(self, stage: Stage) -> Floats:
-        """The least time in a stage of ``off_cpu`` in which ranks were off their cores and did not wait for peers."""
+        """The least time in a stage in which ranks were off their cores and did not wait for peers, [steps, ranks]."""
         return np.maximum(self.off_cpu[stage] - self.overlap.get(stage, 0.0), 0.0)
 
     def between(self, first_row: int, last_row: int) -> StepWindow:

@@ -1,4 +1,4 @@
-"""The result of one check of `rankscope doctor` whose value is a text."""
+"""The result of a check of `rankscope doctor` that finds a text, not a number."""
 
 from dataclasses import dataclass
 

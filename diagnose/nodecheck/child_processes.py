@@ -110,7 +110,8 @@ def _await(children: Sequence[_Child], deadline: float) -> None:
 
 
 def _outcome(child: _Child) -> Outcome:
-    """A pipe that closes without an answer means that the child died."""
+    """The outcome of a child whose pipe has data or is closed. A pipe that closes without an answer means that the
+    child died."""
     is_killed = False
     try:
         value, error = child.answer.recv()
@@ -159,7 +160,7 @@ class SilenceError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A user's error, on its way from the process to the caller."""
+    """A user's error that the process sends to the caller."""
 
     kind: type[RankscopeError]
     message: str

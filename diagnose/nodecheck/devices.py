@@ -29,12 +29,12 @@ def gpus() -> list[str]:
 
 
 def kind_of(device: str) -> str:
-    """Devices of one kind are compared with each other; empty for a CPU."""
+    """The name of a GPU model, or empty for a CPU. Devices of one kind are compared with each other."""
     return torch.cuda.get_device_name(device) if is_gpu(device) else ""
 
 
 def free_bytes(device: str) -> int:
-    """Free memory."""
+    """Free memory of a device in bytes."""
     if is_gpu(device):
         return int(torch.cuda.mem_get_info(device)[0])
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -87,7 +87,7 @@ def use_of_gpu(device: str, uuid: str, library: Any) -> GpuUse:
 
 
 def _use(device: str, library: Any, handle: Any) -> GpuUse:
-    """NVML does not list processes of another namespace, so memory in use counts too."""
+    """The use of one GPU. NVML does not list processes of another namespace, so memory in use counts too."""
     processes = [*library.nvmlDeviceGetComputeRunningProcesses(handle), *_of_mps(library, handle)]
     others = sorted({int(process.pid) for process in processes} - {os.getpid()})
     if others:

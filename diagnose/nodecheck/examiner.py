@@ -51,8 +51,8 @@ def examine(request: NodeChecks | PairedTest, report: Report) -> None:
     """Run what is requested.
 
     Raises:
-        UsageError: as of ``check_node`` and ``run_paired_test``.
-        UnreachableError: as of ``run_paired_test``.
+        UsageError: for the reasons of ``check_node`` and ``run_paired_test``.
+        UnreachableError: for the reasons of ``run_paired_test``.
     """
     if isinstance(request, PairedTest):
         _join_paired_test(request, report)
@@ -112,7 +112,7 @@ def _with_torch(checks: NodeChecks, report: Report) -> Rounds:
 
 
 def _network(checks: NodeChecks, report: Report) -> Rounds:
-    """Each interface, then each pair of neighbours in the ring of interfaces."""
+    """The checks of each interface, then of each pair of neighbours in the ring of interfaces."""
     found = [interface_named(checks.interface)] if checks.interface else interfaces()
     for interface in found:
         yield _task(checks, LOOPBACK, interface.name, partial(loopback, interface=interface))
@@ -132,14 +132,15 @@ def _task(checks: NodeChecks, check: str, subject: str, run: Callable[..., Check
 
 
 def _require_folder(checks: NodeChecks) -> None:
-    """In a separate process: a dead mount blocks the process that reads it. The check of the disk then reports it."""
+    """Check that the folder exists, in a separate process: a dead mount blocks the process that reads it. The check of
+    the disk then reports the mount."""
     (found,) = run_bounded([checks.folder.is_dir], checks.deadline_s)
     if found.value is False:
         raise UsageError(f"no folder {checks.folder}", hint="--folder needs a folder of the disk to check")
 
 
 def _refuse_training_host(checks: NodeChecks) -> None:
-    """In a separate process: a spool may be on a dead mount."""
+    """Check that no ranks record on this host, in a separate process: a spool may be on a dead mount."""
     (found,) = run_bounded([lambda: recording_ranks(spools())], checks.deadline_s)
     if found.value:
         raise UsageError(

@@ -25,7 +25,8 @@ SMALL_BUFFER_BYTES, LARGE_BUFFER_BYTES = 2**20, 64 * 2**20
 TCP_RETRIES = 15
 """Default of net.ipv4.tcp_retries2."""
 IB_RANGES = {"NCCL_IB_TIMEOUT": (1, 31), "NCCL_IB_RETRY_CNT": (1, 7)}
-"""Fields of five and three bits. A timeout of 0 means that no error ever comes."""
+"""Variable -> its least and its largest value. They are fields of five and three bits. With a timeout of 0, there is
+never an error."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 120.0
 """Pauses between retransmissions of TCP double, between these limits."""
 PER_RANK = re.compile(r"NCCL_(DEBUG_FILE|TOPO_DUMP_FILE|GRAPH_DUMP_FILE|HOSTID|IB_HCA|SOCKET_IFNAME|NET_GDR_\w+)")
@@ -35,20 +36,20 @@ _SETTING = re.compile(r"\s*(NCCL_\w+)\s*=\s*(.*?)\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFile:
-    """What is at NCCL_TOPO_FILE, as the job sees it."""
+    """The file at NCCL_TOPO_FILE, as the job sees it."""
 
     text: str = ""
-    """Its begin."""
+    """The begin of the file."""
     error: str = ""
     """Why it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """What the checks need to know of a job on this host."""
+    """What the checks need to know about a job on this host."""
 
     environments: Mapping[str, Environment]
-    """For each process, such as ``rank 3``. At least one."""
+    """Process, such as ``rank 3`` -> its environment. At least one."""
     flap_s: float
     """The job should survive the loss of a link for this time."""
     backend: str = "nccl"
@@ -62,7 +63,7 @@ class JobSettings:
 
     @property
     def environment(self) -> Environment:
-        """Of the first process."""
+        """The environment of the first process."""
         return next(iter(self.environments.values()))
 
 
@@ -107,7 +108,7 @@ def _uses_sockets(environment: Environment) -> bool:
 
 
 def _ranges(environment: Environment) -> Iterator[Check]:
-    """Values that the card cannot use."""
+    """A failed check for each value that the card cannot use."""
     for name, (least, most) in IB_RANGES.items():
         number = _integer(environment.get(name, f"{most}"))
         if number is None or not least <= number <= most:
@@ -160,7 +161,7 @@ def _error_handling(job: JobSettings) -> Iterator[Check]:
 
 
 def _channels(environment: Environment) -> Iterator[Check]:
-    """Bounds that replace NCCL's own choice. The newer variables count CTAs: one for each channel."""
+    """A check of the bounds that replace NCCL's own choice. The newer variables count CTAs: one for each channel."""
     given = {name: environment[name] for kind in ("MIN", "MAX") for name in _channel_names(kind) if name in environment}
     if not given:
         yield Check(name="channels", fit=True, found="NCCL chooses their number")
@@ -212,7 +213,7 @@ def _topology(job: JobSettings) -> Check:
 
 
 def _same_on_all(environments: Mapping[str, Environment]) -> Iterator[Check]:
-    """Ranks that disagree on a setting of NCCL can hang or be slow."""
+    """A check that all ranks have the same settings of NCCL. Ranks with different settings can hang or be slow."""
     if len(environments) < 2:
         return
     names = sorted(

@@ -41,8 +41,10 @@ def interfaces() -> list[Interface]:
 
 
 def interface_named(name: str) -> Interface:
-    """Raises:
-    UsageError: no such interface, or it is down or has no IPv4 address.
+    """The active interface with this name.
+
+    Raises:
+        UsageError: there is no such interface, or it is down or has no IPv4 address.
     """
     names = [known for _, known in socket.if_nameindex()]
     if name not in names:
@@ -96,8 +98,10 @@ class Rendezvous:
     """How long to wait for the other nodes."""
 
     def __post_init__(self) -> None:
-        """Raises:
-        UsageError: an endpoint without a port, fewer than two nodes, or an index out of range.
+        """Check the values.
+
+        Raises:
+            UsageError: an endpoint without a port, fewer than two nodes, or an index out of range.
         """
         host, _, port = self.endpoint.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= MAX_PORT:

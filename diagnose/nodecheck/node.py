@@ -7,7 +7,7 @@ compared: from measured to ok or slow. Pure.
 
 expectation for this name?     -- yes -->  slow if below it
          | no
-three or more similar parts?   -- yes -->  slow if far below their median; two do not show which one is slow
+three or more similar parts?   -- yes -->  slow if clearly below their median; two parts do not show which one is slow
          | no
 measured                                   a number without a verdict
 """
@@ -27,10 +27,10 @@ from telemetry.files.access import read_input
 
 EXAMINER = "diagnose.nodecheck.examiner"
 START_S = 60.0
-"""The longest import of torch, from a cold disk."""
+"""Longest time for the import of torch from a cold disk."""
 MEASURE_S = 0.5
 MIN_DEADLINE_S = 5.0
-"""A healthy machine can miss a shorter one."""
+"""Least time limit. A healthy machine can miss a shorter one."""
 MIN_ALIKE = 3
 RATIO = 1.10
 Z = 5.0
@@ -83,7 +83,7 @@ class NodeChecks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A check has begun."""
+    """Reports that a check has begun."""
 
     check: str
 
@@ -153,14 +153,15 @@ def _judged(result: CheckResult, results: Sequence[CheckResult], expectations: M
 
 
 def _are_alike(result: CheckResult, other: CheckResult) -> bool:
-    """Both measured the same value of parts of the same kind. True for a result and itself."""
+    """Whether both measured the same value of parts of the same kind. True for a result and itself."""
     if other.verdict is not Verdict.MEASURED or not result.alike:
         return False
     return (result.check, result.measured, result.alike) == (other.check, other.measured, other.alike)
 
 
 def _compared_with(alike: Sequence[CheckResult], result: CheckResult, value: float) -> CheckResult:
-    """Uses the larger scatter: that of the parts, or of the repetitions on one part."""
+    """The result with its verdict against similar parts. The scatter is the largest of that between the parts and those
+    of the repetitions on each part."""
     values = [other.value for other in alike if other.value is not None]
     usual = median(values)
     scatter = SIGMA_OF_MAD * max(median(abs(other - usual) for other in values), *(other.spread for other in alike))

@@ -55,7 +55,7 @@ class CheckResult:
 
     @property
     def is_amiss(self) -> bool:
-        """Slow or failed."""
+        """Whether the part is slow, or the check failed."""
         return self.verdict in (Verdict.SLOW, Verdict.FAILED)
 
 
@@ -87,12 +87,12 @@ def measured(
 
 
 def failed(check: str, subject: str, reason: str) -> CheckResult:
-    """A check that ended with an error or found wrong data."""
+    """The result of a check that ended with an error or found wrong data."""
     return CheckResult(check=check, subject=subject, verdict=Verdict.FAILED, detail=reason)
 
 
 def skipped(check: str, subject: str, reason: str) -> CheckResult:
-    """A check that this machine cannot run."""
+    """The result of a check that this machine cannot run."""
     return CheckResult(check=check, subject=subject, verdict=Verdict.SKIPPED, detail=reason)
 
 

@@ -57,13 +57,14 @@ def torch_rounds(checks: NodeChecks, report: Report) -> Iterator[Sequence[Task]]
 
 
 def copies_among(gpus: Sequence[str]) -> list[tuple[str, str]]:
-    """Host to each GPU and back, and around the ring of GPUs."""
+    """Source and target of each copy: from the host to each GPU and back, and around the ring of GPUs."""
     ring = [(gpu, gpus[(place + 1) % len(gpus)]) for place, gpu in enumerate(gpus) if len(gpus) > 1]
     return [*((HOST, gpu) for gpu in gpus), *((gpu, HOST) for gpu in gpus), *ring]
 
 
 def _uses(checks: NodeChecks, report: Report) -> list[GpuUse]:
-    """In a separate process: a driver can hang, and after its initialisation no fork could use it."""
+    """All GPUs with their use, read in a separate process: a driver can hang, and after its initialisation no fork
+    could use it."""
     (found,) = run_bounded([uses], checks.deadline_s)
     if found.error:
         report(failed(DEVICE_MEMORY, "cuda", f"the query of the driver {found.error}"))

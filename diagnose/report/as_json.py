@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def report_object(report: Report) -> dict[str, Any]:
-    """The report as plain values; ``ranks`` and ``hosts`` hold the initiating ones.
+    """The report as plain values. ``ranks`` and ``hosts`` of a finding are the initiating ones.
 
     ``exposed``: exposed communication of each axis, in seconds and as a share of the step (``model/exposed.py``). Empty
     if it is not known.
@@ -82,9 +82,9 @@ def _profile_object(profile: StoredProfile) -> dict[str, Any]:
 
 
 def hang_object(verdict: HangVerdict) -> dict[str, Any]:
-    """The verdict as plain values; ``ranks`` of its finding holds the initiating ones.
+    """The verdict as plain values. ``ranks`` of its finding are the initiating ones.
 
-    ``sources``: the kinds of evidence; ``says`` is the verdict of one alone, if there are several.
+    ``sources``: the kinds of evidence. If there are several, ``says`` is the verdict from one of them alone.
     """
     finding = hang_finding(verdict)
     findings = [finding_object(finding)] if finding is not None else []

@@ -43,7 +43,7 @@ class Terminal(Console):
 
 
 def line(text: str, style: str = "") -> Text:
-    """One line: a line end in a name does not begin another."""
+    """``text`` as one line. Line ends in names are escaped."""
     return Text(printable(text), style=style)
 
 
@@ -86,7 +86,7 @@ def _loss(loss: Loss) -> str:
 
 
 def _silence(heard: Heard | None) -> Iterator[str]:
-    """For an attempt that has not ended and sends no data: the report may be out of date."""
+    """Lines for an attempt that has not ended and sends no data, because the report may be out of date."""
     if silent := not_shipping(heard):
         yield silent.sentence
         yield f"{_INDENT}next: {silent.next_step}"
@@ -136,7 +136,7 @@ def _evidence(finding: Finding) -> Iterator[str]:
 
 
 MOST = 8
-"""Rows of a table, the worst first."""
+"""Number of rows of a table: the worst ones."""
 
 
 def whatif_text(conclusion: Conclusion) -> RenderableType:

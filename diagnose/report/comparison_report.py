@@ -14,11 +14,11 @@ from diagnose.report.as_text import line
 
 COLUMNS = ("stage", "A", "B", "change", "of step", "verdict", "compared time")
 NARROW = COLUMNS[:-1]
-"""Of a terminal."""
+"""The columns that a table in a terminal has."""
 UNKNOWN = "-"
 MOST_NAMED = 3
 MOST_RANKS = 20
-"""Ranks in the text. JSON has all of them."""
+"""Number of ranks in the text. JSON has all of them."""
 STYLES = {Verdict.SLOWER: "bold red", Verdict.FASTER: "bold green", Verdict.NO_DIFFERENCE: ""}
 
 
@@ -97,7 +97,7 @@ def _rank_object(each: RankChange) -> dict[str, Any]:
 
 
 def headline(found: Comparison) -> str:
-    """One or two sentences: slower or not, by how much, where."""
+    """The result in one or two sentences: whether B is slower, by how much, and where."""
     where = list(parts(found))
     if found.verdict is Verdict.NO_DIFFERENCE:
         differing = f". Parts differ: {'; '.join(where)}" if where else ""
@@ -205,7 +205,7 @@ def with_spread(change: Change | None) -> str:
 
 
 def verdict_of(change: Change) -> str:
-    """Empty if there is no difference."""
+    """The verdict as text. Empty if there is no difference."""
     return "" if change.verdict is Verdict.NO_DIFFERENCE else str(change.verdict)
 
 

@@ -14,7 +14,7 @@ from diagnose.findings import Evidence
 UNITS = {"ms": " ms", "s": " s", "c": " °C", "mhz": " MHz"}
 """Words in a name, and the unit that they stand for."""
 INDEXES = frozenset({"pp", "steps", "stalled_steps", "since_step", "first_step", "ranks", "hottest_ranks"})
-"""Numbers without separators of thousands."""
+"""Names of numbers that are written without separators of thousands."""
 Value = float | int | str
 
 
@@ -46,7 +46,7 @@ def _in_words(name: str, value: Value) -> str:
 
 
 def _number(name: str, value: float) -> str:
-    """Four digits. Numbers from 1,000, and whole numbers, without decimals."""
+    """The number with four digits. Numbers from 1,000, and whole numbers, have no decimals."""
     if (float(value).is_integer() or abs(value) >= 1000) and abs(value) < 1e15:
         return f"{value:.0f}" if name in INDEXES else f"{value:,.0f}"
     return f"{value:.4g}"

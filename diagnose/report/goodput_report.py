@@ -13,7 +13,7 @@ from diagnose.report.as_json import SCHEMA
 from diagnose.report.as_text import line
 
 MOST_INCIDENTS = 50
-"""The newest ones. JSON has all of them."""
+"""Number of incidents in the text: the newest ones. JSON has all of them."""
 
 
 def goodput_object(ledger: Ledger) -> dict[str, Any]:

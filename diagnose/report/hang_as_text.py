@@ -93,7 +93,7 @@ def _rows(verdict: HangVerdict) -> Iterator[tuple[str, list[tuple[int, State]]]]
 
 
 def _waits(verdict: HangVerdict) -> Iterator[Text]:
-    """Waits, equal ones in one line; those nearest to the root first."""
+    """Lines of waits. Equal waits share a line. Waits for an initiating rank come first."""
     together: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
     for wait in verdict.waits.values():
         together[wait.on, wait.group, wait.op, wait.seq, wait.why].append(wait)
@@ -113,7 +113,7 @@ def _waits(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _distance(waits: list[Wait], initiating: set[int]) -> tuple[bool, bool, int]:
-    """Waits for the root come first, collectives before transfers, many ranks before few."""
+    """Sort key of waits: waits for an initiating rank first, collectives before transfers, many ranks before few."""
     return not initiating & set(waits[0].on), waits[0].op in ("send", "recv"), -len(waits)
 
 
@@ -129,7 +129,7 @@ def _stacks(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _sources(verdict: HangVerdict) -> Iterator[Text]:
-    """Each kind of evidence, what it says alone, and where two disagree."""
+    """Lines of the kinds of evidence, each with the verdict from it alone, and lines of contradictions."""
     for source in verdict.evidence.sources:
         ranks = f"{'rank' if len(source.ranks) == 1 else 'ranks'} {name_some(source.ranks)}"
         yield line(
@@ -150,7 +150,7 @@ def _recorders(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _logs(verdict: HangVerdict) -> Iterator[Text]:
-    """Known faults in the logs, the first in time first. Of what a lost peer causes, a few lines show enough."""
+    """Known faults in the logs, in order of time. Of the faults that a lost peer causes, only ``MAX_CONSEQUENCES``."""
     faults = [
         (found.at_ns, rank, found)
         for rank, one in verdict.evidence.ranks.items()
@@ -166,7 +166,7 @@ def _logs(verdict: HangVerdict) -> Iterator[Text]:
 
 
 def _run(verdict: HangVerdict) -> Iterator[Text]:
-    """The run. Dumps do not have its name."""
+    """A line with the name of the run. No line if it is not known: dumps do not have it."""
     if run_id := verdict.evidence.run_id:
         ended_ns = verdict.evidence.ended_ns
         ended = f", ended {local_time(ended_ns)}" if ended_ns else ""

@@ -39,9 +39,9 @@ COOL_C, HOT_C = 62.0, 88.0
 MOST_AT_CAP = 0.05
 """Largest share of time at the power cap of a healthy GPU."""
 BEFORE_WINDOWS, AFTER_WINDOWS = 2, 2
-"""Samples begin before the steps and end after them by so many windows."""
+"""Samples begin this many windows before the steps, and end this many windows after them."""
 SERIES = 5
-"""Metrics of each GPU."""
+"""Number of metrics of each GPU."""
 MOST_ROWS = 20_000
 """Limit of rows. Above it, only hosts with a fault have data, and as many others as there are pipeline stages."""
 
@@ -66,7 +66,7 @@ def fleet_of(plan: SimulatedRun, conditions: Conditions, draws: Draws, timeline:
 
 
 def _lost_link(silence: Silence, timeline: Timeline) -> Iterator[HostEvent]:
-    """Both ends of an outage. It begins when the first group of the card is complete."""
+    """The events at both ends of an outage. It begins when the first group of the card is complete."""
     down_ns = timeline.met_ns[silence.row, list(silence.ranks)].min()
     up_ns = down_ns + round(silence.seconds * NS_PER_S)
     stamps = timeline.clocks.read(silence.host, np.array([down_ns, up_ns])).tolist()
@@ -78,7 +78,7 @@ def _lost_link(silence: Silence, timeline: Timeline) -> Iterator[HostEvent]:
 def _gpu_samples(
     plan: SimulatedRun, conditions: Conditions, draws: Draws, timeline: Timeline
 ) -> tuple[dict[str, tuple[HostSeries, ...]], list[HostEvent]]:
-    """Nothing if no fault reduces clocks."""
+    """Series by metric, and events, of the GPUs. Empty if no fault reduces clocks."""
     if not conditions.held_down:
         return {}, []
     random = draws.of(GPU_DRAW)
@@ -121,7 +121,7 @@ def _hosts_with_samples(plan: SimulatedRun, conditions: Conditions, num_samples:
 def _series_of(
     gpu: _Gpu, conditions: Conditions, samples_ns: Int64s, timeline: Timeline
 ) -> Iterator[tuple[str, HostSeries]]:
-    """Counters of throttling, clocks and temperature."""
+    """Series of a GPU: counters of throttling, clock and temperature."""
     none = np.ones(len(timeline.begin_ns))
     factors = {
         counter: conditions.held_down[counter][:, gpu.rank] if counter in conditions.held_down else none

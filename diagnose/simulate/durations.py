@@ -138,8 +138,9 @@ class Durations:
         """Delay of a slot by link losses, in seconds. :meth:`other` includes it. With sharded parameters and without a
         pipeline, it is the delay of the first reduction inside a backward: :meth:`layers` includes it.
 
-        For the last gradient that leaves the host of the sender: the link loss of the sender, and that of the receiver
-        if the last gradient of the receiver does not leave its host. So the link loss of a card is counted only once.
+        If the slot is the transfer of the last gradient that leaves the host of the sender, the delay is the link loss
+        of the sender. It is also that of the receiver, if the last gradient of the receiver does not leave its host.
+        So the link loss of a card is counted only once.
         """
         (pp, _), other = self._place(slot), int(self._other_side[slot])
         if not self._conditions.silences or (min(slot, other) if other >= 0 else slot) not in self._silent:
@@ -205,9 +206,11 @@ class Durations:
 
 
 def _silent_slots(schedule: Schedule, plan: SimulatedRun) -> set[int]:
-    """Slots that a link loss can delay: the first reduction of gradients on each pipeline rank. If gradients are not
-    reduced between computes: the last gradient that the rank sends. Without a pipeline: the first backward, in which
-    gradients are reduced."""
+    """Slots that a link loss can delay.
+
+    This is the first reduction of gradients on each pipeline rank. If gradients are reduced inside computes, it is the
+    last gradient that each rank sends, or the first backward if there is no pipeline.
+    """
     slots = schedule.program.slots
     reductions = np.flatnonzero((slots.stage == Stage.GRADS_REDUCE_SCATTER) & (slots.occurrence == 0)).tolist()
     if reductions:

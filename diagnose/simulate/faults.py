@@ -49,12 +49,12 @@ class Fault(Protocol):
         """
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
-        """Change the conditions; returns the place to blame."""
+        """Change the conditions. Returns the place to blame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lasting:
-    """From one step to another, both included."""
+    """A fault from one step to another, both included."""
 
     first_step: int = 0
     last_step: int = LAST_STEP
@@ -65,7 +65,7 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed(Lasting):
-    """On a rank, on a host, or on all."""
+    """A fault on a rank, on a host, or on all ranks."""
 
     rank: int = -1
     host: str = ""
@@ -78,7 +78,7 @@ class Placed(Lasting):
         return self.rows(scene), self.ranks(scene)
 
     def blame(self, scene: Scene) -> Blame:
-        """No rank in particular if all are affected."""
+        """The affected ranks. Empty if all ranks are affected."""
         return Blame(ranks=tuple(self.ranks(scene)) if self.rank >= 0 or self.host else ())
 
     def check_somewhere(self, scene: Scene, example: str) -> None:
@@ -181,7 +181,7 @@ DURATIONS = (
     *(Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER, Stage.DATA_LOAD, Stage.TP_ALL_REDUCE),
     *(Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.FORWARD_SEND, Stage.BACKWARD_SEND),
 )
-"""Stages of which ``duration`` can change the time."""
+"""Stages whose time the fault ``LongStage`` can change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,8 @@ class Flap(Placed):
         return Blame(ranks=tuple(home))
 
     def _affected(self, scene: Scene) -> list[int]:
-        """Affected ranks. With one replica: those whose gradients leave the host, or else come from another host."""
+        """Affected ranks. With one replica: those whose gradients leave the host. If there are none: those whose
+        gradients come from another host."""
         ranks = self.ranks(scene)
         if scene.topology.dp > 1:
             return ranks if len(set(scene.hosts)) > 1 else []
@@ -97,7 +98,7 @@ class Decline(Lasting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collections(Placed):
-    """Garbage collection inside a forward: on a ``share`` of the ranks, on average ``every`` so many steps."""
+    """Garbage collection inside a forward: on a ``share`` of the ranks, on average once in ``every`` steps."""
 
     kind: ClassVar[Kind] = Kind.LATE_LAUNCH
     every: float = 8.0

@@ -61,7 +61,7 @@ class Streams:
 class Groups:
     """Groups of ranks with the shards of one model: along dp_shard and cp, or along all replicas without dp_shard.
 
-    With ``axes``: groups along these.
+    If ``axes`` is given: groups along these axes.
     """
 
     topology: Topology

@@ -28,19 +28,19 @@ class Noise:
     """Amounts of variation: standard deviations of the logarithm, unless stated otherwise."""
 
     rank_spread: float = 0.005
-    """Between ranks, constant over the run."""
+    """Variation between ranks, constant over the run."""
     step_spread: float = 0.01
-    """Between steps, the same for all ranks."""
+    """Variation between steps, the same for all ranks."""
     rank_step_spread: float = 0.008
-    """Of each rank, between steps."""
+    """Variation of each rank between steps."""
     jitter: float = 0.015
-    """Of a single compute."""
+    """Variation of a single compute."""
     tail_degrees: float = 6.0
     """Degrees of freedom of the t-distribution of ``jitter``. Fewer degrees give more very large values."""
     gather_spread: float = 0.05
     reduce_spread: float = 0.14
     transfer_spread: float = 0.1
-    """Of a transfer between two pipeline ranks, and of a collective inside a tensor-parallel group."""
+    """Variation of a transfer between two pipeline ranks, and of a collective inside a tensor-parallel group."""
     wall_spread: float = 0.0
     """For a compute on a shared CPU: mean of (wall time - processor time) / processor time."""
 
@@ -124,7 +124,7 @@ class Draws:
         return np.asarray(np.exp(self._random(3, key).normal(0.0, spread, shape)))
 
     def of(self, what: int) -> np.random.Generator:
-        """A random generator for another purpose, by its number."""
+        """A random generator for another purpose, which has the number ``what``."""
         return self._random(4, what)
 
     def _random(self, *name: int) -> np.random.Generator:

@@ -47,9 +47,10 @@ MILLISECONDS: Mapping[Stage, float] = {
     Stage.CHECKPOINT_SNAPSHOT: 300.0,
     Stage.CHECKPOINT_WRITE: 3000.0,
 }
-"""Duration of each stage without noise and waiting. A compute: for one microbatch and chunk, without its collective."""
+"""Duration of each stage without noise and waiting. For a compute, the time of one microbatch and chunk without its
+collective."""
 OF_ROLES = (Kind.COMPUTE_STRAGGLER, Kind.ROLLOUT_TAIL, Kind.ROLE_IDLE, Kind.LOSS_ANOMALY)
-"""Faults of a run with roles."""
+"""Kinds of faults that a run with roles can have."""
 OPTIONS = {
     "num_chunks": "--chunks",
     "num_microbatches": "--microbatches",

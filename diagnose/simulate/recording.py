@@ -54,7 +54,7 @@ class Written:
 
 
 class Book:
-    """All records."""
+    """All records of a simulated run."""
 
     def __init__(self, topology: Topology, num_steps: int) -> None:
         self._topology = topology
@@ -154,7 +154,7 @@ def _write(
     end_s: Floats,
     in_step: Bools | None = None,
 ) -> None:
-    """One span a step and rank; ``in_step``: only in these steps."""
+    """Add one span for each step and rank. ``in_step``: only in these steps."""
     topology = plan.topology
     begins, ends = topology.arranged(begin_s), topology.arranged(end_s)
     for pp in range(topology.pp):
@@ -168,14 +168,14 @@ class Clocks:
     """The clock of every host."""
 
     hosts: tuple[str, ...]
-    """Ascending."""
+    """Names of the hosts, ascending."""
     offset_ns: Int64s
-    """What each reads at the begin of the run, [hosts]."""
+    """Reading of each clock at the begin of the run, [hosts]."""
     rate: Floats
-    """Drift of each, [hosts]."""
+    """Drift of each clock, [hosts]."""
 
     def read(self, host: str, time_ns: Int64s) -> Int64s:
-        """What the clock of ``host`` reads at times from the run's begin."""
+        """Readings of the clock of ``host`` at times since the run's begin."""
         index = self.hosts.index(host)
         return _read(time_ns, self.offset_ns[[index]], self.rate[[index]])
 
@@ -189,8 +189,8 @@ class Timeline:
     end_ns: int
     """End of the last step."""
     met_ns: Int64s
-    """When all members had begun the first transfer of a rank that a lost link delays, [steps, ranks]; else the begin
-    of the step."""
+    """When all members had begun the first transfer of a rank that a lost link delays, [steps, ranks]. The begin of the
+    step if there is no such transfer."""
     clocks: Clocks
 
 
@@ -216,7 +216,7 @@ def read_by_hosts(
 
 
 def _stamped(one: Operations, offset_ns: Int64s, rate: Floats) -> Operations:
-    """By clocks of ``offset_ns`` and ``rate``, [ranks] each."""
+    """The operations with the readings of clocks. ``offset_ns`` and ``rate`` of the clocks: [ranks]."""
     start = _read(one.start_ns, offset_ns, rate)
     duration = one.duration_ns if not rate.any() else _read(one.end_ns, offset_ns, rate) - start
     return replace(

@@ -40,7 +40,7 @@ class _Program:
     end_s: Floats
 
     def run(self, stage: Stage, number: int, seconds: Floats, *, together: bool = False, **details: object) -> None:
-        """One operation after the previous one. ``together``: all ranks of the role end it together."""
+        """Add an operation after the previous one. ``together``: all ranks of the role end it together."""
         begin = self.end_s
         last = np.where(self.present, begin, 0.0).max(axis=1, keepdims=True) if together else begin
         self.end_s = np.broadcast_to(last + seconds, begin.shape)
@@ -82,7 +82,7 @@ def _generate(program: _Program, speed: Floats, conditions: Conditions, draws: D
 
 
 def _compute(program: _Program, speed: Floats, draws: Draws, *, first_key: int, name: str, works: float) -> None:
-    """Forwards, and of the actor also backwards, the reduction of gradients and the optimizer."""
+    """The steps of a role: forwards. For the actor also backwards, the reduction of gradients and the optimizer."""
     plan, shape = program.plan, speed.shape
     stages = [Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE][: 2 if name == "actor" else 1]
     scale = works * plan.seconds(Stage.ROLLOUT) / sum(map(plan.seconds, stages))

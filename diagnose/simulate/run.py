@@ -128,7 +128,7 @@ def simulate(plan: SimulatedRun) -> Simulation:
 
 
 def view(simulation: Simulation) -> RunView:
-    """The run as detectors see it, all its steps, without a store."""
+    """The view of all steps of a run, as detectors get it, made without a store."""
     plan = simulation.plan
     inner = {stage: one for stage, one in simulation.operations.items() if stage in INNER_STAGES}
     hidden = {Stage.STEP, *inner}
@@ -188,8 +188,8 @@ class _Recording:
 
     @property
     def met_s(self) -> Floats:
-        """For each rank, the first transfer that a link loss delays: when all its ranks had begun it. In seconds from
-        the begin of the step, [steps, ranks]; 0 without such a transfer."""
+        """When all members had begun the first transfer of a rank that a link loss delays: [steps, ranks], in seconds
+        from the begin of the step. 0 without such a transfer."""
         self._met_s[np.isinf(self._met_s)] = 0.0
         return self._plan.topology.by_rank(self._met_s)
 
@@ -198,7 +198,8 @@ class _Recording:
         return self._compute(slot) if is_compute else self._durations.other(slot)[None]
 
     def _late(self, slot: int) -> Lane:
-        """Time in which the host launches the first reduction of gradients, or their norm if there is no reduction."""
+        """Delay with which the host launches a slot. Only the first reduction of gradients is delayed, or their norm if
+        there is no reduction."""
         reduces = self._plan.topology.dp > 1 and not self._plan.fsdp
         launched = Stage.GRADS_REDUCE_SCATTER if reduces else Stage.OPTIMIZER_CLIP
         if self._stages[slot] is not launched or self._slots.occurrence[slot]:
@@ -255,7 +256,7 @@ class _Recording:
         return end
 
     def _add_inside(self, slot: int, one: InnerCollective, mask: int, size_bytes: Int64s | None = None) -> None:
-        """Record a collective inside a compute. Those of a stage are numbered in order of time."""
+        """Record a collective inside a compute. Collectives of one stage are numbered in order of time."""
         place = int(self._slots.pp[slot]), one.stage
         number = self._numbers[place]
         self._numbers[place] += 1

@@ -73,7 +73,7 @@ class Scene:
         """Refuse a rank or a host that is not there.
 
         Raises:
-            UsageError: with what is there.
+            UsageError: the fault has both, or the rank or the host does not exist.
         """
         if rank >= 0 and host:
             raise UsageError("a fault has rank= and host=", hint="use one of the two")

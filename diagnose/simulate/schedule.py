@@ -97,7 +97,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The program of one step, and the compute and other side of each transfer."""
+    """The program of one step, and for each transfer its compute and its other side."""
 
     program: Program
     transfers: Transfers
@@ -134,7 +134,8 @@ def _step_of(layout: Layout, pp: int) -> Iterator[_Slot]:
 
 
 def _with_transfers(layout: Layout, pp: int, compute: Compute) -> Iterator[_Slot]:
-    """Receive, compute, send. The first and the last piece of the model have fewer transfers."""
+    """The slots of a compute and its transfers: receive, compute, send. The first and the last piece of the model have
+    fewer transfers."""
     of_compute = [direction for direction in DIRECTIONS if direction.compute is compute.stage]
     for sends in (False, True):
         for direction in of_compute:

@@ -93,7 +93,7 @@ def _columns(
 def _clock(
     stage: Stage, one: Operations, simulation: Simulation, row: Int64s, rank: Int64s
 ) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
-    """For operations on a device: when the host issued each one, and the clock of the measurement."""
+    """When the host issued each operation (0 if the host measured it), and the clock that measured it."""
     on_device = stage is Stage.STEP or stage.stage_class in (StageClass.COMPUTE, StageClass.COMMUNICATION)
     columns: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
     if simulation.plan.clock == "host" or not on_device:

@@ -17,7 +17,8 @@ from telemetry.topology import Topology
 DEFAULT_STEPS = 10
 """Number of newest steps, if no window is given."""
 MAX_SPANS = 2_000_000
-"""This gives some hundred megabytes of JSON before compression: about the limit of a viewer in a browser."""
+"""Limit of the spans. They give some hundred megabytes of JSON before compression: about the limit of a viewer in a
+browser."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def choose(
     hosts: Sequence[str] = (),
     max_spans: int = MAX_SPANS,
 ) -> Choice:
-    """The stored part of the given steps and ranks.
+    """Select the stored spans of the given steps and ranks.
 
     Args:
         window: None: the newest ten completed steps (fewer for a very large run), and the uncompleted step.

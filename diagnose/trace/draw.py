@@ -1,6 +1,6 @@
 """The second reading of a window, rank by rank: spans, arrows and marks on the tracks of a trace.
 
-What belongs to no span: samples as counters of the run, marks as instants of their ranks.
+Samples become counters of the run. Marks become instants of their ranks.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ MAX_MARKS = 1_000_000
 
 
 class SamplesAndMarks:
-    """Samples and marks in the steps of a window, asked for once.
+    """Samples and marks in the steps of a window. They are read once.
 
     Samples are of the whole run, marks of the chosen ranks.
     """
@@ -44,7 +44,7 @@ class SamplesAndMarks:
         self._marks = marks.filter(pa.array(np.isin(marks["rank"].to_numpy(), choice.ranks)))
 
     def reach(self) -> dict[str, tuple[int, int]]:
-        """Host -> its first and last time, by its own clock."""
+        """Host -> first and last time of its samples and marks, by its own clock."""
         reach: dict[str, tuple[int, int]] = {}
         for rows in (self._samples, self._marks):
             for rank, at_ns in zip(rows["rank"].to_pylist(), rows["at_ns"].to_pylist(), strict=True):
@@ -53,7 +53,7 @@ class SamplesAndMarks:
         return reach
 
     def counters(self, clock: ReferenceClock) -> tuple[Counter, ...]:
-        """Finite values of each metric."""
+        """A counter for each metric, with its finite values."""
         return tuple(
             Counter(metric=metric, at_ns=at_ns[finite], value=value[finite])
             for metric, at_ns, value, finite in self._metrics(clock)
@@ -78,7 +78,7 @@ class SamplesAndMarks:
         return {rank: tuple(marks) for rank, marks in found.items()}
 
     def _metrics(self, clock: ReferenceClock) -> Iterator[tuple[str, Ints, Floats, Bools]]:
-        """Each metric with its stamps, its values, and which of them are finite."""
+        """Each metric with its times, its values, and which of them are finite."""
         rows = self._samples
         metrics = rows["metric"].to_numpy(zero_copy_only=False)
         value, rank = rows["value"].to_numpy(), rows["rank"].to_numpy()
@@ -95,9 +95,11 @@ class SamplesAndMarks:
 
 
 FIRST_TID = 2 * MAX_RANKS
-"""Beyond every process: a thread that bears its process's number would be taken for the main one."""
+"""First number of a thread. It is larger than the number of any process: viewers take a thread with the number of its
+process for the main thread."""
 MEETING_STREAMS = (Stream.TP, Stream.CP, Stream.EP, Stream.PP_FORWARD, Stream.PP_BACKWARD, Stream.DP)
-"""Operations under way at once are no calls of each other; and an arrow binds to the innermost slice at its stamp."""
+"""Streams whose slices are never nested: operations that run at the same time are no calls of each other, and an arrow
+belongs to the innermost slice at its time."""
 STREAM_ORDER = (
     Stream.HOST,
     Stream.COMPUTE,
@@ -112,17 +114,17 @@ STREAM_ORDER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flights:
-    """Arrows on the reference's clock, those that can be drawn: none arrives before it leaves."""
+    """The arrows that can be drawn, on the reference clock. Arrows that would end before they begin are left out."""
 
     ends: Ends
     leaves_ns: Ints
     arrives_ns: Ints
     num_backward: int
-    """Left out: by the clocks as they are known, the receiver was through before the sender began."""
+    """Number of arrows that are left out: by the known clocks, the receiver ended before the sender began."""
 
 
 def flights(ends: Ends, clock: ReferenceClock, hosts: Sequence[str]) -> Flights:
-    """``ends`` on one clock."""
+    """The arrows with these ends, on the reference clock."""
     leaves = _aligned(ends.source_start_ns, ends.source_rank, clock, hosts)
     begins = _aligned(ends.target_start_ns, ends.target_rank, clock, hosts)
     over = _aligned(ends.target_end_ns, ends.target_rank, clock, hosts)
@@ -151,7 +153,7 @@ class RankPainter:
     """Draws one rank after another.
 
     Args:
-        marks: of each rank.
+        marks: the marks of each rank.
     """
 
     def __init__(
@@ -222,7 +224,7 @@ class _Sorted:
         return _Sorted(rank=rank[order], seq=seq[order], number=number[order], at_ns=at_ns[order])
 
     def of_rank(self, rank: int, seq: Ints) -> ArrowEnds:
-        """``seq``: of the rank's slices, each once."""
+        """The ends of arrows in the slices of a rank. ``seq``: number of each slice of the rank, each once."""
         rows = slice(*np.searchsorted(self.rank, [rank, rank + 1]).tolist())
         order = np.argsort(seq)
         row = order[np.searchsorted(seq, self.seq[rows], sorter=order)]
@@ -230,7 +232,7 @@ class _Sorted:
 
 
 def _streams(spans: SpanColumns) -> list[int]:
-    """Those that occur, from the top; streams that this version does not know come last."""
+    """The streams of the spans, in the order from the top. Streams that this version does not know come last."""
     there = np.unique(spans.stream).tolist()
     known = [int(stream) for stream in STREAM_ORDER if stream in there]
     return known + [stream for stream in there if stream not in known]

@@ -19,11 +19,12 @@ from diagnose.trace.profiles import RankProfile, check_room
 from telemetry.errors import UsageError
 
 MOST_APART_NS = 3600 * 10**9
-"""A drawn event begins and ends within this time of the exported steps. A single wrong time would hide them."""
+"""A drawn event begins and ends within this time of the exported steps. Otherwise a single wrong time would make the
+trace too long to see the steps."""
 FIRST_TID = 2**30
-"""Beyond the threads of spans."""
+"""First number of a thread. It is larger than the numbers of the threads of spans."""
 FIRST_ORDER = 10_000
-"""Below the threads of spans."""
+"""Position of the first thread of a profile: below the threads of spans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class DrawnProfile:
     rows: Ints
     """The events of the profile that are drawn."""
     first_ns: int
-    """By the clock of its host."""
+    """Begin of the first drawn event, by the clock of its host."""
 
 
 def profiles_within(
@@ -131,7 +132,7 @@ class ProfilePainter:
         return tuple(threads), thread
 
     def _arrows(self, drawn: DrawnProfile, rows: Ints, start_ns: Ints, end_ns: Ints) -> tuple[ArrowEnds, ArrowEnds]:
-        """Both ends of the flows between drawn events. One that would arrive before it leaves is left out."""
+        """Both ends of the flows between drawn events. A flow that would end before it begins is left out."""
         events = drawn.profile.events
         place = np.full(len(events), -1, dtype=np.int64)
         place[rows] = np.arange(len(rows))

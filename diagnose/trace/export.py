@@ -1,9 +1,7 @@
-"""A window of a run into a file: survey, clocks, then rank by rank onto the disk.
+"""Write a window of a run into a file: survey, clocks, then one rank after another.
 
-The seam between what is drawn and the form it is written in.
-
-Two implementations: ``json_trace.JsonTrace`` and ``protobuf_trace.ProtobufTrace``. What they are given is kept as it is
-by the drawings themselves, so tests need no third.
+``Trace`` is the interface between drawings and file formats. It has two implementations: ``json_trace.JsonTrace`` and
+``protobuf_trace.ProtobufTrace``. Tests need no third, because drawings are plain values.
 """
 
 import re
@@ -40,20 +38,20 @@ class Trace(Protocol):
     """
 
     def add_run(self, run: RunDrawing) -> None:
-        """Write the data that belongs to no rank. Call it first, and once."""
+        """Write the data that belongs to no rank. This is called first, and once."""
 
     def add_rank(self, rank: RankDrawing) -> None:
         """Write a rank."""
 
     def add_profile(self, profile: ProfileDrawing) -> None:
-        """Write a Kineto trace. The rank is written before."""
+        """Write a Kineto trace. Its rank is written before it."""
 
     def end(self) -> None:
         """Write the end of the trace."""
 
 
 RUN_PID = MAX_RANKS + 1
-"""Larger than the number of any rank."""
+"""Number of the process of the run. It is larger than the number of any rank."""
 
 
 class Format(StrEnum):
@@ -80,7 +78,7 @@ class WrittenProfile:
     events: int
     flows: int
     host: str
-    """Where the Kineto trace was recorded. Empty: unknown."""
+    """Host on which the Kineto trace was recorded. Empty: unknown."""
     clock_error_ns: int | None
     """How far its times can differ from those of the rank's spans. None: not measured."""
 
@@ -248,7 +246,7 @@ def _clocks(reader: Reader, choice: Choice, seen: Survey) -> ClockTable:
 
 
 def _first_ns(times: list[tuple[str, int]], clock: ReferenceClock) -> int:
-    """The earliest of times by the clocks of hosts."""
+    """The earliest of ``times``, on the reference clock. ``times``: host, and a time by its clock."""
     return min(int(clock.aligned(np.array([at_ns]), host)[0]) for host, at_ns in times)
 
 
@@ -270,6 +268,6 @@ def _about(choice: Choice, seen: Survey, arrows: Flights, clocks: str) -> Words:
 
 
 def _file_name(run_id: str, seen: Survey) -> str:
-    """The file name of a run. Other characters than letters, digits, dots, dashes and underscores are replaced."""
+    """The file name for a run. Characters other than letters, digits, dots, dashes and underscores are replaced."""
     name = re.sub(r"[^\w.-]", "_", run_id).lstrip(".-") or "run"
     return f"{name[:200]}-steps-{seen.first_step}-{seen.last_step}"

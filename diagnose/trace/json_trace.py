@@ -38,7 +38,7 @@ from diagnose.trace.drawing import (
 )
 
 EVENTS_AT_ONCE = 50_000
-"""Events in memory as text."""
+"""Number of events that are in memory as text."""
 
 
 def microseconds(at_ns: Ints) -> list[float]:

@@ -36,10 +36,10 @@ class RankProfile:
 
     rank: int
     source: str
-    """For people: a file, or a stored profile."""
+    """Name for people: a file, or a stored profile."""
     events: KinetoEvents
     steps: StepWindow | None
-    """None: only its times are known."""
+    """The steps that were profiled. None: only the times of the events are known."""
     clock_error_ns: int | None
     """How far its times can differ from those of the rank's spans. None: not measured."""
 
@@ -57,7 +57,7 @@ class ProfiledRun:
         """The traces in files, and in the files of folders.
 
         Raises:
-            UsageError: a file is of another run or rank, or they have more than ``max_events``.
+            UsageError: a file is of another run or rank, or the files have more than ``max_events``.
             UnreadableError: a file is damaged, or no Kineto trace.
         """
         return _bounded((self._checked(read_events(path)) for path in find_files(paths)), max_events)
@@ -68,10 +68,10 @@ class ProfiledRun:
         """The traces of stored profiles.
 
         Args:
-            max_bytes: limit of the size of each, unpacked. None: that of imports.
+            max_bytes: limit of the size of each trace, unpacked. None: the limit of imports.
 
         Raises:
-            UsageError: they have more than ``max_events``.
+            UsageError: the traces have more than ``max_events``.
             UnreadableError: the trace of a profile is damaged.
         """
         return _bounded((self._fetched(profile, max_bytes) for profile in profiles), max_events)
@@ -129,7 +129,7 @@ class ProfiledRun:
         )
 
     def _steps_during(self, profile: RankProfile) -> StepWindow:
-        """The steps of its rank during its events, by bisection: a run can have millions of steps."""
+        """The steps of the profile's rank during its events, by bisection: a run can have millions of steps."""
         begin_ns, end_ns = int(profile.events.begin_ns.min()), int(profile.events.end_ns.max())
         stored = range(*self._stored_steps())
         first = bisect_left(stored, begin_ns, key=lambda step: self._step_from(profile.rank, step)[1])
@@ -179,7 +179,7 @@ def _bounded(profiles: Iterable[RankProfile], max_events: int) -> list[RankProfi
 
 
 def check_room(num_events: int, num_spans: int, most: int) -> None:
-    """Return if a trace can hold these events of profiles and these spans.
+    """Check that a trace can hold these events of profiles and these spans.
 
     Raises:
         UsageError: they are too many.
@@ -195,8 +195,9 @@ def check_room(num_events: int, num_spans: int, most: int) -> None:
 def chosen_profiles(
     profiles: Sequence[StoredProfile], ranks: Collection[int], window: StepWindow | None
 ) -> list[StoredProfile]:
-    """Of all profiles of an attempt, newest first, the stored ones of ``ranks`` that overlap ``window``. Without a
-    window: those of the newest request.
+    """The stored profiles of ``ranks`` that overlap ``window``. Without a window: those of the newest request.
+
+    ``profiles``: all profiles of an attempt, the newest first.
 
     Raises:
         UsageError: there is none.

@@ -1,11 +1,11 @@
-"""Perfetto's own form: track events in protobuf, every stamp a whole nanosecond of wall time.
+"""Writes a trace in Perfetto's own format: track events in protobuf. Times are whole nanoseconds of wall time.
 
     track descriptors     process (uuid = pid)  >  thread (uuid = tid), counter
     slice                 SLICE_BEGIN  arrows that leave      ...      SLICE_END  arrows that arrive
 
-Names stand once, in the first packet; slices refer to them (perfetto.dev: "Synthetic Track Events"). A slice's end
-comes before the begin of the next at the same stamp, and what lies inside ends before what contains it: of equal
-stamps readers keep the order of the file.
+Names are written once, in the first packet, and slices refer to them (perfetto.dev: "Synthetic Track Events"). At equal
+times, readers keep the order of the file. So the end of a slice is written before the begin of the next one, and the
+end of an inner slice before the end of the slice around it.
 """
 
 import json
@@ -51,7 +51,7 @@ class ProtobufTrace:
     """Writes protobuf.
 
     Args:
-        about: what this trace is, at its first stamp.
+        about: description of the trace, at its first time.
     """
 
     def __init__(self, file: BinaryIO, about: Instant) -> None:
@@ -64,7 +64,7 @@ class ProtobufTrace:
         self._add_names()
 
     def add_run(self, run: RunDrawing) -> None:
-        """Write what belongs to no rank."""
+        """Write the data that belongs to no rank."""
         self._add_process(run.process)
         for instant in (run.about, *run.instants):
             self._add_instant(run.process.pid, instant)
@@ -91,7 +91,7 @@ class ProtobufTrace:
         self._flush()
 
     def end(self) -> None:
-        """Write what makes the trace whole."""
+        """Write the end of the trace."""
         self._flush()
 
     def _flush(self) -> None:
@@ -106,7 +106,7 @@ class ProtobufTrace:
         return packet
 
     def _add_clocks(self, at_ns: int) -> None:
-        """The trace's clock is wall time: viewers can show the time of day."""
+        """Set wall time as the clock of the trace, so that viewers can show the time of day."""
         packet = self._packet()
         packet.timestamp = at_ns
         packet.clock_snapshot.primary_trace_clock = _TRACE_CLOCK
@@ -219,7 +219,7 @@ def _annotate(event: Any, words: Words) -> None:
 
 
 def _numbers(ends: ArrowEnds) -> Mapping[int, list[int]]:
-    """By slice, the arrows that touch it."""
+    """Row of a slice -> numbers of the arrows that begin or end there."""
     found: dict[int, list[int]] = defaultdict(list)
     for row, number in zip(ends.row.tolist(), ends.number.tolist(), strict=True):
         found[row].append(number)
@@ -227,7 +227,7 @@ def _numbers(ends: ArrowEnds) -> Mapping[int, list[int]]:
 
 
 def _plain(args: str) -> Words:
-    """The values of a JSON object that fit into an annotation. Others are text."""
+    """The values of a JSON object as values of an annotation. Other values than integers and texts become text."""
     return {
         name.encode(errors="replace").decode(): value
         if isinstance(value, int) and -(2**63) <= value < 2**63
@@ -237,7 +237,7 @@ def _plain(args: str) -> Words:
 
 
 def _begins_and_ends(start_ns: Ints, end_ns: Ints, thread: Ints) -> Iterator[tuple[int, int, bool]]:
-    """Stamp, slice, and whether it begins then; thread by thread, in the order of time and nesting."""
+    """Time, row of a slice, and whether it begins or ends then: thread by thread, in the order of time and nesting."""
     starts, ends = start_ns.tolist(), end_ns.tolist()
     by_thread = np.argsort(thread, kind="stable")
     for rows in np.split(by_thread, np.flatnonzero(np.diff(thread[by_thread])) + 1):

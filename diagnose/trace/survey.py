@@ -36,19 +36,19 @@ class Arrows:
 
 
 def transfers(spans: SpanColumns, topology: Topology) -> Arrows:
-    """From each send to its receive. Without a recorded peer, it is the neighbour along the pipeline."""
+    """Arrows from each send to its receive. Without a recorded peer, it is the neighbour along the pipeline."""
     pairs = whole_operations(spans, operation_places(spans, topology, TRANSFERS))
     return _concatenated([Arrows(source=rows[:, 0], target=rows[:, 1]) for rows in pairs])
 
 
 def collectives(spans: SpanColumns, topology: Topology, hosts: Sequence[str]) -> Arrows:
-    """From the member that entered last to each other one, for groups with all members in ``spans``.
+    """Arrows from the member that entered last to each other one, for groups with all members in ``spans``.
 
     The last member has the latest start if all members share a host, else the shortest duration: all members end
-    together. Stamps of different hosts are not compared.
+    together. Times of different hosts are not compared.
 
     Args:
-        hosts: of each rank.
+        hosts: host of each rank.
     """
     host_number = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     places = [host_number[host] if host else -1 - rank for rank, host in enumerate(hosts)]
@@ -77,12 +77,12 @@ def _from_the_last(spans: SpanColumns, members: Ints, place_of_host: Ints) -> Ar
 
 
 SPANS_AT_ONCE = 200_000
-"""Approximate result size of one query."""
+"""Approximate number of spans that one query returns."""
 NO_LIMIT = 2**31
 
 
 def step_by_step(reader: Reader, choice: Choice) -> Iterator[SpanColumns]:
-    """All chosen ranks in some steps, ordered by rank; never empty."""
+    """The spans of all chosen ranks, some steps at a time, ordered by rank; never empty."""
     num_steps = choice.newest_step - choice.first_step + 1
     at_once = max(1, SPANS_AT_ONCE * num_steps // choice.num_spans)
     for first in range(choice.first_step, choice.newest_step + 1, at_once):
@@ -93,7 +93,7 @@ def step_by_step(reader: Reader, choice: Choice) -> Iterator[SpanColumns]:
 
 
 def rank_by_rank(reader: Reader, choice: Choice) -> Iterator[SpanColumns]:
-    """The whole window of one rank after another, ascending; never empty."""
+    """The spans of one rank after another in the whole window, in order of ranks; never empty."""
     for ranks in _batches(choice):
         spans = _read(reader, choice, choice.first_step, choice.last_step, ranks)
         bounds = np.flatnonzero(np.diff(spans.rank, prepend=-1, append=-1)).tolist()
@@ -130,7 +130,7 @@ def _read(reader: Reader, choice: Choice, first_step: int, last_step: int, ranks
 
 
 USUAL_STEP_NS = 1e9
-"""Step time of a run that records no steps."""
+"""Assumed step time of a run that records no steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Ends:
     target_start_ns: Ints
     target_end_ns: Ints
     transfer: Ints
-    """1: from a send to its receive; 0: within a collective."""
+    """1 for an arrow from a send to its receive, 0 for an arrow within a collective."""
 
     def __len__(self) -> int:
         return len(self.source_rank)
@@ -160,7 +160,7 @@ class Survey:
 
     first_step: int
     last_step: int
-    """Steps with spans."""
+    """``first_step`` and ``last_step``: the first and the last step with spans."""
     step_ns: float
     """Approximate step time."""
     reach: dict[str, tuple[int, int]]
@@ -190,7 +190,7 @@ def survey(reader: Reader, choice: Choice) -> Survey:
 
 
 def _widen(reach: dict[str, tuple[int, int]], spans: SpanColumns, hosts: tuple[str, ...]) -> None:
-    """Spans come ordered by rank."""
+    """Extend the first and last times of hosts in ``reach`` by those of ``spans``, which are ordered by rank."""
     ranks, first_rows = np.unique(spans.rank, return_index=True)
     firsts = np.minimum.reduceat(spans.start_ns, first_rows).tolist()
     lasts = np.maximum.reduceat(spans.end_ns, first_rows).tolist()

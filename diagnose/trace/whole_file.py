@@ -1,4 +1,4 @@
-"""A file that gets its name when it is complete, or not at all."""
+"""A file that gets its name only when it is complete."""
 
 import gzip
 import os
@@ -10,19 +10,19 @@ from typing import BinaryIO, cast
 from telemetry.errors import UsageError
 
 PACKING = 5
-"""Of 1 to 9: beyond it takes longer than it saves."""
+"""Level of compression, from 1 to 9. Higher levels take more time than they save."""
 BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write; packed by gzip where its name ends in ``.gz``.
+    """A file to write. It is compressed with gzip if its name ends in ``.gz``.
 
-    It takes its name when the block ends, in place of what had it; a block that raises, or a disk that takes no more,
-    leaves everything as it was.
+    It gets its name when the block ends, and replaces an existing file. If the block raises, or the disk is full,
+    nothing is changed.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     if path.exists() and not path.is_file():  # a device would be replaced by a file
         raise UsageError(f"{path} is not a regular file", hint="use --out with a file")
@@ -43,14 +43,14 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _opened(part: Path) -> Iterator[BinaryIO]:
-    """Closed in the end, and on the disk where nothing went wrong."""
+    """The open file. It is closed at the end of the block. If no error occurred, its data is on the disk then."""
     raw = part.open("xb", buffering=BUFFER_BYTES)
     try:
         yield raw
         raw.flush()
         os.fsync(raw.fileno())
     except BaseException:
-        with suppress(OSError):  # what is buffered goes nowhere, and says so again
+        with suppress(OSError):  # closing writes the buffered data, which fails again
             raw.close()
         raise
     raw.close()

@@ -26,7 +26,7 @@ from telemetry.topology import Topology
 
 WORST_WORKERS = 0.03
 WORTH_EXPLAINING = 1.03
-"""A smaller slowdown is not explained."""
+"""Least slowdown that is explained."""
 MAX_REPLAY_ERROR = 0.05
 _MERGED = {
     Stage.FORWARD_SEND: "forward-pp-comm",
@@ -34,7 +34,7 @@ _MERGED = {
     Stage.BACKWARD_SEND: "backward-pp-comm",
     Stage.BACKWARD_RECV: "backward-pp-comm",
 }
-"""Both sides of a transfer are one operation."""
+"""Stage -> its name in the figures. Both sides of a transfer have one name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,14 @@ class WhatIf:
 
     @property
     def by_worker(self) -> FloatVector:
-        """[dp, pp]. An upper bound: a slow transfer or collective counts for all its members."""
+        """Ratio of each worker, [dp, pp]. It is an upper bound: a slow transfer or collective counts for all its
+        members."""
         return _by_worker(self.by_dp, self.by_pp)
 
     @property
     def shared(self) -> float:
-        """The lowest value of a worker. No worker alone causes it: all have it, as with a slow collective."""
+        """The lowest ratio of a worker. All workers have at least this ratio, as with a slow collective, so no single
+        worker causes it."""
         return float(self.by_worker.min())
 
     @property
@@ -81,7 +83,7 @@ class WhatIf:
 
     @property
     def worst_first(self) -> Int64s:
-        """Workers (dp, pp), the slowest first; of equal ones, that of the lowest rank: [workers, 2]."""
+        """Workers (dp, pp), the slowest first, [workers, 2]. Equal workers are in the order of their ranks."""
         return _worst_first(self.by_worker)
 
 
@@ -101,8 +103,8 @@ def replayed(
 ) -> Replayed | None:
     """The dependency graph of a run and its operations' own times; None if no step is complete.
 
-    ``hosts``: of each rank, if their clocks may differ. ``work``: compute times, for runs that gather parameters or
-    exchange data of context and expert parallelism inside computes: there a replica waits inside for the slowest.
+    ``hosts``: host of each rank, if their clocks may differ. ``work``: compute times, for runs that gather parameters
+    or exchange data of context and expert parallelism inside computes: there a replica waits inside for the slowest.
 
     Raises:
         CircularProgramError: the operations cannot have run in this order.
@@ -132,7 +134,7 @@ def replay_of(view: RunView) -> tuple[Replayed | None, str]:
 
 
 def missed(error: float) -> str:
-    """Why there is no conclusion from a replay with such an error, as a share of the measured time."""
+    """Why there is no conclusion from a replay. ``error``: its error as a share of the measured time."""
     return f"the replay differs from the measured step times by {error:.1%}: important operations are not recorded"
 
 
@@ -174,7 +176,8 @@ def analyse(run: Replayed, topology: Topology) -> WhatIf:
 
 
 def _by_worker(by_dp: FloatVector, by_pp: FloatVector) -> FloatVector:
-    """[dp, pp]. Without a pipeline, a replica is a worker. Without replicas, a pipeline rank is a worker."""
+    """Ratio of each worker, [dp, pp]. Without a pipeline, a replica is a worker. Without replicas, a pipeline rank is a
+    worker."""
     if len(by_pp) == 1:
         return by_dp[:, None]
     if len(by_dp) == 1:
@@ -183,7 +186,7 @@ def _by_worker(by_dp: FloatVector, by_pp: FloatVector) -> FloatVector:
 
 
 def _worst_first(by_worker: FloatVector) -> Int64s:
-    """Places in [dp, pp] by falling value: [workers, 2]."""
+    """Places (dp, pp) in the order of falling values, [workers, 2]."""
     order = np.argsort(-by_worker, axis=None, kind="stable")
     return np.stack(np.unravel_index(order, by_worker.shape), axis=1)
 
@@ -193,12 +196,12 @@ def _num_worst(num_workers: int) -> int:
 
 
 def slots_of(workers: Int64s, pp_of_slot: Int64s, num_dp: int) -> Bools:
-    """Slots of some workers [workers, 2], as [slots, dp]."""
+    """Whether a slot in a replica is of one of ``workers`` [workers, 2]: [slots, dp]."""
     chosen = np.zeros((int(pp_of_slot.max()) + 1, num_dp), dtype=bool)
     chosen[workers[:, 1], workers[:, 0]] = True
     return np.asarray(chosen[pp_of_slot])
 
 
 def _explained(assume: Assumptions, own: StepSeconds, ideal: StepSeconds, where: Bools) -> float:
-    """Share of the slowdown that ideal times ``where`` remove: [slots, dp]."""
+    """Share of the slowdown that ideal times in ``where`` [slots, dp] remove."""
     return float((own.mean() - assume.fixing(where).mean()) / (own.mean() - ideal.mean()))

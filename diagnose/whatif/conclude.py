@@ -1,9 +1,9 @@
 """From figures to findings: a what-if analysis of one window, with the gain of each fix (``cost.py``).
 
-There is no conclusion from a replay that differs from the measured step times: then important operations are missing
-in the graph.
+There is no conclusion if the replay differs from the measured step times by more than ``MAX_REPLAY_ERROR``: then
+important operations are missing in the graph.
 
-It also has the gain of fixing the worst worker, the two worst, and so on:
+The analysis also has the gain of fixing the worst worker, the two worst, and so on:
 
 step time |*                            a steep fall: a few workers are slow
           |  *   *    *       *         a flat line: all workers are slow
@@ -48,7 +48,7 @@ class WorstWorkers:
     workers: Int64s
     """(dp, pp), the worst first, [workers, 2]."""
     num_fixed: Int64s
-    """Number of them with ideal times, from 0."""
+    """Number of workers with ideal times, from 0."""
     step_s: FloatVector
 
     def share_gone(self, ideal_s: float) -> FloatVector:
@@ -57,7 +57,7 @@ class WorstWorkers:
 
 
 def fix_the_worst(run: Replayed, figures: WhatIf) -> WorstWorkers | None:
-    """None if the slowdown is too small to explain."""
+    """Step times with ideal times on the worst workers, or None if the slowdown is too small to explain."""
     if figures.slowdown < WORTH_EXPLAINING:
         return None
     workers = figures.worst_first
@@ -71,7 +71,7 @@ def fix_the_worst(run: Replayed, figures: WhatIf) -> WorstWorkers | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """A what-if analysis of one window, as far as it goes."""
+    """A what-if analysis of one window. Fields are None or empty as far as it was not possible."""
 
     report: Report
     figures: WhatIf | None
@@ -84,11 +84,11 @@ class Conclusion:
     step_s: float = np.nan
     """Measured step time over the replayed steps; NaN if nothing was replayed."""
     worst_workers: WorstWorkers | None = None
-    """None also if the slowdown is too small to explain."""
+    """None if the replay does not hold, or if the slowdown is too small to explain."""
 
     @property
     def holds(self) -> bool:
-        """Whether the replay agrees with the measured steps: else its figures mean nothing."""
+        """Whether the replay agrees with the measured steps. Otherwise its figures mean nothing."""
         return self.replay_error is not None and self.replay_error <= MAX_REPLAY_ERROR
 
     @property
@@ -129,7 +129,7 @@ def _refused(report: Report, view: RunView, why: str) -> Report:
 
 
 def _fixes(costed: Sequence[Costed], replay: Replay) -> Iterator[Fix]:
-    """The fixes of the findings, as their costs have them. Then changes that no finding asks for, in all steps."""
+    """The fixes that the costs of the findings come from. Then changes that no finding needs, in all steps."""
     found = {each.fix.change: each.fix for each in costed if each.fix is not None}
     yield from found.values()
     for change in (replay.balanced_stages(), replay.equal_microbatches(), replay.planned_collections()):

@@ -39,7 +39,8 @@ from diagnose.whatif.slots import FloatVector, Lanes, Slots
 from telemetry.stages import Stage
 
 MAX_OPERATIONS = 1_000_000
-"""In a replay for one finding: some seconds. Of larger windows the newest steps are replayed, at least one."""
+"""Limit of the operations in a replay for one finding, which takes some seconds. Of a larger window, only the newest
+steps are replayed, at least one."""
 OF_RANKS = frozenset({Kind.COMPUTE_STRAGGLER, Kind.HOST_CONTENTION, Kind.GPU_THROTTLED})
 REPLAYED = OF_RANKS | {Kind.STAGE_IMBALANCE, Kind.DATA_IMBALANCE, Kind.LATE_LAUNCH}
 """Kinds with a change that can be replayed."""
@@ -64,7 +65,7 @@ class Fix:
 
     @property
     def gains(self) -> bool:
-        """A negative value is smaller than the noise of the steps."""
+        """Whether the fix saves time. A negative saving is smaller than the noise of the steps."""
         return self.saved_s > 0
 
 
@@ -107,7 +108,10 @@ class Replay:
         return abs(float(self.before_s.mean() / measured_s) - 1)
 
     def saved(self, change: Change, chosen: Bools | None = None) -> Fix:
-        """The share that the replay loses, of the measured time. ``chosen``: of the replayed steps. None: all."""
+        """What a change saves: the share that it removes from the replayed time, applied to the measured time.
+
+        ``chosen``: which of the replayed steps. None: all.
+        """
         after_s = self.run.assumptions.with_times(change.own_s)[0] + change.costs_s
         rows = slice(None) if chosen is None else chosen
         share = 1 - float(after_s[rows].sum() / self.before_s[rows].sum())
@@ -115,7 +119,7 @@ class Replay:
         return Fix(change=change.text, saved_s=share * measured_s, share=share)
 
     def change_for(self, finding: Finding) -> Change | None:
-        """The change that removes a finding. None if none can be replayed."""
+        """The change that removes a finding. None if there is no change that can be replayed."""
         if finding.kind in OF_RANKS:
             return self.ranks_like_peers(finding.ranks)
         if finding.kind is Kind.STAGE_IMBALANCE:
@@ -126,7 +130,10 @@ class Replay:
         return self.planned_collections() if by_gc else None
 
     def ranks_like_peers(self, ranks: Sequence[int]) -> Change | None:
-        """None if no other replica does the same work. Ranks of one tensor-parallel group are one worker."""
+        """The change that gives ``ranks`` the times of other replicas. None if no other replica does the same work.
+
+        Ranks of one tensor-parallel group are one worker.
+        """
         slots, own, topology = self._slots, self.run.assumptions.own_s.copy(), self.view.topology
         if not ranks or topology.dp < 2:
             return None
@@ -141,7 +148,7 @@ class Replay:
         return Change(text=f"{named_ranks(ranks)} like {'its' if len(ranks) == 1 else 'their'} peers", own_s=own)
 
     def balanced_stages(self) -> Change | None:
-        """None without a pipeline."""
+        """The change that gives all pipeline ranks the same mean compute. None without a pipeline."""
         slots, own = self._slots, self.run.assumptions.own_s.copy()
         if len(np.unique(slots.pp)) < 2:
             return None
@@ -154,7 +161,7 @@ class Replay:
         return Change(text="balanced pipeline stages", own_s=own)
 
     def equal_microbatches(self) -> Change:
-        """Removes differences between microbatches. Lasting differences between workers stay."""
+        """The change that removes differences between microbatches. Lasting differences between workers stay."""
         slots, own = self._slots, self.run.assumptions.own_s.copy()
         for key in np.unique(np.stack([slots.stage, slots.pp, slots.chunk])[:, _is_compute(slots)], axis=1).T:
             same = (slots.stage == key[0]) & (slots.pp == key[1]) & (slots.chunk == key[2])
@@ -162,7 +169,8 @@ class Replay:
         return Change(text="equal microbatches", own_s=own)
 
     def planned_collections(self) -> Change | None:
-        """None if no garbage was collected within a compute, or if computes gather parameters inside."""
+        """The change that makes all ranks collect garbage at the same time. None if no garbage was collected within a
+        compute, or if computes gather parameters inside."""
         slots, rows, operations = self._slots, self.run.times.rows, self.view.operations
         compute = {stage: operations[stage] for stage in WORK_STAGES if stage in operations}
         if Stage.GC not in operations or not compute or self.run.times.work_s is not None:
@@ -195,7 +203,7 @@ def _is_compute(slots: Slots) -> Bools:
 def with_costs(findings: Iterable[Finding], view: RunView, whole: "Replay | str | None" = None) -> list[Costed]:
     """The findings of a view with their costs.
 
-    ``whole``: the replay of the whole view, or why there is none. None: it is made if a finding needs it.
+    ``whole``: the replay of the whole view, or the reason why there is none. If None, it is made if a finding needs it.
     """
     findings = list(findings)
     if not any(finding.kind in REPLAYED for finding in findings):
@@ -217,7 +225,7 @@ def with_costs(findings: Iterable[Finding], view: RunView, whole: "Replay | str 
 
 
 def replay_or_reason(view: RunView) -> Replay | str:
-    """The replay of a view. If there is none, or it differs too much from the measured steps: the reason."""
+    """The replay of a view. If it is not possible, or its error is above ``MAX_REPLAY_ERROR``: the reason as text."""
     run, refusal = replay_of(view)
     if run is None:
         return refusal
@@ -230,7 +238,7 @@ def _num_operations(view: RunView) -> int:
 
 
 def _newest_steps_of(finding: Finding, view: RunView) -> RunView:
-    """As many steps of its window as may be replayed, at least one."""
+    """The view of the newest steps of a finding's window: as many as may be replayed, at least one."""
     most = max(1, MAX_OPERATIONS * len(view.steps) // _num_operations(view))
     return view.at_steps(view.steps[_inside(view, finding)][-most:])
 
@@ -256,14 +264,14 @@ def _costed(finding: Finding, view: RunView, replay: Replay | str) -> Costed:
 
 
 def _without_replay(finding: Finding, why: str) -> Costed:
-    """Only an excess needs a reason."""
+    """The finding with the cost that it has. If this is an excess, the evidence gets the reason ``why``."""
     if finding.basis is Basis.EXCESS:
         finding = replace(finding, evidence={**finding.evidence, "not_replayed": why})
     return Costed(finding=finding, fix=None)
 
 
 def _with_gain(finding: Finding, fix: Fix) -> Finding:
-    """With the gain of its fix in place of its excess. The severity follows, and never rises."""
+    """The finding with the gain of its fix in place of its excess. The gain sets the severity, which never rises."""
     share, seconds = max(fix.share, 0.0), max(fix.saved_s, 0.0)
     by_cost = severity_of(share, least=finding.least_severity) if seconds >= LEAST_COST_S else finding.least_severity
     return replace(

@@ -1,5 +1,5 @@
-"""The replay with ideal times, as a timeline. All replicas and all steps are alike then, so there is one timeline for
-each pipeline rank.
+"""The replay with ideal times, as a timeline. With ideal times, all replicas and all steps are alike. So there is one
+timeline for each pipeline rank.
 
     recorded    pp0   |== F0 ==|== F1 ==|          |=== B0 ===|   ...
     ideal       pp0   |= F0 =|= F1 =|     |== B0 ==|  ...              |<- lost ->|
@@ -32,7 +32,8 @@ class IdealOperations:
     """The first part of the duration: waiting for other ranks."""
 
     def scaled(self, scale: float) -> "IdealOperations":
-        """With all times multiplied by ``scale``. Both ends are rounded, so that neighbours do not overlap."""
+        """The operations with all times multiplied by ``scale``. Both ends are rounded, so that neighbours do not
+        overlap."""
         begin_ns, waited_ns = (np.rint(scale * ns).astype(np.int64) for ns in (self.begin_ns, self.waited_ns))
         duration_ns = np.rint(scale * (self.begin_ns + self.duration_ns)).astype(np.int64) - begin_ns
         return replace(self, begin_ns=begin_ns, duration_ns=duration_ns, waited_ns=np.minimum(waited_ns, duration_ns))
@@ -75,13 +76,13 @@ class IdealSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReplayed:
-    """There is no ideal timeline, and why."""
+    """The reason why there is no ideal timeline."""
 
     why: str
 
 
 def ideal_steps(view: RunView) -> IdealSteps | NotReplayed:
-    """The ideal timeline of the steps of a view."""
+    """The ideal timeline of the steps of a view, or why there is none."""
     run, refusal = replay_of(view)
     if run is None:
         return NotReplayed(why=refusal)
@@ -97,7 +98,7 @@ def ideal_steps(view: RunView) -> IdealSteps | NotReplayed:
 
 
 def _ideal_operations(run: Replayed) -> IdealOperations:
-    """All lanes are alike, so the first one is used."""
+    """The operations of the replay with ideal times. All lanes are alike, so the first one is used."""
     slots, ideal_s = run.times.slots, run.assumptions.ideal_s
     begin_s, end_s = np.zeros(len(slots)), np.zeros(len(slots))
 

@@ -1,4 +1,4 @@
-"""The dependency graph of a step: what must end before what begins, and which slots wait for each other.
+"""The dependency graph of a step: which slots must end before others begin, and which wait for each other.
 
     on one rank     recv -> compute -> send;   computes in order;   each transfer stream in order
                     params-all-gather of a chunk -> its first forward;   computes -> gc -> gradients -> optimizer
@@ -29,7 +29,7 @@ from diagnose.whatif.slots import Slots
 from telemetry.stages import Stage
 
 CLOCK_S = 5e-5
-"""Stamps of one rank closer than this have no certain order."""
+"""Times of one rank that are closer than this have no certain order."""
 ALONE = -1
 DP_STREAM = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
 
@@ -56,7 +56,7 @@ DIRECTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
-    """For each slot: its compute and its other side; ``ALONE`` if it is no transfer, or has none."""
+    """For each slot: its compute and its other side. ``ALONE`` if it is no transfer, or does not have one."""
 
     compute: Int64s
     other_side: Int64s
@@ -134,7 +134,8 @@ def _with_computes(slots: Slots, pp: int, way: Direction) -> list[tuple[int, int
 
 
 def _took_place(slots: Slots, transfer: int, computes: list[int], way: Direction) -> bool:
-    """There is nothing to send before the first compute ends, and nothing to receive after the last one has begun."""
+    """Whether a recorded transfer took place. There is nothing to send before the first compute ends, and nothing to
+    receive after the last one has begun."""
     if not computes:
         return False
     if way.sends:
@@ -149,7 +150,7 @@ def _has_neighbour(slots: Slots, compute: int, way: Direction, num_pp: int, num_
 
 
 def link(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int, *, in_step: bool = False) -> Program:
-    """The dependency graph of a step. ``in_step``: replicas end a compute together.
+    """The dependency graph of a step. ``in_step``: whether replicas end a compute together.
 
     Raises:
         CircularProgramError: the slots cannot have happened in this order.
@@ -167,7 +168,7 @@ def link(slots: Slots, transfers: Transfers, num_pp: int, num_dp: int, *, in_ste
 
 
 def _chain(before: list[list[int]], slots: Sequence[int], after: Iterable[int] = ()) -> None:
-    """Each slot comes after the one before it; the first one after ``after``."""
+    """Add the dependencies of slots that follow each other. The first slot comes after ``after``."""
     last = list(after)
     for slot in slots:
         before[slot].extend(last)
@@ -200,7 +201,7 @@ def _link_computes(before: list[list[int]], slots: Slots, transfers: Transfers, 
 
 
 def _link_parameters(before: list[list[int]], slots: Slots, pp: int) -> None:
-    """The newest gather of a chunk's parameters comes before its first forward."""
+    """Add the dependencies on parameters: the newest gather of a chunk comes before its first forward."""
     gathers = {int(slots.chunk[gather]): gather for gather in slots.of(pp, Stage.PARAMS_ALL_GATHER)}
     for chunk, gather in gathers.items():
         for forward in _of_chunk(slots, slots.of(pp, Stage.FORWARD_COMPUTE), chunk)[:1]:
@@ -213,7 +214,7 @@ def _of_chunk(slots: Slots, computes: list[int], chunk: int) -> list[int]:
 
 
 def _link_ending(before: list[list[int]], slots: Slots, pp: int, *, uses_dp: bool) -> None:
-    """Operations after the last compute, one after the other."""
+    """Add the dependencies of the operations after the last compute, which follow each other."""
     computes = slots.of(pp, *WORK_STAGES)
     last = [max(computes, key=slots.end_s.__getitem__)] if computes else []
     collections = slots.of(pp, Stage.GC)[:1]
@@ -237,7 +238,7 @@ def _link_ending(before: list[list[int]], slots: Slots, pp: int, *, uses_dp: boo
 
 
 def _link_scatters(before: list[list[int]], slots: Slots, scatters: list[int], pp: int) -> None:
-    """Gradients reduced during the backward pass: a chunk's first reduce-scatter follows its last backward."""
+    """Gradients are reduced during the backward pass: add that a chunk's first reduction follows its last backward."""
     first_of_chunk = {int(slots.chunk[scatter]): scatter for scatter in reversed(scatters)}
     for chunk, scatter in first_of_chunk.items():
         if backwards := _of_chunk(slots, slots.of(pp, Stage.BACKWARD_COMPUTE), chunk):
@@ -269,7 +270,7 @@ def _by_occurrence(slots: Slots, stage: Stage, across: Across) -> Iterable[Round
 def _ordered(
     slots: Slots, before: Sequence[Sequence[int]], collectives: list[Round], *, in_step: bool
 ) -> tuple[Round, ...]:
-    """Collectives, and slots by themselves, each after all it depends on."""
+    """All rounds, which are collectives and single slots. Each comes after the rounds that it depends on."""
     met = {slot for round_ in collectives for slot in round_.slots}
     together = np.isin(slots.stage, WORK_STAGES) & in_step
     alone = [

@@ -1,4 +1,4 @@
-"""Replay a step: from durations to the times at which everything begins and ends.
+"""Replay a step: from the durations of slots to the times at which they begin and end.
 
     begin = latest end of what comes before (+ gap)
     end   = begin + duration                                  a slot by itself
@@ -7,7 +7,8 @@
 
 One pass over the rounds. Each round is a few array operations over all lanes at once. Lanes are
 [assumptions, steps, dp, tp]: every step under each of several assumptions about durations. An assumption about one dp
-replica needs two of them only: the replica as it was, and any of the others, which are all equal when ideal.
+replica needs only two lanes along dp: one for this replica as recorded, and one for all others, which are equal
+because they are ideal.
 
 Own and ideal times of operations:
 
@@ -34,7 +35,7 @@ from diagnose.whatif.slots import FloatVector, Lanes, StepTimes
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
 
 ORDER_S = 1e-2
-"""If a member ended before the last one began by more than this, its own time is taken to be zero."""
+"""If a member ended more than this before the last one began, its own time is assumed to be zero."""
 Lane = npt.NDArray[np.float64]
 """Seconds, [assumptions, steps, dp, tp]; an axis of length one stands for all its lanes."""
 
@@ -86,7 +87,7 @@ def replay(
 
 
 def latest_end(slots: tuple[int, ...], ends: dict[int, Lane]) -> Lane:
-    """When all of ``slots`` have ended; zero without any."""
+    """Time at which all of ``slots`` have ended. Zero without slots."""
     latest: Lane = np.zeros((1, 1, 1, 1))
     for slot in slots:
         latest = np.maximum(latest, ends[slot])
@@ -94,7 +95,7 @@ def latest_end(slots: tuple[int, ...], ends: dict[int, Lane]) -> Lane:
 
 
 def _across(lanes: Lane, across: Across) -> Lane:
-    """The latest of the lanes in ``across``; as given if lanes do not wait for each other."""
+    """The latest time of the lanes along ``across``. The same lanes if they do not wait for each other."""
     if across is Across.NONE:
         return lanes
     return np.asarray(lanes.max(axis=-2 if across is Across.DP else (-2, -1), keepdims=True))
@@ -103,8 +104,8 @@ def _across(lanes: Lane, across: Across) -> Lane:
 def _in_groups(lanes: Lane, groups: Int64s | None) -> Lane:
     """The latest of the lanes in each group of replicas and their tensor groups. ``groups``: see ``Program``.
 
-    One lane that stands for all replicas, or two for one replica and the others, are a single group: a group that holds
-    the one replica is never earlier than the others.
+    One lane that stands for all replicas, or two lanes for one replica and the others, are treated as a single group:
+    the group of that replica never ends earlier than the other groups.
     """
     if groups is None or lanes.shape[-2] != groups.size:
         return np.asarray(lanes.max(axis=(-2, -1), keepdims=True))
@@ -134,7 +135,7 @@ def own_times(times: StepTimes, program: Program) -> Lanes:
 
 
 def _exchanges_inside(round_: Round) -> bool:
-    """Whether it is a compute that has collectives of replicas inside."""
+    """Whether a round is a compute that has collectives of replicas inside."""
     return not round_.meets and round_.across is not Across.NONE
 
 
@@ -172,7 +173,7 @@ class Assumptions:
         return int(self.own_s.shape[2])
 
     def keeping(self, kept: Bools) -> StepSeconds:
-        """Step times if only ``kept`` [assumptions, slots] is as recorded, and all else is ideal."""
+        """Step times if only the slots ``kept`` [assumptions, slots] are as recorded, and the others are ideal."""
         return _in_batches(self._keep, kept, int(np.prod(self.own_s.shape[1:])))
 
     def _keep(self, kept: Bools) -> StepSeconds:
@@ -200,7 +201,7 @@ class Assumptions:
         return np.broadcast_to(replay(self.program, durations), (len(replicas), self.num_steps))
 
     def fixing(self, where: Bools) -> StepSeconds:
-        """Step times with ideal times ``where`` [slots, dp], all else as recorded: [1, steps]."""
+        """Step times with ideal times in ``where`` [slots, dp], and recorded times elsewhere: [1, steps]."""
 
         def durations(slot: int) -> Lane:
             return np.asarray(np.where(where[slot][:, None], self.ideal_s[slot], self.own_s[slot])[None])

@@ -6,7 +6,7 @@
 A training step repeats the same operations in every step and in every dp and tp replica. Only their times differ. A
 *slot* is one of those operations: (pp, stage, occurrence). A *lane* is one place where a slot occurs: (step, dp, tp).
 
-One clock for all hosts: simultaneous events show the offsets between clocks.
+The times of all hosts are put on one clock: simultaneous events show the offsets between clocks.
 
     host a   ...... clip |           the gradient norm of all ranks ends on all of them at once: the difference of their
     host b   ........ clip |         stamps of that end is the difference of their clocks
@@ -54,7 +54,7 @@ REPLAYED = (
 run inside or beside these."""
 NO_WORK: Mapping[Stage, Work] = {}
 INSIDE_COMPUTES = (Stage.PARAMS_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER)
-"""For runs in which each layer gathers its parameters and reduces its gradients."""
+"""Stages that run inside computes if each layer gathers its parameters and reduces its gradients."""
 SMALLEST_OFFSET_S = 5e-4
 """If the offsets of all hosts are below this, they are not corrected: ranks of one host differ as much."""
 
@@ -99,7 +99,7 @@ class StepTimes:
     inner_groups: Int64s | None = None
     """Replicas that wait for each other inside computes, by index along dp: [groups, members]. None: all of them."""
     num_left_out: int
-    """Steps in which some rank lacks an operation, or has an additional one."""
+    """Number of steps in which some rank lacks an operation, or has an additional one."""
 
 
 def step_times(
@@ -113,7 +113,7 @@ def step_times(
     The operations of most replicas in most steps are the program of the step.
 
     Args:
-        hosts: of each rank, if their clocks may differ.
+        hosts: host of each rank, if their clocks may differ.
         work: compute times, as far as they are known.
     """
     chosen = {stage: operations[stage] for stage in REPLAYED if stage in operations}
@@ -163,7 +163,7 @@ def inner_groups_of(topology: Topology) -> Int64s | None:
 
 
 def _work_lanes(slots: Slots, work: Mapping[Stage, Work], topology: Topology, rows: Int64s) -> Lanes | None:
-    """None if the compute time of some operation is unknown."""
+    """Compute times in every lane, as in ``StepTimes.work_s``. None if that of some operation is unknown."""
     each_ns = {int(stage): of_stage.each_ns for stage, of_stage in work.items() if of_stage.each_ns is not None}
     lanes = np.full((len(slots), len(rows), topology.dp, topology.tp), np.nan)
     for slot in np.flatnonzero(np.isin(slots.stage, WORK_STAGES)).tolist():
@@ -174,18 +174,19 @@ def _work_lanes(slots: Slots, work: Mapping[Stage, Work], topology: Topology, ro
 
 
 def _is_regular(operations: Operations, topology: Topology) -> bool:
-    """Whether every rank has them in every step. Irregular garbage collection is part of the operation around it."""
+    """Whether every rank has the operations in every step. Irregular garbage collection is part of the operation around
+    it."""
     present = topology.arranged(operations.present)
     return bool((present == _usual(present)).all() and present.any())
 
 
 def _usual(present: Bools) -> Bools:
-    """Whether most lanes hold an operation, [1, occurrences, 1, pp, 1], of [steps, occurrences, dp, pp, tp]."""
+    """Whether most lanes have an operation: [steps, occurrences, dp, pp, tp] to [1, occurrences, 1, pp, 1]."""
     return np.asarray(present.mean(axis=(0, 2, 4), keepdims=True) > 0.5)
 
 
 def _first_start(chosen: Mapping[Stage, Operations], rows: Int64s) -> Int64s:
-    """First stamp of each step over all ranks, [steps]."""
+    """First start of an operation in each step over all ranks, [steps]."""
     never = np.iinfo(np.int64).max
     firsts = [
         np.where(of_stage.present[rows], of_stage.start_ns[rows], never).min(axis=(1, 2))
@@ -258,7 +259,7 @@ def _on_one_clock(times: StepTimes, hosts: Sequence[str], topology: Topology) ->
 
 
 def _line(at_s: FloatVector, values: FloatVector) -> FloatVector:
-    """Least squares; the median if there are too few points for a slope."""
+    """A line through the values by least squares. The median if there are too few values for a slope."""
     if len(values) < 3:
         return np.full(len(values), np.median(values))
     slope, base = np.polyfit(at_s - at_s[0], values, 1)

@@ -146,7 +146,10 @@ def _watch(process: subprocess.Popen[bytes], deadline_s: float) -> bytes | None:
 
 @contextmanager
 def _killed_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kill the group of the process, unless the process has ended itself. Then its remaining children are intended."""
+    """Kill the group of the process if the process still runs at the end of the block.
+
+    If it has ended by itself, its children that still run are kept: the command may have started them on purpose.
+    """
     try:
         yield
     finally:
@@ -156,7 +159,9 @@ def _killed_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @contextmanager
 def _killed_with_us(group: int) -> Iterator[None]:
-    """Kill ``group`` if this process ends within the block. So a restarted watcher does not send the alert in parallel.
+    """Kill the process group ``group`` if this process ends within the block.
+
+    Otherwise a restarted watcher would run the command for the same alert at the same time.
 
     A parent-death signal would reach only the command, not its children.
     """

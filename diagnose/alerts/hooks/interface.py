@@ -18,7 +18,8 @@ class HookError(Exception):
 
     ``again``: True if the same notices may be accepted later (refused connection, timeout, 429, 5xx, expired token).
     False if they never will be (400): they are dropped, and reported on stderr. ``after_s``: the wait that the receiver
-    requested. ``hint``: what the user can repair; empty if only waiting helps. ``status``: of the HTTP answer; 0: none.
+    requested. ``hint``: what the user can repair; empty if only waiting helps. ``status``: the status of the HTTP
+    answer, or 0 if there is no answer.
     """
 
     def __init__(self, message: str, *, again: bool, after_s: float = 0.0, hint: str = "", status: int = 0) -> None:
@@ -43,7 +44,7 @@ class Hook(Protocol):
         """Send ``notices``, of any alerts, in order. On return the receiver has accepted them.
 
         Raises:
-            HookError: it has not accepted them, or this is unknown.
+            HookError: the receiver has not accepted them, or this is unknown.
         """
 
 

@@ -99,7 +99,7 @@ class Receiver:
         """Send ``body`` as JSON. On return the receiver has answered 2xx.
 
         Raises:
-            HookError: it has not.
+            HookError: the receiver has not answered 2xx.
         """
         more = {"Content-Type": content_type, **(headers or {})}
         self._send("POST", self._target, json.dumps(body).encode(), more)
@@ -108,7 +108,7 @@ class Receiver:
         """The JSON that the receiver answers to a query.
 
         Raises:
-            HookError: it does not answer with JSON.
+            HookError: the receiver does not answer with JSON.
         """
         target = self._target + b"?" + urlencode(parameters).encode()
         answer = self._send("GET", target, b"", {}, most_bytes=MOST_FOUND_BYTES)
@@ -118,7 +118,7 @@ class Receiver:
             raise self._error("the answer is not JSON, or too long", again=False) from None
 
     def delete(self, more_path: str) -> None:
-        """Delete what has this path below the address.
+        """Delete the resource with the path ``more_path`` below the address.
 
         Raises:
             HookError: the receiver has not confirmed it.
@@ -173,7 +173,7 @@ class Receiver:
 
 
 def _run(work: Coroutine[object, object, _Answer]) -> _Answer:
-    """The answer. If this thread already runs an event loop, the request runs in another thread."""
+    """Run the request and return its answer. If this thread already runs an event loop, use another thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

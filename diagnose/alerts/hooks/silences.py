@@ -1,8 +1,8 @@
 """Passes silences on to Alertmanager (API v2, ``/api/v2/silences``).
 
-It keeps at most one silence for each alert: its comment begins with ``rankscope FINGERPRINT:``. Each notice looks it up
-again. So this process keeps no state, and a notice that is sent twice makes no second silence. Silences of people are
-not changed.
+This module keeps at most one silence for each alert. The comment of the silence begins with ``rankscope FINGERPRINT:``.
+Each notice looks the silence up again. So this process keeps no state, and a notice that is sent twice makes no second
+silence. Silences of people are not changed.
 """
 
 import time
@@ -28,7 +28,10 @@ NOT_IDENTITY = "severity"
 
 
 def matchers_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """Label -> value. Together only this alert has them. A missing label of a place has the value "" (absent)."""
+    """Label -> value for the matchers of a silence. No other alert matches all of them.
+
+    A label in ``PLACES`` that the alert does not have gets the value "", which matches an absent label.
+    """
     absent = dict.fromkeys(PLACES, "")
     return absent | {label_name(name): value for name, value in sorted(labels.items()) if name != NOT_IDENTITY}
 
@@ -55,13 +58,13 @@ class Silences:
         self._single = single
 
     def apply(self, notice: Notice, labels: Mapping[str, str]) -> None:
-        """Make Alertmanager silence the alert until ``notice.silence.ends_ns``. If that is over, end the silence.
+        """Make Alertmanager silence the alert until ``notice.silence.ends_ns``. If that time is over, end the silence.
 
         No error if Alertmanager refuses this for good: the alert is sent without a silence. A proxy may forward
         ``/api/v2/alerts`` only, and one acknowledged alert must not hold back all others.
 
         Raises:
-            HookError: it does not answer, or has an error; a retry may help.
+            HookError: Alertmanager does not answer, or has an error; a retry may help.
         """
         assert notice.silence is not None
         try:
@@ -95,7 +98,7 @@ class Silences:
 
 
 def _read(silence: Any, fingerprint: str) -> _Known | None:
-    """A silence of an answer. None: it is over, of other people, or unreadable."""
+    """The silence in an element of an answer, or None if it is over, made by people, or unreadable."""
     try:
         if not silence["comment"].startswith(_mark(fingerprint)) or silence["status"]["state"] not in OPEN_STATES:
             return None
@@ -125,5 +128,5 @@ def _mark(fingerprint: str) -> str:
 
 
 def escaped(value: str) -> str:
-    """``value`` within the quotes of a matcher."""
+    """``value``, escaped for use between the quotes of a matcher."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,14 +1,13 @@
-"""Several sources of evidence of one stall: one record for each rank, one verdict, and what they disagree on.
+"""Combine several sources of evidence of one stall: one record for each rank, one verdict, and the contradictions.
 
     flight recorder   ranks 0-6                    counts of ranks 0-6: every group of the rank
     log               ranks 0-7    -- combine -->  counts of rank 7; ends and faults of all
     stacks            ranks 0-7                    frames of all
 
 The first source that shows the groups of a rank is used for its counts. Groups are the same if torch gives them one
-name, or NCCL one hash. Sources contradict each other as ``contradictions.py`` shows, or if each of them alone names
-other ranks. No rank is named that a contradiction is about, and none at all if two sources are of different moments.
-
-Sizes and types are compared within one source only: sources write them in different forms.
+name, or NCCL one hash. Sources contradict each other as ``contradictions.py`` describes, or if each of them alone names
+other ranks. A rank is not named if a contradiction is about it. No rank is named if two sources are of different
+moments. Sizes and types are compared within one source only: sources write them in different forms.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,7 +58,7 @@ class _Groups(GroupTable):
 
 
 def judge_together(found: Sequence[Found]) -> HangVerdict:
-    """The verdict on all sources. If they name different ranks, none is named."""
+    """The verdict on all sources. If they name different ranks, no rank is named."""
     verdicts = [(one.name, judge(one.evidence)) for one in found]
     says = [verdict.headline if len(found) > 1 else "" for _, verdict in verdicts]
     sources = tuple(
@@ -108,7 +107,7 @@ def _undecided(verdict: HangVerdict, headline: str, next_step: str) -> HangVerdi
 
 
 def _disagreements(verdicts: Sequence[tuple[str, HangVerdict]]) -> Iterator[Contradiction]:
-    """Sources of which each alone names ranks that the other does not."""
+    """Contradictions between two sources each of which alone names ranks that the other does not name."""
     naming = [(name, set(verdict.initiating)) for name, verdict in verdicts if verdict.initiating]
     for at, (name, ranks) in enumerate(naming):
         for other, others in naming[at + 1 :]:
@@ -122,7 +121,7 @@ def _named(ranks: set[int]) -> str:
 
 
 def combine(found: Sequence[Found]) -> HangEvidence:
-    """One record for each rank. ``found``: the most precise source first."""
+    """The evidence of all sources, with one record for each rank. ``found``: the most precise source first."""
     if len(found) == 1:
         return found[0].evidence
     groups = _Groups()
@@ -158,7 +157,7 @@ def combine(found: Sequence[Found]) -> HangEvidence:
 
 
 def _between_sources(found: Sequence[Found]) -> Iterator[Contradiction]:
-    """On members of groups, and on the order of ranks within them."""
+    """Contradictions on members of groups, and on the order of ranks within them."""
     named = [(one.name, one.evidence) for one in found]
     shown = {name: {rank: _groups_of(of_rank) for rank, of_rank in evidence.ranks.items()} for name, evidence in named}
     yield from on_members(named, shown)
@@ -173,7 +172,7 @@ def _has_signatures(evidence: HangEvidence) -> bool:
 
 
 def _unsigned(of_rank: RankEvidence) -> RankEvidence:
-    """Without what another source writes in another form."""
+    """The record without signatures, because sources write these in different forms."""
     pending = tuple(replace(op, signature="", usual="") for op in of_rank.pending)
     return replace(of_rank, pending=pending, ended={})
 
@@ -200,7 +199,7 @@ def _groups_of(of_rank: RankEvidence) -> set[int]:
 
 
 def _merged(known: RankEvidence, more: RankEvidence) -> RankEvidence:
-    """``known`` comes from a more precise source."""
+    """The records of two sources as one. ``known`` comes from the more precise source."""
     fronts = dict(known.fronts)
     pending: tuple[Pending, ...] = known.pending
     if known.partial:
@@ -224,5 +223,8 @@ def _merged(known: RankEvidence, more: RankEvidence) -> RankEvidence:
 
 
 def _settled(of_rank: RankEvidence) -> RankEvidence:
-    """The host of an NCCL rank runs ahead of its device: it may be in its own code while an operation is pending."""
+    """The record, with ``on_host`` unknown if the rank is known in part and an operation is pending.
+
+    The host of an NCCL rank runs ahead of its device, so it may be in its own code while an operation is pending.
+    """
     return replace(of_rank, on_host=None) if of_rank.partial and of_rank.pending else of_rank

@@ -1,4 +1,4 @@
-"""NCCL's communicators, as NCCL RAS and NCCL Inspector show them: numbers of ranks within them, and who is who.
+"""NCCL's communicators, as NCCL RAS and NCCL Inspector show them, and the global rank of each process in them.
 
     process (host, pid, GPU)     rank in the communicator of all processes = global rank
     communicator 0xae94...       rank 1 = the process that has rank 5 there
@@ -25,9 +25,10 @@ class CommRank:
     rank: int
     member: Member
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Operations by function of NCCL: ``AllReduce``. Launched, or completed, as the source says."""
+    """Function of NCCL, such as ``AllReduce`` -> number of operations: launched ones from RAS, completed ones from
+    Inspector."""
     is_missing: bool = False
-    """It gave no answer."""
+    """Whether it gave no answer."""
     is_dead: bool = False
 
 
@@ -41,10 +42,10 @@ class Communicator:
 
 
 def checked(number: object, limit: int = MAX_RANKS) -> int:
-    """A number from 0 up to ``limit``.
+    """``number``, which must be from 0 to ``limit``.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: it is no such number.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= limit:
         raise MalformedError(f"{str(number)[:40]!r} is not a number from 0 to {limit}")
@@ -73,13 +74,13 @@ def global_ranks(communicators: Iterable[Communicator], source: str) -> dict[Mem
 
 
 def _ranks_in(comm: Communicator, members: set[Member]) -> dict[Member, int]:
-    """The rank of each process in a communicator of all processes. Empty for another one."""
+    """The rank of each process in a communicator of all processes. Empty if a process is not in it."""
     ranks = {one.member: one.rank for one in comm.ranks}
     is_of_all = ranks.keys() >= members and comm.size >= len(members) > 0 and len(set(ranks.values())) == len(ranks)
     return ranks if is_of_all else {}
 
 
-# Operations that all members leave together, in the words of NCCL, and as torch calls them.
+# Operations that all members leave together: NCCL's name -> torch's name.
 TOGETHER = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",

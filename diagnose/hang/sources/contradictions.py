@@ -54,14 +54,17 @@ def _differences(first: Front, second: Front) -> Iterator[tuple[str, int, int]]:
 
 
 def _differ(first: int, first_is_least: bool, second: int, second_is_least: bool) -> bool:
-    """``is_least``: the number is a lower bound."""
+    """Whether two counts contradict each other. ``first_is_least``, ``second_is_least``: the count is a lower bound."""
     return (first < second and not first_is_least) or (second < first and not second_is_least)
 
 
 def on_members(
     found: Sequence[tuple[str, HangEvidence]], groups_of: Mapping[str, Mapping[int, set[int]]]
 ) -> Iterator[Contradiction]:
-    """``groups_of``: by source and rank, the indices of the groups that the rank shows something of."""
+    """Contradictions on the members of groups.
+
+    ``groups_of``: source -> rank -> indices of the groups about which the source shows something of the rank.
+    """
     for at, (name, evidence) in enumerate(found):
         holders: dict[str, list[Group]] = defaultdict(list)
         for group in evidence.groups:
@@ -78,7 +81,7 @@ def on_members(
 
 
 def on_order(torch: tuple[str, HangEvidence], ras: tuple[str, HangEvidence]) -> Iterator[Contradiction]:
-    """Ranks that RAS shows behind others, and that torch does not. At most one for each rank and group."""
+    """Contradictions on ranks that are behind others in RAS but not in torch. At most one for each rank and group."""
     (name, evidence), (other, counted) = torch, ras
     groups, comms = _by_members(evidence.groups), _by_members(counted.groups)
     for members in sorted(groups.keys() & comms.keys()):
@@ -96,7 +99,7 @@ def on_order(torch: tuple[str, HangEvidence], ras: tuple[str, HangEvidence]) -> 
 
 
 def _entered(evidence: HangEvidence, index: int) -> dict[int, int]:
-    """By rank, operations of a group that it has entered, where this is exact."""
+    """Rank -> number of operations of a group that it has entered, if this is exact."""
     fronts = {rank: of_rank.fronts.get(index) for rank, of_rank in evidence.ranks.items()}
     return {rank: front.entered for rank, front in fronts.items() if front is not None and not front.least_entered}
 
@@ -111,7 +114,7 @@ def _by_members(groups: Iterable[Group]) -> dict[tuple[int, ...], int]:
 
 
 def sources_apart(contradictions: Iterable[Contradiction]) -> tuple[str, str] | None:
-    """Two sources that do not show one moment of one job; None if there are none."""
+    """Two sources that do not show the same moment of the same job, or None if there are none."""
     ranks: dict[tuple[str, str], set[int]] = defaultdict(set)
     for one in contradictions:
         if one.apart is not None:

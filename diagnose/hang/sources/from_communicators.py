@@ -49,7 +49,7 @@ MOST_NAMED = 3
 
 
 def evidence_from_ras(comms: Sequence[Communicator]) -> HangEvidence:
-    """What each rank has launched.
+    """The evidence of RAS: the operations that each rank has launched.
 
     Raises:
         UnreadableError: the global ranks are unknown.
@@ -133,7 +133,7 @@ def _sum(counts: Mapping[str, int]) -> int:
 
 
 def _in_one_order(ranks: Iterable[CommRank]) -> bool:
-    """Whether of each two ranks one has launched at least as much of everything: then all issue the same program."""
+    """Whether, of any two ranks, one has launched at least as much of everything: then all run the same program."""
     by_sum = sorted((_counted(one.counts) for one in ranks), key=lambda counts: sum(counts.values()))
     return all(
         first.get(name, 0) <= second.get(name, 0)
@@ -143,7 +143,8 @@ def _in_one_order(ranks: Iterable[CommRank]) -> bool:
 
 
 def _waiting_in(index: int, one: CommRank, all_ranks: Iterable[CommRank], least: int, issued: int) -> list[Pending]:
-    """The operation that a rank further than another waits in, if it is of a kind that all leave together."""
+    """The operation in which a rank waits, if it is further than another rank. Empty if members need not leave it
+    together."""
     last = min(all_ranks, key=lambda other: _sum(other.counts)).counts
     ahead = [name for name in TOGETHER if one.counts.get(name, 0) > last.get(name, 0)]
     if issued <= least or not ahead:
@@ -155,7 +156,9 @@ def _waiting_in(index: int, one: CommRank, all_ranks: Iterable[CommRank], least:
 
 
 def evidence_from_inspector(texts: Iterable[tuple[str, bytes]]) -> HangEvidence:
-    """What each rank has completed. ``texts``: names and contents of the files, one JSON object in each line.
+    """The evidence of Inspector: the operations that each rank has completed.
+
+    ``texts``: names and contents of the files, with one JSON object in each line.
 
     Raises:
         UnreadableError: no record of a collective, or the global ranks are unknown.

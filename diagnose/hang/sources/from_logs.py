@@ -45,12 +45,13 @@ FORMATS = (
 )
 """Hint for files without a rank."""
 KILLED = ("SIGKILL", "SIGSEGV", "SIGBUS")
-"""Ends that need no explanation by the rank's own lines. Without such lines, ``exit 1`` may be a lost peer."""
+"""Signals that count as a death of the rank even if its own lines show no fault. ``exit 1`` alone may be caused by a
+lost peer."""
 ENDED_FROM_OUTSIDE = ("killed by signal: Terminated", "SignalException")
 """Errors of a rank whose launcher ends it and its workers."""
 NEVER_NS = 2**62
 _WAITED = "Timed out waiting"
-"""Gloo names no group and no number: the rank waited in communication."""
+"""Start of Gloo's message for a timeout. It has no group and no number, and only shows that the rank waited."""
 _UNCAUGHT = re.compile(r"\[rank\d+\]: ")
 _TRACEBACK = "python-traceback"
 _WEAK = ("", _TRACEBACK, "terminated", "segfault")
@@ -62,13 +63,13 @@ class _Groups(GroupTable):
     by_uid: dict[str, int] = field(default_factory=dict)
     """Groups whose numbers are comparable between members."""
     furthest: dict[int, int] = field(default_factory=dict)
-    """By index: the largest number that a member has completed. A member that has not, and reports no timeout, may
-    only have printed its counts earlier."""
+    """Index of a group -> the largest number that a member has completed. A member that has completed less, and reports
+    no timeout, may only have printed its counts earlier."""
     ambiguous: set[str] = field(default_factory=set)
 
 
 def evidence_from_logs(job: JobLog, num_ranks: int = 0) -> HangEvidence:
-    """The content of the logs, rank by rank. ``num_ranks``: of the job, if it is known; else the logs must show it.
+    """The evidence in logs. ``num_ranks``: number of ranks of the job. If it is 0, the logs must show it.
 
     Raises:
         UnreadableError: no line of any rank.
@@ -125,12 +126,12 @@ def _uids(job: JobLog) -> list[str]:
 
 
 def _timeouts(log: RankLog) -> Iterator[int]:
-    """When the rank reported them; 0: not known."""
+    """Times at which the rank reported timeouts. 0 if a time is not known."""
     return (at_ns for group in log.groups.values() for _, at_ns in group.works.values())
 
 
 def _add_group(uid: str, job: JobLog, world_size: int, groups: _Groups) -> None:
-    """A group of which members can be compared. Others are left out of ``by_uid``."""
+    """Add a group if its members can be compared. Other groups are left out of ``by_uid``."""
     logs = {rank: log.groups[uid] for rank, log in job.ranks.items() if uid in log.groups}
     desc = next((log.desc for log in logs.values() if log.desc), "")
     of_all = is_world(uid, desc)
@@ -149,7 +150,7 @@ def _add_group(uid: str, job: JobLog, world_size: int, groups: _Groups) -> None:
 
 
 def _agree(logs: Mapping[int, GroupLog], *, of_all: bool) -> bool:
-    """Places in the order of ranks, one operation in which all timed out, and no member that has completed it."""
+    """Whether places are in the order of ranks, all timed out in one operation, and no member has completed it."""
     places = [log.place for _, log in sorted(logs.items())]
     in_order = places == sorted(logs) if of_all else all(first < second for first, second in pairwise(places))
     completed = max((log.completed for log in logs.values()), default=-1)
@@ -189,13 +190,16 @@ def _rank(rank: int, log: RankLog, groups: _Groups, *, is_dead: bool) -> RankEvi
 
 
 def _open_works(log: GroupLog) -> list[tuple[LoggedWork, int]]:
-    """The oldest operation that timed out and has not ended."""
+    """The oldest operation that timed out and has not ended, in a list of at most one."""
     is_open = [work for seq, work in sorted(log.works.items()) if not log.has_counts or seq > log.completed]
     return is_open[:1]
 
 
 def _timed_out(work: LoggedWork, at_ns: int, index: int | None, is_one_group: bool) -> Pending:
-    """Members of one group must issue the same. Groups that may be several are not compared."""
+    """A pending operation that timed out.
+
+    It gets a signature only if its group is certainly a single group: only members of one group must issue the same.
+    """
     sizes = f" {work.numel_in}/{work.numel_out}" if work.op in EQUAL_SIZES and work.numel_in >= 0 else ""
     is_known = is_one_group and work.op != NAMELESS
     return Pending(
@@ -209,13 +213,13 @@ def _timed_out(work: LoggedWork, at_ns: int, index: int | None, is_one_group: bo
 
 
 def _counted(log: GroupLog, index: int) -> list[Pending]:
-    """By the counts alone: the rank did not report a timeout."""
+    """The pending operation according to the counts, for a rank that did not report a timeout."""
     completed = max(log.completed, 0)
     return [Pending(group=index, seq=completed + 1, op=NAMELESS)] if log.enqueued > completed else []
 
 
 def _alone(op: Pending, group: int) -> Pending:
-    """It shows that the rank waits, not for whom."""
+    """``op`` as a transfer with an unknown peer: it shows that the rank waits, but not for which rank."""
     return Pending(group=group, seq=op.seq, op=op.op, is_transfer=True, peer=WHOLE_GROUP, since_ns=op.since_ns)
 
 
@@ -227,8 +231,11 @@ def _front(log: GroupLog) -> Front:
 
 
 def _died(log: RankLog, first_timeout_ns: int) -> bool:
-    """Whether it ended for a reason of its own, before any rank gave up. A rank that reports a timeout or a lost peer
-    is a victim, whatever ended it; so is one that its launcher or scheduler ended."""
+    """Whether a rank ended for a reason of its own, before any rank reported a timeout.
+
+    A rank that reports a timeout or a lost peer is a victim, whatever ended it. A rank that its launcher or scheduler
+    ended is a victim, too.
+    """
     faults = {line.fault for line in log.faults}
     if any(log.groups[uid].works for uid in log.groups) or faults & set(CONSEQUENCES):
         return False
@@ -250,13 +257,13 @@ def _is_uncaught(log: RankLog) -> bool:
 
 
 def _manner(log: RankLog) -> str:
-    """How it ended: by the launcher's table, else by its own fault."""
+    """How the rank ended, from the launcher's table, else from its own faults."""
     named = Counter(line.fault for line in log.faults if line.fault not in _WEAK)
     return log.ended_by or next(iter(named), "")
 
 
 def _add_joined(job: JobLog, ranks: dict[int, RankEvidence], groups: _Groups, world_size: int) -> None:
-    """Ranks that only a desync report names, if it is about the operation in which the default group is stuck, and
+    """Add ranks that only a desync report names, if it is about the operation in which the default group is stuck, and
     no other group is stuck at that number."""
     index = next((at for uid, at in groups.by_uid.items() if groups.groups[at].name == WORLD), None)
     pending = [op for of_rank in ranks.values() for op in of_rank.pending]

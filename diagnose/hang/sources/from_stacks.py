@@ -1,4 +1,4 @@
-"""Python stacks of ranks as evidence: which rank stands in communication, and which one elsewhere.
+"""Python stacks of ranks as evidence: which ranks wait in communication, and which are elsewhere.
 
     py-spy dump --json          a list of threads                     the rank is in the name of the file
     py-spy dump                 Thread 12 (idle): "MainThread" ...     likewise
@@ -7,11 +7,10 @@
     torch.distributed.debug     "=== Rank 3: ..." or an HTML page: all ranks in one file, each in one of the forms above
 
 A rank *waits* if its innermost frame is in torch.distributed, in rankscope's recorder around an operation, or in a
-synchronisation with the device. Inside of autograd's engine, nothing is known: it may wait in a hook. The same holds
-for most frames of a program: ``loss.item()`` waits, too, and shows no frame. So does a function that moves a batch to
-the device. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader, files, sockets. A frame that
-waits for another thread or process is passed over. One sample of stacks names a rank only if it is the only one that
-does not wait.
+synchronisation with the device. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader, files,
+sockets. For other frames, it is unknown whether the rank waits. In autograd's engine, a hook may wait. A call such as
+``loss.item()``, or one that moves a batch to the device, waits without a frame of its own. A frame that waits for
+another thread or process is skipped. One sample of stacks names a rank only if it is the only one that does not wait.
 """
 
 import html
@@ -56,7 +55,7 @@ _HANDS_OVER = re.compile(
     r"\((?:.*/)?(?:threading|queue|queues|selectors|connection|process|popen_\w+|synchronize|concurrent/futures/\w+"
     r"|asyncio/\w+)\.py:"
 )
-"""Frames that wait for another thread or process, which may be in communication: their caller shows what for."""
+"""Frames that wait for another thread or process. That may be in communication, so the caller's frame is used."""
 _HOST_ONLY = re.compile(
     r"\((?:.*/)?(?:socket|ssl|subprocess|shutil|pathlib|gzip|tarfile|zipfile|http/client|sessions|adapters|connectionpool"
     r"|retries|tokenization\w*|(?!\w*(?:model|weight|checkpoint|param|state))\w*(?:loader|dataset|sampler|reader)s?)\.py:"
@@ -69,15 +68,15 @@ _LEAF = re.compile(
     r"^(?:0x[0-9a-f]+|\?\?|\[?unknown|poll|__poll|select|epoll_wait|futex|syscall|pthread_\w+|clock_nanosleep|sched_yield"
     r"|__sched_yield|std::condition_variable\w*)\b"
 )
-"""Native frames below the one that says what the thread does."""
+"""Native frames that are skipped: the frame above them shows what the thread does."""
 
 
 def read_stacks(names: Iterable[str], num_ranks: int = 0) -> HangEvidence:
-    """The stacks in the files and folders ``names``. ``num_ranks``: of the job, if it is known.
+    """The stacks in the files and folders ``names``. ``num_ranks``: number of ranks of the job, 0 if it is not known.
 
     Raises:
-        UsageError: a name that is no file or folder, or a rank that ``num_ranks`` excludes.
-        UnreadableError: no stack of a rank.
+        UsageError: a name is no file or folder, or ``num_ranks`` excludes a rank that has a stack.
+        UnreadableError: the files have no stack of a rank.
     """
     found: dict[int, tuple[str, ...]] = {}
     notes: list[str] = []
@@ -121,7 +120,7 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
 
 
 def evidence_from_stacks(stacks: dict[int, tuple[str, ...]], notes: tuple[str, ...] = ()) -> HangEvidence:
-    """``stacks``: frames of the main thread of each rank, the innermost first."""
+    """The evidence in stacks. ``stacks``: rank -> frames of its main thread, the innermost first."""
     ranks = {
         rank: RankEvidence(rank=rank, stack=frames, on_host=is_elsewhere(frames), partial=True)
         for rank, frames in sorted(stacks.items())
@@ -132,7 +131,7 @@ def evidence_from_stacks(stacks: dict[int, tuple[str, ...]], notes: tuple[str, .
 
 
 def is_elsewhere(frames: tuple[str, ...]) -> bool | None:
-    """Whether a rank is outside of all communication, for certain. None: not known."""
+    """Whether a rank is outside of all communication. None if the frames do not show it for certain."""
     own = [frame for frame in frames if not _LEAF.match(frame) and not _HANDS_OVER.search(frame)]
     if not own:
         return None
@@ -142,10 +141,10 @@ def is_elsewhere(frames: tuple[str, ...]) -> bool | None:
 
 
 def stacks_in(data: bytes, name: str) -> dict[int, tuple[str, ...]]:
-    """By rank, the frames of the main thread.
+    """Rank -> frames of its main thread.
 
     Raises:
-        UnreadableError: no stack, or its rank is unknown.
+        UnreadableError: the text has no stack, or its rank is unknown.
     """
     text = data.decode(errors="replace")
     sections = list(_SECTION.finditer(text))
@@ -166,7 +165,7 @@ def stacks_in(data: bytes, name: str) -> dict[int, tuple[str, ...]]:
 
 
 def _body(part: str) -> str:
-    """The text of a section of a page."""
+    """The plain text of a section of an HTML page."""
     return html.unescape(_TAG.sub("", part.partition("<pre>")[2].partition("</pre>")[0]))
 
 

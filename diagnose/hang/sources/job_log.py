@@ -1,4 +1,4 @@
-"""What the log of a job says of each rank, as ``read_logs.py`` collects it.
+"""What the log of a job shows about each rank. ``read_logs.py`` collects it.
 
 While the job makes no progress, the counts of a rank in a group do not change. Its pending operations are between them:
 
@@ -23,12 +23,12 @@ UNLINKED = ""
 MIXED_NAMES = ("pp", "pipeline", "pipeline_model_parallel_group", "mesh_pp")
 """Descriptions of groups that carry transfers, whose counts are not comparable."""
 ONE_STALL_NS = 900 * NS_PER_S
-"""Reports of one stall are at most so far apart, or as far as the longest wait in them."""
+"""Reports of one stall are at most this far apart, or as far as the longest wait that they report."""
 
 
 @dataclass(slots=True)
 class GroupLog:
-    """What a rank logged of one group."""
+    """What a rank logged about one group."""
 
     desc: str = ""
     place: int = -1
@@ -36,11 +36,11 @@ class GroupLog:
     completed: int = -1
     has_counts: bool = False
     works: dict[int, tuple[LoggedWork, int]] = field(default_factory=dict)
-    """By number: operations that timed out, and when that was reported."""
+    """Number -> operation that timed out, and when that was reported."""
     counts_differ: bool = False
 
     def add_work(self, work: LoggedWork, at_ns: int, *, is_sure: bool = False) -> None:
-        """``is_sure``: one line names the operation and its group."""
+        """Add an operation that timed out. ``is_sure``: a single line names the operation and its group."""
         known = self.works.get(work.seq)
         if known is None or (is_sure and known[0].op != work.op):
             self.works[work.seq] = (work, at_ns)
@@ -48,7 +48,8 @@ class GroupLog:
             del self.works[max(self.works)]
 
     def add_counts(self, enqueued: int, completed: int) -> None:
-        """Ignores counts with more completed than enqueued operations. torch 2.3 prints them without any operation."""
+        """Add the counts of a line. Counts with more completed than enqueued operations are ignored: torch 2.3 prints
+        such counts if there was no operation."""
         enqueued, completed = max(enqueued, 0), max(completed, 0)
         if completed > enqueued:
             return
@@ -70,16 +71,16 @@ class GroupLog:
 
 @dataclass(slots=True)
 class RankLog:
-    """What the log says of one rank."""
+    """What the log shows about one rank."""
 
     groups: dict[str, GroupLog] = field(default_factory=dict)
     faults: list[LogLine] = field(default_factory=list)
     ended_by: str = ""
-    """From the launcher's table of failures."""
+    """How the rank ended, from the launcher's table of failures."""
     ended_ns: int = 0
     host: str = ""
     unlinked: dict[int, list[tuple[LoggedWork, int]]] = field(default_factory=dict)
-    """By number: operations that timed out, and whose group is not known yet."""
+    """Number -> operations that timed out and whose group is not known yet."""
 
     def of(self, uid: str) -> GroupLog:
         if uid not in self.groups and len(self.groups) >= MAX_GROUPS:
@@ -87,7 +88,8 @@ class RankLog:
         return self.groups.setdefault(uid, GroupLog())
 
     def add_unlinked(self, work: LoggedWork, at_ns: int) -> None:
-        """The last lines of a process repeat operations that have been linked."""
+        """Keep an operation until its group is known. Operations that have a group are ignored: the last lines of a
+        process repeat them."""
         if any(work.seq in of_group.works for of_group in self.groups.values()):
             return
         same = self.unlinked.setdefault(work.seq, [])
@@ -95,7 +97,8 @@ class RankLog:
             same.append((work, at_ns))
 
     def link(self, uid: str, seq: int) -> None:
-        """The operation ``seq`` is of that group. If several groups are at that number, it is not known which it is."""
+        """Assign the operation ``seq`` to the group ``uid``. If several groups are at that number, it is not known
+        which operation it is."""
         same = self.unlinked.get(seq, [])
         if not same:
             return
@@ -107,7 +110,7 @@ class RankLog:
         self.of(uid).add_work(work, at_ns)
 
     def put_unlinked(self, uid: str) -> None:
-        """At the end of a file: operations that no line linked belong to ``uid``."""
+        """Assign all operations that no line linked to the group ``uid``. Called at the end of a file."""
         linked = {seq for of_group in self.groups.values() for seq in of_group.works}
         for seq, same in self.unlinked.items():
             if seq not in linked:
@@ -117,23 +120,23 @@ class RankLog:
 
 @dataclass(slots=True)
 class JobLog:
-    """What all files say."""
+    """What all files show."""
 
     ranks: dict[int, RankLog] = field(default_factory=dict)
     joined: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
-    """Of desync reports."""
+    """Ranks, and the numbers that they entered and completed, in desync reports."""
     sizes: set[int] = field(default_factory=set)
     """Numbers of ranks of the job that lines state."""
     highest: int = -1
     """The highest rank that a line names."""
     first_ns: int = 0
     last_ns: int = 0
-    """Of the lines with a time that report an operation or counts."""
+    """``first_ns`` and ``last_ns``: times of the first and the last line that reports an operation or counts."""
     longest_ns: int = ONE_STALL_NS
     files: list[str] = field(default_factory=list)
     """Names of the files that were read."""
     num_unknown: int = 0
-    """Lines that say something of an unknown rank."""
+    """Number of lines about an unknown rank."""
     notes: list[str] = field(default_factory=list)
 
     def of(self, rank: int) -> RankLog | None:
@@ -143,7 +146,7 @@ class JobLog:
         return self.ranks.setdefault(rank, RankLog())
 
     def add_report(self, at_ns: int, ran_ns: int) -> None:
-        """A line that reports an operation or counts. ``ran_ns``: the wait that it reports, or 0."""
+        """Note a line that reports an operation or counts. ``ran_ns``: the wait that it reports, or 0."""
         self.longest_ns = max(self.longest_ns, ran_ns)
         if at_ns:
             self.first_ns = min(self.first_ns or at_ns, at_ns)
@@ -151,6 +154,6 @@ class JobLog:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether the log holds more than one stall, so that its lines cannot be put together."""
+        """Whether the log holds more than one stall, so that its lines cannot be combined."""
         of_groups = (of_group for log in self.ranks.values() for of_group in log.groups.values())
         return self.last_ns - self.first_ns > self.longest_ns or any(of_group.is_mixed for of_group in of_groups)

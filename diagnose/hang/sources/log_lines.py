@@ -1,4 +1,4 @@
-"""Lines that torch, its launcher and its communication libraries print about a stall: what one line says.
+"""The facts in one line that torch, its launcher or its communication libraries print about a stall.
 
     [rank3]:[E1206 18:44:12.7 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout:
         WorkNCCL(SeqNum=7219, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds
@@ -7,7 +7,7 @@
 
 ``[rank3]:`` is the global rank (torch 2.2 and newer). ``[PG ... Rank 1]`` is the place within the group, and the counts
 are those of that group. ``[Rank 1]`` alone is the place within the group whose operation the process reported first.
-A rank that reports no timeout prints its counts of the default group alone, when another rank asks for dumps.
+A rank that reports no timeout prints only its counts of the default group, when another rank asks for dumps.
 
 Wordings are those of torch 2.1 to 2.13. Source: ProcessGroupNCCL.cpp, TraceUtils.h and elastic/multiprocessing of
 torch. Everything here is a function of one line.
@@ -56,10 +56,10 @@ _OPTIONS = re.compile(r"initialization options: size: (?P<size>\d{1,7}), global 
 _OF_GROUP = re.compile(
     r"parallel|[dtpce]p|group|local|data|tensor|pipeline|model|expert|context|sequence", re.IGNORECASE
 )
-"""Words before the size of something that is less than the job."""
+"""Words before a world size that is not the size of the whole job."""
 _PEERS = re.compile(r"Expected number of connected peer ranks is : (\d{1,7})")
 _NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
-"""Of a communicator of NCCL: the job has at least as many ranks."""
+"""Number of ranks of an NCCL communicator. The job has at least as many."""
 _OTHER_RANK = re.compile(r"collective timeout from +rank (\d{1,7})")
 _TABLE = {
     "time": re.compile(r"^\s*(?:\[\w+\]:)?\s*time\s+: (.{1,64})$"),
@@ -73,7 +73,7 @@ INTERESTING = re.compile(
     rb"|[wW]orld|WORLD|peer ranks|emory|oom|Xid|terminate|core dumped|abort|Abort|No space|quota|Segmentation|Bus error"
     rb"|Failure|CUBLAS|CUDNN"
 )
-"""Bytes that a line has if it says more than the name of its rank. Few lines of a healthy job have them."""
+"""Bytes in each line that shows more than the name of its rank. Few lines of a healthy job have them."""
 RANK_PREFIX = re.compile(rb"\[rank\d{1,7}\]")
 _OPERATIONS = {
     "allreduce": "all_reduce",
@@ -131,7 +131,7 @@ class LoggedWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFact:
-    """All that a line says. Empty fields: nothing."""
+    """All facts in a line. If a field has its default value, the line does not show that fact."""
 
     rank: int | None = None
     """Rank in the line's prefix: the global one, unless a launcher wrote the prefix."""
@@ -146,7 +146,7 @@ class LogFact:
     counts: tuple[int, int] | None = None
     """Enqueued and completed; -1: none."""
     joined: tuple[tuple[int, ...], int, int] | None = None
-    """Of a desync report: places in the group, and what they entered and completed."""
+    """From a desync report: places in the group, and the numbers that they entered and completed."""
     at_ns: int = 0
     """Time of the line within a year, in the clock of its host; 0: none."""
     world_size: int = 0
@@ -155,12 +155,12 @@ class LogFact:
     """Another rank of the job, as the line shows."""
     fault: str = ""
     cell: tuple[str, str] = ("", "")
-    """Of the launcher's table of failures: column and value."""
+    """Column and value, if the line is a cell of the launcher's table of failures."""
 
 
 @lru_cache(maxsize=1024)
 def fact_of(line: str) -> LogFact:
-    """What a line says. Never raises. Lines often repeat."""
+    """The facts in a line. Never raises. Cached, because lines often repeat."""
     line = line[:MAX_LINE]
     prefixes = list(_RANK.finditer(line))
     ranks = {int(prefix["rank"]) for prefix in prefixes}
@@ -226,7 +226,8 @@ def _joined(line: str) -> tuple[tuple[int, ...], int, int] | None:
 
 
 def stamp_of(text: str) -> int:
-    """Nanoseconds since the begin of a leap year; 0: no time. Lines of torch do not name the year."""
+    """The time in a text, in nanoseconds since the begin of a leap year. 0 if it has none. Lines of torch do not name
+    the year."""
     found = _STAMP.search(text)
     if found is None:
         return 0
@@ -240,7 +241,7 @@ def stamp_of(text: str) -> int:
 
 
 def is_world(uid: str, desc: str) -> bool:
-    """Whether it is the default group, of all ranks."""
+    """Whether a group is the default group, which has all ranks."""
     return uid == WORLD_UID or desc in WORLD_NAMES
 
 

@@ -1,4 +1,4 @@
-"""Log files of a job, and what their lines say of each rank. Ranks may share a file, or have one each.
+"""Read the log files of a job: what their lines show about each rank. Ranks may share a file, or have one each.
 
     files, folders, globs, -  -->  lines  -->  facts (log_lines.py)  -->  RankLog of each rank  -->  from_logs.py
 
@@ -31,33 +31,33 @@ from telemetry.topology import MAX_RANKS
 STDIN = "-"
 MAX_FILES = 20_000
 MAX_LOG_BYTES = 2**31
-"""Of one file, after decompression."""
+"""Number of bytes that are read of one file, after decompression."""
 MAX_LINE_BYTES = 2**16
 MAX_FACTS = 2_000_000
-"""Lines examined of one file."""
+"""Number of lines of one file that are examined."""
 MAX_DEFERRED = 20_000
-"""Lines kept of one file until its end, the last ones."""
+"""Number of lines of one file that are kept until its end: the last ones."""
 MAX_FAULTS = 20
-"""Lines with a fault kept of a rank."""
+"""Number of lines with a fault that are kept of a rank."""
 MAX_TEXT = 500
 _IN_NAME = re.compile(
     r"(?:^|[^a-z])(?<!local[_\-.])(?<!node[_\-.])(?<!group[_\-.])(?<!\b[tpdce]p[_\-.])(?<!_[tpdce]p[_\-.])"
     r"rank[_\-.=]?(\d{1,7})(?!\d)",
     re.IGNORECASE,
 )
-"""Not a local rank, or the rank of a node or of a group."""
+"""A rank in the name of a file, but not a local rank, or the rank of a node or of a group."""
 _ATTEMPT = re.compile(r"^attempt_(\d{1,7})$")
 """Folder of torchrun for one attempt. The folders in it are named after local ranks."""
 _COLUMNS = ("time", "host", "rank", "exit")
-"""Of the launcher's table of failures."""
+"""Columns of the launcher's table of failures."""
 _SIGNALS = {-1: "SIGHUP", -2: "SIGINT", -6: "SIGABRT", -7: "SIGBUS", -9: "SIGKILL", -11: "SIGSEGV", -15: "SIGTERM"}
 
 
 def read_logs(names: Sequence[str], stdin: IO[bytes] | None = None) -> JobLog:
-    """All lines of the files, folders and globs ``names``; ``-``: of ``stdin``. Plain text or gzip.
+    """Read the files, folders and globs ``names``, plain text or gzip. The name ``-`` is ``stdin``.
 
     Raises:
-        UsageError: a name that matches no file.
+        UsageError: a name matches no file.
     """
     job = JobLog()
     for name in names:
@@ -95,7 +95,7 @@ def _files(name: str) -> list[Path]:
 
 
 def _of_newest_attempts(paths: Sequence[Path]) -> list[Path]:
-    """Without the folders of attempts that torchrun has restarted."""
+    """``paths`` without those in folders of older attempts: torchrun has started another attempt after them."""
     attempts = {path: _attempt_of(path) for path in paths}
     newest: dict[Path, int] = {}
     for folder, attempt in attempts.values():
@@ -104,7 +104,7 @@ def _of_newest_attempts(paths: Sequence[Path]) -> list[Path]:
 
 
 def _attempt_of(path: Path) -> tuple[Path, int]:
-    """The folder of all attempts and the number of this one; a file without attempts has its own."""
+    """The folder with all attempts, and the number of the attempt. For other files: the path itself, and -1."""
     for parent in path.parents:
         if found := _ATTEMPT.match(parent.name):
             return parent.parent, int(found[1])
@@ -112,7 +112,7 @@ def _attempt_of(path: Path) -> tuple[Path, int]:
 
 
 def _unpacked(file: BufferedReader) -> BufferedIOBase:
-    """The end of a large plain file: a stall is reported there."""
+    """The file as plain text. Of a large file that is not compressed, only the end: a stall is reported there."""
     if file.peek(2)[:2] == b"\x1f\x8b":
         return gzip.GzipFile(fileobj=file)
     size = file.seek(0, 2)
@@ -121,7 +121,7 @@ def _unpacked(file: BufferedReader) -> BufferedIOBase:
 
 
 def lines_of(file: IO[bytes] | BufferedIOBase) -> Iterator[bytes]:
-    """Lines that may say something, without the rest of a long one. A progress bar ends lines with ``\\r`` alone."""
+    """Lines that may show a fact, without the rest of a long line. A progress bar ends lines with ``\\r`` alone."""
     left, is_rest = MAX_LOG_BYTES, False
     prefixes: set[bytes] = set()
     while left > 0 and (block := file.readline(MAX_LINE_BYTES)):
@@ -154,8 +154,8 @@ def _rank_in(name: str) -> int | None:
 
 @dataclass(slots=True)
 class _FileReader:
-    """One file, line by line. Lines without the prefix of torch wait for the end of the file: only then it is known
-    whether a prefix of a launcher, or the name of the file, stands for one rank."""
+    """Reads one file line by line. Lines without the prefix of torch are kept until the end of the file: only then it
+    is known whether a prefix of a launcher, or the name of the file, stands for one rank."""
 
     job: JobLog
     rank_of_file: int | None
@@ -193,7 +193,7 @@ class _FileReader:
         return not fact.role and f"rank{fact.rank}" in self.roles
 
     def finish(self) -> None:
-        """Lines whose rank only the whole file shows; operations without a group."""
+        """Add the lines whose rank only the whole file shows, and the operations whose group is not known."""
         for fact, line in self.deferred:
             rank = self._rank_by_file(fact)
             if rank is not None:
@@ -234,7 +234,8 @@ class _FileReader:
             self.with_unlinked.add(rank)
 
     def _take_cell(self, column: str, value: str) -> None:
-        """The launcher's table: time, host, rank and exit status, in this order. Rows of two tables may be mixed up."""
+        """Take a cell of the launcher's table: time, host, rank or exit status, in this order. Cells in another order
+        are ignored, because rows of two tables may be mixed up."""
         self.cells = {} if column == _COLUMNS[0] else self.cells
         if len(self.cells) != _COLUMNS.index(column):
             self.cells = {}
@@ -249,7 +250,7 @@ class _FileReader:
 
 
 def _place_in_world(fact: LogFact) -> int | None:
-    """The rank that the default group shows."""
+    """The global rank, if the line names the default group."""
     group = fact.group
     return group.place if group is not None and group.is_world else None
 

@@ -110,11 +110,11 @@ class _TextComm:
     members: dict[int, Member] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
     counts: dict[str, list[tuple[int, int, list[int]]]] = field(default_factory=dict)
-    """By function: number of ranks, their count, and which of them are listed."""
+    """Function -> rows of: number of ranks, their count, and which of these ranks are listed."""
 
 
 def _from_text(text: str) -> list[Communicator]:
-    """The communicator of all processes alone: the text does not show which processes the ranks of others are."""
+    """Only the communicator of all processes. For others, the text does not show which processes their ranks are."""
     if "Communicators..." not in text and "RAS" not in text and "Job summary" not in text:
         raise MalformedError("neither JSON nor the text of ncclras")
     sizes: dict[str, int] = {}
@@ -167,7 +167,7 @@ def _add_member(comm: _TextComm, rank: int, line: str) -> None:
 
 
 def _filled(comm: _TextComm, dead: set[Member]) -> Communicator:
-    """All ranks of the communicator: those that are not listed have the one count whose ranks are not listed."""
+    """The communicator with all its ranks. A rank that is not listed has the only count whose ranks are not listed."""
     counts: dict[int, dict[str, int]] = {rank: {} for rank in range(comm.size) if rank not in comm.missing}
     for function, rows in comm.counts.items():
         if not function:

@@ -58,7 +58,7 @@ def gemm(*, device: str, measure_s: float, size: int | None = None, multiply: Mu
 
 
 def device_memory(*, device: str, measure_s: float, size_bytes: int | None = None, alone: bool = True) -> CheckResult:
-    """Write a pattern to free memory, read it back on the device, compare. Bytes written and verified per second.
+    """Write a pattern to free memory, read it back on the device, compare. Measures bytes per second.
 
     ``alone``: no other process computes on the device.
     """
@@ -94,7 +94,7 @@ def write(blocks: list[torch.Tensor], base: torch.Tensor, turn: int) -> None:
 
 
 def changed(blocks: list[torch.Tensor], base: torch.Tensor, turn: int) -> list[int]:
-    """Blocks that differ from what was written. Waits for the device once, at the end."""
+    """Numbers of the blocks that differ from what was written. Waits for the device once, at the end."""
     expected = torch.empty_like(base)
     same = []
     for number, block in enumerate(blocks):
@@ -104,12 +104,12 @@ def changed(blocks: list[torch.Tensor], base: torch.Tensor, turn: int) -> list[i
 
 
 def _signed(word: int) -> int:
-    """The same bits as an int64 of torch."""
+    """An int64 of torch with the same bits."""
     return word - (1 << 64) if word & SIGN_BIT else word
 
 
 def device_copies(*, source: str, target: str, measure_s: float, size_bytes: int = COPY_BYTES) -> CheckResult:
-    """Copy between two devices over PCIe or NVLink, with pinned host memory; compare. Bytes copied per second."""
+    """Copy between two devices over PCIe or NVLink, with pinned host memory; compare. Measures bytes per second."""
     words = torch.arange(size_bytes // WORD_BYTES, dtype=torch.int64)
     there = _placed(source, words, pinned=is_gpu(target))
     here = _placed(target, torch.zeros_like(words), pinned=is_gpu(source))

@@ -65,7 +65,7 @@ def first_difference(found: Words, written: Words) -> str:
 
 
 def host_memory(*, measure_s: float, size_bytes: int = MEMORY_BYTES) -> CheckResult:
-    """Write a pattern to memory, read it back, compare. Bytes written and verified per second."""
+    """Write a pattern to memory, read it back, compare. Measures bytes written and verified per second."""
     num_blocks = max(size_bytes // BLOCK_BYTES, 1)
     base = base_words()
     memory = np.empty((num_blocks, len(base)), dtype=np.uint64)
@@ -91,8 +91,10 @@ def write(memory: Words, base: Words, turn: int) -> None:
 
 
 def verify(memory: Words, base: Words, turn: int) -> None:
-    """Raises:
-    WrongDataError: a word is not what was written.
+    """Check that each block holds its pattern.
+
+    Raises:
+        WrongDataError: a word is not what was written.
     """
     expected = np.empty_like(base)
     for block, words in enumerate(memory):
@@ -102,7 +104,7 @@ def verify(memory: Words, base: Words, turn: int) -> None:
 
 
 def host_copies(*, measure_s: float, size_bytes: int = MEMORY_BYTES) -> CheckResult:
-    """Copy from memory to memory, compare. Bytes copied per second."""
+    """Copy from memory to memory, compare. Measures bytes copied per second."""
     source = base_words(size_bytes)
     target = np.empty_like(source)
     samples = rates(lambda: np.copyto(target, source), size_bytes / GB, measure_s)
@@ -114,8 +116,8 @@ def host_copies(*, measure_s: float, size_bytes: int = MEMORY_BYTES) -> CheckRes
 def disk(*, folder: Path, measure_s: float, size_bytes: int = DISK_BYTES) -> CheckResult:
     """Write to the disk of ``folder``, fsync each block of 8 MiB, drop the page cache, read back, compare.
 
-    Bytes written per second. Writes at least two blocks. Stops after ``measure_s``, ``size_bytes``, or half of the free
-    space.
+    Measures bytes written per second. Writes at least two blocks. Stops after ``measure_s``, ``size_bytes``, or half of
+    the free space.
     """
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -142,7 +144,8 @@ def _write_blocks(file: int, measure_s: float, size_bytes: int) -> list[float]:
 
 
 def _read_back(file: int, folder: Path, samples: list[float]) -> CheckResult:
-    """Drops the clean pages first. A file system in memory has no other copy to read."""
+    """Read the blocks back and compare them. The page cache is dropped first, so that the disk is read. In a file
+    system in memory, the pages are the only copy."""
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     os.lseek(file, 0, os.SEEK_SET)
     base, begun = base_words(), time.perf_counter()
@@ -158,7 +161,7 @@ def _read_back(file: int, folder: Path, samples: list[float]) -> CheckResult:
 
 
 def _read(file: int, size_bytes: int) -> bytes:
-    """Up to the end of the file."""
+    """Read ``size_bytes``, or less at the end of the file."""
     parts = []
     while size_bytes and (part := os.read(file, size_bytes)):
         parts.append(part)
@@ -167,7 +170,7 @@ def _read(file: int, size_bytes: int) -> bytes:
 
 
 def shared_memory_room(*, measure_s: float, folder: Path = SHM) -> CheckResult:
-    """Free GiB of /dev/shm. NCCL and data loaders put buffers there; containers often get 64 MiB only."""
+    """Measure the free GiB of /dev/shm. NCCL and data loaders have buffers there; containers often get only 64 MiB."""
     try:
         found = os.statvfs(folder)
     except OSError as error:
@@ -178,7 +181,7 @@ def shared_memory_room(*, measure_s: float, folder: Path = SHM) -> CheckResult:
 
 
 def shared_memory(*, measure_s: float, folder: Path = SHM, size_bytes: int = SHARED_BYTES) -> CheckResult:
-    """Copy into a mapped file of /dev/shm and out of it, compare. Bytes per second, in and out.
+    """Copy into a mapped file of /dev/shm and out of it, compare. Measures bytes per second, in and out.
 
     Reserves the space first: without free space a write would kill the process.
     """
@@ -202,7 +205,8 @@ def _measure_shared(shared: mmap.mmap, folder: Path, measure_s: float, size_byte
 
 
 def _copy_through(shared: mmap.mmap, words: Words, back: Words, measure_s: float) -> list[float]:
-    """A separate function: the mapping can be closed only after its array is gone."""
+    """Copy in and out, and return the rates. A separate function, so that the array is deleted before the mapping is
+    closed."""
     inside = np.frombuffer(shared, dtype=np.uint64)
 
     def copy() -> None:

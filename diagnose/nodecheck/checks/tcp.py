@@ -98,7 +98,7 @@ def _receive(listener: socket.socket) -> list[float]:
 
 
 def _count(peer: socket.socket) -> list[float]:
-    """The first sample is in TCP's slow start. It counts only if there is no other."""
+    """GB/s of each sample of the stream. The first is in TCP's slow start, so it counts only if there is no other."""
     expected, block = np.frombuffer(_payload(BLOCK_BYTES), np.uint8), bytearray(BLOCK_BYTES)
     samples, begun, count = list[float](), time.perf_counter(), 0
     while _receive_exactly(peer, block):
@@ -115,7 +115,7 @@ def _count(peer: socket.socket) -> list[float]:
 
 
 def _receive_exactly(peer: socket.socket, room: bytearray) -> bytearray:
-    """Fills ``room``. Empty if the connection ended before the first byte.
+    """Fill ``room`` and return it. The result is empty if the connection ended before the first byte.
 
     Raises:
         StreamError: the connection ended in the middle.

@@ -59,7 +59,7 @@ class Board:
         return True
 
     def take_seat(self, index: int) -> bool:
-        """False if another node has this index."""
+        """Register a node under its index. Returns False if another node has this index."""
         with self._translated():
             return int(self._store.add(f"seat/{index}", 1)) == 1
 
@@ -105,7 +105,7 @@ class Coordinator:
         self._due = time.monotonic() + self._test.deadline_s + MARGIN_S
 
     def wait_for_readers(self) -> None:
-        """The store ends with this process."""
+        """Wait until the nodes have read the verdict, for at most ``READ_S``: the store ends with this process."""
         deadline = time.monotonic() + READ_S
         for node in self._here.keys() - self._silent:
             self._board.wait([f"read/{node}"], deadline - time.monotonic())
@@ -141,7 +141,7 @@ class Coordinator:
 
 
 def as_run(round: int, pair: Pair, shares: list[dict[str, Any] | None]) -> PairRun:
-    """A pair is as slow as its slower member. It has failed if a member failed or did not answer."""
+    """The run of a pair. It is as slow as its slower member. It has failed if a member failed or did not answer."""
     answers = [share or {"seconds": None, "own_s": 0.0, "reason": "did not answer"} for share in shares]
     if any(share["seconds"] is None for share in answers):
         reasons = [

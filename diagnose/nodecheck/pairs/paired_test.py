@@ -41,14 +41,14 @@ class PairedTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundBegun:
-    """A round has begun."""
+    """Reports that a round has begun."""
 
     round: int
     pairs: tuple[Pair, ...]
 
 
 def run_paired_test(test: PairedTest) -> Iterator[RoundBegun | PairedVerdict]:
-    """Take part. The verdict comes last.
+    """Take part in the test. Yields each round as it begins, and the verdict last.
 
     Raises:
         UsageError: torch is missing, the endpoint is not an address of node 0, or two nodes have the same index.

@@ -13,9 +13,10 @@ healthy. So a slow pair makes both suspects, and a second pair clears one:
     2    (2 3)  3.0 s    (1 2)  3.1 s      3.0     suspect: slow twice, and 1 is fast without it
     3    (2 3)  3.0 s    (0 3)  1.0 s      1.0     victim of 2, cleared by round 1
 
-Two limits. A node above 1.5 times the lower quartile is *undecided* and gets further partners: early on, bad nodes and
-their victims can be more than half. A node above 1.5 times the lower median, and far above the scatter of pairs without
-a suspect, is *bad*. So no node is bad if times scatter widely, or if more than half are slow: that is a mixed fleet.
+There are two limits. A node above 1.5 times the lower quartile is *undecided* and gets further partners: early on, bad
+nodes and their victims can be more than half. A node above 1.5 times the lower median, and five deviations above pairs
+without a suspect, is *bad*. So no node is bad if times scatter widely, or if more than half are slow: that is a mixed
+fleet.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ Pair = tuple[int, int]
 Met = set[frozenset[int]]
 MAX_ROUNDS = 6
 MAX_TRIES = 10_000
-"""Beside one for each node, to find a round in which each node has a new partner."""
+"""Number of tries to find a round in which each node has a new partner, in addition to one for each node."""
 SIGMA_OF_MAD = 1.4826
 Z = 5.0
 """Robust standard deviations above the median of pairs without a suspect."""
@@ -54,13 +55,14 @@ def pairs(nodes: Sequence[int], round: int, results: Sequence[PairRun]) -> tuple
 
 
 def _is_over(nodes: Sequence[int], round: int, results: Sequence[PairRun]) -> bool:
-    """Four nodes need three rounds, which is every pair, to separate two bad nodes from two good ones."""
+    """Whether no further round is needed. Four nodes need three rounds, which is every pair, to separate two bad nodes
+    from two good ones."""
     needed = 3 if len(nodes) % 2 or len(nodes) == 4 else 2
     return round >= needed and not judge(nodes, results).undecided
 
 
 def _slowest_first(nodes: Sequence[int], results: Sequence[PairRun]) -> list[int]:
-    """Nodes without a result come first."""
+    """``nodes`` from the slowest to the fastest. Nodes without a result come first."""
     times = best_of_nodes(nodes, results)
     return sorted(nodes, key=lambda node: (node in times, -times.get(node, 0.0), node))
 
@@ -75,8 +77,8 @@ def _sitting_out(nodes: Sequence[int], results: Sequence[PairRun]) -> list[int |
 
 
 def _matched(order: Sequence[int], met: Met, budget: Iterator[int]) -> tuple[Pair, ...] | None:
-    """The first of ``order`` with the last that it has not met, then the rest in the same way; None: no solution, or
-    none within the budget of tries.
+    """Pairs of all nodes: the first of ``order`` with the last that it has not met, then the rest in the same way. None
+    if there is no solution, or none within the budget of tries.
 
     left      [a b c d]  ->  [b c]  ->  []      nodes without a partner, after each pair
     partners  of a: d, c     of b: c            partners left to try for the first of them
@@ -134,7 +136,7 @@ def best_of_nodes(nodes: Sequence[int], runs: Sequence[PairRun]) -> dict[int, fl
 
 
 def _at(finished: Sequence[float], share: float) -> float:
-    """The lower quantile; 0 if no pair finished."""
+    """The lower quantile of the times, or 0 if no pair finished."""
     return finished[int((len(finished) - 1) * share)] if finished else 0.0
 
 
@@ -148,7 +150,7 @@ def _healthy_limit_s(best: dict[int, float], runs: Sequence[PairRun], floor: flo
 
 
 def _is_culprit(node: int, nodes: Sequence[int], runs: Sequence[PairRun], poor: dict[int, float]) -> bool:
-    """A poor node can be a victim unless one of its partners did well without it."""
+    """Whether a poor node is bad. It can be a victim unless one of its partners did well without it."""
     own = [run for run in runs if node in run.members]
     needed = MIN_FAILURES if poor[node] == inf else MIN_SLOW_RUNS
     return len(own) >= min(needed, max(2, len(nodes) - 1)) and any(

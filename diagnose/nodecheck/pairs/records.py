@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any
 
 SLOW_RATIO = 1.5
-"""Over the usual time. A scatter of 20% in both directions cannot reach it (1.2 / 0.8)."""
+"""A slow node takes more than this multiple of the usual time. A scatter of 20% in both directions cannot reach it
+(1.2 / 0.8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class BadNode:
 
     node: int
     failed: bool
-    """It never finished; otherwise it was slow."""
+    """Whether it never finished. Otherwise it was slow."""
     ratio: float | None
     """Its best time divided by that of the usual node; None if it failed."""
 
@@ -61,7 +62,7 @@ class PairedVerdict:
 
     @property
     def absent(self) -> tuple[int, ...]:
-        """Missing nodes."""
+        """Indices of missing nodes."""
         return tuple(node for node, host in enumerate(self.hosts) if not host)
 
     @property
@@ -70,12 +71,12 @@ class PairedVerdict:
 
     @property
     def is_insufficient(self) -> bool:
-        """Fewer than three nodes took part: a slow or failed pair does not show which node is the cause."""
+        """Whether fewer than three nodes took part: a slow or failed pair does not show which node is the cause."""
         return len(self.hosts) - len(self.absent) < 3
 
     @property
     def is_amiss(self) -> bool:
-        """A node is bad or missing, or failed and may be a victim."""
+        """Whether a node is bad or missing, or failed and may be a victim."""
         return bool(self.judgement.bad or self.absent or any(run.seconds is None for run in self.runs))
 
     def cause_of(self, bad: BadNode) -> str:

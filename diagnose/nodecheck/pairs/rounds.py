@@ -102,7 +102,7 @@ def _read_plan(board: Board, test: PairedTest, round: int) -> dict[str, Any]:
 
 
 def _play(test: PairedTest, board: Board, round: int, planned: Sequence[Pair], own_devices: Sequence[str]) -> None:
-    """This node's part in a round, unless it sits out."""
+    """Do this node's part of a round, unless it sits out."""
     index = test.rendezvous.index
     for pair in planned:
         if index in pair:
@@ -111,7 +111,7 @@ def _play(test: PairedTest, board: Board, round: int, planned: Sequence[Pair], o
 
 
 def _work_together(test: PairedTest, pair: Pair, key: str, devices: Sequence[str]) -> Share:
-    """Both nodes of ``pair`` call this with the same ``key``."""
+    """Do the work of a round with the other node of ``pair``. Both nodes call this with the same ``key``."""
     rendezvous = test.rendezvous
     interface = rendezvous.interface or interface_towards(rendezvous.host)
     members = [
@@ -145,7 +145,7 @@ def _iterate(test: PairedTest, member: Member, key: str) -> Share:
 
 @contextmanager
 def _hosting(rendezvous: Rendezvous) -> Iterator[None]:
-    """The store's server in a separate process, so that this one has no threads and can fork."""
+    """Run the store's server during the block, in a separate process: this process then has no threads and can fork."""
     listener = listen(rendezvous)
     host = multiprocessing.get_context("fork").Process(target=_host, args=(listener, os.getpid()))
     host.start()
