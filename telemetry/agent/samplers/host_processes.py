@@ -43,14 +43,14 @@ class Process:
     cpu_ns: int
     num_threads: int
     started: int
-    """Ticks since the machine started: identifies a process together with its pid."""
+    """Start time, in ticks since the machine started. Together with the pid, it identifies a process."""
     resident_bytes: int
     core: int
     """Core on which its main thread last ran; -1 on old kernels."""
 
 
 def parse_stat(stat: bytes) -> Process | None:
-    """None if the text is invalid. A name may contain spaces and brackets: it ends at the last bracket."""
+    """The process of a text; None if the text is invalid. A name may contain brackets: it ends at the last one."""
     head, _, tail = stat.rpartition(b")")
     pid, _, name = head.partition(b" (")
     fields = tail.split()
@@ -132,7 +132,7 @@ class ProcessWatch:
         self._proc = proc
         self._clock = clock
         self._before: Scan | None = None
-        """The last scan, while a rank waits, and for one scan after that."""
+        """The last scan if a rank waited at that time, otherwise None. So one scan follows the end of the wait."""
         self._last_ns = 0
         self._pause_ns = 0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 TRIES = 3
 LONGEST = 16_384
-"""Bytes that are read at once. A number takes 20, ``/proc/net/snmp`` 2000."""
+"""Bytes that are read unless the whole content is requested. A number has up to 20, ``/proc/net/snmp`` 2000."""
 _CHUNK_BYTES = 65_536
 _TOO_LARGE = 1 << 64
 
@@ -79,7 +79,7 @@ class KeptFile:
             return b""
 
     def number(self) -> int | None:
-        """The integer in the file; None if there is none or the file cannot be read. Retired after some tries."""
+        """The integer in the file; None if there is none or the file cannot be read. ``TRIES`` failures retire it."""
         if self._fails >= TRIES:
             return None
         with suppress(OSError, ValueError):
@@ -99,7 +99,7 @@ class KeptFile:
         return ""
 
     def try_again(self) -> None:
-        """Read a retired file once more: its device may have been reset."""
+        """Allow one more read of a retired file: its device may have been reset."""
         if self._fails:
             self._fails = TRIES - 1
 

@@ -21,10 +21,10 @@ from typing import Any
 from telemetry.host_metrics import Metric
 
 NvmlLibrary = Any
-"""The module ``pynvml``, or what behaves like it."""
+"""The module ``pynvml``, or an object that behaves like it."""
 MW_PER_W = 1000.0
 MAX_LINKS = 18
-"""NVLinks of the GPUs that have the most."""
+"""Largest number of NVLinks of a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Field:
 
     @property
     def asked(self) -> int | tuple[int, int]:
-        """As ``nvmlDeviceGetFieldValues`` takes it."""
+        """The field as an argument of ``nvmlDeviceGetFieldValues``."""
         return (self.field_id, self.link) if self.link else self.field_id
 
 
@@ -80,7 +80,7 @@ _LINK_TOTALS = (38, 45, 52, 59)  # NVLink 2 and 3, all links together: CRC of fl
 
 
 def pulse_fields(driver: str) -> tuple[Field, ...]:
-    """The fields of every sample with a driver (``580.95.05``). With an unreadable version: those of all drivers."""
+    """The fields of every sample for a driver (``580.95.05``). If that is unreadable, the fields of all drivers."""
     try:
         version = tuple(int(part) for part in driver.split(".")[:2])
     except ValueError:
@@ -92,7 +92,7 @@ def pulse_fields(driver: str) -> tuple[Field, ...]:
 
 
 def link_fields() -> tuple[tuple[Field, ...], ...]:
-    """Ways to count NVLink errors, the newest first. The first that a GPU answers is used."""
+    """Fields that count NVLink errors, as alternatives, the newest first. The first that a GPU supports is used."""
     per_link = tuple(
         tuple(
             Field(metric=Metric.GPU_NVLINK_ERRORS, field_id=field_id, link=link)
