@@ -3,11 +3,11 @@
     load  forward backward  load  forward backward  optimizer  (logging)  load  forward ...
     |---- step 0 ---------------------------------------------------------|---- step 1 ...
 
-A step begins with its first data load, forward or backward. It ends when the next one begins, or with an evaluation or
-a checkpoint after it. Its optimizer must have stepped in between, so gradient accumulation stays one step.
+A step begins with its first data load, forward or backward. It ends when the next step begins, or with an evaluation or
+a checkpoint after it. It cannot end before its optimizer has stepped, so gradient accumulation stays one step.
 
-- A data load counts if a forward with gradients follows. Loads for an evaluation belong to no step.
-- With steps of the user no step is inferred.
+- A data load is recorded if a forward with gradients follows. Loads for an evaluation belong to no step.
+- If the user records steps, no step is inferred.
 """
 
 import sys

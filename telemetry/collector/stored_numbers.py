@@ -1,8 +1,8 @@
-"""Highest stored record number of each rank: makes a batch that is sent twice harmless.
+"""Keeps the highest stored record number of each rank, so that a batch that is sent twice is stored once.
 
-Rows of a folder are stored in the order of ``seq``. So one number a rank and folder describes all that is stored.
-The store holds that number (its largest seq). It is cached here, and read again after anything that may have made it
-wrong. A new folder begins at 0, whatever is stored under the name of its rank.
+Rows of a folder are stored in the order of ``seq``. So one number for each rank and folder describes all that is
+stored. The store holds that number (its largest seq). It is cached here, and read again after a failed insert and after
+a lost claim. A new folder begins at 0, even if older folders of its rank are stored.
 
 The module also checks how far the record numbers of a rank may jump from one row to the next:
 
@@ -34,7 +34,7 @@ from telemetry.tables import NO_FOLDER, OLDER_FOLDER
 from telemetry.wire.codec import Batch, rank_runs
 
 Rank = tuple[str, int, int]
-"""Run, attempt, rank."""
+"""Run id, attempt and rank."""
 
 MAX_NAMED_RANKS = 4096
 """If there are more ranks, a query reads all ranks of the attempt."""
@@ -92,9 +92,9 @@ def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, i
 
 
 Folder = tuple[int, int]
-"""Rank, when its folder was first opened."""
+"""Rank, and the time at which its folder was first opened."""
 Marks = dict[int, dict[int, int]]
-"""Rank -> when its folder was first opened -> one past the largest seq that is stored."""
+"""Rank -> time at which its folder was first opened -> one past the largest stored seq."""
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class StoredNumbers:
         folders = [(rank, batch.openings.get(rank, NO_FOLDER)) for rank in ranks.tolist()]
         stored_below = self._stored_below(batch.table, batch, folders)
         if len(far_jumps(batch.rows, seq, starts, stored_below[rank_of_run])):
-            # Numbers that this table skips are mostly in another table. The other tables are read only now.
+            # Numbers that this table skips are mostly in another table. The other tables are read only in this case.
             position = self._position(batch, folders)
             if len(far := far_jumps(batch.rows, seq, starts, position[rank_of_run])):
                 raise jump_error(batch, far, dict(zip(ranks.tolist(), position.tolist(), strict=True)))
@@ -141,7 +141,7 @@ class StoredNumbers:
         return {rank for rank, below in zip(folders, position.tolist(), strict=True) if below}
 
     def forget(self, ranks: Iterable[Rank]) -> None:
-        """Read their marks again: an insert failed, or another collector may have stored more."""
+        """Forget the marks of ``ranks``. They are read again: an insert failed, or another collector stored more."""
         for run_id, attempt, rank in ranks:
             for marks in self._marks.get((run_id, attempt), {}).values():
                 marks.pop(rank, None)
