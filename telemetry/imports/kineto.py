@@ -61,7 +61,7 @@ def run_of_traces(
 
 
 def _sound(path: Path) -> TraceFile:
-    """The trace in a file. Content that no profiler writes (numbers beyond all bounds, lists for numbers) is refused."""
+    """The trace in a file. Refuses content that no profiler writes: numbers beyond all bounds, lists for numbers."""
     try:
         trace = read_trace(path)
         trace.host.encode()

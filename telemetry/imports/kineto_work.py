@@ -22,9 +22,8 @@ The stage of an NCCL kernel, or of a ``gloo:`` range, comes from its name and fr
 
 The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by the axes that the ranks of a
 group span, otherwise by its description. If neither is known (gloo, old files), the group is along the only axis of the
-mesh, otherwise along dp. Operations of a group along no axis have no stage. The same holds for transfers with an
-unknown peer. A broadcast has the same stage in every group. An all-to-all in a group of mixed purpose exchanges tokens
-of experts.
+mesh, otherwise along dp. Operations of a group along no axis, and transfers with an unknown peer, have no stage. A
+broadcast has one stage in all groups. An all-to-all in a group of mixed purpose exchanges tokens of experts.
 """
 
 import re

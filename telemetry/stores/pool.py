@@ -24,7 +24,7 @@ def bounded(sql: str, max_seconds: float | None) -> str:
 
 
 def fault_of_question(text: str) -> UsageError | None:
-    """The user's error in an error message of the engine. None for other errors: then a retry may help."""
+    """The user's error in an error message of the engine; None for other errors, where a retry may help."""
     found = _CODE.search(text)
     code = int(found[1]) if found else 0
     if code in _TOO_LONG:
@@ -45,7 +45,7 @@ Connection = TypeVar("Connection")
 
 
 class Pool(Generic[Connection]):
-    """At most ``size`` connections, opened when needed. The one that was used last is used first.
+    """At most ``size`` connections, opened when needed. The connection that was used last is used first.
 
     After an error in the borrowing block, the connection is closed and not reused.
     """

@@ -63,7 +63,7 @@ class Loop:
         """The step that begins again after the open stage."""
 
     def begin_step(self, number: int) -> None:
-        """Step ``number`` begins now, or with the next data load. A different open step is not recorded."""
+        """Step ``number`` begins now. If another step is open, that step is not recorded."""
         self._guard(self._begin_step, number)
 
     def end_step(self, number: int, *, completed: bool = True) -> None:

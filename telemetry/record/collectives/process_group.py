@@ -60,13 +60,13 @@ from telemetry.topology import Topology
 
 MAX_DESCRIBED = 4096
 MAX_BATCH = 16384
-"""Operations of one batch that are followed: its end may never come."""
+"""Largest number of operations of one batch that are followed: a batch may never end."""
 
 OPERATIONS = Operations(RECORDER, lambda: current_session().mesh_is_final)
 before_end(end_completed)
 _described: dict[int, tuple[Stage, int, int]] = {}
 _groups: WeakValueDictionary[int, "TracedGroup"] = WeakValueDictionary()
-"""In the order in which they were made, so that every rank learns the same of them."""
+"""Groups in the order of their creation, so that every rank learns the same mesh from them."""
 _numbers = count()
 
 
@@ -206,7 +206,7 @@ class TracedGroup(dist.ProcessGroup):
         return self._lines[key]
 
     def _follow(self, work: Any, flight: Flight | None, stream: Any | None) -> Any:
-        """Work that ends the flight. In a batch, no operation starts before the batch ends."""
+        """The work for the caller. Its end ends the flight. In a batch, no operation starts before the batch ends."""
         if flight is None:
             return work
         if self._batch is not None:
@@ -238,7 +238,7 @@ class TracedGroup(dist.ProcessGroup):
         return self._follow_all(work, flights, self._transfers.after(None, device.index, None))
 
     def split_group(self, *arguments: Any, **keywords: Any) -> dist.ProcessGroup | None:
-        """Split by torch from the communicator of the inner group."""
+        """Let torch split the communicator of the inner group, and trace the new group."""
         group = self.inner.split_group(*arguments, **keywords)
         if group is None:
             return None
@@ -287,7 +287,7 @@ def traced_group(
     early: Callable[[], Transfers] | None = None,
     kind: type[TracedGroup] = TracedGroup,
 ) -> dist.ProcessGroup:
-    """A traced group around this one; the group itself if that fails. The traced group shares its backends."""
+    """A traced group around ``inner``, with the same backends; ``inner`` itself if that fails."""
     try:
         group = kind(inner, ranks, early() if early is not None else transfers_of(inner))
         share_backends(group, inner)

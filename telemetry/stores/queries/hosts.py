@@ -93,7 +93,7 @@ class HostEventCounts(Fields):
     run_id: str
     attempt: int
     names: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     first_ns: int = 0
     last_ns: int = LAST_NS
 

@@ -53,7 +53,7 @@ class Samples(Fields):
     run_id: str
     attempt: int
     metrics: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     first_step: int = 0
     last_step: int = LAST_STEP
 
@@ -97,7 +97,7 @@ class Marks(Fields):
     attempt: int
     limit: int = 10_000
     names: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     first_step: int = 0
     last_step: int = LAST_STEP
 
@@ -138,7 +138,7 @@ class Evidence(Fields):
     run_id: str
     attempt: int
     kinds: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
 
     def sql(self) -> str:
         return f"""

@@ -75,7 +75,7 @@ class Spans(Fields):
     first_step: int
     last_step: int
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     stages: tuple[int, ...] = ()
     """Codes; empty: all."""
     limit: int = 1_000_000
@@ -107,7 +107,7 @@ class Lanes(Fields):
     first_step: int
     last_step: int
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
 
     def sql(self) -> str:
         return f"""
@@ -132,7 +132,7 @@ class OperationColumns(Fields):
     stages: tuple[int, ...] = ()
     """Codes; empty: all."""
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     sizes: bool = False
 
     def sql(self) -> str:
