@@ -71,7 +71,7 @@ class RankIdentity:
 
 
 def parse_meta(meta: str) -> Mapping[str, str]:
-    """The facts that a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is not a JSON object."""
+    """The facts that a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
     with suppress(ValueError, RecursionError):
         values = json.loads(meta)
         return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}

@@ -64,7 +64,7 @@ def xid_catalogue() -> XidCatalogue:
 
 
 def meaning_of(number: int) -> Xid:
-    """The meaning of an Xid. An unknown one needs support."""
+    """The meaning of an Xid. An unknown number has the severity ``service`` and the action ``CONTACT_SUPPORT``."""
     return xid_catalogue().xids.get(number) or Xid(
         number=number,
         name="unknown to this catalogue",

@@ -11,9 +11,12 @@
 Errors are JSON {"error", "hint"}:
 
     400         bad input
-    409         another job already uses the name
+    404         no such run, finding or rank
+    409         another job already uses the name, or a rank cannot be profiled
+    413         the body of a query or an order is too large
     415         wrong content type, or a compressed body
     416         record numbers jump; "stored" in the response is the next expected number by rank
+    425         a time is more than a day in the future
     428         announce the rank first
     429, 503    retry after Retry-After seconds
 

@@ -68,8 +68,8 @@ class LiveState:
     beat_ns: int
     recorded: int
     dropped: int
-    """Dropped by all processes of the rank. ``recorded`` and ``dropped`` are from the time ``beat_ns``: they are written
-    at every step, segment and stop."""
+    """Dropped by all processes of the rank. ``recorded`` and ``dropped`` are from the time ``beat_ns``: they are
+    written at every step, segment and stop."""
     anchor: Anchor
     open_spans: tuple[OpenSpan, ...]
     """Open stages, the innermost last."""
@@ -142,8 +142,8 @@ def _claim(fd: int, folder: Path) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process records into this page: such a process holds the lock. Needs no process number. True if the file
-    cannot be opened."""
+    """Whether a process records into this page: such a process holds the lock. Needs no process number. True if the
+    file cannot be opened."""
     try:
         with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
             fd = opened.open(FILE_NAME)

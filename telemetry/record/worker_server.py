@@ -152,7 +152,7 @@ def _has_listener(folder: Folder, name: str) -> bool:
 
 
 def _make_private(folder: Path, below: int, *, is_shared: bool) -> None:
-    """Create a folder that only this user can enter. ``is_shared``: other ranks of this user have sockets in it, too."""
+    """Create a folder that only this user can enter. ``is_shared``: other ranks of this user have sockets in it."""
     with make_folder(folder, below=below) as place:
         os.fchmod(place.descriptor, 0o700)  # whatever RANKSCOPE_UMASK is: no other user may reach the server
         if is_shared:

@@ -134,10 +134,10 @@ class FindingActions(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingDecisions(Fields):
-    """What holds of the actions of people: of each finding the newest acknowledgement or withdrawal of one, and of each
-    fingerprint the newest silence or end of one. An older one never holds again, so both filters apply to the newest.
+    """The valid actions of people: for each finding the newest acknowledgement or its withdrawal, and for each
+    fingerprint the newest silence or its end. Older actions are never valid again, so filters apply to the newest only.
 
-    Those since a time, and silences that last longer than another time.
+    Returned are actions since ``since_ns``, and silences that last longer than ``lasting_ns``.
 
     Columns: run_id, attempt, fingerprint, raised_ns, at_ns, action_id, action, who, text, until_ns; the newest first.
     """

@@ -159,7 +159,7 @@ class HeatCells(Fields):
 class StragglerScan(Fields):
     """The slowest rank of each stage and step, and the median of all ranks: candidates for a slow rank.
 
-    By default, only stages without waiting are used. In other stages, the longest time may be the time of a victim. Ranks
+    By default, only stages without waits are used. In other stages, the longest time may be the time of a victim. Ranks
     of different pipeline stages do different work. So a large ratio alone does not prove a slow rank.
 
     Columns: stage, step, ranks (count), slowest_rank (any if several are equal), slowest_ns, median_ns; ordered by
