@@ -28,7 +28,7 @@ _ADDRESS = re.compile(rf"\?[A-Za-z0-9_.~*%+=&-]{{0,{MAX_ADDRESS - 1}}}")
 
 
 class Kind(StrEnum):
-    """What a person writes."""
+    """The kind of what a person writes about a run."""
 
     TAG = "tag"
     NOTE = "note"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Edit(StrEnum):
-    """What a person does with a tag or a view."""
+    """A change of a tag or a view."""
 
     SET = "set"
     REMOVE = "remove"

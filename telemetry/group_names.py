@@ -29,8 +29,8 @@ import numpy.typing as npt
 from telemetry.topology import MAX_RANKS, MESH_AXES, Topology
 
 Purpose = Literal["dp", "pp", "tp", "cp", "ep"]
-"""What a group's collectives carry: parameters and gradients, activations of a pipeline, of tensor, context or expert
-parallelism."""
+"""The purpose of a group: its collectives transfer parameters and gradients (dp), or activations of pipeline, tensor,
+context or expert parallelism."""
 
 _DEVICE_MESH = "mesh_"
 _MESH_NAMES: dict[str, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class StageClass(IntEnum):
-    """What kind of work a stage is."""
+    """The kind of work of a stage."""
 
     COMPUTE = 0
     COMMUNICATION = 1

@@ -14,10 +14,10 @@ from importlib.resources import files
 
 
 class XidSeverity(StrEnum):
-    """What an Xid does to the job that runs on the GPU."""
+    """The effect of an Xid on the job that runs on the GPU."""
 
     FATAL = "fatal"
-    """It ends the job, or the GPU cannot be used before a reset."""
+    """The job ends, or the GPU cannot be used before a reset."""
     SERVICE = "service"
     """The job continues. The GPU needs a reset or a check soon."""
     APPLICATION = "application"

@@ -65,7 +65,7 @@ class _Job:
     samples: deque[HostSample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     num_dropped: int = 0
-    """Rows that newer ones replaced before they were shipped, since the last log line."""
+    """Number of rows that newer rows replaced before they were shipped, since the last log line."""
 
     def add(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
         too_many = len(self.samples) + len(samples) - MAX_SAMPLES, len(self.events) + len(events) - MAX_EVENTS

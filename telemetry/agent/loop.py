@@ -57,7 +57,7 @@ class BackOff:
 
 POLL_S = 0.25
 LAST_ROUNDS_S = 1.0
-"""After ``stop`` is set: time for ranks that end at the same moment, so that the store learns of their end."""
+"""Time of the last rounds after ``stop`` is set. Ranks that end at the same moment as the agent are then reported."""
 
 
 class Agent:

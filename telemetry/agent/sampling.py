@@ -136,7 +136,7 @@ class Ping:
     offset_ns: int
     """The collector's clock minus this host's."""
     round_trip_ns: int
-    """Without the time in the collector."""
+    """Round trip without the time in the collector."""
 
 
 def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[], int] = monotonic_ns) -> Ping:

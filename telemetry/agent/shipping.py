@@ -98,7 +98,7 @@ class Shipper:
 
         Raises:
             JumpError: the record numbers jump too far.
-            AheadError: a rank began in the future of the collector's clock. Other rows of the future are left out.
+            AheadError: a rank began in the future of the collector's clock. For other tables, this returns False.
         """
         try:
             ack = self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))

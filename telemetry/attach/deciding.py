@@ -72,7 +72,7 @@ def _is_address(url: str) -> bool:
 
 
 def is_no_rank(command: Sequence[str]) -> bool:
-    """Whether the process of this command line (``sys.argv``) starts ranks or helps one, and never is a rank."""
+    """Whether the process of this command line (``sys.argv``) only starts or helps ranks, and is never a rank."""
     program = command[0].replace("\\", "/") if command else ""
     return program.rpartition("/")[2] in LAUNCHERS[:1] or program.endswith((*LAUNCHERS[1:], *HELPERS))
 

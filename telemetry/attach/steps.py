@@ -124,7 +124,7 @@ class Steps:
         return self._recorder.step_number if self.current is None else self.current.number
 
     def microbatch(self) -> int:
-        """The microbatch of the next forward or backward: the number of backwards in this step so far; -1 outside."""
+        """The microbatch of the next forward or backward: the number of backwards in this step so far; -1 if none."""
         if self.current is not None:
             return min(self.current.num_backwards, MAX_MICROBATCH)
         if not self._are_of_user:

@@ -97,7 +97,7 @@ def _watch_groups(c10d: Any, plain: Helper, becoming: Becoming) -> None:
         if is_outermost:
             c10d._new_process_group_helper = plain
         becoming.see_group(*arguments[:4])
-        # A rank replaces the helper by one that wraps groups. A script may have put its own around this one.
+        # A rank replaces the helper by one that wraps groups. A script may have wrapped this function.
         return (c10d._new_process_group_helper if is_outermost else plain)(*arguments, **keywords)
 
     c10d._new_process_group_helper = _new_process_group_helper

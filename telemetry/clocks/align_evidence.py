@@ -111,9 +111,9 @@ class HostClock:
     first_ns: int = 0
     last_ns: int = 0
     offset_ns: int = 0
-    """Its reading minus that of the reference, in the middle of the window."""
+    """Reading of the host's clock minus that of the reference, in the middle of the window."""
     drift_ppm: float = 0.0
-    """Its rate minus that of the reference."""
+    """Rate of the host's clock minus that of the reference."""
     bound_ns: int = REFUSED_NS
     """Largest error of the offset in the whole window; -1 if the clock was refused."""
     num_events: int = 0

@@ -185,7 +185,7 @@ class _Bounds:
         return best
 
     def last_slope(self, inside: float, outside: float) -> float:
-        """The last slope that fits, from one that fits towards one that may not fit."""
+        """The last slope that fits, from the slope ``inside``, which fits, to ``outside``, which may not fit."""
         for _ in range(_ZOOMS):
             slopes = np.linspace(inside, outside, _SLOPES)
             fits = np.flatnonzero(self.widths(slopes) >= 0)

@@ -48,7 +48,7 @@ class Places:
 
     topology: Topology
     groups: dict[Purpose, dict[int, Groups]]
-    """By purpose of the collectives, and bit mask of the axes of the groups. The first mask is also used for spans
+    """Purpose of the collectives -> bit mask of the axes of the groups -> groups. The first mask is also used for spans
     whose group is not recorded."""
     pairs: frozenset[tuple[int, int]]
     """Pipeline neighbours on two hosts, in both orders."""

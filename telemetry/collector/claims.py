@@ -1,6 +1,6 @@
 """Decides which ranks this collector may write, if several collectors share one database.
 
-    claim   write a ballot above all existing ones  ->  settle  ->  (marks are read)
+    claim   write a ballot above all others  ->  settle  ->  (marks are read)
     insert  register with the engine  ->  check: no larger ballot exists  ->  send the rows
 
 The claiming collector waits for every insert that was registered before its ballot. Every insert that registers later
@@ -155,7 +155,7 @@ class Openings:
         folders = {rank: before.opened_ns for rank, before in changed.items() if before.opened_ns != NO_FOLDER}
         if taken := self.numbers.with_records(batch, folders):
             raise _taken(batch, min(taken), "already stored, from another folder")
-        # The announcement that started last counts, so a replacement must be later.
+        # The announcement with the latest start is valid, so a replacement must be later.
         started = [
             max(started_ns, changed[rank].started_ns + 1) if rank in changed else started_ns
             for rank, _, started_ns in rows

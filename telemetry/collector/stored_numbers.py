@@ -49,7 +49,7 @@ def records_lost(marks: pa.Table) -> int:
 
 
 def lost_in(marks: pa.Table) -> npt.NDArray[np.uint64]:
-    """For each mark, how many records it reports as lost: its text begins with the number. 0 for other marks."""
+    """For each mark, the number of records that it reports as lost, from the start of its text. 0 for other marks."""
     reported = pc.struct_field(pc.extract_regex(marks["text"], _NUMBER), "records").cast(pa.uint64())
     numbers = pc.if_else(pc.equal(marks["name"], RECORDS_LOST), pc.fill_null(reported, 0), 0)
     lost: npt.NDArray[np.uint64] = numbers.cast(pa.uint64()).to_numpy()
@@ -79,7 +79,7 @@ def far_jumps(
 
 
 def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, int]) -> JumpError:
-    """``far``: rows of ``batch`` that jump. ``position``: one past the last stored number of each rank."""
+    """The error for rows that jump. ``far``: their indices. ``position``: one past each rank's last stored number."""
     ranks = batch.rows["rank"].to_numpy()[far].tolist()
     stored = {rank: position[rank] for rank in ranks}
     rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
@@ -112,7 +112,7 @@ class StoredNumbers:
         """The rows of ``batch`` that are not stored yet. They count as stored until :meth:`forget`.
 
         Raises:
-            JumpError: the numbers are too far from the stored ones. Nothing counts as stored.
+            JumpError: the numbers are too far from the stored numbers. Then nothing counts as stored.
         """
         rank_of_row, seq = batch.rows["rank"].to_numpy(), batch.rows["seq"].to_numpy()
         starts, lengths = rank_runs(rank_of_row)

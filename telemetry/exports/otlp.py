@@ -105,7 +105,7 @@ _LOGGER = "opentelemetry.exporter.otlp"
 
 @dataclass(slots=True, kw_only=True)
 class Sent:
-    """What was sent, and what the receiver rejected."""
+    """Numbers of what was sent and what the receiver rejected."""
 
     spans: int = 0
     points: int = 0

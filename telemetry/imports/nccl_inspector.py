@@ -198,7 +198,7 @@ def _add(
 
 
 def _starts(operations: Sequence[_Operation]) -> list[int]:
-    """When each operation began, in microseconds. An operation without a time ends when the next such one begins."""
+    """When each operation began, in microseconds. Operations without a time directly follow each other."""
     starts = [0] * len(operations)
     next_us = LAST_US
     for place in sorted(range(len(operations)), key=lambda place: -operations[place].dumped_us):

@@ -67,7 +67,7 @@ def add_operations(rows: Rows, operations: Sequence[Operation], topology: Topolo
 
 
 def _refuse_several_starts(ordered: Iterable[Operation]) -> None:
-    """A job that continues from a checkpoint repeats steps. Their operations cannot be told apart.
+    """Refuse several attempts. A job that continues from a checkpoint repeats steps, which cannot be distinguished.
 
     Raises:
         UnreadableError: a rank computes for an earlier step after a later one.

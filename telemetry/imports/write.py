@@ -32,7 +32,7 @@ POSTED_ROWS = 2**18
 INSERTED_ROWS = 2**22
 """Rows of an insert into a store that this process has open: it needs 400 MB of memory."""
 KEPT_WINDOWS = 64
-"""For a run without a collector, clocks are estimated in this number of newest windows."""
+"""If a run is stored without a collector, clocks are estimated in this number of newest windows."""
 NAME_HINT = "give the run a unique name: --name NAME; `rankscope runs` lists existing names"
 
 
@@ -44,7 +44,7 @@ class Target(Protocol):
     """
 
     max_rows: int
-    """The most rows of one :meth:`put`."""
+    """Largest number of rows of one :meth:`put`."""
     reader: Reader
 
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:

@@ -116,7 +116,7 @@ def end_with_starter() -> None:
 
 
 def tie_to_parent(parent: int) -> None:
-    """For a forked child: only ``parent`` ends it. It ignores the signals of the terminal. The parent gets them too."""
+    """Call in a forked child. Only ``parent`` ends it. It ignores the terminal's signals, which the parent gets too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -124,8 +124,8 @@ def tie_to_parent(parent: int) -> None:
 
 
 def end_with_torchrun() -> None:
-    """For a rank: let the kernel kill this process when torchrun ends; at once if it ended after this module was
-    imported. Does nothing under other launchers: their threads may end before the job."""
+    """Call in a rank. The kernel then kills this process when torchrun ends, or at once if torchrun ended after this
+    module was imported. Does nothing under other launchers: their threads may end before the job."""
     if TORCHRUN in os.environ:
         end_with_parent(_FIRST_PARENT, signal.SIGKILL)
 

@@ -179,7 +179,7 @@ def _keep_cupti(torch: ModuleType) -> None:
 
 
 def forget_trace() -> None:
-    """In a forked child: record nothing more of its parent's trace."""
+    """Call in a forked child. It then records nothing more of its parent's trace."""
     if (torch := sys.modules.get("torch")) is not None:
         with suppress(Exception):
             torch._C._autograd._clear_callbacks()

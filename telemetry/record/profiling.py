@@ -181,7 +181,7 @@ class _Profile:
         self._trace.discard()
 
     def forget(self) -> None:
-        """In a forked child: the profile is the parent's."""
+        """Forget the profile in a forked child: it belongs to the parent."""
         self.is_over = True
 
     def _on_limit(self) -> None:

@@ -133,7 +133,7 @@ class RankFile:
 
     def _resume(self) -> tuple[int, int]:
         """Number of the next record and of the next segment: after the readable records in the folder. If all were
-        shipped and deleted: after the acknowledged ones. A folder without an identity and segments is new."""
+        shipped and deleted, after the acknowledged records. A folder without an identity and segments is new."""
         with self._opened() as folder:
             take_back(folder)
             segments = list_segments(folder)

@@ -138,7 +138,7 @@ class RankReader:
         block is empty if there are none yet. A damaged segment is skipped: its records are lost.
 
         Raises:
-            UnreadableError: a segment is damaged, and all others were read; or one cannot be opened now.
+            UnreadableError: a segment is damaged, and all others were read; or a segment cannot be opened now.
         """
         with self._opened_if_there() as folder:
             if folder is None:

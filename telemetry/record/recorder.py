@@ -45,7 +45,7 @@ class Recorder(RecordBuffer):
         """The word of the state page that was seen last."""
         self._see_profile: Callable[[int, int], int] | None = None
         self._forked_from: ForkedSpans | None = None
-        """If this process is a fork: the counts of its recording parent."""
+        """Counts of dropped spans that a forked process shares with its recording parent; None in other processes."""
         self._pools: dict[AnyStage, list[HostSpan]] = {}
         self._fill_pools()
 
@@ -192,7 +192,7 @@ class Recorder(RecordBuffer):
         self._fill_pools()
 
     def forked(self) -> None:
-        """For a forked process: like ``detach``, but spans are counted as dropped."""
+        """Call in a forked process. Does the same as ``detach``, but spans are counted as dropped."""
         parents = self._forks or self._forked_from
         self._start_over(scrap_words())
         self._forked_from = parents

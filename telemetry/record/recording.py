@@ -238,7 +238,7 @@ class Session:
             warn(f"the agent did not start: {error}")
 
     def abandon(self) -> None:
-        """In a forked child: stop recording, and leave the parent's files unchanged."""
+        """Call in a forked child. Stops recording, and leaves the parent's files unchanged."""
         forget_worker_server()
         if self._profiler is not None:
             self._profiler.abandon()
@@ -273,7 +273,7 @@ def before_end(finish: Callable[[], None]) -> None:
 
 
 def when_learned(relabel: Callable[[Topology], None]) -> None:
-    """Register ``relabel`` to be called with the topology when a session starts, and when it learns another one.
+    """Register ``relabel`` to be called with the topology when a session starts, and when it learns a new topology.
     Errors are suppressed."""
     _when_learned.append(relabel)
 

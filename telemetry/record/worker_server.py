@@ -28,7 +28,7 @@ META_KEY = "worker_server"
 """Key in the identity's ``meta`` for the path of the socket."""
 FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
 OLDER_FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
-"""Its older name. torch uses it if the newer one is not set."""
+"""The older name of that variable. torch uses it if the newer name is not set."""
 FLIGHT_ENTRIES = 2000
 FOLDER_NAME = "worker"
 SOCKET_NAME = "socket"

@@ -55,7 +55,7 @@ class ServerAddress:
     """Name of the servers' cluster. If None, each table is on one server."""
 
     def __str__(self) -> str:
-        """Without the password."""
+        """The address without the password."""
         scheme = "clickhouses" if self.secure else "clickhouse"
         return f"{scheme}://{','.join(map(str, self.hosts))}/{self.database}"
 

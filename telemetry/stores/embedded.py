@@ -142,7 +142,7 @@ class EmbeddedStore:
             set_aside(part)
             log(f"rankscope: the disk was full: moved away {part}, which is incomplete")
         with self._translated("open"):
-            # The engine runs while at least one session is open. This one stays open.
+            # The engine runs while at least one session is open. This session stays open.
             self._anchor = Session(with_small_caches(str(self._folder) if self._folder else IN_MEMORY))
             self._anchor.execute(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()

@@ -77,10 +77,10 @@ def plan(database: Database) -> list[str]:
 
 
 def check_current(database: Database) -> None:
-    """For readers: check that the tables have the schema of this version.
+    """Check that the tables have the schema of this version, for a process that only reads.
 
     Raises:
-        UsageError: they are older or newer.
+        UsageError: the tables are older or newer.
     """
     applied = applied_scripts(database)
     check_not_newer(applied)

@@ -85,7 +85,7 @@ class Pool(Generic[Connection]):
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """Close all connections during the block. Waits for those in use; borrowers wait. Not reentrant."""
+        """Close all connections for the block. Waits until they are returned; borrowers wait. Not reentrant."""
         with ExitStack() as held:
             for _ in range(self._size):
                 held.enter_context(self._free)
@@ -93,7 +93,7 @@ class Pool(Generic[Connection]):
             yield
 
     def close(self) -> None:
-        """Close idle connections now, and those in use when they are returned. Safe to repeat."""
+        """Close idle connections now, and other connections when they are returned. Safe to repeat."""
         with self._lock:
             self._closed = True
         self.drop_idle()

@@ -37,7 +37,7 @@ class CollectorTime:
     """The answer of ``GET /v1/clock``: wall clock of the collector, nanoseconds since the epoch."""
 
     collector: str
-    """Several collectors may answer at one address. Each has its own clock."""
+    """Name of the collector. Several collectors may answer at one address, each with its own clock."""
     received_ns: int
     """Time of the request."""
     answered_ns: int

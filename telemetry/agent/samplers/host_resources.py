@@ -21,7 +21,7 @@ from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.host_metrics import Metric
 
 CORES_A_SAMPLE = 16
-"""With more cores, single cores are reported less often, as shares since their previous report."""
+"""On hosts with more cores, single cores are reported less often, as shares since their previous report."""
 MAX_DISKS = 32
 SECTOR_BYTES = 512
 """The unit of ``diskstats``, independent of the sector size of the disk."""

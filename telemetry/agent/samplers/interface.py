@@ -72,7 +72,7 @@ class Event:
     name: str
     """A name of ``telemetry.host_metrics``."""
     text: str
-    """For people, and for detectors where ``telemetry.host_metrics`` says so."""
+    """Text for people. ``telemetry.host_metrics`` defines its format where detectors read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

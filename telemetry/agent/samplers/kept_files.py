@@ -52,7 +52,7 @@ class KeptFile:
         """The last number that was read."""
 
     def read(self, *, whole: bool = False) -> bytes:
-        """Its current content; only the beginning of a long file, unless ``whole``.
+        """The current content; only the beginning of a long file, unless ``whole``.
 
         Raises:
             OSError: an error of the kernel; ENODEV if the device of an open file is gone.
@@ -71,7 +71,7 @@ class KeptFile:
         return content
 
     def content(self) -> bytes:
-        """Its whole content; empty if it cannot be read. The next call then opens it again."""
+        """The whole content; empty if the file cannot be read. The next call then opens the file again."""
         try:
             return self.read(whole=True)
         except OSError:
@@ -93,7 +93,7 @@ class KeptFile:
         return None
 
     def text(self) -> str:
-        """Its text without the end of the line; empty if it cannot be read."""
+        """The text without the end of the line; empty if the file cannot be read."""
         with suppress(OSError):
             return self.read().decode(errors="replace").strip()
         return ""

@@ -69,7 +69,7 @@ PULSE_CALLS = (
     Call((Metric.GPU_UTILIZATION,), lambda nvml, gpu: (nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100.0,)),
     Call((Metric.GPU_POWER_W,), lambda nvml, gpu: (nvml.nvmlDeviceGetPowerUsage(gpu) / MW_PER_W,)),
 )
-"""In order of preference: a call without new metrics is not made."""
+"""Calls in order of preference. A call that gives no new metric is not made."""
 HEALTH_CALLS = (
     Call((Metric.GPU_MEMORY_CLOCK_MHZ,), lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),)),
     Call(
@@ -123,7 +123,7 @@ class Gpu:
         return address_of(self.handle)
 
     def read(self, *, health: bool) -> list[Reading]:
-        """Its current values, without those of failed calls.
+        """The current values of the GPU, without those of failed calls.
 
         Raises:
             LostError: the GPU is lost, or unusable until it is reset.

@@ -88,7 +88,7 @@ class Loop:
         self._guard(self._sample, values, step)
 
     def end(self) -> None:
-        """End with the session. An open step is not recorded. If the process fails, a mark says so."""
+        """End with the session. An open step is not recorded. If the process fails, it is marked as interrupted."""
         if self._step is not None and is_failing():
             self._recorder.mark(STEP_INTERRUPTED)
         self._drop_stages()

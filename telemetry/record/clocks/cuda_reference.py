@@ -34,7 +34,7 @@ class Bracket:
     """The device passed an event between two readings of the host clock."""
 
     device_ns: int
-    """On the device's clock, since any fixed time."""
+    """Time of the event on the device's clock, since any fixed time."""
     low_ns: int
     high_ns: int
 

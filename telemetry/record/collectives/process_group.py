@@ -248,7 +248,7 @@ class TracedGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """Wait for the hooks of ``inner`` first: torch waits only for hooks of groups of exactly its own type."""
         release_callbacks()
-        with suppress(RuntimeError):  # the backend has none
+        with suppress(RuntimeError):  # the backend has no hooks
             if self.inner._has_hooks():
                 self.inner._wait_for_pending_works()
         self.inner.shutdown()

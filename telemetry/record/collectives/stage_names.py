@@ -87,7 +87,7 @@ class Place:
 
 
 def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Place:
-    """Where the group of these global ranks lies: by the mesh, or by its description if it lies along no axes of the
+    """The place of the group of these global ranks: by the mesh, or by its description if it lies along no axes of the
     mesh. A description of expert parallelism has priority: its groups often lie along the axes of data parallelism."""
     if len(ranks) < 2:
         return Place()

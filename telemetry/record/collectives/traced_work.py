@@ -118,7 +118,7 @@ def _has_callbacks() -> bool:
     """Whether torch still holds the callback of a completed work."""
     try:
         return any(future.done() for future in tuple(_callbacks.values()))
-    except RuntimeError:  # another thread has added one meanwhile
+    except RuntimeError:  # another thread has added a callback meanwhile
         return True
 
 
@@ -258,8 +258,8 @@ def transfers_of(inner: dist.ProcessGroup) -> Transfers:
 
 
 def before_group(keywords: dict[str, Any]) -> Callable[[], Transfers] | None:
-    """For a group that is bound to a device, which makes or splits a communicator at once: a function that returns the
-    streams after the group is made."""
+    """A function that returns the streams after a group is made; None unless the group is bound to a device. Such a
+    group makes or splits a communicator at once."""
     device = keywords.get("device_id")
     if device is None or not RECORDER.recording():
         return None

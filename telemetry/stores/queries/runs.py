@@ -20,8 +20,8 @@ def _of(run_ids: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrids(Fields):
-    """The grid that most ranks of an attempt have. If several grids are equally frequent, the grid of the lowest rank is
-    used, as in ``telemetry/records.py``.
+    """The grid that most ranks of an attempt have. If several are equally frequent, the grid of the lowest rank, as in
+    ``telemetry/records.py``.
 
     Columns: run_id, attempt, dp_size, pp_size, tp_size, mesh (empty: plain).
     """
