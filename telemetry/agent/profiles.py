@@ -79,7 +79,7 @@ class ProfileCourier:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. What is under way stays in the rank's folder. Safe to repeat."""
+        """End the thread. The files of unfinished profiles stay in the rank's folder. Safe to repeat."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -87,7 +87,7 @@ class ProfileCourier:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no profile is unfinished."""
         with self._lock:
             return not self._jobs
 

@@ -36,7 +36,7 @@ class RankSample:
     """One rank at one moment. Times are CLOCK_MONOTONIC of the host."""
 
     step: int
-    """-1 before the first."""
+    """The current step; -1 before the first step."""
     step_started_ns: int
     inside_step: bool
     takes_its_time: bool

@@ -66,7 +66,7 @@ class EvidenceWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the threads; a collection under way is finished first, a bounded time. Safe to repeat."""
+        """End the threads. Waits for a running collection of evidence, for a bounded time. Safe to repeat."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -80,7 +80,7 @@ class EvidenceWatch:
             job.logs.close()
 
     def last_check(self) -> None:
-        """Once every rank is over: check for missing evidence of their ends."""
+        """Call once every rank is over. Checks whether evidence of their ends is missing."""
         if not self._stop.is_set():
             self.stop()
             self.check()
@@ -178,7 +178,7 @@ class EvidenceWatch:
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
-        """The time of death may arrive after the check that found the process ended."""
+        """Set the time of death. It may become known after the check that found that the process has ended."""
         died_ns = self._deaths.died_ns(rank.pid)
         if died_ns and died_ns != rank.died_ns:
             rank.died_ns, rank.stamp_is_late = died_ns, rank.is_reported

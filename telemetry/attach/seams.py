@@ -36,7 +36,7 @@ from telemetry.stages import Stage
 
 Function = Callable[..., Any]
 Begin = Callable[..., InferredSpan | None]
-"""Called with the arguments of the original."""
+"""Called before the original function, with its arguments. Returns the span to end after it, or None."""
 is_compiling = torch.compiler.is_compiling
 running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 """Id of the backward that runs on this thread; -1 if none runs."""

@@ -40,7 +40,7 @@ MAX_NAMED_RANKS = 4096
 """If there are more ranks, a query reads all ranks of the attempt."""
 
 _NUMBER = r"^(?P<records>\d{1,12}) "
-"""Short enough that the sum of a batch fits 64 bits."""
+"""The number at the start of a text. It has few enough digits that the sum over a batch fits 64 bits."""
 
 
 def records_lost(marks: pa.Table) -> int:

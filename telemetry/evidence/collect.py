@@ -56,9 +56,9 @@ class Standing:
     living: ProcessState = "alive"
     """The last state of the process before it ended."""
     died_ns: int = 0
-    """Wall clock; 0 if the end was not observed."""
+    """When the process ended (wall clock); 0 if that was not observed."""
     ended_by: str = ""
-    """``SIGKILL``, ``exit 1`` ...; empty if that was not observed."""
+    """How the process ended: ``SIGKILL``, ``exit 1`` ...; empty if that was not observed."""
     habits: tuple[Habit, ...] = ()
     """Habits for each operation of the page, in order. Empty if unknown."""
     log: str | None = None

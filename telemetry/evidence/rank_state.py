@@ -101,7 +101,7 @@ def is_there(descriptor: int) -> bool:
 
 
 def _users(descriptor: int) -> set[int]:
-    """Real, effective, saved and file-system user: a program with the set-user-ID bit has several."""
+    """Real, effective, saved and file-system user of a process. They differ in a program with the set-user-ID bit."""
     with os.fdopen(os.open("status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor), "rb") as file:
         uids = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
     return set(map(int, uids))

@@ -110,7 +110,7 @@ def _is_step(node: Node) -> bool:
 
 
 def _used(nodes: Sequence[Node]) -> list[int]:
-    """Places of the operations with a duration: those on the device, or those of the host if there is none."""
+    """Indices of the operations with a duration: those on the device, or those of the host if there is none."""
     timed = [place for place, node in enumerate(nodes) if node.duration_us and node.kind in ("compute", *_EXCHANGES)]
     on_device = [place for place in timed if nodes[place].is_on_device]
     callers = {parent for node in nodes for parent in node.parents}

@@ -165,7 +165,7 @@ def _number(value: Any) -> int:
 
 
 def _kernel_name(names: Mapping[int, str], short: Any, full: Any) -> str:
-    """The short name is enough, but some versions shorten the names of NCCL to ``ncclKernel``."""
+    """The short name of a kernel. For NCCL it is the full one: some versions shorten these names to ``ncclKernel``."""
     found = names.get(short, "")
     return names.get(full, found) if not found or "nccl" in found.lower() else found
 

@@ -21,7 +21,7 @@ from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 
 MOST_FILES = 256
-"""Open files: three for each rank, eight for the host, and those of cgroups. Other files are opened in each sample."""
+"""Most files kept open: three for each rank, eight for the host, and those of cgroups. Others are opened each time."""
 MIN_WAITING = 0.1
 """Other processes are scanned if a process waited for a core or for memory for this share of the time."""
 MIN_SWITCHES_A_SECOND = 20.0
@@ -44,7 +44,7 @@ _LEVELS = (Metric.HOST_RUN_QUEUE, Metric.HOST_MEMORY_AVAILABLE_BYTES, Metric.HOS
 _WITNESSES: frozenset[str] = frozenset((*_WAITING, *_SHORT, *_LEVELS))
 
 Key = tuple[str, str]
-"""Metric, device."""
+"""Metric and device of a reading."""
 
 
 class HostSampler:

@@ -104,7 +104,7 @@ class KeptFile:
             self._fails = TRIES - 1
 
     def close(self) -> None:
-        """Safe to repeat. The file can be read again."""
+        """Close the file. Safe to repeat. A later read opens it again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptors.give_back()

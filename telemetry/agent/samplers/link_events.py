@@ -162,7 +162,7 @@ class LinkNews(Protocol):
         """The messages since the last call, in order of arrival."""
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """Stop receiving messages. Safe to repeat."""
 
 
 class LinkListener:

@@ -149,7 +149,7 @@ class NicSampler:
         self._interfaces.clear()
 
     def _take_news(self) -> tuple[list[Event], bool]:
-        """Events, and whether interfaces appeared, disappeared or changed their names."""
+        """New events, and whether interfaces appeared, disappeared or changed their names."""
         if self._news is None:
             return [], False
         by_index = {interface.index: interface for interface in self._interfaces.values()}

@@ -49,7 +49,7 @@ PULSE = (
     Field(metric=Metric.GPU_THROTTLE_BOARD_NS, field_id=77),
     Field(metric=Metric.GPU_POWER_W, field_id=186, divisor=MW_PER_W),
 )
-"""Read in every sample."""
+"""Fields that are read in every sample."""
 HEALTH = (
     Field(metric=Metric.GPU_MEMORY_TEMPERATURE_C, field_id=82),
     Field(metric=Metric.GPU_ECC_CORRECTED, field_id=3),
@@ -61,7 +61,7 @@ HEALTH = (
     Field(metric=Metric.GPU_PCIE_REPLAYS, field_id=94),
     Field(metric=Metric.GPU_RECOVERY_ACTION, field_id=230),
 )
-"""Read in every tenth sample, and when the GPU reports an event."""
+"""Fields that are read in every tenth sample, and when the GPU reports an event."""
 _RENUMBERED = (
     Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS,
     Metric.GPU_THROTTLE_HARDWARE_THERMAL_NS,
@@ -74,7 +74,7 @@ _LINK_FAMILIES = (
     (161, 162, 163),  # NVLink 4: replays, recoveries, CRC
 )
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""The member that holds a value, by NVML's number of its type."""
+"""The member of NVML's union that holds a value. The index is NVML's number of the type of the value."""
 _SUCCESS = 0
 _LINK_TOTALS = (38, 45, 52, 59)  # NVLink 2 and 3, all links together: CRC of flits and of data, replays, recoveries
 

@@ -115,14 +115,14 @@ class TracedGroup(dist.ProcessGroup):
     """A process group that records what goes through it and lets ``inner`` do the work."""
 
     def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...], transfers: Transfers) -> None:
-        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # the only one that a subclass may call
+        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # Python may call no other
         self.inner = inner
         self.own_ranks = self.ranks = ranks
         self.index = inner.rank()
         self._batch: list[Flight] | None = None
         self._transfers = transfers
         self._follow_barriers = is_on_device(inner)
-        self._world_size = dist.get_world_size() if dist.is_initialized() else len(ranks)  # the first group has all
+        self._world_size = dist.get_world_size() if dist.is_initialized() else len(ranks)  # the first has all ranks
         _groups[next(_numbers)] = self
         identity = current_session().identity
         self.find_place(Topology(dp=self._world_size) if identity is None else identity.topology)
@@ -141,7 +141,7 @@ class TracedGroup(dist.ProcessGroup):
         """Let the session learn its mesh from the group."""
         see_group(self.inner.group_desc, self.own_ranks, self._world_size)
 
-    def first_rank(self) -> int:  # what own_ranks count from
+    def first_rank(self) -> int:  # own_ranks count from it
         return current_session().first_rank
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -229,7 +229,7 @@ class Transfers:
             taken = self._pool(device).taken_since(noted)
         if early and not taken:
             return  # the communicator will be made later
-        stream = taken[0] if len(taken) == 1 else None  # of several, other threads drew at the same time
+        stream = taken[0] if len(taken) == 1 else None  # several: another thread drew too
         if peer is not None and not taken:
             stream = self._known.get((None, device))
         self._known[peer, device] = stream
