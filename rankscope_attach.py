@@ -3,10 +3,10 @@
 torch.backends               :func:`attach`, at the end of ``import torch``
 lightning*.callbacks_factory the other functions, for each ``Trainer`` and each ``Fabric``
 
-Each returns after one look at the environment, unless RANKSCOPE or RANKSCOPE_COLLECTOR is set. The functions for
-Lightning also continue if a session records. None of them raises: an error would break ``import torch``, or the
-training. The name of this module is one that no other module has, because a file of the user may have the name of a
-package of rankscope. Such a file is not imported: it may be a program.
+Each function only reads the environment and returns, unless RANKSCOPE or RANKSCOPE_COLLECTOR is set. The functions for
+Lightning also continue if a session records. The functions do not raise: an error would break ``import torch``, or the
+training. This module has an unusual name, so that no file of the user hides it. The packages of rankscope have general
+names. A file of the user with such a name is not imported, because it may be a program.
 """
 
 import os
@@ -27,14 +27,14 @@ def attach() -> None:
 
 def _wait_for_rank() -> None:
     if _finds_package():
-        # Nothing is imported without the variable.
+        # Late, so that nothing is imported unless a variable is set.
         from importlib import import_module  # noqa: PLC0415
 
         import_module(f"{PACKAGE}.attach.waiting").wait_for_rank()
 
 
 def _finds_package() -> bool:
-    """Whether the name of our package leads to it. Otherwise this is reported."""
+    """Whether ``PACKAGE`` leads to the package of rankscope. If not, a line is printed."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     own = os.path.join(os.path.dirname(os.path.realpath(__file__)), PACKAGE)

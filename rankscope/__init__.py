@@ -12,8 +12,8 @@
     rankscope.stop()
 
 Before ``start`` and after ``stop`` these functions do nothing, at almost no cost. None of them raises into training,
-blocks it or synchronises a device. What cannot be kept is dropped and counted. Spans nest, and belong to the thread
-that trains; other threads use :func:`record_span`.
+blocks it or synchronises a device. Records that cannot be kept are dropped and counted. Spans nest, and belong to
+the thread that trains; other threads use :func:`record_span`.
 """
 
 from importlib import import_module
@@ -43,7 +43,10 @@ check_own_packages("telemetry")
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name):
-        """A name of ``__all__``, on first use: the command is below this package and must not load the recorder."""
+        """The object with a name of ``__all__``.
+
+        It is imported on first use: the command imports this package, and must not load the recorder.
+        """
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = import_module("telemetry.version" if name == "__version__" else "telemetry.record.session")

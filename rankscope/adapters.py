@@ -30,12 +30,12 @@ MODULES = {
     "TransformersCallback": "transformers",
     "register_torchtitan": "torchtitan",
 }
-"""Modules of ``telemetry.attach.adapters``."""
+"""Name -> the module of ``telemetry.attach.adapters`` that defines it."""
 
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name):
-        """A class of ``MODULES``, on first use."""
+        """The object with a name of ``MODULES``. Its module is imported on first use."""
         if name not in MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = getattr(import_module(f"telemetry.attach.adapters.{MODULES[name]}"), name)

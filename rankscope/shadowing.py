@@ -1,4 +1,4 @@
-"""Whether a file or a folder of the user hides a package of rankscope: most of their names are general words."""
+"""Check whether a file or a folder of the user hides a package of rankscope. Most packages have general names."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,10 +8,10 @@ HOME = Path(__file__).resolve().parents[1]
 
 
 def check_own_packages(*names: str) -> None:
-    """Find these packages without running them.
+    """Check that these names lead to the packages of rankscope. Does not import the packages.
 
     Raises:
-        ImportError: one of them is not the one that belongs to this package. The message names the file to rename.
+        ImportError: a name leads to another file. The message says which file to rename.
     """
     for name in names:
         found = _path_of(name)
@@ -20,10 +20,10 @@ def check_own_packages(*names: str) -> None:
 
 
 def _path_of(name: str) -> Path | None:
-    """The file or the folder that ``import name`` uses; None if it has none."""
+    """The file or the folder that ``import name`` uses; None if there is none."""
     try:
         spec = find_spec(name)
-    except ValueError:  # a module that a program made, and that comes from no file
+    except ValueError:  # a program created this module without a file
         return None
     if spec is None or spec.origin is None:
         return None

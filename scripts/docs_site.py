@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages that are not files of ``docs/``, and links that leave it.
+"""Hooks of MkDocs for pages that are not files of ``docs/``, and for links to files outside ``docs/``.
 
     COMMANDS --command_pages--> reference/cli/<command>.md      one page for each command, its subcommands included
     CONTRIBUTING.md, CHANGELOG.md ----> contributing.md, changelog.md
@@ -23,7 +23,7 @@ FOLDER = "reference/cli"
 ENTRY = "rankscope"
 ROOT = Path(__file__).parents[1]
 FROM_ROOT = {"../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changelog.md"}
-"""Files beside ``docs/`` that the site has too, as seen from ``docs/``."""
+"""Files outside ``docs/`` that the site shows: path relative to ``docs/`` -> page."""
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)[^)]*\)")
 
 
@@ -35,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to files that the site does not have become text."""
+    """Replace links to files that the site does not have by their text."""
     name = page.file.src_uri
 
     def replaced(link: re.Match[str]) -> str:
@@ -53,7 +53,7 @@ def _pages_from_root() -> dict[str, str]:
 
 
 def command_pages() -> dict[str, str]:
-    """``reference/cli/diagnose.md`` -> its Markdown. Every command has a page."""
+    """Page -> its Markdown, e.g. of ``reference/cli/diagnose.md``. Every command has a page."""
     pages = {f"{FOLDER}/{name}.md": _page(name) for name in COMMANDS}
     lines = [f"| [`{ENTRY} {name}`]({name}.md) | {command.help} |" for name, command in COMMANDS.items()]
     pages[f"{FOLDER}/index.md"] = "\n".join(["# Commands", "", "| command | does |", "|---|---|", *lines, ""])
@@ -61,7 +61,7 @@ def command_pages() -> dict[str, str]:
 
 
 def subcommands(name: str) -> dict[str, Any]:
-    """``diagnose hang`` -> the command, for each subcommand of ``name``; for a plain command itself."""
+    """Path, such as ``diagnose hang``, -> command, for each subcommand of ``name``. Without any: the command itself."""
     command = load_command(name)
     nested = getattr(command, "commands", None)
     return {f"{name} {child}": each for child, each in nested.items()} if nested else {name: command}

@@ -1,6 +1,6 @@
 """The recorder of a training process, the agent, the collector and the stores.
 
-Training scripts use the recorder as :mod:`rankscope`, where it is described. The same names are here.
+Training scripts import the recorder from :mod:`rankscope`, which describes it. This package has the same names.
 """
 
 from importlib import import_module
@@ -44,7 +44,10 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name):
-        """A name of ``__all__``, on first use: modules below this package must not load the recorder and NumPy."""
+        """The object with a name of ``__all__``.
+
+        It is imported on first use: modules below this package must not load the recorder and NumPy.
+        """
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = getattr(import_module("telemetry.record.session"), name)

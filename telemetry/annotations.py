@@ -15,20 +15,20 @@ from telemetry.printable import cut, printable
 from telemetry.run_names import usable_run_name
 
 MAX_TAG = 32
-"""Characters of a tag."""
+"""Largest number of characters of a tag."""
 MAX_TAGS = 32
-"""Tags of a run."""
+"""Largest number of tags of a run."""
 MAX_VIEW_NAME = 64
 MAX_VIEWS = 100
-"""Saved views of a run, and of all runs."""
+"""Largest number of saved views of a run, and also of those that belong to all runs."""
 MAX_ADDRESS = 4000
-"""Characters of the address of a view."""
+"""Largest number of characters of the address of a view."""
 TAG_HINT = f"use one word of letters, digits and . _ - : @ + = # ~ %, at most {MAX_TAG} characters, such as baseline"
 _ADDRESS = re.compile(rf"\?[A-Za-z0-9_.~*%+=&-]{{0,{MAX_ADDRESS - 1}}}")
 
 
 class Kind(StrEnum):
-    """What a person writes."""
+    """The kind of what a person writes about a run."""
 
     TAG = "tag"
     NOTE = "note"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Edit(StrEnum):
-    """What a person does with a tag or a view."""
+    """A change of a tag or a view."""
 
     SET = "set"
     REMOVE = "remove"

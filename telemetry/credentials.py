@@ -20,12 +20,13 @@ from telemetry.files.access import open_input, read_input
 MAX_SECRET_BYTES = 4096
 CA_VARIABLE = "RANKSCOPE_CA_FILE"
 LEAST_TLS = ssl.TLSVersion.TLSv1_2
-"""Older versions can be read and changed on the way."""
+"""The oldest version of TLS that is accepted. Older versions do not protect against reading and changing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The tokens that a server accepts, or a client presents. Empty: none of that kind. Never printed."""
+    """The tokens that a server accepts, or a client presents. A text is empty if there is no such token. Never
+    printed."""
 
     full: str = field(default="", repr=False)
     write: str = field(default="", repr=False)
@@ -46,18 +47,20 @@ class Tokens:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Tokens":
-        """Raises:
-        UsageError: as :func:`read_secret`.
+        """The tokens in the environment.
+
+        Raises:
+            UsageError: as :func:`read_secret`.
         """
         names = {"full": "RANKSCOPE_TOKEN", "write": "RANKSCOPE_WRITE_TOKEN", "read": "RANKSCOPE_READ_TOKEN"}
         return cls(**{kind: read_secret(name, environment) for kind, name in names.items()})
 
 
 def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The secret in variable ``name``, or in the file that ``name_FILE`` names; empty where neither is set.
+    """The secret in variable ``name``, or in the file that ``name_FILE`` names; empty if neither is set.
 
     Raises:
-        UsageError: both are set, the file cannot be read or is empty, or the secret fits into no header.
+        UsageError: both are set, the file cannot be read or is empty, or the secret cannot be sent in a header.
     """
     value, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
     if value and path:
@@ -103,7 +106,7 @@ def check_pair(certificate: Path, key: Path) -> None:
 
 def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
     """The certificates in ``RANKSCOPE_CA_FILE``, with which a client checks a server. None if it is not set: the
-    system's certificates apply.
+    client then uses the certificates of the system.
 
     Raises:
         UsageError: the file cannot be read, or holds no certificate.

@@ -58,7 +58,7 @@ class UnsafeFolderError(UsageError, PermissionError):
         self.errno, self.strerror = errno.EPERM, message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """OSError keeps these outside of ``__dict__``."""
+        """Add the attributes that OSError keeps outside of ``__dict__``."""
         make, args, state = super().__reduce__()
         return make, args, state | {"args": self.args, "errno": self.errno, "strerror": self.strerror}
 
@@ -72,7 +72,7 @@ class UnknownRunError(NotStoredError):
 
 
 class RefusedRowsError(UsageError):
-    """The collector refuses these rows for good. Rows of other runs are not affected."""
+    """The collector refuses these rows permanently. Rows of other runs are not affected."""
 
 
 class TakenNameError(RefusedRowsError):
@@ -85,7 +85,7 @@ class JumpError(RefusedRowsError):
     def __init__(self, message: str, *, hint: str, stored: dict[int, int]) -> None:
         super().__init__(message, hint=hint)
         self.stored = stored
-        """By rank: one past the last number that is stored."""
+        """Rank -> one past the last stored number."""
 
 
 class AheadError(RefusedRowsError):
@@ -100,7 +100,7 @@ class UnreachableError(RankscopeError):
     def __init__(self, message: str, *, hint: str, retry_after_s: float | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
-        """Seconds until a retry, if given."""
+        """Seconds to wait before a retry, if the answer states them."""
 
 
 class UnannouncedError(UnreachableError):

@@ -25,9 +25,9 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 
 
 class Change(StrEnum):
-    """What happened to a finding. ``worse``: its severity rose. ``duplicate``: it has an earlier time in the log.
+    """What happened to a finding. ``worse``: its severity rose. ``duplicate``: the log has it with an earlier time.
 
-    ``raised`` and ``worse`` occur again if a later check finds a better onset. The newest row holds.
+    ``raised`` and ``worse`` occur again if a later check finds a better onset. The newest row is valid.
     """
 
     RAISED = "raised"

@@ -1,4 +1,4 @@
-"""Process groups: what their descriptions mean, and how spans identify them.
+"""Process groups: the meaning of their descriptions, and how spans identify them.
 
     mesh_dp_shard                    torch's DeviceMesh:  mesh_ and the name of its axis
     TENSOR_MODEL_PARALLEL_GROUP      Megatron-LM (megatron/core/parallel_state.py)
@@ -29,8 +29,8 @@ import numpy.typing as npt
 from telemetry.topology import MAX_RANKS, MESH_AXES, Topology
 
 Purpose = Literal["dp", "pp", "tp", "cp", "ep"]
-"""What a group's collectives carry: parameters and gradients, activations of a pipeline, of tensor, context or expert
-parallelism."""
+"""The purpose of a group: its collectives transfer parameters and gradients (dp), or activations of pipeline, tensor,
+context or expert parallelism."""
 
 _DEVICE_MESH = "mesh_"
 _MESH_NAMES: dict[str, tuple[str, ...]] = {
@@ -56,8 +56,9 @@ _MESH_NAMES: dict[str, tuple[str, ...]] = {
     "dp_mod_ep": ("dp",),
     "etp": ("tp",),
 }
-"""Axes of DeviceMesh, and of those that torchtitan (torchtitan/distributed/parallel_dims.py) and accelerate flatten out
-of several among them or keep for experts. torchtitan's ``ep`` takes ranks of dp_shard, cp and tp."""
+"""Dimension of a DeviceMesh -> axes. This includes the dimensions that torchtitan
+(torchtitan/distributed/parallel_dims.py) and accelerate flatten from several axes, or use for experts. torchtitan's
+``ep`` takes ranks of dp_shard, cp and tp."""
 _MEGATRON: dict[str, tuple[str, ...]] = {
     "tensor_model_parallel_group": ("tp",),
     "pipeline_model_parallel_group": ("pp",),
@@ -77,7 +78,8 @@ _MEGATRON: dict[str, tuple[str, ...]] = {
     "expert_tensor_model_pipeline_parallel_group": ("pp", "ep", "tp"),
     "expert_data_parallel_group": ("dp",),
 }
-"""``intra_distributed_optimizer_instance_group`` is left out: most of a job, along no axes of its mesh."""
+"""Megatron's group -> axes. ``intra_distributed_optimizer_instance_group`` is left out: it contains most ranks of a
+job, and lies along no axes of the mesh."""
 _PARTS = frozenset(
     (
         *("mesh_efsdp", "mesh_dp_shard_mod_ep", "mesh_dp_shard_in_ep", "mesh_dp_mod_ep", "mesh_etp"),
@@ -89,7 +91,7 @@ _PARTS = frozenset(
 """Groups that may contain only some ranks of their axes, because experts divide the same ranks differently."""
 _BESIDE_EXPERTS = frozenset(("mesh_efsdp", "mesh_dp_shard_mod_ep", "mesh_dp_mod_ep", "expert_data_parallel_group"))
 _HIERARCHICAL = "hierarchical_"
-"""Megatron's groups of one level of another group. They are a part of it."""
+"""Prefix of Megatron's groups for one level of another group. Such a group is a part of the other group."""
 _ENDING = re.compile(r"(_gloo)?(_l\d+|_\d+)?$")
 """Endings that Megatron appends for the backend, the level, or the size."""
 _PURPOSES: dict[str, Purpose] = {"pp": "pp", "tp": "tp", "cp": "cp", "ep": "ep"}
@@ -99,23 +101,23 @@ _MIXED: dict[frozenset[str], Purpose] = {
     frozenset(("dp", "cp", "ep")): "dp",
     frozenset(("ep", "tp")): "ep",
 }
-"""Parameters are sharded over context and expert parallel ranks, too. Tokens are sent to experts that are themselves
-sharded."""
+"""Axes -> purpose, for groups along several axes. Parameters are also sharded over context and expert parallel ranks.
+Tokens are sent to experts that are themselves sharded."""
 EMBEDDING_GROUPS = ("embedding_group", "position_embedding_group")
 """Megatron's groups of both ends of a pipeline. They lie along no axis."""
 
 NO_PEER, GROUP_BASE = -1, -2
-"""In ``peer`` of spans: nothing is known, and what a code is subtracted from. Groups are below ``GROUP_BASE``."""
+"""Values in ``peer`` of spans: ``NO_PEER`` if nothing is known, ``GROUP_BASE`` minus its code for a group."""
 Peers = npt.NDArray[np.signedinteger[Any]]
 _NAMED = 1 << 28
 _SIZE_SHIFT = len(MESH_AXES)
 
 
 def axes_described(description: str) -> tuple[str, ...]:
-    """Axes of the mesh that a group's description names; empty where it names none.
+    """Axes of the mesh that a group's description names; empty if it names none.
 
-    The mesh may lack one of them: torchtitan's ``mesh_fsdp`` exists without context parallelism, too. The group may be
-    a part of them: see :func:`spans_whole_axes`.
+    The mesh may lack one of the axes: torchtitan's ``mesh_fsdp`` exists without context parallelism, too. The group may
+    contain only some ranks along them: see :func:`spans_whole_axes`.
     """
     name = _plain(description)
     if name.startswith(_DEVICE_MESH):
@@ -135,7 +137,7 @@ def lies_beside_experts(description: str) -> bool:
 
 
 def purpose_of(axes: Iterable[str]) -> Purpose | None:
-    """The purpose of a group along these axes. None if it mixes purposes.
+    """The purpose of a group along these axes; None if the group mixes other purposes.
 
     Context or expert parallelism with data parallelism is data parallelism; expert with tensor parallelism is expert
     parallelism.
@@ -154,12 +156,12 @@ def _purpose(name: str) -> Purpose:
 
 
 def peer_of_mask(mask: int) -> int:
-    """What ``peer`` of a span holds for a group along the axes in ``mask``; ``NO_PEER`` for none."""
+    """The value of ``peer`` for a group along the axes in ``mask``; ``NO_PEER`` if ``mask`` is 0."""
     return GROUP_BASE - mask if mask else NO_PEER
 
 
 def mask_of_peer(peer: int) -> int:
-    """The inverse of :func:`peer_of_mask`; 0 for a rank."""
+    """The inverse of :func:`peer_of_mask`; 0 if ``peer`` is not a group."""
     return GROUP_BASE - peer if peer < GROUP_BASE else 0
 
 
@@ -169,19 +171,19 @@ def masks_of_peers(peers: Peers) -> npt.NDArray[np.int64]:
 
 
 def peer_of_axes(names: Iterable[str], size: int) -> int:
-    """What ``peer`` of a span holds for a group of ``size`` ranks along these axes; ``NO_PEER`` without names."""
+    """The value of ``peer`` for a group of ``size`` ranks along these axes; ``NO_PEER`` without names."""
     bits = sum(1 << MESH_AXES.index(name) for name in set(names))
     return GROUP_BASE - (_NAMED | size << _SIZE_SHIFT | bits) if bits and 1 < size <= MAX_RANKS else NO_PEER
 
 
 def axes_of_peer(peer: int) -> tuple[str, ...]:
-    """The names that ``peer`` holds, in the order of ``MESH_AXES``; none where it holds something else."""
+    """The axes that ``peer`` names, in the order of ``MESH_AXES``; empty if it names none."""
     code = GROUP_BASE - peer
     return tuple(name for at, name in enumerate(MESH_AXES) if code >> at & 1) if code >= _NAMED else ()
 
 
 def resolved_peers(peers: Peers, topology: Topology) -> Peers:
-    """``peers`` with the mask in place of names, shape as given; ``NO_PEER`` for a group that ``topology`` lacks."""
+    """``peers`` with a mask in place of names, shape as given. A group that ``topology`` lacks becomes ``NO_PEER``."""
     named = peers <= GROUP_BASE - _NAMED
     if not named.any():
         return peers
@@ -192,7 +194,7 @@ def resolved_peers(peers: Peers, topology: Topology) -> Peers:
 
 
 def _resolved_peer(peer: int, topology: Topology) -> int:
-    """The size shows whether the names are complete: a group of data parallel ranks may contain those of other axes."""
+    """``peer`` with a mask; ``NO_PEER`` if the size does not fit: the group may contain ranks along other axes, too."""
     mask = topology.wide_mask(*axes_of_peer(peer))
     degrees = dict(topology.mesh)
     size = (GROUP_BASE - peer - _NAMED) >> _SIZE_SHIFT

@@ -67,7 +67,7 @@ class Metric(StrEnum):
 
     # The host: device is empty, ``core3``, a disk, or ``rank5`` for the process of a rank.
     HOST_CPU_BUSY = "host-cpu-busy"
-    """Share of processor time that was used, 0 to 1. Device empty: of all cores."""
+    """Share of processor time that was used, 0 to 1. If the device is empty, of all cores."""
     HOST_CPU_STEAL = "host-cpu-steal"
     """Share that a hypervisor took away, 0 to 1."""
     HOST_RUN_QUEUE = "host-run-queue"
@@ -106,13 +106,13 @@ class Metric(StrEnum):
 
     # The clock: device is the collector.
     CLOCK_OFFSET_NS = "clock-offset-ns"
-    """The collector's wall clock minus this host's, by the quickest of a few pings."""
+    """The collector's wall clock minus this host's, by the fastest of a few pings."""
     CLOCK_ROUND_TRIP_NS = "clock-round-trip-ns"
-    """Round trip of that ping. The error of the offset is at most half of it."""
+    """Round trip of that ping. The error of the offset is at most half of the round trip."""
 
 
 BY_OPERATOR = "an operator"
-"""How the driver begins the reason of a decision that an operator asked for."""
+"""Start of the reason of a driver's decision that an operator requested."""
 
 
 class Happening(StrEnum):
@@ -124,7 +124,7 @@ class Happening(StrEnum):
     LINK_UP = "link-up"
     """The link is back. Text: free text."""
     LINK_FLAPS = "link-flaps"
-    """The link was lost and came back between two samples. Text: how many times, a number."""
+    """The link was lost and came back between two samples. Text: the number of losses."""
     LINK_TAKEN_DOWN = "link-taken-down"
     """Its owner took the interface down. LINK_UP follows when it is up again."""
     DEVICE_GONE = "device-gone"
@@ -136,8 +136,8 @@ class Happening(StrEnum):
     GPU_ERROR = "gpu-error"
     """Another critical event of a GPU: ECC, poison, lost. Text: free text."""
     BUSY_PROCESS = "busy-process"
-    """A process that is no rank uses much of a core. Device: its ``core3``, or empty. Text: ``pid name share``. Small
-    processes of one name on one core count together: the text has the pid of the busiest."""
+    """A process that is no rank uses more than half of a core. Device: its ``core3``, or empty. Text: ``pid name
+    share``. Small processes with the same name and core are added up: the text has the pid of the busiest."""
     RANK_STOPPED = "rank-stopped"
     """The process of a rank was stopped by a signal. Device: ``rank5``."""
     RANK_CONTINUED = "rank-continued"
@@ -147,7 +147,7 @@ class Happening(StrEnum):
     """A decision of the driver of the job. Device: ``driver``. Text: the name of the decision, a colon, the reason.
     Host: the node that it is about, or ``driver``."""
     OOM_KILL = "oom-kill"
-    """The kernel killed processes because memory ran out. Text: how many, a number."""
+    """The kernel killed processes because memory ran out. Text: the number of processes."""
 
 
 LINK_ALREADY_DOWN = "already down"

@@ -22,7 +22,7 @@ def label_meta(labels: Iterable[str]) -> dict[str, str]:
     """Labels, each ``NAME=VALUE``, as entries of ``meta``.
 
     Raises:
-        UsageError: one of them is no label, or two have the same name.
+        UsageError: a text is not a label, or two labels have the same name.
     """
     meta: dict[str, str] = {}
     for label in labels:

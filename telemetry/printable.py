@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for a text of several lines: its line ends stay."""
+    """:func:`printable` for each line of a text: its line ends stay."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -35,7 +35,7 @@ def cut(text: str, limit: int) -> str:
 def log(text: str) -> None:
     """Write ``text`` to standard error as one line: a message and its hint are joined.
 
-    Never raises: a line is lost where standard error is closed or on a full disk.
+    Never raises: the line is lost if standard error is closed, or is a file on a full disk.
     """
     lines = (line.strip() for line in text.splitlines())
     write_lines("; ".join(filter(None, lines)))

@@ -4,7 +4,7 @@
     here     { ... "rankscope": {...}, "baseTimeNanoseconds": B + offset,     "traceEvents": [ {"ts": T ...
 
 ``baseTimeNanoseconds`` is added to each ``ts``, so one number moves the whole trace. The same trace always gives the
-same bytes: parts that are sent again are the same parts.
+same bytes, so a part that is sent again has the same content.
 """
 
 import json
@@ -19,7 +19,7 @@ PIECE_BYTES = 2**20
 MAX_HEAD_BYTES = 64 * 2**20
 """The head lists the process groups of the job."""
 PART_BYTES = 2 * 2**20
-"""Of one part that is sent, compressed."""
+"""Compressed size of one part that is sent."""
 _EVENTS = b'"traceEvents"'
 _BASE = re.compile(rb'"baseTimeNanoseconds":\s*(\d{1,19})')
 _GZIP = 31
@@ -32,7 +32,7 @@ def file_name(rank: int) -> str:
 
 
 def about_file(run_id: str, attempt: int, rank: int, outcome: ProfileOutcome) -> dict[str, object]:
-    """What the file says of itself."""
+    """The facts about a profile that its file contains."""
     return {
         "run": run_id,
         "attempt": attempt,
@@ -52,11 +52,11 @@ def compressed_parts(
 
     Args:
         offset_ns: added to all times.
-        about: what the file says of itself, as JSON.
+        about: facts about the profile, written into the file as JSON.
 
     Raises:
-        ValueError: it is no trace of Kineto.
-        OSError: it cannot be read.
+        ValueError: ``trace`` is not a trace of Kineto.
+        OSError: ``trace`` cannot be read.
     """
     packer = zlib.compressobj(wbits=_GZIP)
     part = packer.compress(moved(_read_head(trace), offset_ns, about))

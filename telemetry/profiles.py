@@ -1,4 +1,4 @@
-"""A profile on demand: the records that travel between command, collector, agent and rank.
+"""A profile on demand: the records that command, collector, agent and rank exchange.
 
     SPOOL/<run>/<attempt>/rank-00003/profile/
         request       JSON, made by the agent or by `rankscope profile --spool`, and removed by it
@@ -20,14 +20,14 @@ USUAL_STEPS, USUAL_SECONDS = 5, 60
 TAKE_S = 30
 """A request that no agent has taken within this time is not handed out any more."""
 MAX_RANKS = 64
-"""Of one request. A profile slows its rank, and the job with it."""
+"""Largest number of ranks of one request. A profile slows its rank, and so the job."""
 MAX_TEXT_BYTES = 8192
 """Largest size of a request or an outcome."""
 MAX_TRACE_BYTES = 512 * 2**20
 """Largest size of a trace, uncompressed."""
 FOLDER, REQUEST, OUTCOME, TRACE = "profile", "request", "outcome", "trace.json"
 PROFILED = "profiled"
-"""Name of the mark of a profile that is over. Its text names the steps: they took longer than others."""
+"""Name of the mark of a profile that is over. Its text names the profiled steps, which took longer than others."""
 SUPPORTED = "profiles"
 """Key in the identity's ``meta`` of a rank that can be profiled."""
 MAX_PARTS = 4096
@@ -44,7 +44,7 @@ def profiled_text(first_step: int, last_step: int) -> str:
 
 
 def profiled_steps(text: str) -> tuple[int, int] | None:
-    """The first and the last step in the text of a mark; None: it names none."""
+    """The first and the last step in the text of a mark; None if it names no steps."""
     found = _STEPS.match(text)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -54,7 +54,7 @@ def is_profile_id(text: str) -> bool:
 
 
 class Phase(StrEnum):
-    """Where the profile of a rank is."""
+    """The state of the profile of a rank."""
 
     REQUESTED = "requested"
     """The collector has stored the request."""
@@ -86,9 +86,9 @@ class ProfileRequest:
     seconds: int = USUAL_SECONDS
     """The rank must begin a step within this time. The profile ends after the same time at the latest."""
     local: bool = False
-    """Made by the command on the rank's machine. The agent ignores it."""
+    """Whether the command on the rank's machine made the request. The agent ignores such a request."""
     until_ns: int = 0
-    """CLOCK_MONOTONIC of the host: later, the rank does not begin. 0: not handed to the rank yet."""
+    """The rank does not begin after this time (CLOCK_MONOTONIC). 0 if the request is not handed to the rank yet."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.profile_id):
@@ -103,44 +103,48 @@ class ProfileRequest:
 
     @classmethod
     def parse(cls, text: str | bytes) -> Self:
-        """Raises:
-        ValueError: it is no request.
+        """The request in ``text``.
+
+        Raises:
+            ValueError: ``text`` is not a request.
         """
         return _parsed(cls, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOutcome:
-    """What became of the request. Times are wall-clock nanoseconds, on the clock of the rank's spans."""
+    """The result of a request. Times are wall-clock nanoseconds, on the clock of the rank's spans."""
 
     profile_id: str
     phase: str
     """``running``, ``done`` or ``failed``; ``stored`` once the collector has the trace."""
     reason: str = ""
-    """Why it failed, or ended early."""
+    """Why the profile failed, or ended early."""
     first_step: int = 0
     last_step: int = -1
-    """Below ``first_step``: no step was completed."""
+    """Lower than ``first_step`` if no step was completed."""
     began_ns: int = 0
     ended_ns: int = 0
     clock_offset_ns: int = 0
     """Add it to the times in Kineto's file. They are then on the clock of the rank's spans."""
     clock_error_ns: int = 0
-    """How far the offset can be wrong, without the error of Kineto's own conversion."""
+    """Largest error of the offset, without the error of Kineto's own conversion."""
     size_bytes: int = 0
-    """Of the trace, uncompressed."""
+    """Size of the trace, uncompressed."""
     parts: int = 0
-    """Of the stored trace, which is compressed by gzip."""
+    """Number of parts of the stored trace, which is compressed by gzip."""
     sha256: str = ""
-    """Of the stored trace."""
+    """Hash of the stored trace."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str | bytes) -> Self:
-        """Raises:
-        ValueError: it is no outcome.
+        """The outcome in ``text``.
+
+        Raises:
+            ValueError: ``text`` is not an outcome.
         """
         outcome = _parsed(cls, text)
         if not _ID.fullmatch(outcome.profile_id) or outcome.phase not in [*Phase] or len(outcome.reason) > 1000:

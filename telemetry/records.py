@@ -1,7 +1,8 @@
 """The identity of a rank, and the topology of a job, as rank files, batches and the store contain them.
 
-All ranks of a job have one mesh, but they learn it at different times, and a rank may end before it has. The topology
-of most ranks counts; if two are equally frequent, that of the lowest rank. ``RunGrids`` selects rows by the same rule.
+All ranks of a job have one mesh, but they learn it at different times, and a rank may end before it has learned it. The
+topology that most ranks have is used. If two are equally frequent, the one of the lowest rank is used. ``RunGrids``
+selects rows by the same rule.
 """
 
 import json
@@ -16,15 +17,15 @@ from telemetry.run_names import as_role
 from telemetry.topology import AXES, Place, Topology
 
 ROLE = "role"
-"""In ``meta``: what the rank does in a job with several programs (actor, rollout, reward ...)."""
+"""Key in ``meta``: what the rank does in a job with several programs (actor, rollout, reward ...)."""
 LOG_OFFSETS = "log_offsets"
-"""In ``meta``: sizes of the files behind stdout and stderr as recording began."""
+"""Key in ``meta``: sizes of the files behind stdout and stderr when recording began."""
 
 MAX_AHEAD_NS = 86_400 * 10**9
-"""How far the clock of a host may be ahead of the collector's."""
+"""Largest time by which the clock of a host may be ahead of the collector's clock."""
 
 RECORDS_LOST = "records-lost"
-"""Name of the mark that the agent stores where records are missing; its text begins with their number."""
+"""Name of the mark that the agent stores if records are missing. Its text begins with their number."""
 
 RANK_FAILED = "rank-failed"
 """Name of the mark that a rank of the trainer records when an error ends it; its text is the error."""
@@ -53,9 +54,9 @@ class RankIdentity:
     started_ns: int
     """Wall clock, nanoseconds since the epoch."""
     opened_ns: int = 0
-    """When the rank's folder was first opened, on the same clock. A restart in place keeps it. 0: not known."""
+    """When the rank's folder was first opened, on the same clock. A restart in place keeps it. 0 if not known."""
     uid: int = -1
-    """User id of the folder's owner. Read from the file system, never from the file. -1: not known."""
+    """User id of the folder's owner. Read from the file system, never from the file. -1 if not known."""
     meta: dict[str, str] = field(default_factory=dict)
     """Free text about the run: model, recipe, device, torch version."""
 
@@ -70,7 +71,7 @@ class RankIdentity:
 
 
 def parse_meta(meta: str) -> Mapping[str, str]:
-    """What a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
+    """The facts that a rank reported at its start: ``meta`` of the table ``ranks``. Empty if it is no JSON object."""
     with suppress(ValueError, RecursionError):
         values = json.loads(meta)
         return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
@@ -78,7 +79,7 @@ def parse_meta(meta: str) -> Mapping[str, str]:
 
 
 def role_in(meta: Mapping[str, str]) -> str:
-    """The role in the ``meta`` of a rank. Empty: the rank reported none."""
+    """The role in the ``meta`` of a rank; empty if the rank reported none."""
     return as_role(meta.get(ROLE, ""))
 
 
@@ -86,7 +87,7 @@ def identity_from(fields: dict[str, Any], *, uid: int) -> RankIdentity:
     """The identity in the JSON of ``meta.json``: every value has its type and fits the ``ranks`` table.
 
     Raises:
-        KeyError, TypeError, ValueError, UsageError: a value is missing or cannot be.
+        KeyError, TypeError, ValueError, UsageError: a value is missing or invalid.
     """
     opened = {"opened_ns": fields["started_ns"]}  # older versions did not write it
     identity = RankIdentity(**{**opened, **fields, "topology": _topology_from(fields["topology"]), "uid": uid})
@@ -124,7 +125,7 @@ def topology_of(ranks: Any) -> Topology:
     ``ranks``: the answer to ``Ranks`` (a pyarrow table), at least one row.
 
     Raises:
-        UsageError: degrees or a mesh that cannot be.
+        UsageError: the degrees or the mesh are invalid.
     """
     names = [*(f"{axis}_size" for axis in AXES), *(["mesh"] if "mesh" in ranks.column_names else [])]
     counted = ranks.group_by(names, use_threads=False).aggregate([([], "count_all")])
@@ -135,7 +136,7 @@ def topology_of(ranks: Any) -> Topology:
 
 
 def agreed_topology(votes: Counter[Topology]) -> Topology:
-    """The topology that counts. ``votes``: the number of ranks with each, entered in the order of ranks; not empty."""
+    """The topology that most ranks have. ``votes``: topology -> number of ranks, entered in rank order; not empty."""
     return votes.most_common(1)[0][0]
 
 
@@ -153,7 +154,7 @@ def topology_from(degrees: Mapping[str, Any], mesh: str) -> Topology:
     plain. A degree that is left out is 1.
 
     Raises:
-        UsageError: degrees or a mesh that cannot be, or that contradict each other.
+        UsageError: the degrees or the mesh are invalid, or contradict each other.
     """
     dp, pp, tp = (int(degrees.get(axis, 1)) for axis in AXES)
     plain = Topology(dp=dp, pp=pp, tp=tp)

@@ -31,7 +31,7 @@ class ReplicaGroup:
         """The only group, unless both variables are set.
 
         Raises:
-            UsageError: they are not the number of a group and the number of groups.
+            UsageError: the variables are not the number of a group and the number of groups.
         """
         texts = [environment.get(name, "").strip() for name in (GROUP, NUM_GROUPS)]
         if not all(texts):
@@ -44,12 +44,12 @@ class ReplicaGroup:
         return cls(index=int(texts[0]), count=int(texts[1]))
 
     def first_rank(self, num_ranks: int) -> int:
-        """The rank of the group's rank 0. ``num_ranks``: of all groups."""
+        """The rank in the whole job of the group's rank 0. ``num_ranks``: number of ranks in all groups."""
         return self.index * (num_ranks // self.count)
 
     def of_all(self, topology: "Topology") -> "Topology":
-        """The mesh of all groups, if each group has this one. If it has dp_replicate, but not as its slowest axis, all
-        ranks count as replicas."""
+        """The mesh of all groups, if each group has the mesh ``topology``. If that has dp_replicate, but not as its
+        slowest axis, all ranks count as replicas."""
         if self.count == 1:
             return topology
         wide = [(name, degree) for name, degree in topology.mesh if degree > 1]

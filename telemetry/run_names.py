@@ -22,7 +22,7 @@ MAX_ROLE_LENGTH = 32
 
 
 def storable(name: str) -> str:
-    """``name`` as valid text. Environments and kernels may contain bytes that are no text."""
+    """``name`` as valid text. Texts from the environment or the kernel may contain invalid bytes."""
     return name.encode(errors="replace").decode()
 
 
@@ -71,5 +71,5 @@ def _shown(name: str) -> str:
 
 def as_role(text: str) -> str:
     """The role in ``text``, in lower case and of limited length. Characters that are no letter, digit or one of . _ -
-    become dashes. Empty: no role."""
+    become dashes. Empty if there is no role."""
     return "".join(sign if sign.isalnum() or sign in "._-" else "-" for sign in text.strip().lower())[:MAX_ROLE_LENGTH]

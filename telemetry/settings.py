@@ -47,17 +47,19 @@ class RecordingSettings:
     collector: str | None
     max_segments: int
     mesh: str = ""
-    """The text of the mesh. Empty: not given."""
+    """The text of the mesh; empty if it is not given."""
     role: str = ""
-    """What this rank does in a job with several programs. Empty: the job has one program."""
+    """What this rank does in a job with several programs; empty if the job has one program."""
     replica_group: ReplicaGroup = ONE_GROUP
     is_named: bool = False
     """Whether the name of the run was given for this job, so that several launchers use the same one."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "RecordingSettings":
-        """Raises:
-        UsageError: a variable that must be a number is none.
+        """The settings in an environment.
+
+        Raises:
+            UsageError: a variable that must be a number is not a number.
         """
         world_size = _number(environment, "WORLD_SIZE", 1)
         return cls(
@@ -78,22 +80,22 @@ class RecordingSettings:
         )
 
     def overridden(self, **given: Any) -> "RecordingSettings":
-        """With those settings that the caller gave: ``run_id``, ``rank``, ``local_rank``, ``world_size``, ``host``,
-        ``attempt``, ``spool``, ``collector`` and ``role``, if not None.
+        """These settings with the values that the caller gave: ``run_id``, ``rank``, ``local_rank``, ``world_size``,
+        ``host``, ``attempt``, ``spool``, ``collector`` and ``role``. A value of None changes nothing.
 
         Raises:
-            ValueError: a number is none.
+            ValueError: a value that must be a number is not a number.
         """
         changed = {name: _AS_SETTING[name](value) for name, value in given.items() if value is not None}
         return replace(self, **changed, is_named=self.is_named or "run_id" in changed)
 
     def of_no_group(self) -> "RecordingSettings":
-        """For a rank that the caller has numbered."""
+        """These settings without a replica group, for a rank whose number the caller gave."""
         return replace(self, replica_group=ONE_GROUP)
 
     def of_all_groups(self, attempt: int | None) -> "RecordingSettings":
-        """With the rank and the number of ranks among all replica groups. Without a common name, each group is a run by
-        itself. ``attempt``: as the caller gave it."""
+        """These settings with the rank and the number of ranks among all replica groups. Without a common name, each
+        group is a run by itself. ``attempt``: as the caller gave it."""
         group = self.replica_group
         if group.count == 1:
             return self
@@ -132,7 +134,7 @@ def host_of(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def default_spool() -> Path:
-    """The folder of rank files without a setting: a private folder below the temporary one."""
+    """The folder of rank files without a setting: a private folder below the folder for temporary files."""
     return Path(tempfile.gettempdir()) / f"rankscope-{os.getuid()}" / "spool"
 
 
@@ -141,7 +143,7 @@ def check_default_spool(spool: Path) -> None:
 
     Raises:
         UnsafeFolderError: another user owns it, or can write into it.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if spool == default_spool():
         with make_folder(spool, below=2):
@@ -154,13 +156,13 @@ def spool_of(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def elastic_run(environment: Mapping[str, str]) -> str | None:
-    """The id of torchrun, unless it is its default ``none``."""
+    """The run id of torchrun; None if it is not set, or is the default ``none``."""
     found = environment.get("TORCHELASTIC_RUN_ID", "")
     return found if found not in ("", "none") else None
 
 
 def _run_by_time(world_size: int) -> str:
-    """Ranks of one launcher get one name: its start time. (Several hosts: set RANKSCOPE_RUN.)"""
+    """A name from the start time of the launcher, so that its ranks share the name. Launchers on other hosts do not."""
     launched = world_size > 1 or multiprocessing.parent_process() is not None
     started = _started_at(os.getppid()) if launched else None
     return time.strftime("run-%Y%m%d-%H%M%S", time.localtime(started or time.time()))

@@ -7,7 +7,7 @@ from enum import IntEnum, unique
 
 
 class StageClass(IntEnum):
-    """What kind of work a stage is."""
+    """The kind of work of a stage."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -37,7 +37,7 @@ class SpanClock(IntEnum):
     """The clock of a span."""
 
     HOST = 0
-    """CLOCK_MONOTONIC of the host. In records of older versions also spans of a device: there ``issue_ns`` is not 0."""
+    """CLOCK_MONOTONIC of the host. In records of older versions, spans of a device have it too, if ``issue_ns`` > 0."""
     DEVICE = 1
     """Two events of the device on the stream that was current at the begin and at the end."""
     TRANSFER = 2

@@ -16,7 +16,7 @@ SPANS = pa.schema(
         ("step", pa.uint32()),
         ("microbatch", pa.int16()),  # -1: none
         ("chunk", pa.int16()),  # model chunk within the pipeline stage; -1: none
-        ("peer", pa.int32()),  # of the other side of a send or receive, or a group: telemetry/group_names.py
+        ("peer", pa.int32()),  # rank of the other side of a send or receive, or a group: telemetry/group_names.py
         ("op_seq", pa.uint32()),  # number of this operation in its group or pair, from 1; 0: not a collective
         ("start_ns", pa.int64()),  # wall clock of the rank's host, not corrected
         ("duration_ns", pa.int64()),
@@ -66,7 +66,7 @@ RANKS = pa.schema(
 )
 
 ENDED_WELL, ENDED_FAILED = 1, 2
-"""In ``ended`` of a heartbeat: the rank stopped recording normally, or with an error; 0: it has not stopped."""
+"""Values of ``ended`` in a heartbeat: the rank stopped recording normally, or with an error. 0: it has not stopped."""
 
 HEARTBEATS = pa.schema(
     [
@@ -131,7 +131,8 @@ HOST_CLOCKS = pa.schema(
 """Written by the process that has the store open. The collector accepts no batch of these."""
 
 LOOKED, DROPPED = "looked", "dropped"
-"""In ``phase`` of alerts, besides an alert's own: the watcher checked the attempt; the alert is no longer valid."""
+"""Values of ``phase`` in alerts, besides those of an alert: the watcher checked the attempt; the alert is not valid any
+more."""
 
 ALERTS = pa.schema(
     [
@@ -139,7 +140,7 @@ ALERTS = pa.schema(
         ("began_ns", pa.int64()),  # when the finding was first made; 0 for a check
         ("at_ns", pa.int64()),  # wall clock of the watcher
         ("phase", pa.string()),  # pending, firing, resolved, or one of the above
-        ("body", pa.string()),  # diagnose/alerts/alert.py; empty of a look
+        ("body", pa.string()),  # diagnose/alerts/alert.py; empty for a check
     ]
 )
 
@@ -227,8 +228,8 @@ PROFILE_PARTS = pa.schema(
 )
 
 NO_FOLDER, OLDER_FOLDER = 0, -1
-"""In ``opened_ns`` of stored spans, marks and samples, where no folder is known. 0: the sender named none. -1: an older
-version stored the row, or it was stored without a collector."""
+"""Values of ``opened_ns`` in stored spans, marks and samples if no folder is known. 0: the sender named no folder. -1:
+an older version stored the row, or it was stored without a collector."""
 
 TABLES: dict[str, pa.Schema] = {
     "spans": SPANS,

@@ -33,7 +33,7 @@ AXES: tuple[Axis, ...] = ("dp", "pp", "tp")
 MESH_AXES = ("pp", "dp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
 """Names that an axis of a mesh may have."""
 MAX_RANKS = 2**20
-"""A grid above it is a mistake or an attack."""
+"""Largest number of ranks. A larger grid is a mistake or an attack."""
 Mesh = tuple[tuple[str, int], ...]
 """Names and degrees, the slowest axis first."""
 Ranks = npt.NDArray[np.int64]
@@ -56,8 +56,8 @@ class Topology:
     """A mesh of ranks. Without ``mesh`` it is plain: ``dp`` slowest, then ``pp``, then ``tp``.
 
     Raises:
-        UsageError: a degree is below one, an axis has no known name or comes twice, or there are more than a million
-            ranks.
+        UsageError: a degree is below one, an axis has no known name or occurs twice, or there are more than
+            ``MAX_RANKS`` ranks.
     """
 
     dp: int = 1
@@ -155,7 +155,7 @@ class Topology:
         return found
 
     def along(self, name: str) -> Ranks | None:
-        """Index of each rank along an axis of the mesh, or along a direction of the grid, [ranks]. None for others."""
+        """Index of each rank along an axis of the mesh, or along a direction of the grid, [ranks]. Otherwise None."""
         if name in dict(self.mesh):
             return np.arange(self.world_size) // self.stride(name) % dict(self.mesh)[name]
         return next((index for direction, index in self.index.items() if direction == name), None)
@@ -180,8 +180,8 @@ class Topology:
         return prod(self._shape[names.index(name) + 1 :]) if name in names else 1
 
     def neighbour(self, towards: int) -> Ranks:
-        """The rank at the same place of the pipeline stage ``towards`` (1: the next one, -1: the one before), [ranks];
-        -1 where there is none."""
+        """The rank at the same place of a neighbouring pipeline stage, [ranks]: the next stage if ``towards`` is 1, the
+        previous stage if it is -1. -1 if there is no such stage."""
         found = np.full(self.world_size, -1, dtype=np.int64)
         near, far = (slice(None, -1), slice(1, None)) if towards > 0 else (slice(1, None), slice(None, -1))
         found[self.grid[:, near]] = self.grid[:, far]
@@ -272,7 +272,7 @@ class Topology:
         return tuple(self.grid[place["dp"], place["pp"], place["tp"]].tolist())
 
     def groups(self, *, along: Axis) -> Iterator[tuple[int, ...]]:
-        """Every group along a direction of the grid, by its first rank."""
+        """Every group along a direction of the grid, in the order of their first ranks."""
         groups = np.moveaxis(self.grid, AXES.index(along), -1).reshape(-1, getattr(self, along))
         return map(tuple, sorted(groups.tolist()))
 

@@ -46,7 +46,7 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
     """The message that replaces a traceback; None for a defect of rankscope.
 
     Args:
-        extra: the extra that the command belongs to. The hint names it where it installs what is missing.
+        extra: the extra that the command belongs to. The hint names it if it installs the missing package.
     """
     if isinstance(error, RankscopeError):
         return error
@@ -60,7 +60,7 @@ def user_error(error: BaseException, *, extra: str = "all") -> RankscopeError | 
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether ``error`` is that of a full disk, or was raised because of one: libraries replace the system's error."""
+    """Whether ``error`` is from a full disk, or was raised because of one: libraries replace the system's error."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError) and found.errno in _DISK_IS_FULL:

@@ -14,10 +14,10 @@ from importlib.resources import files
 
 
 class XidSeverity(StrEnum):
-    """What an Xid does to the job that runs on the GPU."""
+    """The effect of an Xid on the job that runs on the GPU."""
 
     FATAL = "fatal"
-    """It ends the job, or the GPU cannot be used before a reset."""
+    """The job ends, or the GPU cannot be used before a reset."""
     SERVICE = "service"
     """The job continues. The GPU needs a reset or a check soon."""
     APPLICATION = "application"
@@ -64,7 +64,7 @@ def xid_catalogue() -> XidCatalogue:
 
 
 def meaning_of(number: int) -> Xid:
-    """The meaning of an Xid. An unknown one needs support."""
+    """The meaning of an Xid. An unknown number has the severity ``service`` and the action ``CONTACT_SUPPORT``."""
     return xid_catalogue().xids.get(number) or Xid(
         number=number,
         name="unknown to this catalogue",

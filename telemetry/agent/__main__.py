@@ -1,4 +1,4 @@
-"""``python -m telemetry.agent``: the agent where the ``rankscope`` command is not installed."""
+"""``python -m telemetry.agent`` runs the agent where the ``rankscope`` command is not installed."""
 
 import os
 import sys
@@ -13,7 +13,8 @@ from telemetry.user_errors import CRASH_STATUS, user_error
 
 
 def main() -> int:
-    """Exit status: 0 all is stored, 2 wrong use or unreadable files, 3 no collector answered (the files stay).
+    """Run the agent. Exit status: 0 all is stored, 2 wrong use or unreadable files, 3 no collector answered (the files
+    stay).
 
     70: a defect of rankscope, or an error of the system. The process that started this agent starts another one.
     """

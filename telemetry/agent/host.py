@@ -1,15 +1,15 @@
-"""The ranks of this host: those that the agent follows, and old rank files that it deletes.
+"""Find and follow the ranks of this host, and delete old rank files.
 
-A fault of one rank does not affect other ranks. Deleted are the files of ranks that are stored completely and have not
-changed for days:
+A fault of one rank does not affect other ranks. The agent deletes the files of ranks that are stored completely and
+have not changed for days:
 
     SPOOL/<run_id>/<attempt>/rank-*     ended, every record acknowledged, unchanged for that many days  -->  deleted
                             /hosts      with the last rank of the attempt
 
 A killed rank leaves one or two segments, its state page and the evidence of its end, for inspection. Records that no
 collector has acknowledged are never deleted here; the size limit of the rank bounds them. The age is measured with the
-monotonic clock if the machine has not rebooted since. A wall clock that is wrong for a moment must not delete the
-record numbers of a rank that restarts.
+monotonic clock if the machine has not rebooted since. With the wall clock, one wrong time could delete the files of a
+rank that restarts, and with them its record numbers.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ from telemetry.record.reader import find_rank_dirs
 from telemetry.records import RankIdentity
 
 Owner = tuple[str, int]
-"""Run, attempt."""
+"""Run id and attempt."""
 SURE_AFTER = 3
 """Consecutive failures after which a file counts as unreadable and is logged."""
 WRONG = (UnreadableError, OSError, ValueError, OverflowError, pa.ArrowException)
@@ -50,18 +50,18 @@ class FollowedRank:
 
     tail: RankTail
     announced: bool = False
-    """Its row of ``ranks`` is stored."""
+    """Whether its row of the table ``ranks`` is stored."""
     over: bool = False
-    """Its process has ended, so its files do not change any more."""
+    """Whether its process has ended, so its files do not change any more."""
     done: bool = False
-    """Over and stored completely; or its run is refused."""
+    """Whether the rank is over and stored completely, or its run is refused."""
 
     @property
     def owner(self) -> Owner:
         return self.tail.identity.run_id, self.tail.identity.attempt
 
     def began_again(self) -> bool:
-        """Whether another process writes here now."""
+        """Whether another process now writes to the folder of this rank."""
         try:
             return _process(self.tail.reader.identity()) != _process(self.tail.identity)
         except UnreadableError:
@@ -69,7 +69,7 @@ class FollowedRank:
 
 
 def _process(identity: RankIdentity) -> tuple[int, str]:
-    """In the containers of a pod, processes often have the same number one after the other."""
+    """What identifies a process: its number and start. Successive containers of a pod often use the same number."""
     return identity.pid, identity.meta.get(BORN, "")
 
 
@@ -91,7 +91,7 @@ class Host:
         self._logged: set[tuple[Path, str]] = set()
         self._hidden_is_logged = False
         self.refused_runs: dict[Owner, RefusedRowsError] = {}
-        """They are not read or announced, and their files stay."""
+        """Runs that the collector refused. They are not read or announced, and their files stay."""
 
     @property
     def refused(self) -> list[Path]:
@@ -99,7 +99,7 @@ class Host:
         return sorted({folder for (folder, _), count in self._failures.items() if count >= SURE_AFTER})
 
     def openings(self, owner: Owner) -> dict[int, int]:
-        """When the folder of each followed rank of ``owner`` was first opened."""
+        """Rank -> time in nanoseconds when its folder was first opened, for the followed ranks of ``owner``."""
         tails = (rank.tail for rank in self.ranks.values() if rank.owner == owner)
         return {tail.identity.rank: tail.identity.folder_opened_ns for tail in tails}
 
@@ -109,7 +109,7 @@ class Host:
         log(f"rankscope agent: {error.message}. Its files are kept")
 
     def finish(self, *, drained: bool) -> None:
-        """End a round. Sets which ranks are done, if all readable records were shipped (``drained``)."""
+        """End a round, and set which ranks are done. ``drained``: all readable records were shipped."""
         in_doubt = {folder for (folder, _), count in self._failures.items() if count < SURE_AFTER}
         for folder, rank in self.ranks.items():
             shipped = rank.over and rank.announced and drained and folder not in in_doubt
@@ -194,7 +194,7 @@ DAY_NS = 86_400 * 10**9
 def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now: Anchor | None = None) -> list[Path]:
     """Delete the folders of ranks that are stored completely and unchanged for ``keep_days``. Returns these folders.
 
-    Folders that cannot be read or deleted stay. ``now``: None: the current time.
+    Folders that cannot be read or deleted stay. If ``now`` is None, the current time is used.
     """
     now = now or measure_anchor()
     gone: list[Path] = []
@@ -208,7 +208,7 @@ def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now: Anchor | None = Non
 
 def _is_stored(folder: Path, now: Anchor, silent_ns: float) -> bool:
     tail = RankTail(folder, from_seq=0)
-    identity, reader = tail.identity, tail.reader  # a folder of that name, and nothing else's
+    identity, reader = tail.identity, tail.reader  # RankTail has checked that the files belong to this folder
     state, acked = reader.live(), reader.acked()
     if is_of_this_boot(identity.meta.get(BORN, "")):
         age_ns = now.monotonic_ns - state.beat_ns

@@ -38,7 +38,7 @@ class Poster(Protocol):
     Raises:
         UnreachableError: retry later.
         UsageError: refused permanently.
-        RefusedRowsError: likewise, these rows alone; rows of other runs may be stored.
+        RefusedRowsError: these rows are refused permanently; rows of other runs may be stored.
     """
 
     def post(self, table: str, rows: pa.Table) -> Ack:
@@ -50,10 +50,10 @@ MAX_EVENTS = 20_000
 BATCH_ROWS = 20_000
 TAKE_S = 1.0
 _LOSSES = (Happening.LINK_DOWN, Happening.LINK_TAKEN_DOWN, Happening.DEVICE_GONE)
-"""They hold until the device has its link again."""
+"""Events after which a device has no link, until an event reports the link or the GPU again."""
 _UP = (Metric.NIC_UP, Metric.RDMA_UP)
 SURE_NS = 2 * round(WINDOW_S * 1e9)
-"""A level is the mean of a window, so it counts as recovery only after this time."""
+"""A level of 1 counts as recovery only this long after the loss, because a level is the mean of a window."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Job:
     samples: deque[HostSample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     num_dropped: int = 0
-    """Rows that newer ones replaced before they were shipped, since the last log line."""
+    """Number of rows that newer rows replaced before they were shipped, since the last log line."""
 
     def add(self, samples: Sequence[HostSample], events: Sequence[Event]) -> None:
         too_many = len(self.samples) + len(samples) - MAX_SAMPLES, len(self.events) + len(events) - MAX_EVENTS
@@ -75,7 +75,7 @@ class _Job:
 
 
 class LivingRanks:
-    """The current training processes. One thread sets them, others read."""
+    """The current training processes. One thread sets them, other threads read them."""
 
     def __init__(self) -> None:
         self._pids: Mapping[int, int] = {}
@@ -85,7 +85,7 @@ class LivingRanks:
         return self._pids
 
     def become(self, pids: Mapping[int, int]) -> None:
-        """The mapping is replaced, never changed, so a reader always has a consistent set."""
+        """Set the processes. The mapping is replaced, never changed, so readers always get a consistent mapping."""
         self._pids = pids
 
 
@@ -155,7 +155,7 @@ class HostReports:
                 self._write_down(job, events)
 
     def ship(self, poster: Poster, refused: Collection[Owner] = ()) -> None:
-        """Post all waiting rows. They are not sent any more to an old collector without these tables.
+        """Post all waiting rows. After the collector refused a table (an old collector), rows are not sent any more.
 
         Raises:
             UnreachableError: retry later; the rows keep waiting.
@@ -231,7 +231,7 @@ class HostReports:
             yield batch
 
     def _drop(self, rows: deque, batch: list) -> None:  # type: ignore[type-arg]
-        """Remove the rows of ``batch`` that are still in front: others were replaced by newer rows."""
+        """Remove the rows of ``batch`` that are still at the front of ``rows``. Newer rows replaced the others."""
         with self._lock:
             sent = {id(row) for row in batch}
             while rows and id(rows[0]) in sent:

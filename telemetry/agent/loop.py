@@ -57,7 +57,7 @@ class BackOff:
 
 POLL_S = 0.25
 LAST_ROUNDS_S = 1.0
-"""After ``stop`` is set: time for ranks that end at the same moment, so that the store learns of their end."""
+"""Time of the last rounds after ``stop`` is set. Ranks that end at the same moment as the agent are then reported."""
 
 
 class Agent:
@@ -90,7 +90,8 @@ class Agent:
             RefusedRowsError: the collector refused a run, e.g. because its name is taken; all else is stored.
             UnreachableError: the collector does not answer, and ``stop`` is set, or every rank has been over for
                 longer than ``patience_s``; the files are kept.
-            AheadError: a rank began in the future of the collector's clock, for longer than ``patience_s`` likewise.
+            AheadError: a rank began in the future of the collector's clock, and ``stop`` is set, or every rank has been
+                over for longer than ``patience_s``.
             UnreadableError: a rank's files could not be read; everything else is stored.
         """
         began = time.monotonic()
@@ -120,7 +121,7 @@ class Agent:
         self._raise_refusals()
 
     def _waits_for(self) -> RankscopeError | None:
-        """Why something is not stored yet, although the collector answers."""
+        """Why something is not stored yet, although the collector answers; None if everything is stored."""
         profile_error = self._courier.error if self._courier is not None else None
         return next(iter(self._shipper.ahead.values()), profile_error)
 
@@ -155,7 +156,7 @@ class Agent:
                 return
 
     def turn(self) -> None:
-        """One round: stores all records that were on disk when it began; of living ranks up to a limit."""
+        """One round: store the records that were on disk when it began, up to ``MAX_BATCHES`` batches."""
         self._host.find_ranks()
         refused = self._host.refused_runs
         if self._reports is not None:

@@ -5,7 +5,8 @@
     states, parts of the trace  <---------------post-------------------'  removes the files once all is stored
 
 It runs in a separate thread, so a large trace delays no heartbeat. The request stays in the rank's folder until the
-result is stored: an agent that starts later finds it there and continues. Parts that are sent again are the same parts.
+result is stored: an agent that starts later finds it there and continues. A part that is sent again has the same
+content.
 """
 
 import base64
@@ -41,7 +42,7 @@ from telemetry.wire.codec import labelled
 
 INTERVAL_S = 0.5
 MAX_WAIT_S = 10.0
-"""After failures of the collector."""
+"""Longest pause after failures of the collector."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class _Job:
 
 
 class ProfileCourier:
-    """``follow`` and ``take`` are called by the agent's loop. A thread from ``start`` to ``stop`` does the rest."""
+    """The agent's loop calls ``follow`` and ``take``. A thread from ``start`` to ``stop`` does the rest."""
 
     def __init__(self, poster: Poster, *, interval_s: float = INTERVAL_S) -> None:
         self._poster = poster
@@ -70,7 +71,7 @@ class ProfileCourier:
         self._seen: set[tuple[str, int]] = set()
         self._failures = 0
         self.error: UnreachableError | None = None
-        """Why nothing is stored now."""
+        """Why the last attempt could not store anything; None if it could."""
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-profiles", daemon=True)
 
@@ -78,7 +79,7 @@ class ProfileCourier:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. What is under way stays in the rank's folder. Safe to repeat."""
+        """End the thread. The files of unfinished profiles stay in the rank's folder. Safe to repeat."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -86,7 +87,7 @@ class ProfileCourier:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no profile is unfinished."""
         with self._lock:
             return not self._jobs
 
@@ -104,7 +105,7 @@ class ProfileCourier:
                     self._add(_Job(folder=folder, identity=identity, request=request, is_placed=True))
 
     def take(self, owner: Owner, requests: Iterable[ProfileRequest]) -> None:
-        """Requests of the collector. One that is known is ignored: the collector repeats it until it is answered."""
+        """Accept requests of the collector. It repeats them until they are answered, so known requests are ignored."""
         for request in requests:
             rank = self._ranks.get((owner, request.rank))
             if rank is not None:
@@ -131,7 +132,7 @@ class ProfileCourier:
             self._wake.clear()
 
     def _advanced(self, job: _Job) -> bool:
-        """Whether a request is answered for good."""
+        """Continue a request. Returns whether the request is finished, with a result or a failure."""
         try:
             is_over = self._advance(job)
             self._failures, self.error = 0, None
@@ -150,7 +151,7 @@ class ProfileCourier:
         return is_over
 
     def _give_up(self, job: _Job, outcome: ProfileOutcome) -> bool:
-        """Report a failure. Whether it is stored."""
+        """Report a failure. Returns False if the collector does not answer, so the report must be repeated."""
         try:
             self._report(job, Phase.FAILED, outcome)
         except UnreachableError:
@@ -179,7 +180,7 @@ class ProfileCourier:
         return True
 
     def _place(self, job: _Job) -> str:
-        """Hand the request to its rank. A reason if that is not possible."""
+        """Hand the request to its rank. Returns the reason if that is not possible, otherwise an empty text."""
         if SUPPORTED not in job.identity.meta:
             return "the rank runs a version of rankscope without profiles"
         written = place_request(job.folder, job.request)
@@ -198,7 +199,7 @@ class ProfileCourier:
             self._report(job, Phase.RUNNING, running)
 
     def _ship(self, job: _Job, outcome: ProfileOutcome) -> None:
-        """Send the trace in parts, then say that it is stored."""
+        """Send the trace in parts, then report that it is stored."""
         digest, num_parts = hashlib.sha256(), 0
         identity = job.identity
         about = about_file(identity.run_id, identity.attempt, identity.rank, outcome)

@@ -2,10 +2,10 @@
 
     sampler --sample, every second--> thinning --> readings, events --host_reports.py--> host_samples, host_events
 
-Each sampler has a thread of its own, so one that hangs in a driver delays no other.
+Each sampler has a thread of its own, so a sampler that hangs in a driver does not delay the others.
 
-One sampler measures the offset of this host's clock from the collector's: a few pings every half minute, of which the
-quickest counts. It returns nothing if the collector does not answer or has no such route.
+One sampler measures the offset of this host's clock from the collector's clock. Every 30 s it sends five pings, and
+uses the fastest. It returns nothing if the collector does not answer or does not support pings.
 """
 
 import threading
@@ -44,7 +44,7 @@ class Paced:
     sampler: Sampler
     interval_s: float = 1.0
     window_s: float = WINDOW_S
-    """0: each reading is shipped as it is."""
+    """Length of the windows over which readings are reduced. If 0, each reading is shipped unchanged."""
 
 
 class HostWatch:
@@ -122,7 +122,7 @@ class HostWatch:
 
 INTERVAL_S = 30.0
 TRIES = 5
-"""The quickest ping is the most exact: delays affect one direction more than the other."""
+"""Pings of a sample. The fastest is the most exact: a delay affects one direction more than the other."""
 
 Ask = Callable[[], CollectorTime]
 """Requests the time. Raises RankscopeError or ValueError."""
@@ -130,17 +130,17 @@ Ask = Callable[[], CollectorTime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping:
-    """One exchange."""
+    """The result of one ping."""
 
     collector: str
     offset_ns: int
     """The collector's clock minus this host's."""
     round_trip_ns: int
-    """Without the time in the collector."""
+    """Round trip without the time in the collector."""
 
 
 def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[], int] = monotonic_ns) -> Ping:
-    """One exchange. Durations are measured with the monotonic clock, so setting the wall clock does not matter.
+    """Ask the collector for its time once. Durations are monotonic, so setting the wall clock does not matter.
 
     Raises:
         RankscopeError: no answer.
@@ -160,7 +160,7 @@ def ping(ask: Ask, *, wall: Callable[[], int] = time_ns, monotonic: Callable[[],
 
 
 class ClockPing:
-    """A sampler: see ``telemetry/agent/samplers/interface.py``."""
+    """Samples the clock offset between this host and the collector."""
 
     name = "clock"
 
@@ -196,7 +196,7 @@ class ClockPing:
 
 
 def open_clock_ping(collector: str, token: str | None) -> Paced:
-    """Pings of a collector.
+    """The sampler that pings a collector.
 
     Raises:
         UsageError: the address is invalid.

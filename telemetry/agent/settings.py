@@ -1,4 +1,4 @@
-"""The agent as a command (``rankscope agent``, ``python -m telemetry.agent``) and its settings. Loads nothing slow."""
+"""The agent as a command (``rankscope agent``, ``python -m telemetry.agent``) and its settings. Fast to import."""
 
 import argparse
 import os
@@ -27,7 +27,7 @@ def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str 
     """
     settings = parse_settings(prog, arguments, collector=collector)
     with quick_imports():
-        from telemetry.agent.loop import run_agent  # noqa: PLC0415 - `--help` needs none of what an agent loads
+        from telemetry.agent.loop import run_agent  # noqa: PLC0415 - slow, and `--help` does not need it
 
     run_agent(settings, ended_by_signals())
 
@@ -35,25 +35,25 @@ def follow(prog: str, arguments: Sequence[str] | None = None, *, collector: str 
 MAX_INTERVAL_S = 3600.0
 KEEP_DAYS = 14.0
 DEFAULT = " (default: %(default)s)"
-"""In the help of an option."""
+"""End of the help of an option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallSettings:
-    """When a job is stalled.
+    """The limits after which a job counts as stalled.
 
     Raises:
         UsageError: invalid values.
     """
 
     factor: float = 5.0
-    """A multiple of the usual step time."""
+    """The limit as a multiple of the usual step time, within ``floor_s`` and ``ceiling_s``."""
     floor_s: float = 10.0
     ceiling_s: float = 300.0
     confirm_s: float = 1.0
-    """Between the two samples that must be equal."""
+    """Time between the two samples that must be equal."""
     refresh_s: float = 30.0
-    """Between two collections of evidence in one stall."""
+    """Time between two collections of evidence in one stall."""
 
     def __post_init__(self) -> None:
         if self.factor <= 1:
@@ -76,9 +76,9 @@ class SamplerSettings:
     """
 
     interval_s: float = 1.0
-    """Between two samples; 0: the host is not sampled."""
+    """Time between two samples. If 0, the host is not sampled."""
     network_s: float = 0.0
-    """Length of the windows of NIC byte counts: 0.01 shows bursts; 0: no windows."""
+    """Length of the windows of NIC byte counts. 0.01 shows bursts. If 0, there are no such windows."""
 
     def __post_init__(self) -> None:
         if self.interval_s != 0 and not 0.1 <= self.interval_s <= MAX_INTERVAL_S:
@@ -101,7 +101,7 @@ class AgentSettings:
     collector: str
     token: str | None = None
     run_id: str | None = None
-    """None: every run under the spool folder."""
+    """The run to follow. If None, the agent follows every run under the spool folder."""
     attempt: int | None = None
     interval_s: float = 1.0
     patience_s: float = 60.0
@@ -109,7 +109,7 @@ class AgentSettings:
     appear_s: float = 10.0
     """Waiting time for the first rank."""
     keep_days: float = KEEP_DAYS
-    """Time to keep rank files that are completely stored; 0: forever."""
+    """Time to keep rank files that are completely stored. If 0, they are never deleted."""
     stall: StallSettings = field(default_factory=StallSettings)
     samplers: SamplerSettings = field(default_factory=SamplerSettings)
 
@@ -156,7 +156,7 @@ def _check_times(given: argparse.Namespace) -> None:
 
 
 def _number(text: str) -> float:
-    """Rejects ``nan``, which would pass every bound."""
+    """The number in ``text``. It must be finite: ``nan`` would pass every bound."""
     with suppress(ValueError):
         if isfinite(number := float(text)):
             return number
@@ -171,7 +171,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _plain_message(message: str) -> str:
-    """A message of argparse without its terms: ``argument --spool: expected one argument``."""
+    """A message of argparse, such as ``argument --spool: expected one argument``, in plain words."""
     text = message.removeprefix("argument ")
     if (missing := text.removeprefix("the following arguments are required: ")) != text:
         return f"{missing} is missing"
@@ -189,7 +189,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     usual, stall, samplers = AgentSettings(spool=Path(), collector=""), StallSettings(), SamplerSettings()
 
     def setting(name: str, otherwise: float) -> str | float:
-        """From the environment, for agents that a rank starts."""
+        """A default from the environment, which configures agents that a rank starts."""
         return os.environ.get(f"RANKSCOPE_{name}") or otherwise
 
     parser = _Parser(

@@ -19,9 +19,9 @@ from telemetry.wire.codec import labelled
 MAX_RECORDS = 100_000
 """Limit for all ranks in one round. Large inserts are cheap."""
 MAX_BATCHES = 20
-"""Rounds before heartbeats are sent."""
+"""Batches of records that are shipped before heartbeats are sent."""
 FEW_RECORDS = 5_000
-"""A round with fewer records is the last one, so that a slow store does not get many small inserts."""
+"""A batch with fewer records is the last one of a round, so that a slow store does not get many small inserts."""
 TABLES_IN_ORDER = ("marks", "spans", "samples")
 """Marks first: a mark of lost records explains why the numbers of the other rows jump."""
 
@@ -34,9 +34,9 @@ class Shipper:
         self._poster = poster
         self.ahead: dict[Owner, AheadError] = {}
         self.profiles: list[tuple[Owner, ProfileRequest]] = []
-        """Requests that came with the answers to heartbeats, and that nobody has taken yet."""
+        """Requests from answers to heartbeats that the agent's loop has not taken yet."""
         self._left_out: set[tuple[Owner, str]] = set()
-        """Runs and tables with rows of the future, which were left out."""
+        """Runs and tables with rows that were left out because their times are ahead of the collector's clock."""
 
     def announce(self) -> None:
         """Announce new ranks to the collector."""
@@ -64,8 +64,8 @@ class Shipper:
             rank.announced = False
 
     def ship_records(self, *, dry: bool) -> bool:
-        """Ship records until none are left. False if heartbeats are due, or if only a few records are left and not
-        ``dry``."""
+        """Ship batches of records. True if no records are left. False after ``MAX_BATCHES`` batches and, unless
+        ``dry``, after a batch of fewer than ``FEW_RECORDS``."""
         for _ in range(MAX_BATCHES):
             chunks = list(self._host.read(MAX_RECORDS))
             if not chunks:
@@ -80,7 +80,8 @@ class Shipper:
         return False
 
     def _ship_table(self, table: str, chunks: list[tuple[FollowedRank, Chunk]], owner: Owner) -> bool:
-        """Whether the rows of ``table`` are stored. If not, the run is refused, or its gap is reported next time."""
+        """Post the rows of ``table``. Returns whether they are stored. If not, the run is refused, or its missing
+        records are reported with the next batch."""
         parts = [chunk.tables[table] for _, chunk in chunks if table in chunk.tables]
         if not parts:
             return True
@@ -93,11 +94,11 @@ class Shipper:
             return False
 
     def post(self, table: str, rows: pa.Table, owner: Owner) -> bool:
-        """Whether ``rows`` are stored. If not, the run or the time stamps were refused.
+        """Post ``rows``. Returns whether they are stored. If not, the run or the time stamps were refused.
 
         Raises:
             JumpError: the record numbers jump too far.
-            AheadError: a rank began in the future of the collector's clock. Other rows of the future are left out.
+            AheadError: a rank began in the future of the collector's clock. For other tables, this returns False.
         """
         try:
             ack = self._poster.post(table, labelled(rows, *owner, self._host.openings(owner)))

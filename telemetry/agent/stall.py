@@ -1,4 +1,4 @@
-"""Whether a job has stalled: a state machine over the live pages of the ranks of one host, without input or output.
+"""Decides whether a job has stalled: a state machine over the state pages of the ranks of one host. It does no I/O.
 
     GOING --no step for longer than usual--> SUSPECTED --nothing changed between two samples--> STALLED
       ^  <---- something changed: slow --------'                                               |
@@ -36,11 +36,11 @@ class RankSample:
     """One rank at one moment. Times are CLOCK_MONOTONIC of the host."""
 
     step: int
-    """-1 before the first."""
+    """The current step; -1 before the first step."""
     step_started_ns: int
     inside_step: bool
     takes_its_time: bool
-    """It writes a checkpoint or evaluates."""
+    """Whether it writes a checkpoint or evaluates."""
     counters: Hashable
     """Counters that change while the rank makes progress."""
 
@@ -59,7 +59,7 @@ class RankSample:
 
 @dataclass(slots=True)
 class StallDetector:
-    """The ranks of one job on one host."""
+    """The stall state of one job on one host."""
 
     settings: StallSettings
     phase: Phase = Phase.GOING
@@ -71,12 +71,12 @@ class StallDetector:
     _since_ns: int = 0
     """Start of the last step, or time of the first sample."""
     _excused_ns: int = 0
-    """The last time at which a rank had a reason for a long step."""
+    """The last time at which a rank wrote a checkpoint or evaluated, or no rank was inside a step."""
     _suspicion: tuple[int, dict[int, Hashable]] | None = None
 
     @property
     def threshold_ns(self) -> int:
-        """Current limit of a step."""
+        """The current limit for the time without a new step."""
         ceiling_ns = self.settings.ceiling_s * SECOND_NS
         if self._num_learned < LEARN_STEPS:
             return round(ceiling_ns)
@@ -84,8 +84,8 @@ class StallDetector:
         return round(min(max(wanted, self.settings.floor_s * SECOND_NS), ceiling_ns))
 
     def learn(self, steps_ns: Sequence[int]) -> None:
-        """Use the recorded durations of steps before the first sample, from the rank with the most steps. Later, use
-        them only until a step was observed."""
+        """Learn from the recorded step durations of a rank. Before the first sample, the longest list is used. After
+        it, durations are used only if nothing was learned yet."""
         if len(steps_ns) > self._num_learned and (self._front is None or not self._num_learned):
             self._usual.clear()
             self._usual.extend(steps_ns)

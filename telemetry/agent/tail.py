@@ -80,11 +80,11 @@ class RankTail:
         return Chunk(num_records=len(block.records), next_seq=block.next_seq, tables=rows, last_ns=last_ns)
 
     def passed(self, chunk: Chunk) -> None:
-        """Read on after ``chunk``."""
+        """Continue after ``chunk`` in the next read."""
         self._next_seq = chunk.next_seq
 
     def shipped(self, chunk: Chunk) -> None:
-        """``chunk`` is stored: read on after it, and delete segments that are no longer needed."""
+        """Note that ``chunk`` is stored. Continues after it, and deletes segments that are no longer needed."""
         self.passed(chunk)
         self._stored_below = None
         with suppress(OSError):
@@ -93,8 +93,8 @@ class RankTail:
                 self.reader.reclaim(chunk.next_seq)
 
     def report_hole(self, stored_below: int) -> bool:
-        """The collector has less than it acknowledged: its store was replaced or restored. The next records report the
-        missing ones as lost. False if the last records have reported that."""
+        """Report records as lost that the collector acknowledged but does not have: its store was replaced or restored.
+        The next chunk has a mark of them. Returns False if the last chunk already had it."""
         is_news = self._stored_below is None
         self._stored_below = stored_below
         return is_news
@@ -126,14 +126,15 @@ class RankTail:
         return state.pid != self._written.pid or state.identity_ns > self._written.started_ns
 
     def _open_page(self) -> ShippingPage | None:
-        """None if the folder is not writable: then each agent sends everything again, and the collector drops it."""
+        """The shipping page; None if the folder is not writable. Without it, each agent sends all records again, and
+        the collector drops those that it has."""
         try:
             return ShippingPage(self.reader.folder)
         except OSError:
             return None
 
     def _pinned_block(self, max_records: int) -> RecordBlock:
-        """The next records, of a segment that the rank does not delete any more."""
+        """The next records. Their segment is pinned, so the rank does not delete it any more."""
         if self._page is None:
             return self.reader.read(self._next_seq, max_records)
         self._next_seq = max(self._next_seq, self._page.acked)
@@ -147,8 +148,8 @@ class RankTail:
             if block.lost in (0, sure):
                 self._page.pin(max(sent, block.next_seq))
                 return block
-            # The rank may be deleting the pinned segment, and put it back. So a hole counts only if it is still there
-            # with a new pin, and no segment is being deleted.
+            # The rank may be deleting the segment at this moment, and then puts it back because of the pin. So a hole
+            # counts only if it is still there with a new pin, and no segment is being deleted.
             sure = 0 if self.reader.take_back() else block.lost
 
 

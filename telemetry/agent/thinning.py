@@ -4,7 +4,7 @@
     windows  '---5 s---' '---5 s---'     a counter: its value at the window's end, if it has changed since it was
                                          last shipped, and once a minute in any case
 
-For a host with a hundred levels and a thousand constant counters, this gives twenty rows a second, not eleven hundred.
+For a host with 100 levels and 1000 constant counters, this gives 37 rows a second instead of 1100.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ class HostSample:
 
 @dataclass(slots=True)
 class Thinning:
-    """Readings of one sampler in, samples out. ``window_s`` of 0: everything passes as it is."""
+    """Reduces the readings of one sampler to samples. If ``window_s`` is 0, each reading is a sample."""
 
     window_s: float = WINDOW_S
     _opened_ns: int = 0

@@ -2,8 +2,9 @@
 
 every second, or when a process ends     pages -> logs -> ends -> stall? -> evidence, if there is a reason
 
-It runs in a thread of its own: a collector that does not answer delays no evidence, and a rank that does not answer
-delays no heartbeat. In normal operation it reads one page of each rank and checks the length of its log.
+It runs in a thread of its own. So a collector that does not answer does not delay evidence, and a rank that does not
+answer does not delay heartbeats. In normal operation it reads the state page of each rank and checks the length of its
+log.
 """
 
 import threading
@@ -65,7 +66,7 @@ class EvidenceWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the threads; a collection under way is finished first, a bounded time. Safe to repeat."""
+        """End the threads. Waits for a running collection of evidence, for a bounded time. Safe to repeat."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -79,7 +80,7 @@ class EvidenceWatch:
             job.logs.close()
 
     def last_check(self) -> None:
-        """Once every rank is over: check for missing evidence of their ends."""
+        """Call once every rank is over. Checks whether evidence of their ends is missing."""
         if not self._stop.is_set():
             self.stop()
             self.check()
@@ -104,7 +105,7 @@ class EvidenceWatch:
         try:
             work(*args, **kwargs)
         except UnreadableError:
-            pass  # not yet, or no longer
+            pass  # the files do not exist yet, or no longer
         except Exception as error:
             self._complain(error)
 
@@ -149,7 +150,7 @@ class EvidenceWatch:
         self.queue.put(owner, before)  # an agent before this one may not have shipped it
 
     def _follow(self, job: WatchedJob, rank: WatchedRank) -> None:
-        """Record the end of its process from now on, and read its logs."""
+        """Watch the process of a rank from now on: record its end, and read its logs."""
         identity = rank.identity
         rank.stamped, rank.pid = False, pid_of(identity)
         with suppress(OSError):
@@ -177,14 +178,14 @@ class EvidenceWatch:
         self._note_death(rank)
 
     def _note_death(self, rank: WatchedRank) -> None:
-        """The time of death may arrive after the check that found the process ended."""
+        """Set the time of death. It may become known after the check that found that the process has ended."""
         died_ns = self._deaths.died_ns(rank.pid)
         if died_ns and died_ns != rank.died_ns:
             rank.died_ns, rank.stamp_is_late = died_ns, rank.is_reported
             rank.ended_by = self._deaths.ended_by(rank.pid)
 
     def _follow_new_process(self, job: WatchedJob, rank: WatchedRank) -> bool:
-        """Whether the process that writes the page has written its identity; otherwise it will in a moment."""
+        """Follow the process that now writes the page. Returns False if it has not written its identity yet."""
         identity = rank.reader.identity()
         if identity.pid == rank.identity.pid:
             return False
@@ -200,7 +201,7 @@ class EvidenceWatch:
         return False
 
     def _judge(self, owner: Owner, job: WatchedJob) -> None:
-        """Collect evidence if there is a reason."""
+        """Collect evidence if the job is stalled or a rank has failed."""
         living = {rank.identity.rank: RankSample.of(rank.state) for rank in job.ranks.values() if not rank.over}
         step = max((rank.state.step for rank in job.ranks.values()), default=-1)
         new_ends = [rank for rank in job.ranks.values() if rank.over and not rank.is_reported]
@@ -213,7 +214,7 @@ class EvidenceWatch:
         # When a stall is ended, pages lose information with each rank that unwinds: keep earlier evidence.
         job.taken_step = step if job.taken_step == step else None
         if self._stall_is_due(job, living) or (failed and job.taken_step is None):
-            # Of all ranks of the job: stalled ranks show which ranks they wait for.
+            # Evidence of all ranks of the job: stalled ranks show which ranks they wait for.
             ranks = [job.standing(rank) for rank in job.ranks.values()]
             self._keep(owner, ranks, [item for standing in ranks for item in standing.at_once()])
             self._keep(owner, ranks, take_in_time(ranks))
@@ -224,7 +225,7 @@ class EvidenceWatch:
         self._keep_late_stamps(owner, job)
 
     def _stall_is_due(self, job: WatchedJob, living: dict[int, RankSample]) -> bool:
-        """Whether evidence of a stall is to be taken, for the first time or again."""
+        """Whether evidence of a stall must be taken, for the first time or again."""
         now = self._clock()
         if job.detector.update(now, living) is not Phase.STALLED:
             job.taken_ns = 0

@@ -1,6 +1,6 @@
 """The last known state of watched ranks, the ends of their processes, and the evidence that waits to be shipped.
 
-Of each rank and kind only the newest evidence is kept, so a long outage of the collector costs no memory.
+Only the newest evidence of each rank and kind is kept, so a long outage of the collector costs no memory.
 
 The first death matters: the launcher ends the other processes within a moment. One thread waits for all processes at
 once (a pidfd becomes readable when its process ends) and records the wall-clock time. On kernels without pidfd, the
@@ -46,7 +46,7 @@ class DeathWatch:
         self._thread.start()
 
     def follow(self, pid: int) -> bool:
-        """Record the end of a process that lives now. False if that is not possible."""
+        """Record the end of a process that lives now. Returns False if that is not possible."""
         if not self._thread.is_alive():
             return False
         with suppress(OSError, AttributeError), self._lock:
@@ -60,11 +60,11 @@ class DeathWatch:
         return False
 
     def died_ns(self, pid: int) -> int:
-        """Wall clock of its end; 0 if not observed."""
+        """Wall clock of the end of a process; 0 if it was not observed."""
         return self._died_ns.get(pid, 0)
 
     def ended_by(self, pid: int) -> str:
-        """``SIGKILL``, ``exit 1`` ...; empty if its parent reaped it first, or it was not observed."""
+        """How a process ended, such as ``SIGKILL`` or ``exit 1``; empty if that was not observed."""
         return self._ended_by.get(pid, "")
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class DeathWatch:
 
 
 def _manner(pid: int) -> str:
-    """Exit status of a process that is not reaped yet: the last field of its ``stat`` is the result of wait()."""
+    """How a process ended; empty if it lives or was reaped. The last field of ``stat`` is the result of wait()."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         state, status = fields[0], int(fields[-1])
@@ -119,13 +119,13 @@ class EvidenceQueue:
         """Set by :meth:`put`; cleared by the reader."""
 
     def put(self, owner: Owner, evidence: Iterable[Evidence]) -> None:
-        """Replaces earlier evidence of the same rank and kind."""
+        """Add evidence. It replaces earlier evidence of the same rank and kind."""
         with self._lock:
             self._waiting.update({(owner, item.rank, item.kind): item for item in evidence})
         self.news.set()
 
     def batches(self) -> Iterator[tuple[Owner, list[Evidence]]]:
-        """The waiting evidence in parts for one post each. It waits until it is :meth:`sent`."""
+        """The waiting evidence, in parts for one post each. It stays in the queue until :meth:`sent` is called."""
         with self._lock:
             waiting = sorted(self._waiting.items(), key=lambda item: item[0])
         batch: list[Evidence] = []
@@ -141,7 +141,7 @@ class EvidenceQueue:
             yield of, batch
 
     def sent(self, owner: Owner, batch: Iterable[Evidence]) -> None:
-        """``batch`` is stored. Newer evidence keeps waiting."""
+        """Remove ``batch``, which is stored. Newer evidence keeps waiting."""
         with self._lock:
             for item in batch:
                 if self._waiting.get((owner, item.rank, item.kind)) is item:
@@ -161,17 +161,17 @@ class WatchedRank:
     state: LiveState
     process: ProcessState
     pid: int = 0
-    """In the PID namespace of this process. 0: not followed, or it cannot be seen."""
+    """Process id in the PID namespace of the agent; 0 if the process is not followed or cannot be seen."""
     living: ProcessState = "alive"
     """The last state of the process before it ended."""
     died_ns: int = 0
     ended_by: str = ""
     stamped: bool = False
-    """The kernel reports the end of its process."""
+    """Whether the kernel reports the end of its process."""
     is_reported: bool = False
     """Whether its end is recorded, or was normal."""
     stamp_is_late: bool = False
-    """The time of the end arrived after the end was recorded."""
+    """Whether the time of the end arrived after the end was recorded."""
 
     @property
     def over(self) -> bool:
@@ -189,9 +189,9 @@ class WatchedJob:
     taken_ns: int = 0
     """When evidence of the current stall was taken last."""
     taken_step: int | None = None
-    """The step of that evidence, until another step begins, even if no rank lives any more."""
+    """The step of that evidence; None once another step begins. It stays if no rank lives any more."""
     taken_over: int = 0
-    """The number of ranks that were over then."""
+    """The number of ranks that were over when that evidence was taken."""
 
     def failed(self, rank: WatchedRank) -> bool:
         """Whether the process was killed, or its log shows a fault."""

@@ -1,4 +1,4 @@
-"""Which process is traced, and under which names: pure functions of the environment and the command line.
+"""Decides which process is traced, and under which names: pure functions of the environment and the command line.
 
 RANKSCOPE=1              attach; also to a single process that no launcher started
 RANKSCOPE_COLLECTOR=URL  attach to the ranks of a launcher, and send what they record to the collector
@@ -24,24 +24,24 @@ LOCAL_RANKS = (
     "MV2_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
 )
-"""Variables of launchers, the first that is set counts."""
+"""Variables of launchers for the local rank. The first that is set is used."""
 SLURM_JOB, SLURM_STEP = "SLURM_JOB_ID", "SLURM_STEP_ID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a rank is called in its recording."""
+    """Names of a rank in its recording."""
 
     run: str | None
-    """None: the name that a recording has by default."""
+    """If None, the recording has its default name."""
     local_rank: int | None
-    """None: no launcher set it."""
+    """None if no launcher set it."""
     role: str | None = None
-    """None: RANKSCOPE_ROLE."""
+    """If None, RANKSCOPE_ROLE is used."""
 
 
 def wants_attachment(environment: Mapping[str, str]) -> bool:
-    """Whether the environment asks for it.
+    """Whether the environment asks to trace ranks.
 
     Raises:
         UsageError: a variable has a value that cannot be used.
@@ -72,7 +72,7 @@ def _is_address(url: str) -> bool:
 
 
 def is_no_rank(command: Sequence[str]) -> bool:
-    """Whether the process of this command line (``sys.argv``) starts ranks or helps one, and never is a rank."""
+    """Whether the process of this command line (``sys.argv``) only starts or helps ranks, and is never a rank."""
     program = command[0].replace("\\", "/") if command else ""
     return program.rpartition("/")[2] in LAUNCHERS[:1] or program.endswith((*LAUNCHERS[1:], *HELPERS))
 
@@ -80,7 +80,7 @@ def is_no_rank(command: Sequence[str]) -> bool:
 def is_single_rank(environment: Mapping[str, str]) -> bool:
     """Whether a process that never creates a process group is the only rank of its job.
 
-    It is if a launcher says so, or if no launcher started it and RANKSCOPE asks for every process.
+    This is so if a launcher sets WORLD_SIZE to 1, or if no launcher started the process and RANKSCOPE is on.
     """
     size, rank = environment.get("WORLD_SIZE", "").strip(), environment.get("RANK", "").strip()
     if size:
@@ -92,7 +92,7 @@ def names_of(environment: Mapping[str, str]) -> Names:
     """The names that launchers give.
 
     Raises:
-        UsageError: the local rank is no number.
+        UsageError: the local rank is not a number.
     """
     return Names(run=_run_of(environment), local_rank=_local_rank_of(environment))
 

@@ -1,4 +1,4 @@
-"""What torch.compile must know of our functions. This is private to torch. If it is missing, nothing happens."""
+"""Settings of torch.compile for our functions. They are private to torch. Without them, these functions do nothing."""
 
 import sys
 from collections.abc import Callable
@@ -9,8 +9,8 @@ Function = Callable[..., Any]
 
 
 def keep_shortcut_of_dynamo(plain: Function, function: Function) -> None:
-    """torch.compile traces a module directly at its ``forward`` if ``__call__`` is the function that it knows. Without
-    this it traces every call of a module, too, and compiles more slowly."""
+    """Let torch.compile accept ``function`` as ``Module.__call__``. It then traces a module directly at its
+    ``forward``. Otherwise it also traces every call of a module, and compiles more slowly."""
     for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
         module = sys.modules.get(name)  # a module that is imported later finds our function
         if getattr(module, "unpatched_nn_module_call", None) is plain:
@@ -18,7 +18,7 @@ def keep_shortcut_of_dynamo(plain: Function, function: Function) -> None:
 
 
 def skip_in_dynamo(function: Function, *, with_callees: bool = False) -> None:
-    """Let torch.compile start no graph at this function. ``with_callees``: nor at the functions that it calls."""
+    """Let torch.compile not start a graph at this function. ``with_callees``: nor at functions that it calls."""
     with suppress(Exception):
         from torch._C._dynamo import eval_frame  # noqa: PLC0415  (private)
 

@@ -1,4 +1,4 @@
-"""A span that hooks begin and end. It need not nest with the spans of the user, unlike those of ``Recorder.span``.
+"""A span that hooks begin and end. Unlike spans of ``Recorder.span``, it need not nest with the spans of the user.
 
 host        start and end on the host clock, with the processor time of the thread for compute
 on device   steps and compute of a rank that uses CUDA: events on the current stream, resolved by the drain thread
@@ -15,7 +15,7 @@ from telemetry.stages import Stage, StageClass
 
 
 class InferredSpan:
-    """Begins when it is made. Exactly one of :meth:`end`, :meth:`finish` and :meth:`discard` is called."""
+    """Begins when it is created. Exactly one of :meth:`end`, :meth:`finish` and :meth:`discard` is called."""
 
     __slots__ = (
         *("chunk", "cpu_ns", "duration_ns", "end_cpu_ns", "microbatch", "on_device", "recorder", "stage", "start_ns"),
@@ -44,7 +44,7 @@ class InferredSpan:
         recorder.words[layout.WORD_OPEN_SINCE + stage] = self.start_ns
 
     def end(self, step: int) -> None:
-        """End now, and record it. A step without room on the device is measured by the host."""
+        """End now, and record it. If no CUDA events are free, a step is measured on the host clock."""
         if self.on_device and (self.ticket is not None or self.stage is not Stage.STEP):
             self._close()
             self.recorder.end_on_device(self.ticket, self._device_span(step))

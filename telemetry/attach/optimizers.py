@@ -1,8 +1,8 @@
-"""Which optimizer is in its step, and whose step ends the steps of the training.
+"""Tracks which optimizer is in its step, and which optimizer ends the steps of the training.
 
-- The optimizer that stepped first ends every step. If it no longer exists or does not step any more, another one does.
-- A scaler or an optimizer can call others. Only the outermost counts.
-- torch reports no optimizer that raised. It is forgotten when the next optimizer begins.
+- The optimizer that stepped first ends every step. If it no longer exists or steps, another optimizer does.
+- A scaler or an optimizer can call other optimizers. Only the outermost call counts.
+- torch does not report that an optimizer raised. Such an optimizer is forgotten when the next optimizer begins.
 """
 
 import weakref
@@ -19,10 +19,10 @@ class Optimizers:
 
     def __init__(self) -> None:
         self._stepping: list[int] = []
-        """Ids, the outermost first."""
+        """Ids of the optimizers and scalers that are in their step, the outermost first."""
         self._has_closure = False
         self._was_left = False
-        """A forward or backward began since, and not in a closure: the optimizer has probably raised."""
+        """Whether a forward or backward began after the optimizer, not in its closure: it has probably raised."""
         self._closer: weakref.ref[Any] | None = None
         self._num_others = 0
         self.has_stepped = False
@@ -40,13 +40,13 @@ class Optimizers:
     def begin(self, who: Any, *, with_closure: bool) -> bool:
         """An optimizer or a scaler begins. Returns whether it is the outermost."""
         if id(who) in self._stepping or self._was_left:
-            self.forget()  # it raised the last time
+            self.forget()  # it raised in its last step
         self._stepping.append(id(who))
         self._has_closure |= with_closure
         return len(self._stepping) == 1
 
     def end(self, who: Any) -> bool:
-        """It has stepped. Returns whether it was the outermost."""
+        """An optimizer or a scaler has stepped. Returns whether it was the outermost."""
         if id(who) not in self._stepping:
             return False
         self.has_stepped = True
@@ -57,7 +57,7 @@ class Optimizers:
         return True
 
     def forget(self) -> None:
-        """None is in its step."""
+        """No optimizer is in its step any more."""
         self._stepping = []
         self._has_closure = self._was_left = False
 
@@ -83,8 +83,8 @@ class Optimizers:
 
 
 def steps_done(optimizer: torch.optim.Optimizer) -> int | None:
-    """How many steps an optimizer has made, from its state; None if that is not known without waiting for a device or
-    for other ranks."""
+    """The number of steps of an optimizer, from its state; None if reading it would wait for a device or for other
+    ranks."""
     for state in optimizer.state.values():
         step = state.get("step") if isinstance(state, dict) else None
         if type(step) is torch.Tensor:  # not a DTensor

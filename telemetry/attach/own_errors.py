@@ -22,7 +22,7 @@ class OwnErrors:
         self.count = 0
 
     def add(self, error: Exception) -> None:
-        """Never raises."""
+        """Count and report an error. Never raises."""
         with suppress(Exception):
             self.count += 1
             if self.count == 1:

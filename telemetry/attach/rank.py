@@ -21,7 +21,7 @@ INFERRED = "inferred"
 SPANS = "spans"
 """Key in ``meta`` of an attached rank; its value is ``inferred``."""
 MISSING = "attach-missing"
-"""Name of the mark of what cannot be recorded with this version of torch."""
+"""Name of the mark that lists what cannot be recorded with this version of torch."""
 
 _seams: Seams | None = None
 _once = Lock()
@@ -77,7 +77,7 @@ def _follow_training() -> None:
 
 
 def followed() -> Seams:
-    """How the training of this process is followed, once it is a rank."""
+    """The seams of this process. It must be a rank already."""
     assert _seams is not None
     return _seams
 

@@ -1,5 +1,5 @@
-"""The names of a worker of Ray Train or verl. Its process group is created before the variables of a launcher are set,
-or they are those of one of several groups.
+"""The names of a worker of Ray Train or verl. A launcher's variables cannot be used: Ray Train sets them after the
+process group is created, and in verl they describe one of several groups.
 
     verl   actor of Ray   rollout_standalone_0CheckpointEngineWorker_1:3
                           WG_PREFIX           class                 node, place on it
@@ -15,12 +15,15 @@ from telemetry.attach.deciding import Names
 
 
 def names_of_worker(names: Names) -> Names:
-    """``names``, or those of a worker of verl or Ray Train. Never raises."""
+    """The names of a worker of verl or Ray Train; ``names`` for any other process. Never raises."""
     return _names_in_verl() or _names_in_ray_train() or names
 
 
 def _names_in_ray_train() -> Names | None:
-    """The run is the name of the experiment (``RunConfig.name``), unless RANKSCOPE_RUN is set."""
+    """The names of a worker of Ray Train; None for any other process.
+
+    The run is the name of the experiment (``RunConfig.name``), unless RANKSCOPE_RUN is set.
+    """
     train: Any = sys.modules.get("ray.train")
     if train is not None:
         with suppress(Exception):  # no worker, or an older version without a context at this time
@@ -32,8 +35,11 @@ def _names_in_ray_train() -> Names | None:
 
 
 def _names_in_verl() -> Names | None:
-    """The run is RANKSCOPE_RUN or the job of Ray, and the group. The role is the class, unless RANKSCOPE_ROLE is set.
-    The local rank is not known: verl sets LOCAL_RANK to 0 for each worker."""
+    """The names of a worker of verl; None for any other process.
+
+    The run consists of RANKSCOPE_RUN or the job of Ray, and the group. The role is the class, unless RANKSCOPE_ROLE is
+    set. The local rank is not known: verl sets LOCAL_RANK to 0 for each worker.
+    """
     ray: Any = sys.modules.get("ray")
     prefix = os.environ.get("WG_PREFIX", "")
     if ray is None or not prefix or os.environ.get("WG_BACKEND") != "ray":

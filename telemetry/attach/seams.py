@@ -5,7 +5,7 @@ torch.autograd.backward           backward                     torch.save       
 pipelining: *_one_chunk           forward, backward            distributed.checkpoint    checkpoint, once it is imported
 hooks of optimizers, GradScaler   optimizer, steps
 
-Every replacement calls the original with the same arguments, and returns or raises what it does.
+Every replacement calls the original with the same arguments. It returns or raises what the original returns or raises.
 
 torch.compile traces through ``Module.__call__`` and must not trace our code. ``is_compiling()`` is a constant there, so
 the traced code is that of torch (``dynamo.py``). torch also has global hooks of modules. They are not used: they break
@@ -36,10 +36,10 @@ from telemetry.stages import Stage
 
 Function = Callable[..., Any]
 Begin = Callable[..., InferredSpan | None]
-"""Called with the arguments of the original."""
+"""Called before the original function, with its arguments. Returns the span to end after it, or None."""
 is_compiling = torch.compiler.is_compiling
 running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-"""Id of the backward that runs on this thread; -1: none."""
+"""Id of the backward that runs on this thread; -1 if none runs."""
 REPLACED = "replaced_by_rankscope"
 """Attribute of a replacement."""
 CHECKPOINT = "torch.distributed.checkpoint"
@@ -61,7 +61,7 @@ class Seams:
         self._errors = errors
 
     def install(self) -> list[str]:
-        """Replace what this torch has. Returns the names of what it does not have."""
+        """Replace the functions. Returns the names of those that this version of torch does not have."""
         parts: dict[str, Callable[[], None]] = {
             "forward": self._see_forwards,
             "backward": self._see_backwards,
@@ -217,7 +217,7 @@ class Seams:
         self.surround(module, name, begin)
 
     def _see_chunks(self, pipelining: Any) -> None:
-        """A microbatch of a pipeline. Its number and its chunk are the arguments of the schedule."""
+        """Record each forward and backward of a microbatch in a pipeline."""
         for name, stage in STAGES_OF_CHUNKS.items():
             self.surround(pipelining._PipelineStageBase, name, partial(self._begin_chunk, stage))
 
@@ -226,7 +226,7 @@ class Seams:
         return self.training.begin_chunk(stage, microbatch, of.stage_index // of.group_size)
 
     def surround(self, owner: Any, name: str, begin: Begin) -> None:
-        """Call ``begin`` with the arguments of a function before it, and end the span after it. Once for each function.
+        """Let each call of a function begin a span (``begin``, with the same arguments) and end it. Can be repeated.
 
         Raises:
             AttributeError: there is no such function.
@@ -270,7 +270,7 @@ def _begun(begin: Begin, errors: OwnErrors, args: tuple[Any, ...], kwargs: dict[
 
 
 def replace(owner: Any, name: str, function: Function) -> None:
-    """Put a function in the place of another one, and in the module that defines it: pickle finds a function there."""
+    """Replace a function of ``owner``, and also in the module that defines it, because pickle looks it up there."""
     plain = getattr(owner, name)
     setattr(function, REPLACED, True)
     skip_in_dynamo(function)
@@ -280,7 +280,7 @@ def replace(owner: Any, name: str, function: Function) -> None:
 
 
 def skip_own_frames() -> None:
-    """None of our functions is compiled."""
+    """Let torch.compile skip our functions."""
     own: list[Function] = [_begun, Seams._end_step_of_scaler]
     for kind in (Training, Steps, Step, Optimizers, OwnErrors, StepHooks):
         own += [value for value in vars(kind).values() if isinstance(value, FunctionType)]

@@ -14,7 +14,7 @@ is_compiling = torch.compiler.is_compiling
 
 
 def _nothing(optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-    """No function is set."""
+    """The hook while no function is set."""
 
 
 class StepHooks:
@@ -22,13 +22,13 @@ class StepHooks:
 
     def __init__(self) -> None:
         self.first: Hook = _nothing
-        """Before the others, before a step."""
+        """Called before a step, and before the function ``before``."""
         self.before: Hook = _nothing
         self.after: Hook = _nothing
         self._is_registered = False
 
     def register(self) -> None:
-        """Later calls do nothing."""
+        """Register the hooks with torch. Later calls do nothing."""
         if self._is_registered:
             return
         self._is_registered = True

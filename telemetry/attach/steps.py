@@ -3,11 +3,11 @@
     load  forward backward  load  forward backward  optimizer  (logging)  load  forward ...
     |---- step 0 ---------------------------------------------------------|---- step 1 ...
 
-A step begins with its first data load, forward or backward. It ends when the next one begins, or with an evaluation or
-a checkpoint after it. Its optimizer must have stepped in between, so gradient accumulation stays one step.
+A step begins with its first data load, forward or backward. It ends when the next step begins, or with an evaluation or
+a checkpoint after it. It cannot end before its optimizer has stepped, so gradient accumulation stays one step.
 
-- A data load counts if a forward with gradients follows. Loads for an evaluation belong to no step.
-- With steps of the user no step is inferred.
+- A data load is recorded if a forward with gradients follows. Loads for an evaluation belong to no step.
+- If the user records steps, no step is inferred.
 """
 
 import sys
@@ -21,9 +21,9 @@ from telemetry.record.spans import STEP_INTERRUPTED
 from telemetry.stages import Stage
 
 COMPILED_GRAPHS = "compiled-graphs"
-"""Sample: graphs that torch.compile has compiled so far. Recorded when the number changes."""
+"""Name of a sample: the number of graphs that torch.compile has compiled so far. Recorded when it changes."""
 MAX_LOADS = 1024
-"""Data loads of a step that is not confirmed. Older ones are not recorded: a script may read its data and not train."""
+"""Data loads that are kept for a step that is not confirmed. A script may read all its data and not train."""
 MAX_MICROBATCH = (1 << 15) - 1
 """A record has no room for larger numbers."""
 
@@ -37,12 +37,12 @@ class Step:
         self.number, self.span, self.before = number, span, before
         """``before``: the step numbers of the recorder and of the state page before it."""
         self.is_confirmed = False
-        """Whether it trains. Until then it may be an evaluation."""
+        """Whether the step is known to train. Until then it may be an evaluation."""
         self.loads: deque[InferredSpan] = deque(maxlen=MAX_LOADS)
-        """Data loads that are recorded if it trains."""
+        """Data loads that are recorded once the step is confirmed."""
         self.num_backwards = 0
         self.stepped_ns = 0
-        """When its optimizer had stepped; 0: not yet."""
+        """When its optimizer had stepped; 0 if it has not stepped yet."""
 
     def has_stepped(self) -> None:
         """An optimizer that ends steps has stepped now."""
@@ -78,7 +78,7 @@ class Steps:
                 self.current.loads.popleft().record(self.current.number)
 
     def leave(self) -> None:
-        """A checkpoint or an evaluation begins. It lies between two steps, or within a confirmed one."""
+        """A checkpoint or an evaluation begins. It lies between two steps, or within a confirmed step."""
         if self.are_of_user() or self.current is None:
             return
         if self.current.stepped_ns:
@@ -95,12 +95,12 @@ class Steps:
             self.current.loads.append(span)
 
     def without_load(self) -> None:
-        """There was no data to load. A step that only waited for it did not begin."""
+        """There was no data to load. A step that only waited for data did not begin."""
         if self.current is not None and not self.current.is_confirmed and not self.current.loads:
             self._forget()
 
     def renumber(self, steps_done: int | None) -> None:
-        """Continue the count of an optimizer or an engine that was loaded from a checkpoint."""
+        """Number the current step after ``steps_done`` steps of an optimizer or engine that a checkpoint restored."""
         if steps_done and self.current is not None and not self.are_of_user():
             self.current.number = steps_done
             self._recorder.step_number = self._recorder.words[layout.WORD_STEP] = steps_done
@@ -120,11 +120,11 @@ class Steps:
         return self._are_of_user
 
     def number(self) -> int:
-        """Of the step that is recorded now."""
+        """The number of the step that is recorded now."""
         return self._recorder.step_number if self.current is None else self.current.number
 
     def microbatch(self) -> int:
-        """Of the next forward or backward: the number of backwards in this step so far; -1: there is no step."""
+        """The microbatch of the next forward or backward: the number of backwards in this step so far; -1 if none."""
         if self.current is not None:
             return min(self.current.num_backwards, MAX_MICROBATCH)
         if not self._are_of_user:
@@ -167,7 +167,7 @@ class Steps:
             self.current = None
 
     def _sample_graphs(self) -> None:
-        """If torch.compile compiles more graphs in a later step, these are recompilations."""
+        """Sample the number of compiled graphs if it changed. More graphs in a later step are recompilations."""
         dynamo = sys.modules.get("torch._dynamo.utils")
         if dynamo is None:
             return

@@ -1,14 +1,15 @@
 """What a training loop does, inferred from calls into torch: spans of its parts, in steps (``steps.py``).
 
-- Only the outermost call counts: a submodule, or the recomputation of activations in a backward, is no forward.
+- Only the outermost call counts. Submodules, and recomputed activations in a backward, are not recorded as forwards.
 - From the end of a forward to its backward the loss is computed. This is a second forward span, unless a collective or
   a transfer was issued in between.
 - A compiled optimizer calls no hook. Its next ``zero_grad`` after a backward shows that it has stepped.
-- An optimizer that steps within a backward (a hook of a gradient) is no span: its time is in the backward.
+- An optimizer that steps within a backward (a hook of a gradient) has no span. The backward contains its time.
 - A span of the user replaces the inferred one: while one is open, nothing is inferred.
 
-Hooks call these methods on any thread. Only the thread that trains is followed: the one whose optimizer steps, until
-then the one that calls ``backward``. The methods may raise. Their callers count the error (``own_errors.py``).
+Hooks call these methods on any thread. Only the thread that trains is followed: the thread whose optimizer steps. Until
+a step, it is the thread that calls ``backward``. The methods may raise. Their callers count the error
+(``own_errors.py``).
 """
 
 from collections.abc import Callable
@@ -31,11 +32,11 @@ class Training:
         self._recorder = recorder
         self._count_operations = count_operations
         self.is_busy = False
-        """Whether calls are ignored: they are inside one that counts, or nothing is followed any more."""
+        """Whether calls are ignored: they are inside an open span, or nothing is followed any more."""
         self.thread = get_ident()
-        """Of the loop. Calls on other threads are ignored."""
+        """The thread of the loop. Calls on other threads are ignored."""
         self.place: tuple[int, int] | None = None
-        """Microbatch and chunk (or -1) of the next forward, if a framework says so."""
+        """Microbatch and chunk (or -1) of the next forward, if a framework reports them."""
         self._is_off = False
         self._thread_is_known = False
         self._steps = Steps(recorder)
@@ -43,7 +44,7 @@ class Training:
         self._open: InferredSpan | None = None
         """The outermost load, forward, backward, evaluation or checkpoint."""
         self._loss: tuple[InferredSpan, int] | None = None
-        """Begun at the end of a forward, and the number of operations then."""
+        """A span that began at the end of a forward, and the number of operations at that time."""
         self._optimizer: InferredSpan | None = None
 
     def switch_off(self) -> None:
@@ -51,7 +52,7 @@ class Training:
         self._is_off = self.is_busy = True
 
     def begin_load(self) -> InferredSpan | None:
-        """The result, if any, is for :meth:`end_load`."""
+        """A data load begins. Pass the result, if any, to :meth:`end_load`."""
         if not self._follows():
             return None
         self._drop_loss()
@@ -60,7 +61,7 @@ class Training:
         return self._begin(Stage.DATA_LOAD)
 
     def end_load(self, span: InferredSpan, *, completed: bool) -> None:
-        """``completed`` False: the data ended, or loading failed."""
+        """A data load ends. ``completed`` is False if the data ended or loading failed."""
         self._finish_open()
         if completed:
             self._steps.add_load(span)
@@ -70,7 +71,7 @@ class Training:
         self._resume_optimizer()
 
     def begin_forward(self, *, with_grad: bool) -> InferredSpan | None:
-        """The result, if any, is for :meth:`end_call`. Without gradients it is an evaluation."""
+        """A forward begins; without gradients, an evaluation. Pass the result, if any, to :meth:`end_call`."""
         if not self._follows():
             return None
         self._drop_loss()
@@ -82,7 +83,7 @@ class Training:
         return self._begin(Stage.EVALUATION)
 
     def begin_backward(self) -> InferredSpan | None:
-        """The result, if any, is for :meth:`end_call`."""
+        """A backward begins. Pass the result, if any, to :meth:`end_call`."""
         if not self._thread_is_known and self._open is None:
             self.thread = get_ident()
         if not self._follows():
@@ -94,7 +95,7 @@ class Training:
         return self._begin(Stage.BACKWARD_COMPUTE, microbatch, after=loss)
 
     def begin_chunk(self, stage: Stage, microbatch: int, chunk: int) -> InferredSpan | None:
-        """A forward or backward of a pipeline. The result, if any, is for :meth:`end_call`."""
+        """A forward or backward of a pipeline begins. Pass the result, if any, to :meth:`end_call`."""
         if not self._follows():
             return None
         self._drop_loss()
@@ -103,8 +104,8 @@ class Training:
         return self._begin(stage, microbatch, chunk)
 
     def begin_checkpoint(self, stage: Stage) -> InferredSpan | None:
-        """``stage``: checkpoint-write, or checkpoint-snapshot if another thread writes. The result, if any, is for
-        :meth:`end_call`."""
+        """A checkpoint begins. ``stage``: checkpoint-write, or checkpoint-snapshot if another thread writes it. Pass
+        the result, if any, to :meth:`end_call`."""
         if not self._follows():
             return None
         self._drop_loss()
@@ -113,7 +114,7 @@ class Training:
         return self._begin(stage)
 
     def end_call(self, span: InferredSpan, *, completed: bool) -> None:
-        """``completed`` False: the call raised. Its span is not recorded."""
+        """A call ends. ``completed`` is False if it raised. Its span is then not recorded."""
         self._finish_open()
         if completed:
             span.end(self._steps.number())
@@ -133,7 +134,7 @@ class Training:
         steps_done: Callable[[], int | None] | None = None,
     ) -> None:
         """An optimizer, or the scaler around it, begins to step. ``in_backward``: a backward calls it, maybe on a
-        thread of torch. ``steps_done``: how many steps it has made before, for the number of the first step of this
+        thread of torch. ``steps_done``: returns the number of its steps before, to number the first step of this
         process."""
         if in_backward or self._is_off:
             return
@@ -180,13 +181,13 @@ class Training:
             step.stepped_ns = monotonic_ns()
 
     def count_from(self, number: int) -> None:
-        """The next step has this number: of a loop that knows its numbers."""
+        """Number the next step. For a loop that knows its step numbers."""
         if self._is_on_thread():
             self._steps.count_from(number)
 
     def see_step(self, owner: Any, num_steps: int) -> None:
-        """An object that steps its optimizers itself has ended a step, its ``num_steps``-th. The step counts also if no
-        optimizer stepped. Such an object ends all steps from now on."""
+        """``owner``, which steps its optimizers itself, has ended its ``num_steps``-th step. The step is recorded even
+        if no optimizer stepped. ``owner`` ends all steps from now on."""
         if not self._is_on_thread():
             return
         self._optimizers.set_closer(owner)
@@ -236,7 +237,7 @@ class Training:
         self._open, self.is_busy = None, self._is_off
 
     def _end_loss(self) -> InferredSpan | None:
-        """A backward begins: what the rank did since the forward was the loss. Returns its span, if it is recorded."""
+        """End the forward span of the loss, because a backward begins. Returns the span, if it is recorded."""
         loss, self._loss = self._loss, None
         if loss is None:
             return None
@@ -253,7 +254,7 @@ class Training:
             loss[0].discard()
 
     def _pause_optimizer(self) -> None:
-        """The optimizer calls a closure: its forward and backward are no part of the optimizer's span."""
+        """Interrupt the optimizer's span: the forward and backward of its closure are not part of it."""
         self._optimizers.see_call()
         if self._optimizer is not None:
             self._optimizer.discard()

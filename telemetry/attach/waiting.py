@@ -6,7 +6,7 @@ import torch --> wait_for_rank()      two light hooks in torch, nothing else
                          |
                    become_rank()      a session, traced groups, the seams of the training loop
 
-A helper of the job (a worker of a DataLoader or of torch.compile, a launcher) does neither. It is not traced.
+A helper of the job (a worker of a DataLoader or of torch.compile, a launcher) does neither, so it is not traced.
 
 If the script imports rankscope itself, it is expected to call ``rankscope.start``. The session is then started at the
 first step of an optimizer, and only if there is none.
@@ -53,14 +53,14 @@ def wait_for_rank() -> None:
 
 
 class Becoming:
-    """What is known of this process, until it is a rank. No method raises."""
+    """What is known about this process before it is a rank. The methods do not raise."""
 
     def __init__(self) -> None:
         self._rank_and_size: tuple[int, int] | None = None
         self._is_over = False
 
     def see_group(self, size: object = -1, rank: object = -1, ranks: object = None, backend: object = "") -> None:
-        """The first process group is about to be created. Arguments of torch's helper."""
+        """A process group is about to be created. Takes the arguments of torch's helper."""
         if self._rank_and_size is not None or str(backend).lower() == "fake":
             return
         if not isinstance(size, int) or not isinstance(rank, int) or not 0 <= rank < size:
@@ -78,7 +78,7 @@ class Becoming:
         self._become_rank(waits=False)
 
     def _become_rank(self, *, waits: bool) -> None:
-        """``waits``: the script may still start a session of its own."""
+        """Start to record as this rank. ``waits``: the script may still start a session of its own."""
         self._is_over = not waits
         if self._rank_and_size is None:
             return
@@ -97,7 +97,7 @@ def _watch_groups(c10d: Any, plain: Helper, becoming: Becoming) -> None:
         if is_outermost:
             c10d._new_process_group_helper = plain
         becoming.see_group(*arguments[:4])
-        # A rank replaces the helper by one that wraps groups. A script may have put its own around this one.
+        # A rank replaces the helper by one that wraps groups. A script may have wrapped this function.
         return (c10d._new_process_group_helper if is_outermost else plain)(*arguments, **keywords)
 
     c10d._new_process_group_helper = _new_process_group_helper

@@ -1,15 +1,15 @@
 """Clock offsets between hosts, from the collectives of their ranks: offset, drift and an error bound for each host.
 
     ends     collectives end on all members at (nearly) the same instant;      host-1  |-------|      the ends differ by
-             how nearly is estimated, not assumed                              host-2      |---|      the clock offset
+             the difference is estimated                                       host-2      |---|      the clock offset
 
     order    no member ends before the last has begun, and no message is       host-1  |->            sent before
              received before it was sent: bounds from both sides               host-2        ->|      received
 
     pings    agent and collector: the offset lies within half of the round trip
 
-Hosts are nodes of a graph. Offsets are relative to the *reference*, the host of rank 0. They are added along the tree
-of tightest bounds, and so are the bounds. A clock that jumped begins a new window. A host without any bound is
+Hosts are nodes of a graph. Offsets are relative to the *reference*, the host of rank 0. Offsets and bounds are added
+along the path with the smallest bound (a tree). A clock that jumped begins a new window. A host without any bound is
 rejected, with the reason.
 
     reading of a host's clock = reading of the reference's + offset + drift * (own reading - middle of the window)
@@ -48,7 +48,7 @@ from telemetry.clocks.align_pair import pieces_of
 GOOD_NS = 100_000.0
 """Single transfers and pings are not used for a host if they can improve its bound by no more than this."""
 _WEAKER = {REFERENCE: 0, ENDS: 1, ORDER: 2, PINGS: 3}
-"""The method of an offset is the weakest one along its path."""
+"""Method -> how weak it is. The method of an offset is the weakest method along its path."""
 _ALWAYS = Piece(
     first_ns=-(2**62), last_ns=2**62, at_ns=0, offset_ns=0.0, drift=0.0, bound_ns=0.0, num_events=0, method=REFERENCE
 )
@@ -60,7 +60,7 @@ Pieces = Mapping[Node, Sequence[Piece]]
 
 
 def align(evidence: Evidence) -> list[HostClock]:
-    """The clocks of all hosts, in their order: one or several windows of each aligned host, one refusal of others."""
+    """The clocks of all hosts, in their order: windows of each aligned host, and a refusal for each other host."""
     if not evidence.hosts:
         return []
     reference = evidence.reference
@@ -105,7 +105,7 @@ def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
 
 
 class _Graph:
-    """Which hosts share which events."""
+    """The events that hosts share."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._groups: dict[Node, list[Gathering]] = defaultdict(list)
@@ -139,7 +139,7 @@ class _Graph:
 
 
 def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) -> list[Piece]:
-    """Pieces of ``other`` during the time in which ``piece`` of ``node`` holds."""
+    """Pieces of ``other`` during the time in which ``piece`` of ``node`` is valid."""
     parts: list[Sights] = []
     for source in sources:
         if isinstance(source, Gathering):
@@ -234,7 +234,7 @@ def _clock(host: str, reference: str, piece: Piece) -> HostClock:
 
 
 def _of_reference(evidence: Evidence, reference: str) -> HostClock:
-    """Correct by definition, from its first event to its last."""
+    """The clock of the reference: its offset is 0 by definition, from its first event to its last."""
     ends = [times.end_ns[:, times.hosts.index(reference)] for times in evidence.gatherings if reference in times.hosts]
     ends += [times.sent_ns for times in evidence.transfers if times.sender == reference]
     ends += [times.received_ns for times in evidence.transfers if times.receiver == reference]
@@ -252,7 +252,7 @@ def _of_reference(evidence: Evidence, reference: str) -> HostClock:
 
 
 def _checked_by_pings(clock: HostClock, by_pings: Sequence[Piece]) -> HostClock:
-    """If pings contradict the clock, its bound is widened to include theirs."""
+    """The clock. If pings contradict it, its bound is widened to include their offset and bound."""
     if clock.method == PINGS:
         return clock
     middle = (clock.first_ns + clock.last_ns) // 2

@@ -4,7 +4,7 @@
     stamp                         ^ inside: used as stored                             ^ outside: nearest window, and
                                                                                          a wider bound
 
-Stored stamps are not changed: each reader that draws or compares them converts them here.
+Stored stamps are not changed. Code that draws or compares stamps converts them with :class:`ClockTable`.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Gathering:
     """Collectives of one group, from one rank on each of its hosts. Rows are collectives in the order of issue."""
 
     hosts: tuple[str, ...]
-    """Distinct, one a column."""
+    """Distinct hosts, one for each column."""
     start_ns: Int64s
     """Raw wall clock of each host, [collectives, hosts]; -1 if a rank has no such span. The same for ``end_ns``."""
     end_ns: Int64s
@@ -63,14 +63,14 @@ class Pings:
     host: str
     collector: str
     at_ns: Int64s
-    """By the host's clock, ascending."""
+    """Times of the pings by the host's clock, ascending."""
     offset_ns: Int64s
     """The collector's clock minus the host's."""
     round_trip_ns: Int64s
 
     @property
     def hosts(self) -> tuple[str, str]:
-        """The host and the collector, which has a mark that no name of a host begins with."""
+        """The host and the collector. The latter begins with NUL, so that it is never equal to the name of a host."""
         return self.host, f"\0{self.collector}"
 
 
@@ -93,7 +93,7 @@ class Evidence:
 
     @property
     def reference(self) -> str:
-        """The first host. If it shares no event with another host: the host that shares most."""
+        """The first host. If it shares no event with another host, the host that shares the most."""
         shared = dict.fromkeys(self.hosts, 0)
         for source in self.sources:
             for host in set(source.hosts) & shared.keys():
@@ -111,15 +111,15 @@ class HostClock:
     first_ns: int = 0
     last_ns: int = 0
     offset_ns: int = 0
-    """Its reading minus that of the reference, in the middle of the window."""
+    """Reading of the host's clock minus that of the reference, in the middle of the window."""
     drift_ppm: float = 0.0
-    """Its rate minus that of the reference."""
+    """Rate of the host's clock minus that of the reference."""
     bound_ns: int = REFUSED_NS
-    """Largest error of the offset in the whole window; -1: refused."""
+    """Largest error of the offset in the whole window; -1 if the clock was refused."""
     num_events: int = 0
     method: str = UNALIGNED
     reason: str = ""
-    """Why it was refused, or which evidence disagrees."""
+    """Why the clock was refused, or which evidence disagrees."""
 
     @property
     def aligned(self) -> bool:
@@ -128,12 +128,12 @@ class HostClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One line: a clock relative to the reference, over the time in which the line holds."""
+    """One line: a clock relative to the reference, over the time in which the line is valid."""
 
     first_ns: int
     last_ns: int
     at_ns: int
-    """Reading at which ``offset_ns`` holds."""
+    """Reading of the clock at which its offset is ``offset_ns``."""
     offset_ns: float
     drift: float
     bound_ns: float
@@ -141,7 +141,7 @@ class Piece:
     method: str
 
     def offsets_ns(self, reading_ns: Int64s) -> Int64s:
-        """At readings of the clock itself."""
+        """The offsets at readings of the clock itself."""
         moved = self.offset_ns + self.drift * (reading_ns - self.at_ns).astype(np.float64)
         return np.rint(moved).astype(np.int64)
 
@@ -150,7 +150,7 @@ class Piece:
 class Sights:
     """Events that relate one clock to the reference, one row each.
 
-    ``low_ns`` <= offset of the clock <= ``high_ns`` if stamps are right; ``ends_ns`` is near the offset.
+    ``low_ns`` <= offset of the clock <= ``high_ns`` if the stamps are correct. ``ends_ns`` is close to the offset.
     """
 
     step: Int64s
@@ -171,7 +171,7 @@ class Sights:
 
 
 WANDER = 1e-6
-"""By how much a drift may change outside of its window."""
+"""Largest change of a drift outside of its window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,8 @@ class ClockTable:
         return len(self._clocks) > 1
 
     def shift(self, host: str, at_ns: int) -> Shift | None:
-        """For stamps of ``host`` near ``at_ns`` of its clock. None if nothing bounds the clock."""
+        """The shift for stamps of ``host`` near ``at_ns`` of its clock. None if no bound up to ``MAX_BOUND_NS`` is
+        known."""
         if host == self.reference and host:
             return Shift(offset_ns=0, bound_ns=0)
         shifts = [_shift(clock, at_ns) for clock in self._clocks.get(host, ())]
@@ -214,7 +215,7 @@ class ClockTable:
         return best if best is not None and best.bound_ns <= MAX_BOUND_NS else None
 
     def aligned(self, at_ns: Int64s, host: str) -> Aligned | None:
-        """Stamps of one host that are close together (a step). None if nothing bounds its clock."""
+        """Convert stamps of one host that are close together (a step). None if :meth:`shift` has no result."""
         if not len(at_ns):
             return Aligned(at_ns=at_ns, bound_ns=0)
         first_ns, length_ns = int(at_ns.min()), int(np.ptp(at_ns))
@@ -226,7 +227,7 @@ class ClockTable:
         return Aligned(at_ns=at_ns - offset, bound_ns=max(first.bound_ns, last.bound_ns))
 
     def between(self, host: str, other: str, at_ns: int) -> Shift | None:
-        """The clock of ``other`` minus that of ``host``, at ``at_ns`` of the clock of ``host``."""
+        """The clock of ``other`` minus that of ``host``, at ``at_ns`` of the clock of ``host``; None if unknown."""
         if host == other:
             return Shift(offset_ns=0, bound_ns=0)
         here = self.shift(host, at_ns)
@@ -238,7 +239,7 @@ class ClockTable:
 
 
 def _shift(clock: HostClock, at_ns: int) -> Shift:
-    """From one window. Outside the window, the bound grows by the uncertainty of the drift and by ``WANDER``."""
+    """The shift by one window. Outside of it, the bound grows by the uncertainty of the drift and by ``WANDER``."""
     middle = (clock.first_ns + clock.last_ns) // 2
     outside = max(clock.first_ns - at_ns, at_ns - clock.last_ns, 0)
     turn = WANDER + 2 * clock.bound_ns / max(clock.last_ns - clock.first_ns, 1)

@@ -20,18 +20,18 @@ MIN_POINTS = 8
 MAX_DEPTH = 4
 """Largest depth of recursive cuts."""
 TO_SIGMA = 1.4826
-"""Standard deviation over the median absolute deviation, for a normal distribution."""
+"""Ratio of the standard deviation to the median absolute deviation, for a normal distribution."""
 MEDIAN_EFFICIENCY = 1.2533
-"""Standard error of a median over that of a mean."""
+"""Ratio of the standard error of a median to that of a mean."""
 USUAL_SLOPE = 100e-6
 """Usual largest drift between two clocks."""
 _ROUNDS = 5
 _FAR = 6.0
 """Standard deviations beyond which a point has no weight."""
 _BENT = 6.0
-"""Standard errors between the median of a block and a line that does not fit."""
+"""A line does not fit if it is more than this number of standard errors away from the median of a block."""
 _WORTH = 0.7
-"""Two lines must reduce the deviations to this part."""
+"""Two lines replace one line only if they reduce the deviations to this part or less."""
 _BLOCKS = 8
 _CANDIDATES = 24
 _LEAST_SIGMA = 1.0
@@ -102,7 +102,7 @@ def _fit(x: Floats, y: Floats, *, turns: bool) -> Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Rows on which one line holds."""
+    """Rows that one line fits."""
 
     first: int
     stop: int
@@ -111,7 +111,7 @@ class Stretch:
 
 
 def stretches(x: Floats, y: Floats) -> list[Stretch]:
-    """In order; rows between them are not used."""
+    """The stretches, in order. Rows between stretches are not used."""
     return [part for whole in _cut(x, y, 0, len(x), 0) for part in _trimmed(x, y, whole)]
 
 
@@ -137,7 +137,7 @@ def _block_medians(off: Floats) -> tuple[Floats, int]:
 
 
 def _noise(x: Floats, y: Floats) -> float:
-    """Standard deviation of a point from its neighbours, so that bends and jumps do not count."""
+    """Standard deviation of a point, estimated from its two neighbours, so that bends and jumps have no effect."""
     run = x[2:] - x[:-2]
     part = np.clip(np.where(run > 0, (x[1:-1] - x[:-2]) / np.where(run > 0, run, 1.0), 0.5), 0.0, 1.0)
     off = y[1:-1] - (y[:-2] * (1 - part) + y[2:] * part)

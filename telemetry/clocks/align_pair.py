@@ -1,7 +1,7 @@
 """One clock against another: from shared events to segments with one line each, and the bound of each line.
 
-many ends of collectives     a line through them; its bound includes what their scatter may hide, and is cut by the
-                             bounds from the order of events. If both disagree, only the order counts.
+many ends of collectives     a line through them; its bound includes a difference that scatter may hide, and is limited
+                             by the bounds from the order of events. If both disagree, only the order is used.
 otherwise                    the order of events only
 
 The order of events gives bounds from both sides:
@@ -22,7 +22,7 @@ from telemetry.clocks.align_evidence import ENDS, MAX_BOUND_NS, ORDER, Bools, Fl
 from telemetry.clocks.align_line import MIN_POINTS, Line, stretches
 
 MAX_RELATIVE_DRIFT = 600e-6
-"""Between two clocks: slewing by NTP plus the error of the quartz."""
+"""Largest drift between two clocks: slewing by NTP plus the error of the quartz."""
 _SLOPES = 33
 _ZOOMS = 5
 
@@ -46,8 +46,8 @@ MAX_PIECES = 8
 
 
 def pieces_of(sights: Sights, method: str = ORDER) -> list[Piece]:
-    """Pieces in the order of the events; none if nothing bounds the clock. ``method``: the method of pieces without
-    ends."""
+    """Pieces in the order of the events; empty if nothing bounds the clock. ``method``: the method of pieces without
+    ends of collectives."""
     ends = np.flatnonzero(~np.isnan(sights.ends_ns))
     found: list[Piece] = []
     if len(ends) >= MIN_POINTS:
@@ -163,7 +163,7 @@ class _Bounds:
         self._high_x, self._high = x[above], high[above]
 
     def lowest(self, slopes: Floats) -> Floats:
-        """Level that a line of each slope has at least."""
+        """The lowest level that fits, for each slope."""
         return np.asarray((self._low - slopes[:, None] * self._low_x).max(axis=1))
 
     def highest(self, slopes: Floats) -> Floats:
@@ -185,7 +185,7 @@ class _Bounds:
         return best
 
     def last_slope(self, inside: float, outside: float) -> float:
-        """The last slope that fits, from one that fits towards one that may not fit."""
+        """The last slope that fits, from the slope ``inside``, which fits, to ``outside``, which may not fit."""
         for _ in range(_ZOOMS):
             slopes = np.linspace(inside, outside, _SLOPES)
             fits = np.flatnonzero(self.widths(slopes) >= 0)
@@ -196,7 +196,7 @@ class _Bounds:
         return outside  # a little too far rather than too short
 
     def range_at(self, slopes: Floats, at: float) -> tuple[float, float]:
-        """Middle and half of the range of all lines that fit, at ``at``."""
+        """The range of all lines that fit, at ``at``: its middle and half its width."""
         highest = float((self.highest(slopes) + slopes * at).max())
         lowest = float((self.lowest(slopes) + slopes * at).min())
         return (highest + lowest) / 2, (highest - lowest) / 2

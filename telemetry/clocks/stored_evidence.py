@@ -1,6 +1,6 @@
 """Reads the input of clock alignment from a store: collectives, transfers and pings of one window of steps.
 
-Only a few ranks are queried, so that every host is covered. For 12,288 ranks on 1,536 hosts that is one rank a host.
+Only the ranks are queried that are needed to cover every host. For 12,288 ranks on 1,536 hosts that is one rank a host.
 
     a group of collectives    one rank of each host, if it spans several; one group for the same set of hosts.
                               Parameters and gradients use any axes that the grid's dp direction counts
@@ -39,7 +39,7 @@ Groups = tuple[tuple[int, ...], ...]
 TRANSFERS = ((Stage.FORWARD_SEND, Stage.FORWARD_RECV), (Stage.BACKWARD_SEND, Stage.BACKWARD_RECV))
 
 MAX_BRIDGES = 8
-"""Pairs of ranks between two sets of hosts: the one with the best bound counts."""
+"""Largest number of pairs of ranks between two sets of hosts. The pair with the smallest bound is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +48,10 @@ class Places:
 
     topology: Topology
     groups: dict[Purpose, dict[int, Groups]]
-    """By purpose of the collectives, and bit mask of the axes of the groups. The first mask is also used for spans
+    """Purpose of the collectives -> bit mask of the axes of the groups -> groups. The first mask is also used for spans
     whose group is not recorded."""
     pairs: frozenset[tuple[int, int]]
-    """Pipeline neighbours on two hosts, both ways."""
+    """Pipeline neighbours on two hosts, in both orders."""
 
     @property
     def paired(self) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class Places:
 
 
 def choose_places(topology: Topology, hosts: Sequence[str]) -> Places:
-    """``hosts``: the host of each rank; empty if unknown."""
+    """The ranks to query. ``hosts``: the host of each rank, or an empty text if it is unknown."""
     groups: dict[Purpose, dict[int, Groups]] = {}
     for purpose in COLLECTIVES:
         # The possible axes of such groups. Axes of one rank make no difference.
@@ -117,9 +117,9 @@ def _connected_hosts(hosts: Sequence[str], groups: Iterable[Groups]) -> dict[str
 MAX_STEPS = 64
 """Steps of a window that are queried, evenly spread."""
 MAX_EVENTS = 256
-"""Approximate events of one stage and rank: more improve no bound."""
+"""Approximate number of events to query for one stage and rank. More events would not improve a bound."""
 PING_MARGIN_NS = 60_000_000_000
-"""Pings are rare: those before and after a window count, too."""
+"""Pings up to this time before and after a window are used, too, because pings are rare."""
 
 _KEY = np.dtype([(name, np.int64) for name in ("step", "number", "sender", "receiver")])
 
@@ -133,7 +133,7 @@ class Window:
     first_step: int
     last_step: int
     first_ns: int
-    """Wall clock, approximate: hosts differ."""
+    """Wall clock, approximate, because the clocks of hosts differ."""
     last_ns: int
 
 
@@ -199,7 +199,7 @@ def _read(
 
 
 def _gatherings(rows: _Rows, places: Places, purpose: Purpose, hosts: tuple[str, ...]) -> Iterator[Gathering]:
-    """Groups along different axes number their operations separately."""
+    """The gatherings of one purpose. Groups along different axes number their operations separately."""
     rows = rows.where(rows.rank < len(hosts))
     peer = resolved_peers(rows.peer, places.topology)
     for place, (mask, groups) in enumerate(places.groups[purpose].items()):

@@ -6,7 +6,7 @@ steps    0        64       128      192  200        windows of a power of two st
 every half minute    Runs --> those with new rows --> newest two windows --> align --> host_clocks
 
 The queries are bounded (``stored_evidence.py``). The thread may be killed at any moment: this or another collector
-estimates the same windows again, and the newest estimate counts.
+estimates the same windows again, and the newest estimate is used.
 """
 
 import threading
@@ -30,10 +30,10 @@ from telemetry.tables import HOST_CLOCKS, owned
 from telemetry.topology import Topology
 
 ALIVE_NS = 600_000_000_000
-"""Runs that were silent for longer are skipped."""
+"""Runs without new rows for longer are skipped."""
 CLOSE_S = 5.0
 MAX_SHARE = 0.05
-"""Share of one core. After a long round, the pause is longer."""
+"""Largest share of the time that rounds may take. After a long round, the pause is longer."""
 
 WINDOW_S = 60.0
 USUAL_STEPS = 256
@@ -57,7 +57,7 @@ class Estimate:
 
 
 def estimate_newest(reader: Reader, run_id: str, attempt: int, last_step: int, *, most: int = 2) -> Iterator[Estimate]:
-    """The newest ``most`` windows up to ``last_step``, the oldest first; none of a job that has one host only.
+    """Estimates of the newest ``most`` windows up to ``last_step``, the oldest first. Empty for a job on one host.
 
     Raises:
         UnreachableError: the store does not answer.
@@ -119,7 +119,8 @@ def _windows(reader: Reader, run_id: str, attempt: int, last_step: int, most: in
 
 
 class ClockKeeper:
-    """A thread from :meth:`start` to :meth:`close`. ``every_s`` 0: no thread."""
+    """Estimates and stores clocks in a thread, from :meth:`start` to :meth:`close`. If ``every_s`` is 0, there is no
+    thread."""
 
     def __init__(self, store: Store, *, every_s: float, clock: Callable[[], int] = time.time_ns) -> None:
         self._store = store
@@ -137,7 +138,7 @@ class ClockKeeper:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread. A long round is not waited for. Safe to repeat."""
+        """End the thread. Waits for at most ``CLOSE_S``. Safe to repeat."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
@@ -160,7 +161,7 @@ class ClockKeeper:
         return stored
 
     def _estimate(self, attempt: Attempt, last_step: int) -> int:
-        """The number of stored windows. A defect in one run does not affect other runs."""
+        """Estimate and store the newest windows of a run. Returns their number. A defect does not affect other runs."""
         stored = 0
         try:
             for estimate in estimate_newest(self._reader, *attempt, last_step):

@@ -1,4 +1,4 @@
-"""Tags, notes and saved views: checked, and stored as rows. The log of the collector has a line for each.
+"""Checks tags, notes and saved views, and stores them as rows. The log of the collector has a line for each.
 
 command, dashboard --POST /v1/annotations, a token that may write--> annotations --query--> command, pages
 """

@@ -11,9 +11,12 @@
 Errors are JSON {"error", "hint"}:
 
     400         bad input
-    409         another job already uses the name
+    404         no such run, finding or rank
+    409         another job already uses the name, or a rank cannot be profiled
+    413         the body of a query or an order is too large
     415         wrong content type, or a compressed body
     416         record numbers jump; "stored" in the response is the next expected number by rank
+    425         a time is more than a day in the future
     428         announce the rank first
     429, 503    retry after Retry-After seconds
 
@@ -62,14 +65,14 @@ from telemetry.wire.finding_action import MAX_ACTION_BYTES, decode_action
 from telemetry.wire.profile_order import MAX_ORDER_BYTES, decode_order
 
 NAME = f"{socket.gethostname()}/{os.getpid()}"
-"""Several collectors may answer at one address: each has a clock of its own."""
+"""Name of this collector in ``/v1/clock``. Several collectors may share an address, and have different clocks."""
 LINES_A_MINUTE = 20
 MAX_LENGTH = 400
 _MINUTE_S = 60.0
 
 
 class RefusalLog:
-    """For one thread."""
+    """Logs refused batches, up to ``LINES_A_MINUTE``. For one thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -97,11 +100,11 @@ def _write(line: str) -> None:
 
 
 MAX_QUERY_BYTES = 2**17
-"""Its SQL is shorter than an engine's limit (256 KiB)."""
+"""Largest body of a query. It keeps the SQL shorter than the engine's limit (256 KiB)."""
 QUERIES_AT_ONCE = 8
-"""Further queries wait: a large query must not block threads that receive rows."""
+"""Queries that run at the same time. Further queries wait, so that queries do not block threads that receive rows."""
 MAX_WAITING = 256
-"""Waiting queries; further ones get 429."""
+"""Largest number of waiting queries. Further queries get 429."""
 
 
 class RejectedError(UsageError):
@@ -188,7 +191,7 @@ def make_router(
 
 
 def _add_order_routes(router: APIRouter, orders: ProfileOrders, actions: ActionLog, annotations: AnnotationLog) -> None:
-    """What people order, decide or write: profiles, actions on findings, and annotations."""
+    """Add the routes for what people order, decide or write: profiles, actions on findings, and annotations."""
 
     @router.post("/v1/profiles")
     async def take_order(request: Request) -> Response:
@@ -219,7 +222,7 @@ def _add_order_routes(router: APIRouter, orders: ProfileOrders, actions: ActionL
 
 
 def _add_state_routes(router: APIRouter, store: Store) -> None:
-    """What is requested often and answered at once: health, metrics, time."""
+    """Add the routes that are requested often and answered at once: health, metrics, time."""
     health_threads, metric_threads = CapacityLimiter(1), CapacityLimiter(1)
 
     @router.get("/healthz")
@@ -244,7 +247,7 @@ def _add_state_routes(router: APIRouter, store: Store) -> None:
 
 
 def _metrics_format(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
-    """The encoder and the content type. The client's own negotiation fails on versions that are no numbers."""
+    """The encoder and the content type. The Prometheus library's own choice fails on versions that are not numbers."""
     if "application/openmetrics-text" in accept.lower():
         return open_metrics.generate_latest, open_metrics.CONTENT_TYPE_LATEST
     return generate_latest, CONTENT_TYPE_PLAIN_0_0_4

@@ -1,11 +1,12 @@
-"""Which ranks this collector may write, if several collectors share one database.
+"""Decides which ranks this collector may write, if several collectors share one database.
 
-    claim   write a ballot above all existing ones  ->  settle  ->  (marks are read)
+    claim   write a ballot above all others  ->  settle  ->  (marks are read)
     insert  register with the engine  ->  check: no larger ballot exists  ->  send the rows
 
 The claiming collector waits for every insert that was registered before its ballot. Every insert that registers later
-sees the ballot and stores nothing. So marks that were read after a claim stay true until a check fails, even if a
-collector is killed, paused or disconnected in between. See ``docs/adr/0014-ranks-are-claimed.md``.
+sees the ballot and stores nothing. So marks (the highest stored record numbers) that were read after a claim stay valid
+until a check fails, even if a collector is killed, paused or disconnected in between. See
+``docs/adr/0014-ranks-are-claimed.md``.
 
 Which folder holds the name of a rank, so that its rows are accepted:
 
@@ -89,13 +90,13 @@ class Claims:
         """Return if this collector still holds the claims on all ``ranks``.
 
         Raises:
-            LostClaimError: some are not.
+            LostClaimError: it has lost the claim on some of them.
         """
         if lost := set(self._newest(ranks, not_by=self._number)):
             raise LostClaimError(lost)
 
     def drop(self, ranks: Iterable[Rank]) -> None:
-        """Another collector has them: claim them again before the next row."""
+        """Forget the claims on ``ranks``, because another collector has them. :meth:`take` claims them again."""
         for run_id, attempt, rank in ranks:
             self._held.get((run_id, attempt), set()).discard(rank)
 
@@ -154,7 +155,7 @@ class Openings:
         folders = {rank: before.opened_ns for rank, before in changed.items() if before.opened_ns != NO_FOLDER}
         if taken := self.numbers.with_records(batch, folders):
             raise _taken(batch, min(taken), "already stored, from another folder")
-        # The announcement that started last counts, so a replacement must be later.
+        # The announcement with the latest start is valid, so a replacement must be later.
         started = [
             max(started_ns, changed[rank].started_ns + 1) if rank in changed else started_ns
             for rank, _, started_ns in rows
@@ -167,8 +168,8 @@ class Openings:
         return batch.rows.set_column(column, batch.rows.schema.field(column), pa.array(started, pa.int64()))
 
     def refusal(self, batch: Batch, *, claimed: bool) -> RankscopeError | None:
-        """Why the rows of ``batch``, of any other table, must not be stored; None if they may. ``claimed``: this
-        collector holds the ranks, so their cached state stays valid."""
+        """Why the rows of ``batch`` must not be stored; None if they may. For all tables except ``ranks``. ``claimed``:
+        this collector holds the ranks, so their cached state stays valid."""
         ranks = np.unique(batch.rows["rank"].to_numpy()).tolist()
         known = self._of(batch, ranks, keep=claimed)
         for rank in ranks:
@@ -177,7 +178,7 @@ class Openings:
         return None
 
     def forget(self, ranks: set[Rank]) -> None:
-        """Another collector may have announced them: read it again."""
+        """Forget the openings of ``ranks``, because another collector may have announced them. They are read again."""
         for run_id, attempt, rank in ranks:
             self._known.get((run_id, attempt), {}).pop(rank, None)
 

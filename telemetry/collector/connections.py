@@ -1,4 +1,4 @@
-"""Limits on connections: how many there are, and how slowly they may send or read.
+"""Limits on connections: their number, and how slowly they may send or read.
 
     accepted --head within HEAD_S--> request --body: guard.py--> answer --read at MIN_READ_BYTES a STALL_S--> idle, 5 s
        |              else closed                                             else closed
@@ -18,7 +18,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0
-"""From the connection, or the end of the previous answer, to the end of a request's head."""
+"""Longest time from the connection, or the end of the previous answer, to the end of a request's head."""
 STALL_S = 30.0
 MIN_READ_BYTES = 2**20
 """Least bytes that a client must read in each ``STALL_S``."""
@@ -35,8 +35,10 @@ class BoundedListener(socket.socket):
         self.held: WeakSet[_Accepted] = WeakSet()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises:
-        ConnectionAbortedError: there are too many connections, and this one is closed.
+        """Accept a connection.
+
+        Raises:
+            ConnectionAbortedError: there are too many connections, and this one was closed.
         """
         plain, address = super().accept()
         if len(self.held) >= max_connections():
@@ -103,7 +105,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        # An answer may have begun already: then no other can be sent.
+        # If an answer has begun already, no other answer can be sent.
         with suppress(Exception):
             super().send_400_response(msg)
         self.transport.close()
@@ -123,7 +125,7 @@ class BoundedConnection(H11Protocol):
 
 
 def max_connections() -> int:
-    """From the limit of open files, minus the files of the process itself."""
+    """Largest number of connections. It follows from the limit of open files, minus the files of the process itself."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(MAX_CONNECTIONS, soft - OTHER_FILES))
 

@@ -1,4 +1,4 @@
-"""Actions of people on findings: checked, and stored as rows. The log of the collector has a line for each.
+"""Checks actions of people on findings, and stores them as rows. The log of the collector has a line for each.
 
 command, dashboard --POST /v1/finding-actions, a token that may write--> finding_actions --query--> watcher, pages
 """
@@ -61,12 +61,12 @@ class ActionLog:
 
     def _after_others(self, fingerprint: str, now_ns: int) -> int:
         """The time of an action: later than earlier decisions about the finding, also if the clock was set back.
-        Otherwise an old silence would hold, and the end of it would not."""
+        Otherwise an old silence would stay valid after a person ended it."""
         newest = self.reader.read(FindingDecisions(fingerprints=(fingerprint,), limit=1))
         return max([now_ns, *(int(at_ns) + 1 for at_ns in newest["at_ns"].to_pylist())])
 
     def _finding(self, action: FindingAction) -> dict[str, Any]:
-        """The finding that was raised at the time in the action. Without a time: the newest with the fingerprint."""
+        """The finding that was raised at the time in the action. Without a time, the newest with the fingerprint."""
         rows = self.reader.read(Findings(fingerprints=(action.fingerprint,), limit=1000)).to_pylist()
         for row in rows:
             if action.raised_ns in (0, row["raised_ns"]):

@@ -1,4 +1,4 @@
-"""Two gates of a server, for its callers and their rate, and the error responses of all gates and routes.
+"""Two gates of a server, for the origin of requests and for their rate, and the error responses of all gates.
 
 ``OriginGate`` rejects requests that pages of other sites send from a user's browser. Such a page can make the browser
 call loopback, or any server for which the browser has a password. Two things identify it: the host name in the request
@@ -26,7 +26,7 @@ from telemetry.stores.address import is_loopback
 RETRY_AFTER = {429: "1", 503: "2"}
 READ_ONLY = ("GET", "HEAD", "OPTIONS")
 FOREIGN = ("cross-site", "same-site")
-"""``same-site`` is another port or name of the same domain: not this server."""
+"""Values of Sec-Fetch-Site that are rejected. ``same-site`` is another port or name of the domain: not this server."""
 BURST_S = 2.0
 """A full bucket holds the requests of this time."""
 MAX_ADDRESSES = 65_536
@@ -61,7 +61,7 @@ class OriginGate:
     """ASGI middleware: rejects requests of foreign pages.
 
     Args:
-        hosts: accepted host names, besides those of loopback. None: any.
+        hosts: accepted host names, besides those of loopback. None accepts every name.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] | None, refused: Refused = ignore) -> None:
@@ -90,7 +90,8 @@ class OriginGate:
 
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:
-    """A browser hides the response of a read from a foreign page, but not the messages of a WebSocket."""
+    """Whether a foreign page sent a request that must be rejected. Reads are accepted: a browser hides their response
+    from a foreign page. It does not hide the messages of a WebSocket."""
     if scope["type"] != "websocket":
         return scope["method"] not in READ_ONLY and headers.get("sec-fetch-site", "") in FOREIGN
     own_host = headers.get("origin", "").partition("://")[2].lower()

@@ -6,7 +6,7 @@
 Access, for a server with tokens:
 
     token    allows                                                 otherwise
-    full     everything, and only it: POST /v1/profiles
+    full     everything. POST /v1/profiles needs this token
     write    POST /v1/batches/TABLE, /v1/traces, /v1/metrics,            403
              /v1/logs, /v1/finding-actions, /v1/annotations
     read     everything else: queries, metrics, the dashboard            403
@@ -78,7 +78,7 @@ class BodyGate:
             self._total_bytes -= body.size_bytes
 
     def take(self, size_bytes: int, body_bytes: int) -> int:
-        """Count ``size_bytes`` more of a body that then has ``body_bytes``. The status to refuse it with, or 0."""
+        """Count ``size_bytes`` more of a body that then has ``body_bytes``. Returns the status of a refusal, or 0."""
         self._total_bytes += size_bytes
         if body_bytes > self._settings.max_body_bytes:
             return 413
@@ -102,7 +102,7 @@ class BodyGate:
 
 
 class BodyError(Exception):
-    """This body is refused, and the answer is sent already."""
+    """The body of a request is refused, and the answer was sent."""
 
 
 class _Body:
@@ -148,7 +148,7 @@ class _Body:
 
 
 def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """The length in the head; 0 without a length, ``MALFORMED`` for several.
+    """The length in the head; 0 without a length; ``MALFORMED`` if it is invalid or there are several.
 
     A server and a proxy that read different lengths would see different requests.
     """
@@ -163,14 +163,14 @@ def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 OPEN_PATHS = frozenset({"/healthz"})
 ORDER_PATH = "/v1/profiles"
-"""An order acts on running ranks. Neither an agent's token nor a reader's is enough."""
+"""Path of an order. It acts on running ranks, so the tokens of agents and readers are not enough."""
 CLOCK_PATH = "/v1/clock"
 """Used by agents, which may only write."""
 WRITE_PATHS = re.compile(r"/v1/(batches/[^/]+|traces|metrics|logs|finding-actions|annotations)")
 
 
 class Access(Flag):
-    """What a request needs, and what a token grants."""
+    """A right that a request needs, or a token grants."""
 
     READ = auto()
     WRITE = auto()
@@ -230,7 +230,7 @@ def _variables(scope: Scope) -> list[str]:
 
 
 def presented(headers: Headers) -> bytes:
-    """The token of a request; empty where there is none."""
+    """The token of a request; empty if there is none."""
     kind, _, value = headers.get("authorization", "").partition(" ")
     credentials = value.strip().encode("latin-1")
     match kind.lower():
@@ -243,7 +243,7 @@ def presented(headers: Headers) -> bytes:
 
 
 def _needed(scope: Scope) -> Access:
-    """The rights of which one is enough. The path is decoded, as routes match it."""
+    """The rights for a request. One of them is enough. The path is decoded, as routes match it."""
     if scope["path"] == CLOCK_PATH:
         return Access.READ | Access.WRITE
     writes = scope["type"] == "http" and scope["method"] == "POST" and WRITE_PATHS.fullmatch(scope["path"])
@@ -251,11 +251,11 @@ def _needed(scope: Scope) -> Access:
 
 
 def guard(app: FastAPI, settings: ServerSettings, refused: Refused = ignore) -> None:
-    """Put the gates before ``app``. What is added last is passed first."""
+    """Put the gates before ``app``. A request passes the gate that is added last first."""
     app.add_middleware(BodyGate, settings=settings, refused=refused)
     if settings.tokens:
         app.add_middleware(TokenGate, tokens=settings.tokens, refused=refused)
-    # A foreign name that resolves to loopback is stopped by the token. Without a token, the names are checked.
+    # With tokens, the token stops requests under a foreign name that resolves to loopback. Otherwise names are checked.
     hosts = None if settings.tokens and not settings.allowed_hosts else settings.allowed_hosts
     app.add_middleware(OriginGate, hosts=hosts, refused=refused)
     if settings.requests_per_second:

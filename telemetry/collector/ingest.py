@@ -26,7 +26,7 @@ GROUP_BYTES = 128 * 2**20
 
 
 class QueueFullError(Exception):
-    """The store is slower than the senders for now: retry shortly."""
+    """The store is slower than the senders at the moment: retry shortly."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Waiting(Generic[Item]):
     size_bytes: int
     done: Future[Any] = field(default_factory=Future)
     awaited: bool = True
-    """False: the request was cancelled before its turn. After its turn it cannot be cancelled."""
+    """False if the request was cancelled before its turn. After its turn it cannot be cancelled."""
 
     def finish(self, outcome: object) -> None:
         """Answer the sender, if it still waits. An exception is raised there."""
@@ -92,8 +92,10 @@ class GroupWriter(ABC, Generic[Item]):
         """Store a group, and finish each of its requests. Must not raise."""
 
     def _enqueue(self, item: Item, size_bytes: int) -> "Future[Any]":
-        """Raises:
-        QueueFullError: at once, if the queue is full or closed.
+        """Queue a request. Returns the future that its sender waits for.
+
+        Raises:
+            QueueFullError: at once, if the queue is full or closed.
         """
         waiting = Waiting(item, size_bytes)
         with self._changed:
@@ -110,7 +112,7 @@ class GroupWriter(ABC, Generic[Item]):
             self._store_group(group)
 
     def _next_group(self) -> list[Waiting[Item]]:
-        """The next requests, after ``linger_s`` so that more senders share an insert. Empty once closed and empty."""
+        """The next requests. Waits ``linger_s``, so that more senders share an insert. Empty list: the end."""
         group: list[Waiting[Item]] = []
         size = 0
         with self._changed:
@@ -160,7 +162,7 @@ class Ingest(GroupWriter[Batch]):
         by_table: dict[str, list[Waiting[Batch]]] = {}
         for waiting in group:
             by_table.setdefault(waiting.item.table, []).append(waiting)
-        # Ranks are stored first: then every stored span has a known rank.
+        # Ranks are stored first, so that every stored span has a known rank.
         for table in sorted(by_table, key=lambda name: name != "ranks"):
             outcomes = self._writer.store(table, [waiting.item for waiting in by_table[table]])
             for waiting, outcome in zip(by_table[table], outcomes, strict=True):

@@ -1,11 +1,11 @@
-"""Orders of profiles: checked, stored, and handed to the agents in the answers to their heartbeats.
+"""Checks and stores orders of profiles, and hands them to the agents in the answers to their heartbeats.
 
     command, dashboard  --POST /v1/profiles, full token-->  profile_requests
     agent  --heartbeats of ranks 0-7-->  answer: {"rows", "duplicates", "profiles": [request of rank 3]}
     agent  --profile_states: taken-->    the request is not handed out again
 
-Agents listen to nothing, and do not ask more often than without profiles. The open requests are read from the store at
-most once a second, so a collector hands out what another one has accepted.
+Agents open no port, and send no additional requests. The open requests are read from the store at most once a second,
+so a collector also hands out requests that another collector has accepted.
 """
 
 import secrets
@@ -36,7 +36,7 @@ Clock = Callable[[], int]
 
 
 class RefusedOrderError(UsageError):
-    """The ranks cannot be profiled. ``status``: of the HTTP answer."""
+    """The ranks cannot be profiled. ``status``: status of the HTTP answer."""
 
     def __init__(self, status: int, message: str, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -44,7 +44,7 @@ class RefusedOrderError(UsageError):
 
 
 class ProfileOrders:
-    """For any thread.
+    """The orders of a collector. May be used by any thread.
 
     Args:
         is_open: whether orders are accepted: only on a server with a full token.
@@ -83,7 +83,7 @@ class ProfileOrders:
         return profile_id
 
     def open_for(self, batch: Batch) -> list[dict[str, Any]]:
-        """The open requests to the ranks of a batch of heartbeats, as JSON. None after an error of the store."""
+        """The open requests to the ranks of a batch of heartbeats, as JSON. Empty after an error of the store."""
         try:
             self._refresh()
         except (UnreachableError, UsageError):

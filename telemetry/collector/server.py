@@ -65,7 +65,7 @@ def create_app(store: Store, settings: CollectorSettings) -> FastAPI:
 
 
 def answering(store: Store, settings: ServerSettings) -> StoreReader:
-    """Answers queries with a time limit, so that none occupies the store for long."""
+    """A reader with a time limit for each query, so that no query occupies the store for long."""
     return StoreReader(store, max_seconds=settings.query_seconds)
 
 
@@ -73,11 +73,11 @@ def run_collector(settings: CollectorSettings, *, extend: Extend | None = None) 
     """Serve until SIGTERM, SIGHUP or Ctrl-C; then store what was queued and return.
 
     Raises:
-        UsageError: the address is in use or none of this machine's; or the store's address is of no known form.
+        UsageError: the address is in use or not one of this machine, or the address of the store is invalid.
         UnreachableError: the store does not answer, or another process holds it.
     """
     limit_arenas()
-    # The port first: a second collector must fail before it opens the store of the first.
+    # The port is opened first: a second collector must fail before it opens the store of the first.
     with listen(settings.host, settings.port) as listener:
         store = open_store(settings.store, limits=settings.limits)
         try:

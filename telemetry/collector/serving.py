@@ -18,7 +18,7 @@ BACKLOG = 2048
 SHUTDOWN_S = 1
 """Time for active requests when the server ends. Unacknowledged requests are sent again."""
 SOCKETS = {"interval": "none", "websocket": "telemetry.collector.sockets:BoundedSocket"}
-"""Names of modules, because the package for WebSockets is installed only with the dashboard."""
+"""Setting ``live`` -> class for uvicorn, by name, because only the dashboard installs the package for WebSockets."""
 MAX_MESSAGE_BYTES = 2**16
 
 
@@ -82,7 +82,7 @@ def configured(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     """Settings of every rankscope server: one parser, only the needed protocols, no trusted proxy headers."""
     config = uvicorn.Config(
         app,
-        loop="asyncio",  # others accept past BoundedListener
+        loop="asyncio",  # other loops do not accept through BoundedListener
         http=BoundedConnection,
         ws=SOCKETS[settings.live],
         ws_max_size=MAX_MESSAGE_BYTES,

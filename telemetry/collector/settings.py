@@ -40,13 +40,13 @@ class ServerSettings(BaseSettings):
     max_bodies_bytes: int = Field(default=512 * 2**20, gt=0)
     """All bodies in memory, including those that wait to be stored."""
     body_seconds: float = Field(default=60.0, gt=0)
-    """From the head of a request to the end of its body."""
+    """Longest time from the head of a request to the end of its body."""
     requests_per_second: float = Field(default=1000.0, ge=0)
-    """Limit for one address. 0: no limit."""
+    """Limit for one address. If 0, there is no limit."""
     query_seconds: float = Field(default=60.0, gt=0)
     """Time limit of a query in the store."""
     live: Live = "interval"
-    """Open pages get new data by polling, or by WebSocket."""
+    """How open pages get new data: by polling (``interval``), or by WebSocket."""
     max_answer_bytes: int = Field(default=512 * 2**20, gt=0)
 
     @classmethod
@@ -54,7 +54,8 @@ class ServerSettings(BaseSettings):
         """Settings from arguments, then the environment and the files it names.
 
         Raises:
-            UsageError: a value out of range, an open address without a token, or a secret or a file that is not right.
+            UsageError: a value is out of range, an address other than loopback has no token, or a secret or a file is
+                invalid.
         """
         try:
             tokens = Tokens.from_environment()
@@ -70,14 +71,14 @@ class ServerSettings(BaseSettings):
 
     @classmethod
     def of_job(cls, *, host: str, token: str, **limits: float) -> Self:
-        """Settings of a server that belongs to one job. ``token`` allows everything. Variables of the environment are
-        meant for a collector, and have no effect."""
+        """Settings of a server that belongs to one job. ``token`` allows everything. Variables of the environment
+        configure collectors, and have no effect here."""
         usual = {name: field.get_default() for name, field in cls.model_fields.items()}
         return cls(**{**usual, "host": host, "token": SecretStr(token), **limits})
 
     @property
     def tokens(self) -> Tokens:
-        """The accepted tokens; none: open to this machine."""
+        """The accepted tokens. If there are none, all users of this machine have access."""
         given = {"full": self.token, "write": self.write_token, "read": self.read_token}
         return Tokens(**{kind: token.get_secret_value() for kind, token in given.items() if token})
 
@@ -112,19 +113,19 @@ class ServerSettings(BaseSettings):
 
 
 class CollectorSettings(ServerSettings):
-    """A server with a store behind it."""
+    """Settings of a server that has a store."""
 
     store: str = "embedded:rankscope-store"
     queue_bytes: int = Field(default=256 * 2**20, gt=0)
-    """Bytes of waiting batches. If there are more, agents get 503 and retry."""
+    """Largest size of all waiting batches. If it is exceeded, agents get 429 and retry."""
     linger_s: float = Field(default=0.1, ge=0, le=10)
-    """How long the first batch waits for others to share its insert."""
+    """How long the first batch waits for other batches to share its insert."""
     retention_days: int | None = Field(default=None, ge=0, le=36_500)
-    """How long raw rows are kept: ``telemetry/stores/retention.py``. 0: forever; None: as configured in the store."""
+    """Days to keep raw rows (``telemetry/stores/retention.py``). 0 keeps them forever, None as the store does now."""
     findings_days: int | None = Field(default=None, ge=0, le=36_500)
-    """How long the findings log is kept. 0: forever; None: as configured in the store, a year at first."""
+    """Days to keep the findings log. 0 keeps it forever, None as the store does now: a year in a new store."""
     clocks_s: float = Field(default=30.0, ge=0, le=3600)
-    """Seconds between two alignments of hosts' clocks; 0: none."""
+    """Seconds between two alignments of hosts' clocks. If 0, clocks are not aligned."""
 
     @property
     def limits(self) -> Limits:
@@ -133,7 +134,7 @@ class CollectorSettings(ServerSettings):
 
 
 def _origin(place: Sequence[str | int], arguments: Mapping[str, object]) -> str:
-    """The option or the variable of a wrong value. ``server`` if several values do not fit together."""
+    """The option or the variable of a wrong value; ``server`` if several values do not fit together."""
     if not place:
         return "server"
     name = str(place[0])

@@ -18,7 +18,7 @@ from telemetry.collector import connections
 from telemetry.collector.gates import Buckets
 
 MAX_SOCKETS = 1024
-"""All pages of a browser share a socket. Sockets also count as connections."""
+"""Largest number of sockets. All pages of a browser share a socket. Sockets also count as connections."""
 FRAMES_PER_SECOND = 400.0
 """Limit for one socket, with pings and parts of messages. A page sends four."""
 

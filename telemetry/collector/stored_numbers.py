@@ -1,8 +1,8 @@
-"""Highest stored record number of each rank: makes a batch that is sent twice harmless.
+"""Keeps the highest stored record number of each rank, so that a batch that is sent twice is stored once.
 
-Rows of a folder are stored in the order of ``seq``. So one number a rank and folder describes all that is stored.
-The store holds that number (its largest seq). It is cached here, and read again after anything that may have made it
-wrong. A new folder begins at 0, whatever is stored under the name of its rank.
+Rows of a folder are stored in the order of ``seq``. So one number for each rank and folder describes all that is
+stored. The store holds that number (its largest seq). It is cached here, and read again after a failed insert and after
+a lost claim. A new folder begins at 0, even if older folders of its rank are stored.
 
 The module also checks how far the record numbers of a rank may jump from one row to the next:
 
@@ -34,13 +34,13 @@ from telemetry.tables import NO_FOLDER, OLDER_FOLDER
 from telemetry.wire.codec import Batch, rank_runs
 
 Rank = tuple[str, int, int]
-"""Run, attempt, rank."""
+"""Run id, attempt and rank."""
 
 MAX_NAMED_RANKS = 4096
 """If there are more ranks, a query reads all ranks of the attempt."""
 
 _NUMBER = r"^(?P<records>\d{1,12}) "
-"""Short enough that the sum of a batch fits 64 bits."""
+"""The number at the start of a text. It has few enough digits that the sum over a batch fits 64 bits."""
 
 
 def records_lost(marks: pa.Table) -> int:
@@ -49,7 +49,7 @@ def records_lost(marks: pa.Table) -> int:
 
 
 def lost_in(marks: pa.Table) -> npt.NDArray[np.uint64]:
-    """For each mark, how many records it reports as lost: its text begins with the number. 0 for other marks."""
+    """For each mark, the number of records that it reports as lost, from the start of its text. 0 for other marks."""
     reported = pc.struct_field(pc.extract_regex(marks["text"], _NUMBER), "records").cast(pa.uint64())
     numbers = pc.if_else(pc.equal(marks["name"], RECORDS_LOST), pc.fill_null(reported, 0), 0)
     lost: npt.NDArray[np.uint64] = numbers.cast(pa.uint64()).to_numpy()
@@ -79,7 +79,7 @@ def far_jumps(
 
 
 def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, int]) -> JumpError:
-    """``far``: rows of ``batch`` that jump. ``position``: one past the last stored number of each rank."""
+    """The error for rows that jump. ``far``: their indices. ``position``: one past each rank's last stored number."""
     ranks = batch.rows["rank"].to_numpy()[far].tolist()
     stored = {rank: position[rank] for rank in ranks}
     rank, seq = ranks[0], batch.rows["seq"][int(far[0])].as_py()
@@ -92,9 +92,9 @@ def jump_error(batch: Batch, far: npt.NDArray[np.intp], position: Mapping[int, i
 
 
 Folder = tuple[int, int]
-"""Rank, when its folder was first opened."""
+"""Rank, and the time at which its folder was first opened."""
 Marks = dict[int, dict[int, int]]
-"""Rank -> when its folder was first opened -> one past the largest seq that is stored."""
+"""Rank -> time at which its folder was first opened -> one past the largest stored seq."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class StoredNumbers:
         """The rows of ``batch`` that are not stored yet. They count as stored until :meth:`forget`.
 
         Raises:
-            JumpError: the numbers are too far from the stored ones. Nothing counts as stored.
+            JumpError: the numbers are too far from the stored numbers. Then nothing counts as stored.
         """
         rank_of_row, seq = batch.rows["rank"].to_numpy(), batch.rows["seq"].to_numpy()
         starts, lengths = rank_runs(rank_of_row)
@@ -120,7 +120,7 @@ class StoredNumbers:
         folders = [(rank, batch.openings.get(rank, NO_FOLDER)) for rank in ranks.tolist()]
         stored_below = self._stored_below(batch.table, batch, folders)
         if len(far_jumps(batch.rows, seq, starts, stored_below[rank_of_run])):
-            # Numbers that this table skips are mostly in another table. The other tables are read only now.
+            # Numbers that this table skips are mostly in another table. The other tables are read only in this case.
             position = self._position(batch, folders)
             if len(far := far_jumps(batch.rows, seq, starts, position[rank_of_run])):
                 raise jump_error(batch, far, dict(zip(ranks.tolist(), position.tolist(), strict=True)))
@@ -141,7 +141,7 @@ class StoredNumbers:
         return {rank for rank, below in zip(folders, position.tolist(), strict=True) if below}
 
     def forget(self, ranks: Iterable[Rank]) -> None:
-        """Read their marks again: an insert failed, or another collector may have stored more."""
+        """Forget the marks of ``ranks``. They are read again: an insert failed, or another collector stored more."""
         for run_id, attempt, rank in ranks:
             for marks in self._marks.get((run_id, attempt), {}).values():
                 marks.pop(rank, None)

@@ -1,6 +1,6 @@
 """Writes a group of batches of one table to the store, each row with a ``seq`` exactly once.
 
-    claim the ranks (claims.py) --> check their folder (openings.py) --> drop rows that are stored (stored_numbers.py)
+    claim the ranks (claims.py) --> check their folder (claims.py) --> drop rows that are stored (stored_numbers.py)
                                 --> one insert, checked once it is registered
                                                                               |
     nothing of these ranks is stored: "send it again"  <--- another collector has claimed them
@@ -13,8 +13,8 @@ Rows of many batches are sorted into one block, in the order of the store:
     host b   rank 2: ...               rank 3: ...      -->             step 8   rank 0 1 2 3
     each rank in the order of its records                     backward  step 7   ...
 
-A server sorts by comparing rows over six columns. Three stable sorts of small numbers need a fifth of that work. The
-server stores rows that are already sorted as they are.
+A server would sort by comparing rows over six columns. Three stable sorts of small numbers take a fifth of that time.
+The server does not sort rows that are already sorted.
 """
 
 import time
@@ -39,7 +39,7 @@ MAX_MESSAGE = 300
 
 
 def storing_failed(error: Exception) -> UnreachableError:
-    """The error for a sender, who can retry. A defect is also logged, and does not end the writing thread."""
+    """The error for the sender, which can retry. A defect is also logged, and does not end the writing thread."""
     if isinstance(error, UnreachableError):
         return error
     message = f"storing failed: {type(error).__name__}: {str(error)[:MAX_MESSAGE]}"
@@ -53,7 +53,8 @@ _NARROW = 2**16
 
 
 def one_block(table: str, parts: Iterable[tuple[Batch, pa.Table]]) -> pa.Table:
-    """``parts``: batches of ``table``, each with those of its rows that are to be stored; one row at least."""
+    """All rows of ``parts`` as one table, in the order of the store. ``parts``: batches of ``table``, each with the
+    rows that must be stored; at least one row in total."""
     by_attempt: dict[tuple[str, int], list[pa.Table]] = {}
     for batch, rows in parts:
         by_attempt.setdefault((batch.run_id, batch.attempt), []).append(rows.replace_schema_metadata(None))
@@ -65,14 +66,14 @@ def one_block(table: str, parts: Iterable[tuple[Batch, pa.Table]]) -> pa.Table:
 
 
 def as_stored(spans: pa.Table) -> pa.Table:
-    """Spans of one attempt by stage, step and rank; otherwise in their given order."""
+    """Spans of one attempt, sorted by stage, step and rank. Equal rows keep their order."""
     spans = spans.combine_chunks()
     order = np.arange(spans.num_rows)
     for name in reversed(SORTED_BY):
         values: npt.NDArray[Any] = spans[name].to_numpy()
         values = values - values.min(initial=np.iinfo(values.dtype).max)
         if values.max(initial=0) < _NARROW:
-            values = values.astype(np.uint16)  # sorted digit by digit
+            values = values.astype(np.uint16)  # NumPy sorts these with a radix sort
         order = order[np.argsort(values[order], kind="stable")]
     return spans.take(pa.array(order))
 
@@ -109,7 +110,7 @@ class RowWriter:
                 )
                 outcomes.update((number, reason) for number in left if ranks[number] & lost.ranks)
             except Exception as error:
-                # The rows may or may not be there, now or later: a new claim waits until that is decided.
+                # It is unknown whether the rows are stored, or will be. A new claim waits until that is decided.
                 self._claims.drop(wanted)
                 self._forget(wanted)
                 reason = storing_failed(error)
@@ -171,7 +172,7 @@ def _is_numbered(batch: Batch) -> bool:
 
 
 def _ranks_of(batch: Batch) -> set[Rank]:
-    """The ranks to hold while ``batch`` is stored. In other tables, duplicate rows count once."""
+    """The ranks to hold while ``batch`` is stored. Empty for other tables, where readers count duplicate rows once."""
     if not batch.rows.num_rows or not (_is_numbered(batch) or batch.table == "ranks"):
         return set()
     rank = batch.rows["rank"].to_numpy()

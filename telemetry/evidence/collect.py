@@ -36,13 +36,13 @@ from telemetry.topology import AXES, Topology
 
 DEADLINE_S = 8.0
 SPARE_S = 0.5
-"""Before the deadline, to assemble an answer."""
+"""Time before the deadline that is reserved to assemble the answers."""
 STILL_NS = 10_000_000_000
 """Without an agent, a rank is stalled if its page has not changed, and an operation has not completed, for this long. A
 long first step alone is no stall: it may compile or capture a graph."""
 MAX_THREADS = 16
 MAX_NAMED_MEMBERS = 256
-"""Larger groups are not listed in the text of each rank."""
+"""Members of larger groups are not listed in the text of each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class Standing:
     living: ProcessState = "alive"
     """The last state of the process before it ended."""
     died_ns: int = 0
-    """Wall clock; 0 if the end was not observed."""
+    """When the process ended (wall clock); 0 if that was not observed."""
     ended_by: str = ""
-    """``SIGKILL``, ``exit 1`` ...; empty if that was not observed."""
+    """How the process ended: ``SIGKILL``, ``exit 1`` ...; empty if that was not observed."""
     habits: tuple[Habit, ...] = ()
     """Habits for each operation of the page, in order. Empty if unknown."""
     log: str | None = None
@@ -152,7 +152,7 @@ def _operation(state: LiveState, operation: Operation, habit: Habit, identity: R
 
 
 def _group(topology: Topology, mask: int, rank: int) -> list[int]:
-    """The members of the group; none if unknown. Those of a large group follow from its axes."""
+    """The members of the group; empty if unknown, or if there are too many: they then follow from the axes."""
     if not mask or topology.world_size <= rank:
         return []
     groups = topology.members(mask)
@@ -191,8 +191,8 @@ def _in_time(questions: Sequence[Callable[[], Evidence | None]]) -> list[Evidenc
 def collect_evidence(spool: Path, run_id: str | None = None, attempt: int | None = None) -> list[Evidence]:
     """Current evidence of every rank under ``spool``, without an agent, and without writing anything.
 
-    Of living ranks, it is collected now. Of other ranks, it is the evidence that an agent left of their last step,
-    because a rank that ends normally overwrites its page. Without such evidence, it is the page.
+    Evidence of living ranks is collected now. For other ranks, the result is the evidence that an agent kept of their
+    last step, because a rank that ends normally overwrites its page. Without such evidence, it is the page.
     Ranks that cannot be read are left out. Give run and attempt if the spool holds several.
     """
     ranks = [item for item in map(_standing, find_rank_dirs(spool, run_id, attempt)) if item is not None]

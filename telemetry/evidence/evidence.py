@@ -12,7 +12,7 @@ Evidence stays after the stall. A reader compares the step in ``state`` with the
 newest heartbeat: if that step is later, the stall is over. When evidence of the next stall is taken, files of an older
 step are deleted, and an empty text in the table replaces them there.
 
-Time stamps of repeated evidence always increase, because the newest counts:
+Time stamps of repeated evidence always increase, because readers use the newest:
 
     wall clock   10  11  12   4   5   6 ... 12  13      set back by 8
     stamps       10  11  12  12+ 12+ 12+ ... 12+ 13     + some nanoseconds: the last evidence has the newest stamp
@@ -38,7 +38,7 @@ from telemetry.tables import EVIDENCE
 
 
 class Stamps:
-    """Wall clock, nanoseconds, each later than the one before. For any thread."""
+    """Wall clock in nanoseconds. Each stamp is later than the stamp before. For any thread."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_ns = clock_ns
@@ -69,7 +69,7 @@ class Evidence:
     """Wall clock at which it was taken."""
     kind: Kind
     body: str
-    """Empty: the evidence was removed."""
+    """The text; empty if the evidence was removed."""
 
 
 def keep(folder: Path, evidence: Iterable[Evidence]) -> None:
@@ -125,7 +125,7 @@ class KeptState:
 
 
 def kept_state(evidence: Iterable[Evidence]) -> KeptState:
-    """The ``state`` text among ``evidence``."""
+    """The contents of the ``state`` text in ``evidence``."""
     state: object = None
     with suppress(ValueError, RecursionError):
         state = json.loads(next((item.body for item in evidence if item.kind == "state"), "null"))

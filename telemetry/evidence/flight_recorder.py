@@ -1,4 +1,4 @@
-"""The ``flight-recorder`` text of a rank: torch's recorders in this rank, and which of them counts.
+"""The ``flight-recorder`` text of a rank: torch's recorders in this rank, and the order in which they are used.
 
     dump_nccl_trace_json        NCCL; it queries CUDA events
     file:PATH                   what torch wrote on a timeout
@@ -6,20 +6,20 @@
     torchcomms_fr_trace_json    the same as a package
     fr_trace_json               CPU: gloo. Only operations that have not ended, whatever the parameters
 
-A text is one dump, cut to the relevant part, with two more fields: ``source`` is the recorder that it came from, and
-``beside`` holds the dumps of all others that recorded anything. The first one in the order above counts.
+A text is one dump, cut to the relevant part: the first in the order above that has content. It has two more fields:
+``source`` is the recorder of the dump, and ``beside`` holds the dumps of all other recorders that have content.
 
 No handler here takes the GIL: JSON has no Python stacks. Without parameters a handler returns all its records. With
 ``onlyactive``, a rank that is in no collective returns an empty dump.
 
-To query an event is a CUDA call in a thread of the rank. It may wait for a lock of a dead device, so a handler may not
-return. It also makes a graph capture fail that another thread has open. So a rank is queried only while it has stalled.
+Querying an event is a CUDA call in a thread of the rank. It may wait for a lock of a dead device, so a handler may not
+return. It also makes a graph capture of another thread fail. So NCCL is queried only while a rank has stalled.
 Source: Handlers.cpp, FlightRecorderDetail.hpp and ProcessGroupNCCL.cpp of torch.
 
 Dump files: the rank's identity names the places (``telemetry/record/rank_identity.py``). They may name any file, so
-each is opened with the rights of the rank's user and without following a link. It counts if it is a regular file of
-that user, under one name, of bounded size, and written since the rank entered its current step. One file of a user is
-converted at a time, which bounds the memory. A user whose file system does not answer delays no other user.
+each is opened with the rights of the rank's user and without following a link. It is used only if it is a regular file
+of that user, with one name, of bounded size, and written since the rank entered its current step. One file of a user is
+converted at a time, which bounds the memory. If the file system of a user does not answer, other users do not wait.
 """
 
 import json
@@ -66,7 +66,7 @@ def seconds_until(by_s: float) -> float:
 
 
 def _text_of(path: str, identity: RankIdentity, since_ns: int, by_s: float) -> str | None:
-    """Reads one file of an owner at a time.
+    """The JSON text of a dump. Reads one file of an owner at a time.
 
     Raises:
         OSError: there is no such file, it must not be read, or it is too late.
@@ -118,12 +118,12 @@ SOURCE, BESIDE = "source", "beside"
 MAX_ENTRIES = 200
 """Number of entries of one recorder that are kept."""
 MAX_FILES = 2
-"""Of NCCL and of torchcomms."""
+"""Largest number of dump files: one of NCCL and one of torchcomms."""
 KEPT_A_GROUP = 3
 """The last entries of each process group, completed or not."""
 Dump = dict[str, Any]
 _one_at_a_time = threading.Lock()
-"""A large dump takes hundreds of megabytes until it is cut, and the memory of the agent is limited."""
+"""Held while a dump is parsed. A large dump takes hundreds of megabytes, and the memory of the agent is limited."""
 
 
 def ask_flight_recorder(
@@ -136,7 +136,7 @@ def ask_flight_recorder(
 ) -> str | None:
     """The text of a living rank. None if no recorder answers and no dump was written after ``since_ns`` (wall clock).
 
-    All handlers are queried in parallel while files are read, so one that hangs does not delay others. If the rank may
+    All handlers are queried in parallel while files are read, so a handler that hangs delays no other. If the rank may
     be capturing a graph (``stands_still`` is False), only gloo is queried. ``folder``: the folder of the rank. Answers
     after ``by_s`` (``time.monotonic``) are left out.
     """
@@ -160,7 +160,8 @@ def read_flight_files(
 ) -> str | None:
     """The text of a rank that does not answer: the dumps that torch wrote, and those of the text ``before``.
 
-    None if nothing was written after ``since_ns``, or if ``before`` counts more. ``by_s``: as above.
+    None if nothing was written after ``since_ns``, or if the result equals ``before``. ``by_s`` (``time.monotonic``):
+    later files are left out.
     """
     files: list[Dump] = []
     _read_files(identity, since_ns, by_s, files)
@@ -182,7 +183,7 @@ def _read_files(identity: RankIdentity, since_ns: int, by_s: float, found: list[
 
 
 def _parsed(source: str, text: str | None) -> list[Dump]:
-    """The dump in ``text``, cut to the relevant part; empty if it is no dump."""
+    """The dump in ``text``, cut to the relevant part; empty if ``text`` is not a dump."""
     with suppress(ValueError, RecursionError), _one_at_a_time:
         dump = json.loads(text or "")
         if isinstance(dump, dict):
@@ -203,7 +204,7 @@ def _together(dumps: Iterable[Dump]) -> str | None:
 
 
 def _place(source: str) -> int:
-    """The order of dumps."""
+    """The position of a source in the order of dumps."""
     if source.startswith(FILE):
         return 1
     return 0 if source == NCCL else 2 + (_LATER.index(source) if source in _LATER else len(_LATER))
@@ -214,8 +215,8 @@ def _has_content(dump: Dump) -> bool:
 
 
 def _relevant_entries(entries: list[Any]) -> list[Any]:
-    """Pending operations and the last ones of each group, in order, without their large stacks. If there are too many,
-    the last ones of each group have priority."""
+    """Pending operations and the last operations of each group, in order, without their large stacks. If there are too
+    many, the last operations of each group have priority."""
     num_later: Counter[str] = Counter()
     found: list[tuple[int, int]] = []
     for index in range(len(entries) - 1, -1, -1):

@@ -32,7 +32,7 @@ MAX_FILES = 4096
 MAX_READ_BYTES = 64 * 2**20
 """Limit for all files of an attempt together."""
 MAX_EVENTS = 20_000
-"""Number of events of a host: the newest."""
+"""Largest number of events of a host. Older events are left out."""
 
 
 def append(attempt_folder: Path, host: str, events: Iterable[Event]) -> None:
@@ -86,7 +86,7 @@ def _content(attempt_folder: Path, name: str, max_bytes: int) -> bytes:
 
 @contextmanager
 def _opened(attempt_folder: Path) -> Iterator[Folder]:
-    """Not for the whole of a generator: it would keep the rights of the folder's owner."""
+    """The folder of the journals. A generator must not yield in the block: its caller would get the owner's rights."""
     with open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as attempt, attempt.folder(FOLDER) as folder:
         yield folder
 

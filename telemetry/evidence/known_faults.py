@@ -98,5 +98,5 @@ KNOWN_FAULTS: tuple[KnownFault, ...] = (
 
 
 def fault_of(line: str) -> str:
-    """The known fault that a line is a sign of; empty for none."""
+    """The name of the known fault that a line shows; empty if there is none."""
     return next((fault.name for fault in KNOWN_FAULTS if fault.pattern.search(line)), "")

@@ -28,7 +28,7 @@ from telemetry.files.access import rights_of
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 READ_BYTES = 256 * 1024
-"""Bytes read at once; if there are more, the last ones."""
+"""Bytes read at once. If a file grew by more, only its last bytes are read."""
 KEEP_LINES = 200
 MAX_LINE = 500
 MAX_REST = 4 * MAX_LINE
@@ -65,7 +65,7 @@ FileKey = tuple[int, int]
 
 @dataclass(slots=True)
 class LogFile:
-    """A file that grows, read on from the last place."""
+    """A file that grows. Each read continues at the last position."""
 
     descriptor: int  # -1: closed
     key: FileKey
@@ -127,7 +127,7 @@ def log_files_of(pid: int, offsets: str = "", uid: int = -1) -> list[LogFile]:
 
 
 def _open_log(process: int, number: int, stream: Stream, offset: int, found: dict[FileKey, LogFile]) -> None:
-    """The file is checked before it is opened: opening a pipe or a device has effects."""
+    """Open a log and add it to ``found``. The file is checked before: opening a pipe or a device has effects."""
     with suppress(OSError):
         place = os.open(f"fd/{number}", os.O_PATH | os.O_CLOEXEC, dir_fd=process)
         try:
@@ -165,7 +165,7 @@ class JobLogs:
         """Pattern -> rank -> number of steps that completed after it."""
 
     def follow(self, rank: int, pid: int, offsets: str = "", uid: int = -1) -> None:
-        """Read what a process of user ``uid`` prints. Lines of an earlier life of the rank stay."""
+        """Read what a process of user ``uid`` prints. Lines of an earlier process of the rank stay."""
         log = self._ranks.setdefault(rank, RankLog([]))
         log.followed = True
         log.files = [self._known(file) for file in log_files_of(pid, offsets, uid)] or log.files
@@ -186,7 +186,7 @@ class JobLogs:
             self.leave(rank)
 
     def read_on(self) -> None:
-        """Take in what the ranks have printed since."""
+        """Add the lines that the ranks have printed since the last call."""
         owners: dict[FileKey, list[int]] = {}
         for rank, log in self._ranks.items():
             for file in log.files:
@@ -196,7 +196,7 @@ class JobLogs:
             self._take(key, ranks)
 
     def step_went_by(self) -> None:
-        """Mark all lines so far as usual: healthy ranks print them."""
+        """Note that a step completed: the lines since the last call are no sign of a stall."""
         for rank, log in self._ranks.items():
             for pattern in {line.pattern for line in log.fresh if not line.fault}:
                 self._usual.setdefault(pattern, Counter())[rank] += 1
@@ -211,7 +211,7 @@ class JobLogs:
         return log is not None and any(line.fault for line in log.fresh)
 
     def body(self, rank: int) -> str | None:
-        """The ``log`` text: a JSON list, oldest first; None where nothing can be read of this rank."""
+        """The ``log`` text: a JSON list, oldest first; None if nothing of this rank can be read."""
         log = self._ranks.get(rank)
         if log is None or not log.files:
             return None
@@ -236,7 +236,7 @@ class JobLogs:
             self._open.pop(key).close()
 
     def _take(self, key: FileKey, ranks: list[int]) -> None:
-        """Lines of one file; if ranks share it, only lines with a rank prefix."""
+        """Add the new lines of one file to its ranks. If ranks share it, only lines with a rank prefix are used."""
         lines = list(self._open[key].read_on())
         if len(ranks) == 1:
             self._ranks[ranks[0]].take(lines)

@@ -29,7 +29,7 @@ from telemetry.tables import ENDED_FAILED, ENDED_WELL, HEARTBEATS
 
 
 def check_owner(identity: RankIdentity) -> None:
-    """Return if an agent of this user may serve the rank.
+    """Check that an agent of this user may read the rank.
 
     Raises:
         UnreadableError: another user owns the folder and this process is not root, or the rank's process and
@@ -101,19 +101,20 @@ def is_there(descriptor: int) -> bool:
 
 
 def _users(descriptor: int) -> set[int]:
-    """Real, effective, saved and file-system user: a program with the set-user-ID bit has several."""
+    """Real, effective, saved and file-system user of a process. They differ in a program with the set-user-ID bit."""
     with os.fdopen(os.open("status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor), "rb") as file:
         uids = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
     return set(map(int, uids))
 
 
 START_SLACK_S = 10.0
-"""If an identity has no birth time: a process that began later than its rank by more than this has reused the pid."""
+"""For identities without a birth time: a process that began this much later than its rank has reused the pid."""
 MAX_STEP = 2**32 - 1
 
 
 def is_alive(identity: RankIdentity, folder: Path) -> bool:
-    """Whether the process that wrote this identity into ``folder`` still exists. A process of another user did not."""
+    """Whether the process that wrote this identity into ``folder`` still exists. A process of another user did not
+    write it."""
     if is_foreign(identity.meta.get(NAMESPACE, "")):
         born = identity.meta.get(BORN, "")
         return (not born or is_of_this_boot(born)) and is_held(folder)
@@ -174,7 +175,7 @@ def live_state(reader: RankReader, identity: RankIdentity) -> tuple[LiveState, P
 
 
 def process_state(identity: RankIdentity, state: LiveState, folder: Path) -> ProcessState:
-    """``ended``: the rank has stopped recording normally."""
+    """The state of the rank's process. It is ``ended`` if the rank stopped recording normally."""
     if state.ended:
         return "ended"
     if not is_alive(identity, folder):

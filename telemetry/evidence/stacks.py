@@ -39,7 +39,7 @@ def take_stack(identity: RankIdentity, folder: Path | None = None) -> str | None
 
 
 def py_spy() -> str | None:
-    """The program: beside the interpreter, where its wheel puts it, or on the PATH."""
+    """Path of py-spy: beside the interpreter, where its wheel puts it, or on the PATH. None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
@@ -87,13 +87,13 @@ def threads_of_py_spy(answer: list[dict[str, Any]], pid: int) -> list[dict[str, 
 
 
 def _short(path: str) -> str:
-    """As py-spy shortens it: ``torch/cuda/streams.py`` of an installed package. Otherwise the name of the file."""
+    """A path as py-spy shortens it: ``torch/cuda/streams.py`` for an installed package, otherwise the file's name."""
     installed = _INSTALLED.search(path)
     return path[installed.end() :] if installed else Path(path).name
 
 
 def threads_of_traceback(answer: str) -> list[dict[str, Any]]:
-    """The same from faulthandler's text, which lists the main thread last."""
+    """Threads with frames, the main one first, from faulthandler's text, which lists the main thread last."""
     blocks = [block.splitlines() for block in answer.split("\n\n")]
     threads: list[dict[str, Any]] = []
     for lines in blocks:

@@ -70,7 +70,7 @@ class RecentOperations:
             self._next_seq = at
 
     def habits(self, state: LiveState) -> list[Habit]:
-        """For each operation of the page, in order."""
+        """The habit for each operation of the page, in order."""
         found: list[Habit] = []
         for operation in state.operations:
             if not operation.mask or operation.peer >= 0:
@@ -82,12 +82,12 @@ class RecentOperations:
         return found
 
     def steps_ns(self) -> list[int]:
-        """How long the newest steps took, without the very first, which is always long."""
+        """The durations of the newest steps, without step 0, which is always long."""
         steps = self._spans[(self._spans["stage"] == Stage.STEP) & (self._spans["step"] > 0)]
         return [int(duration_ns) for duration_ns in steps["duration_ns"]]
 
     def _of_group(self, mask: int) -> NDArray[np.void]:
-        """The collectives of a group, of the kinds that the rank records."""
+        """The recorded collectives of a group."""
         topology: Topology | None = None
         with suppress(UnreadableError, OSError):
             topology = self._reader.identity().topology
@@ -112,7 +112,7 @@ def _usual(own: NDArray[np.void], seq: int) -> Issued | None:
 
 
 def _operations_a_step(own: NDArray[np.void]) -> int | None:
-    """By the newest two steps that are followed by another: they are complete."""
+    """The number of operations in a step; None if unknown. From the two newest steps that another step follows."""
     steps = np.unique(own["step"])
     if len(steps) < 3:
         return None

@@ -57,10 +57,10 @@ def open_socket(path: Path, *, user: int, folder: Path | None) -> Iterator[int]:
 
 
 def checked_place(path: Path, *, user: int, folder: Path | None) -> tuple[Path, int]:
-    """Where to open the socket, and how many of the folders before it are not trusted. It asks no file system.
+    """Where to open the socket, and how many of the folders before it are not trusted. Accesses no file system.
 
     Raises:
-        PermissionError: the path is at none of the places that are allowed.
+        PermissionError: the path is not an allowed place.
     """
     own = None if folder is None else folder.absolute() / FOLDER_NAME / SOCKET_NAME
     if own is not None and path.parts[-_NUM_NAMES:] == own.parts[-_NUM_NAMES:]:
@@ -75,9 +75,9 @@ ANSWER_S = 2.0
 MAX_BYTES = 64 * 2**20
 MOST_SILENT = 2
 """Requests without an answer after which a handler is not queried any more. Each such request occupies one of the few
-threads of the server for ever."""
+threads of the server permanently."""
 _PEER = struct.Struct("3i")
-"""Process, user, group."""
+"""Process id, user id and group id of the peer."""
 MAX_SILENT_KEYS = 4096
 _silent: Counter[tuple[str, int, str]] = Counter()
 """Number of requests without an answer in time, by socket, process and path. The oldest are removed."""
@@ -85,9 +85,9 @@ _changing_silent = threading.Lock()
 
 
 def handler_names(identity: RankIdentity, folder: Path | None = None) -> frozenset[str] | None:
-    """The handlers of the rank's server; empty if it does not answer, None if its answer is no list.
+    """The handlers of the rank's server; empty if it does not answer, None if its answer is not a list.
 
-    ``folder``, here and below: the rank's folder. Without it, only a socket of this user is used there.
+    ``folder``, here and below: the rank's folder. Without it, a socket there is used only if this user owns the rank.
     """
     body = _ask(identity, folder, "GET", "/handler/")
     if body is None:
@@ -136,7 +136,7 @@ def _ended_in_time(connection: "_RankConnection", late: threading.Event) -> Iter
     """Connect; after ``ANSWER_S`` set ``late`` and end the connection, whatever it is busy with.
 
     Raises:
-        OSError: no socket of the rank.
+        OSError: the rank has no such socket.
     """
 
     def end() -> None:

@@ -1,7 +1,7 @@
 """Exports a run over OTLP with the exporters of the OpenTelemetry SDK, so that OTEL_* variables apply.
 
 OTEL_SDK_DISABLED                                              nothing is sent
-OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER = none             nothing of the kind is sent
+OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER = none             no spans, no metrics are sent
 OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]ENDPOINT, HEADERS, TIMEOUT, COMPRESSION, CERTIFICATE, ...
 OTEL_BSP_MAX_EXPORT_BATCH_SIZE                                 spans in one request
 OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                    see trace_spans.py
@@ -54,7 +54,7 @@ UNITS = {"loss": "1", "mfu": "1", "gradient-norm": "1", "tokens-per-second": "{t
 """Units of samples with usual names."""
 _NS = 1e-9
 Point = tuple[int, float]
-"""When (nanoseconds since 1970), and how much."""
+"""Time in nanoseconds since 1970, and value."""
 
 
 def metric_points(reader: Reader, who: Attempt, *, first_step: int, last_step: int) -> Iterator[MetricsData]:
@@ -105,7 +105,7 @@ _LOGGER = "opentelemetry.exporter.otlp"
 
 @dataclass(slots=True, kw_only=True)
 class Sent:
-    """What was sent, and what the receiver rejected."""
+    """Numbers of what was sent and what the receiver rejected."""
 
     spans: int = 0
     points: int = 0
@@ -120,12 +120,12 @@ def export_run(
     """Send spans and metrics of a window of steps. May block, for as long as the receiver and its retries take.
 
     Args:
-        endpoint: ``http://host:port``, to which ``/v1/traces`` and ``/v1/metrics`` are added; None: what the
-            environment says, else this machine's port 4318.
+        endpoint: ``http://host:port``, to which ``/v1/traces`` and ``/v1/metrics`` are added. If None, the address in
+            the environment is used, otherwise port 4318 of this machine.
 
     Raises:
-        UnreachableError: a request was not taken, whatever the reason; those before it were.
-        UsageError: an environment that this export cannot follow.
+        UnreachableError: the receiver did not accept a request. It accepted all requests before.
+        UsageError: the environment has a setting that is not supported.
     """
     sent = Sent(disabled=_is_true("OTEL_SDK_DISABLED"))
     _refuse_other_protocols()

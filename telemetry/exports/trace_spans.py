@@ -29,12 +29,12 @@ from telemetry.stores.queries.spans import Detail
 
 SERVICE_INSTANCE_ID = "service.instance.id"
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
-"""The namespace that the conventions name for ids of instances that follow from something."""
+"""The namespace of the semantic conventions for ids of instances that are computed from other attributes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What is exported."""
+    """The attempt that is exported."""
 
     run_id: str
     attempt: int
@@ -54,7 +54,7 @@ def of_ranks(reader: Reader, who: Attempt) -> dict[int, Resource]:
 
 
 def of_rank(who: Attempt, rank: int) -> Resource:
-    """The resource of a rank, if only its spans are known."""
+    """The resource of a rank of which only spans are stored."""
     return _resource(who, f"rank {rank}", {"rankscope.rank": rank})
 
 
@@ -89,10 +89,10 @@ SCOPE = InstrumentationScope("rankscope")
 SPANS_AT_ONCE = 200_000
 """Approximate number of spans for one query."""
 SPANS_OF_STEP = {"steps": 1, "stages": 16, "operations": 256}
-"""Approximate number for one rank."""
+"""Detail -> approximate number of spans of a step on one rank."""
 _CLOCKS = {int(clock): clock.name.lower() for clock in SpanClock}
 _NONE = -1
-"""A microbatch or chunk that there is not."""
+"""The value of ``microbatch`` and ``chunk`` for a span that has none."""
 
 
 def trace_spans(
@@ -108,7 +108,7 @@ def trace_spans(
 
 
 def _readable(rows: pa.Table, who: Attempt, resources: dict[int, Resource]) -> list[ReadableSpan]:
-    """Rows of :class:`TraceSpans`. Ranks that ``resources`` lacks are added to it."""
+    """The spans in rows of :class:`TraceSpans`. Ranks that are missing in ``resources`` are added to it."""
     for rank in rows["rank"].unique().to_pylist():
         if rank not in resources:
             resources[rank] = of_rank(who, rank)

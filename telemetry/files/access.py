@@ -102,7 +102,7 @@ def open_on_mount(name: str, flags: int, mode: int = 0, *, folder: int) -> int:
     ``flags``: as for ``os.open``. With O_CREAT give O_EXCL, too.
 
     Raises:
-        OSError: as ``os.open`` does; EXDEV where something is mounted on the name.
+        OSError: as ``os.open`` does; EXDEV if a file system is mounted on the name.
     """
     if "\0" in name or "/" in name:
         raise ValueError(f"not one name: {name!r}")
@@ -112,7 +112,7 @@ def open_on_mount(name: str, flags: int, mode: int = 0, *, folder: int) -> int:
 
 @cache
 def _has_openat2() -> bool:
-    """False on an old kernel, and in a sandbox that does not let the call pass."""
+    """Whether openat2 works: not on an old kernel, nor in a sandbox that blocks it."""
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         os.close(_call_openat2(b".", os.O_PATH | os.O_CLOEXEC, 0, root))
@@ -150,7 +150,7 @@ def _by_mount_id(name: str, flags: int, mode: int, folder: int) -> int:
             return os.dup(place)
         if flags & os.O_DIRECTORY:
             return os.open(".", flags, dir_fd=place)
-        return os.open(f"/proc/self/fd/{place}", flags & ~os.O_NOFOLLOW)  # of a link: ELOOP
+        return os.open(f"/proc/self/fd/{place}", flags & ~os.O_NOFOLLOW)  # ELOOP if it is a link
     finally:
         os.close(place)
 
@@ -213,14 +213,14 @@ def _changed(user: int, group: int) -> Iterator[None]:
 
 
 def _death_signal() -> int:
-    """The signal that this thread gets when its parent dies; 0: none."""
+    """The signal that this thread gets when its parent dies; 0 if it gets none."""
     number = ctypes.c_int()
     _libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(number))
     return number.value
 
 
 def _become(user: int, group: int) -> None:
-    """The group first: only root may change it."""
+    """Take the rights of ``user`` and ``group``. The group is changed first, because only root may change it."""
     for change, wanted in ((_libc.setfsgid, group), (_libc.setfsuid, user)):
         change(wanted)
         if change(_UNCHANGED) != wanted:
@@ -247,7 +247,7 @@ def private_umask(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def be_private() -> None:
-    """Make new files of this process private. Once in a process, before others are started.
+    """Make new files of this process private. Call this once, before other processes are started.
 
     Raises:
         UsageError: as for :func:`private_umask`.
@@ -257,7 +257,7 @@ def be_private() -> None:
 
 
 def users_umask() -> int | None:
-    """The umask before :func:`be_private`, for a program of the user. None: it was not called."""
+    """The umask before :func:`be_private`, for a program of the user; None if that was not called."""
     return _users_umask
 
 
@@ -272,7 +272,7 @@ def folder_mode() -> int:
 
 
 def make_exact(place: int | str, found: os.stat_result, mode: int) -> None:
-    """Give what was just created ``mode``, whatever the umask is. The set-group-ID bit of a parent folder stays."""
+    """Set ``mode`` on a new file or folder, whatever the umask is. The set-group-ID bit of a parent folder stays."""
     before = stat.S_IMODE(found.st_mode)
     if before != (exact := before & ~0o777 | mode):
         os.chmod(place, exact)

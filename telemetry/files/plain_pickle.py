@@ -1,7 +1,7 @@
 """Reads pickles from outside with an unpickler that builds only plain containers, numbers and text.
 
 A pickle that needs a class or a function is rejected before the class is imported, so a hostile pickle runs no code. A
-very large memo index would need gigabytes, so the memory is limited while it is read.
+very large memo index would need gigabytes, so the memory is limited while a pickle is read.
 
 The limit applies to the whole process, so a process with threads does not read pickles itself. It runs this file as a
 program (:func:`json_of_pickle`), which imports only the standard library:
@@ -28,12 +28,12 @@ EXTRA_BYTES_EACH = 400
 """Memory that one byte of a pickle may need: a memo entry, an empty container."""
 LEAST_EXTRA_BYTES = 64 * 2**20
 MOST_EXTRA_BYTES = 2**29
-"""For a whole conversion to JSON."""
+"""Largest additional memory of a whole conversion to JSON."""
 MAX_JSON_BYTES = 64 * 2**20
 """Largest size of the text, so that the memory of the caller is limited too."""
 CONVERT_S = 5.0
 MOST_CPU_S = 10
-"""After it the program ends itself, because its caller may have ended."""
+"""Processor time after which the program ends itself, because its caller may have ended."""
 NOBODY = 65534
 """A group without rights."""
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH")
@@ -90,7 +90,7 @@ def json_of_pickle(data: bytes, *, within_s: float = CONVERT_S, user: int | None
 
 
 def _converted(file: BinaryIO, within_s: float, users: list[str]) -> str | None:
-    """The environment stays here: it may hold secrets."""
+    """Run the program. It gets only two variables of the environment, because others may hold secrets."""
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     program = subprocess.Popen(
         [sys.executable, "-I", __file__, *users],
@@ -111,7 +111,7 @@ def _converted(file: BinaryIO, within_s: float, users: list[str]) -> str | None:
 
 
 def _convert(users: list[str]) -> int:
-    """The program: exit status."""
+    """The main function of the program. Returns the exit status."""
     for user in map(int, users):
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -128,7 +128,7 @@ def _convert(users: list[str]) -> int:
 
 @contextmanager
 def _bounded_memory(extra_bytes: int) -> Iterator[None]:
-    """This process may not grow by more than ``extra_bytes`` meanwhile."""
+    """In the block, this process cannot grow by more than ``extra_bytes``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     bound = _size_bytes() + extra_bytes
     if soft != resource.RLIM_INFINITY and soft <= bound:

@@ -4,7 +4,7 @@
     as the user gave it      ^ no links, one owner, each opened relative to the one before
 
 Every file is opened relative to the descriptor of its folder, without following a link, and checked after it is open: a
-regular file, of the folder's owner, under one name. A swap between check and use has no effect. Nothing may be mounted
+regular file, of the folder's owner, with one name. A swap between check and use has no effect. Nothing may be mounted
 below the spool, because the file system of a mount decides what owner it reports. New folders have mode 0700 and new
 files 0600 under every umask; RANKSCOPE_UMASK=027 lets the group read. Root works with the owner's rights.
 """
@@ -24,23 +24,23 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FILE = os.O_NONBLOCK | os.O_NOCTTY
 _OF_LINK_PIPE_SOCKET = (errno.ELOOP, errno.ENXIO)
-"""What the kernel answers where one of these is opened: a pipe, if nobody reads it."""
+"""Errors of the kernel when a link, a socket, or a pipe without a reader is opened."""
 _MAX_DEPTH = 8
 """Largest depth of a folder that is deleted. The folder of a rank has two levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """An open folder. Every method raises OSError where the folder or a file in it cannot be used."""
+    """An open folder. Every method raises OSError if the folder or a file in it cannot be used."""
 
     descriptor: int
     path: Path
-    """For messages."""
+    """Path for messages."""
     owner: int
     """User id."""
 
     def tighten(self) -> None:
-        """Remove permissions that a new folder does not get. Older versions were less strict."""
+        """Remove permissions that a new folder does not get. Older versions created folders with more permissions."""
         mode = stat.S_IMODE(os.fstat(self.descriptor).st_mode)
         if self.owner == os.geteuid() and mode & ~folder_mode() & 0o777:
             os.fchmod(self.descriptor, mode & folder_mode())
@@ -116,7 +116,7 @@ class Folder:
             os.unlink(name, dir_fd=self.descriptor)
 
     def remove_folder(self, name: str, *, with_content: bool, depth: int = _MAX_DEPTH) -> None:
-        """Does not delete files of a mounted file system. ``depth``: levels of folders at most."""
+        """Delete a folder, but no files of a mounted file system. ``depth``: largest number of levels of folders."""
         if with_content:
             if not depth:
                 raise OSError(errno.ENOTEMPTY, "folders are nested too deeply", str(self.path / name))
@@ -147,7 +147,7 @@ class Folder:
 
     @contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator["Folder"]:
-        """A folder in this one, of the same owner. ``make``: create it where it is missing."""
+        """A folder in this one, of the same owner. ``make``: create it if it is missing."""
         if make:
             _make_folder(name, self.descriptor, self.path)
         descriptor = _open_below(name, _OPEN_FOLDER, self.descriptor, self.path)
@@ -186,14 +186,14 @@ def open_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
 
 @contextmanager
 def make_folder(path: Path, *, below: int = 0) -> Iterator[Folder]:
-    """The folder at ``path``, created with its parents where it is missing. For the owner's own process.
+    """The folder at ``path``, created with its parents if it is missing. For the owner's own process.
 
     ``below``: as in :func:`open_folder`; each of these folders must belong to this user, and only this user may write
     into it.
 
     Raises:
         UnsafeFolderError: another user owns one of them, or can write into it.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     base, names = _parted(path, below)
     _make_private(base)
@@ -225,7 +225,7 @@ def _own(path: Path, parent: int) -> int:
 
 
 def check_own(path: Path, found: os.stat_result) -> None:
-    """Return if only this user may write into a folder.
+    """Check that only this user may write into a folder.
 
     Raises:
         UnsafeFolderError: another user owns it, or can write into it.
@@ -267,7 +267,7 @@ def _open_below(name: str, flags: int, parent: int, path: Path, mode: int = 0) -
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """An error in the block has the whole path: calls that are relative to a folder leave only the name in it."""
+    """Put the whole path into errors of the block. Calls relative to a folder put only the name into an error."""
     try:
         yield
     except OSError as error:
@@ -276,13 +276,13 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _make_folder(name: str, parent: int, path: Path) -> None:
-    """Create a folder that has exactly the mode of a new one, unless the name is taken."""
+    """Create a folder with the mode of new folders, whatever the umask is, unless the name exists."""
     try:
         with _named(path / name):
             os.mkdir(name, folder_mode(), dir_fd=parent)
     except FileExistsError:
         return
-    descriptor = _open_below(name, _PLACE, parent, path)  # needs no permission, whatever the umask has left of it
+    descriptor = _open_below(name, _PLACE, parent, path)  # O_PATH needs no permission on it
     try:
         make_exact(f"/proc/self/fd/{descriptor}", os.fstat(descriptor), folder_mode())
     finally:

@@ -1,1 +1,1 @@
-"""Imports traces of other tools as runs: one file for each format, and one that writes."""
+"""Imports traces of other tools as runs: a module for each format, and ``write``, which stores a run."""

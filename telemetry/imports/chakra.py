@@ -6,8 +6,9 @@
     collectives and transfers                       the stage of their kind and group
     ``ProfilerStep#N`` with times                   step N; without any, everything is step 0
 
-A trace is a graph of dependencies. Many writers leave out when a node began. Then a node begins when all nodes that it
-depends on have ended, as in a simulator with unlimited resources: durations are measured, begins are not.
+A trace is a graph of dependencies. Many writers leave out when a node began. The importer then assumes that a node
+begins when all nodes that it depends on have ended, as in a simulator with unlimited resources. So durations are
+measured, and begins are not.
 
 The phase of a node is that of the host operation that called it: ``autograd::engine`` or ``backward`` in its name is
 the backward, ``Optimizer`` the optimizer, everything else the forward.
@@ -109,7 +110,7 @@ def _is_step(node: Node) -> bool:
 
 
 def _used(nodes: Sequence[Node]) -> list[int]:
-    """Places of the operations with a duration: those on the device, or those of the host if there is none."""
+    """Indices of the operations with a duration: those on the device, or those of the host if there is none."""
     timed = [place for place, node in enumerate(nodes) if node.duration_us and node.kind in ("compute", *_EXCHANGES)]
     on_device = [place for place in timed if nodes[place].is_on_device]
     callers = {parent for node in nodes for parent in node.parents}
@@ -117,10 +118,10 @@ def _used(nodes: Sequence[Node]) -> list[int]:
 
 
 def _begins(path: Path, nodes: Sequence[Node]) -> Ints:
-    """When each node began, in nanoseconds: as stated, else after all nodes that it depends on.
+    """When each node began, in nanoseconds: as stated, otherwise after all nodes that it depends on.
 
     The converter writes the order of execution into the data dependencies. Control dependencies name the caller, which
-    may itself wait for a node that it called. They count only in a trace without data dependencies.
+    may itself wait for a node that it called. They are used only in a trace without data dependencies.
     """
     if any(node.start_us for node in nodes):
         return np.array([node.start_us * 1000 for node in nodes], dtype=np.int64)
@@ -163,14 +164,14 @@ def _ranges(path: Path, named: Sequence[tuple[int, str]], nodes: Sequence[Node],
 
 
 def _name(node: Node) -> str:
-    """A communication that is not called after NCCL gets such a name, by which ``kineto.py`` knows it."""
+    """The name of a node for ``kineto.py``, which takes kernels with ``nccl`` in their names for communication."""
     if node.kind in _EXCHANGES:
         return node.name if "nccl" in node.name[:32].lower() else f"nccl:{node.name}"
     return node.name.replace("nccl", "", 1) if "nccl" in node.name[:32].lower() else node.name
 
 
 def _args(node: Node, rank: int) -> Mapping[str, Any]:
-    """The operation as the profiler of PyTorch describes one."""
+    """The arguments that the PyTorch profiler would record for the operation. Empty for compute."""
     if node.kind not in _EXCHANGES:
         return {}
     attributes = node.attributes
@@ -187,7 +188,7 @@ def _args(node: Node, rank: int) -> Mapping[str, Any]:
 
 
 def _phases(chosen: Sequence[Node], nodes: Sequence[Node]) -> npt.NDArray[np.uint8]:
-    """The phase of each of ``chosen``: from its own name, else from those of its callers, the nearest first."""
+    """The phase of each node of ``chosen``: from its name, otherwise from the names of its callers, nearest first."""
     by_number = {node.number: node for node in nodes}
     known: dict[int, Stage] = {}
     for node in chosen:

@@ -1,4 +1,4 @@
-"""One execution trace of Chakra (mlcommons/chakra, schema/protobuf/et_def.proto) as nodes. The content decides:
+"""One execution trace of Chakra (mlcommons/chakra, schema/protobuf/et_def.proto) as nodes. The content shows the form:
 
     protobuf            length, GlobalMetadata, length, Node, length, Node ...              chakra.0.et
     JSON of it          {metadata} {node} {node} ..., one after the other                   chakra_jsonizer
@@ -43,7 +43,7 @@ class Node:
     inputs: list[int] = field(default_factory=list)
     """Nodes whose results it needs (data dependencies)."""
     start_us: int = 0
-    """0: not known."""
+    """0 if it is not known."""
     duration_us: int = 0
     attributes: dict[str, Any] = field(default_factory=dict)
     values: str = ""
@@ -59,7 +59,7 @@ def read_nodes(path: Path) -> list[Node]:
 
     Raises:
         UsageError: no such file.
-        UnreadableError: it is broken, or no Chakra trace.
+        UnreadableError: the file is damaged, or not a Chakra trace.
     """
     content = content_of(path, HINT)
     try:
@@ -259,7 +259,7 @@ def _kind(code: int) -> str:
 
 
 def _time_of(value: Any) -> int:
-    """Microseconds, also with a fraction."""
+    """Whole microseconds of a value that may have a fraction; 0 if it is not a number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return _time(int(value)) if is_number else 0
 

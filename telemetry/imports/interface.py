@@ -51,9 +51,9 @@ def numbered(columns: Mapping[str, npt.NDArray[Any]], ties: Sequence[npt.NDArray
     """Columns of ``telemetry.tables.SPANS`` as a table, ordered by rank and numbered.
 
     Args:
-        columns: rank, stage, step, start_ns, duration_ns, and any others but ``seq``; ``stream`` is the stage's where
-            left out. All of one length.
-        ties: what orders spans of a rank that start together, the first key first; then their order here.
+        columns: rank, stage, step, start_ns, duration_ns, and any others but ``seq``. If ``stream`` is left out, the
+            stream of the stage is used. All columns have the same length.
+        ties: sort keys for spans of a rank that start together, the first key first. Equal spans keep their order.
     """
     is_step = columns["stage"] == int(Stage.STEP)
     order = np.lexsort((*reversed(ties), columns["start_ns"], is_step, columns["rank"]))
@@ -76,9 +76,9 @@ class ImportOptions:
     """Options of the user, without the paths."""
 
     name: str | None = None
-    """Name of the run; None: from the files."""
+    """Name of the run. If None, it comes from the files."""
     meta: Path | None = None
-    """A file with the layout of the job. None: the file in the folder of the trace."""
+    """A file with the layout of the job. If None, the file in the folder of the trace is used."""
     dp: int | None = None
     pp: int | None = None
     tp: int | None = None
@@ -90,8 +90,8 @@ class ImportOptions:
 class ImportedRun:
     """One attempt of a run, ready to be stored.
 
-    ``spans`` come as :func:`telemetry.imports.interface.numbered` leaves them: by rank, then ``seq``, a rank's
-    ``step`` spans last. It holds no value that is missing and no rank beyond the topology.
+    ``spans`` are sorted as by :func:`telemetry.imports.interface.numbered`: by rank, then ``seq``, with a rank's
+    ``step`` spans last. No value is missing, and no rank lies outside of the topology.
     """
 
     run_id: str
@@ -103,7 +103,7 @@ class ImportedRun:
     """Wall clock, nanoseconds since the epoch; the same whenever the same files are imported."""
     meta: Mapping[str, str]
     meta_of_ranks: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """Rank -> its own ``meta``. Ranks that are not in it have the common one."""
+    """Rank -> its own ``meta``. Other ranks have the common ``meta``."""
     spans: pa.Table
 
     @property
@@ -148,7 +148,7 @@ class ImportedRun:
 
 
 def imported_name(options: ImportOptions, found: str) -> str:
-    """The name of the run: the one in ``options``, else the allowed name that is nearest to ``found`` in the files.
+    """The name of the run: the name in ``options``, otherwise a valid name made from ``found`` in the files.
 
     Raises:
         UsageError: the name in ``options`` cannot name a run.
@@ -163,8 +163,8 @@ class Importer(Protocol):
         """The run that ``paths`` hold.
 
         Raises:
-            UsageError: paths or options that cannot be meant.
-            UnreadableError: a file that is broken, or no file of this format.
+            UsageError: the paths or options are invalid.
+            UnreadableError: a file is damaged, or has another format.
         """
 
 

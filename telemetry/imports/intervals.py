@@ -19,7 +19,7 @@ class Ranges:
     thread: Ints
 
     def select(self, chosen: Any) -> "Ranges":
-        """The intervals at ``chosen``: a mask or places."""
+        """The intervals at ``chosen``, a mask or indices."""
         places = np.arange(len(self.name))[np.asarray(chosen, dtype=None if len(chosen) else np.int64)]
         return Ranges(
             name=tuple(self.name[place] for place in places.tolist()),
@@ -43,7 +43,7 @@ def merged(begin: Ints, end: Ints, *, gap_ns: int = 0) -> tuple[Ints, Ints]:
 
 
 def inside(at: Ints, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-    """Whether each moment is inside any of the intervals, without their ends."""
+    """For each moment, whether an interval contains it. The end of an interval is not part of it."""
     if not len(begin):
         return np.zeros(len(at), dtype=bool)
     begin, end = merged(begin, end)
@@ -52,7 +52,7 @@ def inside(at: Ints, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
 
 
 def without(begin: Ints, end: Ints, other_begin: Ints, other_end: Ints) -> tuple[Ints, Ints]:
-    """The time in any of the intervals and in none of the other intervals."""
+    """The time that an interval contains and no other interval (``other_begin``, ``other_end``) contains."""
     begin, end = merged(begin, end)
     other_begin, other_end = merged(other_begin, other_end)
     edges = np.unique(np.concatenate([begin, end, other_begin, other_end]))

@@ -61,7 +61,7 @@ def run_of_traces(
 
 
 def _sound(path: Path) -> TraceFile:
-    """A file's trace; what no profiler writes (numbers beyond all bounds, lists for numbers) is no crash of ours."""
+    """The trace in a file. Refuses content that no profiler writes: numbers beyond all bounds, lists for numbers."""
     try:
         trace = read_trace(path)
         trace.host.encode()
@@ -97,7 +97,7 @@ def _add_work(rows: Rows, trace: TraceFile, rank: int) -> None:
 
 
 def _add_exchanges(rows: Rows, trace: TraceFile, rank: int, topology: Topology) -> int:
-    """Number of operations without a stage. They are not imported."""
+    """Add collectives and transfers. Returns the number of operations without a stage, which are not added."""
     ranges, issue_ns, args = _exchanges(trace)
     order = np.argsort(ranges.begin_ns, kind="stable")
     step = step_at(trace, np.where(issue_ns > 0, issue_ns, ranges.begin_ns))

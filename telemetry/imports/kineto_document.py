@@ -1,4 +1,4 @@
-"""The document of the PyTorch profiler (libkineto's Chrome trace): what it says about its job, and the times of events.
+"""The document of the PyTorch profiler (libkineto's Chrome trace): facts about its job, and the times of events.
 
 {"distributedInfo": {"rank", "world_size"}, "host_name", "baseTimeNanoseconds", "traceEvents": [{"ts", "dur"}, ...]}
 """
@@ -14,7 +14,7 @@ from telemetry.imports.text_input import document_of
 FORMAT_HINT = "give a .json or .json.gz file from torch.profiler's export_chrome_trace or tensorboard_trace_handler"
 MAX_TIME_US = 2**62 / 1000
 _BY_HANDLER = re.compile(r"(?P<host>.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?")
-"""``tensorboard_trace_handler`` names host, process and time: that number is no rank."""
+"""Names from ``tensorboard_trace_handler``: host, process and time. The number in such a name is not a rank."""
 _RANK_IN_NAME = (re.compile(r"rank[-_]?(\d+)", re.IGNORECASE), re.compile(r"_(\d+)\."))
 
 
@@ -45,7 +45,7 @@ def times_of(event: Mapping[str, Any], base_ns: int, path: Path) -> tuple[int, i
     """Begin and end of an event, nanoseconds since the epoch.
 
     Raises:
-        UnreadableError: they are no times. ``path`` is for the message.
+        UnreadableError: these are not valid times. ``path`` is for the message.
     """
     begin, lasts = event.get("ts"), event.get("dur", 0)
     latest_us = MAX_TIME_US - base_ns / 1000
@@ -78,7 +78,7 @@ def rank_in_name(path: Path) -> int | None:
 
 
 def host_of(path: Path, trace: Mapping[str, Any]) -> str:
-    """The host on which a file was recorded. Empty: unknown."""
+    """The host on which a file was recorded; empty if unknown."""
     if isinstance(trace.get("host_name"), str):
         return str(trace["host_name"])
     match = _BY_HANDLER.fullmatch(path.name)
@@ -86,7 +86,7 @@ def host_of(path: Path, trace: Mapping[str, Any]) -> str:
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number from 0, also as text; else None."""
+    """``value`` as a whole number of at least 0. It may be a text. Otherwise None."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 20:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -4,7 +4,7 @@ in the file                               becomes
 ph X                                      a slice of a thread
 ph s and f with the same cat and id       a flow from the slice that begins at s to the slice that begins at f
 ph M, thread_name                         the name of a thread: a host thread, or a stream of a GPU
-rankscope                                 what rankscope says of a profile (``telemetry/profile_file.py``)
+rankscope                                 facts that rankscope added to a profile (``telemetry/profile_file.py``)
 ph X of the profiler itself, ph i, C ...  counted only
 """
 
@@ -41,7 +41,7 @@ _Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOrigin:
-    """What rankscope wrote into the file of a profile."""
+    """The facts that rankscope wrote into the file of a profile."""
 
     run_id: str
     attempt: int
@@ -49,7 +49,7 @@ class ProfileOrigin:
     first_step: int
     last_step: int
     clock_error_ns: int
-    """How far the times can differ from the rank's spans, without the error of Kineto's own conversion."""
+    """Largest difference of the times from those of the rank's spans, without the error of Kineto's conversion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,11 @@ class KinetoEvents:
     rank: int | None
     world_size: int | None
     host: str
-    """Empty: unknown."""
+    """Empty if unknown."""
     origin: ProfileOrigin | None
-    """None: the file was not made by `rankscope profile`."""
+    """None if the file was not made by `rankscope profile`."""
     threads: tuple[str, ...]
-    """Names."""
+    """Names of the threads."""
     thread: Ints
     """Index of the thread of each slice."""
     begin_ns: Ints
@@ -76,9 +76,9 @@ class KinetoEvents:
     source: Ints
     """Row of the slice that a flow leaves, [flows]."""
     target: Ints
-    """Row of the slice at which it arrives, [flows]."""
+    """Row of the slice at which a flow arrives, [flows]."""
     num_other: int
-    """Events that are not here."""
+    """Number of events that were left out."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -88,11 +88,11 @@ def read_events(path: Path, max_bytes: int | None = None) -> KinetoEvents:
     """The slices and flows in ``path``. The file may be compressed, with any name.
 
     Args:
-        max_bytes: limit of its size, unpacked. None: that of imports.
+        max_bytes: limit of its size, unpacked. If None, the limit of imports is used.
 
     Raises:
         UsageError: no such file.
-        UnreadableError: it is damaged, or no trace of the PyTorch profiler, or has no slice.
+        UnreadableError: the file is damaged, is not a trace of the PyTorch profiler, or has no slice.
     """
     try:
         return _events_of(path, parsed(path, max_bytes))
@@ -130,7 +130,7 @@ def _events_of(path: Path, trace: dict[str, Any]) -> KinetoEvents:
 
 @dataclass(slots=True, kw_only=True)
 class _Sorter:
-    """Sorts events out, one after the other. A thread is known by its process and its number."""
+    """Sorts events into columns. A thread is identified by its process and its number."""
 
     path: Path
     base_ns: int
@@ -177,7 +177,7 @@ class _Sorter:
             yield self.known_names.get((pid, tid)) or f"thread {tid[:40]}"
 
     def flows(self) -> tuple[Ints, Ints]:
-        """Rows of the slices of each flow. A flow without a slice that begins at its end is left out."""
+        """Rows of the two slices of each flow. A flow is left out unless a slice begins at each of its two times."""
         wanted = {*self.leaving.values(), *(at for _, at in self.arriving)}
         thread_keys = list(self.threads)
         row_at: dict[_Key, int] = {}
@@ -204,7 +204,7 @@ def _args(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(args: dict[str, Any]) -> str:
-    """JSON has no NaN and no infinity. They become text."""
+    """``args`` as JSON. NaN and infinity become text, because JSON does not have them."""
     try:
         return json.dumps(args, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -212,10 +212,10 @@ def _json(args: dict[str, Any]) -> str:
 
 
 def _origin(path: Path, about: Any) -> ProfileOrigin | None:
-    """What ``about_file`` of ``telemetry/profile_file.py`` wrote.
+    """The facts that ``about_file`` of ``telemetry/profile_file.py`` wrote; None if there are none.
 
     Raises:
-        UnreadableError: it is damaged.
+        UnreadableError: a fact is invalid.
     """
     if about is None:
         return None

@@ -6,7 +6,7 @@
 
     cat               read for
     user_annotation   ProfilerStep#N, Optimizer.*, record_function ranges, gloo:*
-    cpu_op            autograd functions; what is work where there is no GPU
+    cpu_op            autograd functions; the work, if there is no GPU
     cuda_runtime      when a kernel was launched: the same ``args.correlation`` as the kernel's
     kernel            work on the GPU, NCCL's kernels among it
 
@@ -55,11 +55,11 @@ class Kernels:
 
     ranges: Ranges
     issue_ns: Ints
-    """When the host launched it; 0: unknown."""
+    """When the host launched the kernel; 0 if unknown."""
     issue_thread: Ints
     args: tuple[Mapping[str, Any], ...]
     phase: npt.NDArray[np.uint8] | None = None
-    """Stage of each kernel that computes. None: from ranges of the host at its launch."""
+    """Stage of each kernel that computes. If None, it follows from the ranges of the host around the launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def read_trace(path: Path) -> TraceFile:
 
     Raises:
         UsageError: no such file.
-        UnreadableError: it is broken, or no trace of the PyTorch profiler, or has no operation.
+        UnreadableError: the file is damaged, is not a trace of the PyTorch profiler, or has no operation.
     """
     trace = parsed(path)
     events = _Events(path=path, base_ns=base_of(trace))
@@ -113,7 +113,7 @@ _Event = tuple[str, int, int, Any]
 
 @dataclass(slots=True, kw_only=True)
 class _Events:
-    """Sorts events out, one after the other."""
+    """Sorts events into columns."""
 
     path: Path
     base_ns: int
@@ -123,7 +123,7 @@ class _Events:
     on_gpu: list[tuple[_Event, Any, Mapping[str, Any]]] = field(default_factory=list)
     launches: dict[Any, tuple[int, int]] = field(default_factory=dict)
     exchanges: dict[Any, Mapping[str, Any]] = field(default_factory=dict)
-    """``External id`` -> what the host noted of a collective; the kernel bears the same, and not always the rest."""
+    """``External id`` -> the host's arguments of a collective. Its kernel has the same id, but may lack arguments."""
     threads: dict[Any, int] = field(default_factory=dict)
 
     def take(self, event: Any) -> None:
@@ -177,7 +177,7 @@ def _args(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _steps(events: _Events, kernels: Kernels) -> tuple[Ranges, Ints]:
-    """The steps and their numbers. Without any, one step contains everything."""
+    """The steps and their numbers. If the file has no step, one step contains everything."""
     if not events.steps:
         return one_step(events.path, kernels, events.ranges(events.annotations), events.ranges(events.ops))
     steps = events.ranges(events.steps)

@@ -14,10 +14,10 @@ _SUFFIXES = (".json", ".json.gz")
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that ``paths`` name; of a folder, those in it that may be traces.
+    """The files in ``paths``. For a folder, the files in it that may be traces.
 
     Raises:
-        UsageError: none, or one named twice.
+        UsageError: there is no file, or a file is given twice.
     """
     files = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
     if len({file.resolve() for file in files}) < len(files):
@@ -38,8 +38,8 @@ def by_rank(traces: Sequence[TraceFile]) -> dict[int, TraceFile]:
     """Rank -> its file.
 
     Raises:
-        UnreadableError: one of several files does not contain its rank, two files have the same rank, or the files are
-            of several jobs.
+        UnreadableError: one of several files does not contain its rank, two files have the same rank, or the files
+            belong to several jobs.
     """
     _refuse_other_jobs(traces)
     found: dict[int, TraceFile] = {}
@@ -73,10 +73,10 @@ def _refuse_other_jobs(traces: Sequence[TraceFile]) -> None:
 
 
 def grid_of(traces: Mapping[int, TraceFile], options: ImportOptions) -> Topology:
-    """How the ranks lie: as the user says, else as the groups do.
+    """The topology that the user states, otherwise the topology that the process groups show.
 
     Raises:
-        UsageError: degrees that do not make the job's size, or groups that lie otherwise than ranks here do.
+        UsageError: the degrees do not give the number of ranks, or groups do not match the rank order of a plain grid.
     """
     degrees_given = {axis: degree for axis in AXES if (degree := getattr(options, axis)) is not None}
     if options.mesh is not None:
@@ -116,7 +116,7 @@ def _learned(traces: Mapping[int, TraceFile], world_size: int) -> Topology | Non
 
 
 def learned_mesh(groups: Mapping[int, Iterable[Group]], world_size: int) -> Topology | None:
-    """The mesh that the groups of each rank show. None if they show none, or different ones."""
+    """The mesh that the groups of each rank show. None if they show no mesh, or different meshes."""
     found: set[Topology] = set()
     for rank, groups_of_rank in groups.items():
         learner = MeshLearner(world_size)
@@ -128,8 +128,8 @@ def learned_mesh(groups: Mapping[int, Iterable[Group]], world_size: int) -> Topo
 
 
 def _degrees(traces: Mapping[int, TraceFile]) -> dict[Axis, int]:
-    """Sizes of the groups that say along which axis they lie. Replicas follow from the others: there may be several
-    groups of them, one within another."""
+    """Degrees of tp and pp: the sizes of groups whose description names the axis. The degree of dp follows from these:
+    replicas may form several groups, one within another."""
     found: dict[Axis, int] = {}
     for trace in traces.values():
         for group in trace.groups.values():
@@ -140,7 +140,7 @@ def _degrees(traces: Mapping[int, TraceFile]) -> dict[Axis, int]:
 
 
 def _axis(description: str) -> Axis | None:
-    """tp or pp, where a group holds all ranks along it."""
+    """The axis tp or pp, if a group contains all ranks along it. Otherwise None."""
     named = axes_described(description) if spans_whole_axes(description) else ()
     if named == ("tp",):
         return "tp"
@@ -148,7 +148,7 @@ def _axis(description: str) -> Axis | None:
 
 
 def _filled(degrees_given: Mapping[Axis, int], world_size: int) -> Topology:
-    """With dp, or the only degree that is left out, as large as the job asks."""
+    """The grid of these degrees. Without dp, or with one degree missing, that degree is set to fit ``world_size``."""
     degrees = dict(degrees_given)
     missing = [axis for axis in AXES if axis not in degrees]
     made = _grid(degrees).world_size

@@ -21,9 +21,9 @@ The stage of an NCCL kernel, or of a ``gloo:`` range, comes from its name and fr
           "Src Rank": 0, "Dst Rank": 1
 
 The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by the axes that the ranks of a
-group span, else by its description. If neither is known (gloo, old files), the group is along the only axis of the
-mesh, else dp. A group along no axis has no stage, nor has a transfer with an unknown peer. A broadcast has the same
-stage in every group. An all-to-all in a group of mixed purpose exchanges tokens of experts.
+group span, otherwise by its description. If neither is known (gloo, old files), the group is along the only axis of the
+mesh, otherwise along dp. Operations of a group along no axis, and transfers with an unknown peer, have no stage. A
+broadcast has one stage in all groups. An all-to-all in a group of mixed purpose exchanges tokens of experts.
 """
 
 import re
@@ -70,9 +70,9 @@ class Exchange:
 
     stage: Stage
     line: str
-    """Operations with the same key are numbered together: group, kind, and other side."""
+    """Key of operations that are numbered together: group, stage and peer."""
     seq: int
-    """Its number within the group; 0: unknown."""
+    """Its number within the group; 0 if unknown."""
     peer: int
     size_bytes: int
 
@@ -171,7 +171,7 @@ def _count(value: Any, *, most: int) -> int:
 
 
 GAP_NS = 20_000
-"""Between two kernels of one span at most: what a launch takes, and less than any wait worth seeing."""
+"""Largest gap between two kernels of one span. A launch takes up to this time. Relevant waits are longer."""
 
 _OPTIMIZER = "Optimizer."
 _AUTOGRAD = "autograd::engine::evaluate_function"
@@ -181,7 +181,7 @@ PHASES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Stretches of computing. ``issue_ns``: when the host launched the first kernel; 0 on a host."""
+    """Compute spans. ``issue_ns``: when the host launched the first kernel; 0 for CPU operators."""
 
     stage: npt.NDArray[np.uint8]
     step: Ints
@@ -207,7 +207,7 @@ def work_of(trace: TraceFile) -> Work:
 
 
 def step_at(trace: TraceFile, at_ns: Ints) -> Ints:
-    """Number of the step that contains each moment; -1: none."""
+    """Number of the step that contains each moment; -1 if no step does."""
     order = np.argsort(trace.steps.begin_ns)
     begin, end, number = trace.steps.begin_ns[order], trace.steps.end_ns[order], trace.step_numbers[order]
     place = np.searchsorted(begin, at_ns, side="right") - 1
@@ -215,7 +215,7 @@ def step_at(trace: TraceFile, at_ns: Ints) -> Ints:
 
 
 _Pieces = tuple[Ints, Ints, Ints, Ints]
-"""Begin, end, when and where the host asked for it."""
+"""Begin, end, and the time and the thread of the launch on the host."""
 
 
 def _kernels(trace: TraceFile) -> _Pieces:
@@ -228,12 +228,12 @@ def _kernels(trace: TraceFile) -> _Pieces:
 
 
 def _computes(trace: TraceFile) -> npt.NDArray[np.bool_]:
-    """Which kernels compute."""
+    """For each kernel, whether it computes."""
     return np.array([not is_nccl(name) for name in trace.kernels.ranges.name], dtype=bool)
 
 
 def _operators(trace: TraceFile) -> _Pieces:
-    """Operators that no other one called, without the time of collectives inside."""
+    """The time in operators on each thread, without the time of collectives inside."""
     exchanges = [ranges.named(*_EXCHANGES) for ranges in (trace.ops, trace.annotations)]
     pieces: list[_Pieces] = []
     for thread in np.unique(trace.ops.thread).tolist():

@@ -16,7 +16,7 @@ META_HINT = "the file needs lines like `dp_size: 2`; --meta FILE selects another
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLayout:
-    """Degrees of parallelism of a job, and its name where the file has one."""
+    """Degrees of parallelism of a job, and its name if the file has one."""
 
     trial_name: str
     dp: int
@@ -32,7 +32,7 @@ def read_layout(path: Path) -> JobLayout:
     """The layout in ``path``.
 
     Raises:
-        UnreadableError: no such file, no flat YAML, or a degree that is missing or no count.
+        UnreadableError: there is no such file, it is not flat YAML, or a degree is missing or invalid.
     """
     values = _flat(path)
     return JobLayout(

@@ -12,7 +12,7 @@
 clock. Iterations follow each other, on all ranks together, as in MegaScan's own aggregation. The last iteration ends
 when the file was written. Steps are numbered from 0 in the order of the traced iterations.
 
-Events that begin and end inside another of the same name pair up as brackets do.
+Events of the same name may nest: an end belongs to the newest begin that is still open.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,8 +48,8 @@ STAGES: dict[str, tuple[Stage, ...]] = {
     "exchange-next": (Stage.FORWARD_SEND, Stage.BACKWARD_RECV),
     "exchange-prev": (Stage.BACKWARD_SEND, Stage.FORWARD_RECV),
 }
-"""Names of events as of MegatronApp's megatron/training/trace.py. Layers and other details are inside ``forward``, and
-left out."""
+"""Name of an event (MegatronApp's megatron/training/trace.py) -> stages. Layers and other details are inside
+``forward``, and left out."""
 _TOWARDS_NEXT = (Stage.FORWARD_SEND, Stage.BACKWARD_RECV)
 _TOWARDS_PREVIOUS = (Stage.BACKWARD_SEND, Stage.FORWARD_RECV)
 _TENSOR = (Stage.TP_ALL_REDUCE, Stage.TP_ALL_GATHER, Stage.TP_REDUCE_SCATTER)
@@ -84,8 +84,8 @@ def import_megascan(paths: Sequence[Path], options: ImportOptions) -> ImportedRu
 
 
 def _at_its_place(operation: Operation, pp: int, tp: int) -> Operation:
-    """Without transfers beyond the ends of the pipeline, and without collectives of one rank: the tracer notes them,
-    but nothing is sent."""
+    """``operation`` without transfers beyond the ends of the pipeline and collectives of one rank: the tracer records
+    them, but nothing is sent."""
     unused: set[Stage] = set(_TENSOR if tp == 1 else ())
     unused |= set(_TOWARDS_NEXT if operation.places.pp == pp - 1 else ())
     unused |= set(_TOWARDS_PREVIOUS if operation.places.pp == 0 else ())

@@ -56,7 +56,7 @@ class _Operation:
 
 @dataclass(slots=True)
 class _Records:
-    """All files."""
+    """The records of all files."""
 
     operations: dict[_Process, list[_Operation]] = field(default_factory=dict)
     members: dict[str, dict[int, _Process]] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def _count(values: Mapping[str, Any], name: str, where: str, *, most: int = LAST
 
 
 def _start(perf: Mapping[str, Any], prefix: str) -> tuple[int | None, int]:
-    """When the first kernel began, and when the host issued the operation; None, 0: the log does not say."""
+    """When the first kernel began, and when the host issued the operation; None and 0 if the log lacks these times."""
     trace = perf.get("event_trace_ts")
     trace = trace if isinstance(trace, dict) else {}
     events = trace.get("kernel_events")
@@ -198,7 +198,7 @@ def _add(
 
 
 def _starts(operations: Sequence[_Operation]) -> list[int]:
-    """When each operation began, in microseconds. Unknown ones end before the next one begins."""
+    """When each operation began, in microseconds. Operations without a time directly follow each other."""
     starts = [0] * len(operations)
     next_us = LAST_US
     for place in sorted(range(len(operations)), key=lambda place: -operations[place].dumped_us):
@@ -212,7 +212,7 @@ def _starts(operations: Sequence[_Operation]) -> list[int]:
 
 
 def _args(operation: _Operation, group: Group) -> dict[str, Any]:
-    """The operation as the profiler of PyTorch describes one. A collective is numbered by its communicator."""
+    """The arguments that the PyTorch profiler would record. A collective has the number that its communicator gave."""
     args: dict[str, Any] = {
         "Collective name": operation.kind,
         "Process Group Name": operation.communicator,

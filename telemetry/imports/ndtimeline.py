@@ -55,7 +55,7 @@ _LINE = re.compile(
 )
 _STEP_TAG = re.compile(r"'_inner_global_step': (\d{1,10})")
 _FIELD = re.compile(r"(?<!\w)(\w{1,40})=(?:'([^']{0,256})'|(\d{1,10}))")
-"""Linear in the length of a line, whatever it holds."""
+"""A field of TopoInfo. The time to match is linear in the length of a line."""
 
 
 def import_ndtimeline(paths: Sequence[Path], options: ImportOptions) -> ImportedRun:
@@ -79,7 +79,7 @@ def import_ndtimeline(paths: Sequence[Path], options: ImportOptions) -> Imported
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """Logs, also rotated ones, and traces, which have no ending."""
+    """Logs, also rotated logs, and traces, which have no file extension."""
     found = [path for path in sorted(folder.iterdir()) if path.is_file()]
     return [path for path in found if path.name.startswith("trace_step") or "_raw.log" in path.name] or [folder]
 
@@ -140,7 +140,8 @@ def _in_line(path: Path, number: int, match: re.Match[str], hosts: dict[int, str
 
 
 def _steps(match: re.Match[str], num: int) -> Sequence[int] | None:
-    """The step of each operation: from the tags, else every step of the range has equally many."""
+    """The step of each operation: from the tags, otherwise from the range, in which all steps have equally many
+    operations. None if the numbers do not match."""
     tagged = [int(step) for step in _STEP_TAG.findall(match["tags"])]
     if tagged:
         return tagged if len(tagged) == num else None

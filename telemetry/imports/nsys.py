@@ -54,7 +54,7 @@ _PROCESS = ~0xFFFFFF
 
 @dataclass(slots=True)
 class _Process:
-    """What a file holds of one process. Times are nanoseconds since 1970."""
+    """The rows of one process in a file. Times are nanoseconds since 1970."""
 
     kernels: list[tuple[int, int, int, str, int]] = field(default_factory=list)
     """Begin, end, stream, name, correlation."""
@@ -165,7 +165,7 @@ def _number(value: Any) -> int:
 
 
 def _kernel_name(names: Mapping[int, str], short: Any, full: Any) -> str:
-    """The short name is enough, but some versions shorten the names of NCCL to ``ncclKernel``."""
+    """The short name of a kernel. For NCCL it is the full one: some versions shorten these names to ``ncclKernel``."""
     found = names.get(short, "")
     return names.get(full, found) if not found or "nccl" in found.lower() else found
 
@@ -209,7 +209,8 @@ def _trace(path: Path, host: str, process: _Process) -> TraceFile:
 
 
 def _steps(process: _Process, ranges: Any) -> tuple[Ranges, Ints] | None:
-    """Each step once: if several ranges have its number, the longest."""
+    """The steps and their numbers; None if there are none. If several ranges have the same number, the longest is
+    used."""
     found: dict[int, tuple[int, int, int, str]] = {}
     for row in process.ranges:
         match = STEP.fullmatch(row[3])
@@ -222,7 +223,7 @@ def _steps(process: _Process, ranges: Any) -> tuple[Ranges, Ints] | None:
 
 
 def _phase_name(name: str) -> str:
-    """The name by which ``kineto_work.py`` knows the phase."""
+    """The name of a range, changed so that ``kineto_work.py`` recognizes the optimizer."""
     return _OPTIMIZER + name if name.lower().startswith("optim") and not name.startswith(_OPTIMIZER) else name
 
 

@@ -3,8 +3,8 @@ Collector writes them.
 
     {"resourceSpans": [{"resource": {"attributes": [...]}, "scopeSpans": [{"spans": [...]}]}]}       one in each line
 
-Which attributes make a span one of a rank: ``telemetry/collector/otlp/rank_spans.py``. A collector converts the same
-spans while they arrive. Logs and metrics in the file are left out.
+``telemetry/collector/otlp/rank_spans.py`` lists the attributes that identify the rank of a span. A collector converts
+the same spans when they arrive. Logs and metrics in the file are left out.
 """
 
 from collections import defaultdict
@@ -83,7 +83,7 @@ def _spans(path: Path) -> Iterator[RankSpan]:
 
 
 def _once(spans: Sequence[RankSpan]) -> list[RankSpan]:
-    """Without spans that were sent twice."""
+    """``spans`` without duplicates: a span may have been sent twice."""
     return list({span.span_id: span for span in spans}.values())
 
 
@@ -91,7 +91,7 @@ def _sources(spans: Sequence[RankSpan]) -> dict[int, Source]:
     """Rank -> its source.
 
     Raises:
-        UnreadableError: the spans are of several runs, or of several meshes.
+        UnreadableError: the spans belong to several runs, attempts or meshes.
     """
     runs = sorted({span.source.run_id for span in spans})
     meshes = sorted({str(span.source.topology) for span in spans})

@@ -4,7 +4,7 @@
     varint   7 bits in each byte, the lowest first; the top bit is set if another byte follows
 
 Source: https://protobuf.dev/programming-guides/encoding. All functions raise ValueError or IndexError if the bytes are
-no message.
+not a message.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def numbers_of(value: int | bytes) -> list[int]:
-    """Numbers, packed or not."""
+    """The numbers in a value of a repeated field, packed or not."""
     if isinstance(value, int):
         return [value]
     found, at = [], 0

@@ -1,6 +1,6 @@
-"""Operations of ranks that a file states with their place, stages and times, and the spans that they become.
+"""Converts operations of ranks, with place, stages and times from a file, to spans.
 
-A step of a rank is from its first to its last operation, unless the file states when it began and ended.
+A step of a rank lasts from its first to its last operation, unless the file states when the step began and ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from telemetry.topology import Topology
 NUMBERED = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
 """Stages whose operations are numbered as microbatches, in each step from 0."""
 TOWARDS = {Stage.FORWARD_SEND: 1, Stage.BACKWARD_RECV: 1, Stage.BACKWARD_SEND: -1, Stage.FORWARD_RECV: -1}
-"""Where the other side of a transfer lies along the pipeline."""
+"""Stage of a transfer -> direction of its peer along the pipeline: 1 for the next stage, -1 for the previous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Operation:
 
     places: Places
     stages: tuple[Stage, ...]
-    """A batch of a send and a receive is both. Empty: no stage has this name. ``step``: the step itself."""
+    """A batch of a send and a receive has two stages. Empty if no stage fits. ``step``: this is the step itself."""
     step: int
     start_ns: int
     duration_ns: int
@@ -33,7 +33,7 @@ class Operation:
 
 
 def topology_of(operations: Iterable[Operation], options: ImportOptions) -> Topology:
-    """The mesh that the user gave, else the one in the file."""
+    """The mesh that the user gave, otherwise the mesh in the file."""
     by_rank = {operation.places.rank: operation.places for operation in operations}
     return topology_of_options(options, max(by_rank) + 1) or topology_of_places(list(by_rank.values()))
 
@@ -67,7 +67,7 @@ def add_operations(rows: Rows, operations: Sequence[Operation], topology: Topolo
 
 
 def _refuse_several_starts(ordered: Iterable[Operation]) -> None:
-    """A job that continues from a checkpoint repeats steps. Their operations cannot be told apart.
+    """Refuse several attempts. A job that continues from a checkpoint repeats steps, which cannot be distinguished.
 
     Raises:
         UnreadableError: a rank computes for an earlier step after a later one.
@@ -100,7 +100,7 @@ def _append(rows: Rows, operation: Operation, stage: Stage, **others: int) -> No
 
 
 def _steps(operations: Iterable[Operation]) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """(rank, step) -> begin and end. Stated steps count before computed ones."""
+    """(rank, step) -> begin and end. If the file states a step, its times are used."""
     stated: dict[tuple[int, int], tuple[int, int]] = {}
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for operation in operations:

@@ -1,6 +1,6 @@
-"""Columns of spans in the making, and the run that they become.
+"""Collects spans as columns, and converts them to a run.
 
-Readers add spans in any order. ``Rows.run`` converts them to an :class:`telemetry.imports.interface.ImportedRun`.
+Importers add spans in any order. ``Rows.run`` converts them to an :class:`telemetry.imports.interface.ImportedRun`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,16 +39,16 @@ class Rows:
     singles: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, **columns: Ints) -> None:
-        """Spans as columns of one length. Missing columns get their default."""
+        """Add spans as columns of one length. Missing columns get their default."""
         num = len(columns["start_ns"])
         for name in COLUMNS:
             self.parts[name].append(columns.get(name, np.full(num, DEFAULTS.get(name, 0), dtype=np.int64)))
 
     def append(self, *, rank: int, stage: Stage, step: int, start_ns: int, duration_ns: int, **others: int) -> None:
-        """One span.
+        """Add one span.
 
         Raises:
-            UnreadableError: a value that no span has, or too many spans.
+            UnreadableError: a value is invalid, or there are too many spans.
         """
         if not (0 <= start_ns <= LAST_NS and 0 <= duration_ns <= LAST_NS):
             raise UnreadableError(
@@ -97,7 +97,7 @@ class Rows:
 
 
 def with_numbers(columns: Mapping[str, Ints]) -> Ints:
-    """``op_seq`` of each span: as it is, else its place among the operations of its rank, stage and peer."""
+    """``op_seq`` of each span: as given, otherwise its position among the operations of its rank, stage and peer."""
     op_seq = columns["op_seq"].copy()
     places = np.flatnonzero(np.isin(columns["stage"], list(_COMMUNICATION)) & (op_seq == 0))
     line = np.stack([columns[name][places] for name in ("rank", "stage", "peer")])
@@ -110,21 +110,23 @@ def with_numbers(columns: Mapping[str, Ints]) -> Ints:
 
 
 def refuse_meta(options: ImportOptions, format_name: str) -> None:
-    """Raises:
-    UsageError: ``--meta`` was given to a format without a layout file.
+    """Refuse ``--meta`` for a format without a layout file.
+
+    Raises:
+        UsageError: ``--meta`` was given.
     """
     if options.meta is not None:
         raise UsageError(f"{format_name} does not accept --meta", hint=DEGREES_HINT)
 
 
 def name_of(files: Sequence[Path]) -> str:
-    """A name for the run: the folder of several files, else the file without its endings."""
+    """A name for the run: the folder of several files, or the name of one file without its extensions."""
     first = files[0].resolve()
     return first.parent.name if len(files) > 1 else first.name.partition(".")[0]
 
 
 def whole(value: Any, *, most: int = LAST_NS) -> int | None:
-    """A whole number from 0 to ``most``, also as text; else None."""
+    """``value`` as a whole number from 0 to ``most``. It may be a text. Otherwise None."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:

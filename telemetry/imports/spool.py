@@ -18,13 +18,13 @@ from telemetry.tables import owned
 
 
 def store_from_spool(spool: Path) -> Store:
-    """All that is still on the disk under ``spool``. The caller closes the store.
+    """A store with all records that are still on the disk under ``spool``. The caller closes the store.
 
-    A rank that cannot be read is left out, with a line on standard error: it is missing, which is evidence too.
+    A rank that cannot be read is left out, with a line on standard error. It is then a missing rank.
 
     Raises:
-        UsageError: no rank file there.
-        UnreadableError: there are some, and none can be read.
+        UsageError: there is no rank file.
+        UnreadableError: there are rank files, and none can be read.
     """
     folders = find_rank_dirs(spool)
     if not folders:
@@ -50,7 +50,7 @@ class _Loaded:
 
 
 def _load(store: Store, folder: Path) -> _Loaded:
-    """Copy one rank; what came before the unreadable part stays."""
+    """Copy one rank. Records before an unreadable part stay in the store."""
     loaded = _Loaded()
     try:
         tail = RankTail(folder, from_seq=0)
@@ -58,7 +58,7 @@ def _load(store: Store, folder: Path) -> _Loaded:
     except WRONG as error:
         loaded.failures.append(_failure(folder, error))
         return loaded
-    # Each on its own: a rank without a state has spans all the same, and the other way round.
+    # Each is tried: a rank may have readable spans without a readable state, and a state without spans.
     for load in (_load_records, _load_state, _load_evidence):
         try:
             load(store, tail, loaded)
@@ -82,7 +82,7 @@ def _load_state(store: Store, tail: RankTail, _: _Loaded) -> None:
 
 
 def _load_evidence(store: Store, tail: RankTail, _: _Loaded) -> None:
-    """Data that an agent has collected about it."""
+    """Copy the evidence that an agent has collected about the rank."""
     if found := kept(tail.reader.folder, tail.identity.rank):
         _insert(store, tail, "evidence", evidence_rows(found))
 

@@ -1,4 +1,4 @@
-"""Reads plain tables of an SQLite file that somebody else wrote.
+"""Reads plain tables of an SQLite file from an untrusted source.
 
 Such a file can contain views, triggers, virtual tables and generated columns, which run SQL or code when they are read.
 None of it runs here:
@@ -22,10 +22,11 @@ from telemetry.files.access import open_input
 MAX_TEXT_BYTES = 2**16
 STEPS_A_CALL = 100_000
 STEPS_A_BYTE = 64
-"""Instructions of SQLite's machine. A row takes some tens of bytes, and some instructions for each column."""
+"""Allowed instructions of SQLite's machine for each byte of the file. A row has tens of bytes, and takes some
+instructions for each column."""
 FREE_STEPS = 5_000_000
 _GENERATED = (2, 3)
-"""In ``hidden`` of ``PRAGMA table_xinfo``."""
+"""Values of ``hidden`` in ``PRAGMA table_xinfo`` for generated columns."""
 
 
 class Tables:

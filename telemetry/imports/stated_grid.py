@@ -11,7 +11,7 @@ from telemetry.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The coordinates that a file states for a rank, and the degrees where it states them (0: it does not)."""
+    """The coordinates that a file states for a rank, and the degrees. A degree that the file does not state is 0."""
 
     rank: int
     dp: int
@@ -25,7 +25,7 @@ class Places:
 def topology_of_places(places: Sequence[Places]) -> Topology:
     """The mesh in which each of ``places`` (at least one) lies as stated: dp, pp and tp, in one of the usual orders.
 
-    A degree that no file states is the largest coordinate and one.
+    A degree that no file states is one more than the largest coordinate.
 
     Raises:
         UnreadableError: no order of the axes matches.
@@ -55,7 +55,7 @@ def _is_at(topology: Topology, place: Places) -> bool:
 
 
 def topology_of_options(options: ImportOptions, world_size: int) -> Topology | None:
-    """The mesh that the user gave; None: no option was used.
+    """The mesh that the user gave; None if no option was used.
 
     Raises:
         UsageError: it does not have ``world_size`` ranks.
@@ -72,7 +72,7 @@ def topology_of_options(options: ImportOptions, world_size: int) -> Topology | N
 
 
 def _filled(degrees: Mapping[str, int], world_size: int) -> Topology:
-    """Data parallelism makes up the world, unless its degree is given."""
+    """The grid of these degrees. If the degree of dp is not given, it is set to fit ``world_size``."""
     pp, tp = degrees.get("pp", 1), degrees.get("tp", 1)
     return Topology(dp=degrees.get("dp", max(world_size // (pp * tp), 1)), pp=pp, tp=tp)
 

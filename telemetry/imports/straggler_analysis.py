@@ -33,7 +33,7 @@ from telemetry.topology import MAX_RANKS, Topology
 
 FORMAT = "straggler-analysis"
 GAP_NS = 10_000_000
-"""Between two sampled steps. How long it truly was is not in the file."""
+"""Gap between two sampled steps in the imported run. The file does not contain the real gap."""
 MAX_STEP_S = 86_400.0
 MAX_ROWS = 20_000_000
 """Limit for one file. This number of rows needs 10 GB of memory."""
@@ -49,7 +49,7 @@ _WAY = {
     Stage.BACKWARD_SEND: -1,
     Stage.BACKWARD_RECV: 1,
 }
-"""Where the other side of a transfer lies along the pipeline."""
+"""Stage of a transfer -> direction of its peer along the pipeline: 1 for the next stage, -1 for the previous."""
 
 Ints = npt.NDArray[np.int64]
 _Columns = dict[str, npt.NDArray[Any]]
@@ -126,7 +126,7 @@ def _rows(path: Path, file: pq.ParquetFile) -> pa.Table:
         raise UnreadableError(
             f"{path} holds {what}", hint="import fewer steps at a time" if num_rows else _COLUMNS_HINT
         )
-    # On this thread: a process that ends at once over a bad file would meet Arrow's threads as they start.
+    # Without threads: a process that ends at once because of a bad file could end while Arrow's threads start.
     return file.read(columns=list(_COLUMNS), use_threads=False)
 
 
@@ -286,7 +286,7 @@ for _place, _label in enumerate(sorted(STAGE_BY_LABEL)):
 
 
 def _peers(stage: npt.NDArray[np.uint8], rank: Ints, topology: Topology) -> Ints:
-    """The other side of each transfer, around the pipeline: an interleaved one sends from the last to the first."""
+    """The peer of each transfer. An interleaved schedule also sends from the last pipeline stage to the first."""
     way = np.zeros(256, dtype=np.int64)
     for code, places in _WAY.items():
         way[int(code)] = places

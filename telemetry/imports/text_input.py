@@ -24,11 +24,11 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def find_inputs(paths: Sequence[Path], suffixes: Sequence[str], what: str) -> list[Path]:
-    """The files that ``paths`` name. Of a folder: the files in it that end in one of ``suffixes``, in the order of the
+    """The files in ``paths``. For a folder, the files in it that end in one of ``suffixes``, in the order of the
     numbers in their names: ``host2`` before ``host10``.
 
     Raises:
-        UsageError: no file, a folder without one, or a file that is named twice.
+        UsageError: there is no file, a folder has no such file, or a file is given twice.
     """
     files = [file for path in paths for file in (_in_folder(path, suffixes, what) if path.is_dir() else [path])]
     if len({file.resolve() for file in files}) < len(files):
@@ -58,7 +58,7 @@ def content_of(path: Path, hint: str, max_bytes: int | None = None) -> bytes:
     """The unpacked bytes of a file. A packed file of some megabytes can unpack to more than any memory holds.
 
     Args:
-        max_bytes: None: ``MAX_BYTES``.
+        max_bytes: largest unpacked size. If None, ``MAX_BYTES`` is used.
 
     Raises:
         UsageError: it cannot be opened.

@@ -7,14 +7,14 @@
     span in the log           becomes
     step                      step
     fetching_batch            data-load
-    fwd_bwd                   forward-backward: on the host, with all waiting inside. It is drawn and not compared
+    fwd_bwd                   forward-backward: on the host, with all waits. Pages draw it, detectors do not compare it
     optim                     optimizer
     gc_collect                gc
     checkpoint_save           checkpoint-write
     eval                      evaluation
 
-Times are those of the host. The logs do not contain the mesh, compute on the device, or collectives. So a rank that is
-slow in its loader, collector or checkpoint is seen; a slow device is not.
+Times are those of the host. The logs do not contain the mesh, compute on the device, or collectives. So detectors can
+find a rank with a slow data loader, garbage collector or checkpoint, but not a slow device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,13 +45,13 @@ STAGES = {
     "checkpoint_save": Stage.CHECKPOINT_WRITE,
     "eval": Stage.EVALUATION,
 }
-"""Names of spans as of torchtitan 0.3 (torchtitan/trainer.py). ``forward_backward``: of its RL trainer."""
+"""Name of a span in torchtitan 0.3 (torchtitan/trainer.py) -> stage. ``forward_backward`` is from its RL trainer."""
 _START, _END = "_start", "_end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """One file."""
+    """The contents of one file."""
 
     path: Path
     rank: int
@@ -85,10 +85,10 @@ def _name(files: Sequence[Path]) -> str:
 
 
 def _of_trainer(logs: Sequence[_Log], first: Path) -> dict[int, _Log]:
-    """Rank -> its log. Of several sources (reinforcement learning), the one whose ranks train in steps.
+    """Rank -> its log. If there are several sources (reinforcement learning), the source whose ranks train in steps.
 
     Raises:
-        UnreadableError: there is none, or more than one, or two files of one rank.
+        UnreadableError: no source has steps, several have steps, or two files are of one rank.
     """
     sources = sorted({log.source for log in logs if log.operations})
     if len(sources) != 1:
@@ -108,7 +108,7 @@ def _of_trainer(logs: Sequence[_Log], first: Path) -> dict[int, _Log]:
 
 
 def _log(path: Path) -> _Log | None:
-    """A file's operations in steps. None if it is empty."""
+    """The contents of a file; None if it is empty. Without a step, the operations are left out."""
     records = [record for _, record in objects_of(path, HINT)]
     if not records:
         return None
@@ -127,8 +127,8 @@ def _log(path: Path) -> _Log | None:
 
 
 def _spans(path: Path, rank: int, records: Sequence[Mapping[str, Any]]) -> Iterator[Operation]:
-    """An operation for each start and end of one thread and task, as brackets pair up. Others are ignored: the process
-    was killed inside."""
+    """An operation for each pair of start and end on one thread and task. Pairs may nest. A start without an end is
+    ignored: the process was killed in between."""
     begun: dict[tuple[str, str, str], list[int]] = {}
     for record in records:
         kind = text(record.get("log_type_name"))
@@ -154,7 +154,7 @@ def _spans(path: Path, rank: int, records: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def _duration_ns(value_ms: Any, between_us: int) -> int:
-    """As the log states it, by the monotonic clock; else the time between the two lines."""
+    """The duration in the log, which is from the monotonic clock; otherwise the time between the two lines."""
     if isinstance(value_ms, float) and 0 <= value_ms <= LAST_NS / 1e6:
         return round(value_ms * 1e6)
     return max(between_us, 0) * 1000

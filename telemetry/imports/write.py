@@ -1,4 +1,4 @@
-"""Writes a run that is complete in memory to the store that ``--store`` names: a collector, or an own store.
+"""Writes a run that is complete in memory to the store that ``--store`` names: a collector, or a store of its own.
 
     operations   ->   steps   ->   ranks
     in no list        run is in       run is
@@ -28,11 +28,11 @@ from telemetry.tables import owned
 from telemetry.wire.codec import labelled
 
 POSTED_ROWS = 2**18
-"""Rows of a batch to a collector: 20 MB, well below what it takes in one request."""
+"""Rows of a batch to a collector: 20 MB, well below the limit of a request."""
 INSERTED_ROWS = 2**22
-"""Rows of an insert into a store at hand: 400 MB on the way."""
+"""Rows of an insert into a store that this process has open: it needs 400 MB of memory."""
 KEPT_WINDOWS = 64
-"""For a run without a collector, clocks are estimated in this number of newest windows."""
+"""If a run is stored without a collector, clocks are estimated in this number of newest windows."""
 NAME_HINT = "give the run a unique name: --name NAME; `rankscope runs` lists existing names"
 
 
@@ -44,7 +44,7 @@ class Target(Protocol):
     """
 
     max_rows: int
-    """The most rows of one :meth:`put`."""
+    """Largest number of rows of one :meth:`put`."""
     reader: Reader
 
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:
@@ -59,7 +59,7 @@ def write_run(run: ImportedRun, address: str) -> None:
 
     Raises:
         TakenNameError: another run with this name is stored, completely or in part.
-        UnreachableError: no answer, or the connection broke. To repeat the call completes the run.
+        UnreachableError: no answer, or the connection broke. Repeating the call completes the run.
     """
     check_sound(run)
     with open_target(address) as target:
@@ -118,7 +118,7 @@ class _CollectorTarget:
         self._client.post(table, labelled(rows, run.run_id, run.attempt))
 
     def keep_clocks(self, run: ImportedRun) -> None:
-        """Nothing: the collector estimates clocks itself."""
+        """Do nothing: the collector estimates clocks itself."""
 
 
 class StoreTarget:
@@ -133,7 +133,7 @@ class StoreTarget:
         self._store.insert(table, owned(rows, run.run_id, run.attempt))
 
     def keep_clocks(self, run: ImportedRun) -> None:
-        """Estimate clocks like a collector."""
+        """Estimate clocks as a collector does."""
         from telemetry.clocks.windows import estimate_newest  # noqa: PLC0415 - takes long to load
 
         owner, last_step = (run.run_id, run.attempt), pc.max(run.spans["step"]).as_py()
@@ -147,14 +147,14 @@ def _blocks(rows: pa.Table, max_rows: int) -> Iterator[pa.Table]:
 
 
 def _refuse_taken(run: ImportedRun, reader: Reader) -> None:
-    """Steps without a rank are what a killed import leaves, and no run."""
+    """Raise TakenNameError if another run has the name. Steps without ranks are from a killed import, and no run."""
     for row in reader.read(Runs(run_ids=(run.run_id,))).to_pylist():
         if row["num_ranks"] or row["attempt"] != run.attempt:
             raise TakenNameError(f"a run {run.run_id!r} is already stored", hint=NAME_HINT)
 
 
 def _not_stored(run: ImportedRun, reader: Reader) -> pa.Table:
-    """The spans that an earlier try has not stored."""
+    """The spans that an earlier import of the same file has not stored."""
     found = reader.read(HighWater(table="spans", run_id=run.run_id, attempt=run.attempt))
     if not found.num_rows:
         return run.spans
@@ -170,7 +170,8 @@ def _not_stored(run: ImportedRun, reader: Reader) -> pa.Table:
 
 
 def _is_what_is_stored(run: ImportedRun, spans: pa.Table, reader: Reader) -> bool:
-    """Whether the store holds exactly ``spans`` of the run, by number and time in each stage, and by the first one."""
+    """Whether the store holds exactly ``spans`` of the run. Compares their number and total time in each stage, and the
+    start of the first span."""
     counts = reader.read(StageCounts(run_id=run.run_id, attempt=run.attempt))
     there = zip(*(counts[name].to_pylist() for name in ("stage", "spans", "duration_ns")), strict=True)
     if sorted(there) != _stage_counts(spans) or not spans.num_rows:

@@ -1,4 +1,4 @@
-"""Child processes of rankscope: how one starts, ends with its parent, and is restarted.
+"""Child processes of rankscope: how they start, end with their parent, and are restarted.
 
 start     python -P -m MODULE: the working directory is not on the path. PYTHONPATH leads to our packages.
           So files of the user that have the names of our modules are not loaded.
@@ -29,21 +29,21 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds our packages: a checkout, or site-packages."""
 STARTER = "RANKSCOPE_STARTER"
-"""Environment variable: pid of the process that started this one. This one must not outlive it."""
+"""Environment variable: pid of the process that started this process. This process must not outlive it."""
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 """Environment variable that torchrun sets for its ranks."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _NAME_CHARACTERS = 15
 _FIRST_PARENT = os.getppid()
 BORN = "born"
-"""In the ``meta`` of a rank's identity."""
+"""Key in the ``meta`` of a rank's identity: the birth of its process."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _START_FIELD = 19
-"""Of ``/proc/PID/stat``, counted after the name: clock ticks since boot."""
+"""Position of the start time in ``/proc/PID/stat``, counted after the name. Its unit is clock ticks since boot."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 LONG_LIFE_S = 60.0
-"""After a life of this length the pauses begin again with the first."""
+"""If a process lived for this time, the next pause is the first one again."""
 
 
 def python_module(module: str) -> list[str]:
@@ -84,7 +84,7 @@ def birth_of(pid: int) -> str:
 
 
 def has_ended(pid: int, born: str) -> bool:
-    """Whether the process of this pid and birth has ended. A process that nobody has waited for has ended too."""
+    """Whether the process of this pid and birth has ended. A zombie has ended, too."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -116,7 +116,7 @@ def end_with_starter() -> None:
 
 
 def tie_to_parent(parent: int) -> None:
-    """For a forked child: only ``parent`` ends it. It ignores the signals of the terminal. The parent gets them too."""
+    """Call in a forked child. Only ``parent`` ends it. It ignores the terminal's signals, which the parent gets too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -124,8 +124,8 @@ def tie_to_parent(parent: int) -> None:
 
 
 def end_with_torchrun() -> None:
-    """For a rank: let the kernel kill this process when torchrun ends; at once if it ended after this module was
-    imported. Does nothing under other launchers: their threads may end before the job."""
+    """Call in a rank. The kernel then kills this process when torchrun ends, or at once if torchrun ended after this
+    module was imported. Does nothing under other launchers: their threads may end before the job."""
     if TORCHRUN in os.environ:
         end_with_parent(_FIRST_PARENT, signal.SIGKILL)
 
@@ -159,7 +159,7 @@ class RestartPauses:
         self._started_s = now_s
 
     def after_death(self, now_s: float) -> float:
-        """The pause, now that the process has ended or could not be started."""
+        """The pause before the next start, in seconds. Call it when the process has ended or could not be started."""
         if self._started_s is not None and now_s - self._started_s >= LONG_LIFE_S:
             self._next_s = self._first_s
         self._started_s = None

@@ -2,7 +2,7 @@
 
 this process is in the namespace of the other one       the number is the same
 in a namespace around it (``hostPID`` in Kubernetes)    the kernel lists both numbers: NSpid in /proc/PID/status
-in another one                                          the other process cannot be seen
+in any other namespace                                  the other process cannot be seen
 """
 
 import os
@@ -15,19 +15,19 @@ from time import monotonic
 from telemetry.records import RankIdentity
 
 NAMESPACE = "pid_namespace"
-"""In the ``meta`` of a rank's identity: the namespace of its process number. Missing in older versions."""
+"""Key in the ``meta`` of a rank's identity: the namespace of its process number. Missing in older versions."""
 SCAN_S = 5.0
 """A process that was not found is searched again after this time."""
 MAX_MISSED = 4096
 REUSE_S = 0.1
-"""A search of all processes serves for this time: any user can name many processes. A rank writes its number later than
-this after its start, so the search has seen it."""
+"""The result of a search of all processes is used for this time, because any user can name many processes. A rank
+writes its number later than this after its start, so a search before that is not used for it."""
 
 _lock = threading.Lock()
 _found: dict[tuple[str, int], int] = {}
 """Namespace and number there -> number here."""
 _missed: dict[tuple[str, int], float] = {}
-"""When a process was not found, in seconds of the monotonic clock."""
+"""Namespace and number there -> time at which no process was found, in seconds of the monotonic clock."""
 _searched_s = -REUSE_S
 """When all processes were last searched."""
 
@@ -41,18 +41,18 @@ def namespace_of(pid: int | str = "self") -> str:
 
 
 def is_foreign(namespace: str) -> bool:
-    """Whether numbers of ``namespace`` mean other processes here. Empty: it is not known, and counts as this one."""
+    """Whether numbers of ``namespace`` mean other processes here. An empty ``namespace`` counts as this namespace."""
     own = namespace_of()
     return bool(namespace and own) and namespace != own
 
 
 def pid_of(identity: RankIdentity) -> int:
-    """The number of the rank's process in the PID namespace of this process. 0: the process cannot be seen."""
+    """The number of the rank's process in the PID namespace of this process; 0 if it cannot be seen."""
     return local_pid(identity.pid, identity.meta.get(NAMESPACE, ""))
 
 
 def local_pid(pid: int, namespace: str) -> int:
-    """The number that a process has here; 0: it cannot be seen, or has ended. ``pid``: its number in ``namespace``."""
+    """The number that a process has here; 0 if it cannot be seen or has ended. ``pid``: its number in ``namespace``."""
     global _searched_s
     if not is_foreign(namespace):
         return pid

@@ -4,9 +4,9 @@ import ctypes
 from contextlib import suppress
 
 MAX_ARENAS = 2
-"""By default there are eight for each core. Each keeps pages of its own, however few threads allocate at a time."""
+"""By default there are up to eight arenas for each core. Each keeps free pages, even if few threads allocate memory."""
 _M_ARENA_MAX = -8
-"""``malloc.h``."""
+"""The number of this setting in ``malloc.h``."""
 _MISSING = (AttributeError, OSError, TypeError)
 
 

@@ -20,9 +20,9 @@ from queue import SimpleQueue
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LIMIT_S = 8.0
-"""After SIGTERM, and after SIGHUP: nobody waits."""
+"""Time limit after SIGTERM and SIGHUP: no person waits."""
 SHORT_LIMIT_S = 2.5
-"""After SIGINT: a person waits."""
+"""Time limit after SIGINT: a person waits."""
 ALARM_AFTER_LIMIT_S = 0.3
 SIGNAL_BASE = 128
 """Exit status of a process that ended on signal n: 128 + n."""
@@ -32,7 +32,7 @@ on broken hardware, ends with another signal (SIGSEGV, SIGBUS, SIGILL, SIGFPE, S
 
 
 def on_first_ending(act: Callable[[int], None], *, limit_s: float = LIMIT_S, for_all: bool = False) -> None:
-    """Have ``act(number)`` called in the main thread on the first ending signal; further ones are ignored.
+    """Call ``act(number)`` in the main thread on the first ending signal. Further signals are ignored.
 
     ``limit_s``: how long the process may take to end after SIGTERM. ``for_all``: after SIGINT and SIGHUP too.
     A SIGHUP that is ignored already (``nohup``) stays ignored. Main thread only.
@@ -86,8 +86,8 @@ def _raise(number: int) -> None:
 
 
 def _limit_the_end(number: int, limit_s: float) -> None:
-    """A thread of the lowest kind takes no lock to start: the code that was interrupted may hold one of threading's.
-    The kernel's timer also ends a process whose threads do not return to Python."""
+    """Set the time limit. A thread of ``_thread`` takes no lock to start: the interrupted code may hold a lock of
+    ``threading``. The kernel's timer also ends a process whose threads do not return to Python."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_AFTER_LIMIT_S)
     with suppress(RuntimeError):  # no further thread can start: the alarm remains
@@ -100,4 +100,4 @@ def _exit_at(limit_s: float, status: int) -> None:
 
 
 def _ignore(number: int, _: object) -> None:
-    """Unlike SIG_IGN, a handler is not inherited by programs that this process starts."""
+    """Do nothing. Unlike SIG_IGN, programs that this process starts do not inherit a handler."""

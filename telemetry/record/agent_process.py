@@ -4,8 +4,8 @@ local rank 0   spawn --> agent
    '- thread   waitid(agent): killed, crashed --> warn, pause, spawn again
                               status 0, 2 ------> the end: all is stored, or the agent was refused
 
-The thread waits for this one child and reaps no other. Code that reaps every child (``os.waitpid(-1)``) takes the exit
-status away; then the agent counts as dead.
+The thread waits for this one child and reaps no other child. If other code reaps every child (``os.waitpid(-1)``), the
+exit status is lost, and the agent counts as dead.
 """
 
 import fcntl
@@ -100,17 +100,17 @@ def _manner(status: int | None) -> str:
 
 
 def spawn_agent(*, spool: Path, run_id: str, attempt: int, collector: str) -> int:
-    """Start ``python -P -m telemetry.agent`` in a session of its own; its pid. Its output goes to ``agent.log``
+    """Start ``python -P -m telemetry.agent`` in a session of its own. Returns its pid. Its output goes to ``agent.log``
     beside the folders of the ranks.
 
-    Spawned, not forked: the rank may hold a device and gigabytes of memory. The address is in the environment: a
-    password in it must not be in the list of processes.
+    The agent is spawned, not forked: the rank may hold a device and gigabytes of memory. The address is passed in the
+    environment: it may contain a password, which must not be in the list of processes.
 
     Raises:
         OSError: it cannot be started.
     """
     arguments = ["--spool", str(spool), "--run", run_id, "--attempt", str(attempt)]
-    # Opened here and not in the child: until the child runs Python, this process waits for it.
+    # The log is opened here and not in the child, because this process waits for the child until that runs Python.
     log = _open_log(spool / run_id / str(attempt))
     try:
         return os.posix_spawn(
@@ -151,7 +151,8 @@ def claims_agent(settings: RecordingSettings) -> bool:
 
 
 def _open_log(attempt_folder: Path) -> int:
-    """Without a usable log the agent writes to /dev/null. The spool itself may belong to several users."""
+    """Open the log of the agent, in the folder of the attempt: the spool itself may belong to several users. If that is
+    not possible, open /dev/null."""
     try:
         with open_folder(attempt_folder, below=ATTEMPT_FOLDER_DEPTH) as folder:
             return folder.open(AGENT_LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

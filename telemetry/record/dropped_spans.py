@@ -5,7 +5,7 @@
 
     forked process --> count in a page that it shares with its parent --> the parent's count, at each step
 
-Nothing here raises or waits. It runs only when a span is dropped.
+These functions do not raise or wait. They run only when a span is dropped.
 """
 
 import mmap
@@ -50,7 +50,7 @@ class Reason(StrEnum):
 
 
 _reported: set[Reason] = set()
-"""In this process."""
+"""Reasons that this process has printed."""
 
 
 class DroppedSpans:
@@ -108,7 +108,7 @@ class DroppedSpans:
 class ForkedSpans:
     """Spans dropped in forked processes, counted in a page that they share with their parent.
 
-    word 0: 1 once a line is on stderr. The others: a count each.
+    Word 0 is 1 once a line was printed on stderr. Each other word is a count.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class ForkedSpans:
             return None
 
     def add(self, stage: object) -> None:
-        """In a forked process."""
+        """Count one span. For a forked process."""
         with suppress(Exception):
             is_first, self._words[0] = not self._words[0], 1
             self._words[1 + os.getpid() % NUM_SLOTS] += 1
@@ -131,7 +131,7 @@ class ForkedSpans:
                 write_line(f"a span of {one_line(str(stage), 40)} was dropped: {Reason.FORKED}.")
 
     def total(self) -> int:
-        """In the parent."""
+        """The number of spans that all forked processes dropped. For the parent."""
         return sum(self._words[1:]) if self._words[0] else 0
 
 

@@ -8,7 +8,7 @@ from telemetry.record.recorder import Recorder
 from telemetry.stages import Stage
 
 MIN_PAUSE_NS = 100_000
-"""Shorter collections are left out: they are frequent, and cost a step nothing."""
+"""Shorter collections are left out: they are frequent, and do not slow a step."""
 
 
 class GarbageWatch:

@@ -10,8 +10,8 @@ The mode that records all threads is not used: in torch 2.13 its end can crash o
 
 ``torch.autograd.profiler`` is used, because ``torch.profiler`` imports the compiler, which takes seconds.
 
-torch has one profiler for each process. A profiler of the user wins: one that runs or is prepared refuses this one, and
-one that is prepared later ends this one first. Its functions in ``torch.autograd.profiler`` are wrapped meanwhile.
+torch has one profiler for each process. A profiler of the user has priority. If it runs or is prepared, this trace does
+not start. If it is prepared later, this trace ends first: torch's functions that start a profiler are wrapped for that.
 """
 
 import gc
@@ -28,7 +28,7 @@ from typing import Any
 from telemetry.files.private_files import Folder
 
 STARTERS = ("_prepare_profiler", "_enable_profiler")
-"""In ``torch.autograd.profiler``: each way to start a profiler calls one of them."""
+"""Functions in ``torch.autograd.profiler``. Each way to start a profiler calls one of them."""
 
 
 class RefusedError(Exception):
@@ -158,7 +158,7 @@ def _is_profiled(torch: ModuleType) -> bool:
 
 
 def _distributed(torch: ModuleType) -> dict[str, object]:
-    """What torch.profiler writes about the job, for those who read the file."""
+    """The facts about the job that torch.profiler writes into its files."""
     dist = torch.distributed
     if not dist.is_available() or not dist.is_initialized():
         return {}
@@ -171,7 +171,7 @@ def _distributed(torch: ModuleType) -> dict[str, object]:
 
 
 def _keep_cupti(torch: ModuleType) -> None:
-    """Before CUDA 12.6, CUDA graphs crash after CUPTI was removed and loaded again. torch.profiler does the same."""
+    """Keep CUPTI loaded, as torch.profiler does: before CUDA 12.6, CUDA graphs crash if CUPTI is loaded again."""
     version = [int(part) for part in (torch.version.cuda or "0").split(".")[:2]]
     if version < [12, 6]:
         os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
@@ -179,7 +179,7 @@ def _keep_cupti(torch: ModuleType) -> None:
 
 
 def forget_trace() -> None:
-    """In a forked child: record nothing more of its parent's trace."""
+    """Call in a forked child. It then records nothing more of its parent's trace."""
     if (torch := sys.modules.get("torch")) is not None:
         with suppress(Exception):
             torch._C._autograd._clear_callbacks()

@@ -1,19 +1,19 @@
 """The format of the files that a rank writes and other processes read.
 
     SPOOL/<run_id>/<attempt>/agent.log      output of the agent that the ranks started
-    SPOOL/<run_id>/<attempt>/hosts/         events of hosts, see agent/journal.py
+    SPOOL/<run_id>/<attempt>/hosts/         events of hosts, see evidence/journal.py
     SPOOL/<run_id>/<attempt>/rank-00005/
         meta.json       RankIdentity, rewritten when the rank learns its mesh
         state           the live state page, 4096 bytes, rewritten in place
-        000000.rec      segments: a header of 4096 bytes, then records of 64 bytes; a full one is sealed
+        000000.rec      segments: a header of 4096 bytes, then records of 64 bytes; a full segment is sealed
         000001.rec      the name is the number of the segment
         000002.rec.new  being made; 000000.rec.gone: being deleted to make room
         shipping        what is acknowledged, in flight and lost: a page of words, see shipping_page.py
         profile/        a profile on demand, see telemetry/profiles.py
 
-A record counts as written when its last field, ``commit``, holds the record's own byte offset in the file: it is stored
-last, so a record torn by SIGKILL, or still being written, is not there yet. All integers are little-endian, all times
-are nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall clock.
+A record counts as written when its last field, ``commit``, holds the record's own byte offset in the file. This field
+is stored last, so a record that is torn by SIGKILL or still being written does not count. All integers are
+little-endian. All times are nanoseconds of CLOCK_MONOTONIC. The segment's anchor ties them to the wall clock.
 
     record      0        8           16      24          32        40    44    48      52          54
                 start_ns duration_ns cpu_ns  size_bytes  issue_ns  step  peer  op_seq  microbatch  chunk
@@ -21,7 +21,7 @@ are nanoseconds of CLOCK_MONOTONIC; the segment's anchor ties them to the wall c
                 kind  stage  stream  text_length  commit
 
     a span      kind SPAN: byte 59 holds the SpanClock that it was measured with, 0 in records of older versions
-    a mark      kind MARK: at start_ns; op_seq = how many TEXT records follow; bytes 16..40 its name
+    a mark      kind MARK: at start_ns; op_seq = number of TEXT records that follow; bytes 16..40 its name
     a sample    kind SAMPLE: at start_ns; bytes 8..16 the value as a double; bytes 16..40 the metric's name
     a text      kind TEXT: bytes 0..40 hold text_length bytes of UTF-8
 """
@@ -103,8 +103,9 @@ STATE_PAGE = np.dtype(
 WORD_FLAGS, WORD_STEP, WORD_STEP_STARTED, WORD_BEAT, WORD_RECORDED, WORD_DROPPED = 3, 4, 5, 6, 7, 8
 WORD_NUM_OPERATIONS, WORD_DROPPED_BEFORE, WORD_IDENTITY, WORD_PROFILE, WORD_OPEN_SINCE = 11, 12, 13, 14, 16
 WORD_OPERATIONS = 128
-"""WORD_IDENTITY: ``started_ns`` of an identity that was rewritten while the rank recorded; 0: never. WORD_PROFILE
-is the only word that another process writes: a new value says that there is a new file ``profile/request``."""
+"""WORD_IDENTITY: ``started_ns`` of an identity that was rewritten while the rank recorded; 0 if it was not.
+WORD_PROFILE is the only word that another process writes: a new value means that there is a new file
+``profile/request``."""
 OPERATION_WORDS = 8
 AXES_BIAS = 16
 """First word of a row of ``operations``: -1, or this plus the bit mask of the group's axes. Older pages hold 0, 1 or 2

@@ -25,20 +25,20 @@ from telemetry.settings import RecordingSettings
 from telemetry.topology import AXES, MESH_AXES, Topology
 
 MAX_GROUPS = 256
-"""Different groups that are remembered."""
+"""Largest number of different groups that are remembered."""
 MAX_LAYOUTS = 4
-"""Different groups of one axis that are tried."""
+"""Largest number of different groups of one axis that are tried."""
 _SHARDED = ("dp", "dp_shard")
 """Axes of data parallelism. A group that is described by them may contain the ranks of cp and ep, too."""
 _WITHIN = ("cp", "ep")
 _BESIDE = ("dp_replicate",)
 """A group that is described by it and ``dp_shard`` contains the ranks of both."""
 _PREFERRED = ("pp", "tp", "cp", "dp_replicate", "dp_shard", "dp", "ep")
-"""Among layouts with equally many axes, the one with the earlier names counts."""
+"""Order of preference. Among layouts with equally many axes, the layout with the earlier names is used."""
 
 
 class Stretch(NamedTuple):
-    """Ranks ``first + i * stride``."""
+    """Ranks ``first + i * stride``, for ``i`` below ``degree``."""
 
     degree: int
     stride: int
@@ -51,13 +51,13 @@ Group = tuple[tuple[str, ...], Layout]
 
 
 class MeshLearner:
-    """Learns the mesh from the groups of one rank. Not for several threads."""
+    """Learns the mesh from the groups of one rank. For one thread."""
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.topology: Topology | None = None
         self._known_groups: dict[Group, bool] = {}
-        """Whether the group spans whole axes."""
+        """Group -> whether it spans whole axes."""
 
     def add(self, description: str, ranks: Sequence[int]) -> Topology | None:
         """Add a group of this rank. Returns the mesh if this group made it known or finer; otherwise None."""
@@ -113,7 +113,7 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
     """The topology of torch's ``DeviceMesh``: its ``mesh_dim_names``, and the ranks in its tensor ``mesh``.
 
     Raises:
-        UsageError: dimensions without names or with unknown ones, or ranks in an order that has no strides.
+        UsageError: a dimension has no name or an unknown name, or the order of the ranks has no strides.
     """
     names = mesh.mesh_dim_names
     ranks = np.asarray(mesh.mesh.tolist(), dtype=np.int64)
@@ -139,7 +139,7 @@ def topology_of_device_mesh(mesh: Any) -> Topology:
 
 
 def layout_of(ranks: Sequence[int]) -> Layout | None:
-    """The stretches of a group, in any order of ``ranks``. None if it has none, or contains one rank only."""
+    """The stretches of a group, for any order of ``ranks``. None if it has no stretches, or contains one rank only."""
     ordered = sorted(set(ranks))
     if len(ordered) < 2 or ordered[0] < 0:
         return None
@@ -184,7 +184,7 @@ def _minus(layout: Layout, stretch: Stretch) -> Layout | None:
 
 
 def _plain(topology: Topology) -> Topology:
-    """A mesh of dp, pp and tp in this order as the plain grid that it is."""
+    """``topology`` as a plain grid, if its axes are dp, pp and tp in this order. Otherwise unchanged."""
     wide = [name for name, degree in topology.mesh if degree > 1]
     if wide == [axis for axis in AXES if axis in wide]:
         return Topology(dp=topology.dp, pp=topology.pp, tp=topology.tp)
@@ -196,8 +196,8 @@ def _num_axes(topology: Topology | None) -> int:
 
 
 def given_topology(topology: Topology | Any | None, settings: RecordingSettings) -> Topology | None:
-    """The topology that the caller or RANKSCOPE_MESH gives. For an unusable one, prints one line on stderr, and returns
-    None."""
+    """The topology that the caller or RANKSCOPE_MESH gives; None if there is none. If it cannot be used, prints one
+    line on stderr, and returns None."""
     try:
         if topology is None:
             given = Topology.parse(settings.mesh) if settings.mesh else None

@@ -1,4 +1,4 @@
-"""The files of a profile in the folder of a rank, for the rank and for who makes requests.
+"""The files of a profile in the folder of a rank, for the rank and for the agent and the command that make requests.
 
     agent, command                                        rank
     profile/request is linked into place
@@ -8,9 +8,9 @@
     reads the outcome                            <-----   profile/trace.json, then profile/outcome: done or failed
     removes the request, ships the trace, removes it
 
-A request is linked under its name only when it is complete, so of two at the same time one is refused. Each file is
-opened below the rank's folder without following a link, and belongs to the folder's owner (``private_files.py``). The
-rank also requires that nobody else can write into these folders.
+A request is linked under its name only when it is complete. So if two requests are made at the same time, one is
+refused. Each file is opened below the rank's folder without following a link, and belongs to the folder's owner
+(``private_files.py``). The rank also requires that no other user can write into these folders.
 """
 
 import os
@@ -39,9 +39,9 @@ from telemetry.record.state_page import FILE_NAME as STATE_PAGE
 SECOND_NS = 10**9
 WORD_BYTES = 8
 GRACE_S = 60
-"""To write a trace. A request that is older is left over."""
+"""Time to write a trace. An older request counts as left over."""
 START_GRACE_S = 15
-"""To start the profiler."""
+"""Time to start the profiler."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def open_profile(rank_folder: Path) -> Iterator[Folder]:
     """The folder ``profile`` of a rank.
 
     Raises:
-        OSError: it is missing, or is not as it must be.
+        OSError: it is missing, or is not safe to use.
     """
     with open_folder(rank_folder, below=RANK_FOLDER_DEPTH) as rank, rank.folder(FOLDER) as folder:
         yield folder
@@ -57,17 +57,17 @@ def open_profile(rank_folder: Path) -> Iterator[Folder]:
 
 @contextmanager
 def open_own_profile(rank_folder: Path) -> Iterator[Folder]:
-    """The same for the rank itself: made where it is missing.
+    """The folder ``profile``, for the rank itself. It is created if it is missing.
 
     Raises:
-        OSError: it cannot be made, or another user owns it or a folder above it, or can write there.
+        OSError: it cannot be created, or another user owns it or a folder above it, or can write there.
     """
     with make_folder(rank_folder / FOLDER, below=RANK_FOLDER_DEPTH + 1) as folder:
         yield folder
 
 
 def place_request(rank_folder: Path, request: ProfileRequest, *, now_ns: int | None = None) -> ProfileRequest | None:
-    """Hand ``request`` to the rank. Returns it as written; None: another request of this rank is open.
+    """Hand ``request`` to the rank. Returns it as written; None if another request of this rank is open.
 
     Raises:
         OSError: the files cannot be written.
@@ -98,7 +98,7 @@ def place_request(rank_folder: Path, request: ProfileRequest, *, now_ns: int | N
 
 
 def _open_request(folder: Folder, now_ns: int) -> bool:
-    """Whether a request is open. One that is damaged or left over is removed."""
+    """Whether a request is open. A request that is damaged or left over is removed."""
     try:
         before = _request_in(folder)
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def is_over(request: ProfileRequest, now_ns: int) -> bool:
 
 
 def _link(folder: Folder, content: bytes) -> bool:
-    """Whether the file got its name. False: it exists."""
+    """Create the file of a request. Returns False if there is one already."""
     new = f"{REQUEST}.{os.getpid()}.new"
     try:
         with os.fdopen(folder.make(new), "wb") as file:
@@ -145,7 +145,7 @@ def read_request(rank_folder: Path) -> ProfileRequest:
 
 
 def read_own_request(rank_folder: Path) -> ProfileRequest:
-    """The same for the rank itself."""
+    """The open request, for the rank itself. Raises as :func:`read_request`."""
     with open_own_profile(rank_folder) as folder:
         return _request_in(folder)
 
@@ -164,7 +164,7 @@ def write_outcome(folder: Folder, outcome: ProfileOutcome) -> None:
 
 
 def read_outcome(rank_folder: Path, profile_id: str) -> ProfileOutcome | None:
-    """The outcome of a request so far; None: the rank has not written one.
+    """The outcome of a request so far; None if the rank has not written one.
 
     Raises:
         OSError: another file is in its place.
@@ -179,7 +179,7 @@ def read_outcome(rank_folder: Path, profile_id: str) -> ProfileOutcome | None:
 
 
 def final_outcome(rank_folder: Path, request: ProfileRequest, *, now_ns: int | None = None) -> ProfileOutcome | None:
-    """The outcome of a placed request if it does not change any more: done or failed. None: wait.
+    """The outcome of a placed request if it does not change any more: done or failed. None if it may still change.
 
     Raises:
         OSError, ValueError: as :func:`read_outcome`.

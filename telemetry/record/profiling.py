@@ -1,11 +1,11 @@
-"""A profile of this rank, on request of the agent: started and ended as steps begin, on the thread that trains.
+"""A profile of this rank, on request of the agent. It starts and ends when a step begins, on the thread that trains.
 
     word of the state page   |  new
     step                     |   7   |   8   |   9   |  10  |
                                  start   ProfilerStep#8, #9  stop, save, outcome        (steps=2)
 
 Without a request a step costs one load and one comparison. With one, the thread that trains does the work, because
-torch requires it, and writing the trace holds the interpreter's lock. Nothing is raised into the training: what fails
+torch requires it, and writing the trace holds the interpreter's lock. Nothing is raised into the training: a failure
 becomes an outcome, or a mark if the request cannot be read.
 
 A thread ends the profile after a time, also during a long evaluation: it has the interpreter run the end on the main
@@ -33,10 +33,10 @@ from telemetry.record.recorder import Recorder
 REFUSED = "profile-refused"
 """Name of the mark of a request that cannot be read; its text is the reason."""
 WATCH = -1
-"""For the recorder: call again at the next step."""
+"""Result of :meth:`StepProfiler.see`: the recorder must call it again at the next step."""
 MIN_FREE_BYTES = 2 * MAX_TRACE_BYTES
 MAX_GROWTH_BYTES = 2**30
-"""A profile ends at the next step if the process has grown by more."""
+"""A profile ends at the next step if the memory of the process has grown by more."""
 MAX_REASON = 300
 
 
@@ -73,7 +73,7 @@ class StepProfiler:
             self._drop(profile)
 
     def abandon(self) -> None:
-        """In a forked child."""
+        """Forget the profile, in a forked child."""
         if self._profile is not None and not self._profile.is_over:
             self._profile.forget()
             forget_trace()
@@ -144,7 +144,7 @@ class _Profile:
             self._trace.annotate(step)
 
     def end(self, reason: str = "") -> None:
-        """End and write the trace, if it is not over. Never raises. ``reason``: why it ends before its steps have."""
+        """End and write the trace, if it is not over. Never raises. ``reason``: why it ends before its last step."""
         if self.is_over or not self._trace.is_own_thread():
             return
         self.is_over = True
@@ -163,32 +163,32 @@ class _Profile:
         self._trace.discard()  # if the folder is gone
 
     def in_words(self) -> str:
-        """Which steps were profiled, also if there is no trace of them; empty: none."""
+        """The text of the mark: the profiled steps, also if there is no trace of them. Empty if there are none."""
         outcome = self._outcome
         return profiled_text(outcome.first_step, outcome.last_step) if outcome.began_ns else ""
 
     def _is_wanted(self) -> bool:
-        """Whether the request is still there: it is removed if nobody waits for the trace any more."""
+        """Whether the request still exists. It is removed when the trace is not needed any more."""
         with suppress(OSError, ValueError):
             return read_own_request(self._folder).profile_id == self._request.profile_id
         return False
 
     def discard(self) -> None:
-        """End without a trace: after an error, or if it is not wanted any more. Never raises."""
+        """End without a trace: after an error, or if the request was removed. Never raises."""
         self.is_over = True
         if self._limit is not None:
             self._limit.cancel()
         self._trace.discard()
 
     def forget(self) -> None:
-        """In a forked child: the profile is the parent's."""
+        """Forget the profile in a forked child: it belongs to the parent."""
         self.is_over = True
 
     def _on_limit(self) -> None:
         self.end(f"the time limit of {self._request.seconds} s was reached")
 
     def _set_clock(self) -> None:
-        """The clock of spans is the monotonic one plus a constant. Kineto's is the wall clock, which may be set."""
+        """Set the clock offset. The clock of spans is monotonic. Kineto's is the wall clock, which may be set."""
         before, after = self._now, measure_anchor()
         offsets_ns = [self._anchor.to_wall_ns(now.monotonic_ns) - now.wall_ns for now in (before, after)]
         self._outcome = replace(
@@ -219,7 +219,7 @@ class _TimeLimit:
 
     def __init__(self, seconds: float, on_limit: Callable[[], None]) -> None:
         self._cancelled = threading.Event()
-        # Kept here: the interpreter has only the address.
+        # The object is kept here, because the interpreter holds only its address.
         self._call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: self._run(on_limit))
         threading.Thread(target=self._wait, args=(seconds,), name="rankscope-profile", daemon=True).start()
 

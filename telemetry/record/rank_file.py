@@ -3,9 +3,9 @@
     000000.rec  sealed  |  000001.rec  sealed  |  000002.rec  being written  |  000003.rec.new  being made
     ^ deleted first if there is no room, unless it is in flight (shipping_page.py)
 
-A segment is made under another name, and renamed once its header is complete. So a reader never sees a partial one. Its
-room is allocated when it is made: a full disk is an error here, which is counted, and never a SIGBUS in the training
-thread. A thread makes segments before they are needed, because the disk may be slow:
+A segment is made under another name, and renamed once its header is complete. So a reader never sees a partial segment.
+Its room is allocated when it is made. So a full disk causes an error here, which is counted, and no SIGBUS in the
+training thread. A thread makes segments before they are needed, because the disk may be slow:
 
     recorder   |---- segment 4 ----|---- segment 5 ----|---        takes the prepared segment: microseconds
     maker       makes 5             makes 6             ...        waits for the disk
@@ -40,9 +40,9 @@ from telemetry.settings import MAX_SEGMENTS
 
 SEGMENT_RECORDS = 16384
 MIN_SEGMENTS = 3
-"""The one being written, one in flight, and one more. The first two are never removed."""
+"""A segment being written, a segment in flight, and one more. The first two are never removed."""
 MADV_POPULATE_WRITE = 23
-"""Python has no name for it."""
+"""The advice of madvise(2). Python has no constant for it."""
 PATIENCE_S = 0.02
 """How long the recording thread waits once for a segment that is late. After that it drops and counts records."""
 STOP_S = 1.0
@@ -97,7 +97,7 @@ class RankFile:
 
     def make(self, first_seq: int) -> Segment | None:
         """A segment for the records from ``first_seq`` on. None if there is no room for it, or no folder. At the limit,
-        and on a full disk, the oldest one is deleted."""
+        and on a full disk, the oldest segment is deleted."""
         try:
             with self._opened() as folder:
                 if not self._keep_below_cap(folder):
@@ -133,7 +133,7 @@ class RankFile:
 
     def _resume(self) -> tuple[int, int]:
         """Number of the next record and of the next segment: after the readable records in the folder. If all were
-        shipped and deleted: after the acknowledged ones. A folder without an identity and segments is new."""
+        shipped and deleted, after the acknowledged records. A folder without an identity and segments is new."""
         with self._opened() as folder:
             take_back(folder)
             segments = list_segments(folder)
@@ -203,7 +203,7 @@ class RankFile:
 
 
 class SegmentsAhead:
-    """A ``Sink`` over a rank file. The first segment is made at once, each later one while the one before it fills."""
+    """A ``Sink`` over a rank file. Each segment except the first is made while the segment before it fills."""
 
     def __init__(self, rank_file: RankFile, *, patience_s: float = PATIENCE_S) -> None:
         self._rank_file = rank_file
@@ -286,7 +286,7 @@ def _numbers(folder: Folder, name: str) -> tuple[int, int]:
 
 
 def _finish(folder: Folder, name: str, count: int) -> None:
-    """Seal a segment of an earlier life, or the last of this one, with ``count`` records."""
+    """Seal a segment with ``count`` records: one of an earlier process, or the last one of this process."""
     header = replace(read_header(folder, name), capacity=count, sealed=True)
     with os.fdopen(folder.open(name, os.O_RDWR), "r+b") as file:
         file.write(header.to_bytes())

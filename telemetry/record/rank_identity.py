@@ -39,7 +39,7 @@ _DYNAMIC = {
     "TORCH_FR_DUMP_TEMP_FILE": "TORCH_FR_DUMP_DYNAMIC_FILE_NAME",
     "TORCHCOMM_FR_DUMP_TEMP_FILE": "TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME",
 }
-"""If it is set, the file's name is the value of the variable, without the rank."""
+"""Variable of a path -> another variable. If that is set, the file's name is the path, without the rank."""
 
 
 def rank_folder(spool: Path, run_id: str, attempt: int, rank: int) -> Path:
@@ -72,7 +72,7 @@ def identity_of(settings: RecordingSettings, topology: Topology, device: str, me
 
 def after_before(folder: Path, identity: RankIdentity) -> RankIdentity:
     """``identity`` with the time at which this rank's folder was first recorded into. It starts after every earlier
-    identity in the folder, also if the wall clock was set back since: the newest identity of a rank counts."""
+    identity in the folder, also if the wall clock was set back since: the newest identity of a rank is valid."""
     opened_ns = started_ns = identity.started_ns
     with suppress(UnreadableError):
         before = RankReader(folder).identity()
@@ -82,7 +82,7 @@ def after_before(folder: Path, identity: RankIdentity) -> RankIdentity:
 
 
 def log_offsets() -> dict[str, str]:
-    """An addition to ``meta``: sizes of the files behind stdout and stderr now. Earlier text is not of this process."""
+    """An addition to ``meta``: current sizes of the files behind stdout and stderr, which may have earlier text."""
     try:
         return {LOG_OFFSETS: f"{os.fstat(1).st_size} {os.fstat(2).st_size}"}
     except OSError:
@@ -90,7 +90,7 @@ def log_offsets() -> dict[str, str]:
 
 
 def write_identity(folder: Path, identity: RankIdentity) -> None:
-    """Write ``meta.json``, whole or not at all."""
+    """Write ``meta.json`` atomically."""
     fields = asdict(identity)
     del fields["uid"]  # known from the file system
     topology = identity.topology
@@ -121,7 +121,7 @@ def _places(rank: int, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _chosen(names: tuple[str, ...], rank: int, environment: Mapping[str, str]) -> Iterator[str]:
-    """Places by the variables that are set."""
+    """The places that follow from variables that are set."""
     for name in names:
         if prefix := environment.get(name):
             yield f"{prefix}{rank}"

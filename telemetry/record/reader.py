@@ -80,7 +80,7 @@ def _rank_dirs(spool: Path, run: str, attempt: int | None) -> list[Path]:
 
 
 def _is_rank(attempt_folder: Folder, name: str) -> bool:
-    """A link or a mount point counts: opening it fails with a message for the user."""
+    """Whether this is the folder of a rank. A link or a mount point counts: opening it fails with a message."""
     try:
         return name.startswith("rank-") and attempt_folder.kind(name) in (stat.S_IFDIR, stat.S_IFLNK)
     except UnsafeFolderError:
@@ -102,12 +102,12 @@ class RecordBlock:
 
     @property
     def next_seq(self) -> int:
-        """Where to read on."""
+        """The number from which the next read continues."""
         return self.first_seq + len(self.records)
 
 
 class RankReader:
-    """The folder of one rank. Holds no file open; several may read at a time, one may reclaim."""
+    """The folder of one rank. Holds no file open. Several processes may read at a time, one may reclaim."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -138,7 +138,7 @@ class RankReader:
         block is empty if there are none yet. A damaged segment is skipped: its records are lost.
 
         Raises:
-            UnreadableError: a segment is damaged, and all others were read; or one cannot be opened now.
+            UnreadableError: a segment is damaged, and all others were read; or a segment cannot be opened now.
         """
         with self._opened_if_there() as folder:
             if folder is None:
@@ -230,7 +230,7 @@ def _segments(folder: Folder) -> tuple[list[tuple[str, SegmentHeader]], Unreadab
     writer or another agent deletes meanwhile is left out.
 
     Raises:
-        UnreadableError: a segment cannot be opened now. To pass it over would lose its records.
+        UnreadableError: a segment cannot be opened now. If it were left out, its records would be lost.
     """
     found: list[tuple[str, SegmentHeader]] = []
     damage: UnreadableError | None = None

@@ -2,9 +2,9 @@
 
     segment 4  -->  segment 5  -->  scrap memory, while the sink has no segment  -->  segment 6
 
-To reserve a place takes a few loads and stores with no call in between, and the pack follows with no chance for another
-thread to run. Under the interpreter's lock two threads never take the same place, and at most the last record of a
-killed process is torn. Nothing here raises into the caller: what cannot be kept is counted as dropped.
+To reserve a place takes a few loads and stores with no call in between. The record is then packed before another thread
+can run. So under the interpreter's lock two threads never take the same place, and at most the last record of a killed
+process is torn. No method raises into the caller: records that cannot be kept are counted as dropped.
 """
 
 import struct
@@ -82,7 +82,7 @@ class RecordBuffer:
         self._sink: Sink | None = None
         self._lost = 0
         self._forks: ForkedSpans | None = None
-        """Dropped spans of processes that this one forks during the recording."""
+        """Dropped spans of processes that this process forks during the recording."""
         self._lost_in_forks = 0
         self._dropped_spans: DroppedSpans | None = None
         self._rolling, self._making_room = threading.RLock(), False  # in a forked child another thread may have held it
@@ -132,7 +132,7 @@ class RecordBuffer:
             into[place : place + RECORD_BYTES] = pack_text(b"", place)
 
     def roll(self) -> bool:
-        """Continue in the next segment, or in scrap memory. Other threads wait meanwhile: they would do the same.
+        """Continue in the next segment, or in scrap memory. Other threads that need a segment wait meanwhile. Returns
         False, and the record is lost, if this thread already does so (garbage collection, a signal)."""
         with self._rolling:
             if self._making_room:
@@ -173,8 +173,8 @@ class RecordBuffer:
             self._lost += count
 
     def drop(self, reason: Reason, stage: object) -> None:
-        """Count one span of a stage as dropped, and report why. A span that is not nested ended while spans inside it
-        ran: another may have taken its start."""
+        """Count one span of a stage as dropped, and report why. A span that is not nested cannot be recorded: another
+        span may have overwritten its start."""
         self.lose(1)
         if self._dropped_spans is not None:
             self._dropped_spans.add(reason, stage)
@@ -201,7 +201,7 @@ class RecordBuffer:
         return now
 
     def _count_forked(self) -> None:
-        """Take over what forked processes dropped since the last call."""
+        """Add the spans that forked processes dropped since the last call."""
         if self._forks is None or self._dropped_spans is None:
             return
         if (new := self._forks.total() - self._lost_in_forks) > 0:

@@ -4,8 +4,8 @@
                     and stores it into the state page
     __exit__        stamps its end, reserves 64 bytes, and packs the record in one call (``spans.py``)
 
-Taking an object is a load and a store of ``depth`` with no call in between, so two threads never take the same. Nothing
-here raises into the caller: what cannot be kept is counted as dropped.
+Taking an object is a load and a store of ``depth`` with no call in between, so two threads never take the same object.
+No method raises into the caller: records that cannot be kept are counted as dropped.
 
 Before ``attach`` and after ``detach`` the same code writes into scrap memory.
 """
@@ -45,7 +45,7 @@ class Recorder(RecordBuffer):
         """The word of the state page that was seen last."""
         self._see_profile: Callable[[int, int], int] | None = None
         self._forked_from: ForkedSpans | None = None
-        """If this process is a fork: the counts of its recording parent."""
+        """Counts of dropped spans that a forked process shares with its recording parent; None in other processes."""
         self._pools: dict[AnyStage, list[HostSpan]] = {}
         self._fill_pools()
 
@@ -87,8 +87,8 @@ class Recorder(RecordBuffer):
             try_open_clock()
 
     def last_begun(self, stage: Stage) -> int:
-        """Start of the newest :meth:`span` of a stage, CLOCK_MONOTONIC; 0: there was none. Looks at the
-        three outermost levels only."""
+        """Start of the newest :meth:`span` of a stage, CLOCK_MONOTONIC; 0 if there was none. Considers the three
+        outermost levels only."""
         pool = self._pools[stage]
         return max(pool[0].start, pool[1].start, pool[2].start)
 
@@ -108,7 +108,7 @@ class Recorder(RecordBuffer):
         issue_ns: int = 0,
         clock: SpanClock = SpanClock.HOST,
     ) -> None:
-        """Record a span that is over. Times are CLOCK_MONOTONIC. ``step`` -1: the current one."""
+        """Record a span that is over. Times are CLOCK_MONOTONIC. ``step`` -1 means the current step."""
         try:
             word = self._pools[stage][0].word | clock << 24
         except (KeyError, TypeError):
@@ -134,7 +134,7 @@ class Recorder(RecordBuffer):
             )
         except Exception:
             self.lose(1)
-            into[place : place + RECORD_BYTES] = pack_text(b"", place)  # a hole would hide all that follows
+            into[place : place + RECORD_BYTES] = pack_text(b"", place)  # a gap would hide all later records
 
     def drop_forked(self, stage: Stage) -> None:
         """Count a span in a forked process as dropped."""
@@ -146,14 +146,14 @@ class Recorder(RecordBuffer):
         return self._device_clock is not None
 
     def begin_on_device(self) -> Any | None:
-        """A ticket; None where the clock has no room."""
+        """Begin a span. Returns its ticket; None if the clock has no room."""
         try:
             return self._device_clock.begin() if self._device_clock is not None else None
         except Exception:
             return None
 
     def end_on_device(self, ticket: Any | None, span: DeviceSpan) -> None:
-        """End the span of a ticket. It counts as dropped if the ticket is None. One without a stage is not recorded."""
+        """End the span of a ticket. It counts as dropped if the ticket is None. Without a stage it is not recorded."""
         try:
             if ticket is not None and self._device_clock is not None:
                 return self._device_clock.end(ticket, span)
@@ -168,13 +168,13 @@ class Recorder(RecordBuffer):
             self._fill_pools()
 
     def at_each_step(self, try_open_clock: Callable[[], None] | None) -> None:
-        """Have a function called as each step begins. It must not raise or block."""
+        """Register a function that is called when a step begins. It must not raise or block."""
         self._try_open_clock = try_open_clock
 
     def at_profile_word(self, see_profile: Callable[[int, int], int]) -> None:
-        """Have a function called as a step begins, if the word for profiles on the state page is not the one that was
-        seen last. It gets the step and the word, and returns the word to regard as seen; -1: call it at the next step,
-        too. It must not raise."""
+        """Register a function that is called when a step begins, if the word for profiles on the state page differs
+        from the word that was seen last. The function gets the step and the word, and returns the word that counts as
+        seen. If it returns -1, it is also called at the next step. It must not raise."""
         self._see_profile = see_profile
 
     def attach(self, to: Sink, first_seq: int, words: "memoryview[int]", clock: DeviceClock | None) -> None:
@@ -192,7 +192,7 @@ class Recorder(RecordBuffer):
         self._fill_pools()
 
     def forked(self) -> None:
-        """For a forked process: like ``detach``, but spans are counted as dropped."""
+        """Call in a forked process. Does the same as ``detach``, but spans are counted as dropped."""
         parents = self._forks or self._forked_from
         self._start_over(scrap_words())
         self._forked_from = parents

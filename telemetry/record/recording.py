@@ -63,9 +63,9 @@ class Session:
     folder: Path | None = None
     span_cost_ns: int = 0
     attached: bool = False
-    """Whether it was started without a call of the user."""
+    """Whether the session was started without a call of the user."""
     given_topology: bool = True
-    """Whether the user gave the topology: then nothing is learned."""
+    """Whether the user gave the topology. If so, it is not learned."""
     knows_mesh: bool = False
     """Whether the topology was given or learned. Otherwise all ranks count as data parallel until it is learned."""
     replica_group: ReplicaGroup = ONE_GROUP
@@ -84,7 +84,7 @@ class Session:
 
     @property
     def first_rank(self) -> int:
-        """The number of torch's rank 0."""
+        """The number in the whole job of the rank that torch numbers 0."""
         return 0 if self.identity is None else self.replica_group.first_rank(self.identity.topology.world_size)
 
     @property
@@ -108,7 +108,7 @@ class Session:
         """Claim the folder and record into it.
 
         Raises:
-            UsageError: another process records as this rank, or the device clock cannot be had.
+            UsageError: another process records as this rank, or the device cannot be timed.
             OSError: the folder cannot be written.
         """
         self.span_cost_ns = measure_span_cost(RECORDER)
@@ -147,7 +147,7 @@ class Session:
         """Flush and seal. Waits a bounded time for device spans in flight.
 
         Raises:
-            OSError, UnreadableError: the folder is gone. The session has ended all the same.
+            OSError, UnreadableError: the folder is gone. The session has ended nevertheless.
         """
         segments, page = self._segments, self._page
         if segments is None or page is None:
@@ -213,7 +213,7 @@ class Session:
             before, page = self.identity, self._page
             if before is None or self.folder is None or page is None or (changed := change(before)) == before:
                 return
-            # The identity of a rank with the latest start counts.
+            # The identity of a rank with the latest start is valid.
             identity = replace(changed, started_ns=before.started_ns + 1)
             write_identity(self.folder, identity)
             self.identity = identity
@@ -238,7 +238,7 @@ class Session:
             warn(f"the agent did not start: {error}")
 
     def abandon(self) -> None:
-        """In a forked child: stop recording, and leave the parent's files unchanged."""
+        """Call in a forked child. Stops recording, and leaves the parent's files unchanged."""
         forget_worker_server()
         if self._profiler is not None:
             self._profiler.abandon()
@@ -273,7 +273,7 @@ def before_end(finish: Callable[[], None]) -> None:
 
 
 def when_learned(relabel: Callable[[Topology], None]) -> None:
-    """Register ``relabel`` to be called with the topology when a session starts, and when it learns another one.
+    """Register ``relabel`` to be called with the topology when a session starts, and when it learns a new topology.
     Errors are suppressed."""
     _when_learned.append(relabel)
 

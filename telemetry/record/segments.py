@@ -176,7 +176,7 @@ def decode_marks(records: Records, first_seq: int, to_wall_ns: ToWall) -> Column
 
 
 def whole_marks(records: Records, max_records: int) -> Records:
-    """At most ``max_records`` of them, but no mark without its texts: they are added, or the mark is left out."""
+    """At most ``max_records`` of ``records``. A mark stays with its texts: they are added, or the mark is left out."""
     marks = np.flatnonzero(records["kind"][:max_records] == RecordKind.MARK)
     if not len(marks):
         return records[:max_records]

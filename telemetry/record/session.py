@@ -94,7 +94,7 @@ def start(
             (``telemetry/replica_groups.py``), and ``topology`` may be the mesh of one group.
         spool: folder of rank files.
         collector: URL of the collector. The first rank of each host then starts the agent of the host.
-        agent: False: this rank starts no agent.
+        agent: whether this rank may start the agent.
         device: clock of steps, compute and communication. ``auto``: the CUDA device that this process uses, otherwise
             the host. ``cuda``: the same, but recording does not start if there is no CUDA device. ``cpu``: the host.
             No value initialises CUDA or creates a context on an unused device.
@@ -128,7 +128,7 @@ def start_attached(
 ) -> Session:
     """Record this process as one rank of a run, without a call of the user: a later :func:`start` replaces the session.
 
-    ``starts_agent`` None: the first rank of the host that asks for it starts the agent. Never raises.
+    If ``starts_agent`` is None, the first rank of the host that asks for it starts the agent. Never raises.
     """
     given = {
         "run_id": run,
@@ -253,7 +253,7 @@ def _begin(settings: RecordingSettings, topology: Topology, device: Device, meta
 
 
 def _with_usable_name(settings: RecordingSettings) -> RecordingSettings:
-    """With the nearest valid name, so that a run with an invalid name is still recorded."""
+    """``settings`` with the nearest valid name, so that a run with an invalid name is still recorded."""
     name = usable_run_name(settings.run_id)
     if name != settings.run_id:
         warn(f"'{printable(settings.run_id)}' is not a valid run name; recording as '{name}'\n\nhint: {NAME_HINT}")

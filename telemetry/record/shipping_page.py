@@ -33,10 +33,10 @@ class LossCause(IntEnum):
 
 
 class ShippingPage:
-    """The page of one rank's folder, made where it is missing.
+    """The page of one rank's folder. It is created if it is missing.
 
     Raises:
-        OSError: it can be neither opened nor made.
+        OSError: it cannot be opened or created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,11 +64,11 @@ class ShippingPage:
 
     @property
     def opened_ns(self) -> int:
-        """The time at which the folder was opened, as the agent corrected it; 0: not corrected."""
+        """The time at which the folder was opened, as the agent corrected it; 0 if it was not corrected."""
         return self._word(layout.WORD_OPENED)
 
     def correct_opening(self, opened_ns: int) -> None:
-        """The rank opened the folder while the clock of its host was far ahead."""
+        """Correct the time at which the rank opened the folder, because the clock of its host was far ahead."""
         self._put(layout.WORD_OPENED, opened_ns)
 
     def pin(self, end_seq: int) -> None:
@@ -90,7 +90,7 @@ class ShippingPage:
         return max(first_seq, self.acked) < min(end_seq, self.sending)
 
     def lose(self, end_seq: int, cause: LossCause) -> None:
-        """A segment that ends here is being deleted."""
+        """Note that the rank deletes a segment that ends at ``end_seq``."""
         self._put(layout.WORD_LOST_BELOW + cause, end_seq)
 
     def causes(self, first_seq: int) -> list[LossCause]:
@@ -98,7 +98,7 @@ class ShippingPage:
         return [cause for cause in LossCause if self._word(layout.WORD_LOST_BELOW + cause) > first_seq]
 
     def _word(self, number: int) -> int:
-        """0 if the file was truncated."""
+        """The value of a word; 0 if the file was truncated."""
         raw = os.pread(self._descriptor, WORD_BYTES, WORD_BYTES * number)
         return int.from_bytes(raw, "little", signed=True) if len(raw) == WORD_BYTES else 0
 

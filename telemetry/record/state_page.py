@@ -40,11 +40,11 @@ class Operation:
     """The last collective of a group, or the last transfer of a direction and peer."""
 
     mask: int
-    """Bit mask of the mesh axes along which the group lies; 0: not known, or along none."""
+    """Bit mask of the mesh axes along which the group lies; 0 if not known, or if it lies along no axis."""
     stage: Stage | None
-    """None: an operation without a stage, such as a barrier."""
+    """None for an operation without a stage, such as a barrier."""
     peer: int
-    """Global rank of the other side; -1: the whole group."""
+    """Global rank of the other side of a transfer; -1 for a collective."""
     issued: int
     completed: int
     """Numbers of operations, from 1. They are equal if no operation is pending."""
@@ -55,26 +55,27 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveState:
-    """A state page as read. Times are CLOCK_MONOTONIC of the rank's host; ``anchor`` makes them wall time."""
+    """A state page as read. Times are CLOCK_MONOTONIC of the rank's host; ``anchor`` converts them."""
 
     pid: int
     ended: bool
     """Whether the rank stopped recording, normally or with an error."""
     failed: bool
-    """With an error."""
+    """Whether the rank stopped recording with an error."""
     step: int
-    """-1 before the first."""
+    """The current step; -1 before the first step."""
     step_started_ns: int
     beat_ns: int
     recorded: int
     dropped: int
-    """In all lives of the rank. Both are as of ``beat_ns``: they are written at every step, segment and stop."""
+    """Dropped by all processes of the rank. ``recorded`` and ``dropped`` are from the time ``beat_ns``: they are
+    written at every step, segment and stop."""
     anchor: Anchor
     open_spans: tuple[OpenSpan, ...]
-    """The innermost last."""
+    """Open stages, the innermost last."""
     operations: tuple[Operation, ...]
     identity_ns: int = 0
-    """``started_ns`` of an identity that was rewritten while the rank recorded; 0: it was not."""
+    """``started_ns`` of an identity that was rewritten while the rank recorded; 0 if it was not."""
 
     @property
     def stage(self) -> Stage | None:
@@ -129,7 +130,7 @@ class StatePage:
 
 
 def _claim(fd: int, folder: Path) -> None:
-    """Lock the file. Another process that records as this rank holds the lock; :func:`is_held` does so for a moment."""
+    """Lock the file. It is tried several times, because :func:`is_held` also locks the file for a moment."""
     for _ in range(CLAIM_TRIES):
         with suppress(BlockingIOError):
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,8 +142,8 @@ def _claim(fd: int, folder: Path) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process records into this page: it holds the lock. Needs no process number. True if the file cannot be
-    opened."""
+    """Whether a process records into this page: such a process holds the lock. Needs no process number. True if the
+    file cannot be opened."""
     try:
         with open_folder(folder, below=RANK_FOLDER_DEPTH) as opened:
             fd = opened.open(FILE_NAME)
@@ -161,7 +162,7 @@ def read_state(folder: Path) -> LiveState:
     """The state page of the rank whose folder this is.
 
     Raises:
-        UnreadableError: there is none, or it is no state page.
+        UnreadableError: there is no such file, or it is not a state page.
     """
     path = folder / FILE_NAME
     try:

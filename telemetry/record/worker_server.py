@@ -28,14 +28,14 @@ META_KEY = "worker_server"
 """Key in the identity's ``meta`` for the path of the socket."""
 FLIGHT_RECORDER = "TORCH_FR_BUFFER_SIZE"
 OLDER_FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE"
-"""Its older name. torch uses it if the newer one is not set."""
+"""The older name of that variable. torch uses it if the newer name is not set."""
 FLIGHT_ENTRIES = 2000
 FOLDER_NAME = "worker"
 SOCKET_NAME = "socket"
 MAX_PATH_BYTES = 107
 """The limit of AF_UNIX."""
 MAX_SERVERS = 4
-"""In one process, which may record one run after another: see :func:`_never_destroy`."""
+"""Largest number of servers of one process, which may record several runs in turn: see :func:`_never_destroy`."""
 
 OLD_NS = 3600 * 10**9
 """A socket of this age without a listener belongs to a process that was killed."""
@@ -83,7 +83,7 @@ def stop_worker_server() -> None:
 
 
 def forget_worker_server() -> None:
-    """In a forked child: the server and its socket are the parent's."""
+    """Forget the server in a forked child: the server and its socket belong to the parent."""
     global _path
     _path = None
 
@@ -95,8 +95,8 @@ def _listen(path: Path) -> None:
 
 
 def _never_destroy(server: Any) -> None:
-    """The server ends with the process. To end it earlier is not safe in torch 2.13: its shutdown holds the GIL while
-    it waits for a thread. If that thread has not begun to listen, it waits for ever or the process aborts."""
+    """Keep the server until the process ends. Ending it earlier is not safe in torch 2.13: its shutdown holds the GIL
+    while it waits for a thread. If that thread has not begun to listen, it waits forever or the process aborts."""
     pythonapi.Py_IncRef(py_object(server))
 
 
@@ -152,7 +152,7 @@ def _has_listener(folder: Folder, name: str) -> bool:
 
 
 def _make_private(folder: Path, below: int, *, is_shared: bool) -> None:
-    """``is_shared``: other ranks of this user have sockets in the folder too."""
+    """Create a folder that only this user can enter. ``is_shared``: other ranks of this user have sockets in it."""
     with make_folder(folder, below=below) as place:
         os.fchmod(place.descriptor, 0o700)  # whatever RANKSCOPE_UMASK is: no other user may reach the server
         if is_shared:

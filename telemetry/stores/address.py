@@ -17,11 +17,11 @@ from telemetry.errors import UsageError
 
 ADDRESSES = "embedded:DIR, embedded: (memory), or clickhouse://user:password@host:9000/database"
 READABLE = "http://HOST:8719 for a collector, embedded:DIR, or clickhouse://user:password@host:9000/database"
-"""Addresses of what can be queried."""
+"""Forms of addresses that can be queried."""
 DEFAULT_DATABASE = "rankscope"
 PORTS = {"clickhouse": 9000, "clickhouses": 9440}
 PASSWORD = "RANKSCOPE_STORE_PASSWORD"
-"""Environment variable with the password, for an address that has none. With ``_FILE`` appended: a file with it."""
+"""Environment variable with the password, for an address that has none. With ``_FILE`` appended: its file."""
 
 _ADDRESS = re.compile(r"(?P<scheme>\w+)://(?P<place>[^/?#]*)(?:/(?P<database>[^?#]*))?(?:\?(?P<options>[^#]*))?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -49,13 +49,13 @@ class ServerAddress:
     database: str = DEFAULT_DATABASE
     secure: bool = False
     ca_certs: str | None = None
-    """File with the trusted CA certificates; None: those that this machine trusts."""
+    """File with the trusted CA certificates. If None, the certificates that this machine trusts are used."""
     verify: bool = True
     cluster: str | None = None
-    """Name of the servers' cluster; None: each table is on one server."""
+    """Name of the servers' cluster. If None, each table is on one server."""
 
     def __str__(self) -> str:
-        """Without the password."""
+        """The address without the password."""
         scheme = "clickhouses" if self.secure else "clickhouse"
         return f"{scheme}://{','.join(map(str, self.hosts))}/{self.database}"
 

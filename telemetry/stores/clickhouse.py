@@ -145,7 +145,7 @@ class ClickHouseStore:
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
-        """A connection of the pool. If it breaks, the idle ones are closed, because they use the same server."""
+        """A connection of the pool. If it breaks, idle connections are closed, because they use the same server."""
         try:
             with self._pool.borrow() as connection:
                 yield connection

@@ -86,7 +86,7 @@ def clustered(statement: str, *, cluster: str, database: str) -> list[str]:
     """Convert a statement of the schema into statements for every server of ``cluster``.
 
     Raises:
-        UsageError: a statement of a kind that this file does not know.
+        UsageError: this kind of statement is not supported.
     """
     on = f"ON CLUSTER {cluster}"
     comment, statement = _split_comment(statement)

@@ -45,7 +45,7 @@ class RepeatedText:
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> "RepeatedText | None":
-        """From a dictionary-encoded column whose chunks have one text each. None for other columns."""
+        """The texts of a dictionary-encoded column whose chunks have one text each. None for other columns."""
         if not pa.types.is_dictionary(column.type) or any(len(chunk.dictionary) != 1 for chunk in column.chunks):
             return None
         return cls(tuple((chunk.dictionary[0].as_py(), len(chunk)) for chunk in column.chunks))

@@ -36,7 +36,7 @@ CHECK_EVERY = 6
 CHECK_S = CHECK_EVERY * RELEASE_S
 """Seconds between two checks of the parts. Parts that were merged into a torn part are kept for eight minutes."""
 NUM_SESSIONS = 4
-"""Sessions that run in parallel. Each one needs memory."""
+"""Sessions that run in parallel. Each session needs memory."""
 
 _ONE_PART = (
     "async_insert = 0, max_threads = 1, max_insert_threads = 1, "
@@ -47,8 +47,8 @@ _ONE_PART = (
 _COMPILE_LATE = ", ".join(
     f"min_count_to_compile_{what} = 100" for what in ("expression", "aggregate_expression", "sort_description")
 )
-"""After how many queries the engine compiles an expression, instead of 3. With millions of spans, compiled queries are
-not faster yet, and the compilation of one takes 40 to 170 ms of processor time."""
+"""Settings: the engine compiles an expression after 100 queries instead of 3. With millions of spans, compiled queries
+are not faster yet, and the compilation of an expression takes 40 to 170 ms of processor time."""
 
 _memory_numbers = itertools.count(1)
 
@@ -57,11 +57,11 @@ class EmbeddedStore:
     """A store in this process.
 
     Args:
-        folder: created if missing. None: in memory, deleted by :meth:`close`.
+        folder: created if missing. If None, the store is in memory, and :meth:`close` deletes it.
 
     Raises:
         UnreachableError: another process holds the folder.
-        UsageError: the folder cannot be made or written, or belongs to another user.
+        UsageError: the folder cannot be created or written, or belongs to another user.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -142,7 +142,7 @@ class EmbeddedStore:
             set_aside(part)
             log(f"rankscope: the disk was full: moved away {part}, which is incomplete")
         with self._translated("open"):
-            # The engine runs while at least one session is open. This one stays open.
+            # The engine runs while at least one session is open. This session stays open.
             self._anchor = Session(with_small_caches(str(self._folder) if self._folder else IN_MEMORY))
             self._anchor.execute(f"CREATE DATABASE IF NOT EXISTS {self._database}")
         self._torn = set()
@@ -151,13 +151,13 @@ class EmbeddedStore:
         """Find torn parts, and repair the store if there is enough free space.
 
         Raises:
-            UnreachableError: there is not.
+            UnreachableError: there is not enough free space.
         """
         self._find_torn()
         self._repair()
 
     def release_memory(self) -> None:
-        """Return memory to the system that the engine has freed."""
+        """Return freed memory of the engine to the system."""
         with self._translated("release memory"), self._pool.borrow() as session:
             release_memory(session)
 

@@ -29,7 +29,7 @@ _ACTION_BYTES = 512
 
 @contextmanager
 def _unchanged_signals() -> Iterator[None]:
-    """Signals are handled after the block by what handled them before, and the same signals are blocked."""
+    """After the block, signals have the same handlers as before, and the same signals are blocked."""
     libc = ctypes.CDLL(None)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     actions = {number: ctypes.create_string_buffer(_ACTION_BYTES) for number in range(1, signal.SIGRTMIN)}
@@ -58,9 +58,9 @@ CACHE_BYTES = {
     "query_condition_cache_size": 16 * MIB,
     "compiled_expression_cache_size": 32 * MIB,
 }
-"""Settings of the engine."""
+"""Settings of the engine: sizes of its caches."""
 _NOT_CACHED = "schema_inference_use_cache_for_file = 0"
-"""The next file descriptor of the same number has other columns."""
+"""Setting that turns off a cache of file columns: the next file descriptor of the same number has other columns."""
 
 
 NOBODY = -1
@@ -78,11 +78,11 @@ class _Calls:
         self._num_running = 0
         self._ending_thread: int | None = None
         self.sessions: set[Session] = set()
-        """Those that are open. The destructor of a session would enter the engine at the end of its thread."""
+        """Open sessions. They are kept here, because their destructor would call the engine at the end of a thread."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """One call.
+        """Count a call of the engine during the block.
 
         Raises:
             RuntimeError: the process ends.
@@ -168,7 +168,7 @@ class Session:
 
 
 def with_small_caches(path: str) -> str:
-    """The address under which the first session of a process starts the engine."""
+    """The address with which the first session of a process starts the engine."""
     return f"{path}?{'&'.join(f'{name}={size}' for name, size in CACHE_BYTES.items())}"
 
 

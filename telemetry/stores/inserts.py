@@ -76,7 +76,7 @@ class RunningInserts:
         """Wait until all strays have ended.
 
         Raises:
-            TimeoutError: one does not end.
+            TimeoutError: a stray does not end.
         """
         if self._settled == self._broken:
             return
@@ -90,7 +90,7 @@ class RunningInserts:
         """Wait until all inserts that run now have ended, strays or not.
 
         Raises:
-            TimeoutError: one does not end.
+            TimeoutError: an insert does not end.
         """
         self._wait_for(self._running())
 

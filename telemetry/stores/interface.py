@@ -43,7 +43,7 @@ class Store(Protocol):
         """Wait until all inserts that were registered before this call have ended, with or without success.
 
         Raises:
-            UnreachableError: one still runs after half a minute.
+            UnreachableError: an insert still runs after half a minute.
         """
 
     def query(
@@ -71,7 +71,7 @@ class Query(Protocol):
 
 
 class Fields:
-    """Uses the fields as parameters."""
+    """Base of query dataclasses: their fields are the parameters."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class StoreReader:
     """A reader over a store in this process: the in-memory twin of the collector's client.
 
     Args:
-        max_seconds: limit for one query; None: no limit.
+        max_seconds: limit for one query. If None, there is no limit.
 
     Raises:
         UsageError: a query takes longer.

@@ -26,7 +26,7 @@ from telemetry.stores.servers import FAULTS, Servers, hint, server_message
 MAX_TEXT = 20_000
 """Characters of a query."""
 MAX_ROWS, MAX_CELL, MAX_CHARACTERS = 1_000, 1_000, 2_000_000
-"""Rows of an answer, characters of a value, and of the answer. Longer ones are cut."""
+"""Limits: rows of an answer, characters of a value, characters of an answer. Longer answers and values are cut."""
 _LIMITS = {"max_execution_time": 300, "max_result_bytes": 64 * 2**20}
 """Setting -> its largest value."""
 _WANTED = "readonly = 1, max_execution_time = 60, max_result_bytes = 67108864"
@@ -39,7 +39,7 @@ class SqlAnswer:
     columns: tuple[tuple[str, str], ...]
     """Names and types."""
     rows: tuple[tuple[str | None, ...], ...]
-    """None: NULL."""
+    """Values. None stands for NULL."""
     is_cut: bool
     """Whether there are more rows."""
 

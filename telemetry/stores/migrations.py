@@ -29,7 +29,8 @@ AFTER = SCHEMA / "after_0013.sql"
 LAST_IN_AFTER = 13
 """Number of the last script whose changes are in the tables of :data:`AFTER`."""
 PAUSES_S = (0.1, 0.3, 0.9, 0.0)
-"""Pauses before a failed statement is repeated: another collector may run the same one. 0: give up."""
+"""Pauses after failed attempts of a statement: another collector may run the same statement. After the attempt with a
+pause of 0, the error is raised."""
 _NEW_COLUMN = re.compile(r"ALTER TABLE (\w+)(?: ON CLUSTER \w+)? ADD COLUMN (?:IF NOT EXISTS )?(\w+)")
 _VIEW = re.compile(r"CREATE OR REPLACE VIEW (\w+)")
 LEDGER = """
@@ -47,7 +48,7 @@ class Database:
     name: str
     cluster: str | None = None
     has_one_owner: bool = False
-    """No other process can change it at the same time."""
+    """Whether no other process can change the database at the same time."""
 
 
 def migrate(database: Database) -> None:
@@ -76,10 +77,10 @@ def plan(database: Database) -> list[str]:
 
 
 def check_current(database: Database) -> None:
-    """For readers: check that the tables have the schema of this version.
+    """Check that the tables have the schema of this version, for a process that only reads.
 
     Raises:
-        UsageError: they are older or newer.
+        UsageError: the tables are older or newer.
     """
     applied = applied_scripts(database)
     check_not_newer(applied)
@@ -100,7 +101,7 @@ def check_not_newer(applied: set[int]) -> None:
 
 
 def applied_scripts(database: Database) -> set[int]:
-    """Numbers of the scripts that the database has. None if it is empty."""
+    """Numbers of the scripts that were run in the database. Empty for an empty database."""
     ledger = f"SELECT name FROM system.tables WHERE database = '{database.name}' AND name = 'migrations'"
     if not database.query(ledger).num_rows:
         return set()
@@ -118,13 +119,14 @@ def _scripts() -> list[tuple[int, Path]]:
 
 
 def _is_new(database: Database) -> bool:
-    """Whether it has no tables, and no other process creates any. Tables of an unknown version need every script."""
+    """Whether the database has no tables, and no other process creates any. Tables of an unknown version need every
+    script."""
     tables = f"SELECT name FROM system.tables WHERE database = '{database.name}'"
     return database.has_one_owner and not database.query(tables).num_rows
 
 
 def _created(version: Version) -> Iterator[str]:
-    """The tables after many scripts at once, then the scripts that remain."""
+    """Statements that create the tables as after script ``LAST_IN_AFTER``, then the remaining scripts."""
     yield from statements(AFTER.read_text(), version)
     yield LEDGER.strip()
     contained = [(number, path.stem) for number, path in _scripts() if number <= LAST_IN_AFTER]
@@ -142,7 +144,7 @@ def _steps(applied: set[int], version: Version) -> Iterator[str]:
 
 
 def _views(database: Database, version: Version, *, is_new: bool) -> list[str]:
-    """Statements that create the views; none if the views are current. They are not written without need: if the disk
+    """Statements that create the views; empty if the views are current. They are not written without need: if the disk
     is full at that moment, the engine writes an empty definition and does not start again."""
     wanted = statements(_with_vocabulary(VIEWS.read_text()), version)
     name = f"views {sha256(repr(wanted).encode()).hexdigest()[:16]}"
@@ -165,7 +167,7 @@ def _rendered(statement: str, database: Database) -> list[str]:
 
 
 def _apply(statement: str, database: Database) -> None:
-    """Run a statement. It is repeated after an error: two collectors that create a table at once may both get one."""
+    """Run a statement. It is repeated after an error: if two collectors create a table at once, both may fail."""
     for pause_s in PAUSES_S:
         try:
             if not _has_column_of(statement, database):
@@ -188,7 +190,8 @@ def _has_column_of(statement: str, database: Database) -> bool:
 
 
 def _with_vocabulary(script: str) -> str:
-    """The views convert codes to names. Their text changes if the vocabulary grows, and then they are created again."""
+    """The script of the views with the codes and names of stages and streams. If there are new names, the text changes,
+    and the views are created again."""
     names = {
         "{stage_codes}": [int(stage) for stage in Stage],
         "{stage_labels}": [stage.label for stage in Stage],

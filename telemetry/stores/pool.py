@@ -24,7 +24,7 @@ def bounded(sql: str, max_seconds: float | None) -> str:
 
 
 def fault_of_question(text: str) -> UsageError | None:
-    """The user's error in an error message of the engine. None for other errors: then a retry may help."""
+    """The user's error in an error message of the engine; None for other errors, where a retry may help."""
     found = _CODE.search(text)
     code = int(found[1]) if found else 0
     if code in _TOO_LONG:
@@ -45,7 +45,7 @@ Connection = TypeVar("Connection")
 
 
 class Pool(Generic[Connection]):
-    """At most ``size`` connections, opened when needed. The one that was used last is used first.
+    """At most ``size`` connections, opened when needed. The connection that was used last is used first.
 
     After an error in the borrowing block, the connection is closed and not reused.
     """
@@ -85,7 +85,7 @@ class Pool(Generic[Connection]):
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """Close all connections during the block. Waits for those in use; borrowers wait. Not reentrant."""
+        """Close all connections for the block. Waits until they are returned; borrowers wait. Not reentrant."""
         with ExitStack() as held:
             for _ in range(self._size):
                 held.enter_context(self._free)
@@ -93,7 +93,7 @@ class Pool(Generic[Connection]):
             yield
 
     def close(self) -> None:
-        """Close idle connections now, and those in use when they are returned. Safe to repeat."""
+        """Close idle connections now, and other connections when they are returned. Safe to repeat."""
         with self._lock:
             self._closed = True
         self.drop_idle()

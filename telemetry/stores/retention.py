@@ -28,7 +28,7 @@ _CURRENT = re.compile(r"TTL inserted_on \+ toIntervalDay\((\d+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The number of days that rows are kept after they were stored. :data:`FOR_EVER`: no limit. None: no change."""
+    """The number of days that rows are kept after they were stored. :data:`FOR_EVER` means no limit, None no change."""
 
     raw_days: int | None = None
     findings_days: int | None = None

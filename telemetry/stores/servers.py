@@ -1,4 +1,4 @@
-"""Which server of a database to use, and when to retry after none answered.
+"""Chooses the server of a database, and when to retry after no server answered.
 
 a: works ---- fails ------.                      pauses: 0.1 s, 0.2 s, ... up to 2 s, each with a random part,
 b: tried next, becomes the first choice          so that many collectors do not retry at once
@@ -32,7 +32,7 @@ REFUSED = frozenset(
         ErrorCodes.IP_ADDRESS_NOT_ALLOWED,
     }
 )
-"""Permanent errors: a retry, or another server, gives the same."""
+"""Permanent errors: a retry, or another server, gives the same error."""
 FAULTS = (Error, OSError, EOFError)
 """Errors of the driver."""
 
@@ -49,7 +49,7 @@ class Servers:
     """The servers of one database. May be used by many threads.
 
     Args:
-        make: makes a connection to a host, with the parameters of :func:`make_connection`.
+        make: creates a connection to a host, with the parameters of :func:`make_connection`.
         clock: monotonic seconds.
         wait: sleeps for seconds.
     """
@@ -68,7 +68,7 @@ class Servers:
         self._wait = wait
         self._lock = threading.Lock()
         self._order = list(address.hosts)
-        """The server that answered last is tried first."""
+        """The servers in the order in which they are tried. The server that answered last is first."""
         self._states = {host: _ServerState() for host in address.hosts}
 
     def connect(self, prepare: Callable[[Connection], object], *, database: str | None = None) -> Connection:
@@ -76,7 +76,7 @@ class Servers:
 
         Args:
             prepare: runs the first query.
-            database: None: the database of the address; empty: no database.
+            database: the database to select. If None, the database of the address; if empty, no database.
 
         Raises:
             UnreachableError: no server answers, or one gives a permanent error. Then no other server is tried.
@@ -101,7 +101,7 @@ class Servers:
         raise UnreachableError(f"{self._address}: no server answers: {'; '.join(faults)}", hint=hint(last)) from last
 
     def _due(self) -> list[Host]:
-        """The servers to try now, in order. If all failed recently: the one whose pause ends first, after its pause."""
+        """The servers to try now, in order. If all failed recently, waits for the server whose pause ends first."""
         with self._lock:
             now = self._clock()
             due = [host for host in self._order if self._states[host].not_before <= now]

@@ -70,7 +70,7 @@ def check_free(folder: Path) -> None:
 
 
 TABLES = "store/*/*/"
-"""Within the folder of a store."""
+"""Pattern of the folders of tables within the folder of a store."""
 PART = re.compile(r"[^_]+_\d+_\d+_\d+(_\d+)?")
 """Name of a part. A folder that is not yet a part, or no longer one, has a prefix such as ``tmp_``."""
 UNLISTED = ("columns.txt", "columns_substreams.txt", "default_compression_codec.txt", "metadata_version.txt")
@@ -123,7 +123,7 @@ def _lacks_bytes(part: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Size of a file, or of a projection by its own list. -1 if the projection is incomplete."""
+    """Size of a file, or of a projection, summed over its own list; -1 if the projection is incomplete."""
     if not path.is_dir():
         return path.stat().st_size
     return -1 if _lacks_bytes(path) else sum(listed_sizes((path / "checksums.txt").read_bytes()).values())

@@ -13,7 +13,7 @@ from telemetry.wire.body_errors import first_problem
 
 MAX_ANNOTATION_BYTES = 2**14
 MAX_RUN_ID = 1000
-"""Characters of the name of a run. Old versions stored longer names than this one."""
+"""Largest number of characters of the name of a run. Older versions stored longer names than this version does."""
 HINT = '{"kind": "tag", "edit": "set", "run_id": "gpt", "name": "baseline", "who": "Ada"}'
 
 
@@ -24,13 +24,13 @@ class Annotation:
     kind: Kind
     edit: Edit = Edit.SET
     run_id: Annotated[str, Field(max_length=MAX_RUN_ID)] = ""
-    """Empty: a view of all runs."""
+    """Name of the run; empty for a view of all runs."""
     name: Annotated[str, Field(max_length=MAX_VIEW_NAME)] = ""
     """The tag, or the name of the view. A note has none."""
     text: Annotated[str, Field(max_length=MAX_ADDRESS)] = ""
     """The note, or the address of the view. A tag has none."""
     who: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-    """The name that the person gives. Nobody checks it."""
+    """The name that the person gives. It is not verified."""
 
 
 _ADAPTER: TypeAdapter[Annotation] = TypeAdapter(Annotation)

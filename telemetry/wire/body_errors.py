@@ -1,4 +1,4 @@
-"""What is wrong with a JSON body, in plain words."""
+"""Errors of a JSON body in plain words."""
 
 from pydantic import ValidationError
 

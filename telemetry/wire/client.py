@@ -1,6 +1,6 @@
 """The client of the collector's HTTP interface: queries and batches, from any process.
 
-One table maps HTTP statuses to errors. The collector answers by it, and the client raises by it.
+One table maps errors to HTTP statuses. The collector uses it to answer, and the client uses it to raise.
 """
 
 import ssl
@@ -37,7 +37,7 @@ class CollectorTime:
     """The answer of ``GET /v1/clock``: wall clock of the collector, nanoseconds since the epoch."""
 
     collector: str
-    """Several collectors may answer at one address. Each has its own clock."""
+    """Name of the collector. Several collectors may answer at one address, each with its own clock."""
     received_ns: int
     """Time of the request."""
     answered_ns: int
@@ -45,10 +45,10 @@ class CollectorTime:
 
     @classmethod
     def of(cls, answer: Any) -> Self:
-        """From JSON.
+        """The time in the JSON of an answer.
 
         Raises:
-            ValueError: the answer has no possible time.
+            ValueError: the answer has no valid time.
         """
         try:
             clock = cls(
@@ -85,12 +85,12 @@ class CollectorClient:
 
     Args:
         url: ``http://host:port``, or ``https://`` with the certificates in ``RANKSCOPE_CA_FILE``.
-        token: None: that of the environment (``telemetry/credentials.py``).
+        token: the token to send. If None, the tokens in the environment are used (``telemetry/credentials.py``).
 
     Raises:
         UnreachableError: from every method but :meth:`healthy`: no answer, or a retry may succeed later.
-        UsageError: the request is refused for good: a wrong token, an unknown query, rows out of order.
-        RefusedRowsError: of :meth:`post`: these rows are refused for good; rows of other runs may be stored.
+        UsageError: the request is refused permanently: a wrong token, an unknown query, rows out of order.
+        RefusedRowsError: from :meth:`post`: these rows are refused permanently. Rows of other runs may be stored.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -207,7 +207,7 @@ class CollectorClient:
         return error(message, hint=hint)
 
     def _no_collector(self, why: str) -> UnreachableError:
-        """The answer is not from a collector, perhaps from a proxy in front of it. A retry may succeed."""
+        """The error for an answer that is not from a collector, perhaps from a proxy before it. A retry may succeed."""
         return UnreachableError(
             f"no collector answers at {without_password(self.url)}: {why}",
             hint="check that this is the address of a rankscope collector",
@@ -223,7 +223,7 @@ def _stored(answer: httpx.Response) -> dict[int, int]:
 
 
 def _retry_after_s(answer: httpx.Response) -> float | None:
-    """Seconds. A date, as proxies may send, is ignored."""
+    """The seconds in Retry-After. None if it is missing, or is a date, as proxies may send."""
     seconds = answer.headers.get("retry-after", "")
     return float(seconds) if seconds.isdecimal() and seconds.isascii() else None
 
@@ -241,7 +241,7 @@ def _where_to_look(error: Exception) -> str:
 
 
 def _system_certificates(url: str) -> ssl.SSLContext | bool:
-    """They are read only for https: this takes 20 ms of processor time."""
+    """The setting ``verify`` of httpx. Only for https, it reads the system's certificates, which takes 20 ms."""
     return url.lower().startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 

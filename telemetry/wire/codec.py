@@ -43,7 +43,7 @@ def read_rows(body: bytes, columns: pa.Schema, what: str) -> pa.Table:
     """The rows of a stream, with its metadata. Its columns are ``columns``, and every value is valid.
 
     Raises:
-        UsageError: it is no stream, is cut off, or has other columns or compressed buffers.
+        UsageError: it is not a stream, is cut off, or has other columns or compressed buffers.
     """
     try:
         messages = iter(pa.ipc.MessageReader.open_stream(body))
@@ -63,7 +63,7 @@ def _no_stream(error: Exception) -> UsageError:
 
 
 def _first(messages: Iterator[pa.ipc.Message]) -> pa.ipc.Message:
-    """The schema's message. The library does not check the kind of a message."""
+    """The first message, which must be the schema. The library does not check the kind of a message."""
     first = next(messages, None)
     if first is None:
         raise ValueError("it is empty")
@@ -100,7 +100,7 @@ def _slot(buffer: memoryview, table: int, slot: int) -> int:
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 JSON_TYPE = "application/json"
 MAX_ATTEMPT = 10**6
-"""Restarts of one job; a number beyond it is a mistake or an attack."""
+"""Largest number of restarts of one job. A larger number is a mistake or an attack."""
 MAX_OPENINGS_LENGTH = 2**20
 MAX_SEQ = 2**63
 MAX_COUNT = 2**32 - 1
@@ -109,7 +109,7 @@ MAX_TIME_NS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Rows of one table and one attempt, as checked. Rows with ``seq`` ascend by it within each rank."""
+    """Checked rows of one table and one attempt. Within each rank, rows with ``seq`` are in its order."""
 
     table: str
     run_id: str
@@ -150,7 +150,7 @@ def decode(body: bytes) -> pa.Table:
     """The table of an Arrow IPC stream.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a stream.
     """
     try:
         with pa.ipc.open_stream(body) as reader:
@@ -269,7 +269,7 @@ def decode_query(body: bytes) -> Query:
 
 @cache
 def _adapter(query: type[Query]) -> TypeAdapter[Query]:
-    """Cached: to make one takes longer than most answers."""
+    """The validator of a query. It is cached, because creating it takes longer than most answers."""
     return TypeAdapter(query)
 
 
@@ -287,7 +287,7 @@ def _name_and_parameters(body: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _check_range(query: Query, hint: str) -> None:
-    """Numbers count from 0. Only times of the wall clock take more than 32 bits. With larger numbers, old servers
+    """Check that numbers are not negative, and that only times have more than 32 bits. With larger numbers, old servers
     overflow and crash with a division by zero."""
     for name, value in asdict(query).items():  # type: ignore[call-overload]
         most = MAX_TIME_NS if name.endswith("_ns") else MAX_COUNT

@@ -20,10 +20,10 @@ class FindingAction:
 
     fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
     raised_ns: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Which finding with this fingerprint. 0: the newest."""
+    """When the finding was raised. 0 for the newest finding with this fingerprint."""
     action: Action
     who: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-    """The name that the person gives. Nobody checks it."""
+    """The name that the person gives. It is not verified."""
     text: Annotated[str, Field(max_length=MAX_TEXT)] = ""
     until_ns: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """End of a silence, wall clock."""

@@ -4,7 +4,7 @@ announcements      an existing grid, a mesh of that grid, the rank within it, re
 profiles           an id, a known state, small parts
 findings           an id, a known change, short texts
 every time stamp   between the epoch and a day from now
-rows of no folder  steps below 2**31; rows of an announced folder can harm only that folder's own run
+rows of no folder  steps below 2**31. Rows of an announced folder are not checked: they can harm only their own run
 """
 
 import json
@@ -30,11 +30,11 @@ _TIMES = (
 
 
 def check_rows(table: str, rows: pa.Table, openings: Mapping[int, int], *, now_ns: int) -> None:
-    """Return if the numbers of ``rows`` can be those of a job.
+    """Check that the numbers of ``rows`` are possible for a job.
 
     Raises:
         AheadError: a time is more than a day in the future.
-        UsageError: another number cannot.
+        UsageError: another number is impossible.
     """
     if not rows.num_rows or _is_announced("seq" in rows.column_names, rows, openings):
         return

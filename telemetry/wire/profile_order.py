@@ -38,7 +38,7 @@ def decode_order(body: bytes) -> ProfileOrder:
     """The order in a JSON object.
 
     Raises:
-        UsageError: it is none, or a value is out of range.
+        UsageError: it is not an order, or a value is out of range.
     """
     try:
         return _ADAPTER.validate_json(body)
@@ -47,7 +47,7 @@ def decode_order(body: bytes) -> ProfileOrder:
 
 
 def open_requests(answer: Any) -> tuple[ProfileRequest, ...]:
-    """The requests in the answer to a batch of heartbeats. What cannot be read is left out."""
+    """The requests in the answer to a batch of heartbeats. Requests that cannot be read are left out."""
     found = []
     for row in answer if isinstance(answer, list) else []:
         try:

@@ -1,10 +1,10 @@
-"""Carrier state of one network interface, and how often it was lost. State and counts come from the same moment.
+"""Carrier state of one network interface, and number of carrier losses. Both come from the same moment.
 
-    files:    downs, ups --> carrier --> downs, ups    unchanged before and after: all three belong together
+    files:    downs, ups --> carrier --> downs, ups    same counts before and after: all three belong together
     netlink:  carrier, ups, downs in one message       not always of one moment: checked against the balance
 
-Losses and gains alternate. So ``downs - ups`` has one value with carrier and one more without it. The value depends on
-how the driver began, and is learned from the files.
+Losses and gains alternate. So ``downs - ups`` has one value with carrier (the balance), and a value larger by 1 without
+carrier. The balance depends on the driver and is learned from the files.
 
 Files in sysfs, per interface:
 
@@ -32,21 +32,21 @@ _OPERSTATES = {"up": LinkState.UP, "down": LinkState.DOWN, "lowerlayerdown": Lin
 
 
 class CarrierFiles:
-    """Files of one interface, each read at the moment of the call."""
+    """Files of one interface. Each method reads them when it is called."""
 
     def __init__(self, interface: Path, descriptors: Descriptors) -> None:
         self._files = tuple(KeptFile(interface / name, descriptors) for name in _FILES)
         self._carrier, self._flags, self._operstate, self._downs, self._ups, self._changes = self._files
 
     def numbers(self) -> Numbers:
-        """Never raises: what cannot be read is None."""
+        """The current counts. Does not raise: a count that cannot be read is None."""
         downs, ups = self._downs.number(), self._ups.number()
         if downs is not None and ups is not None:
             return downs, ups, None
         return None, None, self._changes.number()
 
     def state(self) -> LinkState | None:
-        """None if no file reports it.
+        """The current state; None if no file reports it.
 
         Raises:
             OSError: ENODEV, the interface is gone.
@@ -62,7 +62,7 @@ class CarrierFiles:
         return self._state_otherwise()
 
     def operstate(self) -> str:
-        """Empty if it cannot be read."""
+        """The content of the file ``operstate``; empty if it cannot be read."""
         return self._operstate.text()
 
     def try_again(self) -> None:
@@ -118,8 +118,7 @@ class Carrier:
         """``downs - ups`` with carrier."""
 
     def sample(self, at_ns: int) -> list[Event]:
-        """Read the files, and return new events. A link that changes faster than it can be read waits for the next
-        sample.
+        """Read the files, and return new events. If the link changes while it is read, the next sample returns them.
 
         Raises:
             OSError: ENODEV, the interface is gone.
@@ -132,7 +131,7 @@ class Carrier:
         return []
 
     def take(self, message: LinkMessage) -> list[Event]:
-        """Events of a netlink message. None before the first sample, without counts, or if they were reported."""
+        """The new events of a netlink message. Empty before the first sample, and if the message has no counts."""
         if self._read is None or message.has_carrier is None:
             return []
         state = LinkState.UP if message.has_carrier else LinkState.DOWN
@@ -166,7 +165,7 @@ def _balance(counts: CarrierCounts, state: LinkState | None) -> int:
 
 
 def _as_counts(numbers: Numbers, state: LinkState | None) -> CarrierCounts | None:
-    """Before Linux 4.16, the kernel counts changes only: they alternate, and the state shows the last one."""
+    """Losses and gains. Before Linux 4.16 the kernel counts their sum: they alternate, and the state shows the last."""
     downs, ups, changes = numbers
     if downs is not None and ups is not None:
         return CarrierCounts(downs=downs, ups=ups)

@@ -21,35 +21,35 @@ from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 
 MOST_FILES = 256
-"""Open files: three for each rank, eight for the host, and those of cgroups. Other files are opened in each sample."""
+"""Most files kept open: three for each rank, eight for the host, and those of cgroups. Others are opened each time."""
 MIN_WAITING = 0.1
 """Other processes are scanned if a process waited for a core or for memory for this share of the time."""
 MIN_SWITCHES_A_SECOND = 20.0
-"""Involuntary switches of a rank, if the kernel does not report how long it waited."""
+"""Involuntary switches of a rank: a sign of waiting for a core on kernels that do not report waiting times."""
 MIN_AVAILABLE = 0.03
-"""Share of memory, if the kernel does not report waiting for memory."""
+"""Memory is also short if less than this share of it is available: not every kernel reports waiting for memory."""
 _WAITING: dict[str, float] = {
     Metric.HOST_PRESSURE_CPU_NS: MIN_WAITING * 1e9,
     Metric.RANK_RUN_DELAY_NS: MIN_WAITING * 1e9,
     Metric.RANK_INVOLUNTARY_SWITCHES: MIN_SWITCHES_A_SECOND,
 }
-"""Counters, and their growth a second while a process waits for a core."""
+"""Counter -> growth per second above which a process waits for a core."""
 _SHORT: dict[str, float] = {
     Metric.HOST_PRESSURE_MEMORY_NS: MIN_WAITING * 1e9,
     Metric.HOST_SWAP_IN_BYTES: 1e6,
     Metric.HOST_SWAP_OUT_BYTES: 1e6,
 }
-"""The same for memory."""
+"""Counter -> growth per second above which memory is short."""
 _LEVELS = (Metric.HOST_RUN_QUEUE, Metric.HOST_MEMORY_AVAILABLE_BYTES, Metric.HOST_MEMORY_TOTAL_BYTES)
 _WITNESSES: frozenset[str] = frozenset((*_WAITING, *_SHORT, *_LEVELS))
 
 Key = tuple[str, str]
-"""Metric, device."""
+"""Metric and device of a reading."""
 
 
 class HostSampler:
     """A sampler of this host. ``ranks``: rank -> pid of the current training processes. ``clock``: processor time of
-    this thread in nanoseconds. Expensive scans are less frequent.
+    this thread in nanoseconds; the longer a scan takes, the longer is the pause after it.
 
     Raises:
         GoneError: there is no ``/proc``.

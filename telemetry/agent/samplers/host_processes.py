@@ -38,19 +38,19 @@ class Process:
     state: str
     parent: int
     page_faults: int
-    """Minor and major."""
+    """Minor and major page faults."""
     major_faults: int
     cpu_ns: int
     num_threads: int
     started: int
-    """Ticks since the machine started: identifies a process together with its pid."""
+    """Start time, in ticks since the machine started. Together with the pid, it identifies a process."""
     resident_bytes: int
     core: int
     """Core on which its main thread last ran; -1 on old kernels."""
 
 
 def parse_stat(stat: bytes) -> Process | None:
-    """None if the text is invalid. A name may contain spaces and brackets: it ends at the last bracket."""
+    """The process of a text; None if the text is invalid. A name may contain brackets: it ends at the last one."""
     head, _, tail = stat.rpartition(b")")
     pid, _, name = head.partition(b" (")
     fields = tail.split()
@@ -132,12 +132,15 @@ class ProcessWatch:
         self._proc = proc
         self._clock = clock
         self._before: Scan | None = None
-        """The last scan, while a rank waits, and for one scan after that."""
+        """The last scan if a rank waited at that time, otherwise None. So one scan follows the end of the wait."""
         self._last_ns = 0
         self._pause_ns = 0
 
     def sample(self, at_ns: int, *, crowded: bool, memory_short: bool, roots: Collection[int]) -> list[Event]:
-        """``roots``: ranks and processes of rankscope. They and their descendants are not reported."""
+        """Scan if necessary, and return the new events.
+
+        ``roots``: ranks and processes of rankscope. They and their descendants are not reported.
+        """
         if 0 <= at_ns - self._last_ns < self._pause_ns or not (crowded or memory_short or self._before):
             return []
         began_ns = self._clock()
@@ -154,7 +157,7 @@ class ProcessWatch:
 
 
 def _memory_short(now: Scan, family: Collection[int]) -> Event:
-    """Names the process outside ``family`` with the most memory."""
+    """The event for a lack of memory. It names the process outside ``family`` with the most memory."""
     others = (process for pid, process in now.processes.items() if pid not in family and process.resident_bytes)
     largest = max(others, key=lambda process: process.resident_bytes, default=None)
     text = f"{largest.pid} {largest.name} {largest.resident_bytes}" if largest is not None else ""
@@ -162,7 +165,7 @@ def _memory_short(now: Scan, family: Collection[int]) -> Event:
 
 
 def _busy_process(process: Process, share: float, at_ns: int) -> Event:
-    """The device is empty if the process used several cores, or its core is unknown."""
+    """The event for a busy process. Its device is empty if the process used several cores, or its core is unknown."""
     device = "" if share > SEVERAL_CORES or process.core < 0 else f"core{process.core}"
     text = f"{process.pid} {process.name} {share:.2f}"
     return Event(at_ns=at_ns, device=device, name=Happening.BUSY_PROCESS, text=text)

@@ -24,11 +24,11 @@ _SWITCHES = (
     (Metric.RANK_INVOLUNTARY_SWITCHES, b"\nnonvoluntary_ctxt_switches:"),
 )
 _QUOTA_UNITS_NS = {b"throttled_usec": 1000, b"throttled_time": 1}
-"""Version 2 of cgroups, version 1."""
+"""Name of a line in ``cpu.stat`` -> its unit, in versions 2 and 1 of cgroups."""
 
 
 class RankProcess:
-    """One process, for as long as it lives."""
+    """Samples the process of one rank until that process ends."""
 
     def __init__(self, proc: Path, cgroups: Path, rank: int, pid: int, descriptors: Descriptors) -> None:
         self.pid = pid
@@ -83,7 +83,9 @@ class RankProcess:
             yield counter(Metric.RANK_THROTTLED_NS, throttled_ns, self._device)
 
     def _stops(self, at_ns: int, stopped: bool, switches: int) -> Iterator[Event]:
-        """A process that was stopped at two samples has run in between if it was switched meanwhile."""
+        """Events of a stop and of its end. A process that is stopped in two samples has run in between if its number of
+        switches changed.
+        """
         if self._stopped_at is not None and not (stopped and switches == self._stopped_at):
             yield Event(at_ns=at_ns, device=self._device, name=Happening.RANK_CONTINUED, text="")
             self._stopped_at = None
@@ -109,13 +111,13 @@ class Quotas:
         self._throttled: dict[Path, int | None] = {}
 
     def begin(self) -> None:
-        """A new sample. Files that the previous sample did not use are closed."""
+        """Begin a new sample. Files that the previous sample did not use are closed."""
         for path in self._files.keys() - self._throttled.keys():
             self._files.pop(path).close()
         self._throttled = {}
 
     def throttled_ns(self, paths: tuple[Path, ...]) -> int | None:
-        """The sum for these cgroups; None if none of them reports it."""
+        """The sum of the throttled times of these cgroups; None if no cgroup reports it."""
         for path in paths:
             if path not in self._throttled:
                 file = self._files.setdefault(path, KeptFile(path, self._descriptors))
@@ -154,7 +156,7 @@ def _quota_paths(cgroup: bytes, cgroups: Path) -> Iterator[Path]:
 
 
 def _mounted(number: str, controllers: list[str], cgroups: Path) -> Path | None:
-    """The folder of the hierarchy, if it has processor quotas."""
+    """The folder of the cgroup hierarchy; None if the hierarchy has no processor quotas."""
     if number == "0":
         return cgroups
     if "cpu" not in controllers:

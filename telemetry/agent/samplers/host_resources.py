@@ -21,12 +21,12 @@ from telemetry.agent.samplers.kept_files import Descriptors, KeptFile
 from telemetry.host_metrics import Metric
 
 CORES_A_SAMPLE = 16
-"""With more cores, single cores are reported less often, as shares since their previous report."""
+"""On hosts with more cores, single cores are reported less often, as shares since their previous report."""
 MAX_DISKS = 32
 SECTOR_BYTES = 512
-"""The unit of ``diskstats``, independent of the disk's own."""
+"""The unit of ``diskstats``, independent of the sector size of the disk."""
 _USED = (0, 1, 2, 5, 6)
-"""user, nice, system, irq, softirq; guests are inside user and nice."""
+"""Columns of user, nice, system, irq and softirq. The times of guests are part of user and nice."""
 _STEAL, _NUM_USES = 7, 8
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PAGE_COUNTERS = (
@@ -55,7 +55,7 @@ class Resources:
     readings: tuple[Reading, ...]
     num_cores: int
     oom_kills: int | None
-    """So far; None if the kernel does not report it."""
+    """Number since the machine started; None if the kernel does not report it."""
 
 
 class HostResources:
@@ -73,7 +73,7 @@ class HostResources:
         self._busy_ms: defaultdict[str, WrappingCounter] = defaultdict(WrappingCounter)
 
     def sample(self) -> Resources:
-        """All readings; none without a ``/proc``."""
+        """All readings; empty if there is no ``/proc``."""
         stat = self._stat.content()
         num_cores = stat.count(b"\ncpu")
         pages = _numbers(self._pages.content(), _PAGES)
@@ -113,7 +113,7 @@ class HostResources:
 
 
 def _ticks(lines: bytes) -> Iterator[tuple[str, Ticks]]:
-    """By device: empty for all cores. Old kernels do not report steal."""
+    """Pairs of device and ticks. The device is empty for all cores together. Without a report, steal is 0."""
     for line in lines.split(b"\n"):
         if not line.startswith(b"cpu"):
             return
@@ -138,12 +138,12 @@ def _share(before: Ticks | None, now: Ticks, device: str) -> Iterator[Reading]:
 
 
 def _numbers(content: bytes, lines: re.Pattern[bytes]) -> dict[bytes, int]:
-    """The numbers of some lines, by name."""
+    """Name -> number, for the lines that match ``lines``."""
     return {name: int(number) for name, number in lines.findall(b"\n" + content)}
 
 
 def _memory(kib: dict[bytes, int]) -> Iterator[Reading]:
-    """Before Linux 3.14, available memory is computed from free memory and caches."""
+    """Readings of memory. Before Linux 3.14, available memory is computed from free memory and caches."""
     available = kib.get(b"MemAvailable")
     if available is None and b"MemFree" in kib:
         available = sum(kib.get(part, 0) for part in (b"MemFree", b"Buffers", b"Cached"))
@@ -170,7 +170,7 @@ def _disks(content: bytes) -> Iterator[tuple[str, tuple[int, int, int]]]:
 
 
 def _is_part(name: bytes, disk: bytes) -> bool:
-    """``sda1`` of ``sda``, ``nvme0n1p1`` of ``nvme0n1``: partitions follow their disk."""
+    """Whether ``name`` is a partition of ``disk``: ``sda1`` of ``sda``, ``nvme0n1p1`` of ``nvme0n1``."""
     if not disk or not name.startswith(disk):
         return False
     rest = name[len(disk) :]

@@ -8,7 +8,8 @@ reads only that. It never runs inside a rank. At one sample a second it uses les
 This module also unwraps hardware counters that are narrower than what they count:
 
     hw_counters/*   of the driver; many have 32 bits and start again from 0           ... 2^32-2, 2^32-1, 0, 1
-    counters/*      InfiniBand's PortCounters: 64 bits, or 4 to 32 bits that stay     ... 254, 255, 255, 255
+    counters/*      InfiniBand's PortCounters: 64 bits, or 4 to 32 bits; they stop    ... 254, 255, 255, 255
+                    at their largest value
 
 A counter that falls has either wrapped around or was reset with its device. It wrapped if it has 32 bits, fell from its
 upper quarter, and would have grown by less than a quarter of its range. Every other fall is a reset.
@@ -22,7 +23,7 @@ _QUARTER = _RANGE // 4
 
 
 class WrappingCounter:
-    """Extends a 32-bit counter. A value that falls means that the device was reset."""
+    """Extends a 32-bit counter beyond its range. After a reset of the device, the result is the counter's new value."""
 
     __slots__ = ("_last", "_wrapped")
 
@@ -40,10 +41,10 @@ class WrappingCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A number as of a sample."""
+    """One number of a sample."""
 
     metric: str
-    """Of ``telemetry.host_metrics``, or ``rdma-`` and the name of a counter file."""
+    """A name of ``telemetry.host_metrics``, or ``rdma-`` and the name of a counter file."""
     device: str
     """``eth0``, ``mlx5_0/1``, ``gpu3``, ``core17``, ``rank5``; empty: the host itself."""
     value: float
@@ -69,9 +70,9 @@ class Event:
     """Wall clock of the event, or of its detection."""
     device: str
     name: str
-    """Of ``telemetry.host_metrics``."""
+    """A name of ``telemetry.host_metrics``."""
     text: str
-    """For people, and for detectors where ``telemetry.host_metrics`` says so."""
+    """Text for people. ``telemetry.host_metrics`` defines its format where detectors read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ class Sample:
 
 
 class GoneError(Exception):
-    """The data source of a sampler is gone for good: the sampler is closed and not called again. If a source is gone
-    for a while, a sample is only shorter."""
+    """The data source of a sampler is gone permanently: the sampler is closed and not called again. If a source is
+    missing for a while, the sampler does not raise but returns a shorter sample."""
 
 
 class Sampler(Protocol):

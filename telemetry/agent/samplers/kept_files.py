@@ -16,7 +16,7 @@ from pathlib import Path
 
 TRIES = 3
 LONGEST = 16_384
-"""Bytes that are read at once. A number takes 20, ``/proc/net/snmp`` 2000."""
+"""Bytes that are read unless the whole content is requested. A number has up to 20, ``/proc/net/snmp`` 2000."""
 _CHUNK_BYTES = 65_536
 _TOO_LARGE = 1 << 64
 
@@ -52,7 +52,7 @@ class KeptFile:
         """The last number that was read."""
 
     def read(self, *, whole: bool = False) -> bytes:
-        """Its current content; only the beginning of a long file, unless ``whole``.
+        """The current content; only the beginning of a long file, unless ``whole``.
 
         Raises:
             OSError: an error of the kernel; ENODEV if the device of an open file is gone.
@@ -71,7 +71,7 @@ class KeptFile:
         return content
 
     def content(self) -> bytes:
-        """Its whole content; empty if it cannot be read. The next call then opens it again."""
+        """The whole content; empty if the file cannot be read. The next call then opens the file again."""
         try:
             return self.read(whole=True)
         except OSError:
@@ -79,7 +79,7 @@ class KeptFile:
             return b""
 
     def number(self) -> int | None:
-        """The integer in the file; None if there is none or the file cannot be read. Retired after some tries."""
+        """The integer in the file; None if there is none or the file cannot be read. ``TRIES`` failures retire it."""
         if self._fails >= TRIES:
             return None
         with suppress(OSError, ValueError):
@@ -93,18 +93,18 @@ class KeptFile:
         return None
 
     def text(self) -> str:
-        """Its text without the end of the line; empty if it cannot be read."""
+        """The text without the end of the line; empty if the file cannot be read."""
         with suppress(OSError):
             return self.read().decode(errors="replace").strip()
         return ""
 
     def try_again(self) -> None:
-        """Read a retired file once more: its device may have been reset."""
+        """Allow one more read of a retired file: its device may have been reset."""
         if self._fails:
             self._fails = TRIES - 1
 
     def close(self) -> None:
-        """Safe to repeat. The file can be read again."""
+        """Close the file. Safe to repeat. A later read opens it again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptors.give_back()

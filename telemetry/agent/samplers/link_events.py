@@ -3,8 +3,9 @@
     kernel --RTM_NEWLINK, RTM_DELLINK--> socket --thread: recv, stamp--> queue --drain()--> NicSampler
 
 A message holds the whole state of a link at that moment: flags, carrier, and how often the carrier was lost and gained.
-So a lost message (ENOBUFS, a full queue) loses a time, never a count. The kernel sends several messages for one change,
-and one message for several fast changes. A physical NIC may delay a message for up to a second.
+So if a message is lost (ENOBUFS, a full queue), the time of a change is lost, but no count. The kernel sends several
+messages for one change, and one message for several fast changes. A physical NIC may delay a message for up to a
+second.
 
     nlmsghdr   length:4 type:2 flags:2 sequence:4 port:4
     ifinfomsg  family:1 pad:1 device-type:2 index:4 flags:4 change:4
@@ -17,13 +18,13 @@ Each loss of a link is reported exactly once:
                                               |
                      counted: the kernel's count as far as it has been reported
 
-The kernel's count is exact; states are only what was observed. Of ``growth`` since the last observation, one loss
-belongs to a link that was up and is now down (LINK_DOWN, or LINK_TAKEN_DOWN by its owner). The other losses were not
-observed: LINK_FLAPS. So in any period
+The kernel's count is exact, but not every state is observed. If the link was up at the last observation and is down
+now, one of the losses since then is reported as LINK_DOWN (or LINK_TAKEN_DOWN by its owner). The other losses since
+then were not observed: LINK_FLAPS. So in any period
 
     LINK_DOWN + sum(LINK_FLAPS) + LINK_TAKEN_DOWN with a lost carrier == growth of the kernel's count
 
-where LINK_DOWN of a link that was down as sampling began is not counted: its text begins with ``LINK_ALREADY_DOWN``.
+This leaves out LINK_DOWN of a link that was down when sampling began: its text begins with ``LINK_ALREADY_DOWN``.
 """
 
 import errno
@@ -51,7 +52,7 @@ class LinkState(Enum):
 
 
 class LinkLedger:
-    """One link. Observations are made in the order of time."""
+    """The state and the reported losses of one link. Observations must be in order of time."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -62,9 +63,9 @@ class LinkLedger:
         """Whether a loss was reported that the kernel had not counted yet."""
 
     def observe(self, at_ns: int, state: LinkState, downs: int | None, why: str) -> list[Event]:
-        """New events. ``downs``: the kernel's count of losses; None if it does not report it.
+        """Add an observation and return new events. ``downs``: the kernel's count of losses; None if it has none.
 
-        A count that falls was reset with its device. Losses in the reset are not reported.
+        If the count falls, the device was reset. Losses during the reset are not reported.
         """
         unobserved = self._growth(downs)
         before, self.state = self.state, state
@@ -85,7 +86,7 @@ class LinkLedger:
         return self._stays_lost(at_ns, before, state, unobserved, why)
 
     def _stays_lost(self, at_ns: int, before: LinkState, state: LinkState, unobserved: int, why: str) -> list[Event]:
-        """The link is not up now. It was up before, or in between, or never."""
+        """Events of a link that is not up now. It may have been up between the last observation and this one."""
         if before is state:
             return self._flaps(at_ns, unobserved)
         if unobserved:
@@ -155,13 +156,13 @@ class LinkMessage:
 
 
 class LinkNews(Protocol):
-    """Source of link messages. Neither call blocks. Lost messages are not reported."""
+    """Source of link messages. The methods do not block. Lost messages are not reported."""
 
     def drain(self) -> list[LinkMessage]:
         """The messages since the last call, in order of arrival."""
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """Stop receiving messages. Safe to repeat."""
 
 
 class LinkListener:
@@ -205,7 +206,7 @@ class LinkListener:
                 if error.errno in (errno.ENOBUFS, errno.EINTR, errno.EAGAIN):
                     continue
                 return
-            if sender == 0:  # the kernel: other processes may write to the group too
+            if sender == 0:  # from the kernel: other processes may write to the group too
                 self._waiting.extend(read_messages(data, time.time_ns()))
 
 
@@ -213,7 +214,7 @@ def _listening_socket(buffer_bytes: int) -> socket.socket:
     news = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
     try:
         news.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-        with suppress(OSError):  # past the system's bound, where that is permitted
+        with suppress(OSError):  # above the system's limit, where that is permitted
             news.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
         news.bind((0, _GROUP_LINK))
     except OSError:

@@ -47,7 +47,7 @@ class TrafficSampler:
         self._rescan_every = rescan_every
         self._num_samples = 0
         self._files: dict[tuple[str, str], tuple[KeptFile, int]] = {}
-        """By metric and device, with the bytes of a unit."""
+        """Metric and device -> the file, and the number of bytes that its unit stands for."""
         self._rescan()
 
     @property
@@ -109,7 +109,7 @@ class TcpSampler:
         self._file.close()
 
     def retransmits(self) -> int | None:
-        """None if the kernel does not report it at the moment."""
+        """The number of retransmitted segments; None if the kernel does not report it at the moment."""
         with suppress(OSError, ValueError, IndexError):
             names, values = (line.split() for line in self._file.read().splitlines() if line.startswith(b"Tcp:"))
             return int(values[names.index(_NAME)])
@@ -124,10 +124,10 @@ def open_network_samplers(
     fine: bool = False,
     interfaces: tuple[str, ...] = (),
 ) -> list[Sampler]:
-    """Probe once. With ``fine``: only the sampler of byte counters. Otherwise: all others.
+    """The samplers that find something to read. With ``fine``, only ``traffic``, otherwise the other samplers.
 
-    ``listen``: use netlink, too, if ``sysfs`` shows the links of this network namespace.
-    ``interfaces``: glob patterns; empty: the default of ``InterfaceChoice``.
+    ``listen``: also use netlink if ``sysfs`` shows the links of this network namespace.
+    ``interfaces``: glob patterns; if empty, the default of ``InterfaceChoice``.
     """
     choice = InterfaceChoice(wanted=interfaces)
     descriptors = Descriptors()
@@ -148,7 +148,7 @@ def open_network_samplers(
 
 
 def _listener(sysfs: Path) -> LinkListener | None:
-    """None without netlink, or if ``sysfs`` shows another network namespace."""
+    """A new listener; None without netlink, or if ``sysfs`` shows another network namespace."""
     with suppress(OSError, ValueError):
         for index, name in socket.if_nameindex():
             if int((sysfs / "class" / "net" / name / "ifindex").read_text()) != index:

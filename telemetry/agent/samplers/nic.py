@@ -4,12 +4,12 @@
                                           +--> events       one sample: messages first, then the files, so that the
     sysfs  ----files----> Carrier.sample -'--> readings     kernel's counts complete what messages left out
 
-A new interface is added at once if netlink reports it, otherwise within ``rescan_every`` samples. One that vanishes is
-reported as DEVICE_GONE. Speed is read after a change and every ``rescan_every`` samples, because some drivers query
-their firmware for it.
+A new interface is added at once if netlink reports it, otherwise within ``rescan_every`` samples. An interface that
+disappears is reported as DEVICE_GONE. Speed is read after a change and every ``rescan_every`` samples, because some
+drivers query their firmware for it.
 
-Sampled is every Ethernet or InfiniBand interface of the network namespace that carries traffic of its own: NICs, bonds,
-and veth pairs that a container or a test uses as its NIC. Left out are
+The sampler reads every Ethernet or InfiniBand interface of the network namespace that carries traffic of its own: NICs,
+bonds, and veth pairs that a container or a test uses as its NIC. It leaves out
 
 - names of loopbacks, bridges, tunnels, and a container's end on the host (``LEFT_OUT``),
 - bridges, VLANs and tunnels by their type: they repeat the traffic of the link below,
@@ -42,7 +42,7 @@ _REPEATS_ANOTHER = frozenset({"bridge", "vlan", "macvlan", "ipvlan", "macvtap", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterfaceChoice:
-    """The rule above, or selected names.
+    """Which interfaces are sampled: by the rule of this module, or by selected names.
 
     Raises:
         UsageError: ``at_most`` is below 1.
@@ -99,7 +99,7 @@ _STATISTICS = (
 
 
 class NicSampler:
-    """The interfaces of a network namespace. ``news`` are closed with it; without news, samples alone are used."""
+    """Samples the interfaces of a network namespace. It closes ``news``. Without ``news``, it only reads files."""
 
     name = "nic"
 
@@ -149,7 +149,7 @@ class NicSampler:
         self._interfaces.clear()
 
     def _take_news(self) -> tuple[list[Event], bool]:
-        """Events, and whether interfaces appeared, disappeared or changed their names."""
+        """New events, and whether interfaces appeared, disappeared or changed their names."""
         if self._news is None:
             return [], False
         by_index = {interface.index: interface for interface in self._interfaces.values()}
@@ -186,7 +186,7 @@ class _Interface:
         self.name = folder.name
         self.index = 0
         self.gone_ns = 0
-        """Time of the kernel's message."""
+        """Time at which the kernel reported the end of the interface; 0 without such a message."""
         self._folder = folder
         self._address = ""
         self._identify()
@@ -202,7 +202,10 @@ class _Interface:
         ]
 
     def matches(self, message: LinkMessage) -> bool:
-        """An index alone is not enough: files may show another network namespace than netlink."""
+        """Whether a message is about this interface.
+
+        An index alone is not enough: files may show another network namespace than netlink.
+        """
         return (message.name, message.address) == (self.name, self._address) and bool(self._address)
 
     def is_still_there(self) -> bool:
@@ -219,9 +222,7 @@ class _Interface:
         return self._carrier.take(message)
 
     def sample(self, at_ns: int) -> list[Event]:
-        """Raises:
-        OSError: it is gone.
-        """
+        """Read the carrier and return new events. Raises OSError if the interface is gone."""
         was = self._carrier.state
         events = self._carrier.sample(max(at_ns, self._last_ns))  # a message may be newer than the sample
         if events or self._carrier.state is not was:

@@ -27,7 +27,7 @@ from telemetry.host_metrics import Happening
 from telemetry.xid import meaning_of
 
 MAX_EVENTS = 200
-"""In one sample: an application in a loop can cause very many."""
+"""Largest number of events in one sample. An application in a loop can cause very many."""
 _TEXTS = {
     "nvmlEventTypeDoubleBitEccError": "uncorrectable memory error",
     "nvmlEventTypeFatalPoisonError": "poisoned data was used, and the error is fatal",
@@ -36,13 +36,13 @@ _TEXTS = {
     "nvmlEventTypeGpuUnavailableError": "the GPU is not available",
 }
 _SILENT = ("nvmlEventTypeDramRetirementEvent", "nvmlEventTypeGpuRecoveryAction")
-"""Visible in the counters, which are read after any event."""
+"""Events that are not reported themselves. The counters show them, and are read after any event."""
 _XID = "nvmlEventTypeXidCriticalError"
 
 
 @dataclass(kw_only=True)
 class EventSet:
-    """Events of some GPUs; always empty if the driver has none."""
+    """Events of some GPUs. Always empty if the driver supports no events."""
 
     library: NvmlLibrary
     _handle: Any = None
@@ -109,7 +109,7 @@ def open_nvml_sampler(
 ) -> "NvmlSampler | None":
     """A sampler of all GPUs that answer; None without a driver or without such a GPU.
 
-    ``library`` is the module ``pynvml`` or behaves like it. Errors are read once in ``samples_a_health_check``.
+    ``library`` is the module ``pynvml`` or behaves like it. One of ``samples_a_health_check`` samples reads errors.
     """
     try:
         library.nvmlInit()
@@ -169,7 +169,10 @@ class NvmlSampler:
         return Sample(readings=tuple(readings), events=tuple(events))
 
     def _retire(self, gpu: Gpu, at_ns: int, why: str) -> Event:
-        """Watch only the others: reading events fails for all GPUs of a set if one is lost."""
+        """Stop reading a lost GPU, and return the event of its loss.
+
+        A new event set is opened for the other GPUs: reading events fails for all GPUs of a set if one is lost.
+        """
         self._gpus.remove(gpu)
         self._events.close()
         self._events = EventSet.of(self._library, self._gpus)

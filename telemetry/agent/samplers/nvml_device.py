@@ -1,6 +1,6 @@
-"""One GPU through NVML: probed once, and from then on asked only for what it supports.
+"""One GPU through NVML. It is probed once. Later samples query only what it supports.
 
-    probe    every field value and every function below, once; what raises NotSupported is left out for good
+    probe    every field value and every function below, once; what raises NotSupported is not queried again
     pulse    every sample         throttle times and power (one call), SM clock, temperature, utilisation
     health   every tenth sample   ECC, remapped rows, PCIe, NVLink (in the same call), memory and its clock
              and after an event
@@ -45,7 +45,7 @@ K = TypeVar("K", Field, Metric)
 
 
 class LostError(Exception):
-    """The GPU is lost, or unusable until it is reset. The text says which."""
+    """The GPU is lost, or unusable until it is reset. The message says which of the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ PULSE_CALLS = (
     Call((Metric.GPU_UTILIZATION,), lambda nvml, gpu: (nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100.0,)),
     Call((Metric.GPU_POWER_W,), lambda nvml, gpu: (nvml.nvmlDeviceGetPowerUsage(gpu) / MW_PER_W,)),
 )
-"""In order of preference: a call without new metrics is not made."""
+"""Calls in order of preference. A call that gives no new metric is not made."""
 HEALTH_CALLS = (
     Call((Metric.GPU_MEMORY_CLOCK_MHZ,), lambda nvml, gpu: (nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),)),
     Call(
@@ -123,10 +123,10 @@ class Gpu:
         return address_of(self.handle)
 
     def read(self, *, health: bool) -> list[Reading]:
-        """Its current values, without those of failed calls.
+        """The current values of the GPU, without those of failed calls.
 
         Raises:
-            LostError: it will never answer again.
+            LostError: the GPU is lost, or unusable until it is reset.
         """
         fields = (*self.pulse.fields, *self.health.fields) if health else self.pulse.fields
         values: dict[Metric, float] = {}
@@ -155,7 +155,7 @@ def address_of(handle: Any) -> int:
 
 
 def probe_gpu(library: NvmlLibrary, index: int, driver: str) -> Gpu | None:
-    """The GPU with the queries that it supports. None if it refuses (e.g. a MIG device without privilege)."""
+    """The GPU and the queries that it supports; None if it refuses them (e.g. a MIG device without privilege)."""
     try:
         handle = library.nvmlDeviceGetHandleByIndex(index)
         pulse_found = tuple(_fields_or_none(library, handle, pulse_fields(driver)))
@@ -182,7 +182,7 @@ def _metrics_of(library: NvmlLibrary, handle: Any, call: Call) -> dict[Metric, f
 
 
 def _or_empty(library: NvmlLibrary, ask: Callable[[], dict[K, float]]) -> dict[K, float]:
-    """Empty if the call fails: not supported, no permission, or an unexpected answer of another version.
+    """The result of ``ask``. Empty if it fails: not supported, no permission, or an answer of another version.
 
     Raises:
         LostError: the GPU is lost.

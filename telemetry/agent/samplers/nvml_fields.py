@@ -21,10 +21,10 @@ from typing import Any
 from telemetry.host_metrics import Metric
 
 NvmlLibrary = Any
-"""The module ``pynvml``, or what behaves like it."""
+"""The module ``pynvml``, or an object that behaves like it."""
 MW_PER_W = 1000.0
 MAX_LINKS = 18
-"""NVLinks of the GPUs that have the most."""
+"""Largest number of NVLinks of a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Field:
 
     @property
     def asked(self) -> int | tuple[int, int]:
-        """As ``nvmlDeviceGetFieldValues`` takes it."""
+        """The field as an argument of ``nvmlDeviceGetFieldValues``."""
         return (self.field_id, self.link) if self.link else self.field_id
 
 
@@ -49,7 +49,7 @@ PULSE = (
     Field(metric=Metric.GPU_THROTTLE_BOARD_NS, field_id=77),
     Field(metric=Metric.GPU_POWER_W, field_id=186, divisor=MW_PER_W),
 )
-"""Read in every sample."""
+"""Fields that are read in every sample."""
 HEALTH = (
     Field(metric=Metric.GPU_MEMORY_TEMPERATURE_C, field_id=82),
     Field(metric=Metric.GPU_ECC_CORRECTED, field_id=3),
@@ -61,7 +61,7 @@ HEALTH = (
     Field(metric=Metric.GPU_PCIE_REPLAYS, field_id=94),
     Field(metric=Metric.GPU_RECOVERY_ACTION, field_id=230),
 )
-"""Read in every tenth sample, and when the GPU reports an event."""
+"""Fields that are read in every tenth sample, and when the GPU reports an event."""
 _RENUMBERED = (
     Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS,
     Metric.GPU_THROTTLE_HARDWARE_THERMAL_NS,
@@ -74,13 +74,13 @@ _LINK_FAMILIES = (
     (161, 162, 163),  # NVLink 4: replays, recoveries, CRC
 )
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""The member that holds a value, by NVML's number of its type."""
+"""The member of NVML's union that holds a value. The index is NVML's number of the type of the value."""
 _SUCCESS = 0
 _LINK_TOTALS = (38, 45, 52, 59)  # NVLink 2 and 3, all links together: CRC of flits and of data, replays, recoveries
 
 
 def pulse_fields(driver: str) -> tuple[Field, ...]:
-    """The fields of every sample with a driver (``580.95.05``). With an unreadable version: those of all drivers."""
+    """The fields of every sample for a driver (``580.95.05``). If that is unreadable, the fields of all drivers."""
     try:
         version = tuple(int(part) for part in driver.split(".")[:2])
     except ValueError:
@@ -92,7 +92,7 @@ def pulse_fields(driver: str) -> tuple[Field, ...]:
 
 
 def link_fields() -> tuple[tuple[Field, ...], ...]:
-    """Ways to count NVLink errors, the newest first. The first that a GPU answers is used."""
+    """Fields that count NVLink errors, as alternatives, the newest first. The first that a GPU supports is used."""
     per_link = tuple(
         tuple(
             Field(metric=Metric.GPU_NVLINK_ERRORS, field_id=field_id, link=link)

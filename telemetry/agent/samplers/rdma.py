@@ -4,9 +4,9 @@
                                           counters/     port_xmit_data ... link_downed     (InfiniBand's own names)
                                           hw_counters/  out_of_sequence ... lifespan       (the driver's names)
 
-A metric is ``rdma-`` and the name of the file. If both folders have a name, the file in ``counters`` counts.
-``port_xmit_data`` and ``port_rcv_data`` are reported in bytes: the files hold units of four. ``lifespan`` is not a
-counter: it says how old the other values may be.
+A metric is ``rdma-`` and the name of the file. If both folders have a file of that name, the file in ``counters`` is
+used. ``port_xmit_data`` and ``port_rcv_data`` are reported in bytes: the files hold units of four bytes. ``lifespan``
+is not a counter, but the largest age of the other values.
 
 State and ``link_downed`` are read in every sample. The other files are read until ``BUDGET_NS`` is used up, and the
 next sample continues there: some drivers query their firmware for every file, and eight ports have hundreds.
@@ -83,7 +83,7 @@ class RdmaSampler:
         self._counters.clear()
 
     def _read_counters(self, until_ns: int) -> Iterator[Reading]:
-        """Continues where the previous sample stopped. Reads each counter at most once, and at least some."""
+        """Continue where the previous sample stopped. Reads each counter at most once, and at least 15 counters."""
         for num_read in range(len(self._counters)):
             if num_read % 16 == 15 and self._clock() > until_ns:
                 return

@@ -21,7 +21,7 @@ FRAMEWORK = f"accelerate {accelerate.__version__}"
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     """``Accelerator(log_with=AccelerateTracker())``. Each rank starts a session if there is none.
 
-    Under torchrun and `accelerate launch` it does so before ``Accelerator`` creates process groups, and else in
+    Under torchrun and `accelerate launch` it does so before ``Accelerator`` creates process groups, otherwise in
     ``Accelerator.prepare``.
     """
 

@@ -13,8 +13,8 @@ from telemetry.attach.adapters.transformers import TransformersCallback
 
 
 class AxolotlPlugin(BasePlugin):  # type: ignore[misc]
-    """Adds the callback to every trainer that Axolotl makes."""
+    """Adds the callback to every trainer that Axolotl creates."""
 
     def add_callbacks_pre_trainer(self, cfg: Any, model: Any) -> list[Any]:
-        """The callback, unless every trainer has it already."""
+        """The callback for a trainer. Empty if every trainer has it already."""
         return [] if TransformersCallback in DEFAULT_CALLBACKS else [TransformersCallback()]

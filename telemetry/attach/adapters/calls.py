@@ -1,6 +1,6 @@
-"""Functions of a framework that an adapter replaces, because the framework has no callback there.
+"""Replaces functions of a framework where the framework has no callback.
 
-A replacement calls the original with the same arguments, and returns or raises what it does.
+A replacement calls the original with the same arguments. It returns or raises what the original returns or raises.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def record_calls(owner: Any, name: str, stage: Stage) -> None:
 
 
 def see_calls(owner: Any, name: str, see: Callable[..., None]) -> None:
-    """Call ``see`` with the arguments of each call of a method, before it. ``see`` must not raise."""
+    """Before each call of a method, call ``see`` with the same arguments. ``see`` must not raise."""
     plain = getattr(owner, name)
     if hasattr(plain, REPLACED):
         return

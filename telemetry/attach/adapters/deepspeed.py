@@ -1,11 +1,11 @@
-"""DeepSpeed: which call of its engine ends a step, the number of the step, checkpoints, evaluations and numbers.
+"""DeepSpeed: steps, checkpoints, evaluations and numbers, from calls of its engine.
 
     engine(batch)  backward  step   engine(batch)  backward  step                     save_checkpoint
                                                               '- _take_model_step
     |---- step 7: two microbatches ----------------------------------|               |- checkpoint -|
 
-The engine takes a step at the boundary of accumulated gradients, and may skip the update if gradients overflow. It
-counts both (``global_steps``). Forward, backward and the optimizer of torch inside are inferred.
+The engine takes a step at the boundary of accumulated gradients, and may skip the update if gradients overflow.
+``global_steps`` also counts such steps. Forward, backward and torch's optimizer inside the engine are inferred.
 
 Source: ``deepspeed/runtime/engine.py``, ``runtime/pipe/engine.py`` and ``monitor/monitor.py`` of DeepSpeed 0.19.
 """
@@ -24,7 +24,7 @@ from telemetry.stages import Stage
 
 ENGINE, PIPELINE, MONITOR = "deepspeed.runtime.engine", "deepspeed.runtime.pipe.engine", "deepspeed.monitor.monitor"
 EVENT_NAMES = {"train_loss": "loss", "lr": "learning-rate"}
-"""Ends of the names of events, such as ``Train/Samples/train_loss``, and their names here."""
+"""Last part of the name of an event, such as ``Train/Samples/train_loss``, -> name of the sample."""
 
 
 def install() -> None:
@@ -64,7 +64,7 @@ def _see_steps(engine: Any) -> None:
 
 
 def _see_loads(engine: Any) -> None:
-    """A checkpoint sets the number of steps."""
+    """After a checkpoint is loaded, continue with its number of steps."""
     plain = engine.load_checkpoint
 
     @wraps(plain)
@@ -95,7 +95,7 @@ def _count_on(engine: Any) -> None:
 
 @harmless
 def _sample_events(monitor: Any, event_list: Sequence[tuple[str, Any, int]]) -> None:
-    """Numbers that the engine has read from the device for a monitor, such as the loss. Rank 0 only."""
+    """Sample numbers that the engine has read from the device for a monitor, such as the loss. On rank 0 only."""
     for name, value, _ in event_list:
         last = name.rpartition("/")[2]
         LOOP.sample({EVENT_NAMES.get(last, last): value})

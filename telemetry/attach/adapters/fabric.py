@@ -16,7 +16,7 @@ from telemetry.stages import Stage
 
 
 class FabricCallback:
-    """The events that Fabric itself has."""
+    """Callbacks of Fabric. They show the rank of this process."""
 
     def __init__(self, framework: str) -> None:
         self._framework = framework
@@ -27,7 +27,7 @@ class FabricCallback:
         self._follow(fabric)
 
     def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
-        """An optimizer has stepped. It may have been set up alone."""
+        """An optimizer has stepped. Shows the rank if only an optimizer was set up."""
         self._follow(strategy)
 
     @harmless
@@ -38,12 +38,12 @@ class FabricCallback:
 
 
 def make_callbacks(package: str) -> list[Any]:
-    """The callback for a new ``Fabric`` of this package; nothing if recording is switched off."""
+    """The callback for a new ``Fabric`` of this package. Empty if recording is switched off."""
     if not may_record():
         return []
     framework = framework_of(package)
     if current_session().recording:
-        follow(framework, 0, 1)  # before Fabric creates process groups. The session knows its rank
+        follow(framework, 0, 1)  # before Fabric creates process groups. Uses the session's rank
     fabric = import_module(package).Fabric
     record_calls(fabric, "save", Stage.CHECKPOINT_WRITE)
     see_calls(fabric, "log_dict", _see_logged)

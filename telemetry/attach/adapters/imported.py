@@ -1,4 +1,4 @@
-"""Adapters that need no line of the user: those of frameworks that the process has imported when it becomes a rank."""
+"""Adapters that need no code of the user. They are installed if a process that becomes a rank has the framework."""
 
 import sys
 from importlib import import_module
@@ -13,13 +13,13 @@ ADAPTERS = {
     "transformers.trainer": "telemetry.attach.adapters.transformers",
     "trl.extras.profiling": "telemetry.attach.adapters.trl",
 }
-"""A module of a framework, and the adapter with a function ``install``."""
+"""Module of a framework -> its adapter, which has a function ``install``."""
 
 
 def install_adapters() -> None:
     """Call ``install`` of each adapter whose framework is imported. Later calls do nothing.
 
-    If an adapter does not fit the version of its framework, the loop is inferred.
+    If an adapter does not fit the version of its framework, a line is printed and the loop is inferred.
     """
     for framework, adapter in ADAPTERS.items():
         if framework not in sys.modules:

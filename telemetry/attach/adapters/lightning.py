@@ -27,7 +27,7 @@ class LightningHooks:
         """Lightning's ``global_step`` at the end of the newest step."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A strategy that spawns processes pickles the callbacks."""
+        """Support pickle: a strategy that spawns processes pickles the callbacks."""
         return make_callback, (self._package,)
 
     @harmless
@@ -77,11 +77,11 @@ class LightningHooks:
 
 
 def make_callbacks(package: str) -> list[Any]:
-    """The callback for a new ``Trainer`` of this package; nothing if recording is switched off."""
+    """The callback for a new ``Trainer`` of this package. Empty if recording is switched off."""
     if not may_record():
         return []
     if current_session().recording:
-        follow(framework_of(package), 0, 1)  # before Lightning creates process groups. The session knows its rank
+        follow(framework_of(package), 0, 1)  # before Lightning creates process groups. Uses the session's rank
     return [make_callback(package)]
 
 

@@ -9,8 +9,8 @@ steps of the framework. A stage that the adapter reports is not inferred.
 
 - Most frameworks load the first batch before they report a step. Such an adapter begins the next step as soon as one
   has ended. An evaluation or a checkpoint that begins then is not part of that step: the step begins again after it.
-- Numbers decide which step ends. Two adapters may report the same steps: each step is recorded once.
-- A number that was recorded before, of a second training in this process, is continued after the newest one.
+- Two adapters may report the same steps. A step with the same number is recorded once.
+- If a second training in this process begins at a lower number, its steps are numbered after the newest step.
 - Methods are called by the thread that trains. They do not raise, block or synchronise. Without a session they do
   nothing. Methods of an adapter do the same if they are :func:`harmless`.
 """
@@ -35,7 +35,7 @@ ADAPTER = "adapter"
 """Name of the mark of an adapter that is used. Its text is the framework and its version."""
 BETWEEN_STEPS = frozenset((Stage.EVALUATION, Stage.CHECKPOINT_SNAPSHOT, Stage.CHECKPOINT_WRITE))
 METRIC_NAMES = {"grad_norm": "gradient-norm", "lr": "learning-rate"}
-"""Names of frameworks, and the names that detectors and pages know."""
+"""Name in frameworks -> name that detectors and pages use."""
 LOSS_NAMES = frozenset(("train_loss", "train_loss_step", "train/loss", "train/loss_step", "loss_step"))
 """Names that scripts give to the loss of a training step."""
 Arguments = ParamSpec("Arguments")
@@ -50,52 +50,52 @@ class Loop:
         self._is_off = False
         self._step: Span | None = None
         self._number = -1
-        """Of the open step, as the adapter counts."""
+        """The number of the open step, as the adapter counts."""
         self._offset = 0
-        """Recorded numbers minus those of the adapter: trainings in this process before."""
+        """Recorded number minus the adapter's number. Not 0 after an earlier training in this process."""
         self._next_number = 0
-        """Recorded numbers are this one or later."""
+        """The lowest number that the next step can have in the recording."""
         self._before = (0, 0)
         """The step numbers of the recorder and of the state page before the open step."""
         self._stages: list[tuple[Stage, Span | None]] = []
-        """Open stages, the outermost first. None: inside the same stage, and not recorded."""
+        """Open stages, the outermost first. The span is None if the stage is inside the same stage: not recorded."""
         self._again: int | None = None
         """The step that begins again after the open stage."""
 
     def begin_step(self, number: int) -> None:
-        """Step ``number`` begins now, or with the next data load. A different open step is not recorded."""
+        """Step ``number`` begins now. If another step is open, that step is not recorded."""
         self._guard(self._begin_step, number)
 
     def end_step(self, number: int, *, completed: bool = True) -> None:
-        """Step ``number`` ends now, if it is open. ``completed`` False: it is not recorded, because it has not begun
-        or is repeated."""
+        """Step ``number`` ends now, if it is open. If ``completed`` is False, it is not recorded, because it had not
+        really begun or is repeated."""
         self._guard(self._end_step, number, completed)
 
     def begin_stage(self, stage: Stage, microbatch: int = -1) -> None:
-        """A stage begins now. Stages nest; one inside the same stage is not recorded. Evaluations and checkpoints lie
-        between steps: see the module."""
+        """A stage begins now. Stages nest. A stage inside the same stage is not recorded. Evaluations and checkpoints
+        lie between steps: see the module."""
         self._guard(self._begin_stage, stage, microbatch)
 
     def end_stage(self, stage: Stage, *, completed: bool = True) -> None:
-        """A stage ends now, if it is open. Stages inside that are still open are not recorded. ``completed`` False: it
+        """A stage ends now, if it is open. Open stages inside it are not recorded. If ``completed`` is False, the stage
         is not recorded either."""
         self._guard(self._end_stage, stage, completed)
 
     def sample(self, values: Mapping[str, object], step: int | None = None) -> None:
         """Record the numbers in ``values``, under the names of rankscope: ``grad_norm`` is ``gradient-norm``. Other
         values are ignored, also tensors that are not in the memory of the host: reading them would wait for the
-        device. ``step`` None: the current one."""
+        device. If ``step`` is None, the current step is used."""
         self._guard(self._sample, values, step)
 
     def end(self) -> None:
-        """The session ends."""
+        """End with the session. An open step is not recorded. If the process fails, it is marked as interrupted."""
         if self._step is not None and is_failing():
             self._recorder.mark(STEP_INTERRUPTED)
         self._drop_stages()
         self._drop_step()
 
     def switch_off(self) -> None:
-        """Record nothing any more: after too many errors."""
+        """Record nothing any more. Called after too many errors."""
         self._is_off = True
         self._drop_stages()
         self._drop_step()
@@ -187,7 +187,7 @@ def _discard(span: Span | None) -> None:
 
 
 def _number_of(value: object) -> float | None:
-    """A number, or the number in an array or tensor of one element in the memory of the host."""
+    """The number in ``value``: a number, or an array or tensor of one element in host memory. Otherwise None."""
     if isinstance(value, int | float):
         return float(value)
     if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
@@ -224,7 +224,7 @@ def follow(framework: str, rank: int, world_size: int) -> None:
 
 
 def with_loss(values: Mapping[str, object]) -> dict[str, object]:
-    """Numbers that a script logs in a training step, its loss as ``loss``."""
+    """Numbers that a script logs in a training step, with its loss under the name ``loss``."""
     return {"loss" if name in LOSS_NAMES else name: value for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""Megatron-LM: its functions that are a step, an evaluation and a checkpoint, and the microbatches of its schedules.
+"""Megatron-LM: its functions for a step, an evaluation and a checkpoint, and the microbatches of its schedules.
 
     train_step(iteration=7)                                          evaluate()      save_checkpoint_and_time()
     |-- forward_step(current_microbatch=0) .. backward_step() ..--|  |- evaluation -||- checkpoint -|
@@ -26,7 +26,7 @@ SCHEDULES, LOOP_MODULE, VARIABLES = (
     "megatron.training.global_vars",
 )
 GRADIENT_NORM = 5
-"""Position in what ``train_step`` returns."""
+"""Position of the gradient norm in the result of ``train_step``."""
 
 
 def install() -> None:
@@ -80,7 +80,7 @@ def _see_steps(loop: Any) -> None:
 
 
 def _iteration() -> int:
-    """The current iteration, in versions that do not pass it; -1: unknown."""
+    """The current iteration, for versions that do not pass it; -1 if it is unknown."""
     try:
         return int(sys.modules[VARIABLES].get_args().curr_iteration)
     except Exception as error:

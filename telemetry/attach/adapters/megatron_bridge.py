@@ -3,8 +3,8 @@
     on_train_step_start  ...  on_train_step_end     on_eval_start .. on_eval_end    save_checkpoint_and_time()
     |---- step 7 ------------------------------|    |------ evaluation ---------|   |------ checkpoint -------|
 
-The number of a step is ``TrainState.step`` as it begins, so the first step is 0. There is no event for the begin of a
-checkpoint: its function is reported.
+The number of a step is ``TrainState.step`` at its beginning, so the first step is 0. There is no event for the
+beginning of a checkpoint, so calls of its function are recorded.
 
 Source: ``megatron/bridge/training/callbacks.py`` and ``train.py``, August 2026.
 """

@@ -29,7 +29,7 @@ _UNTRACED = "collectives-untraced"
 
 
 class _GroupOfReplicas(TracedGroup):
-    """Its ranks are numbered over all replica groups. It shows nothing of the mesh of one group."""
+    """A group over replica groups. Ranks are numbered over all replica groups. The mesh of a group is not learned."""
 
     def first_rank(self) -> int:
         return 0
@@ -60,7 +60,7 @@ def install() -> None:
 
 
 def _trace_in_place(wrapper: Any, group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Never raises. The plain group if its ranks are not known."""
+    """Replace ``group`` by a traced group. Returns ``group`` if its ranks are not known. Never raises."""
     try:
         replicas = tuple(wrapper._global_ranks or ())
         ranks = ranks_at_own_place(replicas)
@@ -75,7 +75,7 @@ def _trace_in_place(wrapper: Any, group: dist.ProcessGroup) -> dist.ProcessGroup
 
 
 def ranks_at_own_place(replicas: Sequence[int]) -> tuple[int, ...]:
-    """The ranks at the place of this process in each of these replica groups, among all ranks of the run."""
+    """The ranks of the run that have the position of this process in each of these replica groups."""
     session = current_session()
     if session.identity is None:
         return ()
@@ -84,7 +84,7 @@ def ranks_at_own_place(replicas: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_place_of(group: dist.ProcessGroup, ranks: Sequence[int]) -> bool:
-    """Whether these are the ranks of a group in which this process has the rank of its session."""
+    """Whether ``ranks`` are possible ranks of ``group``, in which this process has the rank of its session."""
     identity = current_session().identity
     if identity is None or len(ranks) != group.size() or len(set(ranks)) != len(ranks):
         return False

@@ -3,10 +3,10 @@
     step_start          fetching_batch  fwd_bwd  optim   checkpoint_save   eval        step_end
     |---- step 7 ---------------------------------------||- checkpoint -||- evaluation -|
 
-torchtitan saves and evaluates within its step. Here the step ends as soon as one of them begins. It begins a
+torchtitan saves and evaluates within its step. Here the step ends as soon as one of them begins. torchtitan begins a
 checkpoint at every step, and adds the tag ``checkpoint_save`` to the step if it really saves. Forward, backward and
-optimizer are inferred within the step: ``fwd_bwd`` and ``optim`` contain collectives. ``fwd_bwd`` is drawn, too:
-nothing can be inferred within the replay of a CUDA graph.
+optimizer are inferred within the step, because ``fwd_bwd`` and ``optim`` contain collectives. ``fwd_bwd`` is recorded,
+too, because nothing can be inferred within the replay of a CUDA graph.
 
 Source: ``torchtitan/observability/structured_logger`` and ``torchtitan/components/metrics.py`` of torchtitan 0.3.
 """
@@ -25,13 +25,13 @@ from telemetry.record.recording import RECORDER
 from telemetry.stages import Stage
 
 TRAINING = "training"
-"""The source of a pretraining. Actors of reinforcement learning have other sources, and number their ranks alone."""
+"""The source of a pretraining. Actors of reinforcement learning have other sources and rank numbers."""
 STAGES = {
     "fetching_batch": Stage.DATA_LOAD,
     "checkpoint_save": Stage.CHECKPOINT_WRITE,
     "eval": Stage.EVALUATION,
 }
-"""Names of spans. Others are not recorded."""
+"""Name of a span -> stage. Apart from these, only ``step`` and ``fwd_bwd`` are recorded."""
 STEP_STATE = "torchtitan.observability.structured_logger.step_state"
 METRICS = "torchtitan.components.metrics"
 METRIC_NAMES = {
@@ -40,7 +40,7 @@ METRIC_NAMES = {
     "throughput(tps)": "tokens-per-second",
     "mfu(%)": "mfu",
 }
-"""Numbers that torchtitan logs, and their names here."""
+"""Name of a number that torchtitan logs -> name of the sample."""
 
 
 def register_torchtitan(*, structured_logger: logging.Logger, rank: int, source: str, **_: Any) -> None:
@@ -63,9 +63,9 @@ class TorchtitanHandler(logging.Handler):
         super().__init__()
         self._thread: int | None = None
         self._number = -1
-        """Of the newest step."""
+        """The number of the newest step."""
         self._began_ns = 0
-        """Begin of the open ``fwd_bwd``; 0: none."""
+        """Begin of the open ``fwd_bwd``; 0 if none is open."""
 
     @harmless
     def emit(self, record: logging.LogRecord) -> None:
@@ -119,7 +119,7 @@ def _step_tags() -> tuple[str, ...]:
 
 
 def see_metrics(metrics: Any) -> None:
-    """Record what torchtitan logs. All ranks log, most of them into nothing."""
+    """Record numbers that torchtitan logs. All ranks call its loggers, although most of these discard the numbers."""
     for kind in (metrics.BaseLogger, metrics.LoggerContainer) if metrics is not None else ():
         kind.log = _recorded(kind.log)
 

@@ -3,8 +3,8 @@
     on_epoch_begin  get_batch_samples  on_step_begin  ...  on_step_end  (log)  evaluate  on_evaluate  save  on_save
     |---- step n ------------------------------------------|            |- evaluation -| |-checkpoint-| |-- step n+1
 
-The number of a step is ``TrainerState.global_step`` as it begins, so the first step is 0. ``Trainer`` has no event for
-the begin of an evaluation or a checkpoint. It decides on both before ``on_step_end`` and ``on_epoch_end``.
+The number of a step is ``TrainerState.global_step`` at its beginning, so the first step is 0. ``Trainer`` has no event
+for the beginning of an evaluation or a checkpoint. It decides on both before ``on_step_end`` and ``on_epoch_end``.
 """
 
 from time import monotonic_ns
@@ -18,7 +18,7 @@ from telemetry.attach.adapters.loop import LOOP, follow, harmless
 from telemetry.stages import Stage
 
 LOSS = "loss"
-"""In ``logs`` of a training step. Logs of an evaluation have ``eval_loss``."""
+"""Name of the loss in the logs of a training step. Logs of an evaluation have ``eval_loss``."""
 
 
 class TransformersCallback(TrainerCallback):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._ended_ns = 0
-        """End of the newest step; 0: an evaluation or a checkpoint followed."""
+        """End of the newest step; 0 if an evaluation or a checkpoint followed."""
         self._num_tokens = 0
 
     @harmless
@@ -75,7 +75,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         LOOP.end_step(state.global_step, completed=False)
 
     def _begin_what_follows(self, control: Any) -> None:
-        """The trainer evaluates, and then saves."""
+        """Begin the evaluation or checkpoint that follows. The trainer evaluates before it saves."""
         if control.should_evaluate:
             LOOP.begin_stage(Stage.EVALUATION)
         elif control.should_save:
@@ -84,7 +84,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
             self._ended_ns = 0
 
     def _sample_tokens(self, state: Any) -> None:
-        """Tokens of all ranks, if the trainer counts them (``include_num_input_tokens_seen``)."""
+        """Sample the tokens per second of all ranks, if the trainer counts them (``include_num_input_tokens_seen``)."""
         now, num_tokens = monotonic_ns(), _num_tokens_of(state)
         if self._ended_ns and num_tokens > self._num_tokens:
             rate = (num_tokens - self._num_tokens) * 1e9 / (now - self._ended_ns)
@@ -93,12 +93,12 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _num_tokens_of(state: Any) -> int:
-    """Older versions do not count tokens."""
+    """The number of tokens so far; 0 in older versions, which do not count them."""
     number: int = getattr(state, "num_input_tokens_seen", 0)
     return number
 
 
 def install() -> None:
-    """Every ``Trainer`` that is made from now on has the callback."""
+    """Add the callback to every ``Trainer`` that is created from now on."""
     if TransformersCallback not in DEFAULT_CALLBACKS:
         DEFAULT_CALLBACKS.append(TransformersCallback)

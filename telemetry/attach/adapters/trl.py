@@ -18,7 +18,7 @@ from telemetry.record.layout import NAME_BYTES
 from telemetry.stages import Stage
 
 STARTED = "rankscope_started_ns"
-"""Attribute of a context that is open."""
+"""Attribute of an open context with the time at which it began."""
 
 
 def install() -> None:

@@ -12,7 +12,7 @@ once the rows are stored. Invalid records are counted in its ``partial_success``
     413         too large                            429, 503    retry later (Retry-After)
     415         wrong content type
 
-OTLP is at-least-once: a sender without an answer sends again, and then the rows of ``otel_*`` are stored twice. Rows of
+OTLP is at-least-once: a sender without an answer sends again, so rows of ``otel_*`` may be stored twice. Rows of
 ranks must be stored once, so they use another path (``telemetry/collector/ingest.py``).
 """
 

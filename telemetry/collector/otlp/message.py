@@ -27,7 +27,7 @@ TYPES = (PROTOBUF_TYPE, JSON_TYPE)
 _WBITS = {"gzip": 31, "deflate": 15}
 """Content-Encoding -> the framing that zlib expects."""
 MAX_OBJECTS = 500_000
-"""In one JSON document: an empty object takes three bytes in the document, and hundreds in memory."""
+"""Largest number of objects in one JSON document. An empty object takes three bytes there, and hundreds in memory."""
 _ID_FIELDS = ("traceId", "spanId", "parentSpanId")
 _RPC_CODES = {400: 3, 413: 8, 415: 3, 429: 8, 501: 12, 503: 14}
 """HTTP status -> google.rpc.Code."""
@@ -59,12 +59,12 @@ class Encoding:
 
 
 def encoding_of(content_type: str, packing: str) -> Encoding:
-    """From the two headers of a request.
+    """The encoding that the two headers of a request state.
 
     A page in a browser can send any bytes to loopback, but not with these types.
 
     Raises:
-        UnknownEncodingError: one of them is not supported.
+        UnknownEncodingError: a header has a value that is not supported.
     """
     kind, packed = content_type.partition(";")[0].strip().lower(), packing.strip().lower()
     if kind not in TYPES:
@@ -129,7 +129,7 @@ def refusal(status: int, reason: str, encoding: Encoding) -> bytes:
 
 
 def _read_json(body: bytes) -> dict[str, Any]:
-    """Limits the number of objects, and converts hexadecimal ids to base64."""
+    """Parse JSON with a limit of the number of objects, and convert hexadecimal ids to base64."""
     numbers = count(1)
 
     def convert(fields: dict[str, Any]) -> dict[str, Any]:

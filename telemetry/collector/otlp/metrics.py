@@ -1,4 +1,4 @@
-"""Converts OTLP metrics to the columns of ``otel_metrics_*``: one row a data point, one table a kind."""
+"""Converts OTLP metrics to the tables ``otel_metrics_*``: one row for each data point, one table for each kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class DataPoint:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that only some kinds have."""
+    """A column that only some kinds of metrics have."""
 
     name: str
     type: pa.DataType
@@ -104,7 +104,7 @@ def decode_metrics(request: ExportMetricsServiceRequest) -> Decoded:
 
 
 def _by_kind(metrics: Sequence[Metric]) -> dict[str, list[DataPoint]]:
-    """The points of one scope.
+    """Kind of metric -> data points, of one scope.
 
     Raises:
         TooBigError: there are too many.

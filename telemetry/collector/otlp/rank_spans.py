@@ -67,7 +67,8 @@ NAMES: Mapping[str, Stage] = {
 """Name of a span -> its stage: Megatron-LM's (nemo-lens), torchtitan's, and usual ones. Megatron-LM has renamed its
 spans: ``megatron.train_step`` is now ``megatron.train.iteration``. Both names are read."""
 _WAITS_INSIDE = ("megatron.microbatch.forward", "megatron.microbatch.backward")
-"""Spans that contain collectives of tensor parallel ranks: with these, they are drawn and not compared."""
+"""Spans that contain collectives if ``tp`` is above 1. They are then stored as ``forward-backward``: pages draw them,
+and detectors do not compare them."""
 _MAX_MICROBATCH = 2**15 - 1
 
 
@@ -94,7 +95,7 @@ class RankSpan:
     span_id: bytes
     stage: Stage
     step: int | None
-    """None: it is not known yet."""
+    """None if the step is not known yet."""
     start_ns: int
     duration_ns: int
     microbatch: int
@@ -105,8 +106,8 @@ class RankSpan:
 
 
 def rank_spans_of(request: ExportTraceServiceRequest) -> list[RankSpan]:
-    """The spans in a request that belong to a rank and have a stage. Others, and those with invalid values, are left
-    out."""
+    """The spans in a request that belong to a rank and have a stage. Other spans, and spans with invalid values, are
+    left out."""
     found: list[RankSpan] = []
     for resource in request.resource_spans:
         shared = _read(resource.resource.attributes)
@@ -151,7 +152,7 @@ def _read(attributes: Iterable[KeyValue]) -> dict[str, str]:
 
 
 def _source(attributes: Mapping[str, str]) -> Source | None:
-    """None if an attribute is missing or impossible."""
+    """The rank in ``attributes``; None if an attribute is missing or impossible."""
     world_size = _number(attributes, WORLD_SIZE, most=MAX_RANKS)
     rank = _number(attributes, RANK, most=(world_size or 0) - 1)
     attempt = _number(attributes, (_ATTEMPT,), most=2**31) or 0
@@ -171,8 +172,10 @@ def _run_id(attributes: Mapping[str, str]) -> str:
 
 
 def _topology(attributes: Mapping[str, str], world_size: int) -> Topology:
-    """Raises:
-    UsageError: the mesh is invalid.
+    """The mesh in ``attributes``. Without a mesh, it follows from the sizes of pp and tp.
+
+    Raises:
+        UsageError: the mesh is invalid.
     """
     if _MESH in attributes:
         topology = Topology.parse(attributes[_MESH])
@@ -193,7 +196,7 @@ def _stage(name: str, source: Source | None) -> Stage | None:
 
 
 def _number(attributes: Mapping[str, str], names: Sequence[str], *, most: int) -> int | None:
-    """The first of the attributes, if it is a whole number from 0 to ``most``."""
+    """The first attribute of ``names`` that exists; None if it is not a whole number from 0 to ``most``."""
     text = next((attributes[name] for name in names if name in attributes), "")
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         return None
@@ -201,12 +204,12 @@ def _number(attributes: Mapping[str, str], names: Sequence[str], *, most: int) -
 
 
 def in_order(spans: Iterable[RankSpan]) -> list[RankSpan]:
-    """By end, a step after the spans in it: the order in which :class:`StepFinder` needs them."""
+    """Spans sorted by their end, and a step after the spans in it. :class:`StepFinder` needs this order."""
     return sorted(spans, key=lambda span: (span.end_ns, span.stage is Stage.STEP))
 
 
 MAX_WAITING = 10_000
-"""Spans of a rank without a step. The oldest are left out."""
+"""Largest number of spans of a rank that wait for their step. The oldest are left out."""
 
 
 @dataclass(slots=True)
@@ -216,7 +219,7 @@ class StepFinder:
     waiting: tuple[RankSpan, ...] = ()
 
     def take(self, spans: Iterable[RankSpan]) -> list[RankSpan]:
-        """The spans whose steps are known now. ``spans`` follow each other as :func:`in_order` leaves them."""
+        """Add ``spans``, sorted by :func:`in_order`. Returns the spans whose steps are known now."""
         ready: list[RankSpan] = []
         waiting = list(self.waiting)
         for span in spans:

@@ -6,7 +6,8 @@ Rows of ranks are stored once, but OTLP is at-least-once. A rank's spans are num
 when the rows are acknowledged, so a request that is sent again gets the same numbers, and the store drops it. The ids
 of the newest spans of each rank are kept, so a request whose answer was lost is dropped here.
 
-A run that ranks record themselves is not touched: its announced folders have a time, and these have none.
+A run that ranks record themselves is not changed: its ranks are announced with the time of their folder, those of OTLP
+without.
 """
 
 import asyncio
@@ -32,9 +33,9 @@ from telemetry.tables import NO_FOLDER, RANKS, SPANS
 from telemetry.wire.codec import Batch
 
 Key = tuple[str, int, int]
-"""Run, attempt, rank."""
+"""Run id, attempt and rank."""
 MAX_STATES = 2**16
-"""Ranks that are remembered, of all runs. The least recently used one is read from the store again."""
+"""Ranks of all runs whose state is kept. The state of other ranks is read from the store again."""
 MAX_RECENT = 512
 """Ids of a rank's newest spans that are remembered."""
 _TOWARDS = {Stage.FORWARD_SEND: 1, Stage.BACKWARD_RECV: 1, Stage.BACKWARD_SEND: -1, Stage.FORWARD_RECV: -1}
@@ -42,13 +43,13 @@ _TOWARDS = {Stage.FORWARD_SEND: 1, Stage.BACKWARD_RECV: 1, Stage.BACKWARD_SEND: 
 
 @dataclass(slots=True)
 class _State:
-    """What is known of a rank."""
+    """What is known about a rank."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     next_seq: int = 0
     is_read: bool = False
     is_refused: bool = False
-    """Ranks of this run record themselves, or the store refuses its rows."""
+    """Whether the rank records itself, or the store refuses its rows."""
     is_announced: bool = False
     last_step: int = -1
     """Number of the newest complete step. Earlier steps are left out: the job was started again."""
@@ -57,7 +58,7 @@ class _State:
 
 
 class RankSpanWriter:
-    """Converts and stores. For the event loop of one server."""
+    """Converts OTLP spans of ranks and stores them. For the event loop of one server."""
 
     def __init__(self, reader: Reader, ingest: Ingest) -> None:
         self._reader = reader
@@ -81,7 +82,7 @@ class RankSpanWriter:
                     await to_thread.run_sync(self._read, key, state)
             used = [key for key, state in states.items() if not state.is_refused]
             tasks = (self._store_rank(by_rank[key], states[key]) for key in used)
-            # All end before the locks are given back.
+            # All tasks end before the locks are released.
             for outcome in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -93,7 +94,7 @@ class RankSpanWriter:
         return state
 
     def _prune(self) -> None:
-        """Forget ranks that were not used for long. One in use is kept."""
+        """Forget the least recently used ranks beyond ``MAX_STATES``. A rank in use is kept."""
         while len(self._states) > MAX_STATES:
             key, state = self._states.popitem(last=False)
             if state.lock.locked():
@@ -101,7 +102,7 @@ class RankSpanWriter:
                 return
 
     def _read(self, key: Key, state: _State) -> None:
-        """The next number of a rank, and whether it records itself."""
+        """Read the next number of a rank, and whether it records itself, into ``state``."""
         run_id, attempt, rank = key
         stored = self._reader.read(HighWater(table="spans", run_id=run_id, attempt=attempt, ranks=(rank,)))
         opened = self._reader.read(RankOpenings(run_id=run_id, attempt=attempt, ranks=(rank,)))
@@ -125,7 +126,7 @@ class RankSpanWriter:
         state.next_seq += len(ready)
 
     async def _put(self, spans: Sequence[RankSpan], state: _State) -> bool:
-        """Whether the rows are stored. False: the store refuses this rank."""
+        """Store the rows of ``spans``. Returns False if the store refuses this rank."""
         source = spans[0].source
         try:
             if not state.is_announced:
@@ -148,7 +149,7 @@ def _step(span: RankSpan) -> int:
 
 
 def rank_row(source: Source, started_ns: int) -> pa.Table:
-    """The row of ``ranks``."""
+    """The row of ``source`` in the table ``ranks``."""
     topology = source.topology
     row = {
         "rank": source.rank,
@@ -192,7 +193,7 @@ def span_rows(spans: Sequence[RankSpan], first_seq: int) -> pa.Table:
 
 
 def _peer(span: RankSpan) -> int:
-    """The neighbour along the pipeline, for a transfer."""
+    """The neighbour along the pipeline, for a transfer; otherwise ``NO_PEER``."""
     towards, topology = _TOWARDS.get(span.stage, 0), span.source.topology
     if not towards or topology.pp < 2:
         return NO_PEER

@@ -40,7 +40,7 @@ def as_text(value: AnyValue) -> str:
 
 
 def maps(attributes_of_each: Iterable[Iterable[KeyValue]]) -> pa.MapArray:
-    """One map a record."""
+    """One map for each record."""
     offsets, keys, values = [0], [], []
     for attributes in attributes_of_each:
         for attribute in attributes:
@@ -54,7 +54,7 @@ def maps(attributes_of_each: Iterable[Iterable[KeyValue]]) -> pa.MapArray:
 
 
 def lists(lengths: Sequence[int], items: pa.Array) -> pa.ListArray:
-    """``items`` as one list a record, of ``lengths``."""
+    """``items`` as one list for each record, of the given ``lengths``."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), items)
@@ -78,10 +78,10 @@ def _plain(value: AnyValue) -> Any:
 LAST_NS = 2**63 - 1
 """The last time that fits a column of nanoseconds, in the year 2262."""
 MAX_PARTS = 1_000_000
-"""Records of a request, with their attributes, events, links and exemplars: a part takes at least two bytes in the
-request, and hundreds in memory."""
+"""Largest number of parts of a request: records, attributes, events, links and exemplars. A part takes at least two
+bytes in the request, and hundreds in memory."""
 MAX_SCOPE_BYTES = 256 * 2**20
-"""Bytes of the attributes of resources and scopes, repeated for each record of a request."""
+"""Largest size of the attributes of resources and scopes, which are repeated for each record of a request."""
 Record = TypeVar("Record")
 
 
@@ -138,14 +138,14 @@ class Records(Generic[Record]):
     records: list[Record] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
-    """Records of each scope."""
+    """Number of records of each scope."""
     rejected: int = 0
     reason: str = ""
     parts: int = 0
     scope_bytes: int = 0
 
     def add(self, scope: Scope, records: Sequence[Record]) -> None:
-        """Take over the records of one scope.
+        """Add the records of one scope.
 
         Raises:
             TooBigError: the request has too many parts, or would have too many bytes as rows.
@@ -188,7 +188,7 @@ class Records(Generic[Record]):
 
 
 def check_parts(number: int) -> None:
-    """Call before parts are converted.
+    """Check the number of parts before they are converted.
 
     Raises:
         TooBigError: there are too many parts for one request.

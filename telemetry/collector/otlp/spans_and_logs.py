@@ -101,7 +101,7 @@ def _texts(values: Iterable[str]) -> pa.Array:
 
 
 def decode_logs(request: ExportLogsServiceRequest) -> Decoded:
-    """A request as rows of ``otel_logs``. Invalid ids are left out, as the protocol requires; their records stay."""
+    """A request as rows of ``otel_logs``. Invalid ids are left empty, as the protocol requires. Their records stay."""
     found: Records[LogRecord] = Records(fault=_log_fault, num_parts=lambda record: len(record.attributes))
     for resource in request.resource_logs:
         for scope, logs in scopes_of(resource, resource.scope_logs):

@@ -1,4 +1,4 @@
-"""An experiment tracker, as an export sees it. Each implementation uses the tracker's own client.
+"""The interface between exports and experiment trackers. Each implementation uses the tracker's own client.
 
     tensorboard.py   event files in a folder
     mlflow.py        an MLflow server or store
@@ -21,8 +21,8 @@ class StepValues:
     at_ns: int
     """Wall clock at the end of the step, by the clock of a host."""
     values: Mapping[str, float]
-    """By name. Samples of the training loop have their own names, others begin with ``rankscope/``. Can be NaN or
-    infinite."""
+    """Name -> value. Samples of the training loop keep their names. Other names begin with ``rankscope/``. A value can
+    be NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """What is exported."""
+    """The run that is exported."""
 
     run_id: str
     attempt: int
@@ -80,6 +80,6 @@ class Tracker(Protocol):
 
 
 def table_of(events: Sequence[Event]) -> tuple[list[str], list[list[str | int]]]:
-    """Names of the columns, and rows."""
+    """``events`` as a table: names of the columns, and rows."""
     columns = ["step", "severity", "kind", "summary", "next step"]
     return columns, [[event.step, event.severity, event.kind, event.summary, event.next_step] for event in events]

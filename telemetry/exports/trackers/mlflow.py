@@ -17,7 +17,7 @@ from telemetry.errors import UnreachableError
 from telemetry.exports.trackers.interface import Event, StepValues, TrackedRun, table_of
 
 METRICS_AT_ONCE = 1000
-"""The limit of one request."""
+"""MLflow's limit on the metrics in one request."""
 FINDINGS = "rankscope/findings.json"
 HINT = "set MLFLOW_TRACKING_URI to the address of an MLflow server or store that accepts this user"
 _NS_PER_MS = 1_000_000

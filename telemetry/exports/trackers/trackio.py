@@ -1,7 +1,7 @@
 """Trackio: a run of a project, with the package ``trackio``. TRACKIO_DIR, TRACKIO_SERVER_URL, TRACKIO_SPACE_ID and the
 other variables of Trackio apply. Findings are alerts of the run.
 
-The client prints to stdout, which belongs to the command: its lines go to stderr.
+The client prints to stdout, where the command prints its output. So lines of the client are sent to stderr.
 """
 
 import sys
@@ -44,7 +44,7 @@ class TrackioTracker:
                 self._run.log(dict(of_step.values), step=of_step.step)
 
     def write_events(self, events: Sequence[Event]) -> None:
-        """Alerts of Trackio are not withdrawn: only findings that were not sent before are sent."""
+        """Send the findings that were not sent before. Trackio cannot withdraw an alert."""
         with redirect_stdout(sys.stderr):
             for event in events:
                 if event not in self._sent:

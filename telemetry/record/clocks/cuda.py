@@ -75,7 +75,8 @@ class CudaDriver:
 
 
 def loaded_driver() -> CudaDriver | None:
-    """None if this process has loaded no driver with these functions (CUDA 10.1 or newer). Loads nothing."""
+    """The driver that this process has loaded; None if it has no driver with these functions (CUDA 10.1 or newer).
+    Loads nothing."""
     try:
         return CudaDriver(ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except (OSError, AttributeError):
@@ -119,7 +120,7 @@ class CudaClock:
         self._captured: deque[CapturedSpan] = deque()
 
     def is_used(self) -> bool:
-        """Whether this process uses a device. Earlier spans are refused. Does not initialise CUDA."""
+        """Whether this process uses a device. Does not initialise CUDA."""
         return self._cuda.is_initialized() and bool(self._used())
 
     def error_ns(self, device: int) -> int:
@@ -127,7 +128,7 @@ class CudaClock:
         return self._devices[device].error_ns()
 
     def begin(self) -> Ticket | None:
-        """None while a queue is full, and if no device is in use."""
+        """Record the start of a span. Returns None while a queue is full, and if no device is in use."""
         index = self._cuda.current_device()
         device = self._devices.get(index) or self._open(index)
         if device is None or device.pending() >= self._max_pending:
@@ -174,8 +175,8 @@ class CudaClock:
             return [ClockError(error=error)]
 
     def _open(self, current: int) -> CudaDevice | None:
-        """The queue of the current device if it is in use, else of the only device in use: a program that names the
-        device of each tensor leaves device 0 current."""
+        """The queue of the current device if it is in use, otherwise of the only device in use. In a program that names
+        the device of each tensor, device 0 stays current."""
         used = self._used()
         if current not in used and len(used) != 1:
             return None
@@ -188,7 +189,7 @@ class CudaClock:
 
 
 def open_cuda_clock() -> CudaClock | None:
-    """None until this process uses a CUDA device.
+    """The clock of the CUDA devices; None until this process uses a device.
 
     Raises:
         UsageError: with this driver, queries would invalidate graph captures of this process.

@@ -43,7 +43,7 @@ class CudaDevice:
         self._free: deque[Any] = deque()
         self._ended: deque[OpenSpan] = deque()
         self._unfinished: dict[Any, deque[OpenSpan]] = {}
-        """By stream, in the order of their ends."""
+        """Stream -> its spans, in the order of their ends."""
         self._num_unfinished = 0
         self._num_queued = 0
 
@@ -62,7 +62,7 @@ class CudaDevice:
         self._free.append(event)
 
     def queue(self, start: Any, span: DeviceSpan) -> None:
-        """The span ends here."""
+        """Record the end of a span now, and queue the span."""
         end, stream = self.record()
         self._ended.append(OpenSpan(start=start, end=end, stream=stream, span=span))
 
@@ -85,7 +85,7 @@ class CudaDevice:
         return drained
 
     def _query_all(self, drained: list[Drained]) -> None:
-        """Results are in the order of the queue, because spans of one line may end on several streams."""
+        """Query all streams. Results are in the order of the queue: spans of one line may end on several streams."""
         self._sort_by_stream()
         answers: list[tuple[int, list[Drained]]] = []
         for stream, waiting in list(self._unfinished.items()):

@@ -34,13 +34,13 @@ class Bracket:
     """The device passed an event between two readings of the host clock."""
 
     device_ns: int
-    """On the device's clock, since any fixed time."""
+    """Time of the event on the device's clock, since any fixed time."""
     low_ns: int
     high_ns: int
 
 
 class ClockTie:
-    """From device time to host time."""
+    """Converts device time to host time."""
 
     def __init__(self, first: Bracket) -> None:
         self._first = first
@@ -65,7 +65,7 @@ class ClockTie:
         ahead = since + round(since * self.drift)
         low = max(bracket.low_ns, self._last.low_ns + ahead - slack)
         high = min(bracket.high_ns, self._last.high_ns + ahead + slack)
-        # If the brackets contradict each other, a clock jumped (suspend, reset). Then only the new one counts.
+        # If the brackets contradict each other, a clock jumped (suspend, reset). Then only the new bracket is used.
         cut = Bracket(device_ns=bracket.device_ns, low_ns=low, high_ns=high) if low <= high else bracket
         self._first = self._first if low <= high else bracket
         self._last = cut
@@ -82,9 +82,9 @@ class ClockTie:
 PERIOD_NS = 1_000_000_000
 TRIES = 3
 QUERY_NS = 10_000_000
-"""For so long a pass queries for one event."""
+"""Longest time for which a pass queries one event."""
 QUICK_QUERIES = 10
-"""The first pauses are of zero seconds, because an idle device completes an event within microseconds."""
+"""Number of first queries without a pause, because an idle device completes an event within microseconds."""
 PAUSE_S = 100e-6
 VISIBLE_AFTER_NS = 5_000
 """The longest time from the device's time stamp of an event until the host can see it."""
@@ -195,7 +195,7 @@ class DeviceReference:
 
 
 def nanoseconds(milliseconds: float) -> int:
-    """From milliseconds, the unit of ``elapsed_time``."""
+    """Converts milliseconds, the unit of ``elapsed_time``."""
     return round(milliseconds * 1e6)
 
 

@@ -93,7 +93,7 @@ class Drain:
 
     @property
     def clock(self) -> DeviceClock | None:
-        """None until it is open."""
+        """The device clock; None until it is open."""
         return self._clock
 
     def start(self) -> None:
@@ -102,8 +102,8 @@ class Drain:
         self._thread.start()
 
     def stop(self, *, within_s: float = FLUSH_S) -> int:
-        """Drain the spans under way, for at most ``within_s``. Returns how many were given up. Never waits for the
-        device itself: it queries repeatedly."""
+        """Drain the open spans, for at most ``within_s``. Returns the number of spans that are lost. Does not wait for
+        the device itself: it queries repeatedly."""
         self._stopping.set()
         self._recorder.at_each_step(None)
         self._thread.join(within_s)
@@ -118,7 +118,7 @@ class Drain:
         return self._pending()
 
     def try_open_clock(self) -> None:
-        """Open the clock if the device is in use by now. On any thread. Does not wait if another thread opens it."""
+        """Open the clock if the device is in use. For any thread. Does not wait if another thread opens the clock."""
         if self._open_clock is None or not self._opening.acquire(blocking=False):
             return
         try:
@@ -230,7 +230,7 @@ def device_drain(device: Device, recorder: Recorder, on_device: Callable[[str], 
 
 
 def open_device_clock(device: str) -> DeviceClock | None:
-    """None on a CPU, and until this process uses a device. Cheap until then.
+    """The clock of the device; None on a CPU, and until this process uses a device. Cheap until then.
 
     Raises:
         UsageError: the device cannot be timed.
@@ -265,6 +265,6 @@ def _has_gpu() -> bool:
 
 
 def _torch_has_cuda() -> bool:
-    """True while torch is not imported."""
+    """Whether torch supports CUDA. True while torch is not imported."""
     torch = sys.modules.get("torch")
     return torch is None or getattr(getattr(torch, "version", None), "cuda", None) is not None

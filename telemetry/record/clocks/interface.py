@@ -49,7 +49,7 @@ class DeviceSpan:
     """A span whose end is not known yet."""
 
     stage: Stage | None
-    """None: an operation without a stage. It is followed until it ends, but not recorded."""
+    """None for an operation without a stage. Such an operation is followed until it ends, but not recorded."""
     issue_ns: int
     """CLOCK_MONOTONIC when the host issued it."""
     step: int
@@ -60,7 +60,7 @@ class DeviceSpan:
     op_seq: int = 0
     clock: SpanClock = SpanClock.DEVICE
     line: Hashable | None = None
-    """Spans of one line run one after the other: none starts before the previous one has ended."""
+    """Spans of one line run one after the other: a span starts after the previous span has ended."""
     on_completed: Callable[[], None] | None = None
     """Called on the drain thread once the device has completed the work, also if its timing failed, and for work that
     was captured in a graph. Not called for a span that ``begin`` refused, or if the device does not answer any more. It
@@ -105,8 +105,7 @@ Drained = ResolvedSpan | CapturedSpan | ClockError | CompletedSpan
 
 class DeviceClock(Protocol):
     """The clock of a device. ``begin`` and ``end`` are called on threads that issue work, ``drain`` and ``pending`` on
-    another thread, one at a time. None of them waits for the device; ``drain`` may take some
-    milliseconds."""
+    another thread, one at a time. The methods do not wait for the device. ``drain`` may take some milliseconds."""
 
     def begin(self) -> Any | None:
         """Record the start of work on the current stream. Returns a ticket, or None if there is no room."""

@@ -6,12 +6,12 @@ import torch
 
 
 def size_bytes(arguments: Any) -> int:
-    """Bytes of the largest argument: what an all-gather gives, what a reduce-scatter takes."""
+    """Bytes of the largest argument: the output of an all-gather, the input of a reduce-scatter."""
     return max((_tensor_bytes(argument) for argument in arguments), default=0)
 
 
 def received_bytes(arguments: Any) -> int:
-    """Bytes of the first argument: what an all-to-all gives this rank. Ranks may receive unequal amounts."""
+    """Bytes of the first argument: the output of an all-to-all on this rank. Ranks may receive unequal amounts."""
     return _tensor_bytes(arguments[0]) if arguments else 0
 
 
@@ -24,8 +24,8 @@ def _tensor_bytes(argument: Any) -> int:
 
 
 def cuda_device(arguments: Any) -> int | None:
-    """The CUDA device of the first tensor in an operation's arguments; None where there is no such tensor, and on the
-    host."""
+    """The CUDA device of the first tensor in an operation's arguments; None if it is not on such a device, or if there
+    is no tensor."""
     for argument in arguments:
         if isinstance(argument, torch.Tensor):
             return argument.device.index if argument.is_cuda else None

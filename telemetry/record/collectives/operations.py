@@ -33,15 +33,15 @@ class Line:
     """Operations with one count: the collectives of a group, or the transfers of one direction with one peer."""
 
     mask: int
-    """Bit mask of the mesh axes along which the group lies; 0: not known."""
+    """Bit mask of the mesh axes along which the group lies; 0 if not known."""
     name: int
     """``peer`` of the spans of a group while the mesh is not known."""
     peer: int
-    """-1: a group's collectives."""
+    """Global rank of the peer of transfers; -1 for collectives."""
     stage: Stage | None
     """Stage of the transfers. None for collectives, which have several stages."""
     row: int
-    """Place on the state page."""
+    """Position on the state page."""
     issued: int = 0
     newest: tuple[int, int, int] = (0, 0, 0)
     """Stage, start and size of the newest operation, as on the state page."""
@@ -63,13 +63,13 @@ class Flight:
     ticket: Any = None
     ended: bool = False
     wait_ns: int = 0
-    """When the rank began to wait for it. 0: it has not waited."""
+    """When the rank began to wait for the operation; 0 if it has not waited."""
     before: tuple[int, int, int] = (0, 0, 0)
-    """``newest`` of the line before it."""
+    """``newest`` of the line before this operation."""
 
 
 LEAST_ASYNCHRONOUS_NS = 500_000
-"""A rank that waits for an operation within this time after its issue does not work meanwhile."""
+"""If a rank waits for an operation within this time after its issue, the operation does not count as asynchronous."""
 
 
 class Operations:
@@ -84,7 +84,7 @@ class Operations:
         self._mesh_is_final = mesh_is_final
         self._lines: dict[tuple[object, ...], Line] = {}
         self.num_issued = 0
-        """Of all lines."""
+        """Number of operations that were issued on all lines."""
 
     def line(
         self,
@@ -95,7 +95,7 @@ class Operations:
         direction: Stage | None = None,
         name: int = NO_PEER,
     ) -> Line:
-        """The one line of these operations."""
+        """The line of these operations. It is created if it is new."""
         key = (ranks, peer, direction)
         new = Line(mask=mask, name=name, peer=peer, stage=direction, row=len(self._lines))
         line = self._lines.setdefault(key, new)
@@ -115,7 +115,7 @@ class Operations:
         chunk: int = -1,
         on_device: bool = True,
     ) -> Flight:
-        """Number an operation that is about to be issued. ``on_device`` False: its tensors are in the host's memory."""
+        """Number an operation that is about to be issued. ``on_device`` is False if its tensors are in host memory."""
         line.issued += 1
         self.num_issued += 1
         flight = Flight(
@@ -137,8 +137,8 @@ class Operations:
         return flight
 
     def withdraw(self, flight: Flight) -> None:
-        """The operation was not issued, because its call raised an error. The next one gets its number. If the next one
-        was issued already, it cannot be withdrawn."""
+        """The operation was not issued, because its call raised an error. The next operation gets its number. Does
+        nothing if the next operation was issued already."""
         line = flight.line
         if flight.ended or line.issued != flight.op_seq:
             return
@@ -190,7 +190,7 @@ class Operations:
             self._record_wait(flight, now)
 
     def _record_wait(self, flight: Flight, end_ns: int) -> None:
-        """The wait for an asynchronous operation. If its end was noticed without a wait, the wait is empty."""
+        """Record the wait for an asynchronous operation. If its end was noticed without a wait, the wait is empty."""
         begin_ns = flight.wait_ns or end_ns
         if begin_ns - flight.start_ns >= LEAST_ASYNCHRONOUS_NS:
             details = self._details(flight) | {"size_bytes": 0, "op_seq": 0}

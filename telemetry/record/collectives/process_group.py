@@ -60,13 +60,13 @@ from telemetry.topology import Topology
 
 MAX_DESCRIBED = 4096
 MAX_BATCH = 16384
-"""Operations of one batch that are followed: its end may never come."""
+"""Largest number of operations of one batch that are followed: a batch may never end."""
 
 OPERATIONS = Operations(RECORDER, lambda: current_session().mesh_is_final)
 before_end(end_completed)
 _described: dict[int, tuple[Stage, int, int]] = {}
 _groups: WeakValueDictionary[int, "TracedGroup"] = WeakValueDictionary()
-"""In the order in which they were made, so that every rank learns the same of them."""
+"""Groups in the order of their creation, so that every rank learns the same mesh from them."""
 _numbers = count()
 
 
@@ -115,14 +115,14 @@ class TracedGroup(dist.ProcessGroup):
     """A process group that records what goes through it and lets ``inner`` do the work."""
 
     def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...], transfers: Transfers) -> None:
-        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # the only one that a subclass may call
+        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]  # Python may call no other
         self.inner = inner
         self.own_ranks = self.ranks = ranks
         self.index = inner.rank()
         self._batch: list[Flight] | None = None
         self._transfers = transfers
         self._follow_barriers = is_on_device(inner)
-        self._world_size = dist.get_world_size() if dist.is_initialized() else len(ranks)  # the first group has all
+        self._world_size = dist.get_world_size() if dist.is_initialized() else len(ranks)  # the first has all ranks
         _groups[next(_numbers)] = self
         identity = current_session().identity
         self.find_place(Topology(dp=self._world_size) if identity is None else identity.topology)
@@ -141,7 +141,7 @@ class TracedGroup(dist.ProcessGroup):
         """Let the session learn its mesh from the group."""
         see_group(self.inner.group_desc, self.own_ranks, self._world_size)
 
-    def first_rank(self) -> int:  # what own_ranks count from
+    def first_rank(self) -> int:  # own_ranks count from it
         return current_session().first_rank
 
     def collective(self, name: str, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -206,7 +206,7 @@ class TracedGroup(dist.ProcessGroup):
         return self._lines[key]
 
     def _follow(self, work: Any, flight: Flight | None, stream: Any | None) -> Any:
-        """Work that ends the flight. In a batch, no operation starts before the batch ends."""
+        """The work for the caller. Its end ends the flight. In a batch, no operation starts before the batch ends."""
         if flight is None:
             return work
         if self._batch is not None:
@@ -238,7 +238,7 @@ class TracedGroup(dist.ProcessGroup):
         return self._follow_all(work, flights, self._transfers.after(None, device.index, None))
 
     def split_group(self, *arguments: Any, **keywords: Any) -> dist.ProcessGroup | None:
-        """Split by torch from the communicator of the inner group."""
+        """Let torch split the communicator of the inner group, and trace the new group."""
         group = self.inner.split_group(*arguments, **keywords)
         if group is None:
             return None
@@ -248,7 +248,7 @@ class TracedGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """Wait for the hooks of ``inner`` first: torch waits only for hooks of groups of exactly its own type."""
         release_callbacks()
-        with suppress(RuntimeError):  # the backend has none
+        with suppress(RuntimeError):  # the backend has no hooks
             if self.inner._has_hooks():
                 self.inner._wait_for_pending_works()
         self.inner.shutdown()
@@ -287,7 +287,7 @@ def traced_group(
     early: Callable[[], Transfers] | None = None,
     kind: type[TracedGroup] = TracedGroup,
 ) -> dist.ProcessGroup:
-    """A traced group around this one; the group itself if that fails. The traced group shares its backends."""
+    """A traced group around ``inner``, with the same backends; ``inner`` itself if that fails."""
     try:
         group = kind(inner, ranks, early() if early is not None else transfers_of(inner))
         share_backends(group, inner)

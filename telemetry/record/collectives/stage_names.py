@@ -26,7 +26,7 @@ from telemetry.topology import Topology
 
 
 class Operation(Enum):
-    """Kinds of operation that can be a stage; OTHER is every one that is not."""
+    """Kinds of operations that can be a stage. OTHER is any other operation."""
 
     ALL_GATHER = "all-gather"
     REDUCE_SCATTER = "reduce-scatter"
@@ -62,15 +62,15 @@ class Place:
     """Where a group lies in the mesh."""
 
     mask: int = 0
-    """Bit mask of its axes; 0: not known."""
+    """Bit mask of its axes; 0 if not known."""
     name: int = NO_PEER
     """``peer`` of its spans while the mesh is not known."""
     purpose: Purpose | None = None
     embedding: bool = False
-    """Both ends of a pipeline, for the gradients of an embedding that they share."""
+    """Whether the group has both ends of a pipeline, for the gradients of an embedding that they share."""
 
     def collective_stage(self, operation: Operation) -> Stage | None:
-        """The stage of a collective; None where none is named after it."""
+        """The stage of a collective; None if there is no such stage."""
         if self.embedding:
             return Stage.EMBEDDING_GRADS_ALL_REDUCE if operation is Operation.ALL_REDUCE else None
         return COLLECTIVE_STAGES.get((self.purpose, operation))
@@ -87,8 +87,8 @@ class Place:
 
 
 def place_of(ranks: Sequence[int], description: str, topology: Topology) -> Place:
-    """Where the group of these global ranks lies: by the mesh, or by its description if it lies along no axes of the
-    mesh. A description of expert parallelism counts first: its groups often lie along the axes of data parallelism."""
+    """The place of the group of these global ranks: by the mesh, or by its description if it lies along no axes of the
+    mesh. A description of expert parallelism has priority: its groups often lie along the axes of data parallelism."""
     if len(ranks) < 2:
         return Place()
     if description.lower() in EMBEDDING_GROUPS:
@@ -113,8 +113,8 @@ def transfer_stage(index: int, peer_index: int, group_size: int, *, sends: bool)
 
 
 def transfer_stage_in_mesh(rank: int, peer: int, topology: Topology, *, sends: bool) -> Stage | None:
-    """The stage of a send or receive in a group that lies along no axis, such as that of all ranks: None unless the two
-    global ranks differ along ``pp`` alone, or along ``cp`` alone."""
+    """The stage of a send or receive in a group that lies along no axis, such as the group of all ranks. None unless
+    the two global ranks differ along ``pp`` alone, or along ``cp`` alone."""
     if not 0 <= max(rank, peer) < topology.world_size:
         return None
     here, there = topology.coordinates(rank), topology.coordinates(peer)

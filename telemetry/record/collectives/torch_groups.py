@@ -88,10 +88,10 @@ _TABLES = ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_t
 
 def wrap_new_groups(before: Before, wrap: Wrap) -> None:
     """Replace every group that is made from now on by ``wrap(group, global ranks, noted)``. ``noted`` is the result of
-    ``before(keywords of torch's helper)``, which is called before the group is made. Neither may raise.
+    ``before(keywords of torch's helper)``, which is called before the group is made. Both must not raise.
 
     Raises:
-        AttributeError: this torch makes its groups elsewhere.
+        AttributeError: this version of torch creates its groups in another function.
     """
     plain: Helper = distributed_c10d._new_process_group_helper
     if getattr(plain, "wraps_groups", False):
@@ -113,7 +113,7 @@ def wrap_new_groups(before: Before, wrap: Wrap) -> None:
 
 
 def _put_in_place(group: dist.ProcessGroup, wrapped: dist.ProcessGroup) -> None:
-    """In every table that torch keeps of its groups."""
+    """Replace ``group`` by ``wrapped`` in every table that torch keeps of its groups."""
     world = distributed_c10d._world
     for name in _TABLES:
         table = getattr(world, name, {})
@@ -126,7 +126,7 @@ def _put_in_place(group: dist.ProcessGroup, wrapped: dist.ProcessGroup) -> None:
 
 
 def share_backends(front: dist.ProcessGroup, group: dist.ProcessGroup) -> None:
-    """Register the backends of ``group`` in ``front``. torch's C++ sends some operations directly to them, not
+    """Register the backends of ``group`` in ``front``. torch's C++ sends some operations directly to backends, not
     through the methods of a Python group."""
     types = dist.Backend.backend_type_map
     own = dist.ProcessGroup.BackendType
@@ -144,7 +144,7 @@ def share_backends(front: dist.ProcessGroup, group: dist.ProcessGroup) -> None:
 
 
 def _backend_name(backend: Any) -> str:
-    """Under torch's debug mode the backend is wrapped."""
+    """The name of a backend. In torch's debug mode the backend is wrapped."""
     return str(getattr(backend, "wrapped_pg", backend).name())
 
 

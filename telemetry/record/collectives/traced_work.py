@@ -48,14 +48,14 @@ _awaited: set["TracedWork"] = set()
 _callbacks: WeakKeyDictionary[Callable[..., None], "torch.futures.Future[Any]"] = WeakKeyDictionary()
 """Callbacks that torch has not released, and their futures."""
 CALLBACK_S = 1.0
-"""How long the end of a session, or of a group, waits for these."""
+"""How long the end of a session, or of a group, waits for these callbacks."""
 MAX_POOL = 128
 HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"
 _pools: dict[tuple[int, int, bool], "StreamPool"] = {}
 
 
 class TracedWork(dist.Work):
-    """Wraps a Work. Coalesced operations share one."""
+    """Wraps a Work. Coalesced operations share one work."""
 
     def __init__(self, inner: dist.Work, flights: Sequence[Flight], operations: Operations) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class TracedWork(dist.Work):
         self._future: torch.futures.Future[Any] | None = None
 
     def is_completed(self) -> bool:
-        """gloo completes the future before the work."""
+        """Whether the work has completed. gloo completes the future before the work."""
         completed = self.inner.is_completed() or (self._future is not None and self._future.done())
         if completed:
             self.end()
@@ -118,7 +118,7 @@ def _has_callbacks() -> bool:
     """Whether torch still holds the callback of a completed work."""
     try:
         return any(future.done() for future in tuple(_callbacks.values()))
-    except RuntimeError:  # another thread has added one meanwhile
+    except RuntimeError:  # another thread has added a callback meanwhile
         return True
 
 
@@ -192,20 +192,20 @@ class StreamPool:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Transfers:
-    """The streams of one process group. Nothing here raises.
+    """The streams of one process group. The methods do not raise.
 
     ``peer`` is None for operations of the whole group, and for transfers in a batch. A single send or receive has a
-    communicator of its own with its peer, unless the group's was made with the group.
+    communicator of its own with its peer, unless the communicator of the group was made together with the group.
     """
 
     cuda: Any
-    """``torch.cuda``, or its twin in tests; None where no NCCL moves the data."""
+    """``torch.cuda``, or its twin in tests; None if NCCL does not move the data."""
     high_priority: bool = False
     _known: dict[tuple[int | None, int], Any] = field(default_factory=dict)
 
     def before(self, peer: int | None, device: int | None, *, early: bool = False) -> int | None:
-        """Call before an operation, or (``early``) before a group that is bound to the device is made. The answer is an
-        argument of :meth:`after`. None: there is nothing to learn."""
+        """Call before an operation, or (``early``) before a group that is bound to the device is made. The result is an
+        argument of :meth:`after`. It is None if there is nothing to learn."""
         if self.cuda is None or device is None or (peer, device) in self._known:
             return None
         with suppress(Exception):
@@ -229,7 +229,7 @@ class Transfers:
             taken = self._pool(device).taken_since(noted)
         if early and not taken:
             return  # the communicator will be made later
-        stream = taken[0] if len(taken) == 1 else None  # of several, other threads drew at the same time
+        stream = taken[0] if len(taken) == 1 else None  # several: another thread drew too
         if peer is not None and not taken:
             stream = self._known.get((None, device))
         self._known[peer, device] = stream
@@ -258,8 +258,8 @@ def transfers_of(inner: dist.ProcessGroup) -> Transfers:
 
 
 def before_group(keywords: dict[str, Any]) -> Callable[[], Transfers] | None:
-    """For a group that is bound to a device, which makes or splits a communicator at once: a function that returns the
-    streams after the group is made."""
+    """A function that returns the streams after a group is made; None unless the group is bound to a device. Such a
+    group makes or splits a communicator at once."""
     device = keywords.get("device_id")
     if device is None or not RECORDER.recording():
         return None

@@ -11,13 +11,13 @@ _STATE = "at_ns, annotation_id, edit, who, text"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotations(Fields):
-    """All notes, and of each tag and view of a run the newest row if it was not removed; the newest first.
+    """All notes, and the newest row of each tag and view that was not removed. The newest first.
 
     Columns: run_id (empty: a view of all runs), kind, name, at_ns, annotation_id, edit, who, text.
     """
 
     kinds: tuple[str, ...] = ()
-    """Empty: all. The same for runs and names."""
+    """If empty, all kinds. The same holds for runs and names."""
     run_ids: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     edits: tuple[str, ...] = (Edit.SET,)

@@ -21,7 +21,7 @@ class HighWater(Fields):
     run_id: str
     attempt: int
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
 
     def __post_init__(self) -> None:
         assert self.table in get_args(NumberedTable), self.table
@@ -36,7 +36,7 @@ class HighWater(Fields):
 NUMBER_BITS = 40
 """Low bits of a ballot: the number of its collector. The higher bits: the round."""
 NOBODY = 0
-"""A number that no collector has."""
+"""A number that no collector has, so no ballot is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class NewestClaims(Fields):
     run_ids: tuple[str, ...]
     attempts: tuple[int, ...]
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     not_by: int = NOBODY
 
     def sql(self) -> str:
@@ -73,7 +73,7 @@ class RankOpenings(Fields):
     run_id: str
     attempt: int
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
 
     def sql(self) -> str:
         return f"""

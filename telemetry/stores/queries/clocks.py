@@ -26,7 +26,7 @@ class MeetingSpans(Fields):
     run_id: str
     attempt: int
     stages: tuple[int, ...]
-    """Codes. Empty, here and below: all."""
+    """Codes of stages. An empty tuple, here and below, means all."""
     steps: tuple[int, ...]
     ranks: tuple[int, ...]
     every: int = 1
@@ -55,7 +55,7 @@ class HostClocks(Fields):
     first_step: int = 0
     last_step: int = LAST_STEP
     hosts: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
 
     def sql(self) -> str:
         answer = ", ".join(f"row.{number} AS {name}" for number, name in enumerate(_CLOCK, 1))
@@ -79,14 +79,14 @@ class HostClocks(Fields):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockHistory(HostClocks):
     """The clocks of some hosts over many steps. Each column of steps shows its window with the widest bound. If all of
-    its windows are refused, it shows a refused one.
+    its windows are refused, it shows a refused window.
 
     Columns: host, first_step, last_step, first_ns, last_ns, offset_ns (in the middle of first_ns and last_ns),
     drift_ppm, bound_ns (-1: refused), method, reason; ordered by host, first_step, first_ns.
     """
 
     column_steps: int = 1
-    """Steps in one column. 1: every window; several rows for a window if the clock was set in it."""
+    """Steps in one column. If 1, every window is returned, with several rows if the clock was set in it."""
 
     def sql(self) -> str:
         answer = ", ".join(f"widest.{number} AS {name}" for number, name in enumerate(_PIECE, 1))

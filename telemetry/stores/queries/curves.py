@@ -119,10 +119,10 @@ class SampleMedians(SampleColumns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkColumns(Fields):
-    """Marks in a time range, combined by attempt, name and column of time. The newest columns.
+    """Marks in a time range, combined by attempt, name and column of time: the newest ``limit`` of them.
 
     Columns: attempt, name, at_ns, step, rank, text (of the first mark), marks (number), ranks (number of different
-    ones); ordered by at_ns, attempt, name.
+    ranks); ordered by at_ns, attempt, name.
     """
 
     run_id: str

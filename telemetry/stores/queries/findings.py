@@ -13,18 +13,18 @@ _STATE = (
 _KEY = "run_id, attempt, fingerprint, raised_ns"
 _CHANGES = ", ".join(f"'{change}'" for change in Change)
 _ORDER = f"(indexOf([{_CHANGES}], state), at_ns)"
-"""Which row is the newest. Time alone does not show it, because the clock of a watcher may be set back."""
+"""The largest value marks the newest row. Time alone does not, because the clock of a watcher may be set back."""
 FAR_NS = 2**62
 """Later than every time in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingFilter(Fields):
-    """Which findings. An empty text or tuple matches all."""
+    """Conditions on findings. An empty text or tuple matches all."""
 
     run_id: str = ""
     find: str = ""
-    """A part of the name of the run, in any case."""
+    """A part of the name of the run, in upper or lower case."""
     kind: str = ""
     severity: str = ""
     host: str = ""
@@ -61,7 +61,7 @@ class FindingFilter(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings(FindingFilter):
-    """The findings of the log, the newest first: each with its newest state.
+    """The findings of the log, each with its newest state. The newest first.
 
     Columns: run_id, attempt, fingerprint, raised_ns, and those of ``telemetry.tables.FINDINGS`` after them.
     """
@@ -75,7 +75,7 @@ class Findings(FindingFilter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingCount(FindingFilter):
-    """How many findings the log has. Columns: findings, newest_ns (the newest change). No row without findings."""
+    """The number of findings. Columns: findings, newest_ns (the newest change). No row if there are none."""
 
     def sql(self) -> str:
         counted = f"SELECT count() AS findings, max(at_ns) AS newest_ns FROM ({self._chosen()})"
@@ -84,7 +84,7 @@ class FindingCount(FindingFilter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnresolvedFindings(Fields):
-    """When the findings of some runs were raised that are not resolved in the log.
+    """The unresolved findings of some runs, and when they were raised.
 
     Columns: fingerprint, raised_ns: the earliest of each fingerprint.
     """
@@ -119,7 +119,7 @@ class FindingActions(Fields):
     """
 
     fingerprints: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     limit: int = 10_000
 
     def sql(self) -> str:
@@ -134,10 +134,10 @@ class FindingActions(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingDecisions(Fields):
-    """What holds of the actions of people: of each finding the newest acknowledgement or withdrawal of one, and of each
-    fingerprint the newest silence or end of one. An older one never holds again, so both filters apply to the newest.
+    """The valid actions of people: for each finding the newest acknowledgement or its withdrawal, and for each
+    fingerprint the newest silence or its end. Older actions are never valid again, so filters apply to the newest only.
 
-    Those since a time, and silences that last longer than another time.
+    Returned are actions since ``since_ns``, and silences that last longer than ``lasting_ns``.
 
     Columns: run_id, attempt, fingerprint, raised_ns, at_ns, action_id, action, who, text, until_ns; the newest first.
     """
@@ -145,7 +145,7 @@ class FindingDecisions(Fields):
     since_ns: int = 0
     lasting_ns: int = FAR_NS
     fingerprints: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     limit: int = 10_000
 
     def sql(self) -> str:

@@ -36,7 +36,7 @@ _SCORES = {
     "mean_ns": "mean",
     "lead_ns": "if(isFinite(mean / times_peers), mean / times_peers - mean, -inf)",
 }
-"""The worst rank of a cell has the highest score. Never NaN."""
+"""Measure -> SQL of a score, which is never NaN. The worst rank of a cell has the highest score."""
 OWN_STAGES = tuple(
     int(stage)
     for stage in Stage
@@ -72,7 +72,7 @@ class HeatCells(Fields):
     """``pp`` and ``tp`` of the grid. They determine the peers of a rank."""
     pp_stride: int = 0
     tp_stride: int = 1
-    """Ranks from one index of pp, or of tp, to the next. ``pp_stride`` of 0: that of a plain grid, ``tp``."""
+    """Ranks from one index of pp, or of tp, to the next. If ``pp_stride`` is 0, it is ``tp``, as in a plain grid."""
     time: Time = "duration_ns"
     """Use processor time only if every span has it."""
     peers: Peers = "pipeline_rank"
@@ -80,11 +80,11 @@ class HeatCells(Fields):
     group_strides: tuple[int, ...] = ()
     """Degrees and strides of the axes of an ``axes_group``. Without axes, each rank is its own group."""
     worst: Literal["ratio", "mean_ns", "lead_ns"] = "ratio"
-    """The worst rank of a cell has most of this. ``lead_ns``: how much less than the median of its peers it took."""
+    """The worst rank of a cell has the largest value of this. ``lead_ns``: median of its peers minus its mean."""
     role_numbers: tuple[int, ...] = ()
-    """A number for each rank: ranks with other numbers are no peers. Empty: all may be peers."""
+    """A number for each rank. Ranks with different numbers are not peers. If empty, all ranks may be peers."""
     order: tuple[int, ...] = ()
-    """The ranks that are shown, in this order. Others are only peers. Empty: all ranks, ascending."""
+    """The ranks that are shown, in this order. Other ranks are only peers. If empty, all ranks, ascending."""
 
     def __post_init__(self) -> None:
         assert self.time in get_args(Time), self.time
@@ -159,7 +159,7 @@ class HeatCells(Fields):
 class StragglerScan(Fields):
     """The slowest rank of each stage and step, and the median of all ranks: candidates for a slow rank.
 
-    Only stages without waiting are used by default: in the others, the longest time may be the time of a victim. Ranks
+    By default, only stages without waits are used. In other stages, the longest time may be the time of a victim. Ranks
     of different pipeline stages do different work. So a large ratio alone does not prove a slow rank.
 
     Columns: stage, step, ranks (count), slowest_rank (any if several are equal), slowest_ns, median_ns; ordered by
@@ -202,7 +202,7 @@ class StragglerScan(Fields):
 class StageGroups(Fields):
     """The sets of axes along which collectives of a stage were recorded.
 
-    Columns: peer (``telemetry/topology.py``), ordered. No row if none was recorded.
+    Columns: peer (``telemetry/group_names.py``), ordered. No row if none was recorded.
     """
 
     run_id: str

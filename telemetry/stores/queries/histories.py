@@ -1,4 +1,4 @@
-"""Queries about many attempts at once: their number does not depend on that of the attempts."""
+"""Queries about many attempts at once, so that the number of queries does not grow with the number of attempts."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ _LIMITS = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStepTimes(Fields):
-    """What ``Steps`` gives, of several attempts and stages. Interrupted steps are not included.
+    """The rows of ``Steps``, for several attempts and stages. Interrupted steps are not included.
 
     Columns: attempt, stage, step, start_ns (the first rank's), duration_ns; ordered by attempt, stage, step.
     """
@@ -72,7 +72,7 @@ class RunMarks(Fields):
     """Only earlier attempts than this one."""
     names: tuple[str, ...]
     limit: int = 10_000
-    """For each attempt and name."""
+    """Largest number of rows for each attempt and name."""
 
     def sql(self) -> str:
         assert self.names, "give one name at least"

@@ -26,7 +26,7 @@ class HostSamples(Fields):
     run_id: str
     attempt: int
     metrics: tuple[str, ...] = ()
-    """Empty, here and below: all."""
+    """An empty tuple, here and below, means all."""
     hosts: tuple[str, ...] = ()
     first_ns: int = 0
     last_ns: int = LAST_NS
@@ -63,7 +63,7 @@ class HostEvents(Fields):
     run_id: str
     attempt: int
     names: tuple[str, ...] = ()
-    """Empty, here and below: all."""
+    """An empty tuple, here and below, means all."""
     hosts: tuple[str, ...] = ()
     first_ns: int = 0
     last_ns: int = LAST_NS
@@ -93,7 +93,7 @@ class HostEventCounts(Fields):
     run_id: str
     attempt: int
     names: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     first_ns: int = 0
     last_ns: int = LAST_NS
 
@@ -155,7 +155,7 @@ class HostGrowth(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDecisions(Fields):
-    """What the driver of each run decided, in all attempts.
+    """The decisions of the driver of each run, in all attempts.
 
     Columns: run_id, at_ns (wall clock of the driver), attempt, host (the node that it is about, or ``driver``), text
     (``NAME: reason``); ordered by run_id, at_ns, attempt, host, text.

@@ -9,7 +9,7 @@ from telemetry.tables import DROPPED, HEARTBEATS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts(Fields):
-    """The newest state of the alerts of all runs, without dropped ones. Unresolved alerts come first, then the newest.
+    """The newest state of the alerts of all runs, without dropped alerts. Unresolved alerts first, then the newest.
 
     Columns: run_id, attempt, fingerprint, began_ns, at_ns, phase, body.
     """
@@ -45,7 +45,7 @@ class AlertLooks(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples(Fields):
-    """Values of metrics by step in a window. If several ranks report a metric: the newest value of the highest rank.
+    """Values of metrics by step in a window. If several ranks report a metric, the newest value of the highest rank.
 
     Columns: step, at_ns, metric, value, rank; ordered by metric, step.
     """
@@ -53,7 +53,7 @@ class Samples(Fields):
     run_id: str
     attempt: int
     metrics: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     first_step: int = 0
     last_step: int = LAST_STEP
 
@@ -97,7 +97,7 @@ class Marks(Fields):
     attempt: int
     limit: int = 10_000
     names: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     first_step: int = 0
     last_step: int = LAST_STEP
 
@@ -138,7 +138,7 @@ class Evidence(Fields):
     run_id: str
     attempt: int
     kinds: tuple[str, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
 
     def sql(self) -> str:
         return f"""
@@ -163,7 +163,7 @@ _EVIDENCE = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceCount(Fields):
-    """How much evidence is stored, without the texts. The answer changes whenever evidence is stored.
+    """The amount of stored evidence, without the texts. The answer changes whenever evidence is stored.
 
     Columns: num_rows (ranks times kinds), newest_ns, stamps (the sum of their newest times, modulo 2**64). No row
     without evidence.
@@ -178,7 +178,7 @@ class EvidenceCount(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News(Fields):
-    """How much evidence of stalls and how many host events are stored: a cheap check for changes.
+    """The amount of stored evidence and the number of stored host events: a cheap check for changes.
 
     Columns: source (evidence or host_events), num_rows, newest_ns, stamps (as of :class:`EvidenceCount`; 0 for
     events, which are never replaced); ordered by source. A source without rows is left out.
@@ -187,7 +187,7 @@ class News(Fields):
     run_id: str
     attempt: int
     names: tuple[str, ...] = ()
-    """Names of events. Empty: all."""
+    """Names of events. If empty, all events are counted."""
 
     def sql(self) -> str:
         return f"""

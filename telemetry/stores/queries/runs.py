@@ -20,7 +20,7 @@ def _of(run_ids: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrids(Fields):
-    """The grid that most ranks of an attempt have. If several are equally frequent: the one with the lowest rank, as in
+    """The grid that most ranks of an attempt have. If several are equally frequent, the grid of the lowest rank, as in
     ``telemetry/records.py``.
 
     Columns: run_id, attempt, dp_size, pp_size, tp_size, mesh (empty: plain).
@@ -93,8 +93,8 @@ class RunStalls(Fields):
 class RunWallTimes(Fields):
     """Duration of runs. It is measured separately on each host, so differences between the clocks have no effect.
 
-    The time of a host is that between the first and the last record of its ranks in all attempts: starts, steps,
-    heartbeats (only the newest). A rank with an unknown host counts as a host.
+    The time of a host lasts from the first to the last record of its ranks in all attempts: starts, steps, heartbeats
+    (only the newest). A rank with an unknown host counts as a host.
 
     Columns: run_id, first_attempt, last_attempt, wall_ns (the longest time of all hosts with this first and last
     attempt); ordered by run_id, first_attempt, last_attempt.
@@ -163,9 +163,9 @@ class RunSteps(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRates(Fields):
-    """Mean of a rate over the newest window of 50 steps that has it. It is the harmonic mean: all steps do equal work.
+    """Mean of a rate over the newest window of 50 steps that has it: the harmonic mean, as all steps do equal work.
 
-    So it equals the work of these steps divided by their time, and fits to the mean step time.
+    So it equals the work of these steps divided by their time, and matches the mean step time.
 
     Columns: run_id, attempt, mean, first_step, last_step (steps of that window with a value).
     """
@@ -198,7 +198,7 @@ def in_portions(run_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs(Fields):
-    """All runs, or the given ones, newest first. Only the newest row of each rank is used: merges drop the others.
+    """All runs, or the given runs, newest first. Only the newest row of each rank is used: merges drop other rows.
 
     Without ``run_ids``, all steps of all runs are read. ``StoredRuns`` lists all runs faster.
 

@@ -75,12 +75,12 @@ class Spans(Fields):
     first_step: int
     last_step: int
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     stages: tuple[int, ...] = ()
-    """Codes; empty: all."""
+    """Codes of stages. If empty, all are returned."""
     limit: int = 1_000_000
     longest: int = 0
-    """Limit for each rank and stream; the longest spans are kept. 0: no limit. ``Lanes`` counts all spans."""
+    """Limit for each rank and stream: the longest spans are kept. 0 means no limit. ``Lanes`` counts all spans."""
 
     def sql(self) -> str:
         names = ", ".join(SPANS.names)
@@ -107,7 +107,7 @@ class Lanes(Fields):
     first_step: int
     last_step: int
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
 
     def sql(self) -> str:
         return f"""
@@ -130,9 +130,9 @@ class OperationColumns(Fields):
     first_step: int
     last_step: int
     stages: tuple[int, ...] = ()
-    """Codes; empty: all."""
+    """Codes of stages. If empty, all are returned."""
     ranks: tuple[int, ...] = ()
-    """Empty: all."""
+    """If empty, all are returned."""
     sizes: bool = False
 
     def sql(self) -> str:

@@ -139,7 +139,7 @@ _TAKEN_NS = f"""(
         FROM evidence WHERE {OF_ATTEMPT} AND kind = 'state' GROUP BY rank
     ) WHERE stands = 1
 )"""
-"""When evidence of the newest stall was taken; 0: never."""
+"""When evidence of the newest stall was taken; 0 if never."""
 _DIED_IN = f"""(
     SELECT if(count() = 0, toUInt32({LAST_STEP}), max(newest)) FROM (
         SELECT rank, argMax(step, at_ns) AS newest, argMax(ended, at_ns) AS how, argMax(alive, at_ns) AS lives
@@ -170,8 +170,8 @@ class InterruptedSteps(Fields):
 class Steps(Fields):
     """Duration of each step: the mean of the ``step`` spans of its ranks. Interrupted steps are not included.
 
-    ``diagnose/model/operations.py`` has the definition, also for several steps. With another ``stage``: the duration of
-    that stage in each step that has it, as the mean of its spans.
+    ``diagnose/model/operations.py`` has the definition, also for several steps. With another ``stage``, it is the
+    duration of that stage in each step that has it, as the mean of its spans.
 
     Columns: step, start_ns (the first rank's), duration_ns, num_ranks, num_spans; ordered by step.
     """
@@ -181,7 +181,7 @@ class Steps(Fields):
     first_step: int = 0
     last_step: int = LAST_STEP
     newest: int = 0
-    """Limit: only the newest steps. The table is read from its end. 0: no limit."""
+    """Largest number of steps: only the newest are read, from the end of the table. If 0, there is no limit."""
     stage: int = STEP_STAGE
 
     def sql(self) -> str:

@@ -21,7 +21,7 @@ WINDOW = f"intDiv(step, {WINDOW_STEPS})"
 SEEN = f"groupBitOr(bitShiftLeft(toUInt64(1), modulo(step, {WINDOW_STEPS})))"
 """One bit for each step of a window that has rows."""
 MAX_FINE_CELLS = 4_000_000
-"""Ranks times steps. Up to this number, times are summed step by step; above it, by windows."""
+"""Limit of ranks times steps. Up to this number, times are summed step by step; above it, by windows."""
 _MANTISSAS = (10, 25, 50)
 
 
@@ -41,7 +41,7 @@ def column_steps(first_step: int, last_step: int, *, num_ranks: int, max_columns
 
 
 def row_ranks(num_ranks: int, max_rows: int) -> int:
-    """Ranks in one row."""
+    """Ranks in one row, so that there are at most ``max_rows`` rows."""
     return max(1, -(-num_ranks // max(1, max_rows)))
 
 
