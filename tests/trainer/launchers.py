@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import pickle
+import runpy
 import select
 import signal
 import socket
@@ -103,6 +104,15 @@ def start_forked(work: str, *arguments: str, log: Path, **variables: str) -> Lau
         socket.send_fds(_server(), [request], [output.fileno(), written])
     os.close(written)
     return Launched(status)
+
+
+def start_script(script: Path, *, log: Path, **variables: str) -> Launched:
+    """Run a script as ``python script`` does, in such a process."""
+    return start_forked(f"{__name__}:run_script", str(script), log=log, **variables)
+
+
+def run_script(script: str) -> None:
+    runpy.run_path(script, run_name="__main__")
 
 
 def launch_pickled(job: str) -> int:
