@@ -115,6 +115,11 @@ def run_script(script: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+def run_torchrun(*words: str) -> None:
+    """The command `torchrun` in this process."""
+    import_module("torch.distributed.run").main(list(words))
+
+
 def launch_pickled(job: str) -> int:
     """Train in this process: the exit status of the launcher."""
     config, options = pickle.loads(Path(job).read_bytes())
