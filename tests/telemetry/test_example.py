@@ -15,11 +15,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "instrument_your_loop.py"
 def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The spool that two ranks wrote. They have the variables that torchrun sets."""
     folder, log = tmp_path_factory.mktemp("spool"), tmp_path_factory.mktemp("log") / "ranks.log"
-    variables = {
-        **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "example"},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
-        **{"RANKSCOPE_SPOOL": str(folder), "STEPS": "5", "OMP_NUM_THREADS": "1"},
-    }
+    variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "example", "STEPS": "5"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANKSCOPE_SPOOL": str(folder)}
     ranks = [start_script(EXAMPLE, log=log, RANK=str(rank), LOCAL_RANK=str(rank), **variables) for rank in range(2)]
     assert [rank.wait(240) for rank in ranks] == [0, 0], log.read_text()
     return folder
