@@ -196,6 +196,8 @@ def _become_launcher(request: dict[str, Any], output: int, inherited: Iterable[i
     try:
         module, _, function = request["work"].partition(":")
         status = getattr(import_module(module), function)(*request["arguments"]) or 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()
