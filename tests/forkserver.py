@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -27,10 +28,16 @@ class Program:
 
     It has the environment and the folder of the caller. Its output is appended to a file. In the list of processes it
     has the command line of the fork server.
+
+    Args:
+        first: what the new process calls before everything else.
+        variables: of the environment, beside those of the caller.
     """
 
-    def __init__(self, words: list[str], output: Path) -> None:
-        arguments = (words, dict(os.environ), os.getcwd(), output)
+    def __init__(
+        self, words: list[str], output: Path, first: Callable[[], None] | None = None, **variables: str
+    ) -> None:
+        arguments = (words, {**os.environ, **variables}, os.getcwd(), output, first)
         self._process = FORKED.Process(target=_run_program, args=arguments)
         self._process.start()
 
@@ -61,8 +68,12 @@ class Program:
         self._process.kill()
 
 
-def _run_program(words: list[str], environment: dict[str, str], folder: str, output: Path) -> None:
+def _run_program(
+    words: list[str], environment: dict[str, str], folder: str, output: Path, first: Callable[[], None] | None
+) -> None:
     """In the child."""
+    if first is not None:
+        first()
     threading.Thread(target=end_with_pytest, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()

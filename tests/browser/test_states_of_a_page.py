@@ -108,10 +108,10 @@ def test_page_of_an_empty_store_shows_instructions_and_then_the_first_run(
 @pytest.mark.parametrize(
     ("search", "says"),
     [
-        ("?view=overview&run=nope", "No run is called nope"),
+        pytest.param("?view=overview&run=nope", "No run is called nope", marks=pytest.mark.long),
         pytest.param("?view=heatmap&run=slow-rank-5&attempt=7", "has no attempt 7", marks=pytest.mark.long),
         ("?view=heatmap&run=slow-rank-5&steps=1000-2000", "this run has steps 0 to 39"),
-        ("?view=timeline&run=slow-rank-5&step=999", "Step 999 is not stored"),
+        pytest.param("?view=timeline&run=slow-rank-5&step=999", "Step 999 is not stored", marks=pytest.mark.long),
         pytest.param("?view=timeline&run=slow-rank-5&rank=64", "There is no rank 64", marks=pytest.mark.long),
         ("?view=timeline&run=slow-rank-5&step=3&span=0-999999", "Span not found"),
         pytest.param("?view=heatmap&run=slow-rank-5&stage=gc", "No rank recorded gc", marks=pytest.mark.long),

@@ -1,13 +1,14 @@
 """The timeline's canvas: zoom, pan, selection, pins, areas, search and keys, and the state that a link restores."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from telemetry.stages import Stage
-from tests.browser.conftest import page_of_another
+from tests.browser.conftest import SIZE, page_of_another, watched_page
 from tests.browser.on_page import click_span, region, spans_canvas, timeline, told_by_timeline, wait_until_drawn
 from tests.ui.few_spans import buffer_of, made_spans
 
@@ -22,6 +23,24 @@ MOVED_OVER_NEW_SPANS = """(() => {
 })()"""
 """The rows on the screen after new spans arrived and the pointer moved, before the spans are drawn."""
 STEP = "?view=timeline&run=slow-rank-5&group=all&rank=5&step=20"
+
+
+@pytest.fixture(scope="module")
+def page_of_all(context: BrowserContext, address: str) -> Iterator[Page]:
+    """A page that several tests use."""
+    with watched_page(context) as page:
+        opened(page, address)
+        yield page
+
+
+@pytest.fixture
+def at_step(page_of_all: Page) -> Page:
+    """A page that shows the whole step, and no selection."""
+    page_of_all.mouse.move(0, 0)
+    page_of_all.keyboard.press("Escape")
+    page_of_all.keyboard.press("f")
+    page_of_all.wait_for_url(re.compile("^(?!.*(span|zoom)=)"))
+    return page_of_all
 
 
 def opened(page: Page, address: str, search: str = STEP) -> None:
@@ -84,35 +103,33 @@ def test_zoom_adds_no_entries_to_the_browser_history(page: Page, address: str) -
     page.wait_for_url("**view=overview**")
 
 
-def test_keys_zoom_pan_and_fit(page: Page, address: str) -> None:
-    opened(page, address)
-    whole = window(page)
-    page.keyboard.press("w")
-    page.keyboard.press("w")
-    zoomed = window(page)
+def test_keys_zoom_pan_and_fit(at_step: Page) -> None:
+    whole = window(at_step)
+    at_step.keyboard.press("w")
+    at_step.keyboard.press("w")
+    zoomed = window(at_step)
     assert zoomed[1] - zoomed[0] == pytest.approx((whole[1] - whole[0]) / 1.35**2)
-    page.keyboard.press("d")
-    assert window(page)[0] > zoomed[0]
-    page.keyboard.press("a")
-    assert window(page) == pytest.approx(zoomed)
-    page.keyboard.press("s")
-    assert length(page) == pytest.approx((whole[1] - whole[0]) / 1.35)
-    page.keyboard.press("f")
-    assert window(page) == pytest.approx(whole)
+    at_step.keyboard.press("d")
+    assert window(at_step)[0] > zoomed[0]
+    at_step.keyboard.press("a")
+    assert window(at_step) == pytest.approx(zoomed)
+    at_step.keyboard.press("s")
+    assert length(at_step) == pytest.approx((whole[1] - whole[0]) / 1.35)
+    at_step.keyboard.press("f")
+    assert window(at_step) == pytest.approx(whole)
 
 
-def test_dragging_pans_the_timeline_and_selects_no_span(page: Page, address: str) -> None:
-    opened(page, address)
-    point_at(page, "optimizer")
-    page.keyboard.press("w")
-    page.keyboard.press("w")
-    before, box = window(page), box_of(page, "optimizer")
-    page.mouse.down()
-    page.mouse.move(box["x"] - 150, box["y"] + 3, steps=4)
-    page.mouse.up()
-    assert window(page)[0] > before[0]
-    assert length(page) == pytest.approx(before[1] - before[0])
-    assert told_by_timeline(page, "timeline.selected().key") is None
+def test_dragging_pans_the_timeline_and_selects_no_span(at_step: Page) -> None:
+    point_at(at_step, "optimizer")
+    at_step.keyboard.press("w")
+    at_step.keyboard.press("w")
+    before, box = window(at_step), box_of(at_step, "optimizer")
+    at_step.mouse.down()
+    at_step.mouse.move(box["x"] - 150, box["y"] + 3, steps=4)
+    at_step.mouse.up()
+    assert window(at_step)[0] > before[0]
+    assert length(at_step) == pytest.approx(before[1] - before[0])
+    assert told_by_timeline(at_step, "timeline.selected().key") is None
 
 
 @pytest.mark.long
@@ -127,39 +144,36 @@ def test_key_f_fits_the_selected_span(page: Page, address: str) -> None:
     assert box["width"] > width["width"] / 3
 
 
-def test_selected_collective_shows_its_partners_and_escape_clears_the_selection(page: Page, address: str) -> None:
-    opened(page, address)
-    key = click_span(page, "grads-reduce-scatter")
-    page.wait_for_url("**span=**")
-    partners = told_by_timeline(page, "timeline.selected().partners")
+def test_selected_collective_shows_its_partners_and_escape_clears_the_selection(at_step: Page) -> None:
+    key = click_span(at_step, "grads-reduce-scatter")
+    at_step.wait_for_url("**span=**")
+    partners = told_by_timeline(at_step, "timeline.selected().partners")
     assert [one["rank"] for one in partners] == [key["rank"] + 4]
     assert {one["stage"] for one in partners} == {"grads-reduce-scatter"}
-    page.keyboard.press("Escape")
-    page.wait_for_url(re.compile("^(?!.*span=)"))
-    assert told_by_timeline(page, "timeline.selected()") == {"key": None, "partners": []}
+    at_step.keyboard.press("Escape")
+    at_step.wait_for_url(re.compile("^(?!.*span=)"))
+    assert told_by_timeline(at_step, "timeline.selected()") == {"key": None, "partners": []}
 
 
-def test_selected_receive_shows_its_send_as_partner(page: Page, address: str) -> None:
-    opened(page, address)
-    key = told_by_timeline(page, "timeline.spans({stage: 'backward-recv', rank: 5})[0]")
+def test_selected_receive_shows_its_send_as_partner(at_step: Page, page: Page, address: str) -> None:
+    key = told_by_timeline(at_step, "timeline.spans({stage: 'backward-recv', rank: 5})[0]")
     page.goto(f"{address}{STEP}&span=5-{key['seq']}")
     page.wait_for_function("document.querySelector('.span-timeline')?.timeline?.selected?.().partners.length === 1")
     (partner,) = told_by_timeline(page, "timeline.selected().partners")
     assert (partner["rank"], partner["stage"]) == (7, "backward-send")
 
 
-def test_full_stop_and_comma_keys_select_the_next_and_previous_span_of_the_lane(page: Page, address: str) -> None:
-    opened(page, address)
-    click_span(page, "forward-compute")
-    first = told_by_timeline(page, "timeline.selected().key")
-    page.keyboard.press(".")
-    second = told_by_timeline(page, "timeline.selected().key")
+def test_full_stop_and_comma_keys_select_the_next_and_previous_span_of_the_lane(at_step: Page) -> None:
+    click_span(at_step, "forward-compute")
+    first = told_by_timeline(at_step, "timeline.selected().key")
+    at_step.keyboard.press(".")
+    second = told_by_timeline(at_step, "timeline.selected().key")
     assert second["rank"] == first["rank"]
     assert second["seq"] != first["seq"]
-    page.wait_for_url(f"**span={second['rank']}-{second['seq']}**")
-    page.keyboard.press(",")
-    assert told_by_timeline(page, "timeline.selected().key") == first
-    expect(timeline(page).locator("[aria-live]")).to_contain_text("forward-compute")
+    at_step.wait_for_url(f"**span={second['rank']}-{second['seq']}**")
+    at_step.keyboard.press(",")
+    assert told_by_timeline(at_step, "timeline.selected().key") == first
+    expect(timeline(at_step).locator("[aria-live]")).to_contain_text("forward-compute")
 
 
 @pytest.mark.long
@@ -195,13 +209,12 @@ def test_dialog_of_keyboard_shortcuts_opens_and_closes(page: Page, address: str)
     expect(page.get_by_role("dialog", name="keyboard shortcuts")).to_be_hidden()
 
 
-def test_tooltip_describes_the_span_under_the_pointer(page: Page, address: str) -> None:
-    opened(page, address)
-    point_at(page, "forward-compute")
-    tooltip = page.locator(".span-timeline-tooltip")
+def test_tooltip_describes_the_span_under_the_pointer(at_step: Page) -> None:
+    point_at(at_step, "forward-compute")
+    tooltip = at_step.locator(".span-timeline-tooltip")
     for text in ("forward-compute", "rank 5, step 20, microbatch 0", "dp1 pp0 tp1 · gpu-03"):
         expect(tooltip).to_contain_text(text)
-    point_at(page, "forward-recv", rank=7)
+    point_at(at_step, "forward-recv", rank=7)
     expect(tooltip).to_contain_text("from rank 5")
 
 
@@ -248,51 +261,22 @@ def test_click_on_a_rank_name_pins_the_rank_to_the_top_and_the_link_restores_it(
         assert told_by_timeline(other, "timeline.rows()")[:2] == [6, 0]
 
 
-def test_low_window_shows_which_rows_are_visible(page: Page, address: str) -> None:
-    opened(page, address)
-    hidden = page.locator(".span-timeline-hidden-rows")
+def test_low_window_shows_which_rows_are_visible(at_step: Page) -> None:
+    hidden = at_step.locator(".span-timeline-hidden-rows")
     expect(hidden).to_be_empty()
-    page.set_viewport_size({"width": 1440, "height": 400})
-    expect(hidden).to_have_text("Rows 1 to 4 of 8. Drag, or Shift + wheel, to scroll.")
+    at_step.set_viewport_size({"width": 1440, "height": 400})
+    try:
+        expect(hidden).to_have_text("Rows 1 to 4 of 8. Drag, or Shift + wheel, to scroll.")
+    finally:
+        at_step.set_viewport_size(SIZE)
+    expect(hidden).to_be_empty()
 
 
-@pytest.mark.long
-def test_canvas_has_the_pixel_ratio_of_the_device_and_grows_with_the_window(browser: Browser, address: str) -> None:
-    with browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=2) as context:
-        page = context.new_page()
-        opened(page, address)
-        sizes = "[...['width', 'clientWidth']].map((name) => timeline.view.parts.canvas[name])"
-        device, css = told_by_timeline(page, sizes)
-        assert device == 2 * css
-        page.set_viewport_size({"width": 1400, "height": 800})
-        page.wait_for_function(
-            "before => document.querySelector('.span-timeline canvas:not(.span-timeline-map)').clientWidth > before",
-            arg=css,
-        )
-
-
-@pytest.mark.long
-def test_canvas_colours_follow_the_colour_scheme_of_the_page(page: Page, address: str) -> None:
-    corner = """(() => {
-        const {canvas} = timeline.view.parts;
-        return canvas.getContext("2d").getImageData(2, canvas.height - 2, 1, 1).data[0];
-    })()"""
-    page.emulate_media(color_scheme="light")
-    opened(page, address)
-    light = told_by_timeline(page, corner)
-    page.get_by_role("button", name="switch between light and dark").click()
-    page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
-    page.wait_for_function("document.querySelector('.span-timeline').timeline.view.frameRequest === null")
-    assert light > 200
-    assert told_by_timeline(page, corner) < 80
-
-
-def test_the_canvas_is_reached_by_keyboard_and_has_a_name(page: Page, address: str) -> None:
-    opened(page, address)
-    picture = page.get_by_role("application", name="spans of each rank over the step")
+def test_the_canvas_is_reached_by_keyboard_and_has_a_name(at_step: Page) -> None:
+    picture = at_step.get_by_role("application", name="spans of each rank over the step")
     picture.focus()
-    page.keyboard.press(".")
-    page.wait_for_url("**span=**")
-    expect(region(page, "details")).to_contain_text("its peers")
-    page.keyboard.press("ArrowDown")
-    assert told_by_timeline(page, "timeline.selected().key") is not None
+    at_step.keyboard.press(".")
+    at_step.wait_for_url("**span=**")
+    expect(region(at_step, "details")).to_contain_text("its peers")
+    at_step.keyboard.press("ArrowDown")
+    assert told_by_timeline(at_step, "timeline.selected().key") is not None

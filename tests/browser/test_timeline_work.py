@@ -1,10 +1,12 @@
-"""The timeline: open spans, several steps with a minimap, counters, the last rank to start, the table of spans."""
+"""The timeline: open spans, several steps with a minimap, counters, the last rank to start, the table of spans, and
+how the canvas is drawn.
+"""
 
 import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from telemetry.stores.embedded import EmbeddedStore
 from tests.browser.on_page import control, region, timeline, told_by_timeline, wait_until_drawn
@@ -46,6 +48,13 @@ def opened(page: Page, address: str) -> None:
 def point_at(page: Page, key: dict[str, Any]) -> None:
     box = told_by_timeline(page, "timeline.where(argument)", key)
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
+def click_at(page: Page, key: dict[str, Any]) -> None:
+    timeline(page).scroll_into_view_if_needed()
+    point_at(page, key)
+    page.mouse.down()
+    page.mouse.up()
 
 
 def test_timeline_of_a_stalled_run_shows_the_open_span_of_each_rank(page: Page, address: str) -> None:
@@ -114,12 +123,13 @@ def test_last_rank_to_start_a_collective_is_marked(page: Page, address: str) -> 
         told_by_timeline(page, "timeline.spans(argument)[0]", {"stage": stage, "rank": 4})
         for stage in ("tp-all-gather", "backward-recv")
     )
-    opened(page, f"{address}{SLOW}&span=4-{gather['seq']}")
+    click_at(page, gather)
     page.wait_for_function("document.querySelector('.span-timeline').timeline.selected().partners.length === 1")
     latest = told_by_timeline(page, "timeline.latest()")
     assert (latest["rank"], latest["stage"]) == (5, "tp-all-gather")
     expect(region(page, "details")).to_contain_text("last to start")
-    opened(page, f"{address}{SLOW}&span=4-{transfer['seq']}")
+    click_at(page, transfer)
+    page.wait_for_url(f"**span=4-{transfer['seq']}**")
     page.wait_for_function("document.querySelector('.span-timeline').timeline.selected().partners.length === 1")
     assert told_by_timeline(page, "timeline.latest()") is None
 
@@ -150,3 +160,34 @@ def test_timeline_rows_are_sorted_by_compute_time_and_the_link_restores_the_orde
     page.wait_for_function("document.querySelector('.span-timeline').timeline.rows()[0] === 5")
     opened(page, page.url)
     assert told_by_timeline(page, "timeline.rows()[0]") == 5
+
+
+@pytest.mark.long
+def test_canvas_has_the_pixel_ratio_of_the_device_and_grows_with_the_window(browser: Browser, address: str) -> None:
+    with browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=2) as context:
+        page = context.new_page()
+        opened(page, address + SLOW)
+        sizes = "[...['width', 'clientWidth']].map((name) => timeline.view.parts.canvas[name])"
+        device, css = told_by_timeline(page, sizes)
+        assert device == 2 * css
+        page.set_viewport_size({"width": 1400, "height": 800})
+        page.wait_for_function(
+            "before => document.querySelector('.span-timeline canvas:not(.span-timeline-map)').clientWidth > before",
+            arg=css,
+        )
+
+
+@pytest.mark.long
+def test_canvas_colours_follow_the_colour_scheme_of_the_page(page: Page, address: str) -> None:
+    corner = """(() => {
+        const {canvas} = timeline.view.parts;
+        return canvas.getContext("2d").getImageData(2, canvas.height - 2, 1, 1).data[0];
+    })()"""
+    page.emulate_media(color_scheme="light")
+    opened(page, address + SLOW)
+    light = told_by_timeline(page, corner)
+    page.get_by_role("button", name="switch between light and dark").click()
+    page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
+    page.wait_for_function("document.querySelector('.span-timeline').timeline.view.frameRequest === null")
+    assert light > 200
+    assert told_by_timeline(page, corner) < 80

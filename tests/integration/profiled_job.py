@@ -1,11 +1,7 @@
-"""A small training of gloo ranks that runs until the file ``stop`` exists, and writes the bits of each loss.
-
-python -m tests.integration.profiled_job FOLDER NUM_RANKS [NUM_STEPS]
-"""
+"""A small training of gloo ranks, and the bits of each loss."""
 
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -18,15 +14,23 @@ from torch.nn.parallel import DistributedDataParallel
 import telemetry
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.trainer.launchers import Launched, start_forked
 
 RUN = "profiled"
 PAUSE_S = 0.1
 
 
-def main(folder: Path, num_ranks: int, num_steps: int | None) -> None:
-    torch.multiprocessing.start_processes(
-        _run_rank, args=(folder, num_ranks, num_steps), nprocs=num_ranks, start_method="fork"
-    )
+def start(folder: Path, num_ranks: int, num_steps: int | None = None) -> Launched:
+    """Start the training. It writes into ``folder``. None: it runs until the file ``stop`` exists there."""
+    arguments = (str(folder), str(num_ranks), str(num_steps or ""))
+    return start_forked(f"{__name__}:run", *arguments, log=folder / "job.log")
+
+
+def run(folder: str, num_ranks: str, num_steps: str) -> None:
+    """In the child."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    arguments = (Path(folder), int(num_ranks), int(num_steps) if num_steps else None)
+    torch.multiprocessing.start_processes(_run_rank, args=arguments, nprocs=int(num_ranks), start_method="fork")
 
 
 def _run_rank(rank: int, folder: Path, num_ranks: int, num_steps: int | None) -> None:
@@ -60,8 +64,3 @@ def _train(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, step: 
     optimizer.step()
     optimizer.zero_grad()
     return loss.item().hex()
-
-
-if __name__ == "__main__":
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)

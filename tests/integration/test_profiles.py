@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +20,10 @@ from telemetry.wire.client import CollectorClient
 from telemetry.wire.profile_order import ProfileOrder
 from tests.deadline import until
 from tests.diagnose.trace.opened import opened_json
-from tests.integration.processes import Part, Road
-from tests.integration.profiled_job import RUN
+from tests.integration.processes import Road
+from tests.integration.profiled_job import RUN, start
 from tests.scenarios.command import rankscope
+from tests.trainer.launchers import Launched
 
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
@@ -39,7 +38,7 @@ class Scene:
 
     folder: Path
     road: Road
-    job: Part
+    job: Launched
     client: CollectorClient
 
     def command(self, *arguments: object, **environment: str) -> Any:
@@ -68,11 +67,9 @@ def steps_of(client: CollectorClient, first_step: int, last_step: int, *ranks: i
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setenv("RANKSCOPE_TOKEN", TOKEN)
     road = Road(tmp_path, f"embedded:{tmp_path / 'store'}", num_ranks=0)
-    command = [sys.executable, "-m", "tests.integration.profiled_job", str(tmp_path), str(NUM_RANKS)]
-    job = Part("job", command, tmp_path / "job.log", forks=False)  # the fork server has no torch
+    job = start(tmp_path, NUM_RANKS)
     try:
         road.start()
-        job.start()
         with CollectorClient(road.url) as client:
             until(lambda: steps_of(client, 0, 10**6, 0, 1).num_rows > 20, seconds=120)
             yield Scene(folder=tmp_path, road=road, job=job, client=client)
@@ -167,12 +164,11 @@ def assert_refusals(scene: Scene) -> None:
 def assert_same_losses(scene: Scene) -> None:
     """A run that is not profiled has the same losses."""
     (scene.folder / "stop").touch()
-    assert scene.job.wait(60) == 0, scene.job.said()
+    assert scene.job.wait(60) == 0, (scene.folder / "job.log").read_text()
     profiled = (scene.folder / "losses-1").read_text().split()
     plain = scene.folder / "plain"
     plain.mkdir()
-    command = [sys.executable, "-m", "tests.integration.profiled_job", plain, NUM_RANKS, len(profiled)]
-    subprocess.run(list(map(str, command)), check=True, timeout=300)
+    assert start(plain, NUM_RANKS, len(profiled)).wait(300) == 0, (plain / "job.log").read_text()
     assert (plain / "losses-1").read_text().split() == profiled
 
 

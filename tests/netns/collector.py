@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,8 @@ from telemetry.settings import DEFAULT_PORT
 from telemetry.stores.interface import Query
 from telemetry.wire.client import CollectorClient
 from tests.deadline import until
-from tests.netns.cluster import COLLECTOR_ADDRESS, SWITCH, Cluster
+from tests.forkserver import Program
+from tests.netns.cluster import COLLECTOR_ADDRESS, SWITCH, Cluster, enter_namespace
 from tests.scenarios.command import COMMAND_S, Answer
 
 TOKEN = "of-this-cluster"
@@ -40,8 +42,8 @@ class Collector:
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
-            log = undo.enter_context(self._log.open("ab"))
-            process = self.cluster.run_in(SWITCH, self._command(), ENVIRONMENT, stdout=log, stderr=log)
+            enter = partial(enter_namespace, self.cluster.namespace(SWITCH))
+            process = Program(self._command(), self._log, enter, **ENVIRONMENT)
             undo.callback(_end, process)
             self._client = undo.enter_context(CollectorClient(URL, TOKEN))
             until(lambda: self._healthy() or process.poll() is not None, seconds=60, what="the collector")
@@ -80,10 +82,10 @@ class Collector:
 
     def _command(self) -> list[str]:
         listen = ["--host", COLLECTOR_ADDRESS, "--port", str(DEFAULT_PORT)]
-        return [sys.executable, "-m", "ui.cli", "collect", "--no-dashboard", "--store", self.store, *listen]
+        return ["-m", "ui.cli", "collect", "--no-dashboard", "--store", self.store, *listen]
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: Program) -> None:
     """Send SIGTERM, so that queued rows are stored. Send SIGKILL if that takes too long."""
     process.terminate()
     try:

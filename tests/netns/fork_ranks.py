@@ -130,6 +130,10 @@ def _train(plan: Plan, rank: int, tokens: Tokens) -> None:
     run_and_exit(seat, plan.config, replace(plan.options, spool=berth.spool), tokens)
 
 
-if __name__ == "__main__":
+def serve(commands: str) -> None:
+    """The zygote. ``commands``: path of the pipe."""
+    pipe = os.open(commands, os.O_RDONLY)
+    os.dup2(pipe, STDIN)
+    os.close(pipe)
     gc.freeze()  # ranks share the memory of loaded modules
     Nursery().run()

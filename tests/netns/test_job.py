@@ -125,6 +125,7 @@ def test_lost_link_ends_every_rank_after_the_collective_timeout(
     assert any(f"Timed out waiting {CUT_TIMEOUT_S * 1000:.0f}ms" in job.log(rank) for rank in job.ranks_on(CUT))
 
 
+@pytest.mark.long
 def test_unfinished_job_leaves_no_processes_behind(
     cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote
 ) -> None:

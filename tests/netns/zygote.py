@@ -1,25 +1,26 @@
-"""A process that has imported torch and the trainer, and forks the ranks of a job on request.
+"""A process that forks the ranks of jobs on request. It is forked from one that has loaded torch and the trainer.
 
 harness -- "start OUT" -->  zygote (fork_ranks.py)  -- fork --> rank 0 .. rank 7, each on its host
            "end OUT"           '-- OUT/pids.json at the start, OUT/ended.jsonl with a line when each rank ends
 
-Imports take seconds and a fork takes almost no time, so one zygote can serve many jobs. If the harness (the test
-process) ends in any way, the zygote kills its ranks and ends.
+One zygote can serve many jobs. Its commands arrive through a named pipe. If the harness (the test process) ends in any
+way, the pipe is closed, and the zygote kills its ranks and ends.
 """
 
 import json
+import os
 import pickle
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.trainer.launchers import start_forked
 from trainer.config import TrainConfig
 from trainer.run_options import RunOptions
 
-PLAN, PIDS, ENDED, LOG = "plan.pickle", "pids.json", "ended.jsonl", "zygote.log"
+PLAN, PIDS, ENDED, LOG, COMMANDS = "plan.pickle", "pids.json", "ended.jsonl", "zygote.log", "zygote.commands"
 END_S = 10.0
 
 
@@ -46,21 +47,19 @@ class Plan:
 
 
 class Zygote:
-    """The zygote, as the test process sees it, during the block. It imports its modules in the background."""
+    """The zygote, as the test process sees it, during the block."""
 
     def __init__(self, folder: Path) -> None:
-        self.log = folder / LOG
+        self.log, self._commands = folder / LOG, folder / COMMANDS
 
     def __enter__(self) -> Self:
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "tests.netns.fork_ranks"]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        os.mkfifo(self._commands)
+        self._pipe = os.open(self._commands, os.O_RDWR)  # does not wait for the zygote
+        self._process = start_forked("tests.netns.fork_ranks:serve", str(self._commands), log=self.log)
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
+        os.close(self._pipe)
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -81,10 +80,8 @@ class Zygote:
         return self._process.poll() is None
 
     def _tell(self, word: str, out: Path) -> None:
-        assert self._process.stdin is not None
         assert self.running, self.log.read_text()
-        self._process.stdin.write(f"{word} {out}\n".encode())
-        self._process.stdin.flush()
+        os.write(self._pipe, f"{word} {out}\n".encode())
 
 
 def pids(out: Path) -> list[int]:

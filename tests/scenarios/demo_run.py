@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 DEMO_S = 280
-STEPS = 16
-"""Half of the usual number, because a step of eight ranks takes seconds of processor time."""
+STEPS = 10
+"""A third of the usual number, because a step of eight ranks takes seconds of processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

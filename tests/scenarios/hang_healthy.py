@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from telemetry.wire.client import CollectorClient
 from tests.deadline import until
@@ -17,14 +18,12 @@ NUM_LONG = 4
 """Number of ranks of the job with the long phases."""
 
 
-def run_healthy(
-    trial: Trial, folder: Path, collector: CollectorClient, *, num_steps: int = NUM_STEPS
-) -> list[tuple[int, ...]]:
-    """Run the job to its end. Return the ranks that were wrongly named."""
-    job = Job(trial, folder, f"healthy-{trial.number}", num_steps=num_steps)
+def run_healthy(trial: Trial, folder: Path, collector: CollectorClient, **options: Any) -> list[tuple[int, ...]]:
+    """Run the job to its end. Return the ranks that were wrongly named. ``options``: of the job."""
+    job = Job(trial, folder, f"healthy-{trial.number}", **{"num_steps": NUM_STEPS, **options})
     job.start(collector.url)
     try:
-        return _accused_while(lambda: job.running, collector, job.run_id, job.spool)
+        return _accused_while(lambda: job.running, collector, job.run_id, job.spool, job.look_s)
     finally:
         job.end(kills=False)
 
@@ -46,7 +45,7 @@ def run_long_phases(folder: Path, collector: CollectorClient) -> list[tuple[int,
 
 
 def _accused_while(
-    running: Callable[[], bool], collector: CollectorClient, run_id: str, spool: Path
+    running: Callable[[], bool], collector: CollectorClient, run_id: str, spool: Path, look_s: float = LOOK_S
 ) -> list[tuple[int, ...]]:
     """Ranks that were wrongly named, from the store at any time and by the command at the end."""
     wrong: list[tuple[int, ...]] = []
@@ -57,7 +56,7 @@ def _accused_while(
             wrong.append(ranks)
         return not running()
 
-    until(over, seconds=LIMIT_S, every=LOOK_S, what=f"the end of {run_id}")
+    until(over, seconds=LIMIT_S, every=look_s, what=f"the end of {run_id}")
     final = (ask("--store", collector.url, run_id), ask("--spool", str(spool), run_id))
     return wrong + [ranks for verdict in final if (ranks := accused(verdict))]
 

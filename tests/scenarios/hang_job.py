@@ -11,7 +11,6 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ from diagnose.report import hang_object
 from telemetry.errors import RankscopeError
 from telemetry.wire.client import CollectorClient
 from tests.deadline import until
+from tests.forkserver import Program
 from tests.integration.processes import free_port
 from tests.scenarios.command import rankscope
 from tests.scenarios.hang_plan import Trial
@@ -103,10 +103,8 @@ def accused(verdict: dict[str, Any]) -> tuple[int, ...]:
 def collecting(folder: Path) -> Iterator[CollectorClient]:
     """A collector with an embedded store. It is killed on exit."""
     port = free_port()
-    command = [sys.executable, "-m", "ui.cli", "collect", "--no-dashboard"]
-    command += ["--store", f"embedded:{folder / 'store'}", "--port", str(port)]
-    with (folder / "collector.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+    command = ["-m", "ui.cli", "collect", "--no-dashboard", "--port", str(port), "--store", f"embedded:{folder}/store"]
+    process = Program(command, folder / "collector.log")
     try:
         with CollectorClient(f"http://127.0.0.1:{port}") as client:
             until(client.healthy, seconds=60, what="the collector")
@@ -117,7 +115,7 @@ def collecting(folder: Path) -> Iterator[CollectorClient]:
 
 
 class Job:
-    """A training with a fault inside."""
+    """A training with a fault inside. ``look_s``: between two reads of its verdict."""
 
     def __init__(
         self,
@@ -126,15 +124,16 @@ class Job:
         run_id: str,
         *,
         num_steps: int,
+        global_microbatches: int = 8,
         attempt: int = 0,
         collective_timeout_s: float | None = None,
+        look_s: float = LOOK_S,
     ) -> None:
         self.trial = trial
         self.out = folder / (f"{run_id}-{attempt}" if attempt else run_id)
-        self.run_id = run_id
-        self.attempt = attempt
+        self.run_id, self.attempt, self.look_s = run_id, attempt, look_s
         self.dies_by_timeout = collective_timeout_s is not None
-        self._num_steps = num_steps
+        self._num_steps, self._global_microbatches = num_steps, global_microbatches
         self._collective_timeout_s = collective_timeout_s
         self._process: Launched | None = None
 
@@ -149,7 +148,8 @@ class Job:
     def start(self, collector: str) -> None:
         self.out.mkdir(parents=True)
         grid = self.trial.topology
-        config = small_config(num_steps=self._num_steps, dp=grid.dp, pp=grid.pp, tp=grid.tp)
+        sizes = {"num_steps": self._num_steps, "global_microbatches": self._global_microbatches}
+        config = small_config(**sizes, dp=grid.dp, pp=grid.pp, tp=grid.tp)
         data = replace(config.data, max_bytes=100_000)
         config = replace(config, data=data, collective_timeout_s=self._collective_timeout_s)
         options = RunOptions(
@@ -287,7 +287,7 @@ def _await_verdict(job: Job, collector: CollectorClient, found: Found) -> None:
             found.on_the_way.append(ranks)
         return ranks == job.trial.guilty or now > deadline
 
-    until(is_decided, seconds=VERDICT_S + START_S, every=LOOK_S, what="verdict or deadline")
+    until(is_decided, seconds=VERDICT_S + START_S, every=job.look_s, what="verdict or deadline")
     if found.on_the_way:
         found.seconds = time.time() - job.fired_at_s()
 

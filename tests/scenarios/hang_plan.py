@@ -69,7 +69,7 @@ KINDS: dict[str, Callable[[random.Random, int, Topology], str]] = {
     "data loader that never returns": _no_data,
 }
 IN_EVERY_RUN = {
-    "stopped (SIGSTOP)": EIGHT,
+    "stopped (SIGSTOP)": FOUR,
     "skipped collective": FOUR_IN_TP,
 }
 """Kinds whose evidence differs most, and their grids. ``make trials`` runs the others."""

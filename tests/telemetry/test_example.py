@@ -1,24 +1,24 @@
 """The example instruments a plain DDP loop with fewer than fifteen added lines."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.integration.processes import free_port
 from tests.telemetry.recording import recorded
+from tests.trainer.launchers import start_script
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "instrument_your_loop.py"
 
 
 @pytest.fixture(scope="module")
 def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The spool that two ranks under torchrun wrote."""
-    folder = tmp_path_factory.mktemp("spool")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
-    environment = {**os.environ, "RANKSCOPE_SPOOL": str(folder), "STEPS": "5", "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, env=environment, check=True, timeout=240, cwd=EXAMPLE.parents[1])
+    """The spool that two ranks wrote. They have the variables that torchrun sets."""
+    folder, log = tmp_path_factory.mktemp("spool"), tmp_path_factory.mktemp("log") / "ranks.log"
+    variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "example", "STEPS": "5"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANKSCOPE_SPOOL": str(folder)}
+    ranks = [start_script(EXAMPLE, log=log, RANK=str(rank), LOCAL_RANK=str(rank), **variables) for rank in range(2)]
+    assert [rank.wait(240) for rank in ranks] == [0, 0], log.read_text()
     return folder
 
 

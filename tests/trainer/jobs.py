@@ -2,14 +2,13 @@
 
 import json
 import pickle
-import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.launchers import Launched, launch_pickled, start_launcher
+from tests.trainer import launchers
+from tests.trainer.launchers import Launched, launch_pickled, start_forked, start_launcher
 from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
 from trainer.run_options import RunOptions
 
@@ -36,7 +35,7 @@ def small_config(*, num_steps: int = 3, global_microbatches: int = 8, **parallel
 class Job:
     """A launcher in a separate process, and the files of its job."""
 
-    process: Launched | subprocess.Popen[bytes]
+    process: Launched
     out: Path
 
     def finish(self) -> "Ended":
@@ -74,18 +73,17 @@ class Ended:
         return [step["loss"] for step in figures(self.out)]
 
 
-def start_job(config: TrainConfig, out: Path, *, launcher: Sequence[str] = (), **options: Any) -> Job:
-    """Launch in the background, under ``launcher`` when one is given."""
+def start_job(config: TrainConfig, out: Path, *, under_torchrun: int = 0, **options: Any) -> Job:
+    """Launch in the background. ``under_torchrun``: number of processes that torchrun starts; 0: without it."""
     chosen = RunOptions(out=out, run_id="job", **options)
     out.mkdir(parents=True, exist_ok=True)
     job, log = out / "job.pickle", out / LOG
     job.write_bytes(pickle.dumps((config, chosen)))
     log.write_bytes(b"")
-    if not launcher:
+    if not under_torchrun:
         return Job(start_launcher(job, log), out)
-    with log.open("ab") as output:
-        command = [sys.executable, *launcher, "-m", "tests.trainer.jobs", str(job)]
-        return Job(subprocess.Popen(command, stdout=output, stderr=output), out)
+    words = ("--standalone", "--nproc-per-node", str(under_torchrun), "-m", "tests.trainer.jobs", str(job))
+    return Job(start_forked(f"{launchers.__name__}:run_torchrun", *words, log=log), out)
 
 
 def run_job(config: TrainConfig, out: Path, **options: Any) -> Ended:

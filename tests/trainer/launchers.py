@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import pickle
+import runpy
 import select
 import signal
 import socket
@@ -105,6 +106,20 @@ def start_forked(work: str, *arguments: str, log: Path, **variables: str) -> Lau
     return Launched(status)
 
 
+def start_script(script: Path, *, log: Path, **variables: str) -> Launched:
+    """Run a script as ``python script`` does, in such a process."""
+    return start_forked(f"{__name__}:run_script", str(script), log=log, **variables)
+
+
+def run_script(script: str) -> None:
+    runpy.run_path(script, run_name="__main__")
+
+
+def run_torchrun(*words: str) -> None:
+    """The command `torchrun` in this process."""
+    import_module("torch.distributed.run").main(list(words))
+
+
 def launch_pickled(job: str) -> int:
     """Train in this process: the exit status of the launcher."""
     config, options = pickle.loads(Path(job).read_bytes())
@@ -181,6 +196,8 @@ def _become_launcher(request: dict[str, Any], output: int, inherited: Iterable[i
     try:
         module, _, function = request["work"].partition(":")
         status = getattr(import_module(module), function)(*request["arguments"]) or 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

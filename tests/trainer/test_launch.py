@@ -16,7 +16,6 @@ from trainer.run_options import RunOptions
 pytestmark = pytest.mark.gloo
 
 FOREVER = 100_000
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 @contextmanager
@@ -72,14 +71,14 @@ def test_unknown_fault_is_rejected_before_any_rank_starts(tmp_path: Path) -> Non
 
 def test_job_of_two_ranks_completes_under_torchrun(tmp_path: Path) -> None:
     config = small_config(num_steps=3, dp=2)
-    ended = start_job(config, tmp_path, launcher=TORCHRUN).finish()
+    ended = start_job(config, tmp_path, under_torchrun=2).finish()
     assert ended.status == 0, ended.words
     assert len(ended.losses) == 3
 
 
 @pytest.mark.long
 def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
-    with endless_job(tmp_path, launcher=TORCHRUN) as (job, pids):
+    with endless_job(tmp_path, under_torchrun=2) as (job, pids):
         assert len(pids) == 2
         job.process.kill()
         until(lambda: not any(alive(pid) for pid in pids), what="ranks gone")
@@ -87,6 +86,6 @@ def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_torchrun_with_a_wrong_number_of_processes_is_rejected(tmp_path: Path) -> None:
-    ended = start_job(small_config(dp=4), tmp_path, launcher=TORCHRUN).finish()
+    ended = start_job(small_config(dp=4), tmp_path, under_torchrun=2).finish()
     assert ended.status != 0
     assert "the job has 2 processes, but the grid has 4 ranks" in ended.words

@@ -14,20 +14,20 @@ from tests.benchmarks.overlap import direct_exposed_s
 from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import of_stage, spans_of
 from trainer.choices import ScheduleName
-from trainer.config import OverlapConfig, ParallelConfig
+from trainer.config import OverlapConfig, ParallelConfig, TrainConfig
 from ui.cli.readers import open_spool
 
 DELAY_S = 0.02
-NUM_STEPS = 4
+NUM_STEPS = 3
 
 
 @pytest.mark.gloo
-def test_overlap_along_all_axes_keeps_the_losses_and_records_its_waits(tmp_path: Path) -> None:
-    config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2)
-    overlapped = replace(config, overlap=OverlapConfig.along("all"))
-    off = run_job(config, tmp_path / "off")
+def test_overlap_along_all_axes_keeps_the_losses_and_records_its_waits(
+    grid_config: TrainConfig, trained_on_a_grid: Ended, tmp_path: Path
+) -> None:
+    overlapped = replace(grid_config, overlap=OverlapConfig.along("all"), num_steps=NUM_STEPS)
     on = run_job(overlapped, tmp_path / "on", comm_delay_s=DELAY_S)
-    assert on.losses == pytest.approx(off.losses, abs=1e-6)
+    assert on.losses == pytest.approx(trained_on_a_grid.losses[:NUM_STEPS], abs=1e-6)
     recorded = spans_of(on.out)
     for spans in recorded.values():
         moving = [span for span in spans if STAGE_BY_CODE[int(span["stage"])].stream in AXIS_OF_STREAM]
@@ -49,22 +49,16 @@ def test_communication_delay_leaves_the_losses_bit_identical(tmp_path: Path) -> 
     assert run_job(config, tmp_path / "delayed", comm_delay_s=0.005).losses == plain.losses
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """One process."""
-    return run_job(small_config(num_steps=NUM_STEPS), tmp_path_factory.mktemp("alone"))
-
-
 @pytest.mark.gloo
 @pytest.mark.long
 @pytest.mark.parametrize(("num_chunks", "schedule"), [(2, "1f1b"), (1, "zero-bubble"), (2, "zero-bubble")])
 def test_every_schedule_gives_the_losses_of_one_process(
-    num_chunks: int, schedule: ScheduleName, alone: Ended, tmp_path: Path
+    num_chunks: int, schedule: ScheduleName, trained_alone: Ended, tmp_path: Path
 ) -> None:
     config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2, num_chunks=num_chunks)
     parallel = replace(config.parallel, schedule=schedule)
     overlapped = replace(config, parallel=parallel, overlap=OverlapConfig.along("all"))
-    assert run_job(overlapped, tmp_path).losses == pytest.approx(alone.losses, rel=1e-5)
+    assert run_job(overlapped, tmp_path).losses == pytest.approx(trained_alone.losses[:NUM_STEPS], rel=1e-5)
 
 
 @pytest.mark.gloo

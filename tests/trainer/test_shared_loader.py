@@ -239,7 +239,6 @@ def test_losses_are_bit_identical_under_torchrun(tmp_path: Path) -> None:
     """Local rank 0 starts the loader, and the others find it through the store."""
     config = small_config(num_steps=3, dp=2, tp=2)
     own = run_job(replace(config, data=replace(config.data, shared_loader=False)), tmp_path / "own")
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
-    launched = start_job(config, tmp_path / "torchrun", launcher=torchrun).finish()
+    launched = start_job(config, tmp_path / "torchrun", under_torchrun=4).finish()
     assert launched.status == 0, launched.words + rank_log(tmp_path, 0)
     assert own.losses == launched.losses

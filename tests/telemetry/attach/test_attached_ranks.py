@@ -12,6 +12,7 @@ from diagnose.pipeline import diagnose_run
 from tests.telemetry.attach import plain_ddp
 from tests.telemetry.attach.entry_points import installed
 from tests.telemetry.recording import recorded
+from tests.trainer.launchers import start_script
 from ui.cli.readers import open_spool
 
 pytestmark = pytest.mark.gloo
@@ -47,12 +48,28 @@ def train(folder: Path, **variables: str) -> tuple[list[str], list[str]]:
     return [out for out, _ in outputs], [error for _, error in outputs]
 
 
+def plain_losses(folder: Path) -> list[list[str]]:
+    """Losses of each of two ranks to which rankscope does not attach."""
+    folder.mkdir()
+    variables = {"WORLD_SIZE": "2", "MEET": f"file://{folder}/meet", "CHECKPOINT": str(folder / "model.pt")}
+    logs = [folder / f"rank-{rank}.log" for rank in range(2)]
+    ranks = [
+        start_script(Path(plain_ddp.__file__), log=log, RANK=str(rank), **variables) for rank, log in enumerate(logs)
+    ]
+    assert [rank.wait(LIMIT_S) for rank in ranks] == [0, 0], [log.read_text() for log in logs]
+    return [losses_in(log.read_text()) for log in logs]
+
+
+def losses_in(output: str) -> list[str]:
+    return [line for line in output.splitlines() if "0x1." in line]
+
+
 def test_plain_ddp_script_is_traced_with_bit_identical_losses_and_its_slow_rank_is_named(tmp_path: Path) -> None:
-    plain, _ = train(tmp_path / "plain")
-    losses, errors = train(tmp_path / "attached", RANKSCOPE="1", RANKSCOPE_RUN="attached")
-    assert losses == plain
+    outputs, errors = train(tmp_path / "attached", RANKSCOPE="1", RANKSCOPE_RUN="attached")
+    losses = [losses_in(output) for output in outputs]
+    assert losses == plain_losses(tmp_path / "plain")
+    assert [len(of_rank) for of_rank in losses] == [plain_ddp.STEPS] * 2
     assert "recording run attached" in errors[0]
-    assert not (tmp_path / "plain" / "spool").exists()
     spool = tmp_path / "attached" / "spool"
     for rank in range(2):
         found = recorded(spool, rank)

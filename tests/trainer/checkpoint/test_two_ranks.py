@@ -1,13 +1,12 @@
 """A fault of one rank has the same effect on all ranks, and no rank hangs."""
 
 import ast
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.trainer.launchers import start_forked
 from trainer.checkpoint.folder import complete_name, complete_steps, damaged_name
 
 pytestmark = pytest.mark.gloo
@@ -28,10 +27,11 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("two-ranks")
-    command = [sys.executable, "-m", "tests.trainer.checkpoint.two_ranks", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return Ended(folder=folder, lines=sorted(done.stdout.splitlines()), messages=done.stderr)
+    log = folder / "log"
+    status = start_forked("tests.trainer.checkpoint.two_ranks:main", str(folder), log=log).wait(120)
+    assert status == 0, log.read_text()
+    lines = [line for rank in range(2) for line in (folder / f"returned-{rank}").read_text().splitlines()]
+    return Ended(folder=folder, lines=sorted(lines), messages=log.read_text())
 
 
 def test_checkpoint_is_abandoned_when_one_rank_cannot_write_its_part(ended: Ended) -> None:

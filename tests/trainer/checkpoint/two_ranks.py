@@ -1,11 +1,11 @@
-"""Two ranks without a training. One of them has a fault. Run as `python -m ... FOLDER`.
+"""Two ranks without a training. One of them has a fault.
 
-All values after n steps are n. For each scenario, each rank prints a line: scenario, rank, and what it returned.
+All values after n steps are n. For each scenario, each rank writes a line into its file FOLDER/returned-RANK: scenario,
+rank, and what it returned.
 """
 
 import os
 import resource
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -176,22 +176,19 @@ SCENARIOS = (
 
 def run(folder: Path, rendezvous: str, rank: int) -> None:
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
-    for scenario in SCENARIOS:
-        root = folder / scenario.__name__
-        make_root(root)
-        os.write(1, f"{scenario.__name__} {rank} {scenario(root, rank)}\n".encode())  # whole lines, unlike print
-        dist.barrier()
+    with (folder / f"returned-{rank}").open("w", buffering=1) as returned:
+        for scenario in SCENARIOS:
+            root = folder / scenario.__name__
+            make_root(root)
+            returned.write(f"{scenario.__name__} {rank} {scenario(root, rank)}\n")
+            dist.barrier()
 
 
-def main() -> int:
+def main(folder: str) -> int:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     rendezvous = f"file://{tempfile.mkdtemp()}/rendezvous"
     child = os.fork()
     rank = 1 if child else 0
-    run(Path(sys.argv[1]), rendezvous, rank)
-    return os.waitpid(child, 0)[1] if child else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    run(Path(folder), rendezvous, rank)
+    return int(os.waitpid(child, 0)[1] != 0) if child else 0

@@ -16,13 +16,13 @@ from telemetry.errors import RankscopeError
 from telemetry.process.child_process import birth_of
 from telemetry.record.reader import RankReader, find_rank_dirs
 from tests.deadline import until
+from tests.trainer.drive.paced import start_paced
 from tests.trainer.jobs import figures
+from tests.trainer.launchers import Launched
 from trainer.drive.folder import DRIVER, STATE, DriverPlace, JobFolder
 from trainer.drive.job import Job, Phase
 
 COMMAND = (sys.executable, "-P", "-m", "ui.cli", "drive")
-PACED = (sys.executable, "-P", "-m", "tests.trainer.drive.paced", "drive", "--recipe", "small")
-"""The same with ranks that use little processor time."""
 TINY = ("--dp", "2", "--pp", "1", "--tp", "1", "--microbatches", "2", "--checkpoint-every", "1")
 PATIENCE_S = 200.0
 STOPPED_S, CONTINUED_S = 0.03, 0.01
@@ -35,17 +35,31 @@ class DrivenJob:
 
     out: Path
     options: tuple[str, ...]
-    command: tuple[str, ...] = COMMAND
-    process: subprocess.Popen[Any] | None = None
+    is_paced: bool = False
+    """Whether its ranks use little processor time, see ``paced.py``."""
+    process: subprocess.Popen[Any] | Launched | None = None
     born: dict[int, str] = field(default_factory=dict)
     """Every process that was seen: pid -> birth."""
 
     def start(self) -> None:
         """Start the command, also a second time."""
         self.out.mkdir(parents=True, exist_ok=True)
-        with (self.out / "command.log").open("a") as log:
-            command = [*self.command, "--out", str(self.out), *self.options]
-            self.process = subprocess.Popen(command, stderr=log, text=True, env=with_tests(), start_new_session=True)
+        log, words = self.out / "command.log", ("--out", str(self.out), *self.options)
+        if self.is_paced:
+            self.process = start_paced("drive", *words, log=log, unpaced=self._unpaced)
+            return
+        with log.open("a") as output:
+            self.process = subprocess.Popen(
+                [*COMMAND, *words], stderr=output, text=True, env=with_tests(), start_new_session=True
+            )
+
+    def stop_pacing(self) -> None:
+        """Let the ranks do the other steps as fast as they can."""
+        self._unpaced.touch()
+
+    @property
+    def _unpaced(self) -> Path:
+        return self.out / "unpaced"
 
     @property
     def state(self) -> Job:
@@ -146,9 +160,9 @@ def with_tests() -> dict[str, str]:
 
 
 @contextmanager
-def driven_job(out: Path, *options: str, command: tuple[str, ...] = COMMAND) -> Iterator[DrivenJob]:
+def driven_job(out: Path, *options: str, is_paced: bool = False) -> Iterator[DrivenJob]:
     """A driven job, started. Everything that it started ends with the block."""
-    job = DrivenJob(out, (*TINY, *options), command)
+    job = DrivenJob(out, (*TINY, *options), is_paced)
     job.start()
     try:
         until(lambda: (out / "drive" / STATE).exists(), seconds=PATIENCE_S, what="a driver")

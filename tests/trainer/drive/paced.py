@@ -1,20 +1,26 @@
-"""`rankscope` with the recipe ``small``. In a driven job its ranks also wait before each step.
+"""`rankscope` with the recipe ``small``. In a driven job its ranks also wait before each step, until a file exists.
 
-    python -m tests.trainer.drive.paced drive --recipe small ...
-
-Otherwise the ranks of a driven job would use all processors until the job ends, and slow down its tests.
+Otherwise the ranks of a driven job would use all processors until the job ends, and slow down its tests. A short job
+would end before its test has killed all processes.
 """
 
+import os
 import sys
 import time
+from pathlib import Path
 
 import trainer.rank
 from tests.trainer.jobs import small_config
+from tests.trainer.launchers import Launched, start_forked
 from trainer.faults.act import Healthy
 from trainer.recipes import RECIPES
 from ui.cli.main import main
 
 PACE_S = 0.25
+LAST_PACED = 36
+"""Before this step the ranks wait until the file exists."""
+UNPACED = "RANKSCOPE_TESTS_UNPACED"
+"""Environment variable: the path of the file."""
 
 
 class Paced(Healthy):
@@ -22,15 +28,27 @@ class Paced(Healthy):
 
     def at_step(self, step: int) -> None:
         super().at_step(step)
-        time.sleep(PACE_S)
+        while not Path(os.environ[UNPACED]).exists():
+            time.sleep(PACE_S)
+            if step < LAST_PACED:
+                break
 
 
 def paced(*_: object, **__: object) -> Healthy:
     return Paced()
 
 
-if __name__ == "__main__":
+def start_paced(command: str, *words: str, log: Path, unpaced: Path) -> Launched:
+    """Start `rankscope COMMAND --recipe small WORDS` in its own session."""
+    words = (command, "--recipe", "small", *words)
+    return start_forked(f"{__name__}:run", *words, log=log, **{UNPACED: str(unpaced)})
+
+
+def run(*words: str) -> None:
+    """In the child."""
+    os.setsid()
     RECIPES["small"] = small_config
-    if "drive" in sys.argv:
+    if "drive" in words:
         trainer.rank.hook_for = paced
+    sys.argv = ["rankscope", *words]
     main()

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.deadline import until
+from tests.scenarios.command import rankscope
 from tests.trainer.drive.driven import (
     COMMAND,
-    PACED,
     PATIENCE_S,
     TINY,
     DrivenJob,
@@ -20,6 +20,7 @@ from tests.trainer.drive.driven import (
     slowed,
     with_tests,
 )
+from tests.trainer.drive.paced import start_paced
 from tests.trainer.jobs import figures
 from trainer.checkpoint.folder import complete_steps, rolled_back_name
 from trainer.drive.folder import DRIVER, DriverPlace, JobFolder
@@ -29,22 +30,25 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
 NODES = ("--nodes", "2", "--spares", "1", "--no-own-collector")
 FOREVER = ("--steps", "100000")
-NUM_STEPS = 100
-"""With the pause before each step this takes half a minute, which is longer than all kills."""
+NUM_STEPS = 40
 
 
-def undisturbed_losses(out: Path, num_steps: int, command: tuple[str, ...] = COMMAND) -> dict[int, set[float]]:
+def undisturbed_losses(out: Path, num_steps: int, *, is_paced: bool = False) -> dict[int, set[float]]:
     """Losses of the same training without kills."""
-    train = ["train" if word == "drive" else word for word in command]
-    words = [*train, *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
-    subprocess.run(words, check=True, timeout=PATIENCE_S, capture_output=True, env=with_tests())
+    words = (*TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry")
+    if is_paced:
+        log = out.with_suffix(".log")
+        assert start_paced("train", *words, log=log, unpaced=out).wait(PATIENCE_S) == 0, log.read_text()
+    else:
+        train = [*COMMAND[:-1], "train", *words]
+        subprocess.run(train, check=True, timeout=PATIENCE_S, capture_output=True, env=with_tests())
     return DrivenJob(out, ()).losses()
 
 
 def test_job_continues_with_the_same_losses_when_any_process_is_killed(tmp_path: Path) -> None:
     """A rank, the driver, an executor, and the command itself, one after the other."""
     out = tmp_path / "job"
-    with driven_job(out, *NODES, "--no-checks", "--steps", str(NUM_STEPS), command=PACED) as job:
+    with driven_job(out, *NODES, "--no-checks", "--steps", str(NUM_STEPS), is_paced=True) as job:
         job.wait_for_attempt(0)
         job.kill(job.ranks()[1])
         job.wait_for_attempt(1)
@@ -66,20 +70,20 @@ def test_job_continues_with_the_same_losses_when_any_process_is_killed(tmp_path:
         job.start()
         until(lambda: decisions_of(out).count("take-over") > 1, seconds=PATIENCE_S, what="a third driver")
         assert job.ranks() == ranks, "ranks were restarted although only the command was killed"
+        job.stop_pacing()
         assert job.finish() == 0, job.words
         until(lambda: not job.left(), seconds=PATIENCE_S, what="the end of every process")
-        status = [*COMMAND, "status", "--out", str(out)]
-        ended = subprocess.run(status, capture_output=True, text=True, timeout=PATIENCE_S)
-        assert (ended.returncode, "done: all steps are done" in ended.stdout) == (0, True), ended
+        status = rankscope("drive", "status", "--out", out)
+        assert (status.status, "done: all steps are done" in status.out) == (0, True), status
         assert [name for name in decisions_of(out) if name.endswith(("failed", "lost"))] == [
             "rank-failed",
             "executor-lost",
         ]
-    assert job.losses() == undisturbed_losses(tmp_path / "undisturbed", NUM_STEPS, PACED)
+    assert job.losses() == undisturbed_losses(tmp_path / "undisturbed", NUM_STEPS, is_paced=True)
 
 
 def test_sigterm_saves_the_step_and_the_same_command_resumes_the_job(tmp_path: Path) -> None:
-    with driven_job(tmp_path, *NODES, "--no-checks", *FOREVER, command=PACED) as job:
+    with driven_job(tmp_path, *NODES, "--no-checks", *FOREVER, is_paced=True) as job:
         job.wait_for_attempt(0)
         assert job.process is not None
         job.executor("node-0"), job.executor("node-1"), job.ranks()

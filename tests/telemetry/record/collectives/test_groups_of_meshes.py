@@ -22,7 +22,9 @@ def _other_side(peer: int, job: Job) -> object:
     return peer if peer >= 0 else job.mesh.axes_of(-2 - peer)
 
 
-@pytest.mark.parametrize(("job", "shards"), [(TORCHTITAN, "dp_shard"), (MEGATRON, "dp")])
+@pytest.mark.parametrize(
+    ("job", "shards"), [pytest.param(TORCHTITAN, "dp_shard", marks=pytest.mark.long), (MEGATRON, "dp")]
+)
 def test_operations_of_a_pipelined_job_have_their_stages_and_axes(tmp_path: Path, job: Job, shards: str) -> None:
     train_grid(tmp_path, traced=True, job=job)
     for rank in range(8):
