@@ -35,7 +35,7 @@ def text_of(state: ViewState, reads: Reads, region: str) -> str:
     return json.dumps(drawn.make(), ensure_ascii=False)
 
 
-@pytest.fixture(scope="module", params=list(SHAPES))
+@pytest.fixture(scope="module", params=["one-rank", pytest.param("pipeline", marks=pytest.mark.long), "grid"])
 def shape(request: pytest.FixtureRequest, store: EmbeddedStore) -> tuple[str, Reads]:
     run = SyntheticRun(run_id=request.param, topology=SHAPES[request.param], slow={})
     run.introduce(store)
