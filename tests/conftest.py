@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from telemetry.process.quick_imports import quick_imports
 from telemetry.stores.embedded import EmbeddedStore
 from tests.clickhouse_server import ClickHouseServer, running_server
-from tests.memory_store import close_idle, empty, memory_store
+from tests.memory_store import close_idle, closed_before_a_folder, empty, memory_store
 from tests.scenarios.demo_run import Demo, demo_in
 
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 OTHERS_NICENESS = 5
 BROWSER_TESTS = Path(__file__).parent / "browser"
 REAL_RANKS, BROWSER = LONG_GROUPS = ("real ranks", "browser")
@@ -95,10 +98,11 @@ def clickhouse_server() -> Iterator[ClickHouseServer]:
         yield server
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def idle_stores() -> Iterator[None]:
-    """Stores in memory are used again by the tests of one file."""
-    yield
+    """Stores in memory are used again by all tests of a process."""
+    with closed_before_a_folder():
+        yield
     close_idle()
 
 

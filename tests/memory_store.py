@@ -5,8 +5,12 @@ given back as it was made is the next one's.
 """
 
 import atexit
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from telemetry.errors import RankscopeError
 from telemetry.stores.embedded import EmbeddedStore
@@ -59,9 +63,24 @@ def _tables_of(store: EmbeddedStore) -> list[str]:
 
 
 def close_idle() -> None:
-    """The engine holds stores in memory or one store on disk: a test that opens a folder needs the former closed."""
     while _idle:
         _idle.pop()[0].close()
 
 
+@contextmanager
+def closed_before_a_folder() -> Iterator[None]:
+    """In the block, idle stores are closed before a store opens a folder: the engine holds one folder or memory."""
+    opened = EmbeddedStore.__init__
+
+    def open_alone(store: EmbeddedStore, folder: Path | None = None) -> None:
+        if folder is not None:
+            close_idle()
+        opened(store, folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmbeddedStore, "__init__", open_alone)
+        yield
+
+
 atexit.register(close_idle)  # an engine that is open when the process ends can crash it
+os.register_at_fork(before=close_idle)  # a child has none of the engine's threads, but its locks

@@ -14,7 +14,7 @@ from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.deploy.compose_file import OPEN, services
 from tests.deploy.stack import SECRETS, SLOW_MACHINE_S
-from tests.integration.processes import Part, free_port
+from tests.integration.processes import Part, free_port, is_open
 from tests.parts import require
 from tests.telemetry.made_rows import numbered_spans, of_run
 
@@ -56,8 +56,9 @@ def port(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     part = Part("collector", ["env", "--ignore-environment", *pairs, *command, "--port", str(chosen)], folder / "log")
     part.start()
     try:
-        until(lambda: _health(chosen) == 0 or not part.running, what="the collector", seconds=SLOW_MACHINE_S)
+        until(lambda: is_open(chosen) or not part.running, what="the collector", seconds=SLOW_MACHINE_S)
         assert part.running, part.said()
+        until(lambda: _health(chosen) == 0, what="its health check", seconds=SLOW_MACHINE_S)
         yield chosen
     finally:
         part.kill()

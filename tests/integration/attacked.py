@@ -17,7 +17,7 @@ from telemetry.stores.queries import LAST_STEP, Runs, Spans
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import ARROW_TYPE
 from tests.deadline import until
-from tests.integration.processes import free_port
+from tests.integration.processes import free_port, is_open
 
 ANSWER_S = 60.0
 KEPT = "kept"
@@ -145,6 +145,6 @@ def head(line: str, *headers: str) -> bytes:
 def _answers(made: Attacked) -> bool:
     assert made.process.poll() is None, made.said()
     try:
-        return made.alive()
+        return is_open(made.port) and made.alive()
     except httpx.HTTPError:
         return False

@@ -53,8 +53,8 @@ class Targets:
 def batch_at(seed: int, index: int, targets: Targets) -> Hostile:
     """The batch with number ``index``."""
     chance = random.Random(f"{seed}/{index}")
-    kind = chance.choice(sorted(_KINDS))
-    return _KINDS[kind](chance, targets)
+    kind = chance.choice(sorted(KINDS))
+    return KINDS[kind](chance, targets)
 
 
 def _hostile(
@@ -162,7 +162,7 @@ def _unannounced_report(chance: random.Random, targets: Targets) -> Hostile:
     )
 
 
-_KINDS: dict[str, Callable[[random.Random, Targets], Hostile]] = {
+KINDS: dict[str, Callable[[random.Random, Targets], Hostile]] = {
     "jump": _jump,
     "no-folder": _no_folder,
     "wrong-folder": _wrong_folder,

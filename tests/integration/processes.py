@@ -134,3 +134,9 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
+
+
+def is_open(port: int) -> bool:
+    """Whether a process listens on a port of loopback. Costs less than a request, to wait for the start of a server."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

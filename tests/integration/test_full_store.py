@@ -59,7 +59,7 @@ def test_view_that_is_up_to_date_is_not_created_again() -> None:
 def test_rows_acknowledged_while_the_disk_fills_up_are_stored(tmp_path: Path) -> None:
     """The engine continues without an error if the disk becomes full during a write."""
     require_root("mounts a small file system")
-    command = [sys.executable, "-m", "tests.integration.filled_store", str(tmp_path), "60", "1"]
+    command = [sys.executable, "-m", "tests.integration.filled_store", str(tmp_path), "25", "1"]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert told.returncode == 0, told.stderr[-2000:]
     found = json.loads(told.stdout)

@@ -1,4 +1,4 @@
-"""A store in use gets 500 hostile batches. Later runs of any name are complete, and each refusal is reported."""
+"""A store in use gets 200 hostile batches. Later runs of any name are complete, and each refusal is reported."""
 
 import gc
 import re
@@ -21,9 +21,9 @@ from telemetry.stores.queries import LAST_STEP, Marks, Ranks, Spans
 from telemetry.topology import Topology
 from telemetry.wire.codec import ARROW_TYPE
 from tests.integration.attacked import Attacked, attacked
-from tests.integration.hostile_batches import NUM_RANKS, Hostile, Targets, batch_at
+from tests.integration.hostile_batches import KINDS, NUM_RANKS, Hostile, Targets, batch_at
 
-NUM_BATCHES = 500
+NUM_BATCHES = 200
 SEED = 23
 SENDERS = 64
 STEPS = 40
@@ -98,6 +98,7 @@ def test_later_runs_are_complete_and_each_refusal_is_reported_after_hostile_batc
         record(tmp_path / "live", LIVE)
         ship(tmp_path / "live", target)
         batches = [batch_at(SEED, index, TARGETS) for index in range(NUM_BATCHES)]
+        assert {batch.kind for batch in batches} == KINDS.keys()
         with ThreadPoolExecutor(SENDERS) as senders:
             answers = list(senders.map(lambda batch: send(http, batch), batches))
         for index, (batch, answer) in enumerate(zip(batches, answers, strict=True)):

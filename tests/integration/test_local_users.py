@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -137,23 +138,22 @@ PLACES = (
     "meta.json", "state", "shipping", "000000.rec", "000007.rec", "evidence", "evidence/state", "evidence/log",
     f"evidence/state.{os.getpid()}.new", "../hosts", "../hosts/host.jsonl", "../rank-00000", "../../0", "../..",
 )  # fmt: skip
-BAD_RUNS = ("bad-0", "bad-1")
-"""One for each secret."""
 
 
 @pytest.mark.parametrize("what", [*IN_EVERY_RUN, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)])
 def test_agent_follows_nothing_planted_in_a_rank_folder_to_a_file_of_another_user(machine: Machine, what: str) -> None:
+    """Each place in each of two runs: one run for each secret."""
+    planted = {f"bad-{number}": where for number, where in enumerate(product(PLACES, machine.secrets))}
     as_user(HONEST, record, machine.spool, "good")
+    as_user(HOSTILE, record_each, machine.spool, tuple(planted))
     before = machine.snapshot()
-    for place in PLACES:
-        as_user(HOSTILE, record_each, machine.spool, BAD_RUNS)
-        for run, secret in zip(BAD_RUNS, machine.secrets, strict=True):
-            plant(what, secret, Path(os.path.normpath(rank_folder(machine, run) / place)))
-        texts = serve(machine, *BAD_RUNS)
-        assert not [text for text in texts if "SECRET" in text], (what, place)
-        assert machine.snapshot() == before, (what, place)
-        for run in BAD_RUNS:
-            clear(machine.spool / run)
+    for run, (place, secret) in planted.items():
+        plant(what, secret, Path(os.path.normpath(rank_folder(machine, run) / place)))
+    texts = serve(machine, *planted)
+    assert not [text for text in texts if "SECRET" in text]
+    assert machine.snapshot() == before
+    for run in planted:
+        clear(machine.spool / run)
     sweep(machine.spool, keep_days=0)
     assert not (machine.spool / "good").exists(), "all of the honest rank is stored, so its folder is swept"
 
@@ -436,7 +436,7 @@ exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+setuid,+setgid,
 """What ``deploy/systemd/rankscope-agent.service`` allows: three capabilities, and only the spool is writable."""
 
 
-@pytest.mark.parametrize("where", ["without a sandbox", "in the unit's sandbox"])
+@pytest.mark.parametrize("where", [pytest.param("without a sandbox", marks=pytest.mark.long), "in the unit's sandbox"])
 def test_agent_under_attack_serves_the_other_users(machine: Machine, tmp_path: Path, where: str) -> None:
     log, done = machine.hostile_folder() / "log", machine.hostile_folder() / "done"
     good_log = machine.root / "of-honest" / "log"

@@ -7,7 +7,6 @@ import random
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -28,6 +27,7 @@ from tests.certificates import Pair, make_authority, make_server
 from tests.deadline import until
 from tests.integration.attacked import KEPT, Attacked, attacked, head, received, statuses
 from tests.integration.hostile_bytes import damaged
+from tests.integration.processes import Part
 from tests.telemetry.made_rows import numbered_spans, of_run
 
 FULL, WRITE, READ = "full-5f3a9c", "write-77b1e0", "read-0d44fe"
@@ -115,22 +115,16 @@ def test_each_token_permits_only_its_own_requests_over_tls(closed: Attacked) -> 
 
 
 def test_agent_ships_over_https_with_only_a_write_token(
-    closed: Attacked, tmp_path: Path, authority: Pair, trusting: None
+    closed: Attacked, tmp_path: Path, trusting: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = tmp_path / "spool"
-    writer = [sys.executable, "-m", "tests.integration.writer", str(spool), "0", "1", "3"]
-    agent = [sys.executable, "-m", "telemetry.agent", "--spool", str(spool), "--collector", closed.url]
-    ours = {**os.environ, "RANKSCOPE_WRITE_TOKEN": WRITE, "RANKSCOPE_CA_FILE": str(authority.certificate)}
-    subprocess.run(writer, check=True, timeout=120)
-    ended = subprocess.run(
-        [*agent, "--interval", "0.1", "--sample", "0"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=ours,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    spool = str(tmp_path / "spool")
+    writer = Part("writer", [sys.executable, "-m", "tests.integration.writer", spool, "0", "1", "3"], tmp_path / "log")
+    options = ["--spool", spool, "--collector", closed.url, "--interval", "0.1", "--sample", "0"]
+    agent = Part("agent", [sys.executable, "-m", "telemetry.agent", *options], tmp_path / "agent.log")
+    monkeypatch.setenv("RANKSCOPE_WRITE_TOKEN", WRITE)
+    for part in (writer, agent):
+        part.start()
+        assert part.wait(120) == 0, part.said()
     with CollectorClient(closed.url, READ) as reader:
         assert reader.read(Spans(run_id="chaos", attempt=0, first_step=0, last_step=2)).num_rows == 3 * 21
         with pytest.raises(UsageError, match="may only read"):

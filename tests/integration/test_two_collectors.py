@@ -31,7 +31,7 @@ from tests.telemetry.made_rows import numbered_spans
 pytestmark = [pytest.mark.clickhouse, pytest.mark.chaos, pytest.mark.timeout(240)]
 
 NUM_AGENTS = 4
-ROUNDS = 5
+ROUNDS = 4
 PATIENCE_S = 2.0
 _numbers = itertools.count(1)
 

@@ -46,18 +46,22 @@ def in_memory() -> Iterator[MigratingStore]:
     store.close()
 
 
+@pytest.fixture(scope="module")
+def new_shape() -> list[list[Any]]:
+    """The schema of a new database in memory."""
+    store = EmbeddedStore()
+    store.migrate()
+    found = shape(store)
+    store.close()
+    return found
+
+
 @pytest.fixture
 def on_server(clickhouse_server: ClickHouseServer, request: pytest.FixtureRequest) -> Iterator[MigratingStore]:
     """An empty database with the name of the test."""
     store = find_store(clickhouse_server.url(make_database(clickhouse_server, request.node.originalname[:60])))
     yield store
     store.close()
-
-
-@pytest.fixture(params=["in_memory", pytest.param("on_server", marks=pytest.mark.clickhouse)])
-def empty(request: pytest.FixtureRequest) -> MigratingStore:
-    chosen: MigratingStore = request.getfixturevalue(request.param)
-    return chosen
 
 
 def make_database(server: ClickHouseServer, name: str) -> str:
@@ -128,32 +132,31 @@ def test_upgraded_database_has_the_same_schema_as_a_new_one(upgraded: Upgraded, 
     assert shape(made_today) == upgraded.shape
 
 
-def test_upgrade_from_before_profiles_and_findings_loses_no_rows(in_memory: MigratingStore) -> None:
+def test_executing_the_plan_of_an_upgrade_from_before_profiles_and_findings_loses_no_rows(
+    in_memory: MigratingStore, new_shape: list[list[Any]]
+) -> None:
     make_first(in_memory, 12)
     before = checksums(in_memory)
-    in_memory.migrate()
+    check_plan(in_memory)
     assert checksums(in_memory) == before
-    made_today = EmbeddedStore()
-    made_today.migrate()
-    assert shape(in_memory) == shape(made_today)
-    made_today.close()
+    assert shape(in_memory) == new_shape
 
 
-@pytest.mark.parametrize("is_old", [True, False], ids=["by the first version", "by this version"])
-def test_a_store_whose_creation_was_interrupted_is_completed(in_memory: MigratingStore, is_old: bool) -> None:
+@pytest.mark.parametrize(
+    "is_old",
+    [
+        pytest.param(True, marks=pytest.mark.long, id="by the first version"),
+        pytest.param(False, id="by this version"),
+    ],
+)
+def test_a_store_whose_creation_was_interrupted_is_completed(
+    in_memory: MigratingStore, new_shape: list[list[Any]], is_old: bool
+) -> None:
     first = statements((SCHEMA / "0001_tables.sql").read_text(), FIRST_MODERN)
     for statement in first[:3] if is_old else in_memory.plan()[:9]:
         in_memory.database.execute(statement)
     in_memory.migrate()
-    completed = shape(in_memory)
-    drop_tables(in_memory)
-    in_memory.migrate()
-    assert shape(in_memory) == completed
-
-
-def drop_tables(store: MigratingStore) -> None:
-    for table in {name for name, *_ in shape(store)}:
-        store.database.execute(f"DROP TABLE IF EXISTS {table}")
+    assert shape(in_memory) == new_shape
 
 
 @pytest.mark.long
@@ -269,13 +272,21 @@ def test_migrate_refuses_the_address_of_a_collector() -> None:
     assert "it creates and upgrades its tables when it starts" in told.error
 
 
-def test_executing_the_migration_plan_gives_the_schema_of_a_migration(empty: MigratingStore) -> None:
-    make_first(empty)
-    planned = empty.plan()
+@pytest.mark.clickhouse
+def test_executing_the_plan_of_an_upgrade_on_a_server_gives_the_schema_of_a_migration(
+    on_server: MigratingStore,
+) -> None:
+    make_first(on_server)
+    check_plan(on_server)
+
+
+def check_plan(store: MigratingStore) -> None:
+    """Execute the plan of an upgrade, and check that it leaves nothing to a migration."""
+    planned = store.plan()
     assert not any("CREATE TABLE IF NOT EXISTS spans" in statement for statement in planned)
     for statement in planned:
-        empty.database.execute(statement)
-    before = shape(empty)
-    empty.migrate()
-    assert shape(empty) == before
-    assert len(empty.plan()) < len(planned)
+        store.database.execute(statement)
+    before = shape(store)
+    store.migrate()
+    assert shape(store) == before
+    assert len(store.plan()) < len(planned)

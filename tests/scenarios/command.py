@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.forkserver import FORKED, WIDE, end_with_pytest
+from tests.forkserver import FORKED, WIDE, Program, end_with_pytest
 from ui.cli.main import main
 
 COMMAND_S = 120
@@ -38,6 +38,14 @@ def rankscope(*arguments: object, **environment: str) -> Answer:
         out, error = ((outputs / name).read_text() for name in ("out", "error"))
         assert not late, (arguments, out, error)
         return Answer(status=process.exitcode or 0, out=out, error=error)
+
+
+def run_code(code: str, *arguments: object) -> Answer:
+    """Run Python code with these arguments, and wait for its end. ``out`` also has what it writes to stderr."""
+    with tempfile.TemporaryDirectory(prefix="rankscope-said-") as folder:
+        program = Program(["-c", code, *map(str, arguments)], Path(folder) / "said")
+        status = program.wait(COMMAND_S)
+        return Answer(status=status, out=(Path(folder) / "said").read_text(), error="")
 
 
 def _run(arguments: list[str], environment: dict[str, str], folder: str, outputs: Path) -> None:

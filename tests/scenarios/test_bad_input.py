@@ -1,8 +1,6 @@
 """Bad input: one message with a hint, the right exit status, no traceback, no data lost."""
 
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 
 from telemetry.record.reader import RankReader, find_rank_dirs
 from telemetry.record.shipping_page import ShippingPage
-from tests.scenarios.command import Answer, rankscope
+from tests.scenarios.command import Answer, rankscope, run_code
 
 MAKE_STORE = "import sys; from telemetry.stores.open import open_store; open_store(sys.argv[1]).close()"
 
@@ -44,7 +42,7 @@ def test_unknown_run_is_reported_with_the_stored_runs(spool_of_a_run: Path) -> N
 
 def test_empty_store_is_reported_with_a_hint_how_to_fill_it(tmp_path: Path) -> None:
     store = f"embedded:{tmp_path / 'store'}"
-    subprocess.run([sys.executable, "-c", MAKE_STORE, store], check=True)
+    assert run_code(MAKE_STORE, store).status == 0
     assert_error(rankscope("diagnose", "--store", store), 2, "holds no run yet", "rankscope demo")
     answer = rankscope("runs", "--store", store)
     assert (answer.status, "no run stored yet" in answer.out) == (0, True)

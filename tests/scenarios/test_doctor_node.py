@@ -98,7 +98,14 @@ def test_node_check_is_rejected_while_a_rank_records_on_the_host(tmp_path: Path)
     assert "hint: " in answer.error
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        signal.SIGKILL,
+    ],
+)
 def test_no_process_is_left_when_a_signal_ends_the_command(how: signal.Signals, without_torch: dict[str, str]) -> None:
     with node_check(without_torch, seconds=600) as process:
         check = first_check_of(process)

@@ -1,9 +1,6 @@
 """`rankscope export perfetto` as a user runs it: for a simulated run, and for a trained run."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from telemetry.stores.queries import Spans
 from telemetry.topology import Topology
 from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
 from tests.diagnose.trace.opened import opened_json, opened_protobuf
-from tests.scenarios.command import COMMAND_S, Answer, rankscope
+from tests.scenarios.command import Answer, rankscope, run_code
 from tests.scenarios.demo_run import Demo
 from tests.telemetry.made_profiles import Profile
 
@@ -97,14 +94,14 @@ def test_export_adds_kineto_files_to_the_ranks_that_recorded_them(store: str, tm
 
 
 @pytest.mark.parametrize(("form", "ending"), [("json", ".json.gz"), ("protobuf", ".perfetto-trace")])
-def test_default_file_name_contains_run_and_steps(store: str, form: str, ending: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ui.cli", "export", "perfetto", "--last-step", "3", "--format", form]
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path[1:]]), "RANKSCOPE_STORE": store}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_default_file_name_contains_run_and_steps(
+    store: str, form: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = rankscope("export", "perfetto", "--last-step", "3", "--format", form, RANKSCOPE_STORE=store)
+    assert done.status == 0, done.error
     assert [entry.name for entry in tmp_path.iterdir()] == [f"made-steps-0-3{ending}"]
-    assert "ui.perfetto.dev" in done.stdout
+    assert "ui.perfetto.dev" in done.out
 
 
 @pytest.mark.parametrize(
@@ -136,11 +133,16 @@ def test_export_from_an_unreachable_store_exits_with_status_3_and_writes_no_file
 @pytest.mark.parametrize("form", ["json", pytest.param("protobuf", marks=pytest.mark.long)])
 def test_export_on_a_full_disk_leaves_no_file(store: str, form: str, tmp_path: Path) -> None:
     """A file size limit of 16 KiB acts like a full disk."""
-    command = ["export", "perfetto", "--store", store, "--out", str(tmp_path / "trace.gz"), "--format", form]
-    done = subprocess.run(
-        ["prlimit", "--fsize=16384", sys.executable, "-m", "ui.cli", *command],
-        capture_output=True, text=True, check=False, timeout=COMMAND_S,
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert ("hint: use --out" in done.stderr, "Traceback" in done.stderr) == (True, False)
+    options = ("export", "perfetto", "--store", store, "--out", tmp_path / "trace.gz", "--format", form)
+    done = run_code(WITH_A_LIMIT, *options)
+    assert done.status == 2, done.out
+    assert ("hint: use --out" in done.out, "Traceback" in done.out) == (True, False)
     assert list(tmp_path.iterdir()) == []
+
+
+WITH_A_LIMIT = """
+import resource
+from ui.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
+main()
+"""

@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.queries import LAST_STEP, Runs, Spans
-from tests.scenarios.command import Answer, rankscope
+from tests.scenarios.command import Answer, rankscope, run_code
 from tests.telemetry.made_profiles import Profile
 from tests.telemetry.made_traces import every_rank, save, table
 from tests.telemetry.served import collecting
@@ -44,7 +42,7 @@ put_run(import_straggler_analysis([Path(sys.argv[1])], ImportOptions()), Dying(o
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a store that stays empty."""
     folder = tmp_path_factory.mktemp("empty") / "store"
-    subprocess.run([sys.executable, "-c", OPEN_STORE, f"embedded:{folder}"], check=True)
+    assert run_code(OPEN_STORE, f"embedded:{folder}").status == 0
     return folder
 
 
@@ -197,8 +195,7 @@ def test_killed_import_leaves_no_listed_run_and_a_repeated_import_completes_it(
     num_puts: int, store: str, tmp_path: Path
 ) -> None:
     path = save(tmp_path, every_rank())
-    killed = subprocess.run([sys.executable, "-c", IMPORT_AND_DIE, path, store, str(num_puts)], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert run_code(IMPORT_AND_DIE, path, store, num_puts).status == -signal.SIGKILL
     assert stored_runs(store) == []
     answer = rankscope("import", "straggler-analysis", path, "--store", store)
     assert (answer.status, answer.out.split(";")[0]) == (0, "made: 4 ranks, 2 steps, 32 spans")
@@ -218,8 +215,7 @@ def test_import_through_a_collector_stores_the_same_spans_as_a_direct_import(
         (run,) = client.read(Runs()).to_pylist()
     address = f"embedded:{tmp_path / 'store'}"
     assert rankscope("import", "straggler-analysis", path, "--store", address).status == 0
-    direct = subprocess.run([sys.executable, "-c", PRINT_SPANS, address], check=True, capture_output=True, text=True)
-    assert json.loads(direct.stdout) == posted.to_pylist()
+    assert json.loads(run_code(PRINT_SPANS, address).out) == posted.to_pylist()
     assert (run["num_ranks"], run["last_step"]) == (4, 9)
 
 

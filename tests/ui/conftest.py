@@ -28,8 +28,11 @@ def run(store: EmbeddedStore) -> SyntheticRun:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reads(store: EmbeddedStore, run: SyntheticRun) -> Reads:
-    """Reads with a fixed clock, so that no list is queried again after a second."""
+    """Reads with a fixed clock, so that no list is queried again after a second.
+
+    They keep answers, as those of a server do. So a test that stores a run makes its own.
+    """
     now_s = time.time()
     return Reads(StoreReader(store), wall_s=lambda: now_s)

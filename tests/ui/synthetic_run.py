@@ -10,6 +10,7 @@ collectives, so both have equally long spans, and only processor time tells the 
 """
 
 import json
+import pickle
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 from telemetry.profiles import SUPPORTED
 from telemetry.stages import Stage
 from telemetry.stores.interface import Store
-from telemetry.tables import TABLES
+from telemetry.tables import TABLES, owned
 from telemetry.topology import Place, Topology
 
 MS = 1_000_000
@@ -32,6 +33,12 @@ MICROBATCHES = 4
 ACTIVATION_BYTES = 2 * 1024 * 256 * 4
 
 Row = dict[str, Any]
+
+UNRECORDED = ("run_id", "attempt", "device", "host")
+"""Attributes of a run that spans and samples do not depend on."""
+MAX_TRAINED = 8
+_TRAINED: dict[bytes, tuple[dict[str, pa.Table], bytes]] = {}
+"""State of a run and the steps to train -> their records, and the state after them. The oldest first."""
 
 
 @dataclass(kw_only=True)
@@ -81,12 +88,31 @@ class SyntheticRun:
 
     def advance(self, store: Store, num_steps: int, *, late: Collection[int] = ()) -> None:
         """Train more steps and store their records. The next call stores the spans of the ``late`` ranks."""
+        for table, rows in self._train(num_steps, late).items():
+            self._insert(store, table, rows)
+
+    def _train(self, num_steps: int, late: Collection[int]) -> dict[str, pa.Table]:
+        """The records of more steps. A process makes them only once for all runs in the same state."""
+        before = pickle.dumps((self._state(), num_steps, sorted(late)))
+        if before not in _TRAINED:
+            if len(_TRAINED) == MAX_TRAINED:
+                del _TRAINED[next(iter(_TRAINED))]
+            _TRAINED[before] = self._make_records(num_steps, late), pickle.dumps(self._state())
+        tables, after = _TRAINED[before]
+        vars(self).update(pickle.loads(after))
+        return tables
+
+    def _state(self) -> dict[str, Any]:
+        """What records depend on."""
+        return {name: value for name, value in vars(self).items() if name not in UNRECORDED}
+
+    def _make_records(self, num_steps: int, late: Collection[int]) -> dict[str, pa.Table]:
         for step in range(self._next_step, self._next_step + num_steps):
             self._step(step)
         self._next_step += num_steps
-        self._insert(store, "spans", [span for span in self._spans if span["rank"] not in late])
-        self._insert(store, "samples", self._samples)
+        rows = {"spans": [span for span in self._spans if span["rank"] not in late], "samples": self._samples}
         self._spans, self._samples = [span for span in self._spans if span["rank"] in late], []
+        return {table: pa.Table.from_pylist(of_table, schema=TABLES[table]) for table, of_table in rows.items()}
 
     def advance_into_a_step(self, store: Store, part_ns: int) -> int:
         """Train for ``part_ns`` of the next step, store the spans that have ended by then, and return the time."""
@@ -126,12 +152,10 @@ class SyntheticRun:
         row = {"rank": rank, "seq": self._take_seq(rank), "step": self._next_step - 1}
         self._insert(store, "marks", [row | {"at_ns": self.now_ns, "name": name, "text": text}])
 
-    def _insert(self, store: Store, table: str, rows: list[Row]) -> None:
-        if not rows:
-            return
-        batch = pa.Table.from_pylist(rows, schema=TABLES[table])
-        batch = batch.append_column("run_id", pa.array([self.run_id] * len(rows)))
-        store.insert(table, batch.append_column("attempt", pa.array([self.attempt] * len(rows), pa.uint32())))
+    def _insert(self, store: Store, table: str, rows: list[Row] | pa.Table) -> None:
+        batch = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=TABLES[table])
+        if batch.num_rows:
+            store.insert(table, owned(batch, self.run_id, self.attempt))
 
     def _step(self, step: int) -> None:
         starts = dict(self._clock_ns)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def address() -> Iterator[str]:
             yield address.rstrip("/")
 
 
+@cache
 def said(address: str, *words: str) -> Result:
     return CliRunner().invoke(app, ["compare", "--store", address, *words])
 

@@ -20,7 +20,11 @@ from telemetry.process.child_process import child_environment
 from telemetry.stores.interface import StoreReader
 from tests.ui.dashboard.tools.stored_runs import CALLS, stored_runs
 from tests.ui.served_dashboard import serving_app
+from ui.cli.mcp import make_server
+from ui.cli.readers import open_reader
 from ui.dashboard.app import mount_dashboard
+from ui.dashboard.data import Reads
+from ui.dashboard.tools.calling import Caller
 from ui.dashboard.tools.operations import DATA_NOTE, OPERATIONS
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
@@ -87,10 +91,10 @@ def test_mcp_tools_match_the_operations_and_return_the_same_answers_as_the_route
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_unreachable_store_is_returned_as_a_tool_error(tmp_path: Path) -> None:
+def test_unreachable_store_is_returned_as_a_tool_error() -> None:
     async def use() -> None:
-        with (tmp_path / "log").open("w") as log:
-            async with client("http://127.0.0.1:9", log) as tools:
+        with open_reader("http://127.0.0.1:9") as reader:
+            async with Client(make_server(Caller(Reads(reader), reader))) as tools:
                 refused = await tools.call_tool("runs", {})
                 assert refused.is_error
                 assert "hint: " in str(refused.content[0])

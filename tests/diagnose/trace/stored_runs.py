@@ -1,9 +1,12 @@
 """Runs in a store, simulated or written down by hand."""
 
 from dataclasses import replace
+from functools import cache
+
+import pyarrow as pa
 
 from diagnose.simulate.run import simulate
-from diagnose.simulate.store import as_run, put_simulation, samples_table
+from diagnose.simulate.store import HostedRun, as_run, put_simulation, samples_table
 from telemetry.clocks.align_evidence import HostClock
 from telemetry.clocks.stored_evidence import Window
 from telemetry.clocks.windows import Estimate, estimate_newest
@@ -21,8 +24,14 @@ APART_S = 3
 
 def put(store: Store, name: str, **more: object) -> None:
     """A simulated run of twelve steps with a slow rank."""
+    put_simulation(*simulated(name, **more), StoreTarget(store))
+
+
+@cache
+def simulated(name: str, **more: object) -> tuple[HostedRun, pa.Table]:
+    """The run and its samples."""
     simulation = simulate(replace(plan("slow:rank=1,factor=1.3", **more), name=name))
-    put_simulation(as_run(simulation), samples_table(simulation), StoreTarget(store))
+    return as_run(simulation), samples_table(simulation)
 
 
 def estimate(store: Store, run: str) -> None:

@@ -1,6 +1,7 @@
 """Invalid requests, and errors in our code: the answer, and the log entry."""
 
 import logging
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -18,37 +19,39 @@ from ui.dashboard.serving.drawing import draw_page
 from ui.dashboard.view_state import View, ViewState
 
 
+@pytest.fixture(scope="module")
+def address(store: EmbeddedStore, run: SyntheticRun) -> Iterator[str]:
+    server = FastAPI()
+    mount_dashboard(server, StoreReader(store))
+    with serving_app(server) as address:
+        yield address
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"garbage", b"[]", b"{}", b"1", b'{"output": 3}', b'{"output": "x.y", "inputs": []}', b"\xff" * 99]
 )
 def test_invalid_callback_request_returns_status_400_and_is_logged(
-    store: EmbeddedStore, run: SyntheticRun, body: bytes, caplog: pytest.LogCaptureFixture
+    address: str, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = FastAPI()
-    mount_dashboard(server, StoreReader(store))
-    with serving_app(server) as address:
-        answer = httpx.post(f"{address}_dash-update-component", content=body, verify=False)
-        assert httpx.get(address, verify=False).status_code == 200
+    answer = httpx.post(f"{address}_dash-update-component", content=body, verify=False)
+    assert httpx.get(address, verify=False).status_code == 200
     assert answer.status_code == 400
     assert "reload the page" in answer.json()["error"]
     assert [one.levelno for one in caplog.records if one.name == "ui.dashboard.app"] == [logging.WARNING]
 
 
 def test_error_in_a_callback_is_logged_with_its_traceback(
-    store: EmbeddedStore, run: SyntheticRun, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    address: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def freshness(*_: object) -> None:
         raise ZeroDivisionError("made")
 
     monkeypatch.setattr(callbacks, "freshness", freshness)
-    server = FastAPI()
-    mount_dashboard(server, StoreReader(store))
-    with serving_app(server) as address:
-        outputs: list[Property] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
-        search = "?view=overview&run=made"
-        shown: list[PropertyValue] = [("page", "data-drawn", "overview/made/None/page"), ("known", "data", None)]
-        clock = ("clock", "n_intervals", 1)
-        assert ask(address, outputs, [clock], [("url", "search", search), *shown], ["clock.n_intervals"]) == {}
+    outputs: list[Property] = [("freshness", "data"), ("known", "data"), ("connection", "children")]
+    search = "?view=overview&run=made"
+    shown: list[PropertyValue] = [("page", "data-drawn", "overview/made/None/page"), ("known", "data", None)]
+    clock = ("clock", "n_intervals", 1)
+    assert ask(address, outputs, [clock], [("url", "search", search), *shown], ["clock.n_intervals"]) == {}
     written = [one for one in caplog.records if one.name == "ui.dashboard.app"]
     assert [type(one.exc_info[1]) for one in written if one.exc_info] == [ZeroDivisionError]
 

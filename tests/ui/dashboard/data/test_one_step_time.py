@@ -49,7 +49,7 @@ def step_time(reader: StoreReader) -> float:
     return float(ns.mean())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reads(reader: StoreReader) -> Reads:
     return Reads(reader)
 

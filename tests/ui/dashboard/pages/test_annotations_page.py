@@ -16,7 +16,7 @@ from tests.ui.words_of_pages import leads_to
 from ui.dashboard.address import parse_search
 from ui.dashboard.components import written
 from ui.dashboard.data import Reads
-from ui.dashboard.data.annotations import AGE_S, MOST_NOTES
+from ui.dashboard.data.annotations import AGE_S
 from ui.dashboard.data.settings import ReadSettings
 from ui.dashboard.pages.controls import after_controls
 from ui.dashboard.pages.saved_views import draw_views, opened
@@ -76,13 +76,15 @@ def test_overview_lists_notes_as_text_with_names_the_newest_first(filled: Embedd
     assert '"data-note": "other"' in drawn(filled, "tags", ViewState(view=View.OVERVIEW, run="other"))
 
 
-def test_only_the_newest_notes_are_listed() -> None:
+def test_only_the_newest_notes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.dashboard.pages.annotations.MOST_NOTES", 2)
     with memory_store() as store:
         insert(store, "ranks", made("ranks", [{"started_ns": 5}]), run_id="gpt")
-        for number in range(MOST_NOTES + 1):
+        for number in range(3):
             annotate(store, "note", "gpt", text=f"note {number}.", at_ns=number)
         notes = drawn(store, "run-notes", OVERVIEW)
-        assert f"note {MOST_NOTES}." in notes
+        assert "note 2." in notes
+        assert "note 1." in notes
         assert "note 0." not in notes
         assert "Older notes are not listed" in notes
 

@@ -33,7 +33,7 @@ def store() -> Iterator[EmbeddedStore]:
         yield store
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reads(store: EmbeddedStore) -> Reads:
     return Reads(StoreReader(store))
 

@@ -31,7 +31,7 @@ def store() -> Iterator[EmbeddedStore]:
         yield store
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reads(store: EmbeddedStore) -> Reads:
     return Reads(StoreReader(store))
 

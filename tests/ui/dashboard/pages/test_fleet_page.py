@@ -43,7 +43,7 @@ def stored() -> Iterator[tuple[EmbeddedStore, SyntheticRun]]:
         yield store, run
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reads(stored: tuple[EmbeddedStore, SyntheticRun]) -> Reads:
     return Reads(StoreReader(stored[0]))
 

@@ -57,7 +57,7 @@ def made() -> Iterator[EmbeddedStore]:
         yield store
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reads(made: EmbeddedStore) -> Reads:
     return Reads(StoreReader(made))
 

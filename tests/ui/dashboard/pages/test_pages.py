@@ -35,17 +35,18 @@ def text_of(state: ViewState, reads: Reads, region: str) -> str:
     return json.dumps(drawn.make(), ensure_ascii=False)
 
 
-@pytest.fixture(scope="module", params=list(SHAPES))
-def shape(request: pytest.FixtureRequest, store: EmbeddedStore) -> str:
+@pytest.fixture(scope="module", params=["one-rank", pytest.param("pipeline", marks=pytest.mark.long), "grid"])
+def shape(request: pytest.FixtureRequest, store: EmbeddedStore) -> tuple[str, Reads]:
     run = SyntheticRun(run_id=request.param, topology=SHAPES[request.param], slow={})
     run.introduce(store)
     run.advance(store, 12)
-    return str(request.param)
+    return run.run_id, Reads(StoreReader(store))
 
 
 @pytest.mark.parametrize("view", list(View))
-def test_every_part_of_a_page_is_drawn_for_every_shape_of_mesh(store: EmbeddedStore, shape: str, view: View) -> None:
-    reads, state = Reads(StoreReader(store)), ViewState(view=view, run=shape)
+def test_every_part_of_a_page_is_drawn_for_every_shape_of_mesh(shape: tuple[str, Reads], view: View) -> None:
+    run_id, reads = shape
+    state = ViewState(view=view, run=run_id)
     assert draw_page(state, reads).key.endswith("/page")
     for name in PAGES[view].regions:
         assert "could not be drawn" not in text_of(state, reads, name)

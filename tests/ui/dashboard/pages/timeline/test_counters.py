@@ -39,7 +39,7 @@ def sampled(store: EmbeddedStore) -> Counting:
     return Counting(StoreReader(store))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reads(sampled: Counting) -> Reads:
     now_s = time.time()
     return Reads(sampled, wall_s=lambda: now_s)

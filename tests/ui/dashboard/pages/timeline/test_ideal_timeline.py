@@ -36,7 +36,7 @@ def slow(store: EmbeddedStore) -> StoreReader:
     return StoreReader(store)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def patient(slow: StoreReader) -> Reads:
     """Reads that wait for their results."""
     return waiting(Reads(slow))
